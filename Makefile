@@ -1,0 +1,66 @@
+# Every verb of working on Mainspring. Needs Python >= 3.11, make and git; everything else is installed into .venv.
+
+SHELL := /bin/sh
+BIN := .venv/bin
+PYTEST_ARGS ?=
+ARGS ?=
+.DEFAULT_GOAL := help
+.PHONY: help dev test check lint types layers words format bench faults requirements docs lock install install-dev clean
+
+help: ## list the verbs
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
+
+dev: install ## start everything on this machine: database, scheduler, worker, web UI (ARGS="..." passes options)
+	@# No shell in between: Ctrl-C and SIGTERM reach the server itself, which then stops cleanly and exits with 0.
+	@exec $(BIN)/mainspring dev $(ARGS)
+
+test: check ## check, then every test (PYTEST_ARGS="..." passes options)
+	@# A module's tests stay in one process, so that they can share that module's database.
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+
+check: lint types layers words ## lint, format, types, import layers, vocabulary
+
+lint: install-dev
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: install-dev
+	@$(BIN)/mypy
+
+layers: install-dev
+	@$(BIN)/lint-imports --no-cache --no-logo
+
+words: install-dev
+	@$(BIN)/python -m tools.source_rules
+
+format: install-dev ## rewrite the code in the house format
+	@$(BIN)/ruff check --fix-only
+	@$(BIN)/ruff format
+
+bench: install-dev ## measure what the documentation claims (ARGS="name" for one)
+	@for script in benchmarks/$(or $(ARGS),[a-z]*).py; do \
+		[ -f "$$script" ] || { echo "no benchmark $$script"; exit 1; }; \
+		echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
+	done
+
+faults: install-dev ## tests that kill, cut and freeze things
+	@$(BIN)/python -m pytest -m fault $(PYTEST_ARGS)
+
+requirements: install-dev ## which requirements a passing test of the last run proves
+	@$(BIN)/python -m tools.requirement_report
+
+docs: install-dev ## check the links inside the documentation
+	@$(BIN)/python -m pytest -q tests/meta/test_documentation.py
+
+lock: ## resolve the dependencies anew and rewrite the lock files
+	@sh tools/lock.sh
+
+install:
+	@sh tools/bootstrap.sh runtime
+
+install-dev:
+	@sh tools/bootstrap.sh dev
+
+clean: ## remove everything that was installed, built or cached (keeps .mainspring)
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

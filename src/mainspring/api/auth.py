@@ -1,0 +1,148 @@
+"""Who asks: bearer tokens for programs, signed cookies for browsers. Nothing is open unless it is on the list."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+from starlette.requests import Request
+
+from mainspring.clock import Clock, SystemClock
+from mainspring.domain.errors import Forbidden, Unauthenticated
+from mainspring.store import tokens
+from mainspring.store.db import Connection, Database
+from mainspring.store.tokens import Token
+
+PUBLIC = ("/healthz", "/readyz", "/login")
+"""The only paths that answer without a credential, by exact match."""
+COOKIE = "mainspring_session"
+COOKIE_S = 12 * 3600
+LINK_S = 3600
+REMEMBER_S = 5.0
+PREFIX = "ms_"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, for which tenant, with which rights, and whether by browser."""
+
+    tenant: int
+    name: str
+    scopes: frozenset[str]
+    token_id: UUID
+    csrf: str | None = None  # set for browser sessions: every change must carry it
+
+    def may(self, scope: str) -> bool:
+        return scope in self.scopes or "admin" in self.scopes
+
+    def demand(self, scope: str) -> None:
+        if not self.may(scope):
+            raise Forbidden(f"this token may not do that: it lacks the scope {scope!r}")
+
+
+def new_token() -> tuple[str, bytes]:
+    """A token to show once, and the digest to keep."""
+    token = PREFIX + secrets.token_urlsafe(32)
+    return token, digest(token)
+
+
+def digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+async def issue_token(connection: Connection, *, tenant: int, name: str, scopes: tuple[str, ...]) -> str:
+    """Adds a token; the only moment it can be read."""
+    token, hashed = new_token()
+    await tokens.insert_token(connection, tenant=tenant, token_id=uuid4(), name=name, digest=hashed, scopes=scopes)
+    return token
+
+
+class Authenticator:
+    """Finds the caller of a request. A revoked token is refused within a few seconds, in the browser too."""
+
+    def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+        self._key = b""
+        self._known: dict[bytes | UUID, tuple[Token, float]] = {}
+
+    async def open(self) -> None:
+        async with self._database.connection() as connection:
+            self._key = await tokens.server_key(connection, name="cookies")
+
+    async def caller(self, request: Request) -> Caller:
+        header = request.headers.get("authorization")
+        if header is not None:
+            scheme, _, credential = header.partition(" ")
+            if scheme.lower() != "bearer" or not credential:
+                raise Unauthenticated("send the token as `Authorization: Bearer ms_…`")
+            return await self.by_token(credential.strip())
+        if cookie := request.cookies.get(COOKIE):
+            return await self._by_cookie(cookie)
+        raise Unauthenticated("a token is needed: send it as `Authorization: Bearer ms_…`")
+
+    async def by_token(self, credential: str) -> Caller:
+        hashed = digest(credential)
+        token = await self._find(hashed)
+        if token is None:
+            raise Unauthenticated("this token is not valid: it is unknown, expired or revoked")
+        return Caller(token.tenant, token.name, token.scopes, token.token_id)
+
+    def login_key(self, token_id: UUID) -> str:
+        """Goes into a login link: good for an hour, and only while its token is."""
+        return self._sign("login", token_id, LINK_S)
+
+    async def cookie_for_key(self, key: str) -> str:
+        """Turns the key of a login link into a cookie's value."""
+        token_id = self._verify("login", key)
+        if token_id is None or await self._find(token_id) is None:
+            raise Unauthenticated("this link is not valid any more; `mainspring ui` prints a new one")
+        return self._sign("cookie", token_id, COOKIE_S)
+
+    async def cookie_for_token(self, credential: str) -> str:
+        return self._sign("cookie", (await self.by_token(credential)).token_id, COOKIE_S)
+
+    async def _by_cookie(self, cookie: str) -> Caller:
+        token_id = self._verify("cookie", cookie)
+        token = None if token_id is None else await self._find(token_id)
+        if token is None:
+            raise Unauthenticated("the browser's session is over; log in again")
+        csrf = hmac.new(self._key, b"csrf:" + cookie.encode(), hashlib.sha256).hexdigest()
+        return Caller(token.tenant, token.name, token.scopes, token.token_id, csrf)
+
+    async def _find(self, credential: bytes | UUID) -> Token | None:
+        found = self._known.get(credential)
+        now = self._clock.monotonic()
+        if found is not None and now - found[1] < REMEMBER_S:
+            return found[0]
+        async with self._database.connection() as connection:
+            if isinstance(credential, UUID):
+                token = await tokens.token_by_id(connection, token_id=credential)
+            else:
+                token = await tokens.token_by_digest(connection, digest=credential)
+        self._known.pop(credential, None)
+        if token is not None:
+            if len(self._known) > 10_000:
+                self._known.clear()
+            self._known[credential] = (token, now)
+        return token
+
+    def _sign(self, purpose: str, token_id: UUID, seconds: int) -> str:
+        payload = f"{token_id}.{int(self._clock.now_ms() / 1000) + seconds}"
+        mac = hmac.new(self._key, f"{purpose}:{payload}".encode(), hashlib.sha256).digest()
+        return f"{payload}.{base64.urlsafe_b64encode(mac).decode().rstrip('=')}"
+
+    def _verify(self, purpose: str, signed: str) -> UUID | None:
+        payload, _, mac = signed.rpartition(".")
+        token_id, _, expires = payload.partition(".")
+        expected = hmac.new(self._key, f"{purpose}:{payload}".encode(), hashlib.sha256).digest()
+        given = mac.encode()
+        if not hmac.compare_digest(base64.urlsafe_b64encode(expected).rstrip(b"="), given):
+            return None
+        if int(expires) < self._clock.now_ms() / 1000:
+            return None
+        return UUID(token_id)

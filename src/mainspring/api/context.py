@@ -1,0 +1,23 @@
+"""What every route may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mainspring.api.auth import Authenticator
+from mainspring.api.live import Live
+from mainspring.dispatch.service import Dispatcher
+from mainspring.intake.executions import Submitter
+from mainspring.results.settle import Settler
+from mainspring.store.db import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    database: Database
+    auth: Authenticator
+    live: Live
+    submitter: Submitter
+    dispatcher: Dispatcher
+    settler: Settler
+    session_lease_s: float = 20.0

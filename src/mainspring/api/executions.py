@@ -1,0 +1,101 @@
+"""Executions over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from uuid import UUID
+
+from starlette.responses import Response
+
+from mainspring import wire
+from mainspring.api import sse
+from mainspring.api.route import Call, Table
+from mainspring.intake import catalog
+from mainspring.intake import executions as intake
+
+table = Table()
+EXECUTIONS = "/api/v1/executions"
+EXECUTION = EXECUTIONS + "/{ref}"
+MOST_WAIT_S = 60.0
+
+
+@table.route("POST", EXECUTIONS + ":batch", scope="write", body=wire.Batch, answer=wire.BatchAnswer)
+async def submit_batch(call: Call) -> wire.BatchAnswer:
+    """Submit up to 1,000 executions; each item has its own status, in order."""
+    return await call.context.submitter.submit_batch(call.body, tenant=call.tenant, by=call.caller.name)
+
+
+@table.route(
+    "GET", EXECUTIONS, scope="read", answer=wire.Page[wire.Execution], query=("job", "state", "limit", "cursor")
+)
+async def list_executions(call: Call) -> wire.Page[wire.Execution]:
+    """List executions, newest fire first."""
+    return await catalog.list_executions(
+        call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
+        job=call.query("job"), states=call.request.query_params.getlist("state"),
+    )  # fmt: skip
+
+
+@table.route("GET", EXECUTION, scope="read", answer=wire.Execution, query=("wait",))
+async def get(call: Call) -> wire.Execution:
+    """Get an execution; with `wait=30s`, answer when it has ended or the wait is over."""
+    execution_id = await _id(call)
+    wait_s = call.seconds("wait", 0.0, MOST_WAIT_S)
+    if wait_s > 0:
+        return await call.context.live.until_final(execution_id, tenant=call.tenant, wait_s=wait_s)
+    return await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
+
+
+@table.route("POST", EXECUTION + "/cancel", scope="write", body=wire.Cancel, answer=wire.Execution)
+async def cancel(call: Call) -> wire.Execution:
+    """Cancel an execution: at once if it has not started, through its worker if it runs."""
+    execution_id = await _id(call)
+    await intake.cancel(
+        call.context.database, execution_id, tenant=call.tenant, by=call.caller.name, reason=call.body.reason
+    )
+    return await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
+
+
+@table.route("GET", EXECUTION + "/logs", scope="read", answer=wire.Logs, query=("place", "follow"))
+async def logs(call: Call) -> wire.Logs | Response:
+    """Output of an execution; with `follow=true`, a stream of events until it has ended."""
+    execution_id = await _id(call)
+    place = call.query("place") or call.request.headers.get("last-event-id")
+    if call.query("follow") in ("true", "1"):
+        catalog.parse_place(place)
+        await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
+        return sse.stream(_follow(call, execution_id, place))
+    return await catalog.read_logs(call.context.database, execution_id, tenant=call.tenant, place=place)
+
+
+@table.route("GET", "/api/v1/stream", scope="read", answer=wire.Execution)
+async def watch(call: Call) -> Response:
+    """A stream of executions as they start and end."""
+    return sse.stream(_changes(call))
+
+
+async def _follow(call: Call, execution_id: UUID, place: str | None) -> AsyncIterator[bytes]:
+    async for logs in call.context.live.output(execution_id, tenant=call.tenant, place=place):
+        for chunk in logs.chunks:
+            yield sse.event("chunk", chunk, id_=f"{chunk.attempt}.{chunk.seq}")
+        if logs.complete:
+            found = await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
+            yield sse.event("end", {"state": found.state})
+        elif not logs.chunks:
+            yield sse.COMMENT
+
+
+async def _changes(call: Call) -> AsyncIterator[bytes]:
+    yield sse.COMMENT
+    async for executions in call.context.live.changes(tenant=call.tenant):
+        for execution in executions:
+            yield sse.event("execution", execution)
+        if not executions:
+            yield sse.COMMENT
+
+
+async def _id(call: Call) -> UUID:
+    return await catalog.execution_id(call.context.database, call.path("ref"), tenant=call.tenant)
+
+

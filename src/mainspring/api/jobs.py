@@ -1,0 +1,106 @@
+"""Jobs over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from mainspring import wire
+from mainspring.api.route import Call, Table
+from mainspring.codec import encode
+from mainspring.domain.job import JobSpec
+from mainspring.intake import catalog, jobs
+from mainspring.intake.executions import Submission
+
+table = Table()
+JOBS = "/api/v1/jobs"
+JOB = JOBS + "/{ref}"
+
+
+@table.route("POST", JOBS, scope="write", body=JobSpec, answer=wire.Job, status=201)
+async def create(call: Call) -> wire.Job:
+    """Create a job."""
+    job_id = await jobs.create(call.context.database, call.body, tenant=call.tenant, by=call.caller.name)
+    return await catalog.job(call.context.database, str(job_id), tenant=call.tenant)
+
+
+@table.route("GET", JOBS, scope="read", answer=wire.Page[wire.Job], query=("limit", "cursor", "prefix"))
+async def list_jobs(call: Call) -> wire.Page[wire.Job]:
+    """List jobs by name."""
+    return await catalog.list_jobs(
+        call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
+        prefix=call.query("prefix"),
+    )  # fmt: skip
+
+
+@table.route("GET", JOB, scope="read", answer=wire.Job)
+async def get(call: Call) -> wire.Job:
+    """Get a job by name or id."""
+    return await catalog.job(call.context.database, call.path("ref"), tenant=call.tenant)
+
+
+@table.route("PATCH", JOB, scope="write", body=dict[str, Any], answer=wire.Job)
+async def patch(call: Call) -> wire.Job:
+    """Change a job: a merge patch of its definition, kept as a new version."""
+    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    await jobs.patch(call.context.database, row.job_id, call.body, tenant=call.tenant, by=call.caller.name)
+    return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
+
+
+@table.route("DELETE", JOB, scope="write", status=204)
+async def delete(call: Call) -> None:
+    """Delete a job: it never fires again, its history stays."""
+    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    await jobs.delete(call.context.database, row.job_id, tenant=call.tenant, by=call.caller.name)
+
+
+@table.route("POST", JOB + "/pause", scope="write", body=wire.Pause, answer=wire.Job)
+async def pause(call: Call) -> wire.Job:
+    """Pause a job: no fires until it is resumed."""
+    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    await jobs.pause(call.context.database, row.job_id, tenant=call.tenant, reason=call.body.reason)
+    return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
+
+
+@table.route("POST", JOB + "/resume", scope="write", answer=wire.Job)
+async def resume(call: Call) -> wire.Job:
+    """Resume a paused job: it fires again from now on."""
+    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    await jobs.resume(call.context.database, row.job_id, tenant=call.tenant)
+    return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
+
+
+@table.route("POST", JOB + "/trigger", scope="write", body=wire.RunNow, answer=wire.Execution, status=201)
+async def trigger(call: Call) -> Response:
+    """Run a job now or at a time; its cadence does not move."""
+    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    body: wire.RunNow = call.body
+    key = body.key or call.request.headers.get("idempotency-key")
+    submission = Submission(call.tenant, call.caller.name, row.job_id, body.at, body.params)
+    submit = call.context.submitter
+    execution_id = await (submit.submit_once(submission, key) if key else submit.submit(submission))
+    found = await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
+    return Response(
+        encode(found), 201, {"Location": f"/api/v1/executions/{execution_id}"}, media_type="application/json"
+    )
+
+
+@table.route("GET", JOB + "/fires", scope="read", answer=wire.Fires, query=("count", "after"))
+async def fires(call: Call) -> wire.Fires:
+    """The next fires of a job."""
+    return await catalog.fires(
+        call.context.database, call.path("ref"), tenant=call.tenant, count=call.number("count", 10),
+        after=call.instant("after"),
+    )  # fmt: skip
+
+
+@table.route(
+    "GET", JOB + "/executions", scope="read", answer=wire.Page[wire.Execution], query=("limit", "cursor", "state")
+)
+async def executions(call: Call) -> wire.Page[wire.Execution]:
+    """The executions of a job, newest first."""
+    return await catalog.list_executions(
+        call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
+        job=call.path("ref"), states=call.request.query_params.getlist("state"),
+    )  # fmt: skip

@@ -1,0 +1,125 @@
+"""What people watch: executions as they start and end, and new output, heard from the bus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+import msgspec
+
+from mainspring import ports, wire
+from mainspring.domain.events import Event
+from mainspring.domain.execution import LIVE
+from mainspring.intake import catalog
+from mainspring.store import executions
+from mainspring.store.db import Database
+
+MOST_PENDING = 100
+NET_S = 2.0
+"""However the bus does, whoever waits looks again after this long."""
+
+
+class Live:
+    """Hears events once per process and passes them to whoever watches."""
+
+    def __init__(self, database: Database, bus: ports.Bus) -> None:
+        self._database = database
+        self._watchers: set[asyncio.Queue[Event]] = set()
+        self._closing = asyncio.Event()
+        self._decode = msgspec.json.Decoder(Event).decode
+        bus.subscribe(ports.EVENTS, self._hear, on_gap=lambda: None)
+
+    @property
+    def closing(self) -> bool:
+        return self._closing.is_set()
+
+    async def start(self) -> None:
+        return
+
+    async def ready(self) -> None:
+        return
+
+    async def drain(self) -> None:
+        """Ends every stream, so that the server can close."""
+        self._closing.set()
+        for watcher in self._watchers:
+            self._put(watcher, Event("finished", []))
+
+    async def stop(self) -> None:
+        await self.drain()
+
+    async def changes(self, *, tenant: int, silence_s: float = 15.0) -> AsyncIterator[list[wire.Execution]]:
+        """Executions as they start and end; an empty list after a silence, to keep the line open."""
+        with self._watch() as queue:
+            while not self.closing:
+                try:
+                    event = await asyncio.wait_for(queue.get(), silence_s)
+                except TimeoutError:
+                    yield []
+                    continue
+                if event.kind == "output" or not event.executions:
+                    continue
+                async with self._database.connection() as connection:
+                    found = await executions.executions_by_id(
+                        connection, tenant=tenant, execution_ids=event.executions
+                    )
+                if found:
+                    yield sorted(found, key=lambda e: e.finished_at or e.started_at or e.due_at)
+
+    async def until_final(self, execution_id: UUID, *, tenant: int, wait_s: float) -> wire.Execution:
+        """The execution once it has ended, or as it is when the wait is over."""
+        with self._watch() as queue:
+            deadline = asyncio.get_running_loop().time() + wait_s
+            while True:
+                found = await catalog.execution(self._database, execution_id, tenant=tenant)
+                left = deadline - asyncio.get_running_loop().time()
+                if found.state not in LIVE or left <= 0 or self.closing:
+                    return found
+                await self._news(queue, execution_id, min(left, NET_S))
+
+    async def output(self, execution_id: UUID, *, tenant: int, place: str | None) -> AsyncIterator[wire.Logs]:
+        """Output as it comes, until the execution has ended and all was read."""
+        with self._watch() as queue:
+            while not self.closing:
+                logs = await catalog.read_logs(self._database, execution_id, tenant=tenant, place=place)
+                place = logs.place
+                yield logs
+                if logs.complete:
+                    return
+                if not logs.chunks:
+                    await self._news(queue, execution_id, NET_S)
+
+    async def _news(self, queue: asyncio.Queue[Event], execution_id: UUID, wait_s: float) -> None:
+        """Returns when something was heard of this execution, or after the wait."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s
+        while (left := deadline - loop.time()) > 0 and not self.closing:
+            try:
+                event = await asyncio.wait_for(queue.get(), left)
+            except TimeoutError:
+                return
+            if execution_id in event.executions or event.more:
+                return
+
+    @contextmanager
+    def _watch(self) -> Iterator[asyncio.Queue[Event]]:
+        queue: asyncio.Queue[Event] = asyncio.Queue(MOST_PENDING)
+        self._watchers.add(queue)
+        try:
+            yield queue
+        finally:
+            self._watchers.discard(queue)
+
+    def _hear(self, payload: str) -> None:
+        if self._watchers:
+            event = self._decode(payload)
+            for watcher in self._watchers:
+                self._put(watcher, event)
+
+    @staticmethod
+    def _put(watcher: asyncio.Queue[Event], event: Event) -> None:
+        if watcher.full():
+            watcher.get_nowait()  # a slow watcher misses the oldest, not the newest
+        watcher.put_nowait(event)

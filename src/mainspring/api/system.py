@@ -1,0 +1,75 @@
+"""Health, metrics, the doctor, and the way into the browser."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mainspring import __version__, wire
+from mainspring.api.auth import LINK_S
+from mainspring.api.context import Context
+from mainspring.api.route import Call, Table
+from mainspring.clock import SystemClock, instant
+from mainspring.codec import encode
+from mainspring.store import doctor, sessions, upkeep
+from mainspring.store.db import AWAY
+from mainspring.store.migrate import schema_version
+from mainspring.telemetry import metrics
+
+table = Table()
+
+
+@table.route("GET", "/api/v1/doctor", scope="admin", answer=wire.Diagnosis)
+async def examine(call: Call) -> wire.Diagnosis:
+    """Ask every promise for its offenders."""
+    async with call.context.database.connection() as connection:
+        return await doctor.examine(connection)
+
+
+@table.route("POST", "/api/v1/login-links", scope="read", answer=wire.LoginLink, status=201)
+async def login_link(call: Call) -> wire.LoginLink:
+    """A link that opens the web UI in a browser, good for an hour."""
+    key = call.context.auth.login_key(call.caller.token_id)
+    expires_at = instant(SystemClock().now_ms()) + timedelta(seconds=LINK_S)
+    return wire.LoginLink(path=f"/login?k={key}", expires_at=expires_at)
+
+
+@table.route("GET", "/metrics", scope="read")
+async def scrape(call: Call) -> Response:
+    """Prometheus metrics."""
+    async with call.context.database.connection() as connection:
+        depths = await upkeep.queue_depths(connection)
+        workers = [w for w in await sessions.list_workers(connection, tenant=call.tenant) if w.state != "lost"]
+    metrics.JOB_QUEUE_SIZE.clear()
+    metrics.QUEUE_OLDEST.clear()
+    for depth in depths:
+        metrics.JOB_QUEUE_SIZE.labels(depth.queue, str(depth.priority)).set(depth.depth)
+        oldest = metrics.QUEUE_OLDEST.labels(depth.queue)
+        oldest.set(max(depth.oldest_s, 0.0))
+    live = [w for w in workers if w.state in ("active", "draining", "suspect")]
+    metrics.ACTIVE_WORKERS.set(len(live))
+    slots = sum(w.slots for w in live)
+    metrics.WORKER_UTILIZATION.set(sum(w.busy for w in live) / slots if slots else 0.0)
+    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+
+async def healthz(_: Request) -> Response:
+    """The process lives."""
+    return Response(encode({"status": "ok", "version": __version__}), media_type="application/json")
+
+
+async def readyz(context: Context) -> Response:
+    """The process can do its work: the database answers."""
+    try:
+        async with context.database.connection() as connection:
+            version = await schema_version(connection)
+    except AWAY as error:
+        health = wire.Health(
+            status="unavailable", version=__version__, schema_version=0, checks={"database": type(error).__name__}
+        )
+        return Response(encode(health), 503, {"Retry-After": "1"}, media_type="application/json")
+    health = wire.Health(status="ok", version=__version__, schema_version=version, checks={"database": "ok"})
+    return Response(encode(health), media_type="application/json")

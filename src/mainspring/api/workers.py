@@ -1,0 +1,127 @@
+"""The worker protocol, and the list of workers."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+from starlette.responses import Response
+
+from mainspring import wire
+from mainspring.api.route import Call, Table
+from mainspring.codec import encode
+from mainspring.domain.errors import Conflict, Invalid
+from mainspring.domain.job import QUEUE
+from mainspring.intake import catalog
+from mainspring.results.rescue import rescue_orphans
+from mainspring.results.settle import Report
+from mainspring.store import sessions
+from mainspring.store.results import Ended
+
+table = Table()
+WORKER = "/api/v1/worker"
+RESULTS_LIMIT = 8_000_000
+STRAY_AFTER_S = 10.0
+
+
+@table.route("POST", WORKER + "/sessions", scope="worker", body=wire.Register, answer=wire.Registered, status=201)
+async def register(call: Call) -> wire.Registered:
+    """A worker's process begins its life."""
+    _check_protocol(call)
+    for queue in call.body.queues:
+        if not QUEUE.match(queue):
+            raise Invalid(f"{queue!r} is not a queue name")
+    session_id, lease_s = uuid4(), call.context.session_lease_s
+    async with call.context.database.transaction() as connection:
+        await sessions.insert_session(
+            connection, tenant=call.tenant, session_id=session_id, worker_id=uuid4(), register=call.body,
+            lease_s=lease_s,
+        )  # fmt: skip
+    return wire.Registered(session_id=session_id, lease_s=lease_s, heartbeat_s=lease_s / 4)
+
+
+@table.route("POST", WORKER + "/poll", scope="worker", body=wire.Poll, answer=wire.Polled)
+async def poll(call: Call) -> wire.Polled | Response:
+    """Ask for work: answers when there is some, or the wait is over."""
+    _check_protocol(call)
+    polling = asyncio.ensure_future(call.context.dispatcher.poll(call.body, tenant=call.tenant))
+    gone = asyncio.ensure_future(_disconnected(call))
+    try:
+        await asyncio.wait({polling, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if polling.done():
+            return polling.result()
+        return Response(status_code=499)
+    finally:
+        polling.cancel()
+        gone.cancel()
+
+
+@table.route(
+    "POST", WORKER + "/results", scope="worker", body=wire.Results, answer=wire.Settled, limit=RESULTS_LIMIT
+)
+async def results(call: Call) -> wire.Settled:
+    """Tell how attempts ended, and what they wrote."""
+    _check_protocol(call)
+    body: wire.Results = call.body
+    ended = [
+        Ended(r.execution_id, r.attempt, body.session_id, r.outcome, r.duration_ms, r.exit_code, r.error, r.result)
+        for r in body.results
+    ]
+    stale = await call.context.settler.settle(Report(body.session_id, ended, body.output))
+    return wire.Settled(stale=sorted(stale))
+
+
+@table.route("POST", WORKER + "/heartbeat", scope="worker", body=wire.Heartbeat, answer=wire.Beat, limit=RESULTS_LIMIT)
+async def heartbeat(call: Call) -> wire.Beat:
+    """Renew the session's lease; cancellations come back."""
+    _check_protocol(call)
+    body: wire.Heartbeat = call.body
+    lease_s = call.context.session_lease_s
+    async with call.context.database.connection() as connection:
+        alive = await sessions.renew_session(
+            connection, tenant=call.tenant, session_id=body.session_id, lease_s=lease_s, busy=len(body.running),
+            draining=body.draining,
+        )  # fmt: skip
+        if not alive:
+            raise Conflict("this session has ended; register again", code="session_ended")
+        cancels = await sessions.session_cancels(connection, tenant=call.tenant, session_id=body.session_id)
+        strays = await sessions.session_strays(
+            connection, tenant=call.tenant, session_id=body.session_id, known=body.running, older_than_s=STRAY_AFTER_S
+        )
+    if strays:
+        ended = [Ended(execution, attempt, body.session_id, "preempted") for execution, attempt in strays]
+        await call.context.settler.settle(Report(body.session_id, ended))
+    return wire.Beat(lease_s=lease_s, cancels=cancels)
+
+
+@table.route("POST", WORKER + "/goodbye", scope="worker", body=wire.Goodbye)
+async def goodbye(call: Call) -> Response:
+    """A session ends; what it still ran is given to others at once."""
+    async with call.context.database.connection() as connection:
+        await sessions.end_session(
+            connection, tenant=call.tenant, session_id=call.body.session_id, lost=call.body.lost
+        )
+    call.context.dispatcher.forget(call.body.session_id)
+    await rescue_orphans(call.context.database, call.context.settler)
+    return Response(encode({}), media_type="application/json")
+
+
+@table.route("GET", "/api/v1/workers", scope="read", answer=wire.Page[wire.Worker])
+async def list_workers(call: Call) -> wire.Page[wire.Worker]:
+    """List workers with their latest sessions."""
+    return wire.Page(items=await catalog.list_workers(call.context.database, tenant=call.tenant))
+
+
+async def _disconnected(call: Call) -> None:
+    """Returns when the worker has hung up, so that nothing is claimed for nobody."""
+    while (await call.request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _check_protocol(call: Call) -> None:
+    given = call.request.headers.get("mainspring-protocol")
+    if given != wire.PROTOCOL:
+        raise Invalid(
+            f"this server speaks worker protocol {wire.PROTOCOL}, the worker {given}: upgrade the older of the two",
+            code="protocol",
+        )

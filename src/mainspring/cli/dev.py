@@ -1,0 +1,288 @@
+"""`mainspring dev`: everything on this machine, with its own PostgreSQL, and the live feed in this terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import click
+import structlog
+
+from mainspring import __version__
+from mainspring.api.auth import Authenticator, digest, issue_token
+from mainspring.api.service import PortTaken
+from mainspring.cli.feed import feed_line, follow
+from mainspring.cli.serve import DEFAULT_TENANT
+from mainspring.client import AsyncClient
+from mainspring.clock import SystemClock
+from mainspring.domain.errors import MainspringError
+from mainspring.embedded.server import EmbeddedServer
+from mainspring.process import run, stop_signal
+from mainspring.service import Loops
+from mainspring.store import sessions, shards, tokens, upkeep
+from mainspring.store.db import Database
+from mainspring.store.migrate import migrate, migrations
+from mainspring.telemetry import logs
+
+log = structlog.get_logger()
+
+FOLDER = ".mainspring"
+WORKER_TOKEN = "dev worker"
+STEP_S = 0.02
+START_S = 30.0
+CHILD_STOP_S = 15.0
+
+
+class StartFailed(MainspringError):
+    code = "start_failed"
+
+
+class Child:
+    """A part of Mainspring in a process of its own, started again when it dies."""
+
+    def __init__(self, name: str, argv: list[str], env: dict[str, str]) -> None:
+        self.name = name
+        self._argv = argv
+        self._env = env
+        self._process: asyncio.subprocess.Process | None = None
+        self.settled = False  # once it has been up, a death is an accident to recover from
+
+    async def keep(self) -> None:
+        """One life; whoever calls this again starts the next."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "mainspring.cli.main", *self._argv, "--parent", str(os.getpid()),
+            env=self._env, stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        code = await self._process.wait()
+        if not self.settled:
+            raise StartFailed(f"the {self.name} could not start (exit code {code}); its message is above")
+        click.echo(f"  the {self.name} died ({code}); starting it again", err=True)
+        await asyncio.sleep(0.2)
+
+    async def stop(self) -> None:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), CHILD_STOP_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+class Dev:
+    """The whole of it, from an empty folder to the feed."""
+
+    def __init__(self, folder: Path, *, port: int, slots: int, database_url: str | None) -> None:
+        self._home = folder / FOLDER
+        self._port = port
+        self._slots = slots
+        self._given_url = database_url
+        self._postgres: EmbeddedServer | None = None
+        self._children: list[Child] = []
+        self._loops = Loops("dev")
+        self._clock = SystemClock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        check_port(self._port)
+        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        took = await self._timed(self._start_database)
+        applied = await migrate(self._database_url)
+        async with Database(self._database_url, size=2) as database:
+            token, worker_token = await self._tokens(database)
+            self._start_children(token, worker_token)
+            await self._until_up(database)
+            jobs, _ = await self._job_counts(database)
+            link = await self._login_link(database, token)
+        self._show(took, bool(applied), jobs, link)
+        self._loops.forever("feed", lambda: self._feed(token))
+
+    async def stop(self) -> None:
+        """Worker first, so that what runs is settled; the database last."""
+        await self._loops.stop()
+        for child in reversed(self._children):
+            await child.stop()
+        if self._postgres is not None:
+            await self._postgres.stop()
+
+    async def _start_database(self) -> None:
+        if self._given_url is not None:
+            self._database_url = self._given_url
+            return
+        self._postgres = EmbeddedServer(self._home)
+        await self._postgres.start()
+        self._database_url = self._postgres.dsn
+        self._loops.forever("postgres", self._revive_database)
+
+    async def _revive_database(self) -> None:
+        assert self._postgres is not None
+        code = await self._postgres.wait_died()
+        click.echo(f"  PostgreSQL died ({code}); starting it again", err=True)
+        await self._postgres.start()
+
+    async def _tokens(self, database: Database) -> tuple[str, str]:
+        """The admin token, kept in a file of the folder, and a new one for the worker."""
+        file = self._home / "token"
+        async with database.transaction() as connection:
+            kept = file.read_text().strip() if file.exists() else ""
+            if not kept or await tokens.token_by_digest(connection, digest=digest(kept)) is None:
+                await tokens.revoke_tokens_named(connection, tenant=DEFAULT_TENANT, name="admin")
+                kept = await issue_token(connection, tenant=DEFAULT_TENANT, name="admin", scopes=("admin",))
+            await tokens.revoke_tokens_named(connection, tenant=DEFAULT_TENANT, name=WORKER_TOKEN)
+            worker = await issue_token(connection, tenant=DEFAULT_TENANT, name=WORKER_TOKEN, scopes=("worker",))
+            write_private(file, kept)
+        (self._home / "url").write_text(self.url + "\n")
+        return kept, worker
+
+    def _start_children(self, token: str, worker_token: str) -> None:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
+        level = os.environ.get("MAINSPRING_LOG", "error")
+        self._children = [
+            Child(
+                "server",
+                ["serve", "--port", str(self._port), "--log", level],
+                env | {"MAINSPRING_DATABASE_URL": self._database_url},
+            ),
+            Child(
+                "worker",
+                ["worker", "--name", "local", "--slots", str(self._slots), "--drain", "5", "--log", level],
+                env | {"MAINSPRING_URL": self.url, "MAINSPRING_TOKEN": worker_token},
+            ),
+        ]
+        self._keepers = [asyncio.create_task(self._keep(child)) for child in self._children]
+
+    async def _keep(self, child: Child) -> None:
+        while True:
+            await child.keep()
+
+    async def _until_up(self, database: Database) -> None:
+        """Until every shard has a live owner and a worker of this start is there."""
+        deadline = self._clock.monotonic() + START_S
+        begun = self._clock.now_ms()
+        while True:
+            for keeper in self._keepers:
+                if keeper.done():
+                    await keeper
+            async with database.connection() as connection:
+                leases = await shards.list_shards(connection)
+                owned = all(s.lease_expires_at is not None and s.lease_expires_at > s.now for s in leases)
+                workers = await sessions.list_workers(connection, tenant=DEFAULT_TENANT)
+            fresh = [w for w in workers if w.state == "active" and w.started_at.timestamp() * 1000 > begun - 60_000]
+            if owned and fresh:
+                break
+            if self._clock.monotonic() > deadline:
+                raise StartFailed(f"not up after {START_S:g} s; MAINSPRING_LOG=info shows more")
+            await asyncio.sleep(STEP_S)
+        for child in self._children:
+            child.settled = True
+
+    async def _job_counts(self, database: Database) -> tuple[int, int]:
+        async with database.connection() as connection:
+            return await upkeep.job_counts(connection, tenant=DEFAULT_TENANT)
+
+    async def _login_link(self, database: Database, token: str) -> str:
+        auth = Authenticator(database)
+        await auth.open()
+        caller = await auth.by_token(token)
+        return f"{self.url}/login?k={auth.login_key(caller.token_id)}"
+
+    async def _timed(self, work: Callable[[], Awaitable[None]]) -> float:
+        started = self._clock.monotonic()
+        await work()
+        return self._clock.monotonic() - started
+
+    def _show(self, took_s: float, new: bool, jobs: int, link: str) -> None:
+        tick = click.style("✔", fg="green")
+        data = os.path.relpath(self._home)
+        postgres = (
+            f"PostgreSQL {self._postgres.version.split('.')[0]} ({self._postgres.origin}) · data ./{data} (kept)"
+            if self._postgres
+            else "PostgreSQL given by --database-url"
+        )
+        click.echo(f" mainspring {'.'.join(__version__.split('.')[:2])} · {postgres}")
+        click.echo(
+            f" {tick} database {took_s:.1f} s  {tick} schema {migrations()[-1].number}{' (new)' if new else ''}"
+            f"  {tick} scheduler (64 shards)  {tick} worker local ({self._slots} slots)"
+        )
+        click.echo(f"   UI {link}\n   API {self.url}/api/v1   Docs /api/openapi.json   Metrics /metrics")
+        if jobs:
+            click.echo(f" {jobs} job{'s' if jobs != 1 else ''} scheduled. What happens, as it happens:")
+        else:
+            click.echo(" Nothing scheduled yet. Try, in another terminal:")
+            click.echo(f'   {command()} add hello --every 5s -- echo "hello from {{{{fire_at}}}}"')
+
+    async def _feed(self, token: str) -> None:
+        color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        async with AsyncClient(self.url, token) as client:
+            async for execution in follow(client):
+                click.echo(" " + feed_line(execution, color=color))
+
+
+def command() -> str:
+    """How a user types us: the short name if it is on the path, else where it is."""
+    from shutil import which
+
+    if which("mainspring"):
+        return "mainspring"
+    return os.path.relpath(Path(sys.executable).parent / "mainspring")
+
+
+def check_port(port: int) -> None:
+    """Before anything is started: a taken port is the most usual trouble."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise PortTaken(
+                f"can't listen on 127.0.0.1:{port}: {error.strerror}. Another mainspring?"
+                " Choose another port with --port or MAINSPRING_PORT"
+            ) from None
+
+
+def write_private(file: Path, text: str) -> None:
+    """Readable by this user only, and never half-written."""
+    new = file.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as opened:
+        opened.write(text + "\n")
+    new.replace(file)
+
+
+async def develop(dev: Dev) -> None:
+    stop = stop_signal()
+    starting = asyncio.create_task(dev.start())
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            await stop.wait()
+        else:
+            starting.cancel()
+            await asyncio.wait({starting})
+    finally:
+        click.echo(" stopping…", err=True)
+        await dev.stop()
+        click.echo(" stopped; the data stays.", err=True)
+
+
+@click.command()
+@click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--port", envvar="MAINSPRING_PORT", default=7171, show_default=True, type=click.IntRange(1, 65535))
+@click.option("--slots", default=8, show_default=True, type=click.IntRange(1, 10_000), help="Of the local worker.")
+@click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", help="Use this PostgreSQL instead of our own.")
+def dev(folder: Path, port: int, slots: int, database_url: str | None) -> None:
+    """Start everything on this machine: database, scheduler, worker, web UI."""
+    logs.configure(os.environ.get("MAINSPRING_LOG", "warning"))
+    run(develop(Dev(folder, port=port, slots=slots, database_url=database_url)))

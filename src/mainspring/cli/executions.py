@@ -1,0 +1,108 @@
+"""`mainspring executions`: what happened, what happens, and its output."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from mainspring.cli.connect import connected, gather
+from mainspring.cli.failure import state_code
+from mainspring.cli.feed import feed_line
+from mainspring.cli.jobs import limit_option
+from mainspring.cli.output import Output, has_color
+from mainspring.cli.run import OutputPrinter, print_output
+from mainspring.cli.times import seconds
+from mainspring.cli.views import EXECUTIONS, execution_details, state_text
+from mainspring.domain.execution import STATES, State
+
+if TYPE_CHECKING:
+    from mainspring.client import AsyncClient
+
+
+@click.group
+def executions() -> None:
+    """List, look at, wait for and cancel executions; read their output.
+
+    EXECUTION is an id, the unique beginning of one, or @last for the newest.
+    """
+
+
+@executions.command("list")
+@click.option("--job", metavar="JOB", help="Only of this job.")
+@click.option("--state", multiple=True, type=click.Choice(STATES), help="Only in this state; repeatable.")
+@limit_option(20)
+@connected
+async def list_executions(
+    client: AsyncClient, out: Output, job: str | None, state: tuple[State, ...], limit: int
+) -> None:
+    """List executions, newest first."""
+    page = await gather(
+        lambda count, cursor: client.executions(job=job, state=state, limit=count, cursor=cursor), limit
+    )
+    out.page(page, EXECUTIONS)
+
+
+@executions.command
+@click.argument("execution")
+@connected
+async def get(client: AsyncClient, out: Output, execution: str) -> None:
+    """Show one execution with its attempts."""
+    out.one(await client.execution(execution), EXECUTIONS, execution_details)
+
+
+@executions.command
+@click.argument("execution")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the execution ends.")
+@connected
+async def logs(client: AsyncClient, out: Output, execution: str, follow: bool) -> None:
+    """Print the output: what went to stdout on stdout, all else on stderr."""
+    if follow and out.for_people:
+        await print_output(client, execution)
+        return
+    if follow:
+        async for chunk in client.follow_logs(execution):
+            out.value(chunk)
+        return
+    # "@last" must not become another execution between two pages.
+    ref = (await client.execution(execution)).execution_id
+    printer, place = OutputPrinter(), ""
+    while True:
+        piece = await client.logs(ref, place=place)
+        for chunk in piece.chunks:
+            if out.for_people:
+                printer.write(chunk)
+            else:
+                out.value(chunk)
+        if not piece.chunks or piece.place == place:
+            return
+        place = piece.place
+
+
+@executions.command
+@click.argument("execution")
+@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
+@connected
+async def cancel(client: AsyncClient, out: Output, execution: str, reason: str) -> None:
+    """Cancel an execution that has not ended."""
+    found = await client.cancel(execution, reason)
+    going = ", being cancelled" if found.cancelling and found.finished_at is None else ""
+    out.one(found, EXECUTIONS, lambda e: f"{e.execution_id}  {e.job}  {state_text(e.state)}{going}")
+
+
+@executions.command
+@click.argument("execution")
+@click.option(
+    "--timeout", type=seconds, default=math.inf, metavar="D", help="No longer than this (exit code 8)."
+)
+@connected
+async def wait(client: AsyncClient, out: Output, execution: str, timeout: float) -> None:
+    """Wait for the end of an execution.
+
+    The exit code is 0 if it succeeded, 10 if it failed, 11 if it was cancelled, 12 if it timed out.
+    """
+    final = await client.wait(execution, timeout_s=timeout)
+    out.one(final, EXECUTIONS, lambda e: feed_line(e, color=has_color(sys.stdout)))
+    raise click.exceptions.Exit(state_code(final.state))

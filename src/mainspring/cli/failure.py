@@ -1,0 +1,63 @@
+"""What a command says when it fails, and the exit code that tells scripts why."""
+
+from __future__ import annotations
+
+import click
+
+from mainspring.domain import errors
+from mainspring.domain.execution import State
+from mainspring.domain.schedule import ScheduleError
+
+WAIT_TIMED_OUT = 8
+
+# The first class that fits counts.
+_BY_CLASS: tuple[tuple[type[errors.MainspringError], int], ...] = (
+    (errors.NotFound, 3),
+    (errors.Unauthenticated, 4),
+    (errors.Forbidden, 4),
+    (errors.Conflict, 5),
+    (errors.Invalid, 6),
+    (errors.TooLarge, 6),
+    (errors.Unavailable, 7),
+)
+_BY_STATE: dict[State, int] = {"succeeded": 0, "cancelled": 11, "timed_out": 12}
+_HINTS = {
+    "unreachable": "start a server with: mainspring dev     or name another with --url or MAINSPRING_URL",
+    "unauthenticated": "pass --token, set MAINSPRING_TOKEN, or go to the folder where mainspring dev runs",
+    "wait_timed_out": "it goes on; ask again with: mainspring executions wait",
+}
+
+
+def report(error: Exception) -> int | None:
+    """Prints one of our errors and gives its exit code; None for anything else."""
+    if isinstance(error, ScheduleError):
+        problem = errors.Problem(error.pointer, error.message, error.hint)
+        error = errors.Invalid(error.message, code=error.code, problems=(problem,))
+    if not isinstance(error, errors.MainspringError):
+        return None
+    click.echo("\n".join(lines(error)), err=True)
+    return exit_code(error)
+
+
+def lines(error: errors.MainspringError) -> list[str]:
+    """The message, each problem with its place and hint, and what to do next."""
+    text = [f"Error: {error.message}"]
+    for problem in error.problems:
+        # A single problem usually is the message.
+        said = "" if problem.message == error.message else f" {problem.message}"
+        where = f"{problem.pointer}:" if said and problem.pointer else problem.pointer
+        text += [f"  {where}{said}".rstrip()] if where or said else []
+        text += [f"  → {problem.hint}"] if problem.hint else []
+    text += [f"  → {_HINTS[error.code]}"] if error.code in _HINTS else []
+    return text
+
+
+def exit_code(error: errors.MainspringError) -> int:
+    if error.code == "wait_timed_out":
+        return WAIT_TIMED_OUT
+    return next((code for kind, code in _BY_CLASS if isinstance(error, kind)), 1)
+
+
+def state_code(state: State) -> int:
+    """The exit code for an execution that ended; one that is lost or was skipped counts as failed."""
+    return _BY_STATE.get(state, 10)

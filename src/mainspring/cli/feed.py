@@ -1,0 +1,91 @@
+"""The live feed: executions as lines, as they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import click
+
+from mainspring import wire
+from mainspring.cli.output import clean
+from mainspring.cli.times import span
+from mainspring.domain.execution import State
+
+if TYPE_CHECKING:
+    from mainspring.client import AsyncClient
+
+GLYPHS: dict[State, tuple[str, str]] = {
+    "succeeded": ("✔", "green"),
+    "running": ("▶", "blue"),
+    "failed": ("✖", "red"),
+    "waiting": ("↻", "yellow"),
+    "queued": ("◌", "bright_black"),
+    "blocked": ("⧗", "magenta"),
+    "lost": ("☠", "red"),
+    "cancelled": ("⊘", "bright_black"),
+    "skipped": ("⤼", "bright_black"),
+    "timed_out": ("⏱", "red"),
+}
+# Time, version and twelve bits of the hash: enough to tell executions apart and to be used as an id.
+SHORT_ID = 18
+HOLD_S = 1.0
+
+
+def feed_line(execution: wire.Execution, *, color: bool) -> str:
+    """One execution on one line: `12:00:05 ✔ hello  0192f3c1-2b4d-8a1f  late 3 ms  took 6 ms`."""
+    glyph, hue = GLYPHS[execution.state]
+    at = execution.finished_at or execution.started_at or execution.due_at
+    parts = [execution.job, str(execution.execution_id)[:SHORT_ID]]
+    if execution.state != "succeeded":
+        parts.append(_verdict(execution))
+    if execution.late_ms is not None:
+        parts.append(f"late {span(execution.late_ms)}")
+    if execution.duration_ms is not None:
+        parts.append(f"took {span(execution.duration_ms)}")
+    shown = click.style(glyph, fg=hue) if color else glyph
+    return f"{at.astimezone():%H:%M:%S} {shown} " + "  ".join(parts)
+
+
+async def follow(client: AsyncClient, *, hold_s: float = HOLD_S) -> AsyncGenerator[wire.Execution, None]:
+    """Executions as they end, and as they start if they last longer than `hold_s`; survives server restarts.
+
+    Without the hold every quick execution would be told twice.
+    """
+    told: asyncio.Queue[wire.Execution | None] = asyncio.Queue()
+    held: dict[UUID, asyncio.TimerHandle] = {}
+
+    def tell(execution: wire.Execution) -> None:
+        if timer := held.pop(execution.execution_id, None):
+            timer.cancel()
+        told.put_nowait(execution)
+
+    async def read() -> None:
+        async for execution in client.feed():
+            if execution.state != "running":
+                tell(execution)
+            elif execution.execution_id not in held:
+                timer = asyncio.get_running_loop().call_later(hold_s, tell, execution)
+                held[execution.execution_id] = timer
+
+    reader = asyncio.create_task(read())
+    reader.add_done_callback(lambda _: told.put_nowait(None))
+    try:
+        while (execution := await told.get()) is not None:
+            yield execution
+        await reader
+    finally:
+        reader.cancel()
+        for timer in held.values():
+            timer.cancel()
+
+
+def _verdict(execution: wire.Execution) -> str:
+    word = execution.state.replace("_", " ")
+    if execution.state == "failed" and execution.exit_code is not None:
+        return f"{word}: exit {execution.exit_code}"
+    why = (execution.error if execution.state in ("failed", "waiting", "lost") else None) or execution.reason
+    first = (why or "").strip().partition("\n")[0]
+    return f"{word}: {clean(first[:100])}" if first else word

@@ -1,0 +1,148 @@
+"""`mainspring jobs`: everything about jobs that exist."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring import wire
+from mainspring.cli.add import describe
+from mainspring.cli.connect import connected, gather
+from mainspring.cli.output import Output, remark
+from mainspring.cli.spec import as_json, changed, completed, merge_patch, spec_options
+from mainspring.cli.times import when
+from mainspring.cli.views import EXECUTIONS, JOBS, fire_lines, job_details, schedule_text
+
+if TYPE_CHECKING:
+    from mainspring.client import AsyncClient
+
+
+def limit_option(default: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "--limit", type=click.IntRange(1), default=default, show_default=True, help="How many."
+    )
+
+
+@click.group
+def jobs() -> None:
+    """List, look at, change, pause and delete jobs. JOB is a name or an id."""
+
+
+@jobs.command("list")
+@click.option("--prefix", metavar="TEXT", help="Only names that begin with this.")
+@limit_option(100)
+@connected
+async def list_jobs(client: AsyncClient, out: Output, prefix: str | None, limit: int) -> None:
+    """List jobs by name, with their next fire and last executions."""
+    page = await gather(lambda count, cursor: client.jobs(limit=count, cursor=cursor, prefix=prefix), limit)
+    out.page(page, JOBS)
+
+
+@jobs.command
+@click.argument("job")
+@connected
+async def get(client: AsyncClient, out: Output, job: str) -> None:
+    """Show one job."""
+    out.one(await client.job(job), JOBS, job_details)
+
+
+@jobs.command
+@click.argument("job")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
+@spec_options
+@click.option("--unset-env", multiple=True, metavar="K", help="Remove a variable; repeatable.")
+@click.option("--no-schedule", is_flag=True, help="From now on only on demand.")
+@connected
+async def edit(
+    client: AsyncClient, out: Output, /, job: str, command: tuple[str, ...], unset_env: tuple[str, ...],
+    no_schedule: bool, **flags: Any,
+) -> None:  # fmt: skip
+    """Change what the options name; all else stays."""
+    if not (command or unset_env or no_schedule or any(value not in (None, {}) for value in flags.values())):
+        raise click.UsageError(f"say what to change, for example: mainspring jobs edit {job} --every 10s")
+    old = as_json((await client.job(job)).spec)
+    wanted = changed(old, flags, command)
+    if no_schedule:
+        wanted["schedule"] = None
+    if unset_env:
+        env = wanted["task"].get("env", {})
+        wanted["task"]["env"] = {name: value for name, value in env.items() if name not in unset_env}
+    patch = merge_patch(old, completed(wanted))
+    found = await client.patch_job(job, patch) if patch else await client.job(job)
+    fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.for_people else None
+    out.one(found, JOBS, lambda found: describe(found, "changed" if patch else "unchanged", fires))
+
+
+@jobs.command
+@click.argument("job", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connected
+async def delete(client: AsyncClient, out: Output, job: tuple[str, ...], yes: bool) -> None:
+    """Delete jobs. They fire no more; their history is kept."""
+    found = [await client.job(ref) for ref in job]
+    for each in found:
+        remark(f"delete {each.name} ({schedule_text(each)}): it fires no more, its history is kept")
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("nothing was deleted: without a terminal to ask on, this needs --yes")
+    if not yes and not click.confirm("Go on?", err=True):
+        raise click.exceptions.Exit(1)
+    for each in found:
+        await client.delete_job(each.job_id)
+        click.echo(
+            each.name if out.form == "name" else f"{each.name} deleted", err=out.form in ("json", "jsonl")
+        )
+
+
+@jobs.command
+@click.argument("job")
+@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
+@connected
+async def pause(client: AsyncClient, out: Output, job: str, reason: str) -> None:
+    """Let a job fire no more until it is resumed."""
+    out.one(await client.pause_job(job, reason), JOBS, lambda found: describe(found, "paused", None))
+
+
+@jobs.command
+@click.argument("job")
+@connected
+async def resume(client: AsyncClient, out: Output, job: str) -> None:
+    """Let a paused job fire again, from its next fire on."""
+    found = await client.resume_job(job)
+    fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.for_people else None
+    out.one(found, JOBS, lambda found: describe(found, "resumed", fires))
+
+
+@jobs.command("next")
+@click.argument("job")
+@click.option("-n", "--count", type=click.IntRange(1, 500), default=10, show_default=True, help="How many.")
+@click.option("--after", type=when, metavar="T", help="After this time (UTC without an offset), or +10m.")
+@connected
+async def next_fires(client: AsyncClient, out: Output, job: str, count: int, after: datetime | None) -> None:
+    """Show when a job fires next, in local time and UTC."""
+    print_fires(out, await client.fires(job, count=count, after=after))
+
+
+@jobs.command
+@click.argument("job")
+@limit_option(20)
+@connected
+async def history(client: AsyncClient, out: Output, job: str, limit: int) -> None:
+    """List the executions of a job, newest first."""
+    out.page(
+        await gather(lambda count, cursor: client.history(job, limit=count, cursor=cursor), limit), EXECUTIONS
+    )
+
+
+def print_fires(out: Output, fires: wire.Fires) -> None:
+    if not out.for_people:
+        out.value(fires)
+        return
+    remark(f"{fires.description}" if fires.fires else f"{fires.description}: no more fires")
+    for line in fire_lines(fires.fires):
+        click.echo(line)
+    for note in fires.notes:
+        remark(f"note: {note}")

@@ -1,0 +1,124 @@
+"""Prints results: aligned text, or the API's JSON. Results go to stdout, remarks to stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Generic, TypeVar
+
+import click
+import msgspec
+
+from mainspring import wire
+from mainspring.codec import encode
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    title: str
+    text: Callable[[T], str]
+    wide: bool = False
+    color: Callable[[T], str | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Generic[T]):
+    """How a kind of thing is printed: its name, its columns, and what stands in place of an empty table."""
+
+    name: Callable[[T], str]
+    columns: Sequence[Column[T]]
+    empty: str
+
+
+class Output:
+    """One command's results in the form that -o asks for."""
+
+    def __init__(self, form: str = "table") -> None:
+        self.form = form
+
+    @property
+    def for_people(self) -> bool:
+        return self.form in ("table", "wide")
+
+    def value(self, value: Any) -> None:
+        """A value as JSON: on lines of its own, or indented."""
+        content = encode(value)
+        click.echo(content if self.form == "jsonl" else msgspec.json.format(content, indent=2))
+
+    def page(self, page: wire.Page[T], look: Look[T]) -> None:
+        if self.form == "json":
+            self.value(page)
+        elif self.form == "jsonl":
+            for item in page.items:
+                self.value(item)
+        elif self.form == "name":
+            for item in page.items:
+                click.echo(look.name(item))
+        elif not page.items:
+            remark(look.empty)
+        else:
+            self._table(
+                page.items, [column for column in look.columns if self.form == "wide" or not column.wide]
+            )
+        if self.for_people and page.next_cursor is not None:
+            remark("there are more: ask for them with --limit")
+
+    def one(self, item: T, look: Look[T], details: Callable[[T], str]) -> None:
+        """One thing: `details` for people, else its name or its JSON."""
+        if self.for_people:
+            click.echo(details(item))
+        elif self.form == "name":
+            click.echo(look.name(item))
+        else:
+            self.value(item)
+
+    def _table(self, items: list[T], columns: list[Column[T]]) -> None:
+        rows = [[clean(column.text(item)) for column in columns] for item in items]
+        if is_terminal(sys.stdout):
+            _print_rich(items, columns, rows)
+        else:
+            click.echo("\n".join(aligned([[column.title for column in columns], *rows])))
+
+
+def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
+    """Rows as lines, each column as wide as its longest cell."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    return [
+        indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def clean(text: str) -> str:
+    """Text without characters that would move the cursor or change the terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def remark(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def is_terminal(stream: IO[str]) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def has_color(stream: IO[str]) -> bool:
+    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def _print_rich(items: list[T], columns: list[Column[T]], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column.title, no_wrap=True, overflow="ellipsis")
+    for item, row in zip(items, rows, strict=True):
+        colors = [column.color(item) if column.color else None for column in columns]
+        table.add_row(*(Text(cell, style=color or "") for cell, color in zip(row, colors, strict=True)))
+    Console().print(table)

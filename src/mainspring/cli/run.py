@@ -1,0 +1,116 @@
+"""`mainspring run`: trigger a job, and maybe watch it to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from mainspring import wire
+from mainspring.cli.connect import connected
+from mainspring.cli.failure import state_code
+from mainspring.cli.feed import feed_line
+from mainspring.cli.output import Output, has_color, remark
+from mainspring.cli.times import seconds, when
+from mainspring.cli.views import EXECUTIONS, state_text
+
+if TYPE_CHECKING:
+    from mainspring.client import AsyncClient
+
+
+def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
+    found: dict[str, Any] = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", ctx, param)
+        try:
+            found[name] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            found[name] = value
+    return found or None
+
+
+@click.command
+@click.argument("job")
+@click.option(
+    "-p", "--param", "params", multiple=True, callback=_params, metavar="K=V",
+    help="A parameter; the value is JSON if it reads as such, else text. Repeatable.",
+)  # fmt: skip
+@click.option("--at", type=when, metavar="T", help="Not now but at a time (UTC without an offset), or +10m.")
+@click.option("--key", metavar="K", help="The same key gives the same execution, for a day.")
+@click.option("--wait", is_flag=True, help="Wait for the end; the exit code tells how it ended.")
+@click.option("--follow", is_flag=True, help="Wait, and show the output meanwhile.")
+@click.option(
+    "--timeout", type=seconds, default=math.inf, metavar="D", help="Wait no longer than this (exit code 8)."
+)
+@connected
+async def run(
+    client: AsyncClient, out: Output, job: str, params: dict[str, Any] | None, at: datetime | None,
+    key: str | None, wait: bool, follow: bool, timeout: float,
+) -> None:  # fmt: skip
+    """Run JOB now, or at a given time. Its schedule goes on as before.
+
+    With --wait or --follow the exit code is 0 if it succeeded, 10 if it failed, 11 if it was cancelled, 12 if
+    it timed out.
+    """
+    if follow and not out.for_people:
+        raise click.UsageError("--follow prints the output of the job; for -o use --wait")
+    execution = await client.trigger(job, wire.RunNow(at=at, key=key, params=params))
+    if not wait and not follow:
+        out.one(execution, EXECUTIONS, lambda e: f"{e.execution_id}  {e.job}  {state_text(e.state)}")
+        return
+    try:
+        if follow:
+            remark(f"execution {execution.execution_id}")
+        final = await (watch if follow else _wait)(client, execution, timeout)
+    except asyncio.CancelledError:
+        remark(f"it goes on; to cancel it: mainspring executions cancel {execution.execution_id}")
+        raise
+    if follow:
+        remark(feed_line(final, color=has_color(sys.stderr)))
+    else:
+        out.one(final, EXECUTIONS, lambda e: feed_line(e, color=has_color(sys.stdout)))
+    raise click.exceptions.Exit(state_code(final.state))
+
+
+async def _wait(client: AsyncClient, execution: wire.Execution, timeout_s: float) -> wire.Execution:
+    return await client.wait(execution.execution_id, timeout_s=timeout_s)
+
+
+async def watch(client: AsyncClient, execution: wire.Execution, timeout_s: float) -> wire.Execution:
+    """Prints the output of an execution until its end, and gives it as it ended."""
+    from mainspring.client import WaitTimedOut
+
+    ref = execution.execution_id
+    try:
+        async with asyncio.timeout(None if math.isinf(timeout_s) else timeout_s):
+            await print_output(client, str(ref))
+            return await client.wait(ref)
+    except TimeoutError:
+        raise WaitTimedOut(await client.execution(ref)) from None
+
+
+async def print_output(client: AsyncClient, ref: str) -> None:
+    """The output of an execution as it comes, each stream to its own."""
+    printer = OutputPrinter()
+    async for chunk in client.follow_logs(ref):
+        printer.write(chunk)
+
+
+class OutputPrinter:
+    """Writes chunks of output through, and says where another attempt begins."""
+
+    def __init__(self) -> None:
+        self._attempt: int | None = None
+
+    def write(self, chunk: wire.LogChunk) -> None:
+        if self._attempt not in (None, chunk.attempt):
+            remark(f"— attempt {chunk.attempt} —")
+        self._attempt = chunk.attempt
+        click.echo(chunk.text, nl=False, err=chunk.stream != "stdout")

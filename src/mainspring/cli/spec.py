@@ -1,0 +1,123 @@
+"""A job's definition from command line flags: for `add`, and for `jobs edit` as a change of what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, get_args
+
+import click
+import msgspec
+
+from mainspring.cli.times import when
+from mainspring.codec import decode, encode
+from mainspring.domain.execution import Delivery
+from mainspring.domain.job import JobSpec, MisfirePolicy, Overlap
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_KINDS = ("cron", "every", "at")
+_PLAIN = ("queue", "priority", "timeout", "overlap", "delivery", "description")
+
+
+def _at(text: str) -> str:
+    """`+10m` becomes an instant; anything else is for the server to read in the schedule's zone."""
+    return when(text).isoformat() if text.startswith("+") else text
+
+
+def _pair(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    for name, equals, _ in pairs:
+        if not equals or not name:
+            raise click.BadParameter(f"{name!r} is not KEY=VALUE", ctx, param)
+    return {name: value for name, _, value in pairs}
+
+
+_OPTIONS = (
+    click.option("--cron", metavar="EXPR", help="A cron expression, such as '0 2 * * *'."),
+    click.option("--every", metavar="D", help="An interval, such as 5s, 10m or 1d."),
+    click.option("--at", type=_at, metavar="T", help="Once, at a time in the zone; or +10m from now."),
+    click.option("--tz", metavar="ZONE", help="The schedule's time zone, such as Europe/Berlin.  [UTC]"),
+    click.option("--queue", help="The line its executions wait in.  [short]"),
+    click.option("--priority", type=click.IntRange(0, 10), help="0 to 10, higher first.  [5]"),
+    click.option(
+        "--retries", type=click.IntRange(0, 1000), metavar="N", help="Retries after a failure.  [3]"
+    ),
+    click.option("--timeout", metavar="D", help="How long one attempt may take.  [1h]"),
+    click.option("--env", multiple=True, callback=_pair, metavar="K=V", help="Set a variable; repeatable."),
+    click.option("--cwd", metavar="DIR", help="The folder to run in, on the worker."),
+    click.option("--overlap", type=click.Choice(get_args(Overlap)), help="A fire while the last still runs."),
+    click.option("--misfire", type=click.Choice(get_args(MisfirePolicy)), help="Fires missed while down."),
+    click.option("--delivery", type=click.Choice(get_args(Delivery)), help="If a worker is lost midway."),
+    click.option("--description", metavar="TEXT", help="What it is for."),
+)
+
+
+def spec_options(function: F) -> F:
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def changed(spec: dict[str, Any], flags: dict[str, Any], argv: tuple[str, ...]) -> dict[str, Any]:
+    """`spec` (as JSON values) with what the flags say; flags that were not given change nothing."""
+    wanted: dict[str, Any] = {**spec, **{name: flags[name] for name in _PLAIN if flags[name] is not None}}
+    if (schedule := _schedule(spec.get("schedule"), flags)) is not None:
+        wanted["schedule"] = schedule
+    if flags["retries"] is not None:
+        wanted["retries"] = {**spec.get("retries", {}), "max": flags["retries"]}
+    if flags["misfire"] is not None:
+        wanted["misfire"] = {**spec.get("misfire", {}), "policy": flags["misfire"]}
+    wanted["task"] = _task(spec.get("task", {"kind": "shell"}), flags, argv)
+    return wanted
+
+
+def completed(spec: dict[str, Any]) -> dict[str, Any]:
+    """`spec` with all defaults, as the server shows it."""
+    return as_json(decode(encode(spec), JobSpec))
+
+
+def merge_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """What turns `old` into `new` as a merge patch (RFC 7396)."""
+    patch: dict[str, Any] = {name: None for name in old if name not in new}
+    for name, value in new.items():
+        before = old.get(name)
+        if isinstance(value, dict) and isinstance(before, dict):
+            inner = merge_patch(before, value)
+            patch.update({name: inner} if inner else {})
+        elif name not in old or value != before:
+            patch[name] = value
+    return patch
+
+
+def as_json(spec: JobSpec) -> dict[str, Any]:
+    values = msgspec.to_builtins(spec)
+    assert isinstance(values, dict)
+    return values
+
+
+def _schedule(old: dict[str, Any] | None, flags: dict[str, Any]) -> dict[str, Any] | None:
+    """The schedule that the flags ask for, None if they say nothing about it."""
+    given = {kind: flags[kind] for kind in _KINDS if flags[kind] is not None}
+    zone = {} if flags["tz"] is None else {"timezone": flags["tz"]}
+    if len(given) > 1:
+        raise click.UsageError(f"a schedule is one of --cron, --every and --at, not {' and '.join(given)}")
+    if not given and zone and old is None:
+        raise click.UsageError("--tz belongs to a schedule: add --cron, --every or --at")
+    if not given:
+        return {**old, **zone} if old is not None and zone else None
+    kept = {name: value for name, value in (old or {}).items() if value is not None}
+    if not kept.keys() & given.keys():
+        # Options of another kind of schedule would mean nothing any more; the zone still does.
+        kept = {name: value for name, value in kept.items() if name == "timezone"}
+    return {**kept, **given, **zone}
+
+
+def _task(old: dict[str, Any], flags: dict[str, Any], argv: tuple[str, ...]) -> dict[str, Any]:
+    task = dict(old)
+    if argv:
+        task["argv"] = list(argv)
+    if flags["env"]:
+        task["env"] = {**old.get("env", {}), **flags["env"]}
+    if flags["cwd"] is not None:
+        task["cwd"] = flags["cwd"]
+    return task

@@ -1,0 +1,73 @@
+"""`mainspring worker`."""
+
+from __future__ import annotations
+
+import os
+
+import click
+import structlog
+
+from mainspring.cli.options import Options
+from mainspring.client.discovery import discover
+from mainspring.domain.errors import Invalid, Unauthenticated
+from mainspring.process import die_with_parent, run, stop_signal
+from mainspring.telemetry import logs
+from mainspring.worker.executors import load_executors
+from mainspring.worker.link import Address
+from mainspring.worker.service import Worker, WorkerConfig
+
+log = structlog.get_logger()
+
+
+async def work_until_stopped(config: WorkerConfig) -> None:
+    stop = stop_signal()
+    service = Worker(config, load_executors())
+    await service.start()
+    try:
+        await stop.wait()
+        await service.drain()
+    finally:
+        await service.stop()
+
+
+@click.command()
+@click.option("-q", "--queue", "queues", multiple=True, default=("short", "long"), show_default=True)
+@click.option(
+    "--slots", default=8, show_default=True, type=click.IntRange(1, 100_000), help="Attempts at once."
+)
+@click.option("--name", help="How this worker is known.  [default: the host's name]")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="What jobs may select it by.")
+@click.option(
+    "--drain", default=60.0, show_default=True, help="Seconds running attempts get to finish at a stop."
+)
+@click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
+@click.option("--parent", type=int, hidden=True, help="End when this process does.")
+@click.pass_obj
+def worker(
+    options: Options, queues: tuple[str, ...], slots: int, name: str | None, labels: tuple[str, ...], drain: float,
+    level: str, parent: int | None,
+) -> None:  # fmt: skip
+    """Start a worker that executes jobs for a server."""
+    if parent is not None:
+        die_with_parent(parent)
+    logs.configure(level)
+    server = discover(url=options.url, token=options.token)
+    os.environ.pop("MAINSPRING_TOKEN", None)  # no task shall find it
+    if server.token is None:
+        raise Unauthenticated("a worker needs a token: set MAINSPRING_TOKEN")
+    config = WorkerConfig(
+        address=Address(server.url, server.token),
+        slots=slots,
+        queues=queues,
+        labels=dict(_label(text) for text in labels),
+        drain_s=drain,
+        **({"name": name} if name else {}),
+    )
+    run(work_until_stopped(config))
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise Invalid(f"{text!r} is not a label; write KEY=VALUE")
+    return key, value

@@ -1,0 +1,16 @@
+"""A client for the HTTP API, async and sync, that finds its server by itself.
+
+    with Client() as client:
+        execution = client.trigger("report", wire.RunNow(params={"region": "eu"}))
+        print(client.wait(execution.execution_id).state)
+
+`AsyncClient` has the same methods as coroutines. Errors are those of `mainspring.domain.errors`, and the two
+below.
+"""
+
+from mainspring.client.api import AsyncClient
+from mainspring.client.discovery import Server, discover
+from mainspring.client.problems import Unreachable, WaitTimedOut
+from mainspring.client.sync import Client
+
+__all__ = ["AsyncClient", "Client", "Server", "Unreachable", "WaitTimedOut", "discover"]

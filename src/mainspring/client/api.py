@@ -1,0 +1,210 @@
+"""The API as coroutines: one method per route, plus waiting and following."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.client.discovery import Server, discover
+from mainspring.client.problems import Unreachable, WaitTimedOut
+from mainspring.client.transport import Params, Patience, Transport
+from mainspring.domain.errors import NotFound, Unavailable
+from mainspring.domain.execution import FINAL, State
+from mainspring.domain.job import JobSpec
+
+Ref = str | UUID
+"""A job's name or id; an execution's id, the unique beginning of one, or `@last`."""
+
+LONG_POLL_S = 30.0
+
+
+class AsyncClient:
+    """Talks to one server; without arguments to the one `discover` finds. Use it as `async with`."""
+
+    def __init__(
+        self, url: str | None = None, token: str | None = None, *, server: Server | None = None
+    ) -> None:
+        self.server = server or discover(url, token)
+        self._transport = Transport(self.server)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    # Jobs
+
+    async def create_job(self, spec: JobSpec | dict[str, Any]) -> wire.Job:
+        """Adds a job; what a dictionary leaves out gets the defaults of the server."""
+        return await self._transport.ask(wire.Job, "POST", "/api/v1/jobs", body=spec)
+
+    async def jobs(
+        self, *, limit: int | None = None, cursor: str | None = None, prefix: str | None = None
+    ) -> wire.Page[wire.Job]:
+        params: Params = {"limit": limit, "cursor": cursor, "prefix": prefix}
+        return await self._transport.ask(wire.Page[wire.Job], "GET", "/api/v1/jobs", params=params)
+
+    async def job(self, ref: Ref) -> wire.Job:
+        return await self._transport.ask(wire.Job, "GET", _job(ref))
+
+    async def patch_job(self, ref: Ref, patch: dict[str, Any]) -> wire.Job:
+        """Changes what `patch` names (RFC 7396): null takes a field back to its default."""
+        return await self._transport.ask(wire.Job, "PATCH", _job(ref), body=patch)
+
+    async def delete_job(self, ref: Ref) -> None:
+        await self._transport.send("DELETE", _job(ref))
+
+    async def pause_job(self, ref: Ref, reason: str = "") -> wire.Job:
+        return await self._transport.ask(wire.Job, "POST", _job(ref, "pause"), body=wire.Pause(reason=reason))
+
+    async def resume_job(self, ref: Ref) -> wire.Job:
+        return await self._transport.ask(wire.Job, "POST", _job(ref, "resume"))
+
+    async def trigger(self, ref: Ref, request: wire.RunNow | None = None) -> wire.Execution:
+        """Runs a job now, or when `request` says; the same `request.key` gives the same execution."""
+        body = request or wire.RunNow()
+        return await self._transport.ask(wire.Execution, "POST", _job(ref, "trigger"), body=body)
+
+    async def fires(self, ref: Ref, *, count: int = 10, after: datetime | None = None) -> wire.Fires:
+        params: Params = {"count": count, "after": None if after is None else after.isoformat()}
+        return await self._transport.ask(wire.Fires, "GET", _job(ref, "fires"), params=params)
+
+    async def history(
+        self, ref: Ref, *, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.Execution]:
+        """The executions of one job, newest first."""
+        params: Params = {"limit": limit, "cursor": cursor}
+        path = _job(ref, "executions")
+        return await self._transport.ask(wire.Page[wire.Execution], "GET", path, params=params)
+
+    # Executions
+
+    async def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:
+        """Triggers up to 1,000 executions at once; the answers are in the order of `items`."""
+        body = wire.Batch(items=list(items))
+        return await self._transport.ask(wire.BatchAnswer, "POST", "/api/v1/executions:batch", body=body)
+
+    async def executions(
+        self, *,
+        job: str | None = None, state: Sequence[State] = (),
+        limit: int | None = None, cursor: str | None = None,
+    ) -> wire.Page[wire.Execution]:  # fmt: skip
+        params: Params = {"job": job, "state": list(state), "limit": limit, "cursor": cursor}
+        return await self._transport.ask(
+            wire.Page[wire.Execution], "GET", "/api/v1/executions", params=params
+        )
+
+    async def execution(self, ref: Ref, *, wait_s: float = 0.0) -> wire.Execution:
+        """One execution: as it is now, or once it is final or `wait_s` have passed."""
+        params: Params = {"wait": f"{wait_s:g}s" if wait_s else None}
+        path = await self._execution(ref)
+        return await self._transport.ask(wire.Execution, "GET", path, params=params, wait_s=wait_s)
+
+    async def cancel(self, ref: Ref, reason: str = "") -> wire.Execution:
+        path = await self._execution(ref, "cancel")
+        return await self._transport.ask(wire.Execution, "POST", path, body=wire.Cancel(reason=reason))
+
+    async def logs(self, ref: Ref, *, place: str = "") -> wire.Logs:
+        """The next piece of output after `place`; the beginning without one."""
+        path = await self._execution(ref, "logs")
+        return await self._transport.ask(wire.Logs, "GET", path, params={"place": place})
+
+    async def follow_logs(self, ref: Ref) -> AsyncGenerator[wire.LogChunk, None]:
+        """All output, live, until the execution is final. Survives a restart of the server."""
+        path, place, patience = await self._execution(ref, "logs"), "", Patience()
+        while True:
+            try:
+                params: Params = {"follow": "true", "place": place}
+                async with self._transport.events(path, params=params, after=place) as events:
+                    patience.met()
+                    async for event in events:
+                        if event.event == "end":
+                            return
+                        place = event.id or place
+                        if event.event == "chunk":
+                            yield self._transport.read(wire.LogChunk, event.data)
+                await patience.pause(Unreachable(self.server, "the stream of output ended too early"))
+            except Unavailable as error:
+                await patience.pause(error)
+
+    async def wait(self, ref: Ref, *, timeout_s: float = math.inf) -> wire.Execution:
+        """The execution once it is final; raises `WaitTimedOut` after `timeout_s`."""
+        until = asyncio.get_running_loop().time() + timeout_s
+        execution, patience = await self.execution(ref), Patience()
+        patience.met()
+        while execution.state not in FINAL:
+            left = until - asyncio.get_running_loop().time()
+            if left <= 0:
+                raise WaitTimedOut(execution)
+            try:
+                execution = await self._poll(execution.execution_id, min(left, LONG_POLL_S))
+                patience.met()
+            except Unavailable as error:
+                await patience.pause(error)
+        return execution
+
+    # The rest
+
+    async def feed(self) -> AsyncGenerator[wire.Execution, None]:
+        """Each execution as it starts and as it ends, from now on; once connected, it reconnects for ever."""
+        patience, last = Patience(give_up_s=math.inf), ""
+        while True:
+            try:
+                async with self._transport.events("/api/v1/stream", after=last) as events:
+                    patience.met()
+                    async for event in events:
+                        last = event.id or last
+                        if event.event == "execution":
+                            yield self._transport.read(wire.Execution, event.data)
+                await patience.pause(Unreachable(self.server, "the stream ended"))
+            except Unavailable as error:
+                await patience.pause(error)
+
+    async def workers(self) -> wire.Page[wire.Worker]:
+        return await self._transport.ask(wire.Page[wire.Worker], "GET", "/api/v1/workers")
+
+    async def doctor(self) -> wire.Diagnosis:
+        """Asks the server whether it keeps its promises."""
+        return await self._transport.ask(wire.Diagnosis, "GET", "/api/v1/doctor")
+
+    async def login_link(self) -> wire.LoginLink:
+        """A link that signs a browser in for a while; its path belongs behind the server's address."""
+        return await self._transport.ask(wire.LoginLink, "POST", "/api/v1/login-links")
+
+    async def _poll(self, execution_id: UUID, wait_s: float) -> wire.Execution:
+        """Waits even if the server does not, as one that is about to stop answers at once."""
+        loop = asyncio.get_running_loop()
+        earliest = loop.time() + min(wait_s, 0.2)
+        execution = await self.execution(execution_id, wait_s=wait_s)
+        if execution.state not in FINAL:
+            await asyncio.sleep(earliest - loop.time())
+        return execution
+
+    async def _execution(self, ref: Ref, action: str = "") -> str:
+        if ref == "@last":
+            newest = (await self.executions(limit=1)).items
+            if not newest:
+                raise NotFound("@last: there are no executions yet")
+            ref = newest[0].execution_id
+        return _path("executions", ref, action)
+
+
+def _job(ref: Ref, action: str = "") -> str:
+    return _path("jobs", ref, action)
+
+
+def _path(nouns: str, ref: Ref, action: str) -> str:
+    # "." and ".." would be taken for folders on the way to the server.
+    if str(ref) in ("", ".", ".."):
+        raise NotFound(f"no {nouns.removesuffix('s')} is called {str(ref)!r}")
+    return f"/api/v1/{nouns}/{quote(str(ref), safe='')}" + (f"/{action}" if action else "")

@@ -1,0 +1,165 @@
+"""Which server to talk to, and with which token.
+
+The first of these that names it, for the URL and the token each:
+
+1. the arguments (`--url`, `--token`)
+2. the environment (`MAINSPRING_URL`, `MAINSPRING_TOKEN`)
+3. `.mainspring/url` and `.mainspring/token` in the current folder or the nearest parent that has one
+4. `~/.config/mainspring/config.toml` with `url` and `token`
+5. http://127.0.0.1:7171
+
+A token found in a file is sent only to the server that the same place names, and only read from a file that
+nobody else can read; a folder of another user is not trusted to name a server.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from mainspring.domain.errors import Unauthenticated, invalid
+
+DEFAULT_URL = "http://127.0.0.1:7171"
+FOLDER = ".mainspring"
+CONFIG = Path(".config", "mainspring", "config.toml")
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server's address and the credential for it; `origin` says where the address was found."""
+
+    url: str
+    token: str | None = None
+    origin: str = "the default"
+
+    def __repr__(self) -> str:
+        token = "none" if self.token is None else "hidden"
+        return f"Server(url={self.url!r}, token={token}, origin={self.origin!r})"
+
+    @property
+    def is_local(self) -> bool:
+        return urlsplit(self.url).hostname in _LOOPBACK
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Files that name a server together."""
+
+    url: str | None = None
+    url_file: Path = Path()
+    token_file: Path | None = None
+
+
+def discover(
+    url: str | None = None, token: str | None = None, *,
+    env: Mapping[str, str] = os.environ, folder: Path | None = None, home: Path | None = None,
+) -> Server:  # fmt: skip
+    """The server to use from `folder` (the current one by default), by the order above."""
+    places = [_project(folder or Path.cwd()), _personal(home or Path.home())]
+    named = [(url, "--url"), (env.get("MAINSPRING_URL"), "MAINSPRING_URL")]
+    named += [(place.url, str(place.url_file)) for place in places]
+    address, origin = next(((text, where) for text, where in named if text), (DEFAULT_URL, "the default"))
+    address = _checked(address, origin)
+    token = token or env.get("MAINSPRING_TOKEN") or _token_for(address, places)
+    if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
+        raise Unauthenticated("the token holds characters that no token has: was it copied completely?")
+    return Server(address, token, origin)
+
+
+def _project(folder: Path) -> _Place:
+    """What the nearest `.mainspring` at or above `folder` says."""
+    for parent in (folder, *folder.parents):
+        url_file, token_file = parent / FOLDER / "url", parent / FOLDER / "token"
+        if url_file.exists() or token_file.exists():
+            _refuse_foreign(parent / FOLDER)
+            url = url_file.read_text(encoding="utf-8").strip() if url_file.exists() else None
+            return _Place(url, url_file, token_file if token_file.exists() else None)
+    return _Place()
+
+
+def _personal(home: Path) -> _Place:
+    path = home / CONFIG
+    if not path.exists():
+        return _Place()
+    content = _read_config(path)
+    return _Place(content.get("url"), path, path if "token" in content else None)
+
+
+def _read_config(path: Path) -> dict[str, str]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise invalid("", f"{path} is not TOML: {error}", hint='for example url = "https://…"') from None
+    for key, value in content.items():
+        if key not in ("url", "token"):
+            close = difflib.get_close_matches(key, ("url", "token"), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "known settings: url, token"
+            raise invalid(f"/{key}", f"{path}: unknown setting {key!r}", hint=hint)
+        if not isinstance(value, str):
+            raise invalid(f"/{key}", f"{path}: {key} is not text", hint="put it in quotes")
+    return content
+
+
+def _token_for(address: str, places: list[_Place]) -> str | None:
+    for place in places:
+        if place.token_file and _same(address, _checked(place.url or DEFAULT_URL, str(place.url_file))):
+            text = _read_private(place.token_file)
+            both = place.token_file == place.url_file
+            return str(tomllib.loads(text)["token"]) if both else text.strip()
+    return None
+
+
+def _read_private(path: Path) -> str:
+    """The content of a file that only this user can read; anything else is refused."""
+    with path.open(encoding="utf-8") as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid != os.geteuid():
+            raise _unsafe(f"{path} belongs to another user", "pass --token, or set MAINSPRING_TOKEN")
+        if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            mode = f"{stat.S_IMODE(found.st_mode):04o}"
+            raise _unsafe(f"others can read the token in {path} (mode {mode})", f"run: chmod 600 {path}")
+        return file.read()
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Whoever names the server receives the token, so a folder that someone else put there may not."""
+    if folder.stat().st_uid != os.geteuid():
+        raise _unsafe(
+            f"{folder} belongs to another user", "name the server with --url and --token, or move elsewhere"
+        )
+
+
+def _unsafe(what: str, hint: str) -> Unauthenticated:
+    return Unauthenticated(f"{what}; {hint}", code="unsafe_token")
+
+
+def _checked(url: str, origin: str) -> str:
+    try:
+        parts = urlsplit(url)
+        plain = not (parts.query or parts.fragment or parts.username)
+        known = plain and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise invalid(
+            "", f"{url!r} (from {origin}) is not the address of a server", hint=f"such as {DEFAULT_URL}"
+        )
+    return url.rstrip("/")
+
+
+def _same(one: str, other: str) -> bool:
+    return _identity(one) == _identity(other)
+
+
+def _identity(url: str) -> tuple[str, str, int, str]:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return parts.scheme, "loopback" if host in _LOOPBACK else host, port, parts.path.rstrip("/")

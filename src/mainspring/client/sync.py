@@ -1,0 +1,138 @@
+"""The same client for code without an event loop: every call is handed to one that runs beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from mainspring import wire
+from mainspring.client.api import AsyncClient, Ref
+from mainspring.client.discovery import Server
+from mainspring.domain.execution import State
+from mainspring.domain.job import JobSpec
+
+T = TypeVar("T")
+
+
+class Client:
+    """`AsyncClient` with plain methods; safe to share between threads. Use it as `with`."""
+
+    def __init__(
+        self, url: str | None = None, token: str | None = None, *, server: Server | None = None
+    ) -> None:
+        self._inner = AsyncClient(url, token, server=server)
+        self.server = self._inner.server
+        self._loop = asyncio.new_event_loop()
+        # A loop of its own works where the caller has one running, as notebooks do.
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mainspring-client", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._loop.is_closed():
+            return
+        self._wait(self._inner.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def create_job(self, spec: JobSpec | dict[str, Any]) -> wire.Job:
+        return self._wait(self._inner.create_job(spec))
+
+    def jobs(
+        self, *, limit: int | None = None, cursor: str | None = None, prefix: str | None = None
+    ) -> wire.Page[wire.Job]:
+        return self._wait(self._inner.jobs(limit=limit, cursor=cursor, prefix=prefix))
+
+    def job(self, ref: Ref) -> wire.Job:
+        return self._wait(self._inner.job(ref))
+
+    def patch_job(self, ref: Ref, patch: dict[str, Any]) -> wire.Job:
+        return self._wait(self._inner.patch_job(ref, patch))
+
+    def delete_job(self, ref: Ref) -> None:
+        self._wait(self._inner.delete_job(ref))
+
+    def pause_job(self, ref: Ref, reason: str = "") -> wire.Job:
+        return self._wait(self._inner.pause_job(ref, reason))
+
+    def resume_job(self, ref: Ref) -> wire.Job:
+        return self._wait(self._inner.resume_job(ref))
+
+    def trigger(self, ref: Ref, request: wire.RunNow | None = None) -> wire.Execution:
+        return self._wait(self._inner.trigger(ref, request))
+
+    def fires(self, ref: Ref, *, count: int = 10, after: datetime | None = None) -> wire.Fires:
+        return self._wait(self._inner.fires(ref, count=count, after=after))
+
+    def history(
+        self, ref: Ref, *, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.Execution]:
+        return self._wait(self._inner.history(ref, limit=limit, cursor=cursor))
+
+    def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:
+        return self._wait(self._inner.submit(items))
+
+    def executions(
+        self, *,
+        job: str | None = None, state: Sequence[State] = (),
+        limit: int | None = None, cursor: str | None = None,
+    ) -> wire.Page[wire.Execution]:  # fmt: skip
+        return self._wait(self._inner.executions(job=job, state=state, limit=limit, cursor=cursor))
+
+    def execution(self, ref: Ref, *, wait_s: float = 0.0) -> wire.Execution:
+        return self._wait(self._inner.execution(ref, wait_s=wait_s))
+
+    def cancel(self, ref: Ref, reason: str = "") -> wire.Execution:
+        return self._wait(self._inner.cancel(ref, reason))
+
+    def logs(self, ref: Ref, *, place: str = "") -> wire.Logs:
+        return self._wait(self._inner.logs(ref, place=place))
+
+    def follow_logs(self, ref: Ref) -> Iterator[wire.LogChunk]:
+        return self._each(self._inner.follow_logs(ref))
+
+    def wait(self, ref: Ref, *, timeout_s: float = math.inf) -> wire.Execution:
+        return self._wait(self._inner.wait(ref, timeout_s=timeout_s))
+
+    def feed(self) -> Iterator[wire.Execution]:
+        return self._each(self._inner.feed())
+
+    def workers(self) -> wire.Page[wire.Worker]:
+        return self._wait(self._inner.workers())
+
+    def doctor(self) -> wire.Diagnosis:
+        return self._wait(self._inner.doctor())
+
+    def login_link(self) -> wire.LoginLink:
+        return self._wait(self._inner.login_link())
+
+    def _wait(self, call: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _each(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
+        async def following() -> tuple[T] | None:
+            async for item in items:
+                return (item,)
+            return None
+
+        try:
+            while (found := self._wait(following())) is not None:
+                yield found[0]
+        finally:
+            if not self._loop.is_closed():
+                self._wait(items.aclose())

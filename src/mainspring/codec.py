@@ -1,0 +1,87 @@
+"""JSON in and out, with errors a person can act upon."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any, TypeVar, get_args, get_origin
+
+import msgspec
+
+from mainspring.domain.errors import Invalid, Problem, TooLarge
+
+T = TypeVar("T")
+
+MAX_BODY = 1_000_000
+MAX_DEPTH = 32
+
+_PLACE = re.compile(r" - at `(.*)`\Z")
+_FIELD = re.compile(r"unknown field `(.*?)`")
+
+encode = msgspec.json.Encoder().encode
+
+
+def decode(body: bytes, type_: type[T], *, limit: int = MAX_BODY) -> T:
+    """Reads a body as `type_`, or says where and why it can't be read."""
+    if len(body) > limit:
+        raise TooLarge(f"the body has {len(body):,} bytes; at most {limit:,} are accepted")
+    if depth(body) > MAX_DEPTH:
+        raise Invalid(f"the JSON is nested deeper than {MAX_DEPTH} levels", code="too_deep")
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except msgspec.ValidationError as error:
+        raise Invalid("the request does not fit", problems=(problem_of(str(error), type_),)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"the body is not JSON: {error}", code="not_json") from None
+
+
+def depth(body: bytes) -> int:
+    """How deep brackets nest, without decoding: a bomb is refused before it is parsed."""
+    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return 0
+    deepest = level = 0
+    in_string = escaped = False
+    for byte in body:
+        if in_string:
+            in_string = escaped or byte != 0x22
+            escaped = byte == 0x5C and not escaped
+        elif byte == 0x22:
+            in_string = True
+        elif byte in b"[{":
+            level += 1
+            deepest = max(deepest, level)
+        elif byte in b"]}":
+            level -= 1
+    return deepest
+
+
+def problem_of(message: str, type_: Any) -> Problem:
+    """Turns a validation message into a pointer, a sentence and a hint."""
+    place = _PLACE.search(message)
+    path = place[1] if place else "$"
+    text = _PLACE.sub("", message).replace("Object", "object")
+    pointer = re.sub(r"\[(\d+|\.\.\.)\]", r"/\1", path.removeprefix("$")).replace(".", "/").replace("///", "/...")
+    hint = ""
+    if unknown := _FIELD.search(text):
+        known = sorted(_fields_at(type_, pointer))
+        close = difflib.get_close_matches(unknown[1], known, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]!r}?" if close else f"known fields: {', '.join(known)}"
+        pointer, text = f"{pointer}/{unknown[1]}", f"unknown field {unknown[1]!r}"
+    return Problem(pointer or "/", text, hint)
+
+
+def _fields_at(type_: Any, pointer: str) -> set[str]:
+    """Field names allowed at a pointer inside a type; unions give the names of all their members."""
+    types = _structs(type_)
+    for part in pointer.split("/")[1:]:
+        inner = [f.type for t in types for f in msgspec.structs.fields(t) if f.encode_name == part]
+        types = {s for t in inner for s in _structs(t)} if inner else types
+    return {f.encode_name for t in types for f in msgspec.structs.fields(t)}
+
+
+def _structs(type_: Any) -> set[Any]:
+    if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+        return {type_}
+    if get_origin(type_) is None:
+        return set()
+    return {s for arg in get_args(type_) for s in _structs(arg)}

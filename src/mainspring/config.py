@@ -1,0 +1,61 @@
+"""What the operator set: read once, checked, passed down as frozen values."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from mainspring.domain.errors import Invalid
+
+Role = Literal["api", "scheduler"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+ENVIRONMENT = (
+    "MAINSPRING_DATABASE_URL",
+    "MAINSPRING_HOST",
+    "MAINSPRING_LOG",
+    "MAINSPRING_PG_AS",
+    "MAINSPRING_PG_BIN",
+    "MAINSPRING_PORT",
+    "MAINSPRING_ROLES",
+    "MAINSPRING_TOKEN",
+    "MAINSPRING_URL",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeConfig:
+    """One server process."""
+
+    database_url: str
+    roles: tuple[Role, ...] = ROLES
+    host: str = "127.0.0.1"
+    port: int = 7171
+    session_lease_s: float = 20.0
+
+
+def parse_roles(text: str) -> tuple[Role, ...]:
+    """Reads `api,scheduler`."""
+    roles: list[Role] = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        match = next((role for role in ROLES if role == word), None)
+        if match is None:
+            close = difflib.get_close_matches(word, ROLES, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known roles: {', '.join(ROLES)}"
+            raise Invalid(f"there is no role {word!r}; {hint}")
+        roles.append(match)
+    if not roles:
+        raise Invalid(f"name at least one role of {', '.join(ROLES)}")
+    return tuple(dict.fromkeys(roles))
+
+
+def unknown_settings(environment: Mapping[str, str]) -> list[str]:
+    """A sentence for each MAINSPRING_ variable that means nothing, most likely a slip of the fingers."""
+    found = []
+    for name in sorted(environment):
+        if name.startswith("MAINSPRING_") and name not in ENVIRONMENT:
+            close = difflib.get_close_matches(name, ENVIRONMENT, n=1)
+            found.append(f"{name} is not a setting" + (f"; did you mean {close[0]}?" if close else ""))
+    return found

@@ -1,0 +1,69 @@
+"""Every error a user can meet, one small tree.
+
+    MainspringError
+    ├── Invalid          the request itself is wrong; `problems` says where and what to do
+    ├── NotFound         no such thing for this tenant
+    ├── Conflict         the thing is not in the state the request assumed
+    ├── Unauthenticated  no credential, or one that is not valid (any more)
+    ├── Forbidden        a valid credential without the right
+    ├── TooLarge         body, page or batch over its limit
+    └── Unavailable      the database is away or full; nothing was written, try again
+
+Each class has a stable `code`; an instance may narrow it (`bad_cron` is an Invalid).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a request: where (JSON pointer), what, and what to do."""
+
+    pointer: str
+    message: str
+    hint: str = ""
+
+
+class MainspringError(Exception):
+    code = "error"
+
+    def __init__(self, message: str, *, code: str | None = None, problems: tuple[Problem, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or type(self).code
+        self.problems = problems
+
+
+class Invalid(MainspringError):
+    code = "invalid"
+
+
+class NotFound(MainspringError):
+    code = "not_found"
+
+
+class Conflict(MainspringError):
+    code = "conflict"
+
+
+class Unauthenticated(MainspringError):
+    code = "unauthenticated"
+
+
+class Forbidden(MainspringError):
+    code = "forbidden"
+
+
+class TooLarge(MainspringError):
+    code = "too_large"
+
+
+class Unavailable(MainspringError):
+    code = "unavailable"
+
+
+def invalid(pointer: str, message: str, *, hint: str = "", code: str = "invalid") -> Invalid:
+    """An Invalid with exactly one problem, which is the usual case."""
+    return Invalid(message, code=code, problems=(Problem(pointer, message, hint),))

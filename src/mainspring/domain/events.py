@@ -1,0 +1,18 @@
+"""What is told to whoever watches. One catalogue; an event names executions, the database has the details."""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+Kind = Literal["started", "finished", "output"]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something happened to these executions. With very many at once, some are left out and counted in `more`."""
+
+    kind: Kind
+    executions: list[UUID]
+    more: int = 0

@@ -1,0 +1,67 @@
+"""The life of an execution, as data.
+
+                     ┌───────────── retry, rescue with backoff ─────────────┐
+                     ▼                                                      │
+    (fire, submit) waiting ──due──▶ queued ──claim──▶ running ──settle──▶ succeeded
+                     │                │ ▲                │                failed
+                     │                │ └─ rescue, drain ┘                timed_out
+                     └── cancel ──────┴───── cancel ─────────────────────▶ cancelled
+                                                          rescue ───────▶ lost
+    (fire) ─────────────── overlap, misfire, start_by ──────────────────▶ skipped
+
+A final state never changes: a rerun is a new execution. State says where an execution is;
+outcome says how one attempt ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal, get_args
+from uuid import UUID
+
+State = Literal[
+    "waiting", "blocked", "queued", "running",
+    "succeeded", "failed", "timed_out", "cancelled", "skipped", "lost",
+]  # fmt: skip
+Outcome = Literal["succeeded", "failed", "timed_out", "cancelled", "lost", "preempted"]
+Trigger = Literal["fire", "manual", "backfill", "replay", "step"]
+Delivery = Literal["at_least_once", "at_most_once"]
+
+STATES: tuple[State, ...] = get_args(State)
+LIVE: frozenset[State] = frozenset(("waiting", "blocked", "queued", "running"))
+FINAL: frozenset[State] = frozenset(STATES) - LIVE
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+# None stands for "does not exist yet".
+TRANSITIONS: dict[State | None, frozenset[State]] = {
+    None: frozenset(("waiting", "blocked", "queued", "skipped")),
+    "waiting": frozenset(("queued", "cancelled", "skipped")),
+    "blocked": frozenset(("queued", "cancelled", "skipped")),
+    "queued": frozenset(("running", "cancelled", "skipped")),
+    "running": frozenset(
+        ("queued", "waiting", "succeeded", "failed", "timed_out", "cancelled", "lost"),
+    ),
+    **{state: frozenset[State]() for state in FINAL},
+}
+
+POISON_AFTER_LOST = 3
+"""So many lost sessions in a row make an execution poison: it fails instead of taking down a fourth worker."""
+
+
+def execution_id(job_id: UUID, fire_ms: int, trigger_key: str) -> UUID:
+    """Same trigger, same id, whoever computes it (store/schema.sql has the same in SQL).
+
+    A valid RFC 9562 version 8 UUID: 48 bits of time, then 72 bits of SHA-256 of job and trigger key,
+    so ids sort by the instant they stand for and inserts stay at the right edge of the index.
+    """
+    digest = hashlib.sha256(f"{job_id}:{trigger_key}".encode()).hexdigest()
+    return UUID(f"{fire_ms:012x}8{digest[:3]}a{digest[3:18]}")
+
+
+def fire_key(fire_ms: int) -> str:
+    return f"fire:{fire_ms}"
+
+
+def fire_ms_of(execution: UUID) -> int:
+    """The instant inside an execution's id."""
+    return execution.int >> 80

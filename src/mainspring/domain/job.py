@@ -1,0 +1,156 @@
+"""What a job is: a task, maybe a schedule, and policies."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from mainspring.domain.duration import parse_duration
+from mainspring.domain.errors import Invalid, Problem
+from mainspring.domain.execution import Delivery
+from mainspring.domain.retry import RetryPolicy
+from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.template import unknown_names
+
+Overlap = Literal["skip", "allow"]
+MisfirePolicy = Literal["latest", "all", "skip"]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+RESERVED_ENV = "MAINSPRING_"
+
+
+class ShellTask(
+    msgspec.Struct, frozen=True, tag="shell", tag_field="kind", forbid_unknown_fields=True
+):
+    """Runs a program: argv as given, no shell in between unless `shell` is true."""
+
+    argv: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=1000)]
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    shell: bool = False
+
+
+class NoopTask(
+    msgspec.Struct, frozen=True, tag="noop", tag_field="kind", forbid_unknown_fields=True
+):
+    """Does nothing and succeeds: a marker, or a measure of everything around it."""
+
+
+Task = ShellTask | NoopTask
+
+
+class Misfire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What happens to fires that came due while nobody could decide them."""
+
+    policy: MisfirePolicy = "latest"
+
+
+class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A job as users write it. Durations are seconds, `10m` or ISO 8601."""
+
+    name: str
+    task: Task
+    schedule: ScheduleSpec | None = None
+    description: Annotated[str, msgspec.Meta(max_length=4000)] = ""
+    metadata: dict[str, Any] = {}
+    queue: str = "short"
+    priority: Annotated[int, msgspec.Meta(ge=0, le=10)] = 5
+    timeout: str | int | float = "1h"
+    retries: RetryPolicy = RetryPolicy()
+    overlap: Overlap | None = None
+    misfire: Misfire = Misfire()
+    delivery: Delivery = "at_least_once"
+    paused: bool = False
+
+    @property
+    def overlap_policy(self) -> Overlap:
+        """Recurring jobs skip a fire while the last one lives; one-time and manual ones may overlap."""
+        if self.overlap is not None:
+            return self.overlap
+        return "skip" if self.schedule is not None and self.schedule.at is None else "allow"
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """The immutable part of one job version that a worker needs to run it."""
+
+    name: str
+    task: Task
+    timeout_s: float
+    retries: RetryPolicy
+    delivery: Delivery
+
+
+def check(spec: JobSpec) -> None:
+    """Refuses what the types alone can't, with all problems at once."""
+    problems = list(_problems(spec))
+    if problems:
+        raise Invalid(problems[0].message, problems=tuple(problems))
+
+
+def _problems(spec: JobSpec) -> list[Problem]:
+    found: list[Problem] = []
+    if not NAME.match(spec.name):
+        found.append(
+            Problem("/name", f"{spec.name!r} is not a job name", "letters, digits, '.', '_', '-'; at most 128")
+        )
+    if not QUEUE.match(spec.queue):
+        found.append(Problem("/queue", f"{spec.queue!r} is not a queue name", "lower case letters, digits, '_', '-'"))
+    for pointer, value, least in (
+        ("/timeout", spec.timeout, 0.001),
+        ("/retries/base", spec.retries.base, 0),
+        ("/retries/cap", spec.retries.cap, 0),
+    ):
+        found.extend(_duration_problem(pointer, value, least))
+    if spec.delivery == "at_most_once" and spec.retries.max > 0:
+        found.append(
+            Problem(
+                "/retries/max",
+                "an at_most_once job can't be retried by the system",
+                'say "retries": {"max": 0}, or use at_least_once',
+            )
+        )
+    if isinstance(spec.task, ShellTask):
+        found.extend(_shell_problems(spec.task))
+    return found
+
+
+def _duration_problem(pointer: str, value: str | int | float, least: float) -> list[Problem]:
+    try:
+        seconds = parse_duration(value)
+    except ValueError as error:
+        return [Problem(pointer, str(error), "seconds, 90s, 10m, 1h30m or PT3H")]
+    if seconds < least:
+        return [Problem(pointer, f"{value!r} is too short", "give a positive duration")]
+    return []
+
+
+def _shell_problems(task: ShellTask) -> list[Problem]:
+    found = [
+        Problem(f"/task/argv/{i}", "an argument can't hold a NUL character", "remove it")
+        for i, word in enumerate(task.argv)
+        if "\0" in word
+    ]
+    if not task.argv[0]:
+        found.append(Problem("/task/argv/0", "the program's name is empty", "name a program, such as echo"))
+    if task.shell and len(task.argv) != 1:
+        found.append(
+            Problem("/task/argv", "with shell: true, argv is one script", 'for example ["echo $HOME | wc -c"]')
+        )
+    for pointer, text in [(f"/task/argv/{i}", word) for i, word in enumerate(task.argv)] + [
+        (f"/task/env/{name}", value) for name, value in task.env.items()
+    ]:
+        found.extend(Problem(pointer, f"{{{{{name}}}}} is not known", hint) for name, hint in unknown_names(text))
+    for name, value in task.env.items():
+        if not ENV_NAME.match(name) or name.startswith(RESERVED_ENV) or "\0" in value:
+            found.append(
+                Problem(
+                    "/task/env",
+                    f"{name!r} can't be set",
+                    f"letters, digits and '_'; names with {RESERVED_ENV} are ours; no NUL in values",
+                )
+            )
+    return found

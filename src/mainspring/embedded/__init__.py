@@ -1,0 +1,1 @@
+"""Finds, starts, supervises and stops the PostgreSQL that comes with Mainspring."""

@@ -1,0 +1,158 @@
+"""The data directory: whether it is ours to open, and how it is made.
+
+directory/
+  pg/                     the PostgreSQL cluster
+  pg.new/                 one in the making; renamed when complete, so a kill leaves nothing half-made
+  pg-password             of the role mainspring
+  pg-superuser-password   of the role postgres
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from .binaries import VARIABLE, Binaries, installed
+from .errors import ForeignData, NoRoom, NotPermitted, diagnose
+from .files import replace, sync_folder, sync_tree
+from .identity import Identity
+from .orphans import end_stragglers
+from .process import run
+
+ROLE = DATABASE = "mainspring"
+SUPERUSER = "postgres"
+SETTINGS_FILE = "mainspring.conf"
+_ROOM_TO_START_WITH = 200 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    directory: Path
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "pg"
+
+    @property
+    def fresh(self) -> Path:
+        return self.directory / "pg.new"
+
+    @property
+    def password_files(self) -> dict[str, Path]:
+        return {
+            ROLE: self.directory / "pg-password",
+            SUPERUSER: self.directory / "pg-superuser-password",
+        }
+
+    def password(self, role: str) -> str:
+        return self.password_files[role].read_text().strip()
+
+    def exists(self) -> bool:
+        return self.data.is_dir() and any(self.data.iterdir())
+
+    def check(self, binaries: Binaries) -> None:
+        """Refuse data that we did not make, or that this version can't read."""
+        if not self.data.exists():
+            return
+        owner = self.data.stat().st_uid
+        if os.geteuid() not in (0, owner):
+            raise NotPermitted(
+                f"{self.data} belongs to uid {owner}: start as that user, or give {self.directory} to yours"
+                " with `chown -R`"
+            )
+        if not self.exists():
+            return
+        if not (self.data / "PG_VERSION").exists():
+            raise ForeignData(f"{self.data} holds files that are not PostgreSQL's; choose another directory")
+        if not (self.data / SETTINGS_FILE).exists():
+            raise ForeignData(
+                f"{self.data} is a PostgreSQL cluster that Mainspring did not make: start it yourself and"
+                " give --database-url, or choose another directory"
+            )
+        version = (self.data / "PG_VERSION").read_text().strip()
+        if version != str(binaries.major):
+            raise ForeignData(_other_major(self.data, version, binaries))
+
+    async def create(self, binaries: Binaries, identity: Identity, settings: str) -> None:
+        """Make the cluster, its two roles and its database. There is never a server that asks no password."""
+        free = shutil.disk_usage(self.directory).free
+        if free < _ROOM_TO_START_WITH:
+            raise NoRoom(
+                f"{self.directory} has {free >> 20} MB free, a new database needs"
+                f" {_ROOM_TO_START_WITH >> 20} MB; free some space or choose another directory"
+            )
+        passwords = self._new_passwords(identity)
+        self.fresh.mkdir(mode=0o700)
+        identity.own(self.fresh)
+        code, output = await run(self._initdb(binaries), identity=str(identity), folder=self.directory)
+        if code != 0:
+            raise diagnose("initdb failed", output, where=str(self.directory))
+        with (self.fresh / "postgresql.conf").open("a") as file:
+            file.write(f"\ninclude_if_exists '{SETTINGS_FILE}'\n")
+        replace(self.fresh / SETTINGS_FILE, settings)
+        identity.own(self.fresh)
+        await self._execute("create", self.fresh, passwords, binaries, identity, "-c", "fsync=off")
+        await asyncio.to_thread(sync_tree, self.fresh)
+        self.fresh.rename(self.data)
+        sync_folder(self.directory)
+
+    async def restore_passwords(self, binaries: Binaries, identity: Identity) -> None:
+        """Give the roles new passwords if the files with the old ones are gone."""
+        if not all(path.exists() for path in self.password_files.values()):
+            passwords = self._new_passwords(identity)
+            await self._execute("set_passwords", self.data, passwords, binaries, identity)
+
+    async def remove_unfinished(self) -> None:
+        if self.fresh.exists():
+            await end_stragglers(self.fresh)
+            shutil.rmtree(self.fresh)
+
+    def _new_passwords(self, identity: Identity) -> dict[str, str]:
+        passwords = {role: secrets.token_hex(24) for role in self.password_files}
+        for role, path in self.password_files.items():
+            replace(path, passwords[role] + "\n")
+        identity.own(*self.password_files.values())
+        return passwords
+
+    def _initdb(self, binaries: Binaries) -> list[str | Path]:
+        # Byte order and Unicode classes are the same on every machine, whatever its locales.
+        collation = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"] if binaries.major >= 17 else []
+        access = ["-U", SUPERUSER, "--auth=scram-sha-256", f"--pwfile={self.password_files[SUPERUSER]}"]
+        options = ["--no-sync", "--data-checksums", "--encoding=UTF8", "--locale=C", *collation]
+        return [binaries.bin_dir / "initdb", "-D", self.fresh, *access, *options]
+
+    async def _execute(
+        self,
+        name: str,
+        data: Path,
+        passwords: dict[str, str],
+        binaries: Binaries,
+        identity: Identity,
+        *options: str,
+    ) -> None:
+        sections = resources.files(__package__).joinpath("cluster.sql").read_text().split("-- name: ")
+        sql = next(text for text in sections if text.startswith(f"{name}\n")).removeprefix(f"{name}\n")
+        sql = sql.format(password=passwords[ROLE], superuser_password=passwords[SUPERUSER])
+        postgres = binaries.bin_dir / "postgres"
+        code, output = await run(
+            [postgres, "--single", "-D", data, "-c", "exit_on_error=on", *options, "template1"],
+            identity=str(identity),
+            folder=self.directory,
+            input=sql,
+        )
+        if code != 0:
+            raise diagnose(f"could not {name.replace('_', ' ')} the database", output, where=str(data))
+
+
+def _other_major(data: Path, version: str, binaries: Binaries) -> str:
+    reader = next((found.bin_dir for found in installed() if str(found.major) == version), None)
+    way = f"set {VARIABLE}={reader or f'the bin directory of a PostgreSQL {version}'} to go on with it"
+    return (
+        f"{data} was made by PostgreSQL {version}, this is {binaries.version} ({binaries.origin}): {way};"
+        f" or dump it with version {version} and restore it into another directory"
+    )

@@ -1,0 +1,53 @@
+"""Files written whole or not at all."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+
+def replace(path: Path, text: str) -> None:
+    """Put `text` in the place of `path`, readable by its owner only; a crash leaves the old or the new."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames inside `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(tree: Path) -> None:
+    """Put everything below `tree` on the disk."""
+    if sys.platform == "linux" and _sync_file_system(tree):
+        return
+    for folder, _, files in os.walk(tree):
+        for name in files:
+            with open(Path(folder, name), "rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(folder))
+
+
+def _sync_file_system(folder: Path) -> bool:
+    # One commit of the journal instead of one for each of a thousand new files.
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        return int(ctypes.CDLL(None).syncfs(descriptor)) == 0
+    finally:
+        os.close(descriptor)

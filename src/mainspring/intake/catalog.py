@@ -1,0 +1,232 @@
+"""Reading jobs, executions, logs and workers, as people see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.clock import instant, millis
+from mainspring.domain.errors import Invalid, NotFound, invalid
+from mainspring.domain.execution import LIVE, STATES
+from mainspring.domain.schedule import compile_key, describe_spec, notes
+from mainspring.store import executions, jobs, logs, sessions
+from mainspring.store.db import Connection, Database, database_now_ms
+from mainspring.store.jobs import JobRow, LastRow
+
+LAST_SHOWN = 20
+MAX_PAGE = 500
+_AFTER_ALL = UUID(int=(1 << 128) - 1)
+_LOG_CHUNKS = 200
+
+
+async def job_row(database: Database, ref: str, *, tenant: int) -> JobRow:
+    """A job by name or id."""
+    async with database.connection() as connection:
+        row = None
+        if is_id(ref):
+            row = await jobs.job_by_id(connection, tenant=tenant, job_id=UUID(ref))
+        row = row or await jobs.job_by_name(connection, tenant=tenant, name=ref)
+    if row is None:
+        raise NotFound(f"there is no job {ref!r}")
+    return row
+
+
+async def job(database: Database, ref: str, *, tenant: int) -> wire.Job:
+    row = await job_row(database, ref, tenant=tenant)
+    async with database.connection() as connection:
+        return (await _as_jobs(connection, [row], tenant=tenant))[0]
+
+
+async def list_jobs(
+    database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50, prefix: str | None = None
+) -> wire.Page[wire.Job]:
+    check_limit(limit)
+    async with database.connection() as connection:
+        rows = await jobs.list_jobs(connection, tenant=tenant, after=cursor or "", limit=limit + 1, prefix=prefix)
+        page = await _as_jobs(connection, rows[:limit], tenant=tenant)
+    return wire.Page(items=page, next_cursor=page[-1].name if len(rows) > limit else None)
+
+
+async def fires(
+    database: Database, ref: str, *, tenant: int, count: int = 10, after: datetime | None = None
+) -> wire.Fires:
+    """The next fires of a job as if it were not paused."""
+    check_limit(count, "/count")
+    row = await job_row(database, ref, tenant=tenant)
+    async with database.connection() as connection:
+        start_ms = int(await database_now_ms(connection)) if after is None else millis(after)
+    spec = row.spec.schedule
+    return wire.Fires(
+        description=describe_spec(spec) if spec else "on demand",
+        timezone=(spec and spec.timezone) or "UTC",
+        fires=[instant(ms) for ms in next_fires(row, after_ms=start_ms, count=count)],
+        notes=notes(row.schedule_key, start_ms) if row.schedule_key else [],
+    )
+
+
+def next_fires(row: JobRow, *, after_ms: int, count: int) -> list[int]:
+    """Instants after `after_ms` at which the job is due, within its start and end."""
+    if row.schedule_key is None:
+        return []
+    schedule = compile_key(row.schedule_key)
+    found: list[int] = []
+    start_ms = max(after_ms, millis(row.start_at) - 1 if row.start_at else after_ms)
+    while len(found) < count:
+        at = schedule.next_after(found[-1] if found else start_ms)
+        if at is None or (row.end_at is not None and at > millis(row.end_at)):
+            break
+        found.append(at)
+    return found
+
+
+async def upcoming(database: Database, *, tenant: int, limit: int = 20) -> list[tuple[datetime, UUID, str]]:
+    """The next fires over all jobs: when, and which job."""
+    async with database.connection() as connection:
+        now_ms = int(await database_now_ms(connection))
+        known = await jobs.tenant_schedules(connection, tenant=tenant, limit=2000)
+        ahead = []
+        for schedule_id, key in known:
+            at = compile_key(key).next_after(now_ms)
+            if at is not None:
+                ahead.append((at, schedule_id))
+        at_of = {schedule_id: at for at, schedule_id in sorted(ahead)[:limit]}
+        rows = await jobs.jobs_on_schedules(connection, tenant=tenant, schedule_ids=list(at_of), each=limit)
+    return sorted((instant(at_of[s]), job_id, name) for s, job_id, name in rows)[:limit]
+
+
+async def execution_id(database: Database, ref: str, *, tenant: int) -> UUID:
+    """An execution's id by itself or by a unique beginning of at least 8 digits."""
+    if is_id(ref):
+        return UUID(ref)
+    digits = ref.replace("-", "").lower()
+    if len(digits) < 8 or len(digits) > 32 or not all(c in "0123456789abcdef" for c in digits):
+        raise NotFound(f"{ref!r} is not an execution id; give the whole id or at least its first 8 digits")
+    async with database.connection() as connection:
+        found = await executions.execution_prefix(connection, tenant=tenant, prefix=digits)
+    if not found:
+        raise NotFound(f"there is no execution {ref!r}")
+    if len(found) > 1:
+        raise Invalid(f"several executions begin with {ref!r}; give more digits", code="ambiguous_id")
+    return found[0]
+
+
+async def execution(database: Database, ref: str | UUID, *, tenant: int) -> wire.Execution:
+    """One execution with its attempts."""
+    found_id = ref if isinstance(ref, UUID) else await execution_id(database, ref, tenant=tenant)
+    async with database.connection() as connection:
+        found = await executions.execution_by_id(connection, tenant=tenant, execution_id=found_id)
+        if found is None:
+            raise NotFound(f"there is no execution {ref}")
+        found.attempts.extend(await executions.list_attempts(connection, tenant=tenant, execution_id=found_id))
+    return found
+
+
+async def list_executions(
+    database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50, job: str | None = None,
+    states: Sequence[str] = (),
+) -> wire.Page[wire.Execution]:  # fmt: skip
+    check_limit(limit)
+    for state in states:
+        if state not in STATES:
+            raise invalid("/state", f"{state!r} is not a state", hint=f"one of {', '.join(STATES)}")
+    if cursor is not None and not is_id(cursor):
+        raise invalid("/cursor", "this is not a cursor of ours", hint="pass next_cursor as it was given")
+    job_id = None if job is None else (await job_row(database, job, tenant=tenant)).job_id
+    before = UUID(cursor) if cursor else _AFTER_ALL
+    async with database.connection() as connection:
+        rows = await executions.list_executions(
+            connection, tenant=tenant, before=before, limit=limit + 1, job_id=job_id, states=states
+        )
+    page = rows[:limit]
+    return wire.Page(items=page, next_cursor=str(page[-1].execution_id) if len(rows) > limit else None)
+
+
+async def read_logs(database: Database, execution_id: UUID, *, tenant: int, place: str | None = None) -> wire.Logs:
+    """Output after a place. `complete` once the execution has ended and everything was read."""
+    after = parse_place(place)
+    async with database.connection() as connection:
+        # State before chunks: output is written before the end, so an ended execution has all of it.
+        found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution_id)
+        if found is None:
+            raise NotFound(f"there is no execution {execution_id}")
+        rows = await logs.read_logs(
+            connection, tenant=tenant, execution_id=execution_id, after=after, limit=_LOG_CHUNKS
+        )
+    chunks = [
+        wire.LogChunk(attempt=attempt, seq=seq, stream=stream, text=data.decode("utf-8", "replace"))
+        for attempt, seq, stream, data in rows
+    ]
+    last = (rows[-1][0], rows[-1][1]) if rows else after
+    complete = found.state not in LIVE and len(rows) < _LOG_CHUNKS
+    return wire.Logs(chunks=chunks, place=f"{last[0]}.{last[1]}", complete=complete)
+
+
+async def list_workers(database: Database, *, tenant: int) -> list[wire.Worker]:
+    async with database.connection() as connection:
+        return await sessions.list_workers(connection, tenant=tenant)
+
+
+def is_id(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def parse_place(place: str | None) -> tuple[int, int]:
+    if not place:
+        return (0, -1)
+    attempt, _, seq = place.partition(".")
+    try:
+        return (int(attempt), int(seq))
+    except ValueError:
+        raise invalid("/place", "this is not a place of ours", hint="pass `place` as it was given") from None
+
+
+def check_limit(limit: int, pointer: str = "/limit") -> None:
+    if not 1 <= limit <= MAX_PAGE:
+        raise invalid(pointer, f"{limit} is out of range", hint=f"between 1 and {MAX_PAGE}")
+
+
+async def _as_jobs(connection: Connection, rows: Sequence[JobRow], *, tenant: int) -> list[wire.Job]:
+    if not rows:
+        return []
+    now_ms = int(await database_now_ms(connection))
+    last = await jobs.last_executions(
+        connection, tenant=tenant, job_ids=[row.job_id for row in rows], each=LAST_SHOWN
+    )
+    return [_as_job(row, last[row.job_id], now_ms) for row in rows]
+
+
+def _as_job(row: JobRow, last: list[LastRow], now_ms: int) -> wire.Job:
+    following = _next_fire(row, last, now_ms)
+    state: wire.JobState = "active"
+    if row.deleted_at is not None:
+        state = "deleted"
+    elif row.spec.schedule is not None and following is None and not any(e.state in LIVE for e in last):
+        state = "finished"
+    elif row.paused_at is not None:
+        state = "paused"
+    return wire.Job(
+        job_id=row.job_id, name=row.name, version=row.version, state=state, spec=row.spec,
+        schedule_description=describe_spec(row.spec.schedule) if row.spec.schedule else None,
+        next_fire_at=following if state == "active" else None,
+        last=[
+            wire.LastExecution(
+                execution_id=e.execution_id, state=e.state, fire_at=e.fire_at, finished_at=e.finished_at,  # type: ignore[arg-type]
+                duration_ms=e.duration_ms,
+            )
+            for e in last if e.state != "waiting" or e.fire_at <= instant(now_ms)
+        ],
+        pause_reason=row.pause_reason, created_at=row.created_at, created_by=row.created_by,
+        updated_at=row.updated_at,
+    )  # fmt: skip
+
+
+def _next_fire(row: JobRow, last: list[LastRow], now_ms: int) -> datetime | None:
+    if row.spec.schedule is not None and row.spec.schedule.at is not None:
+        return next((e.fire_at for e in last if e.state == "waiting"), None)
+    ahead = next_fires(row, after_ms=now_ms, count=1)
+    return instant(ahead[0]) if ahead else None

@@ -1,0 +1,132 @@
+"""Submitting and cancelling executions."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from mainspring import wire
+from mainspring.batch import Batcher
+from mainspring.clock import instant, millis
+from mainspring.codec import encode
+from mainspring.domain.errors import Conflict, NotFound
+from mainspring.domain.execution import LIVE, execution_id
+from mainspring.intake.catalog import is_id
+from mainspring.store import executions, jobs
+from mainspring.store.db import Database, database_now_ms
+from mainspring.store.executions import NewExecution
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One execution to make: of which job, for whom, and when (None: now)."""
+
+    tenant: int
+    by: str
+    job_id: UUID
+    at: datetime | None = None
+    params: dict[str, Any] | None = None
+
+
+class Submitter:
+    """Takes executions in. What callers submit at the same time is written in one statement."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._batcher: Batcher[Submission, UUID | None] = Batcher(self._insert, max_items=1000)
+
+    async def submit(self, submission: Submission) -> UUID:
+        """The new execution's id; it is written when this returns."""
+        found = await self._batcher.submit(submission)
+        if found is None:
+            raise NotFound(f"there is no job {submission.job_id}")
+        return found
+
+    async def submit_once(self, submission: Submission, key: str) -> UUID:
+        """Like `submit`, but the same key is answered with the same execution for a day."""
+        digest = hashlib.sha256(encode([submission.at, submission.params])).digest()
+        async with self._database.transaction() as connection:
+            now_ms = int(await database_now_ms(connection))
+            new = _new(submission, now_ms, key)
+            first, first_digest = await executions.insert_idempotency_key(
+                connection, tenant=submission.tenant, job_id=submission.job_id, key=key,
+                execution_id=new.execution_id, digest=digest,
+            )  # fmt: skip
+            if first_digest != digest:
+                raise Conflict(f"the key {key!r} was used for a different request", code="key_reused")
+            if first == new.execution_id and not await executions.insert_executions(
+                connection, tenant=submission.tenant, new=[new], created_by=submission.by
+            ):
+                raise NotFound(f"there is no job {submission.job_id}")
+            return first
+
+    async def submit_batch(self, batch: wire.Batch, *, tenant: int, by: str) -> wire.BatchAnswer:
+        """Each item gets its own status, in order; one bad item does not spoil the others."""
+        async with self._database.connection() as connection:
+            wanted = {item.job for item in batch.items}
+            ids = [UUID(ref) for ref in wanted if is_id(ref)]
+            known = await jobs.find_jobs(connection, tenant=tenant, names=list(wanted), job_ids=ids)
+        plain = [
+            Submission(tenant, by, known[i.job], i.at, i.params) for i in batch.items if i.job in known and not i.key
+        ]
+        made = iter(await self._insert(plain) if plain else [])
+        answers = []
+        for item in batch.items:
+            if item.job not in known:
+                answers.append(wire.Submitted(status=404, error=f"there is no job {item.job!r}"))
+            elif item.key:
+                answers.append(await self._one_of_batch(Submission(tenant, by, known[item.job], item.at, item.params), item.key))
+            else:
+                answers.append(wire.Submitted(status=201, execution_id=next(made)))
+        return wire.BatchAnswer(items=answers)
+
+    async def _one_of_batch(self, submission: Submission, key: str) -> wire.Submitted:
+        try:
+            return wire.Submitted(status=201, execution_id=await self.submit_once(submission, key))
+        except Conflict as error:
+            return wire.Submitted(status=409, error=error.message)
+        except NotFound as error:
+            return wire.Submitted(status=404, error=error.message)
+
+    async def _insert(self, batch: list[Submission]) -> list[UUID | None]:
+        answers: list[UUID | None] = [None] * len(batch)
+        groups: dict[tuple[int, str], list[int]] = {}
+        for place, submission in enumerate(batch):
+            groups.setdefault((submission.tenant, submission.by), []).append(place)
+        async with self._database.connection() as connection:
+            now_ms = int(await database_now_ms(connection))
+            for (tenant, by), places in groups.items():
+                new = [_new(batch[place], now_ms, None) for place in places]
+                added = await executions.insert_executions(connection, tenant=tenant, new=new, created_by=by)
+                for place, execution in zip(places, new, strict=True):
+                    answers[place] = execution.execution_id if execution.execution_id in added else None
+        return answers
+
+
+def _new(submission: Submission, now_ms: int, key: str | None) -> NewExecution:
+    due_ms = now_ms if submission.at is None else max(now_ms, millis(submission.at))
+    trigger_key = f"manual:{key or uuid4()}"
+    return NewExecution(
+        execution_id(submission.job_id, due_ms, trigger_key), submission.job_id, "manual", instant(due_ms),
+        submission.params,
+    )  # fmt: skip
+
+
+async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, reason: str) -> None:
+    """Ends an execution: at once if it has not started, through its worker if it runs."""
+    words = f"cancelled by {by}" + (f": {reason}" if reason else "")
+    async with database.connection() as connection:
+        while True:
+            if await executions.cancel_pending(connection, tenant=tenant, execution_id=execution, reason=words):
+                return
+            if await executions.cancel_running(connection, tenant=tenant, execution_id=execution):
+                return
+            found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution)
+            if found is None:
+                raise NotFound(f"there is no execution {execution}")
+            if found.state not in LIVE:
+                raise Conflict(f"the execution has already ended: {found.state}", code="already_final")
+            # It moved between our two looks (queued to running, or back): look again.

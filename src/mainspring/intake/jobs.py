@@ -1,0 +1,199 @@
+"""Creating and changing jobs: checked, then written in one transaction that the shard's ticks are ordered with."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from mainspring.clock import instant
+from mainspring.codec import problem_of
+from mainspring.domain.errors import Conflict, Invalid, MainspringError, NotFound, Problem
+from mainspring.domain.execution import execution_id, fire_key
+from mainspring.domain.job import JobSpec, check
+from mainspring.domain.schedule import Resolved, ScheduleError, resolve
+from mainspring.ids import new_id, shard_of
+from mainspring.store import executions, jobs, schedules, shards
+from mainspring.store.db import Connection, Database, database_now_ms
+
+
+async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> UUID:
+    """Adds a job; its first fire is the first one after now."""
+    check(spec)
+    try:
+        async with database.transaction() as connection:
+            now_ms = int(await database_now_ms(connection))
+            job_id = new_id(now_ms)
+            when = resolve_schedule(spec, now_ms)
+            change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
+            await jobs.insert_job(
+                connection, tenant=tenant, job_id=job_id, name=spec.name, shard=shard_of(job_id), change=change,
+                at=await _placement(connection, spec, when), paused=spec.paused,
+            )  # fmt: skip
+            await jobs.insert_version(connection, tenant=tenant, job_id=job_id, version=1, spec=spec, created_by=by)
+            await _add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
+    except asyncpg.UniqueViolationError:
+        raise _name_taken(spec.name) from None
+    return job_id
+
+
+async def patch(database: Database, job_id: UUID, changes: dict[str, Any], *, tenant: int, by: str) -> None:
+    """Merges changes into the definition as a new version; from now on it is in force."""
+    try:
+        async with database.transaction() as connection:
+            change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
+            version, old, paused = await _lock(connection, tenant=tenant, job_id=job_id)
+            spec = _merged(msgspec.structs.replace(old, paused=paused), changes)
+            check(spec)
+            now_ms = int(await database_now_ms(connection))
+            rescheduled = spec.schedule != old.schedule
+            when = resolve_schedule(spec, now_ms) if rescheduled else _unchanged(spec, now_ms)
+            placement = await _placement(connection, spec, when)
+            if not rescheduled:
+                placement = await _keep_schedule(connection, placement, tenant=tenant, job_id=job_id)
+            new_version = await jobs.update_job(
+                connection, tenant=tenant, job_id=job_id, version=version, name=spec.name, change=change,
+                at=placement, rescheduled=rescheduled, paused=spec.paused,
+            )  # fmt: skip
+            assert new_version is not None, "the row is locked"
+            await jobs.insert_version(
+                connection, tenant=tenant, job_id=job_id, version=new_version, spec=spec, created_by=by
+            )
+            if rescheduled:
+                await executions.cancel_pending_of_job(
+                    connection, tenant=tenant, job_id=job_id, reason="rescheduled", trigger="fire"
+                )
+                await _add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
+            if spec.paused != paused:
+                await _hold_or_free(connection, tenant=tenant, job_id=job_id, held=spec.paused)
+    except asyncpg.UniqueViolationError:
+        raise _name_taken(str(changes.get("name"))) from None
+
+
+async def pause(database: Database, job_id: UUID, *, tenant: int, reason: str) -> None:
+    """Stops future fires; what is queued or running goes on. Pausing twice changes nothing."""
+    async with database.transaction() as connection:
+        change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
+        await _lock(connection, tenant=tenant, job_id=job_id)
+        if await jobs.pause_job(connection, tenant=tenant, job_id=job_id, change=change, reason=reason):
+            await executions.hold_fires(connection, tenant=tenant, job_id=job_id)
+
+
+async def resume(database: Database, job_id: UUID, *, tenant: int) -> None:
+    """Fires again, from now on."""
+    async with database.transaction() as connection:
+        change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
+        await _lock(connection, tenant=tenant, job_id=job_id)
+        if await jobs.resume_job(connection, tenant=tenant, job_id=job_id, change=change):
+            await executions.free_fires(connection, tenant=tenant, job_id=job_id)
+
+
+async def delete(database: Database, job_id: UUID, *, tenant: int, by: str) -> None:
+    """No fires any more; what had not started is cancelled, what runs goes on, the history stays."""
+    async with database.transaction() as connection:
+        change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
+        if not await jobs.delete_job(connection, tenant=tenant, job_id=job_id, change=change):
+            raise NotFound(f"there is no job {job_id}")
+        await executions.cancel_pending_of_job(
+            connection, tenant=tenant, job_id=job_id, reason=f"job deleted by {by}"
+        )
+
+
+def resolve_schedule(spec: JobSpec, now_ms: int) -> Resolved | None:
+    """The schedule in canonical form, or the problem with it as the user wrote it."""
+    if spec.schedule is None:
+        return None
+    try:
+        return resolve(spec.schedule, now_ms=now_ms)
+    except ScheduleError as error:
+        problem = Problem(f"/schedule{error.pointer}", error.message, error.hint)
+        raise Invalid(error.message, code=error.code, problems=(problem,)) from None
+
+
+def _merged(old: JobSpec, changes: dict[str, Any]) -> JobSpec:
+    """RFC 7396: null removes, objects merge, anything else replaces."""
+    try:
+        return msgspec.convert(_merge(msgspec.to_builtins(old), changes), JobSpec)
+    except msgspec.ValidationError as error:
+        raise Invalid("the change does not fit", problems=(problem_of(str(error), JobSpec),)) from None
+
+
+def _merge(old: Any, changes: Any) -> Any:
+    if not isinstance(changes, dict):
+        return changes
+    merged = dict(old) if isinstance(old, dict) else {}
+    kinds = {"cron", "every", "at"}
+    if kinds & changes.keys():  # a new kind of schedule replaces the old kind
+        merged = {k: v for k, v in merged.items() if k not in kinds}
+    for key, value in changes.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merge(merged.get(key), value)
+    return merged
+
+
+def _unchanged(spec: JobSpec, now_ms: int) -> Resolved | None:
+    """An unchanged one-time schedule may lie in the past by now, and an interval keeps its phase."""
+    if spec.schedule is None or spec.schedule.at is not None:
+        return None
+    return resolve_schedule(spec, now_ms)
+
+
+async def _keep_schedule(
+    connection: Connection, placement: jobs.Placement, *, tenant: int, job_id: UUID
+) -> jobs.Placement:
+    row = await jobs.job_by_id(connection, tenant=tenant, job_id=job_id)
+    assert row is not None
+    return jobs.Placement(
+        schedule_id=row.schedule_id, start_at=row.start_at, end_at=row.end_at, queue=placement.queue,
+        priority=placement.priority, overlap=placement.overlap, misfire=placement.misfire,
+    )  # fmt: skip
+
+
+async def _placement(connection: Connection, spec: JobSpec, when: Resolved | None) -> jobs.Placement:
+    key = when.key if when is not None else None
+    return jobs.Placement(
+        schedule_id=None if key is None else await schedules.intern_schedule(connection, key=key),
+        start_at=None if when is None or when.start_ms is None else instant(when.start_ms),
+        end_at=None if when is None or when.end_ms is None else instant(when.end_ms),
+        queue=spec.queue,
+        priority=spec.priority,
+        overlap=spec.overlap_policy,
+        misfire=spec.misfire.policy,
+    )
+
+
+async def _add_one_time_fire(
+    connection: Connection, when: Resolved | None, *, tenant: int, job_id: UUID, by: str, held: bool
+) -> None:
+    if when is None or when.at_ms is None:
+        return
+    fire = executions.NewExecution(
+        execution_id(job_id, when.at_ms, fire_key(when.at_ms)), job_id, "fire", instant(when.at_ms)
+    )
+    await executions.insert_executions(connection, tenant=tenant, new=[fire], created_by=by)
+    if held:
+        await executions.hold_fires(connection, tenant=tenant, job_id=job_id)
+
+
+async def _hold_or_free(connection: Connection, *, tenant: int, job_id: UUID, held: bool) -> None:
+    step = executions.hold_fires if held else executions.free_fires
+    await step(connection, tenant=tenant, job_id=job_id)
+
+
+async def _lock(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[int, JobSpec, bool]:
+    found = await jobs.lock_job(connection, tenant=tenant, job_id=job_id)
+    if found is None:
+        raise NotFound(f"there is no job {job_id}")
+    return found
+
+
+def _name_taken(name: str) -> MainspringError:
+    return Conflict(
+        f"there is a job {name!r} already",
+        code="name_taken",
+        problems=(Problem("/name", f"{name!r} is taken", "choose another name, or change that job instead"),),
+    )

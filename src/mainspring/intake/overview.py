@@ -1,0 +1,102 @@
+"""The whole at a glance: how much there is, what runs, and whether anything needs a person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.clock import instant
+from mainspring.intake import catalog
+from mainspring.store import sessions, shards, upkeep
+from mainspring.store.db import Database, database_now_ms
+
+DAY = timedelta(days=1)
+RECENT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Counts at one instant of database time. `shards_held` of `shards` have a scheduler."""
+
+    now: datetime
+    jobs: int
+    paused: int
+    running: int
+    queued: int
+    waiting: int
+    failures: int
+    workers: int
+    suspects: int
+    slots: int
+    busy: int
+    shards: int
+    shards_held: int
+    late_ms: int | None
+    recent: list[wire.Execution]
+    upcoming: list[tuple[datetime, UUID, str]]
+
+
+async def overview(database: Database, *, tenant: int) -> Overview:
+    """Everything the first page shows."""
+    recent = (await catalog.list_executions(database, tenant=tenant, limit=RECENT)).items
+    upcoming = await catalog.upcoming(database, tenant=tenant)
+    async with database.connection() as connection:
+        now = instant(await database_now_ms(connection))
+        jobs, paused = await upkeep.job_counts(connection, tenant=tenant)
+        live = await upkeep.live_counts(connection, tenant=tenant)
+        failures = await upkeep.trouble_count(connection, tenant=tenant, since=now - DAY)
+        workers = await sessions.list_workers(connection, tenant=tenant)
+        leases = await shards.list_shards(connection)
+    alive = [w for w in workers if w.state in ("active", "draining")]
+    return Overview(
+        now=now,
+        jobs=jobs,
+        paused=paused,
+        running=live.get("running", 0),
+        queued=live.get("queued", 0),
+        waiting=live.get("waiting", 0) + live.get("blocked", 0),
+        failures=failures,
+        workers=len(alive),
+        suspects=sum(w.state == "suspect" for w in workers),
+        slots=sum(w.slots for w in alive),
+        busy=sum(w.busy for w in alive),
+        shards=len(leases),
+        shards_held=sum(s.lease_expires_at is not None and s.lease_expires_at > s.now for s in leases),
+        late_ms=late_p95(recent),
+        recent=recent,
+        upcoming=upcoming,
+    )
+
+
+def late_p95(recent: list[wire.Execution]) -> int | None:
+    """From due to started, of the recent fires that started at their first attempt."""
+    late = sorted(e.late_ms for e in recent if e.late_ms is not None and e.trigger == "fire" and e.attempt <= 1)
+    return late[int(len(late) * 0.95)] if late else None
+
+
+def verdict(o: Overview) -> tuple[bool, str]:
+    """Whether all is well, and one sentence that says so or says what is not."""
+    if not o.jobs and not o.recent:
+        return True, "Nothing is scheduled yet."
+    if o.shards_held < o.shards:
+        idle = o.shards - o.shards_held
+        what = "Nothing fires" if idle == o.shards else f"{idle} of {o.shards} shards do not fire"
+        return False, f"{what}: no scheduler is alive for them."
+    stuck = o.queued + o.running
+    if not o.workers:
+        waiting = f"; {_count(stuck, 'execution')} waiting" if stuck else ""
+        return False, f"Fires are decided, but no worker is alive to run them{waiting}."
+    troubles = []
+    if o.failures:
+        troubles.append(f"{_count(o.failures, 'execution')} failed in the last 24 hours")
+    if o.suspects:
+        troubles.append(f"{_count(o.suspects, 'worker')} missed a heartbeat")
+    if troubles:
+        return False, f"{_count(o.jobs, 'job')} scheduled; {' and '.join(troubles)}."
+    return True, f"All is well: {_count(o.jobs, 'job')} on time" + (f", {o.paused:,} paused." if o.paused else ".")
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}" + ("" if n == 1 else "s")

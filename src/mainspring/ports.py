@@ -1,0 +1,27 @@
+"""What may be replaced by another engine, and what each must guarantee. PostgreSQL is the default of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+QUEUED = "mainspring_queued"
+"""Something was queued; the payload is the queue."""
+SHARDS = "mainspring_shards"
+"""`edit <shard>`: a job of that shard was edited. `wait <ms>`: an execution waits until then."""
+CANCEL = "mainspring_cancel"
+"""A running execution shall be cancelled; the payload is the session that runs it."""
+EVENTS = "mainspring_events"
+"""Something people may be watching happened; the payload is an event of domain/events.py."""
+
+
+class Bus(Protocol):
+    """Wake-ups between processes. A hint, never the truth: losing one costs latency, never an execution.
+
+    Every subscriber hears what is published after `subscribe` returned, unless the engine was away meanwhile;
+    when it comes back, `on_gap` is called so that the subscriber looks for what it may have missed.
+    """
+
+    def subscribe(self, channel: str, hear: Callable[[str], None], *, on_gap: Callable[[], None]) -> None: ...
+
+    async def publish(self, channel: str, payload: str) -> None: ...

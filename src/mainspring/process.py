@@ -1,0 +1,41 @@
+"""This process among others: signals, its parent, its event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+import uvloop
+
+_PR_SET_PDEATHSIG = 1
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Runs a program's main coroutine on the fast event loop."""
+    uvloop.run(work)
+
+
+def stop_signal() -> asyncio.Event:
+    """Set by SIGTERM or SIGINT; a second one ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hear(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, hear, number)
+    return stop
+
+
+def die_with_parent(parent: int) -> None:
+    """Has the kernel send SIGTERM when the parent dies, kill -9 included; to be called by the child."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it died before we asked
+        os._exit(1)

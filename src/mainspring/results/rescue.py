@@ -1,0 +1,90 @@
+"""Gives back what ended sessions were running, and keeps the tables in shape: duties of one scheduler at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from mainspring.clock import Clock, SystemClock
+from mainspring.results.settle import Report, Settler
+from mainspring.service import Loops
+from mainspring.store import sessions, upkeep
+from mainspring.store.db import Database
+from mainspring.store.results import Ended
+from mainspring.telemetry import metrics
+
+log = structlog.get_logger()
+
+LOOK_S = 1.0
+SWEEP_S = 10.0
+UPKEEP_S = 600.0
+PARTITION_DAYS = 7
+BATCH = 500
+
+
+class Rescue:
+    """Looks for sessions whose lease has ended, by database time, and settles what they ran as lost."""
+
+    def __init__(
+        self, database: Database, settler: Settler, *, leads: Callable[[], bool], clock: Clock | None = None
+    ) -> None:
+        self._database = database
+        self._settler = settler
+        self._leads = leads
+        self._clock = clock or SystemClock()
+        self._swept = self._kept = float("-inf")
+        self._loops = Loops("rescue")
+
+    async def start(self) -> None:
+        self._loops.forever("look", self._look)
+
+    async def ready(self) -> None:
+        return
+
+    async def drain(self) -> None:
+        return
+
+    async def stop(self) -> None:
+        await self._loops.stop()
+
+    async def _look(self) -> None:
+        if self._leads():
+            async with self._database.connection() as connection:
+                expired = await sessions.expire_sessions(connection)
+            now = self._clock.monotonic()
+            if expired or now - self._swept >= SWEEP_S:
+                self._swept = now
+                await rescue_orphans(self._database, self._settler)
+            if now - self._kept >= UPKEEP_S:
+                self._kept = now
+                await self._keep()
+        await asyncio.sleep(LOOK_S)
+
+    async def _keep(self) -> None:
+        async with self._database.connection() as connection:
+            await upkeep.make_partitions(connection, days=PARTITION_DAYS)
+            await upkeep.forget_idempotency_keys(connection)
+
+
+async def rescue_orphans(database: Database, settler: Settler) -> int:
+    """Settles as lost every running execution of an ended session. Repeatable: a crash half-way loses nothing."""
+    rescued = 0
+    while True:
+        async with database.connection() as connection:
+            orphans = await sessions.orphans(connection, limit=BATCH)
+        if not orphans:
+            return rescued
+        by_session: dict[object, list[sessions.Orphan]] = {}
+        for orphan in orphans:
+            by_session.setdefault(orphan.session_id, []).append(orphan)
+        for group in by_session.values():
+            ended = [
+                Ended(o.execution_id, o.attempt, o.session_id, "lost", error=f"worker {o.worker} was lost")
+                for o in group
+            ]
+            stale = await settler.settle(Report(group[0].session_id, ended))
+            rescued += len(ended) - len(stale)
+        metrics.RESCUED.inc(len(orphans))
+        log.warning("rescued executions of ended sessions", executions=len(orphans), sessions=len(by_session))

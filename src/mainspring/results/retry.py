@@ -1,0 +1,39 @@
+"""The verdict on an attempt that did not succeed: again, or never again. Pure."""
+
+from __future__ import annotations
+
+import random
+
+from mainspring.domain.execution import POISON_AFTER_LOST
+from mainspring.domain.job import Definition
+from mainspring.domain.retry import delay_s
+from mainspring.store.results import Again, Ended, Final, Held
+
+
+def verdict(held: Held, ended: Ended, definition: Definition, rng: random.Random) -> Again | Final:
+    """What follows from how an attempt ended, by the job's policies."""
+    if ended.outcome == "succeeded":
+        return Final(ended, "succeeded", None)
+    if held.cancelling or ended.outcome == "cancelled":
+        return Final(ended, "cancelled", "cancelled while running")
+    if ended.outcome == "preempted":
+        if definition.delivery == "at_most_once":
+            return Final(ended, "lost", "its worker stopped; at_most_once is never started twice")
+        return Again(ended, 0.0, held.failures, held.lost)
+    failures = held.failures + 1
+    if ended.outcome == "lost":
+        return _after_loss(held, ended, definition, failures)
+    if failures > definition.retries.max:
+        return Final(ended, ended.outcome, None)
+    return Again(ended, delay_s(definition.retries, failures=failures, rng=rng), failures, 0)
+
+
+def _after_loss(held: Held, ended: Ended, definition: Definition, failures: int) -> Again | Final:
+    lost = held.lost + 1
+    if definition.delivery == "at_most_once":
+        return Final(ended, "lost", "the worker was lost; at_most_once is never started twice")
+    if lost >= POISON_AFTER_LOST:
+        return Final(ended, "failed", f"poison: {lost} workers in a row were lost while running it")
+    if failures > definition.retries.max:
+        return Final(ended, "lost", "the worker was lost and no retries are left")
+    return Again(ended, 0.0, failures, lost)

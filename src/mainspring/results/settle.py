@@ -1,0 +1,94 @@
+"""The one door for every ending of an attempt.
+
+Whoever reports it (a worker, the rescue), the same statements decide: session, attempt and state are
+checked where the row changes, so a result that somebody else has replaced changes nothing and is counted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.announce import Announcer
+from mainspring.batch import Batcher
+from mainspring.results.retry import verdict
+from mainspring.store import logs, results
+from mainspring.store.db import Connection, Database
+from mainspring.store.definitions import Definitions
+from mainspring.store.results import Again, Ended, Final
+from mainspring.telemetry import metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one worker tells at once: endings, and output that must be stored before them."""
+
+    session_id: UUID
+    ended: Sequence[Ended]
+    output: Sequence[wire.Output] = ()
+
+
+class Settler:
+    """Settles in batches: reports that arrive while one batch is written make up the next."""
+
+    def __init__(
+        self, database: Database, definitions: Definitions, announcer: Announcer, *, rng: random.Random | None = None
+    ) -> None:
+        self._database = database
+        self._definitions = definitions
+        self._announcer = announcer
+        self._rng = rng or random.Random()
+        self._batcher: Batcher[Report, set[UUID]] = Batcher(self._flush, max_items=64, parallel=2)
+
+    async def settle(self, report: Report) -> set[UUID]:
+        """Returns the stale ones: nobody waits for them any more."""
+        return await self._batcher.submit(report)
+
+    async def _flush(self, reports: list[Report]) -> list[set[UUID]]:
+        # In key order, so that two batches never wait for each other in a circle.
+        ended = sorted((e for r in reports for e in r.ended), key=lambda e: e.execution_id)
+        smooth = [e for e in ended if e.outcome == "succeeded"]
+        rough = [e for e in ended if e.outcome != "succeeded"]
+        async with self._database.connection() as connection:
+            if not rough and not any(r.output for r in reports):
+                done = set(await results.settle_succeeded(connection, ended=smooth)) if smooth else set()
+            else:
+                async with connection.transaction():
+                    for report in reports:
+                        if report.output:
+                            await logs.append_logs(connection, session_id=report.session_id, output=report.output)
+                    done = set(await results.settle_succeeded(connection, ended=smooth)) if smooth else set()
+                    done |= await self._settle_rough(connection, rough)
+        self._tell(ended, done)
+        return [{e.execution_id for e in r.ended} - done for r in reports]
+
+    async def _settle_rough(self, connection: Connection, ended: Sequence[Ended]) -> set[UUID]:
+        if not ended:
+            return set()
+        by_id = {e.execution_id: e for e in ended}
+        held = await results.lock_results(connection, ended=ended)
+        known = await self._definitions.get(((h.job_id, h.version) for h in held), connection)
+        verdicts = [verdict(h, by_id[h.execution_id], known[h.job_id, h.version], self._rng) for h in held]
+        done: set[UUID] = set()
+        if again := [v for v in verdicts if isinstance(v, Again)]:
+            done |= set(await results.settle_again(connection, again=again))
+        if final := [v for v in verdicts if isinstance(v, Final)]:
+            done |= set(await results.settle_final(connection, final=final))
+        return done
+
+    def _tell(self, ended: Sequence[Ended], done: set[UUID]) -> None:
+        self._announcer.tell("finished", done)
+        metrics.STALE_RESULTS.inc(len(ended) - len(done))
+        counts: dict[str, int] = {}
+        for e in ended:
+            if e.execution_id in done:
+                counts[e.outcome] = counts.get(e.outcome, 0) + 1
+                if e.duration_ms is not None:
+                    metrics.JOB_DURATION.observe(e.duration_ms / 1000)
+        for outcome, n in counts.items():
+            metrics.JOBS_COMPLETED.labels(outcome).inc(n)
+            if outcome != "succeeded":
+                metrics.EXECUTION_ERRORS.labels(outcome).inc(n)

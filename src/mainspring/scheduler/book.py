@@ -1,0 +1,124 @@
+"""What a scheduler knows by heart: the schedules with jobs in its shards, on the wheel. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mainspring.domain.schedule import Schedule, compile_key
+from mainspring.scheduler.wheel import Wheel
+from mainspring.store.schedules import ShardSchedule
+
+MISSED_AFTER_MS = 10_000
+"""Fires decided later than this were missed, not just late: the misfire policy applies."""
+LISTED_FIRES = 100
+"""So many missed instants of a schedule are decided one by one; the older ones are recorded as a range."""
+MOST_FIRES = 1_000_000
+
+
+@dataclass(slots=True)
+class Known:
+    schedule: Schedule
+    shards: int  # bit n: shard n has jobs on it
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The undecided instants of one schedule, oldest first."""
+
+    schedule_id: int
+    fires: list[int]
+    shards: int
+
+    @property
+    def listed(self) -> list[int]:
+        return self.fires[-LISTED_FIRES:]
+
+    @property
+    def older(self) -> list[int]:
+        return self.fires[:-LISTED_FIRES]
+
+
+class Book:
+    """Known schedules by id, each on the wheel at its next instant."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.wheel = Wheel(now_ms)
+        self._known: dict[int, Known] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def learn(
+        self, rows: Iterable[ShardSchedule], watermarks: Mapping[int, int], *, upto_ms: int
+    ) -> list[Group]:
+        """Takes in schedules of shards; returns what came due between their watermarks and `upto_ms`."""
+        behind: dict[int, tuple[int, int]] = {}
+        for row in rows:
+            known = self._known.get(row.schedule_id)
+            if known is None:
+                known = self._known[row.schedule_id] = Known(compile_key(row.key), 0, 0)
+            known.jobs = known.jobs + row.jobs if not known.shards >> row.shard & 1 else max(known.jobs, row.jobs)
+            known.shards |= 1 << row.shard
+            start = max(watermarks[row.shard], row.active_from_ms)
+            earliest, shards = behind.get(row.schedule_id, (start, 0))
+            behind[row.schedule_id] = (min(earliest, start), shards | 1 << row.shard)
+        groups = []
+        for schedule_id, (start, shards) in behind.items():
+            fires = self._known[schedule_id].schedule.between(start, upto_ms, MOST_FIRES) if start < upto_ms else []
+            if fires:
+                groups.append(Group(schedule_id, fires, shards))
+            if self.wheel.due_of(schedule_id) is None:
+                self._plan(schedule_id, max(start, upto_ms))
+        return groups
+
+    def due(self, now_ms: int) -> list[Group]:
+        """Takes what is due off the wheel; then `plan_after`, and `put_back` what could not be decided."""
+        groups = []
+        for due_ms, schedule_id in self.wheel.advance(now_ms):
+            known = self._known[schedule_id]
+            groups.append(
+                Group(schedule_id, known.schedule.between(due_ms - 1, now_ms, MOST_FIRES), known.shards)
+            )
+        return groups
+
+    def plan_after(self, groups: Iterable[Group], now_ms: int) -> None:
+        """On to the next instant of each."""
+        for group in groups:
+            self._plan(group.schedule_id, now_ms)
+
+    def put_back(self, groups: Iterable[Group]) -> None:
+        """Not decided: due again at once."""
+        for group in groups:
+            due = self.wheel.due_of(group.schedule_id)
+            if group.schedule_id in self._known and (due is None or group.fires[0] < due):
+                self.wheel.insert(group.schedule_id, group.fires[0])
+
+    def forget_shards(self, shards: int) -> None:
+        """Shards that are somebody else's now, as a bit set."""
+        for schedule_id in [i for i, known in self._known.items() if known.shards & shards]:
+            known = self._known[schedule_id]
+            known.shards &= ~shards
+            if not known.shards:
+                del self._known[schedule_id]
+                self.wheel.cancel(schedule_id)
+
+    def jobs_of(self, groups: Iterable[Group]) -> int:
+        """About how many executions these groups will make."""
+        return sum(self._known[g.schedule_id].jobs * len(g.listed) for g in groups if g.schedule_id in self._known)
+
+    def _plan(self, schedule_id: int, after_ms: int) -> None:
+        following = self._known[schedule_id].schedule.next_after(after_ms)
+        if following is not None:
+            self.wheel.insert(schedule_id, following)
+
+
+def bits(shards: int) -> list[int]:
+    """The shard numbers in a bit set, in order."""
+    found = []
+    while shards:
+        low = shards & -shards
+        found.append(low.bit_length() - 1)
+        shards ^= low
+    return found

@@ -1,0 +1,129 @@
+"""The time wheel: which keys are due, without asking anybody.
+
+Three wheels and a shelf: 3,600 slots of a second, 24 of an hour, 30 of a day, and a shelf by day for what
+lies further out. An entry goes into the finest wheel that spans its time; when a coarser slot begins, its
+entries cascade into the finer wheels, so each entry moves at most three times. Insert and cancel are O(1):
+a cancelled or moved entry stays where it was and is passed over later, because the dictionary of due times
+is the truth. Pure: time comes in as an argument.
+"""
+
+from __future__ import annotations
+
+SECOND, HOUR, DAY = 1_000, 3_600_000, 86_400_000
+
+Entry = tuple[int, int]
+
+
+class Level:
+    """One wheel: slots by absolute number, of which at most `size` in a row are in use."""
+
+    def __init__(self, width: int, size: int) -> None:
+        self.width = width
+        self.size = size
+        self.slots: dict[int, list[Entry]] = {}
+        self._marks = 0  # bit (slot mod size) says that the slot holds something
+
+    def put(self, slot: int, entry: Entry) -> None:
+        held = self.slots.get(slot)
+        if held is None:
+            self.slots[slot] = [entry]
+            self._marks |= 1 << slot % self.size
+        else:
+            held.append(entry)
+
+    def take(self, slot: int) -> list[Entry]:
+        self._marks &= ~(1 << slot % self.size)
+        return self.slots.pop(slot)
+
+    def first(self, start: int) -> int | None:
+        """The first slot from `start` on that holds something; two shifts and a lowest bit, however empty the wheel."""
+        if not self._marks:
+            return None
+        place = start % self.size
+        ahead = self._marks >> place
+        if ahead:
+            return start + (ahead & -ahead).bit_length() - 1
+        return start + self.size - place + (self._marks & -self._marks).bit_length() - 1
+
+
+class Wheel:
+    """Keys with due times in milliseconds; `advance` takes out those that are due, in order."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now = now_ms
+        self._due: dict[int, int] = {}
+        self._seconds = Level(SECOND, 3_600)
+        self._hours = Level(HOUR, 24)
+        self._days = Level(DAY, 30)
+        self._shelf: dict[int, list[Entry]] = {}
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def due_of(self, key: int) -> int | None:
+        return self._due.get(key)
+
+    def insert(self, key: int, due_ms: int) -> None:
+        """Puts a key in, or moves it. A time that has passed is due at the next `advance`."""
+        if self._due.get(key) != due_ms:
+            self._due[key] = due_ms
+            self._place((due_ms, key))
+
+    def cancel(self, key: int) -> bool:
+        return self._due.pop(key, None) is not None
+
+    def next_wake(self) -> int | None:
+        """When to call `advance` next: the time of the next entry, or the start of the slot it hides in."""
+        wakes: list[int] = []
+        for level in (self._hours, self._days):
+            if (slot := level.first(self._now // level.width)) is not None:
+                wakes.append(slot * level.width)
+        if self._shelf:
+            wakes.append(min(self._shelf) * DAY)
+        while (slot := self._seconds.first(self._now // SECOND)) is not None:
+            live = [at for at, key in self._seconds.slots[slot] if self._due.get(key) == at]
+            if live:
+                wakes.append(min(live))
+                break
+            self._seconds.take(slot)  # only cancelled entries
+        return max(min(wakes), self._now) if wakes else None
+
+    def advance(self, now_ms: int) -> list[Entry]:
+        """Moves time on and takes out everything due up to and including `now_ms`, as (due, key) in order."""
+        now_ms = max(now_ms, self._now)
+        due: list[Entry] = []
+        later: list[Entry] = []
+        for entry in self._begun(now_ms):
+            at, key = entry
+            if self._due.get(key) != at:
+                continue  # cancelled or moved
+            if at <= now_ms:
+                del self._due[key]
+                due.append(entry)
+            else:
+                later.append(entry)
+        self._now = now_ms
+        for entry in later:
+            self._place(entry)
+        due.sort()
+        return due
+
+    def _begun(self, now_ms: int) -> list[Entry]:
+        """Empties every slot that has begun. Finer wheels are placed into again only after all are emptied."""
+        begun: list[Entry] = []
+        for level in (self._seconds, self._hours, self._days):
+            start = self._now // level.width
+            while (slot := level.first(start)) is not None and slot * level.width <= now_ms:
+                begun += level.take(slot)
+        for day in [day for day in self._shelf if day * DAY <= now_ms]:
+            begun += self._shelf.pop(day)
+        return begun
+
+    def _place(self, entry: Entry) -> None:
+        at = max(entry[0], self._now)
+        for level in (self._seconds, self._hours, self._days):
+            slot = at // level.width
+            if slot - self._now // level.width < level.size:
+                level.put(slot, entry)
+                return
+        self._shelf.setdefault(at // DAY, []).append(entry)

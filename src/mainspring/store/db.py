@@ -1,0 +1,115 @@
+"""Connections to PostgreSQL, and the errors that mean it is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import msgspec
+
+from mainspring.store.queries import q
+
+if TYPE_CHECKING:
+    Connection = asyncpg.Connection[Any] | asyncpg.pool.PoolConnectionProxy[Any]
+    Pool = asyncpg.Pool[Any]
+else:
+    Connection = asyncpg.Connection
+    Pool = asyncpg.Pool
+
+SCHEMA = "mainspring"
+
+AWAY: tuple[type[BaseException], ...] = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.QueryCanceledError,
+    asyncpg.InternalClientError,
+)
+"""What a caller sees when the database is away, full or read-only: nothing was acknowledged, try again."""
+
+CONFLICTS: tuple[type[BaseException], ...] = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+
+
+class Database:
+    """A pool of connections with our schema, types and time zone set."""
+
+    def __init__(self, dsn: str, *, size: int = 10, prepared: bool = True) -> None:
+        self.dsn = dsn
+        self._size = size
+        self._prepared = prepared
+        self._pool: Pool | None = None
+
+    async def open(self) -> None:
+        self._pool = await asyncpg.create_pool(
+            self.dsn,
+            min_size=1,
+            max_size=self._size,
+            command_timeout=60,
+            init=prepare_connection,
+            statement_cache_size=400 if self._prepared else 0,
+            max_cached_statement_lifetime=0,
+            server_settings=connection_settings(),
+        )
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            try:
+                await asyncio.wait_for(pool.close(), 5)
+            except TimeoutError:
+                pool.terminate()
+
+    async def __aenter__(self) -> Database:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        assert self._pool is not None, "open the database first"
+        async with self._pool.acquire() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        async with self.connection() as connection, connection.transaction():
+            yield connection
+
+    async def dedicated(self) -> asyncpg.Connection[Any]:
+        """A connection of its own, for LISTEN."""
+        connection: asyncpg.Connection[Any] = await asyncpg.connect(
+            self.dsn, timeout=10, server_settings=connection_settings(), statement_cache_size=0
+        )
+        return connection
+
+
+def connection_settings() -> dict[str, str]:
+    return {"search_path": SCHEMA, "timezone": "UTC", "application_name": "mainspring"}
+
+
+async def prepare_connection(connection: Connection) -> None:
+    """JSON travels as msgspec bytes; None stays NULL."""
+    await connection.set_type_codec(
+        "jsonb",
+        schema="pg_catalog",
+        encoder=lambda value: b"\x01" + msgspec.json.encode(value),
+        decoder=lambda data: msgspec.json.decode(data[1:]),
+        format="binary",
+    )
+
+
+async def database_now_ms(connection: Connection) -> float:
+    at = await connection.fetchval(q("database_now"))
+    return float(at.timestamp() * 1000)

@@ -1,0 +1,121 @@
+"""Executions as people submit, read and cancel them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.clock import instant, millis
+from mainspring.domain.execution import Trigger, fire_ms_of
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+@dataclass(frozen=True, slots=True)
+class NewExecution:
+    execution_id: UUID
+    job_id: UUID
+    trigger: Trigger
+    due_at: datetime
+    params: Any = None
+
+
+async def insert_executions(
+    connection: Connection, *, tenant: int, new: Sequence[NewExecution], created_by: str
+) -> set[UUID]:
+    """The ids that were really added; a deleted job's are not."""
+    rows = await connection.fetch(
+        q("insert_executions"), tenant, [e.execution_id for e in new], [e.job_id for e in new],
+        [e.trigger for e in new], [e.due_at for e in new], [millis(e.due_at) for e in new],
+        [e.params for e in new], created_by,
+    )  # fmt: skip
+    return {r["execution_id"] for r in rows}
+
+
+async def insert_idempotency_key(
+    connection: Connection, *, tenant: int, job_id: UUID, key: str, execution_id: UUID, digest: bytes
+) -> tuple[UUID, bytes]:
+    """The execution this key stands for, and the digest of the request that was first."""
+    while True:
+        row = await connection.fetchrow(q("insert_idempotency_key"), tenant, job_id, key, execution_id, digest)
+        if row is not None:
+            return row["execution_id"], bytes(row["digest"])
+
+
+async def execution_by_id(connection: Connection, *, tenant: int, execution_id: UUID) -> wire.Execution | None:
+    row = await connection.fetchrow(q("execution_by_id"), execution_id, tenant, _not_before([execution_id]))
+    return None if row is None else _execution(row)
+
+
+async def executions_by_id(
+    connection: Connection, *, tenant: int, execution_ids: Sequence[UUID]
+) -> list[wire.Execution]:
+    rows = await connection.fetch(q("executions_by_id"), list(execution_ids), tenant, _not_before(execution_ids))
+    return [_execution(r) for r in rows]
+
+
+async def list_executions(
+    connection: Connection, *, tenant: int, before: UUID, limit: int, job_id: UUID | None = None,
+    states: Sequence[str] | None = None,
+) -> list[wire.Execution]:  # fmt: skip
+    rows = await connection.fetch(q("list_executions"), tenant, before, limit, job_id, states or None)
+    return [_execution(r) for r in rows]
+
+
+async def execution_prefix(connection: Connection, *, tenant: int, prefix: str) -> list[UUID]:
+    """At most two ids that begin with these hex digits."""
+    low, high = UUID(prefix.ljust(32, "0")), UUID(prefix.ljust(32, "f"))
+    return [r["execution_id"] for r in await connection.fetch(q("execution_prefix"), tenant, low, high)]
+
+
+async def list_attempts(connection: Connection, *, tenant: int, execution_id: UUID) -> list[wire.Attempt]:
+    rows = await connection.fetch(q("list_attempts"), execution_id, tenant)
+    return [
+        wire.Attempt(
+            attempt=r["attempt"], outcome=r["outcome"], exit_code=r["exit_code"], error=r["error"],
+            started_at=r["started_at"], ended_at=r["ended_at"], worker=r["worker_name"],
+        )
+        for r in rows
+    ]  # fmt: skip
+
+
+async def cancel_pending(connection: Connection, *, tenant: int, execution_id: UUID, reason: str) -> bool:
+    return await connection.fetchval(q("cancel_pending"), execution_id, tenant, reason) is not None
+
+
+async def cancel_running(connection: Connection, *, tenant: int, execution_id: UUID) -> bool:
+    return await connection.fetchval(q("cancel_running"), execution_id, tenant) is not None
+
+
+async def cancel_pending_of_job(
+    connection: Connection, *, tenant: int, job_id: UUID, reason: str, trigger: Trigger | None = None
+) -> list[UUID]:
+    rows = await connection.fetch(q("cancel_pending_of_job"), job_id, tenant, reason, trigger)
+    return [r["execution_id"] for r in rows]
+
+
+async def hold_fires(connection: Connection, *, tenant: int, job_id: UUID) -> None:
+    await connection.execute(q("hold_fires"), job_id, tenant)
+
+
+async def free_fires(connection: Connection, *, tenant: int, job_id: UUID) -> None:
+    await connection.execute(q("free_fires"), job_id, tenant)
+
+
+def _not_before(execution_ids: Sequence[UUID]) -> datetime:
+    return instant(min(map(fire_ms_of, execution_ids)))
+
+
+def _execution(r: Any) -> wire.Execution:
+    return wire.Execution(
+        execution_id=r["execution_id"], job_id=r["job_id"], job=r["job_name"], version=r["version"],
+        state=r["state"], trigger=r["trigger"], queue=r["queue"], priority=r["priority"], attempt=r["attempt"],
+        fire_at=r["fire_at"], due_at=r["due_at"], queued_at=r["queued_at"], started_at=r["started_at"],
+        finished_at=r["finished_at"], duration_ms=r["duration_ms"], exit_code=r["exit_code"],
+        worker=r["worker_name"], cancelling=r["cancel_at"] is not None, reason=r["reason"], error=r["error"],
+        result=r["result"], params=r["params"], created_by=r["created_by"], fires=r["fires"],
+    )  # fmt: skip

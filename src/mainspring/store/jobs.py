@@ -1,0 +1,185 @@
+"""Jobs and their immutable versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from mainspring.domain.duration import parse_duration
+from mainspring.domain.job import Definition, JobSpec
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    job_id: UUID
+    tenant: int
+    name: str
+    version: int
+    shard: int
+    schedule_id: int | None
+    schedule_key: str | None
+    active_from: datetime
+    start_at: datetime | None
+    end_at: datetime | None
+    paused_at: datetime | None
+    pause_reason: str | None
+    deleted_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    created_by: str
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What the hot statements need of a job, apart from its payload."""
+
+    schedule_id: int | None
+    start_at: datetime | None
+    end_at: datetime | None
+    queue: str
+    priority: int
+    overlap: str
+    misfire: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastRow:
+    job_id: UUID
+    execution_id: UUID
+    state: str
+    fire_at: datetime
+    finished_at: datetime | None
+    duration_ms: int | None
+
+
+async def insert_job(
+    connection: Connection, *, tenant: int, job_id: UUID, name: str, shard: int, change: int, at: Placement,
+    paused: bool,
+) -> None:  # fmt: skip
+    await connection.execute(
+        q("insert_job"), job_id, tenant, name, shard, change, at.schedule_id, at.start_at, at.end_at, at.queue,
+        at.priority, at.overlap, at.misfire, paused,
+    )  # fmt: skip
+
+
+async def insert_version(
+    connection: Connection, *, tenant: int, job_id: UUID, version: int, spec: JobSpec, created_by: str
+) -> None:
+    await connection.execute(q("insert_version"), job_id, version, tenant, spec, created_by)
+
+
+async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[int, JobSpec, bool] | None:
+    """Current version, its spec, and whether the job is paused; None if it is not there any more."""
+    row = await connection.fetchrow(q("lock_job"), job_id, tenant)
+    if row is None or row["deleted_at"] is not None:
+        return None
+    return row["version"], _spec(row["spec"]), row["paused_at"] is not None
+
+
+async def update_job(
+    connection: Connection, *, tenant: int, job_id: UUID, version: int, name: str, change: int, at: Placement,
+    rescheduled: bool, paused: bool,
+) -> int | None:  # fmt: skip
+    """The new version, or None when somebody else edited first."""
+    found = await connection.fetchval(
+        q("update_job"), job_id, tenant, version, name, change, at.schedule_id, at.start_at, at.end_at, at.queue,
+        at.priority, at.overlap, at.misfire, rescheduled, paused,
+    )  # fmt: skip
+    return None if found is None else int(found)
+
+
+async def pause_job(connection: Connection, *, tenant: int, job_id: UUID, change: int, reason: str) -> bool:
+    return await connection.fetchval(q("pause_job"), job_id, tenant, change, reason or None) is not None
+
+
+async def resume_job(connection: Connection, *, tenant: int, job_id: UUID, change: int) -> bool:
+    return await connection.fetchval(q("resume_job"), job_id, tenant, change) is not None
+
+
+async def delete_job(connection: Connection, *, tenant: int, job_id: UUID, change: int) -> bool:
+    return await connection.fetchval(q("delete_job"), job_id, tenant, change) is not None
+
+
+async def job_by_id(connection: Connection, *, tenant: int, job_id: UUID) -> JobRow | None:
+    row = await connection.fetchrow(q("job_by_id"), job_id, tenant)
+    return None if row is None else _job(row)
+
+
+async def job_by_name(connection: Connection, *, tenant: int, name: str) -> JobRow | None:
+    row = await connection.fetchrow(q("job_by_name"), name, tenant)
+    return None if row is None else _job(row)
+
+
+async def list_jobs(
+    connection: Connection, *, tenant: int, after: str, limit: int, prefix: str | None = None
+) -> list[JobRow]:
+    return [_job(r) for r in await connection.fetch(q("list_jobs"), tenant, after, limit, prefix)]
+
+
+async def last_executions(
+    connection: Connection, *, tenant: int, job_ids: Sequence[UUID], each: int
+) -> dict[UUID, list[LastRow]]:
+    found: dict[UUID, list[LastRow]] = {job_id: [] for job_id in job_ids}
+    for r in await connection.fetch(q("last_executions"), tenant, list(job_ids), each):
+        found[r["job_id"]].append(LastRow(*r.values()))
+    return found
+
+
+async def definitions(
+    connection: Connection, *, versions: Sequence[tuple[UUID, int]]
+) -> dict[tuple[UUID, int], Definition]:
+    """Payloads by (job, version). The versions come from executions already claimed for their tenant."""
+    rows = await connection.fetch(q("definitions"), [v[0] for v in versions], [v[1] for v in versions])
+    return {(r["job_id"], r["version"]): definition(_spec(r["spec"])) for r in rows}
+
+
+async def find_jobs(
+    connection: Connection, *, tenant: int, names: Sequence[str], job_ids: Sequence[UUID]
+) -> dict[str, UUID]:
+    """Ids by name and by id as text."""
+    rows = await connection.fetch(q("find_jobs"), tenant, names, job_ids)
+    return {r["name"]: r["job_id"] for r in rows} | {str(r["job_id"]): r["job_id"] for r in rows}
+
+
+async def tenant_schedules(connection: Connection, *, tenant: int, limit: int) -> list[tuple[int, str]]:
+    rows = await connection.fetch(q("tenant_schedules"), tenant, limit)
+    return [(r["schedule_id"], r["key"]) for r in rows]
+
+
+async def jobs_on_schedules(
+    connection: Connection, *, tenant: int, schedule_ids: Sequence[int], each: int
+) -> list[tuple[int, UUID, str]]:
+    rows = await connection.fetch(q("jobs_on_schedules"), tenant, list(schedule_ids), each)
+    return [(r["schedule_id"], r["job_id"], r["name"]) for r in rows]
+
+
+def definition(spec: JobSpec) -> Definition:
+    return Definition(
+        name=spec.name,
+        task=spec.task,
+        timeout_s=parse_duration(spec.timeout),
+        retries=spec.retries,
+        delivery=spec.delivery,
+    )
+
+
+def _spec(raw: Any) -> JobSpec:
+    return msgspec.convert(raw, JobSpec)
+
+
+def _job(row: Any) -> JobRow:
+    return JobRow(
+        job_id=row["job_id"], tenant=row["tenant_id"], name=row["name"], version=row["version"], shard=row["shard"],
+        schedule_id=row["schedule_id"], schedule_key=row["schedule_key"], active_from=row["active_from"],
+        start_at=row["start_at"], end_at=row["end_at"], paused_at=row["paused_at"], pause_reason=row["pause_reason"],
+        deleted_at=row["deleted_at"], created_at=row["created_at"], updated_at=row["updated_at"],
+        created_by=row["created_by"], spec=_spec(row["spec"]),
+    )  # fmt: skip

@@ -1,0 +1,73 @@
+"""Brings a database to this program's schema: numbered SQL files, each applied once, in order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import resources
+
+import asyncpg
+
+from mainspring.domain.errors import MainspringError
+from mainspring.store.db import SCHEMA, Connection, connection_settings
+
+_FILE = re.compile(r"(\d{4})_(\w+)\.sql\Z")
+_LOCK = 0x6D61696E  # any constant; two starting programs must not migrate at once
+
+
+class SchemaTooNew(MainspringError):
+    code = "schema_too_new"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    number: int
+    name: str
+    sql: str
+
+
+def migrations() -> list[Migration]:
+    found = []
+    for file in resources.files("mainspring.store").joinpath("migrations").iterdir():
+        if match := _FILE.match(file.name):
+            found.append(Migration(int(match[1]), match[2], file.read_text()))
+    return sorted(found, key=lambda m: m.number)
+
+
+async def migrate(dsn: str) -> list[Migration]:
+    """Applies what is missing, each file in a transaction of its own; returns what was applied."""
+    connection = await asyncpg.connect(dsn, timeout=10, server_settings=connection_settings())
+    try:
+        await connection.execute("SELECT pg_advisory_lock($1::bigint)", _LOCK)
+        return await _apply_missing(connection)
+    finally:
+        await connection.close()
+
+
+async def schema_version(connection: Connection) -> int:
+    """The newest migration the database has; 0 for an empty one."""
+    if await connection.fetchval(f"SELECT to_regclass('{SCHEMA}.migrations')") is None:
+        return 0
+    return int(await connection.fetchval("SELECT coalesce(max(number), 0) FROM migrations"))
+
+
+async def _apply_missing(connection: Connection) -> list[Migration]:
+    await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+    await connection.execute(
+        "CREATE TABLE IF NOT EXISTS migrations (number int PRIMARY KEY, name text NOT NULL,"
+        " applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
+    )
+    have = await schema_version(connection)
+    known = migrations()
+    if have > known[-1].number:
+        raise SchemaTooNew(
+            f"the database has schema {have}, this program knows {known[-1].number}: upgrade mainspring on this machine"
+        )
+    missing = [m for m in known if m.number > have]
+    for migration in missing:
+        async with connection.transaction():
+            await connection.execute(migration.sql)
+            await connection.execute(
+                "INSERT INTO migrations (number, name) VALUES ($1, $2)", migration.number, migration.name
+            )
+    return missing

@@ -1,0 +1,101 @@
+"""Settling: what an attempt's outcome does to its execution. Every statement checks session and attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from mainspring.domain.execution import Outcome, State
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that ended, by the session that ran it or by the rescue."""
+
+    execution_id: UUID
+    attempt: int
+    session_id: UUID
+    outcome: Outcome
+    duration_ms: int | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A running execution whose ending is being decided; its row is locked."""
+
+    execution_id: UUID
+    attempt: int
+    session_id: UUID
+    job_id: UUID
+    version: int
+    tenant: int
+    failures: int
+    lost: int
+    cancelling: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Back to the queue, at once or after `delay_s`."""
+
+    ended: Ended
+    delay_s: float
+    failures: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """Never to be tried again."""
+
+    ended: Ended
+    state: State
+    reason: str | None
+
+
+async def settle_succeeded(connection: Connection, *, ended: Sequence[Ended]) -> list[UUID]:
+    rows = await connection.fetch(
+        q("settle_succeeded"), *_guard(ended), [e.duration_ms for e in ended], [e.result for e in ended]
+    )
+    return [r[0] for r in rows]
+
+
+async def lock_results(connection: Connection, *, ended: Sequence[Ended]) -> list[Held]:
+    rows = await connection.fetch(q("lock_results"), *_guard(ended))
+    return [
+        Held(
+            r["execution_id"], r["attempt"], r["session_id"], r["job_id"], r["version"], r["tenant_id"],
+            r["failures"], r["lost"], r["cancel_at"] is not None,
+        )
+        for r in rows
+    ]  # fmt: skip
+
+
+async def settle_again(connection: Connection, *, again: Sequence[Again]) -> list[UUID]:
+    ended = [a.ended for a in again]
+    rows = await connection.fetch(
+        q("settle_again"), *_guard(ended), [e.outcome for e in ended], [e.exit_code for e in ended],
+        [e.error for e in ended], [a.delay_s for a in again], [a.failures for a in again], [a.lost for a in again],
+    )  # fmt: skip
+    return [r["execution_id"] for r in rows]
+
+
+async def settle_final(connection: Connection, *, final: Sequence[Final]) -> list[UUID]:
+    ended = [f.ended for f in final]
+    rows = await connection.fetch(
+        q("settle_final"), *_guard(ended), [e.outcome for e in ended], [e.exit_code for e in ended],
+        [e.error for e in ended], [f.state for f in final], [f.reason for f in final],
+        [e.duration_ms for e in ended], [e.result for e in ended],
+    )  # fmt: skip
+    return [r["execution_id"] for r in rows]
+
+
+def _guard(ended: Sequence[Ended]) -> tuple[list[UUID], list[int], list[UUID]]:
+    return [e.execution_id for e in ended], [e.attempt for e in ended], [e.session_id for e in ended]

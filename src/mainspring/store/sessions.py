@@ -1,0 +1,90 @@
+"""Workers and their sessions: one lease per life of a process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A running execution whose session has ended."""
+
+    execution_id: UUID
+    attempt: int
+    session_id: UUID
+    worker: str
+    session_state: str
+
+
+async def insert_session(
+    connection: Connection, *, tenant: int, session_id: UUID, worker_id: UUID, register: wire.Register,
+    lease_s: float,
+) -> None:  # fmt: skip
+    worker_id = await connection.fetchval(q("upsert_worker"), worker_id, tenant, register.name)
+    await connection.execute(
+        q("insert_session"), session_id, tenant, worker_id, register.host, register.version, register.slots,
+        register.queues, register.kinds, register.labels, lease_s,
+    )  # fmt: skip
+
+
+async def renew_session(
+    connection: Connection, *, tenant: int, session_id: UUID, lease_s: float, busy: int, draining: bool
+) -> bool:
+    return await connection.fetchval(q("renew_session"), session_id, tenant, lease_s, busy, draining) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    session_id: UUID
+    tenant: int
+    slots: int
+    queues: tuple[str, ...]
+
+
+async def session_by_id(connection: Connection, *, tenant: int, session_id: UUID) -> Session | None:
+    row = await connection.fetchrow(q("session_by_id"), session_id, tenant)
+    return None if row is None else Session(session_id, tenant, row["slots"], tuple(row["queues"]))
+
+
+async def session_strays(
+    connection: Connection, *, tenant: int, session_id: UUID, known: list[UUID], older_than_s: float
+) -> list[tuple[UUID, int]]:
+    rows = await connection.fetch(q("session_strays"), session_id, tenant, known, older_than_s)
+    return [(r["execution_id"], r["attempt"]) for r in rows]
+
+
+async def session_cancels(connection: Connection, *, tenant: int, session_id: UUID) -> list[UUID]:
+    return [r["execution_id"] for r in await connection.fetch(q("session_cancels"), session_id, tenant)]
+
+
+async def end_session(connection: Connection, *, tenant: int, session_id: UUID, lost: bool) -> bool:
+    return await connection.fetchval(q("end_session"), session_id, tenant, "lost" if lost else "ended") is not None
+
+
+async def expire_sessions(connection: Connection) -> list[UUID]:
+    """Over all tenants: the rescue is a duty of the system."""
+    return [r["session_id"] for r in await connection.fetch(q("expire_sessions"))]
+
+
+async def orphans(connection: Connection, *, limit: int) -> list[Orphan]:
+    """Over all tenants: the rescue is a duty of the system."""
+    return [Orphan(*r.values()) for r in await connection.fetch(q("orphans"), limit)]
+
+
+async def list_workers(connection: Connection, *, tenant: int, each: int = 3, limit: int = 500) -> list[wire.Worker]:
+    return [_worker(r) for r in await connection.fetch(q("list_workers"), tenant, each, limit)]
+
+
+def _worker(r: Any) -> wire.Worker:
+    late = r["ended_at"] is None and (r["lease_expires_at"] - r["now"]) < (r["lease_expires_at"] - r["seen_at"]) / 2
+    return wire.Worker(
+        worker_id=r["worker_id"], name=r["name"], session_id=r["session_id"], state="suspect" if late else r["state"],
+        host=r["host"], version=r["version"], slots=r["slots"], busy=r["busy"], queues=r["queues"], kinds=r["kinds"],
+        labels=r["labels"], started_at=r["started_at"], seen_at=r["seen_at"],
+    )  # fmt: skip

@@ -1,0 +1,29 @@
+-- name: claim
+-- Gives queued executions to free slots: highest priority first, then rank. One array entry per free slot.
+-- Committed before any worker hears of it. Sessions that ended or drain get nothing.
+WITH slots AS (
+    SELECT f.session_id, row_number() OVER (ORDER BY f.place) AS place
+    FROM unnest($1::uuid[]) WITH ORDINALITY AS f (session_id, place)
+    JOIN sessions s ON s.session_id = f.session_id AND s.state = 'active' AND s.lease_expires_at > (SELECT db_now())
+), candidates AS (
+    SELECT c.* FROM unnest($2::text[]) AS q (queue)
+    CROSS JOIN LATERAL (
+        SELECT execution_id, priority, rank FROM executions
+        WHERE state = 'queued' AND queue = q.queue COLLATE "C" AND tenant_id = $3
+        ORDER BY priority DESC, rank, execution_id
+        LIMIT (SELECT count(*) FROM slots)
+        FOR UPDATE SKIP LOCKED
+    ) AS c
+), placed AS (
+    SELECT execution_id, row_number() OVER (ORDER BY priority DESC, rank, execution_id) AS place FROM candidates
+)
+UPDATE executions e
+SET state = 'running', session_id = slots.session_id, attempt = e.attempt + 1, started_at = db_now()
+FROM placed JOIN slots USING (place)
+WHERE e.execution_id = placed.execution_id AND e.state = 'queued'
+RETURNING e.execution_id, e.job_id, e.version, e.attempt, e.session_id, e.fire_at, e.due_at, e.params;
+
+-- name: queued_queues
+-- Which of these queues have anything to claim: the slow poll's question.
+SELECT q.queue FROM unnest($1::text[]) AS q (queue)
+WHERE EXISTS (SELECT FROM executions WHERE state = 'queued' AND queue = q.queue COLLATE "C");

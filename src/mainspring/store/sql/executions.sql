@@ -1,0 +1,132 @@
+-- name: insert_executions
+-- Manual and one-time executions: queued at once, or waiting when due later.
+-- Their trigger keys are fresh (random, or just entered in idempotency_keys), so history need not be asked.
+WITH wanted AS (
+    SELECT w.*, j.tenant_id, j.version, j.shard, j.priority, j.queue, clock.at AS now
+    FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::timestamptz[], $6::bigint[], $7::jsonb[])
+        AS w (execution_id, job_id, trigger, due_at, rank, params)
+    JOIN jobs j USING (job_id)
+    CROSS JOIN (SELECT db_now()) AS clock (at)
+    WHERE j.tenant_id = $1 AND j.deleted_at IS NULL
+), fresh AS (
+    INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
+                            rank, fire_at, due_at, queued_at, params, created_by)
+    SELECT execution_id, job_id, tenant_id, version, shard, priority,
+           CASE WHEN due_at > now THEN 'waiting' ELSE 'queued' END, trigger, queue,
+           rank, due_at, due_at, CASE WHEN due_at <= now THEN now END, params, $8
+    FROM wanted
+    ON CONFLICT (execution_id) DO NOTHING
+    RETURNING execution_id, state, queue, due_at
+), told AS (
+    SELECT pg_notify('mainspring_queued', queue) FROM fresh WHERE state = 'queued' GROUP BY queue
+    UNION ALL
+    SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
+    FROM fresh WHERE state = 'waiting' HAVING count(*) > 0
+)
+SELECT execution_id, state, (SELECT count(*) FROM told) AS told FROM fresh;
+
+-- name: insert_idempotency_key
+-- Remembers which execution a key stands for; returns the row of whoever was first.
+WITH fresh AS (
+    INSERT INTO idempotency_keys (tenant_id, job_id, key, execution_id, digest)
+    VALUES ($1, $2, $3, $4, $5) ON CONFLICT (tenant_id, job_id, key) DO NOTHING
+    RETURNING execution_id, digest
+)
+SELECT execution_id, digest FROM fresh
+UNION ALL
+SELECT execution_id, digest FROM idempotency_keys WHERE tenant_id = $1 AND job_id = $2 AND key = $3
+LIMIT 1;
+
+-- name: execution_by_id
+-- One execution, live or final. The time inside the id rules out the partitions before it.
+SELECT e.*, j.name AS job_name, w.name AS worker_name
+FROM all_executions e JOIN jobs j USING (job_id)
+LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+WHERE e.execution_id = $1 AND e.tenant_id = $2 AND coalesce(e.finished_at, 'infinity') >= $3;
+
+-- name: executions_by_id
+-- Several executions at once, for the live feed.
+SELECT e.*, j.name AS job_name, w.name AS worker_name
+FROM all_executions e JOIN jobs j USING (job_id)
+LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+WHERE e.execution_id = ANY ($1::uuid[]) AND e.tenant_id = $2 AND coalesce(e.finished_at, 'infinity') >= $3;
+
+-- name: list_executions
+-- A page of executions, newest fire first, before an id; optionally of one job and of some states.
+SELECT e.*, j.name AS job_name, w.name AS worker_name
+FROM all_executions e JOIN jobs j USING (job_id)
+LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+WHERE e.tenant_id = $1 AND e.execution_id < $2
+  AND ($4::uuid IS NULL OR e.job_id = $4) AND ($5::text[] IS NULL OR e.state = ANY ($5))
+ORDER BY e.execution_id DESC LIMIT $3;
+
+-- name: execution_prefix
+-- The ids that begin with a prefix, given as the range it spans; two are enough to know it is ambiguous.
+SELECT execution_id FROM all_executions
+WHERE tenant_id = $1 AND execution_id BETWEEN $2 AND $3 LIMIT 2;
+
+-- name: list_attempts
+-- The attempts of an execution that did not simply succeed at the first try.
+SELECT a.attempt, a.outcome, a.exit_code, a.error, a.started_at, a.ended_at, w.name AS worker_name
+FROM attempts a LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+WHERE a.execution_id = $1 AND a.tenant_id = $2 ORDER BY a.attempt;
+
+-- name: cancel_pending
+-- Ends an execution that has not started.
+WITH gone AS (
+    DELETE FROM executions
+    WHERE execution_id = $1 AND tenant_id = $2 AND state IN ('waiting', 'blocked', 'queued')
+    RETURNING *
+)
+INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
+                     due_at, queued_at, started_at, finished_at, reason, params, created_by)
+SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'cancelled', trigger, queue, fire_at,
+       due_at, queued_at, started_at, db_now(), $3, params, created_by
+FROM gone
+RETURNING execution_id;
+
+-- name: cancel_running
+-- Asks the session that runs it to end it; the settling transaction makes it cancelled.
+UPDATE executions SET cancel_at = coalesce(cancel_at, db_now())
+WHERE execution_id = $1 AND tenant_id = $2 AND state = 'running'
+RETURNING session_id, pg_notify('mainspring_cancel', session_id::text);
+
+-- name: cancel_pending_of_job
+-- Ends what a job still has waiting or queued; only its own fires, or everything ($4 null).
+WITH gone AS (
+    DELETE FROM executions
+    WHERE job_id = $1 AND tenant_id = $2 AND state IN ('waiting', 'blocked', 'queued')
+      AND ($4::text IS NULL OR trigger = $4)
+    RETURNING *
+)
+INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
+                     due_at, queued_at, started_at, finished_at, reason, params, created_by)
+SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'cancelled', trigger, queue, fire_at,
+       due_at, queued_at, started_at, db_now(), $3, params, created_by
+FROM gone
+RETURNING execution_id;
+
+-- name: hold_fires
+-- A paused one-time job's fire stays waiting, for as long as the pause lasts.
+UPDATE executions SET due_at = 'infinity'
+WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND trigger = 'fire' AND attempt = 0;
+
+-- name: free_fires
+-- The pause is over: a held fire is due at its time again, or is recorded as skipped if that has passed.
+WITH passed AS (
+    DELETE FROM executions
+    WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND due_at = 'infinity' AND fire_at <= (SELECT db_now())
+    RETURNING *
+), skipped AS (
+    INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
+                         due_at, finished_at, reason)
+    SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'skipped', trigger, queue, fire_at,
+           fire_at, db_now(), 'paused'
+    FROM passed
+), freed AS (
+    UPDATE executions SET due_at = fire_at
+    WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND due_at = 'infinity' AND fire_at > (SELECT db_now())
+    RETURNING fire_at
+)
+SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(fire_at)) * 1000))
+FROM freed HAVING count(*) > 0;

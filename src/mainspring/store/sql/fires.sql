@@ -1,0 +1,78 @@
+-- name: fire
+-- Decides one instant of each due schedule for all its active jobs in the locked shards.
+-- Arrays: schedule, instant, its id prefix, its trigger key, its rank, and why it may have to be skipped:
+-- 0 on time, 1 missed but not the latest, 2 the latest of those missed.
+WITH due AS (
+    SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::text[], $5::bigint[], $6::smallint[])
+        AS d (schedule_id, fire_at, prefix, trigger_key, rank, missed)
+), wanted AS (
+    SELECT execution_id(d.prefix, j.job_id, d.trigger_key) AS execution_id,
+           j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, d.rank, d.fire_at,
+           CASE
+               WHEN d.missed = 1 AND j.misfire <> 'all' OR d.missed = 2 AND j.misfire = 'skip' THEN 'misfire'
+               WHEN j.overlap = 'skip' AND EXISTS (SELECT FROM executions e WHERE e.job_id = j.job_id) THEN 'overlap'
+           END AS reason
+    FROM due d
+    JOIN jobs j ON j.schedule_id = d.schedule_id
+    JOIN shards s ON s.shard = j.shard
+    WHERE j.shard = ANY ($7::smallint[]) AND j.deleted_at IS NULL AND j.paused_at IS NULL
+      AND d.fire_at > s.watermark AND d.fire_at > j.active_from
+      AND (j.start_at IS NULL OR d.fire_at >= j.start_at) AND (j.end_at IS NULL OR d.fire_at <= j.end_at)
+), queued AS (
+    INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
+                            rank, fire_at, due_at, queued_at)
+    SELECT execution_id, job_id, tenant_id, version, shard, priority, 'queued', 'fire', queue,
+           rank, fire_at, fire_at, $8
+    FROM wanted WHERE reason IS NULL
+    ON CONFLICT (execution_id) DO NOTHING
+    RETURNING queue
+), skipped AS (
+    INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
+                         fire_at, due_at, finished_at, reason)
+    SELECT execution_id, job_id, tenant_id, version, priority, 0, 'skipped', 'fire', queue,
+           fire_at, fire_at, $8, reason
+    FROM wanted WHERE reason IS NOT NULL
+    ON CONFLICT DO NOTHING
+    RETURNING reason
+)
+SELECT queue AS word, true AS queued, count(*) AS n, pg_notify('mainspring_queued', queue) FROM queued GROUP BY queue
+UNION ALL
+SELECT reason, false, count(*), NULL FROM skipped GROUP BY reason;
+
+-- name: skip_range
+-- Records missed instants too many to list as one skipped row per job; $2 is the last of them, $6 their number.
+INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
+                     fire_at, due_at, finished_at, reason, fires)
+SELECT execution_id($3, j.job_id, $4), j.job_id, j.tenant_id, j.version, j.priority, 0, 'skipped', 'fire', j.queue,
+       $2, $2, $7, 'misfire', $6
+FROM jobs j JOIN shards s ON s.shard = j.shard
+WHERE j.schedule_id = $1 AND j.shard = ANY ($5::smallint[]) AND j.deleted_at IS NULL AND j.paused_at IS NULL
+  AND $2 > s.watermark AND $2 > j.active_from
+  AND (j.start_at IS NULL OR $2 >= j.start_at) AND (j.end_at IS NULL OR $2 <= j.end_at)
+ON CONFLICT DO NOTHING;
+
+-- name: promote_waiting
+-- Queues the waiting executions of these shards that are due. Needs no fence: state and due time are checked here.
+WITH due AS (
+    SELECT e.execution_id
+    FROM unnest($1::smallint[]) AS mine (shard)
+    CROSS JOIN LATERAL (
+        SELECT execution_id FROM executions
+        WHERE state = 'waiting' AND shard = mine.shard AND due_at <= (SELECT db_now())
+        ORDER BY due_at LIMIT $2
+        FOR UPDATE SKIP LOCKED
+    ) AS e
+), queued AS (
+    UPDATE executions e SET state = 'queued', queued_at = db_now()
+    FROM due WHERE e.execution_id = due.execution_id AND e.state = 'waiting'
+    RETURNING e.queue
+)
+SELECT queue, count(*) AS n, pg_notify('mainspring_queued', queue) FROM queued GROUP BY queue;
+
+-- name: next_waiting
+-- When the next waiting execution of these shards is due.
+SELECT min(first.due_at)
+FROM unnest($1::smallint[]) AS mine (shard)
+CROSS JOIN LATERAL (
+    SELECT due_at FROM executions WHERE state = 'waiting' AND shard = mine.shard ORDER BY due_at LIMIT 1
+) AS first;

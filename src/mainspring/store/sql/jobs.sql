@@ -1,0 +1,100 @@
+-- name: insert_job
+-- A new job. The caller holds its shard row (bump_shard), so the next tick sees it.
+INSERT INTO jobs (job_id, tenant_id, name, version, shard, change, schedule_id, active_from, start_at, end_at,
+                  queue, priority, overlap, misfire, paused_at, created_at, updated_at)
+SELECT $1, $2, $3, 1, $4, $5, $6, now.at, $7, $8, $9, $10, $11, $12, CASE WHEN $13 THEN now.at END, now.at, now.at
+FROM (SELECT db_now()) AS now (at);
+
+-- name: insert_version
+-- The immutable payload of one version.
+INSERT INTO job_versions (job_id, version, tenant_id, spec, created_by) VALUES ($1, $2, $3, $4, $5);
+
+-- name: lock_job
+-- A job as it is now, held until the end of the transaction.
+SELECT j.*, v.spec FROM jobs j JOIN job_versions v USING (job_id, version)
+WHERE j.job_id = $1 AND j.tenant_id = $2 FOR UPDATE OF j;
+
+-- name: update_job
+-- Writes a new version's settings; the version the caller read must still be the current one.
+UPDATE jobs SET name = $4, version = version + 1, change = $5, schedule_id = $6, start_at = $7, end_at = $8,
+    queue = $9, priority = $10, overlap = $11, misfire = $12,
+    active_from = CASE WHEN $13 THEN db_now() ELSE active_from END,
+    paused_at = CASE WHEN $14 THEN coalesce(paused_at, db_now()) END,
+    pause_reason = CASE WHEN $14 THEN pause_reason END,
+    updated_at = db_now()
+WHERE job_id = $1 AND tenant_id = $2 AND version = $3 AND deleted_at IS NULL
+RETURNING version;
+
+-- name: pause_job
+-- Stops future fires.
+UPDATE jobs SET paused_at = db_now(), pause_reason = $4, change = $3, updated_at = db_now()
+WHERE job_id = $1 AND tenant_id = $2 AND paused_at IS NULL AND deleted_at IS NULL
+RETURNING job_id;
+
+-- name: resume_job
+-- Fires again, from now on: what came due meanwhile is not made up for.
+UPDATE jobs SET paused_at = NULL, pause_reason = NULL, change = $3, active_from = db_now(), updated_at = db_now()
+WHERE job_id = $1 AND tenant_id = $2 AND paused_at IS NOT NULL AND deleted_at IS NULL
+RETURNING job_id;
+
+-- name: delete_job
+-- Stops future fires for good and frees the name; the history stays readable.
+UPDATE jobs SET deleted_at = db_now(), change = $3, updated_at = db_now()
+WHERE job_id = $1 AND tenant_id = $2 AND deleted_at IS NULL
+RETURNING job_id;
+
+-- name: job_by_id
+-- One job with its definition and its schedule.
+SELECT j.*, v.spec, v.created_by, s.key AS schedule_key
+FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
+WHERE j.job_id = $1 AND j.tenant_id = $2;
+
+-- name: job_by_name
+-- The one job of that name that is not deleted.
+SELECT j.*, v.spec, v.created_by, s.key AS schedule_key
+FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
+WHERE j.name = $1 AND j.tenant_id = $2 AND j.deleted_at IS NULL;
+
+-- name: list_jobs
+-- A page of jobs by name, after a name.
+SELECT j.*, v.spec, v.created_by, s.key AS schedule_key
+FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
+WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.name > $2
+  AND ($4::text IS NULL OR starts_with(j.name, $4))
+ORDER BY j.name LIMIT $3;
+
+-- name: last_executions
+-- The latest few executions of each of these jobs, newest first.
+SELECT wanted.job_id, e.execution_id, e.state, e.fire_at, e.finished_at, e.duration_ms
+FROM unnest($2::uuid[]) AS wanted (job_id)
+CROSS JOIN LATERAL (
+    SELECT execution_id, state, fire_at, finished_at, duration_ms FROM all_executions
+    WHERE job_id = wanted.job_id AND tenant_id = $1 ORDER BY execution_id DESC LIMIT $3
+) AS e;
+
+-- name: definitions
+-- The payloads of these versions, for dispatch and settling; they never change, so callers cache them.
+SELECT v.job_id, v.version, v.spec FROM unnest($1::uuid[], $2::int[]) AS wanted (job_id, version)
+JOIN job_versions v USING (job_id, version);
+
+-- name: find_jobs
+-- Ids of jobs by name or id, for batches.
+SELECT job_id, name FROM jobs
+WHERE tenant_id = $1 AND deleted_at IS NULL AND (name = ANY ($2::text[]) OR job_id = ANY ($3::uuid[]));
+
+-- name: tenant_schedules
+-- The distinct schedules of a tenant's active jobs, with how many jobs share each.
+SELECT j.schedule_id, s.key, count(*) AS jobs FROM jobs j JOIN schedules s USING (schedule_id)
+WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.paused_at IS NULL
+GROUP BY j.schedule_id, s.key LIMIT $2;
+
+-- name: jobs_on_schedules
+-- A few active jobs on each of these schedules.
+SELECT w.schedule_id, j.job_id, j.name
+FROM unnest($2::bigint[]) AS w (schedule_id)
+CROSS JOIN LATERAL (
+    SELECT job_id, name FROM jobs
+    WHERE schedule_id = w.schedule_id AND tenant_id = $1 AND deleted_at IS NULL AND paused_at IS NULL
+      AND (start_at IS NULL OR start_at <= db_now()) AND (end_at IS NULL OR end_at > db_now())
+    LIMIT $3
+) AS j;

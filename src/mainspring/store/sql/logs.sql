@@ -1,0 +1,15 @@
+-- name: append_logs
+-- Output of attempts, accepted only from the session that holds them; a chunk sent twice is stored once.
+INSERT INTO log_chunks (execution_id, attempt, seq, tenant_id, stream, data, started_at)
+SELECT e.execution_id, e.attempt, c.seq, e.tenant_id, c.stream, c.data, e.started_at
+FROM unnest($2::uuid[], $3::smallint[], $4::int[], $5::text[], $6::bytea[])
+    AS c (execution_id, attempt, seq, stream, data)
+JOIN executions e ON e.execution_id = c.execution_id AND e.attempt = c.attempt
+WHERE e.session_id = $1 AND e.state = 'running'
+ON CONFLICT DO NOTHING;
+
+-- name: read_logs
+-- Output in order, after a place. The time inside the id rules out the partitions before it.
+SELECT attempt, seq, stream, data FROM log_chunks
+WHERE execution_id = $1 AND tenant_id = $2 AND started_at >= $3 AND (attempt, seq) > ($4, $5)
+ORDER BY attempt, seq LIMIT $6;

@@ -1,0 +1,88 @@
+-- name: settle_succeeded
+-- The all-success batch: moves the rows whose session and attempt are current. What is not returned was stale.
+WITH r AS (
+    SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::int[], $5::jsonb[])
+        AS r (execution_id, attempt, session_id, duration_ms, result)
+), done AS (
+    DELETE FROM executions e USING r
+    WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id = r.session_id
+      AND e.state = 'running'
+    RETURNING e.*, r.duration_ms, r.result
+), again AS (
+    INSERT INTO attempts (execution_id, attempt, tenant_id, session_id, outcome, exit_code, started_at, ended_at)
+    SELECT execution_id, attempt, tenant_id, session_id, 'succeeded', 0, started_at, greatest(started_at, db_now())
+    FROM done WHERE attempt > 1
+)
+INSERT INTO history (execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, state,
+                     trigger, queue, fire_at, due_at, queued_at, started_at, finished_at, session_id, result, params,
+                     created_by)
+SELECT execution_id, job_id, tenant_id, version, 0, duration_ms, priority, attempt, 'succeeded',
+       trigger, queue, fire_at, due_at, queued_at, started_at, db_now(), session_id, result, params,
+       created_by
+FROM done
+RETURNING execution_id;
+
+-- name: lock_results
+-- First statement of the richer path: the rows whose session and attempt are current, held for the verdict.
+SELECT e.execution_id, e.attempt, e.session_id, e.job_id, e.version, e.tenant_id, e.failures, e.lost, e.cancel_at
+FROM executions e
+JOIN unnest($1::uuid[], $2::smallint[], $3::uuid[]) AS r (execution_id, attempt, session_id)
+  ON e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id = r.session_id
+WHERE e.state = 'running'
+ORDER BY e.execution_id FOR UPDATE OF e;
+
+-- name: settle_again
+-- Gives executions back: to the queue at once, or to wait for the end of a backoff. Writes their attempts.
+WITH r AS (
+    SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::float8[],
+                         $8::smallint[], $9::smallint[])
+        AS r (execution_id, attempt, session_id, outcome, exit_code, error, delay_s, failures, lost)
+), kept AS (
+    INSERT INTO attempts (execution_id, attempt, tenant_id, session_id, outcome, exit_code, error, started_at,
+                          ended_at)
+    SELECT e.execution_id, e.attempt, e.tenant_id, e.session_id, r.outcome, r.exit_code, r.error, e.started_at,
+           greatest(e.started_at, db_now())
+    FROM executions e JOIN r USING (execution_id, attempt, session_id) WHERE e.state = 'running'
+), back AS (
+    UPDATE executions e
+    SET state = CASE WHEN r.delay_s > 0 THEN 'waiting' ELSE 'queued' END,
+        due_at = CASE WHEN r.delay_s > 0 THEN db_now() + make_interval(secs => r.delay_s) ELSE e.due_at END,
+        queued_at = CASE WHEN r.delay_s > 0 THEN NULL ELSE db_now() END, session_id = NULL, cancel_at = NULL, failures = r.failures, lost = r.lost
+    FROM r
+    WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id = r.session_id
+      AND e.state = 'running'
+    RETURNING e.execution_id, e.state, e.queue, e.due_at
+), told AS (
+    SELECT pg_notify('mainspring_queued', queue) FROM back WHERE state = 'queued' GROUP BY queue
+    UNION ALL
+    SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
+    FROM back WHERE state = 'waiting' HAVING count(*) > 0
+)
+SELECT execution_id, (SELECT count(*) FROM told) AS told FROM back;
+
+-- name: settle_final
+-- Ends executions that will not be tried again. Writes their last attempts.
+WITH r AS (
+    SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[],
+                         $8::text[], $9::int[], $10::jsonb[])
+        AS r (execution_id, attempt, session_id, outcome, exit_code, error, state, reason, duration_ms, result)
+), done AS (
+    DELETE FROM executions e USING r
+    WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id = r.session_id
+      AND e.state = 'running'
+    RETURNING e.*, r.outcome, r.exit_code, r.error, r.state AS final_state, r.reason, r.duration_ms, r.result
+), kept AS (
+    INSERT INTO attempts (execution_id, attempt, tenant_id, session_id, outcome, exit_code, error, started_at,
+                          ended_at)
+    SELECT execution_id, attempt, tenant_id, session_id, outcome, exit_code, error, started_at,
+           greatest(started_at, db_now())
+    FROM done
+)
+INSERT INTO history (execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, state,
+                     trigger, queue, fire_at, due_at, queued_at, started_at, finished_at, session_id, reason, error,
+                     result, params, created_by)
+SELECT execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, final_state,
+       trigger, queue, fire_at, due_at, queued_at, started_at, db_now(), session_id, reason, error,
+       result, params, created_by
+FROM done
+RETURNING execution_id;

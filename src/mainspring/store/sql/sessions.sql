@@ -1,0 +1,68 @@
+-- name: upsert_worker
+-- A worker is known by its name; its sessions come and go.
+INSERT INTO workers (worker_id, tenant_id, name) VALUES ($1, $2, $3)
+ON CONFLICT (tenant_id, name) DO UPDATE SET name = EXCLUDED.name
+RETURNING worker_id;
+
+-- name: insert_session
+-- One life of a worker's process begins.
+INSERT INTO sessions (session_id, tenant_id, worker_id, state, host, version, slots, queues, kinds, labels,
+                      lease_expires_at)
+VALUES ($1, $2, $3, 'active', $4, $5, $6, $7, $8, $9, db_now() + make_interval(secs => $10));
+
+-- name: renew_session
+-- A heartbeat: renews the one lease behind all executions of the session. No row: the session has ended.
+UPDATE sessions SET lease_expires_at = db_now() + make_interval(secs => $3), seen_at = db_now(), busy = $4,
+    state = CASE WHEN $5 THEN 'draining' ELSE state END
+WHERE session_id = $1 AND tenant_id = $2 AND ended_at IS NULL
+RETURNING session_id;
+
+-- name: session_by_id
+-- A session that has not ended, with what dispatch needs of it.
+SELECT session_id, tenant_id, slots, queues, kinds, labels FROM sessions
+WHERE session_id = $1 AND tenant_id = $2 AND ended_at IS NULL;
+
+-- name: session_strays
+-- Claimed for this session, but it never heard of them: the answer was lost on the way.
+SELECT execution_id, attempt FROM executions
+WHERE session_id = $1 AND tenant_id = $2 AND state = 'running' AND NOT execution_id = ANY ($3::uuid[])
+  AND started_at < db_now() - make_interval(secs => $4);
+
+-- name: session_cancels
+-- What a person asked this session to end.
+SELECT execution_id FROM executions
+WHERE session_id = $1 AND tenant_id = $2 AND state = 'running' AND cancel_at IS NOT NULL;
+
+-- name: end_session
+-- A session says goodbye, or its guardian does after its death.
+UPDATE sessions SET state = $3, ended_at = db_now()
+WHERE session_id = $1 AND tenant_id = $2 AND ended_at IS NULL
+RETURNING session_id;
+
+-- name: expire_sessions
+-- Declares sessions lost whose lease has ended, by database time.
+UPDATE sessions SET state = 'lost', ended_at = db_now()
+WHERE session_id IN (
+    SELECT session_id FROM sessions WHERE ended_at IS NULL AND lease_expires_at < (SELECT db_now())
+    ORDER BY session_id FOR UPDATE SKIP LOCKED
+)
+RETURNING session_id, tenant_id;
+
+-- name: orphans
+-- Running executions whose session has ended: the rescue's work.
+SELECT e.execution_id, e.attempt, e.session_id, w.name AS worker_name, s.state AS session_state
+FROM sessions s JOIN executions e USING (session_id) JOIN workers w USING (worker_id)
+WHERE s.ended_at IS NOT NULL AND e.state = 'running'
+ORDER BY e.execution_id LIMIT $1;
+
+-- name: list_workers
+-- Each worker with its latest session.
+SELECT w.worker_id, w.name, s.session_id, s.state, s.host, s.version, s.slots, s.busy, s.queues, s.kinds, s.labels,
+       s.started_at, s.seen_at, s.lease_expires_at, s.ended_at, db_now() AS now
+FROM workers w
+JOIN LATERAL (
+    SELECT * FROM sessions WHERE worker_id = w.worker_id AND (ended_at IS NULL OR ended_at > db_now() - interval '1 day')
+    ORDER BY (ended_at IS NULL) DESC, started_at DESC LIMIT $2
+) AS s ON true
+WHERE w.tenant_id = $1
+ORDER BY w.name, s.started_at DESC LIMIT $3;

@@ -1,0 +1,26 @@
+-- name: insert_token
+-- Adds a token; only its digest is kept.
+INSERT INTO tokens (token_id, tenant_id, name, digest, scopes, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6);
+
+-- name: token_by_digest
+-- Finds the valid token behind a credential.
+SELECT token_id, tenant_id, name, scopes FROM tokens
+WHERE digest = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > db_now());
+
+-- name: token_by_id
+-- Finds a valid token behind a browser session, so that revoking it ends the session too.
+SELECT token_id, tenant_id, name, scopes FROM tokens
+WHERE token_id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > db_now());
+
+-- name: has_tokens
+-- Tells a first start from a later one.
+SELECT EXISTS (SELECT FROM tokens WHERE revoked_at IS NULL);
+
+-- name: revoke_tokens_named
+-- Ends tokens by name, at once.
+UPDATE tokens SET revoked_at = db_now() WHERE tenant_id = $1 AND name = $2 AND revoked_at IS NULL;
+
+-- name: server_key
+-- A key made at the first start.
+SELECT key FROM server_keys WHERE name = $1;

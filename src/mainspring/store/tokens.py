@@ -1,0 +1,50 @@
+"""Tokens: who may ask. Only digests are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    token_id: UUID
+    tenant: int
+    name: str
+    scopes: frozenset[str]
+
+
+async def insert_token(
+    connection: Connection, *, tenant: int, token_id: UUID, name: str, digest: bytes, scopes: Sequence[str],
+    expires_at: datetime | None = None,
+) -> None:  # fmt: skip
+    await connection.execute(q("insert_token"), token_id, tenant, name, digest, list(scopes), expires_at)
+
+
+async def token_by_digest(connection: Connection, *, digest: bytes) -> Token | None:
+    """The tenant comes out of the credential, which is why this takes none."""
+    row = await connection.fetchrow(q("token_by_digest"), digest)
+    return None if row is None else Token(row["token_id"], row["tenant_id"], row["name"], frozenset(row["scopes"]))
+
+
+async def token_by_id(connection: Connection, *, token_id: UUID) -> Token | None:
+    row = await connection.fetchrow(q("token_by_id"), token_id)
+    return None if row is None else Token(row["token_id"], row["tenant_id"], row["name"], frozenset(row["scopes"]))
+
+
+async def has_tokens(connection: Connection) -> bool:
+    return bool(await connection.fetchval(q("has_tokens")))
+
+
+async def revoke_tokens_named(connection: Connection, *, tenant: int, name: str) -> None:
+    await connection.execute(q("revoke_tokens_named"), tenant, name)
+
+
+async def server_key(connection: Connection, *, name: str) -> bytes:
+    key = await connection.fetchval(q("server_key"), name)
+    return bytes(key)

@@ -1,0 +1,127 @@
+"""States, durations and instants as pages show them. Pure: `now` comes as an argument."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from mainspring import wire
+from mainspring.cli.times import span
+from mainspring.codec import encode
+from mainspring.domain.job import JobSpec, ShellTask
+from mainspring.domain.schedule import ScheduleSpec
+
+SHORT_ID = 18
+"""Time, version and twelve bits of the hash: enough of an id to be told apart, and to be used as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a state is shown: never by colour alone, so a glyph and a word come with it."""
+
+    word: str
+    glyph: str
+    hue: str
+
+
+LOOKS = {
+    "succeeded": Look("succeeded", "check", "good"),
+    "running": Look("running", "play", "busy"),
+    "failed": Look("failed", "cross", "bad"),
+    "timed_out": Look("timed out", "clock", "bad"),
+    "lost": Look("lost", "skull", "lost"),
+    "retry": Look("waiting to retry", "again", "retry"),
+    "waiting": Look("waiting", "hourglass", "dim"),
+    "blocked": Look("blocked", "hourglass", "held"),
+    "queued": Look("queued", "dotted", "dim"),
+    "cancelled": Look("cancelled", "barred", "dim"),
+    "skipped": Look("skipped", "skip", "dim"),
+    "preempted": Look("preempted", "again", "retry"),
+    "active": Look("active", "dot", "good"),
+    "paused": Look("paused", "pause", "retry"),
+    "finished": Look("finished", "check", "dim"),
+    "deleted": Look("deleted", "barred", "dim"),
+    "draining": Look("draining", "hourglass", "retry"),
+    "suspect": Look("suspect", "clock", "bad"),
+    "ended": Look("ended", "barred", "dim"),
+}
+
+
+def look(of: wire.Execution | wire.Attempt | wire.Job | wire.LastExecution | wire.Worker) -> Look:
+    """The look of anything that has a state; a retry is told from a first wait."""
+    if isinstance(of, wire.Attempt):
+        return LOOKS[of.outcome]
+    if isinstance(of, wire.Execution) and of.state == "waiting" and of.attempt > 0:
+        return LOOKS["retry"]
+    return LOOKS[of.state]
+
+
+def short(execution_id: object) -> str:
+    return str(execution_id)[:SHORT_ID]
+
+
+def stamp(at: datetime) -> str:
+    """For the datetime attribute: RFC 3339 in UTC with milliseconds."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+
+
+def clock(at: datetime, now: datetime, *, millis: bool = False) -> str:
+    """The time in UTC, with as much of the date as today leaves open. main.js writes the same for local time."""
+    at, now = at.astimezone(UTC), now.astimezone(UTC)
+    text = at.strftime("%H:%M:%S") + (f".{at.microsecond // 1000:03d}" if millis else "")
+    if at.date() == now.date():
+        return text
+    day = f"{at.day} {at:%b}" + ("" if at.year == now.year else f" {at.year}")
+    return f"{day} {text}"
+
+
+def wall(at: datetime, zone: str) -> str:
+    """The whole date and time on the wall clocks of a zone."""
+    return at.astimezone(ZoneInfo(zone)).strftime("%a %Y-%m-%d %H:%M:%S %Z")
+
+
+def between(start: datetime, end: datetime) -> str:
+    return span(max(0.0, (end - start).total_seconds() * 1000))
+
+
+def until(at: datetime, now: datetime) -> str:
+    return f"in {between(now, at)}" if at > now else "due"
+
+
+def ago(at: datetime, now: datetime) -> str:
+    return f"{between(at, now)} ago"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def raw_schedule(schedule: ScheduleSpec | None) -> str:
+    """The schedule as it was written: `0 2 * * *`, `every 5s`."""
+    if schedule is None:
+        return ""
+    text = schedule.cron or (f"every {schedule.every}" if schedule.every is not None else f"at {schedule.at}")
+    return text if schedule.timezone is None else f"{text} {schedule.timezone}"
+
+
+def command(spec: JobSpec) -> str:
+    """What the job runs, as one would type it."""
+    if not isinstance(spec.task, ShellTask):
+        return "nothing (noop)"
+    return spec.task.argv[0] if spec.task.shell else shlex.join(spec.task.argv)
+
+
+def json_text(value: object) -> str:
+    return msgspec.json.format(encode(value), indent=2).decode()
+
+
+def summary(last: Iterable[wire.LastExecution]) -> str:
+    """A strip of executions in one line: "3 succeeded, 1 failed"."""
+    counts = Counter(LOOKS[e.state].word for e in last)
+    return ", ".join(f"{n} {word}" for word, n in counts.most_common()) or "none yet"

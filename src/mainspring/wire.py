@@ -1,0 +1,311 @@
+"""What travels over HTTP: the answers of the API, and the protocol between api and workers.
+
+Instants are RFC 3339 in UTC, durations in answers are seconds or milliseconds as their names say.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Generic, Literal, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from mainspring.domain.execution import Outcome, State, Trigger
+from mainspring.domain.job import Definition, JobSpec
+
+T = TypeVar("T")
+
+PROTOCOL = "1"
+"""Version of the worker protocol; a worker sends it in the header `Mainspring-Protocol`."""
+
+JobState = Literal["active", "paused", "finished", "deleted"]
+Stream = Literal["stdout", "stderr", "system"]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """Every answer is a frozen value."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every request body refuses unknown fields."""
+
+
+class Page(Answer, Generic[T]):
+    """One page of a list. `next_cursor` is null on the last page."""
+
+    items: list[T]
+    next_cursor: str | None = None
+
+
+class LastExecution(Answer):
+    execution_id: UUID
+    state: State
+    fire_at: datetime
+    finished_at: datetime | None
+    duration_ms: int | None
+
+
+class Job(Answer):
+    """A job with what the server knows about it. `spec` is the definition as it was written."""
+
+    job_id: UUID
+    name: str
+    version: int
+    state: JobState
+    spec: JobSpec
+    schedule_description: str | None
+    next_fire_at: datetime | None
+    last: list[LastExecution]
+    pause_reason: str | None
+    created_at: datetime
+    created_by: str
+    updated_at: datetime
+
+
+class Fires(Answer):
+    """The next fires of a job, in UTC, with notes on anything unusual (a skipped or repeated hour)."""
+
+    description: str
+    timezone: str
+    fires: list[datetime]
+    notes: list[str]
+
+
+class Attempt(Answer):
+    attempt: int
+    outcome: Outcome
+    exit_code: int | None
+    error: str | None
+    started_at: datetime
+    ended_at: datetime
+    worker: str | None
+
+
+class Execution(Answer):
+    """One occurrence of a job, across its attempts."""
+
+    execution_id: UUID
+    job_id: UUID
+    job: str
+    version: int
+    state: State
+    trigger: Trigger
+    queue: str
+    priority: int
+    attempt: int
+    fire_at: datetime
+    due_at: datetime
+    queued_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    duration_ms: int | None
+    exit_code: int | None
+    worker: str | None
+    cancelling: bool
+    reason: str | None
+    error: str | None
+    result: Any
+    params: Any
+    created_by: str | None
+    fires: int
+    attempts: list[Attempt] = []
+
+    @property
+    def late_ms(self) -> int | None:
+        """From due to started; negative never."""
+        if self.started_at is None:
+            return None
+        return max(0, round((self.started_at - self.due_at).total_seconds() * 1000))
+
+
+class LogChunk(Answer):
+    """A piece of output. `place` names the last chunk read, to go on from there."""
+
+    attempt: int
+    seq: int
+    stream: Stream
+    text: str
+
+
+class Logs(Answer):
+    chunks: list[LogChunk]
+    place: str
+    complete: bool
+
+
+class Worker(Answer):
+    worker_id: UUID
+    name: str
+    session_id: UUID
+    state: Literal["active", "draining", "suspect", "ended", "lost"]
+    host: str
+    version: str
+    slots: int
+    busy: int
+    queues: list[str]
+    kinds: list[str]
+    labels: dict[str, str]
+    started_at: datetime
+    seen_at: datetime
+
+
+class Health(Answer):
+    status: Literal["ok", "unavailable"]
+    version: str
+    schema_version: int
+    checks: dict[str, str] = {}
+
+
+class Finding(Answer):
+    """One offender against one promise, found by the doctor."""
+
+    check: str
+    offender: str
+    what: str
+
+
+class Diagnosis(Answer):
+    healthy: bool
+    checks: dict[str, str]
+    findings: list[Finding]
+
+
+class LoginLink(Answer):
+    path: str
+    expires_at: datetime
+
+
+class Pause(Request):
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class RunNow(Request):
+    """Run a job now, or at a time; the same `key` is answered with the same execution for a day."""
+
+    at: datetime | None = None
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    params: dict[str, Any] | None = None
+
+
+class Cancel(Request):
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class BatchItem(Request):
+    """One execution to submit; `job` is a name or an id."""
+
+    job: str
+    at: datetime | None = None
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    params: dict[str, Any] | None = None
+
+
+class Batch(Request):
+    items: Annotated[list[BatchItem], msgspec.Meta(min_length=1, max_length=1000)]
+
+
+class Submitted(Answer):
+    """What became of one item of a batch, in the order of the request."""
+
+    status: int
+    execution_id: UUID | None = None
+    error: str | None = None
+
+
+class BatchAnswer(Answer):
+    items: list[Submitted]
+
+
+# The worker protocol --------------------------------------------------------------------------------
+
+
+class Register(Request):
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+    host: str
+    version: str
+    slots: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    queues: Annotated[list[str], msgspec.Meta(min_length=1, max_length=100)]
+    kinds: Annotated[list[str], msgspec.Meta(min_length=1, max_length=100)]
+    labels: dict[str, str] = {}
+
+
+class Registered(Answer):
+    session_id: UUID
+    lease_s: float
+    heartbeat_s: float
+
+
+class Poll(Request):
+    """A worker asks for work: it has `free` slots and waits up to `wait_s`."""
+
+    session_id: UUID
+    free: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
+    wait_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 30.0
+
+
+class Assignment(Answer, array_like=True):
+    """One attempt to make. The definition is found under `definition` in the same answer."""
+
+    execution_id: UUID
+    attempt: int
+    definition: str
+    job_id: UUID
+    fire_at: datetime
+    params: Any
+
+
+class Polled(Answer):
+    executions: list[Assignment]
+    definitions: dict[str, Definition]
+    cancels: list[UUID]
+
+
+class Output(Request, array_like=True):
+    execution_id: UUID
+    attempt: int
+    seq: int
+    stream: Stream
+    data: bytes
+
+
+class Result(Request, array_like=True):
+    """How one attempt ended, as its worker saw it."""
+
+    execution_id: UUID
+    attempt: int
+    outcome: Outcome
+    duration_ms: int
+    exit_code: int | None = None
+    error: str | None = None
+    result: Any = None
+
+
+class Results(Request):
+    session_id: UUID
+    results: Annotated[list[Result], msgspec.Meta(max_length=5000)]
+    output: Annotated[list[Output], msgspec.Meta(max_length=5000)] = []
+
+
+class Settled(Answer):
+    """`stale` lists results nobody waits for any more: another attempt took over, or the execution has ended."""
+
+    stale: list[UUID]
+
+
+class Heartbeat(Request):
+    """A worker lives. `running` is all it holds, results not yet delivered included: the rest is given to others."""
+
+    session_id: UUID
+    running: Annotated[list[UUID], msgspec.Meta(max_length=100_000)]
+    draining: bool = False
+
+
+class Beat(Answer):
+    lease_s: float
+    cancels: list[UUID]
+
+
+class Goodbye(Request):
+    session_id: UUID
+    lost: bool = False

@@ -1,0 +1,107 @@
+"""Results and output on their way to the api: in batches, kept until they are accepted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+import structlog
+
+from mainspring import wire
+from mainspring.service import Loops
+from mainspring.worker.executors import Work
+from mainspring.worker.link import ApiAway, Link, Refused, SessionEnded
+
+log = structlog.get_logger()
+
+BATCH = 1000
+BATCH_BYTES = 600_000
+STREAM_S = 0.3
+RETRY_S = 1.0
+
+
+class Delivery:
+    """Sends results as soon as the last batch is accepted, and the output of running attempts now and then."""
+
+    def __init__(self, link: Link, session_id: UUID, *, delivered: Callable[[list[UUID]], None]) -> None:
+        self._link = link
+        self._session_id = session_id
+        self._delivered = delivered
+        self._results: list[tuple[wire.Result, list[wire.Output]]] = []
+        self._live: dict[UUID, Work] = {}
+        self._some = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._loops = Loops("delivery")
+
+    def start(self) -> None:
+        self._loops.forever("results", self._send_results)
+        self._loops.forever("output", self._send_output)
+
+    def begin(self, work: Work) -> None:
+        self._live[work.execution_id] = work
+
+    def end(self, work: Work, result: wire.Result) -> None:
+        self._live.pop(work.execution_id, None)
+        self._results.append((result, work.output.take()))
+        self._empty.clear()
+        self._some.set()
+
+    async def flushed(self, timeout_s: float) -> bool:
+        """Whether everything was accepted in time."""
+        try:
+            await asyncio.wait_for(self._empty.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def stop(self) -> None:
+        await self._loops.stop()
+
+    async def _send_results(self) -> None:
+        await self._some.wait()
+        batch, size = 0, 0
+        for _, output in self._results[:BATCH]:
+            size += sum(len(chunk.data) for chunk in output)
+            if batch and size > BATCH_BYTES:
+                break
+            batch += 1
+        sending = self._results[:batch]
+        output = [chunk for _, chunks in sending for chunk in chunks]
+        while sum(len(chunk.data) for chunk in output) > BATCH_BYTES:
+            # One attempt with very much output: its head goes ahead alone.
+            head, output = output[:4], output[4:]
+            await self._deliver([], head)
+        await self._deliver([result for result, _ in sending], output)
+        del self._results[:batch]
+        self._delivered([result.execution_id for result, _ in sending])
+        if not self._results:
+            self._some.clear()
+            self._empty.set()
+
+    async def _send_output(self) -> None:
+        await asyncio.sleep(STREAM_S)
+        pending = [chunk for work in list(self._live.values()) for chunk in work.output.take()]
+        while pending:
+            batch, pending = pending[:4], pending[4:]
+            await self._deliver([], batch)
+
+    async def _deliver(self, results: list[wire.Result], output: list[wire.Output]) -> None:
+        """Until accepted: the api may be away for long, and what was done must not be forgotten."""
+        if not results and not output:
+            return
+        body = wire.Results(session_id=self._session_id, results=results, output=output)
+        while True:
+            try:
+                settled = await self._link.results(body)
+            except ApiAway as error:
+                log.warning("results wait for the api", results=len(results), error=str(error))
+                await asyncio.sleep(RETRY_S)
+                continue
+            except (SessionEnded, Refused) as error:
+                log.error("results were refused", results=len(results), error=str(error))
+                return
+            if settled.stale:
+                log.warning("results came too late", stale=len(settled.stale))
+            return

@@ -1,0 +1,134 @@
+"""The guardian: a process of its own that ends a worker's children when the worker can't.
+
+It reads lines from the worker through a pipe. When the pipe closes without a goodbye, the worker has died:
+its children are killed at once and the api is told, so that nobody waits for the lease. When the worker is
+stopped or cut off, heartbeats no longer push the deadline on, and the children end before the lease does:
+a second attempt never overlaps the first. Only the standard library, so that it starts fast and stays small.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+import urllib.request
+
+TERM_BEFORE_S = 3.0
+KILL_BEFORE_S = 1.0
+MARK = "MAINSPRING_SESSION_ID"
+
+
+class Guardian:
+    """What the worker has told so far."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._groups: set[int] = set()
+        self._deadline: float | None = None
+        self._session: dict[str, str] = {}
+        self._termed = False
+        self._buffer = b""
+
+    def watch(self) -> None:
+        """Returns when the worker said goodbye, or is dead and cleaned up after."""
+        while True:
+            readable, _, _ = select.select([self._pipe], [], [], self._patience())
+            if readable:
+                data = os.read(self._pipe, 65536)
+                if not data:
+                    self._worker_died()
+                    return
+                if self._hear(data):
+                    return
+            self._mind_the_deadline()
+
+    def _patience(self) -> float | None:
+        if self._deadline is None:
+            return None
+        ahead = KILL_BEFORE_S if self._termed else TERM_BEFORE_S
+        return max(0.0, self._deadline - ahead - time.clock_gettime(time.CLOCK_BOOTTIME)) + 0.01
+
+    def _hear(self, data: bytes) -> bool:
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            word, _, value = line.decode().partition(" ")
+            if word == "born":
+                self._groups.add(int(value))
+            elif word == "gone":
+                self._groups.discard(int(value))
+            elif word == "lease":
+                self._deadline, self._termed = float(value), False
+            elif word == "session":
+                self._session = json.loads(value)
+                self._deadline, self._termed = None, False
+            elif word == "goodbye":
+                return True
+        return False
+
+    def _mind_the_deadline(self) -> None:
+        if self._deadline is None:
+            return
+        left = self._deadline - time.clock_gettime(time.CLOCK_BOOTTIME)
+        if left <= KILL_BEFORE_S:
+            self._end_children(signal.SIGKILL)
+            self._deadline = None
+        elif left <= TERM_BEFORE_S and not self._termed:
+            self._end_children(signal.SIGTERM)
+            self._termed = True
+
+    def _worker_died(self) -> None:
+        self._end_children(signal.SIGKILL)
+        if not self._session:
+            return
+        request = urllib.request.Request(
+            self._session["url"] + "/api/v1/worker/goodbye",
+            data=json.dumps({"session_id": self._session["session_id"], "lost": True}).encode(),
+            headers={"Authorization": f"Bearer {self._session['token']}", "Content-Type": "application/json"},
+        )
+        for _ in range(5):
+            try:
+                urllib.request.urlopen(request, timeout=5).close()
+                return
+            except OSError:
+                time.sleep(0.5)  # the lease is the net
+
+    def _end_children(self, number: signal.Signals) -> None:
+        for group in self._groups:
+            try:
+                os.killpg(group, number)
+            except (ProcessLookupError, PermissionError):
+                pass
+        for pid in self._marked():
+            try:
+                os.kill(pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass
+
+    def _marked(self) -> list[int]:
+        """Processes that carry our session in their environment, daemonised and unregistered ones too."""
+        if not self._session:
+            return []
+        mark = f"{MARK}={self._session['session_id']}".encode()
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != os.getpid():
+                try:
+                    with open(f"/proc/{name}/environ", "rb") as file:
+                        if mark in file.read().split(b"\0"):
+                            found.append(int(name))
+                except OSError:
+                    continue
+        return found
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    Guardian(sys.stdin.fileno()).watch()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""The worker's way to the api: HTTP with a worker token, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import httpx2
+import msgspec
+
+from mainspring import wire
+from mainspring.codec import encode
+from mainspring.domain.errors import MainspringError
+
+T = TypeVar("T")
+
+
+class ApiAway(MainspringError):
+    """The api did not answer, or could not: try again later."""
+
+    code = "unavailable"
+
+
+class SessionEnded(MainspringError):
+    """The api has given this session up: what it runs belongs to others now."""
+
+    code = "session_ended"
+
+
+class Refused(MainspringError):
+    """The api will never accept this."""
+
+    code = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    url: str
+    token: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {
+            "Authorization": f"Bearer {self.token}",
+            "Content-Type": "application/json",
+            "Mainspring-Protocol": wire.PROTOCOL,
+        }
+
+
+class Link:
+    """One call per message of the worker protocol."""
+
+    def __init__(self, address: Address) -> None:
+        self._client = httpx2.AsyncClient(
+            base_url=address.url, headers=address.headers, timeout=httpx2.Timeout(15, read=75)
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def register(self, register: wire.Register) -> wire.Registered:
+        return await self._post("/api/v1/worker/sessions", register, wire.Registered)
+
+    async def poll(self, poll: wire.Poll) -> wire.Polled:
+        return await self._post("/api/v1/worker/poll", poll, wire.Polled)
+
+    async def results(self, results: wire.Results) -> wire.Settled:
+        return await self._post("/api/v1/worker/results", results, wire.Settled)
+
+    async def goodbye(self, goodbye: wire.Goodbye) -> None:
+        await self._post("/api/v1/worker/goodbye", goodbye, dict)
+
+    async def _post(self, path: str, body: wire.Request, answer: type[T]) -> T:
+        try:
+            response = await self._client.post(path, content=encode(body))
+        except httpx2.TransportError as error:
+            raise ApiAway(f"the api does not answer: {error!r}") from error
+        return read_answer(response.status_code, response.content, answer)
+
+
+def read_answer(status: int, content: bytes, answer: type[T]) -> T:
+    if status < 300:
+        return msgspec.json.decode(content, type=answer)
+    try:
+        problem = msgspec.json.decode(content, type=dict)
+    except msgspec.DecodeError:
+        problem = {}
+    detail = f"{problem.get('detail') or problem.get('title') or 'the api answered'} ({status})"
+    if problem.get("code") == "session_ended":
+        raise SessionEnded(detail)
+    if status >= 500 or status == 429:
+        raise ApiAway(detail)
+    raise Refused(detail, code=problem.get("code"))

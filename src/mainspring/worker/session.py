@@ -1,0 +1,119 @@
+"""A session: one life of a worker under a lease, with its heartbeat in a thread of its own.
+
+The thread shares nothing with the event loop but a few plain values, so work that blocks the loop never
+costs the lease. The guardian learns of every renewal through its pipe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from uuid import UUID
+
+import httpx2
+import structlog
+
+from mainspring import wire
+from mainspring.clock import boottime
+from mainspring.codec import encode
+from mainspring.domain.errors import MainspringError
+from mainspring.worker.link import Address, ApiAway, SessionEnded, read_answer
+
+log = structlog.get_logger()
+
+
+class GuardianPipe:
+    """The worker's end of the guardian's pipe. Implements executors.Children."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "mainspring.worker.guardian"], stdin=subprocess.PIPE, start_new_session=True
+        )
+        self._lock = threading.Lock()
+
+    def born(self, group: int) -> None:
+        self.tell(f"born {group}")
+
+    def gone(self, group: int) -> None:
+        self.tell(f"gone {group}")
+
+    def tell(self, line: str) -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
+        try:
+            with self._lock:
+                pipe.write(line.encode() + b"\n")
+                pipe.flush()
+        except OSError:
+            log.error("the guardian is gone")
+
+    def close(self) -> None:
+        self.tell("goodbye")
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(5)
+
+
+class Session:
+    """Keeps the lease alive until told to stop; tells the loop about cancellations and about its end."""
+
+    def __init__(
+        self, address: Address, registered: wire.Registered, *, guardian: GuardianPipe,
+        running: Callable[[], list[UUID]], on_cancel: Callable[[list[UUID]], None], on_end: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.session_id = registered.session_id
+        self.draining = False
+        self._address = address
+        self._registered = registered
+        self._guardian = guardian
+        self._running = running
+        self._on_cancel = on_cancel
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._guardian.tell(
+            "session "
+            + json.dumps(
+                {"session_id": str(self.session_id), "url": self._address.url, "token": self._address.token}
+            )
+        )
+        self._guardian.tell(f"lease {boottime() + self._registered.lease_s}")
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _beat_on(self) -> None:
+        client = httpx2.Client(base_url=self._address.url, headers=self._address.headers, timeout=5)
+        wait = self._registered.heartbeat_s
+        while not self._stop.wait(wait):
+            try:
+                self._beat(client)
+                wait = self._registered.heartbeat_s
+            except SessionEnded as error:
+                log.warning("the session has ended", reason=str(error))
+                self._loop.call_soon_threadsafe(self._on_end)
+                return
+            except (ApiAway, httpx2.TransportError) as error:
+                log.warning("heartbeat failed, trying again", error=str(error))
+                wait = 1.0
+            except MainspringError as error:
+                log.error("heartbeat refused", error=str(error))
+                wait = self._registered.heartbeat_s
+
+    def _beat(self, client: httpx2.Client) -> None:
+        asked_at = boottime()
+        body = wire.Heartbeat(session_id=self.session_id, running=self._running(), draining=self.draining)
+        response = client.post("/api/v1/worker/heartbeat", content=encode(body))
+        beat = read_answer(response.status_code, response.content, wire.Beat)
+        # Counted from before the request left: never longer than what the database granted.
+        self._guardian.tell(f"lease {asked_at + beat.lease_s}")
+        if beat.cancels:
+            self._loop.call_soon_threadsafe(self._on_cancel, beat.cancels)

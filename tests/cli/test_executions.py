@@ -1,0 +1,278 @@
+"""`run`, `executions`, `events`, `workers`, `doctor` and `ui` against a server with written answers."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from mainspring import wire
+from mainspring.domain.execution import State
+from tests.cli.conftest import Invoke
+from tests.client.scripted import (
+    EXECUTION_ID,
+    JOB_ID,
+    T0,
+    Asked,
+    Reply,
+    Scripted,
+    event,
+    events,
+    execution,
+    problem,
+    running,
+)
+
+ONE = f"/api/v1/executions/{EXECUTION_ID}"
+TRIGGER = "/api/v1/jobs/hello/trigger"
+PROGRAM = str(Path(sys.executable).with_name("mainspring"))
+
+
+@pytest.fixture(autouse=True)
+def _trigger(server: Scripted) -> None:
+    server.on("POST", TRIGGER, Reply(running(state="queued", started_at=None), 201))
+
+
+def chunk(text: str, **changes: Any) -> wire.LogChunk:
+    return wire.LogChunk(**{"attempt": 1, "seq": 1, "stream": "stdout", "text": text, **changes})
+
+
+def test_run_prints_the_execution_and_does_not_wait(server: Scripted, invoke: Invoke) -> None:
+    result = invoke(
+        "run", "hello", "-p", "n=5", "-p", "s=a=b", "-p", 'l=["x"]', "--key", "k", "--at", "2027-01-01T00:00"
+    )
+    assert result.exit_code == 0
+    assert result.stdout == f"{EXECUTION_ID}  hello  ◌ queued\n"
+    assert server.last().json() == {
+        "at": "2027-01-01T00:00:00Z",
+        "key": "k",
+        "params": {"n": 5, "s": "a=b", "l": ["x"]},
+    }
+    assert invoke("run", "hello", "-o", "name").stdout == f"{EXECUTION_ID}\n"
+    assert server.last().json() == {"at": None, "key": None, "params": None}
+    assert invoke("run", "hello", "-p", "n").exit_code == 2
+    assert invoke("run", "hello", "--at", "soon").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [("succeeded", 0), ("failed", 10), ("lost", 10), ("skipped", 10), ("cancelled", 11), ("timed_out", 12)],
+)
+def test_the_exit_code_tells_how_it_ended(server: Scripted, invoke: Invoke, state: State, code: int) -> None:
+    server.on("GET", ONE, [Reply(running()), Reply(execution(state=state))])
+    result = invoke("run", "hello", "--wait", "-o", "json")
+    assert result.exit_code == code
+    assert msgspec.json.decode(result.stdout)["state"] == state
+    waited = invoke("executions", "wait", str(EXECUTION_ID))
+    assert waited.exit_code == code
+    assert "hello" in waited.stdout
+
+
+def test_a_wait_that_takes_too_long_says_so(server: Scripted, invoke: Invoke) -> None:
+    server.on("GET", ONE, Reply(running()))
+    for words in (["run", "hello", "--wait"], ["executions", "wait", str(EXECUTION_ID)]):
+        result = invoke(*words, "--timeout", "10ms")
+        assert (result.exit_code, result.stdout) == (8, "")
+        assert "still running" in result.stderr
+
+
+def test_follow_shows_each_stream_where_it_belongs(server: Scripted, invoke: Invoke) -> None:
+    server.on(
+        "GET",
+        ONE + "/logs",
+        events(
+            event("chunk", chunk("one\n"), "1"),
+            event("chunk", chunk("oops\n", stream="stderr"), "2"),
+            event("chunk", chunk("again", attempt=2), "3"),
+            event("end", {"state": "failed"}),
+        ),
+    )
+    server.on("GET", ONE, Reply(execution(state="failed", exit_code=3)))
+    result = invoke("run", "hello", "--follow")
+    assert result.exit_code == 10
+    assert result.stdout == "one\nagain"
+    first, oops, attempt, last = result.stderr.splitlines()
+    assert (oops, attempt) == ("oops", "— attempt 2 —")
+    assert str(EXECUTION_ID) in first
+    assert "failed: exit 3" in last
+    assert invoke("run", "hello", "--follow", "-o", "json").exit_code == 2
+
+
+def test_follow_ends_when_its_time_is_over(server: Scripted, invoke: Invoke) -> None:
+    over = threading.Event()
+
+    def output() -> Iterator[bytes]:
+        yield event("chunk", chunk("working\n"), "1")
+        over.wait()
+
+    server.on("GET", ONE + "/logs", lambda _: Reply(content_type="text/event-stream", stream=output()))
+    server.on("GET", ONE, Reply(running()))
+    try:
+        result = invoke("run", "hello", "--follow", "--timeout", "200ms")
+    finally:
+        over.set()
+    assert (result.exit_code, result.stdout) == (8, "working\n")
+    assert "still running" in result.stderr
+
+
+def test_an_interrupt_leaves_the_execution_and_says_how_to_cancel_it(
+    server: Scripted, tmp_path: Path
+) -> None:
+    over = threading.Event()
+
+    def output() -> Iterator[bytes]:
+        yield event("chunk", chunk("working\n"), "1")
+        over.wait()
+
+    server.on("GET", ONE + "/logs", lambda _: Reply(content_type="text/event-stream", stream=output()))
+    words = [PROGRAM, "--url", server.url, "run", "hello", "--follow"]
+    with subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={"HOME": str(tmp_path)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "working\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    over.set()
+    assert process.returncode == 130
+    assert said.splitlines()[-1] == f"it goes on; to cancel it: mainspring executions cancel {EXECUTION_ID}"
+    assert not [asked for asked in server.asked if asked.path.endswith("/cancel")]
+
+
+def test_list_filters_and_last_is_resolved(server: Scripted, invoke: Invoke) -> None:
+    server.on("GET", "/api/v1/executions", Reply(wire.Page(items=[execution(), running()])))
+    result = invoke(
+        "executions", "list", "--job", "hello", "--state", "failed", "--state", "lost", "--limit", "7"
+    )
+    assert server.last().query == {"job": ["hello"], "state": ["failed", "lost"], "limit": ["7"]}
+    assert [line.split()[2] for line in result.stdout.splitlines()[1:]] == ["✔", "▶"]
+    assert invoke("executions", "list", "--state", "done").exit_code == 2
+    server.on("GET", ONE, Reply(execution()))
+    assert str(EXECUTION_ID) in invoke("executions", "get", "@last").stdout
+
+
+def test_get_shows_attempts_and_whatever_is_known(server: Scripted, invoke: Invoke) -> None:
+    first = wire.Attempt(
+        attempt=1, outcome="failed", exit_code=2, error="bad\x07", started_at=T0,
+        ended_at=T0 + timedelta(seconds=1.5), worker="local",
+    )  # fmt: skip
+    server.on(
+        "GET", "/api/v1/executions/0193a4", Reply(execution(attempts=[first], params={"n": 1}, result=[2]))
+    )
+    shown = invoke("executions", "get", "0193a4").stdout
+    for text in (
+        "✔ succeeded",
+        "late 3 ms",
+        "took 6 ms",
+        "exit code  0",
+        '{"n":1}',
+        "[2]",
+        "took 1.5 s",
+        "bad\\x07",
+    ):
+        assert text in shown
+    ambiguous = problem(409, "ambiguous", "0193a4 is the beginning of several ids")
+    server.on("GET", "/api/v1/executions/0193a4", ambiguous)
+    assert invoke("executions", "get", "0193a4").exit_code == 5
+
+
+def test_logs_reads_every_page_and_keeps_the_streams_apart(server: Scripted, invoke: Invoke) -> None:
+    pages = {
+        "": wire.Logs(chunks=[chunk("a\n")], place="1", complete=False),
+        "1": wire.Logs(chunks=[chunk("b\n", stream="stderr")], place="2", complete=True),
+        "2": wire.Logs(chunks=[], place="2", complete=True),
+    }
+
+    def page(asked: Asked) -> Reply:
+        return Reply(pages[asked.query.get("place", [""])[0]])
+
+    server.on("GET", ONE, Reply(execution()))
+    server.on("GET", ONE + "/logs", page)
+    result = invoke("executions", "logs", str(EXECUTION_ID))
+    assert (result.stdout, result.stderr) == ("a\n", "b\n")
+    lines = invoke("executions", "logs", str(EXECUTION_ID), "-o", "jsonl").stdout.splitlines()
+    assert [msgspec.json.decode(line)["stream"] for line in lines] == ["stdout", "stderr"]
+
+
+def test_logs_follows(server: Scripted, invoke: Invoke) -> None:
+    server.on("GET", ONE + "/logs", events(event("chunk", chunk("live\n"), "1"), event("end", {})))
+    assert invoke("executions", "logs", "--follow", str(EXECUTION_ID)).stdout == "live\n"
+    assert '"live\\n"' in invoke("executions", "logs", "-f", str(EXECUTION_ID), "-o", "jsonl").stdout
+
+
+def test_cancel(server: Scripted, invoke: Invoke) -> None:
+    server.on("POST", ONE + "/cancel", Reply(running(cancelling=True)))
+    result = invoke("executions", "cancel", str(EXECUTION_ID), "--reason", "wrong data")
+    assert result.stdout == f"{EXECUTION_ID}  hello  ▶ running, being cancelled\n"
+    assert server.last().json() == {"reason": "wrong data"}
+
+
+def test_events_are_lines_of_the_feed(server: Scripted, invoke: Invoke) -> None:
+    newer = execution(execution_id=UUID(int=EXECUTION_ID.int + 1), job="second")
+    server.on("GET", "/api/v1/executions", Reply(wire.Page(items=[newer, execution()])))
+    assert [line.split()[2] for line in invoke("events").stdout.splitlines()] == ["hello", "second"]
+    lines = invoke("events", "-o", "json").stdout.splitlines()
+    assert [msgspec.json.decode(line)["job"] for line in lines] == ["hello", "second"]
+
+
+def test_events_follow_until_refused(server: Scripted, invoke: Invoke) -> None:
+    stream = [
+        events(event("execution", execution(), "1")),
+        problem(401, "unauthenticated", "the token has expired"),
+    ]
+    server.on("GET", "/api/v1/stream", stream)
+    result = invoke("events", "--follow")
+    assert result.exit_code == 4
+    assert "✔ hello" in result.stdout
+
+
+def test_workers(server: Scripted, invoke: Invoke) -> None:
+    worker = wire.Worker(
+        worker_id=JOB_ID, name="local", session_id=JOB_ID, state="active", host="here", version="0.1.0",
+        slots=8, busy=3, queues=["short", "long"], kinds=["shell"], labels={"zone": "eu"}, started_at=T0,
+        seen_at=T0,
+    )  # fmt: skip
+    server.on("GET", "/api/v1/workers", Reply(wire.Page(items=[worker])))
+    row = invoke("workers", "list").stdout.splitlines()[1].split()
+    assert row[:5] == ["local", "active", "3/8", "short,long", "here"]
+    assert "zone=eu" in invoke("workers", "list", "-o", "wide").stdout
+
+
+def test_the_doctor_names_each_check_and_offender(server: Scripted, invoke: Invoke) -> None:
+    well = wire.Diagnosis(healthy=True, checks={"never early": "ok"}, findings=[])
+    server.on("GET", "/api/v1/doctor", Reply(well))
+    result = invoke("doctor")
+    assert (result.exit_code, result.stdout) == (0, "✔ never early\nhealthy\n")
+    finding = wire.Finding(check="one owner", offender="shard 3", what="has none")
+    ill = wire.Diagnosis(
+        healthy=False, checks={"never early": "ok", "one owner": "1 offenders"}, findings=[finding]
+    )
+    server.on("GET", "/api/v1/doctor", Reply(ill))
+    result = invoke("doctor")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "✔ never early",
+        "✖ one owner: 1 offenders",
+        "    shard 3: has none",
+        "not healthy",
+    ]
+    assert invoke("doctor", "-o", "json").exit_code == 1
+
+
+def test_ui_prints_the_whole_link(server: Scripted, invoke: Invoke) -> None:
+    server.on("POST", "/api/v1/login-links", Reply(wire.LoginLink(path="/login?k=abc", expires_at=T0), 201))
+    assert invoke("ui").stdout == f"{server.url}/login?k=abc\n"

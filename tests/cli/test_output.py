@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from mainspring import wire
+from mainspring.cli.output import Column, Look, Output, aligned, clean
+
+LOOK: Look[str] = Look(
+    name=lambda word: word.lower(),
+    columns=[
+        Column("WORD", lambda word: word, color=lambda _: "green"),
+        Column("SIZE", lambda w: str(len(w)), wide=True),
+    ],
+    empty="no words",
+)
+WORDS = wire.Page(items=["One", "Eleven"], next_cursor="c")
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("table", "WORD\nOne\nEleven\n"),
+        ("wide", "WORD    SIZE\nOne     3\nEleven  6\n"),
+        ("name", "one\neleven\n"),
+        ("jsonl", '"One"\n"Eleven"\n'),
+        ("json", '{\n  "items": [\n    "One",\n    "Eleven"\n  ],\n  "next_cursor": "c"\n}\n'),
+    ],
+)
+def test_a_page_in_every_form(form: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Output(form).page(WORDS, LOOK)
+    printed = capsys.readouterr()
+    assert printed.out == text
+    assert ("there are more" in printed.err) == (form in ("table", "wide"))
+
+
+def test_nothing_is_a_remark_for_people_and_an_empty_list_for_programs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nothing: wire.Page[str] = wire.Page(items=[])
+    Output("table").page(nothing, LOOK)
+    assert capsys.readouterr() == ("", "no words\n")
+    Output("json").page(nothing, LOOK)
+    assert '"items": []' in capsys.readouterr().out
+
+
+def test_one_thing_in_every_form(capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("table", "wide", "name", "json", "jsonl"):
+        Output(form).one("One", LOOK, lambda word: f"details of {word}")
+    assert capsys.readouterr().out == 'details of One\ndetails of One\none\n"One"\n"One"\n'
+
+
+def test_columns_are_aligned_without_trailing_blanks() -> None:
+    assert aligned([["a", "b"], ["ccc", ""]], indent="> ") == ["> a    b", "> ccc"]
+    assert aligned([]) == []
+
+
+def test_text_can_not_take_over_the_terminal() -> None:
+    assert clean("a\x1b[2Jb\rc\nd\u202e✔ü") == "a\\x1b[2Jb\\rc\\nd\\u202e✔ü"
+
+
+SCRIPT = """
+import sys
+from tests.cli.test_output import LOOK, WORDS
+from mainspring.cli.output import Output
+Output("table").page(WORDS, LOOK)
+print("rich" if "rich" in sys.modules else "plain")
+"""
+
+
+def on_a_terminal(**env: str) -> str:
+    """What a table looks like on a real (pseudo) terminal."""
+    ours, theirs = pty.openpty()
+    # Inherited settings of whoever runs the tests must not decide.
+    base = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")
+    }
+    subprocess.run(
+        [sys.executable, "-c", SCRIPT], stdout=theirs, stderr=subprocess.DEVNULL, check=True,
+        env={**base, "TERM": "xterm-256color", **env},
+    )  # fmt: skip
+    os.close(theirs)
+    text = b""
+    try:
+        while piece := os.read(ours, 4096):
+            text += piece
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    os.close(ours)
+    return text.decode()
+
+
+def test_a_terminal_gets_colors_unless_told_not_to() -> None:
+    assert "\x1b[32mOne" in on_a_terminal()
+    assert "\x1b[32m" not in on_a_terminal(NO_COLOR="1")
+    dumb = on_a_terminal(TERM="dumb")
+    assert "\x1b" not in dumb
+    assert dumb.endswith("plain\r\n")

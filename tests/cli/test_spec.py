@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainspring.cli.spec import changed, merge_patch
+
+NAMES = "cron every at tz queue priority retries timeout cwd overlap misfire delivery description"
+NONE: dict[str, Any] = {**dict.fromkeys(NAMES.split()), "env": {}}
+SPEC: dict[str, Any] = {
+    "name": "x",
+    "task": {"kind": "shell", "argv": ["true"], "env": {"A": "1"}},
+    "schedule": {"cron": "0 2 * * *", "every": None, "timezone": "Europe/Berlin", "gap": "skip"},
+    "retries": {"max": 3, "base": "60s"},
+}
+
+
+def test_flags_that_were_not_given_change_nothing() -> None:
+    assert changed(SPEC, NONE, ()) == SPEC
+
+
+def test_flags_change_what_they_name_and_leave_the_rest_of_it() -> None:
+    flags = {
+        **NONE,
+        "queue": "long",
+        "retries": 5,
+        "misfire": "all",
+        "env": {"B": "2"},
+        "cwd": "/",
+        "priority": 0,
+    }
+    wanted = changed(SPEC, flags, ("echo", "hi"))
+    assert wanted == {
+        **SPEC,
+        "queue": "long",
+        "priority": 0,
+        "retries": {"max": 5, "base": "60s"},
+        "misfire": {"policy": "all"},
+        "task": {"kind": "shell", "argv": ["echo", "hi"], "env": {"A": "1", "B": "2"}, "cwd": "/"},
+    }
+    assert SPEC["task"]["argv"] == ["true"]
+
+
+def test_a_schedule_of_the_same_kind_keeps_its_options_and_another_only_the_zone() -> None:
+    cron = changed(SPEC, {**NONE, "cron": "0 3 * * *"}, ())["schedule"]
+    assert cron == {"cron": "0 3 * * *", "timezone": "Europe/Berlin", "gap": "skip"}
+    every = changed(SPEC, {**NONE, "every": "5s"}, ())["schedule"]
+    assert every == {"every": "5s", "timezone": "Europe/Berlin"}
+    zone = changed(SPEC, {**NONE, "tz": "UTC"}, ())["schedule"]
+    assert zone == {**SPEC["schedule"], "timezone": "UTC"}
+
+
+def test_contradicting_flags_are_refused() -> None:
+    with pytest.raises(click.UsageError, match="cron and every"):
+        changed(SPEC, {**NONE, "cron": "@daily", "every": "5s"}, ())
+    with pytest.raises(click.UsageError, match="--tz belongs to a schedule"):
+        changed({"name": "x"}, {**NONE, "tz": "UTC"}, ("true",))
+
+
+def apply(target: Any, patch: Any) -> Any:
+    """MergePatch as RFC 7396, section 2, writes it."""
+    if not isinstance(patch, dict):
+        return patch
+    target = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            target.pop(name, None)
+        else:
+            target[name] = apply(target.get(name), value)
+    return target
+
+
+values = st.recursive(
+    st.integers(0, 3) | st.text("ab", max_size=2) | st.lists(st.integers(0, 2), max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+objects = st.dictionaries(st.sampled_from("abcd"), values, max_size=4)
+
+
+@given(objects, objects)
+def test_a_patch_turns_one_into_the_other_and_is_empty_only_for_the_same(old: Any, new: Any) -> None:
+    patch = merge_patch(old, new)
+    assert apply(old, patch) == new
+    assert bool(patch) == (old != new)

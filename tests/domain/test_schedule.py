@@ -1,0 +1,262 @@
+import random
+import string
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainspring.domain.schedule import (
+    Resolved,
+    ScheduleError,
+    ScheduleSpec,
+    compile_key,
+    describe_spec,
+    resolve,
+)
+
+
+def ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
+
+
+NOW = ms("2026-11-15T20:00:00.250Z")
+BERLIN = "Europe/Berlin"
+
+
+def resolved(now_ms: int = NOW, **spec: Any) -> Resolved:
+    return resolve(ScheduleSpec(**spec), now_ms=now_ms)
+
+
+def fires(count: int, **spec: Any) -> list[str]:
+    key = resolved(**spec).key
+    assert key is not None
+    found = compile_key(key).between(NOW, NOW + 10**12, count)
+    return [datetime.fromtimestamp(fire / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") for fire in found]
+
+
+@pytest.mark.requirement(1)
+def test_next_fire_of_a_daily_cron_is_tomorrow():
+    assert fires(2, cron="0 2 * * *") == ["2026-11-16T02:00:00", "2026-11-17T02:00:00"]
+
+
+@pytest.mark.requirement(3)
+def test_seconds_and_iso_durations_give_the_same_fires():
+    expected = ["2026-11-15T23:00:00", "2026-11-16T02:00:00", "2026-11-16T05:00:00"]
+    for spelling in (10_800, "10800", "3h", "PT3H", "180m"):
+        assert fires(3, every=spelling) == expected
+    assert fires(3, cron="@every 3h") == expected
+    assert len({resolved(every=spelling).key for spelling in (10_800, "3h", "PT3H")}) == 1
+
+
+def test_intervals_start_from_their_anchor_or_the_round_times():
+    assert fires(2, every="7m") == ["2026-11-15T20:07:00", "2026-11-15T20:14:00"]
+    assert fires(2, every="10m", start_at="2026-11-15T20:03:20Z") == [
+        "2026-11-15T20:03:20",
+        "2026-11-15T20:13:20",
+    ]
+    assert fires(2, every="15m", aligned=True, now_ms=NOW) == ["2026-11-15T20:15:00", "2026-11-15T20:30:00"]
+    assert resolved(every=5, now_ms=1_234_999).key == '{"every_ms":5000,"phase_ms":4000}'
+    assert resolved(every=5, aligned=True).key == '{"every_ms":5000,"phase_ms":0}'
+
+
+def test_days_follow_the_wall_clock_and_hours_do_not():
+    start: dict[str, Any] = {"timezone": BERLIN, "start_at": "2027-03-27T09:00", "now_ms": NOW}
+    key, elapsed = resolved(every="1d", **start).key, resolved(every="24h", **start).key
+    assert key is not None
+    assert elapsed is not None
+    after = ms("2027-03-27T00:00Z")
+    assert compile_key(key).between(after, after + 10**9, 2) == [
+        ms("2027-03-27T08:00Z"),
+        ms("2027-03-28T07:00Z"),
+    ]
+    assert compile_key(elapsed).between(after, after + 10**9, 2)[1] == ms("2027-03-28T08:00Z")
+
+
+@pytest.mark.parametrize(
+    ("spec", "key"),
+    [
+        ({"cron": "0 2 * * *", "timezone": BERLIN}, '{"cron":"0 2 * * *","tz":"Europe/Berlin"}'),
+        ({"cron": "TZ=Europe/Berlin  00 2 ? * *"}, '{"cron":"0 2 * * *","tz":"Europe/Berlin"}'),
+        (
+            {"cron": "CRON_TZ=Europe/Berlin 0 2 * * *", "timezone": BERLIN},
+            '{"cron":"0 2 * * *","tz":"Europe/Berlin"}',
+        ),
+        ({"cron": "@daily", "timezone": "UTC"}, '{"cron":"0 0 * * *"}'),
+        (
+            {
+                "cron": "0 2 13 * FRI",
+                "timezone": BERLIN,
+                "gap": "skip",
+                "overlap_hour": "both",
+                "day_and": True,
+            },
+            '{"cron":"0 2 13 * 5","tz":"Europe/Berlin","gap":"skip","overlap_hour":"both","day_and":true}',
+        ),
+        # options without effect do not keep jobs from sharing a schedule
+        (
+            {"cron": "*/5 * * * *", "timezone": BERLIN, "gap": "skip"},
+            '{"cron":"*/5 * * * *","tz":"Europe/Berlin"}',
+        ),
+        ({"cron": "0 2 * * MON", "day_and": True, "overlap_hour": "both"}, '{"cron":"0 2 * * 1"}'),
+        (
+            {"every": "1d", "aligned": True, "timezone": BERLIN},
+            '{"every_days":1,"phase_s":0,"tz":"Europe/Berlin"}',
+        ),
+    ],
+)
+def test_keys_are_canonical(spec: dict[str, Any], key: str):
+    assert resolved(**spec).key == key
+
+
+def test_window():
+    found = resolved(cron="0 2 * * *", timezone=BERLIN, start_at="2027-01-01", end_at="2027-02-01T00:00:00Z")
+    assert found.start_ms == ms("2026-12-31T23:00Z")
+    assert found.end_ms == ms("2027-02-01T00:00Z")
+    forever = resolved(cron="0 2 * * *", timezone=BERLIN, end_at="9999-12-31T23:59:59")
+    assert forever.end_ms == ms("9999-12-31T22:59:59Z")
+
+
+def test_timestamps_without_offset_are_wall_times_of_the_zone():
+    def at(text: str, **spec: Any) -> int | None:
+        return resolved(at=text, timezone=BERLIN, **spec).at_ms
+
+    assert at("2026-12-01T09:00:00") == ms("2026-12-01T08:00Z")
+    assert at("2026-12-01 09:00") == ms("2026-12-01T08:00Z")
+    assert at("2026-12-01T09:00:00.125Z") == ms("2026-12-01T09:00Z") + 125
+    assert at("2026-12-01T09:00-0500") == ms("2026-12-01T14:00Z")
+    assert at("2027-10-31T02:30") == ms("2027-10-31T00:30Z")
+    assert at("2027-10-31T02:30", overlap_hour="second") == ms("2027-10-31T01:30Z")
+    assert at("2027-03-28T02:30:15") == ms("2027-03-28T01:00Z")
+    window = resolved(every=60, timezone=BERLIN, start_at="2027-10-31T02:30", end_at="2027-10-31T02:30:01")
+    assert (window.start_ms, window.end_ms) == (ms("2027-10-31T00:30Z"), ms("2027-10-31T01:30:01Z"))
+
+
+@pytest.mark.requirement(6)
+def test_a_time_in_the_past_is_refused_unless_it_may_run_late():
+    with pytest.raises(ScheduleError) as caught:
+        resolved(at="2026-11-14T20:00:00Z")
+    assert (caught.value.code, caught.value.pointer) == ("past_time", "/at")
+    assert "run_if_late" in caught.value.hint
+    late = resolved(at="2026-11-14T20:00:00Z", run_if_late=True)
+    assert late == Resolved(None, ms("2026-11-14T20:00:00Z"), None, None)
+
+
+REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
+    ({}, "bad_schedule", "", "exactly one"),
+    ({"cron": "0 2 * * *", "every": 5}, "bad_schedule", "", "exactly one"),
+    ({"cron": "61 2 * * *"}, "bad_cron", "/cron", "minute field: 61"),
+    ({"cron": "TZ=Europe/Berlin"}, "bad_cron", "/cron", "minute field"),
+    ({"cron": "0 0 31 2 *"}, "never_fires", "/cron", "50 years"),
+    ({"cron": "0 0 30 2 MON", "day_and": True}, "never_fires", "/cron", "50 years"),
+    ({"cron": "0 0 31 2 */2"}, "never_fires", "/cron", "50 years"),
+    ({"cron": "0 2 * * *", "timezone": "Europe/Berlni"}, "unknown_zone", "/timezone", "Berlni"),
+    ({"cron": "TZ=Nowhere/Land 0 2 * * *"}, "unknown_zone", "/cron", "Nowhere"),
+    ({"cron": "TZ=UTC 0 2 * * *", "timezone": BERLIN}, "bad_schedule", "/timezone", "contradicts"),
+    ({"every": "soon"}, "bad_duration", "/every", "not a duration"),
+    ({"every": "P1M"}, "bad_duration", "/every", "differ in length"),
+    ({"every": "500ms"}, "bad_duration", "/every", "not possible"),
+    ({"every": 0}, "bad_duration", "/every", "not possible"),
+    ({"every": "0d", "timezone": BERLIN}, "bad_duration", "/every", "not possible"),
+    ({"every": 10**300}, "bad_duration", "/every", "not possible"),
+    ({"cron": "@every"}, "bad_duration", "/cron", "not a duration"),
+    ({"cron": "@every 2 potatoes"}, "bad_duration", "/cron", "not a duration"),
+    ({"at": "tomorrow"}, "bad_schedule", "/at", "not a timestamp"),
+    ({"at": "2026-12-01"}, "bad_schedule", "/at", "time of day is missing"),
+    ({"at": "2027-02-30T09:00Z"}, "bad_schedule", "/at", "day"),
+    ({"at": "0001-01-01T00:00"}, "bad_schedule", "/at", "out of range"),
+    ({"at": "2027-03-28T02:30", "timezone": BERLIN, "gap": "skip"}, "never_fires", "/at", "does not exist"),
+    ({"at": "2027-03-28T04:30", "overlap_hour": "both"}, "bad_schedule", "/overlap_hour", "fires once"),
+    ({"at": "2027-01-01T00:00Z", "end_at": "2026-12-01T00:00Z"}, "bad_window", "/at", "outside"),
+    ({"every": 5, "end_at": "2027-01-01"}, "bad_schedule", "/end_at", "time of day is missing"),
+    ({"every": 5, "end_at": "2026-11-01T00:00"}, "past_time", "/end_at", "past"),
+    (
+        {"every": 5, "start_at": "2027-01-01", "end_at": "2027-01-01T00:00"},
+        "bad_window",
+        "/end_at",
+        "not after",
+    ),
+    (
+        {"every": 5, "start_at": "2027-01-02", "end_at": "2027-01-01T00:00"},
+        "bad_window",
+        "/end_at",
+        "not after",
+    ),
+    ({"cron": "@yearly", "end_at": "2026-12-01T00:00"}, "never_fires", "/end_at", "before end_at"),
+    ({"cron": "@daily", "aligned": True}, "bad_schedule", "/aligned", "no meaning"),
+    ({"every": 5, "day_and": True}, "bad_schedule", "/day_and", "no meaning"),
+    ({"every": 5, "run_if_late": True}, "bad_schedule", "/run_if_late", "no meaning"),
+]
+
+
+@pytest.mark.parametrize(("spec", "code", "pointer", "says"), REFUSED)
+def test_refused(spec: dict[str, Any], code: str, pointer: str, says: str):
+    with pytest.raises(ScheduleError) as caught:
+        resolved(**spec)
+    assert (caught.value.code, caught.value.pointer) == (code, pointer)
+    assert says in caught.value.message
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("cron", ["0 0 31 2 MON", "0 0 29 2 *", "0 0 31 4,5 *"])
+def test_rare_is_not_impossible(cron: str):
+    assert fires(1, cron=cron)
+
+
+@given(
+    st.text(alphabet=string.printable + "é٣☃", max_size=30),
+    st.sampled_from(["cron", "every", "at", "start_at", "timezone"]),
+)
+def test_any_text_is_read_or_refused_politely(text: str, name: str):
+    spec: dict[str, Any] = {name: text}
+    if name in ("start_at", "timezone"):
+        spec["every"] = 5
+    with suppress(ScheduleError):
+        resolved(**spec)
+
+
+@given(st.randoms(use_true_random=False))
+def test_nearly_right_expressions_are_read_or_refused_politely(rng: random.Random):
+    cron = " ".join("".join(rng.choices("0123456789*/,-?LW#H", k=rng.randint(1, 4))) for _ in range(5))
+    with suppress(ScheduleError):
+        assert fires(1, cron=cron)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"every": 5}, "every 5 seconds"),
+        ({"every": "PT1H"}, "every hour"),
+        ({"every": "2d", "timezone": BERLIN}, "every 2 days (Europe/Berlin)"),
+        ({"cron": "0 2 * * *", "timezone": BERLIN}, "at 02:00 every day (Europe/Berlin)"),
+        (
+            {"cron": "0 2 * * *", "start_at": "2027-01-01", "end_at": "2028-01-01T00:00"},
+            "at 02:00 every day from 2027-01-01 until 2028-01-01T00:00",
+        ),
+        ({"at": "2026-12-01T09:00", "timezone": BERLIN}, "once at 2026-12-01T09:00 (Europe/Berlin)"),
+    ],
+)
+def test_describe_spec(spec: dict[str, Any], words: str):
+    assert describe_spec(ScheduleSpec(**spec)) == words
+
+
+def test_describe_compiled():
+    key = resolved(every="1d", timezone=BERLIN, start_at="2027-01-01T09:30").key
+    assert key is not None
+    assert compile_key(key).describe() == "at 09:30 every day (Europe/Berlin)"
+
+
+def test_between_is_exclusive_at_the_start_inclusive_at_the_end_and_limited():
+    schedule = compile_key('{"every_ms":1000,"phase_ms":0}')
+    assert schedule.between(1000, 3000, 10) == [2000, 3000]
+    assert schedule.between(1000, 9000, 2) == [2000, 3000]
+    assert schedule.between(1000, 1999, 10) == []
+    assert schedule.between(1000, 9000, 0) == []
+
+
+def test_unknown_fields_are_refused():
+    with pytest.raises(msgspec.ValidationError, match="timezome"):
+        msgspec.json.decode(b'{"cron": "0 2 * * *", "timezome": "UTC"}', type=ScheduleSpec)
