@@ -1,13 +1,138 @@
+"""Real PostgreSQL for every test that needs one: a server per test process, a migrated template, a clone per module."""
+
 from __future__ import annotations
 
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
+from tests.clocks import VirtualClock
+
+from mainspring.api.auth import issue_token
+from mainspring.api.context import Context
+from mainspring.cli.serve import DEFAULT_TENANT, Server
+from mainspring.client import AsyncClient
+from mainspring.config import ServeConfig
+from mainspring.embedded.server import EmbeddedServer
+from mainspring.store.db import Database
+from mainspring.store.migrate import migrate
+from mainspring.worker.executors import load_executors
+from mainspring.worker.link import Address
+from mainspring.worker.service import Worker, WorkerConfig
 
 pytest_plugins = ("tools.requirement_plugin",)
+
+TEMPLATE = "template_mainspring"
+_numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     """Async tests get the event loop that production uses."""
     return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture(scope="session")
+async def postgres(tmp_path_factory: pytest.TempPathFactory, anyio_backend: object) -> AsyncIterator[EmbeddedServer]:
+    folder: Path = tmp_path_factory.mktemp("pg")
+    # Nothing here outlives the test run, so durability would only cost time.
+    server = EmbeddedServer(folder, settings={"fsync": "off", "shared_buffers": "128MB", "max_wal_size": "1GB"})
+    await server.start()
+    connection = await asyncpg.connect(server.superuser_dsn("postgres"))
+    await connection.execute(f"CREATE DATABASE {TEMPLATE} OWNER mainspring")
+    await connection.close()
+    await migrate(server.dsn_for(TEMPLATE))
+    yield server
+    await server.stop()
+
+
+async def clone(server: EmbeddedServer) -> str:
+    """The DSN of a fresh database with our schema."""
+    name = f"test_{next(_numbers)}"
+    connection = await asyncpg.connect(server.superuser_dsn("postgres"))
+    await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} OWNER mainspring")
+    await connection.close()
+    return server.dsn_for(name)
+
+
+@pytest.fixture(scope="module")
+async def database_url(postgres: EmbeddedServer) -> str:
+    return await clone(postgres)
+
+
+@pytest.fixture(scope="module")
+async def database(database_url: str) -> AsyncIterator[Database]:
+    async with Database(database_url, size=10) as database:
+        yield database
+
+
+@pytest.fixture
+async def fresh(postgres: EmbeddedServer) -> AsyncIterator[Database]:
+    """A database of its own for one test."""
+    async with Database(await clone(postgres), size=10) as database:
+        yield database
+
+
+@pytest.fixture
+async def virtual(fresh: Database) -> AsyncIterator[VirtualClock]:
+    """The test's own database, whose time only moves when the test says so."""
+    clock = VirtualClock(fresh)
+    await clock.install()
+    yield clock
+
+
+@dataclass
+class Cluster:
+    """A server of this process on a loopback port, with an admin token."""
+
+    server: Server
+    database: Database
+    context: Context
+    url: str
+    token: str
+    worker_token: str
+
+    def client(self) -> AsyncClient:
+        return AsyncClient(self.url, self.token)
+
+    @asynccontextmanager
+    async def worker(self, *, slots: int = 8, name: str = "test") -> AsyncIterator[Worker]:
+        """A worker in this process, drained at the end."""
+        worker = Worker(
+            WorkerConfig(Address(self.url, self.worker_token), slots=slots, name=name, drain_s=5.0), load_executors()
+        )
+        await worker.start()
+        await worker.ready()
+        try:
+            yield worker
+        finally:
+            await worker.drain()
+            await worker.stop()
+
+
+@asynccontextmanager
+async def started(url: str, **config: Any) -> AsyncIterator[Cluster]:
+    server = Server(ServeConfig(database_url=url, port=0, **config))
+    await server.start()
+    assert server.http is not None and server.context is not None
+    async with server.database.connection() as connection:
+        token = await issue_token(connection, tenant=DEFAULT_TENANT, name="test admin", scopes=("admin",))
+        worker = await issue_token(connection, tenant=DEFAULT_TENANT, name="test worker", scopes=("worker",))
+    try:
+        yield Cluster(
+            server, server.database, server.context, f"http://127.0.0.1:{server.http.port}", token, worker
+        )
+    finally:
+        await server.stop()
+
+
+@pytest.fixture(scope="module")
+async def cluster(database_url: str) -> AsyncIterator[Cluster]:
+    """api and scheduler on the module's database, without a worker."""
+    async with started(database_url) as cluster:
+        yield cluster

@@ -38,10 +38,13 @@ class DatabaseClock:
 
     def observe(self, database_ms: float, before: float, after: float) -> None:
         error = (after - before) * 500
-        # An old measurement drifts (50 ppm is generous), so a new one may replace it though it is wider.
+        offset = database_ms - (before + after) * 500
+        # An old measurement drifts (50 ppm is generous), so a new one may replace it though it is wider;
+        # and one that can't be explained by both errors means that the database's clock was set.
         drifted = self._error_ms + (after - self._measured_at) * 0.05
-        if error <= drifted:
-            self._offset_ms = database_ms - (before + after) * 500
+        stepped = self._offset_ms is not None and abs(offset - self._offset_ms) > error + drifted
+        if error <= drifted or stepped:
+            self._offset_ms = offset
             self._error_ms, self._measured_at = error, after
 
     @property

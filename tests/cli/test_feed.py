@@ -29,6 +29,9 @@ def test_everything_else_has_its_word_and_the_reason() -> None:
     assert lost == f"☠ hello  {SHORT}  lost: its worker\\x1b[2J went  late 3 ms"
     skipped = line(state="skipped", started_at=None, duration_ms=None, reason="the last one still runs")
     assert skipped == f"⤼ hello  {SHORT}  skipped: the last one still runs"
+    again = T0 + timedelta(seconds=60)
+    waiting = line(state="waiting", due_at=again, finished_at=None, duration_ms=None, error="exit code 1")
+    assert waiting == f"↻ hello  {SHORT}  waiting: exit code 1  due {again.astimezone():%H:%M:%S}"
     assert line(state="timed_out").startswith(f"⏱ hello  {SHORT}  timed out  ")
 
 

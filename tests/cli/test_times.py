@@ -55,6 +55,7 @@ def test_local_is_this_machines_zone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_times_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(times, "now", lambda: T0)
     assert times.when("+10m") == T0 + timedelta(minutes=10)
+    assert times.when("+1ms") == T0 + timedelta(seconds=1), "never earlier than asked"
     assert times.when("2027-03-01T09:00") == datetime(2027, 3, 1, 9, tzinfo=UTC)
     assert times.when("2027-03-01T09:00+02:00") == datetime(2027, 3, 1, 7, tzinfo=UTC)
     for wrong in ("", "soon", "+", "+x", "2027-13-01", "+9999999999999999d"):

@@ -67,7 +67,7 @@ def describe(job: wire.Job, verb: str, fires: wire.Fires | None) -> str:
     """What became of the job, and when it fires next."""
     lines = [f"{job.name} {verb}: {schedule_text(job)}"]
     if fires is not None:
-        lines += fire_lines(fires.fires, indent="  next  ")
+        lines += fire_lines(fires.fires or filter(None, [job.next_fire_at]), indent="  next  ")
     if job.state == "paused":
         lines.append(f"  paused; to let it fire: mainspring jobs resume {job.name}")
     elif job.spec.schedule is None:

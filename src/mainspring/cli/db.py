@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import asyncpg
 import click
 
-from mainspring.store.db import connection_settings
-from mainspring.store.migrate import migrate, migrations, schema_version
+from mainspring.store.migrate import installed_version, migrate, migrations
 
 
 @click.group()
@@ -31,15 +29,7 @@ def migrate_command(database_url: str) -> None:
 @click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", required=True)
 def status(database_url: str) -> None:
     """Which schema the database has, and which one this program knows."""
-
-    async def look() -> int:
-        connection = await asyncpg.connect(database_url, timeout=10, server_settings=connection_settings())
-        try:
-            return await schema_version(connection)
-        finally:
-            await connection.close()
-
-    have, known = asyncio.run(look()), migrations()[-1].number
+    have, known = asyncio.run(installed_version(database_url)), migrations()[-1].number
     click.echo(
         f"schema {have}, this program knows {known}"
         + ("" if have == known else ": run `mainspring db migrate`")

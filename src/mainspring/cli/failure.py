@@ -24,6 +24,7 @@ _BY_STATE: dict[State, int] = {"succeeded": 0, "cancelled": 11, "timed_out": 12}
 _HINTS = {
     "unreachable": "start a server with: mainspring dev     or name another with --url or MAINSPRING_URL",
     "unauthenticated": "pass --token, set MAINSPRING_TOKEN, or go to the folder where mainspring dev runs",
+    "name_taken": "or make that job like this one with --replace",
     "wait_timed_out": "it goes on; ask again with: mainspring executions wait",
 }
 

@@ -41,7 +41,9 @@ def feed_line(execution: wire.Execution, *, color: bool) -> str:
     parts = [execution.job, str(execution.execution_id)[:SHORT_ID]]
     if execution.state != "succeeded":
         parts.append(_verdict(execution))
-    if execution.late_ms is not None:
+    if execution.state == "waiting":
+        parts.append(f"due {execution.due_at.astimezone():%H:%M:%S}")
+    elif execution.late_ms is not None:
         parts.append(f"late {span(execution.late_ms)}")
     if execution.duration_ms is not None:
         parts.append(f"took {span(execution.duration_ms)}")

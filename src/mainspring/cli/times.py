@@ -60,10 +60,11 @@ def distance(at: datetime | None, now: datetime) -> str:
 
 
 def when(text: str) -> datetime:
-    """An instant on the command line: RFC 3339, in UTC without an offset, or `+10m` from now."""
+    """An instant on the command line: RFC 3339, UTC without an offset, or `+10m` from now in full seconds."""
     try:
         if text.startswith("+"):
-            return now() + timedelta(seconds=parse_duration(text[1:]))
+            later = now() + timedelta(seconds=parse_duration(text[1:]), microseconds=999_999)
+            return later.replace(microsecond=0)
         at = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise click.BadParameter(

@@ -22,6 +22,11 @@ def state_text(state: State) -> str:
     return f"{GLYPHS[state][0]} {state.replace('_', ' ')}"
 
 
+def late_ms(execution: wire.Execution) -> int | None:
+    """How late it started; unknown while it waits for another attempt, which is due later."""
+    return None if execution.state == "waiting" else execution.late_ms
+
+
 def schedule_text(job: wire.Job) -> str:
     return job.schedule_description or "on demand"
 
@@ -60,7 +65,7 @@ EXECUTIONS: Look[wire.Execution] = Look(
         Column("JOB", lambda execution: execution.job),
         Column("STATE", lambda e: state_text(e.state), color=lambda e: GLYPHS[e.state][1]),
         Column("DUE", lambda execution: local(execution.due_at)),
-        Column("LATE", lambda execution: span(execution.late_ms)),
+        Column("LATE", lambda execution: span(late_ms(execution))),
         Column("TOOK", lambda execution: span(execution.duration_ms)),
         Column("EXIT", lambda e: "–" if e.exit_code is None else str(e.exit_code)),
         Column("ATTEMPT", lambda execution: str(execution.attempt), wide=True),
@@ -119,7 +124,7 @@ def job_details(job: wire.Job) -> str:
 
 
 def execution_details(execution: wire.Execution) -> str:
-    late = "" if execution.late_ms is None else f"  late {span(execution.late_ms)}"
+    late = "" if late_ms(execution) is None else f"  late {span(late_ms(execution))}"
     took = "" if execution.duration_ms is None else f"  took {span(execution.duration_ms)}"
     state = state_text(execution.state) + (", being cancelled" if execution.cancelling else "")
     text = pairs(

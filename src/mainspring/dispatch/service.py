@@ -141,7 +141,7 @@ class Dispatcher:
         # Before the claim: what is queued while it runs makes its queue fresh again.
         self._fresh -= fresh
         try:
-            async with self._database.connection() as connection:
+            async with self._database.hot() as connection:
                 rows = await claims.claim(connection, tenant=tenant, slots=slots, queues=sorted(fresh))
         except BaseException:
             self._fresh |= fresh

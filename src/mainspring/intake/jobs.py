@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-import asyncpg
 import msgspec
 
 from mainspring.clock import instant
@@ -16,7 +15,7 @@ from mainspring.domain.job import JobSpec, check
 from mainspring.domain.schedule import Resolved, ScheduleError, resolve
 from mainspring.ids import new_id, shard_of
 from mainspring.store import executions, jobs, schedules, shards
-from mainspring.store.db import Connection, Database, database_now_ms
+from mainspring.store.db import Connection, Database, Taken, database_now_ms
 
 
 async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> UUID:
@@ -34,7 +33,7 @@ async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> 
             )  # fmt: skip
             await jobs.insert_version(connection, tenant=tenant, job_id=job_id, version=1, spec=spec, created_by=by)
             await _add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
-    except asyncpg.UniqueViolationError:
+    except Taken:
         raise _name_taken(spec.name) from None
     return job_id
 
@@ -68,7 +67,7 @@ async def patch(database: Database, job_id: UUID, changes: dict[str, Any], *, te
                 await _add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
             if spec.paused != paused:
                 await _hold_or_free(connection, tenant=tenant, job_id=job_id, held=spec.paused)
-    except asyncpg.UniqueViolationError:
+    except Taken:
         raise _name_taken(str(changes.get("name"))) from None
 
 

@@ -14,6 +14,8 @@ from mainspring.store.db import Database, database_now_ms
 
 DAY = timedelta(days=1)
 RECENT = 50
+LATE_MS = 1000
+"""A start later than this is told in the verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class Overview:
 
 async def overview(database: Database, *, tenant: int) -> Overview:
     """Everything the first page shows."""
-    recent = (await catalog.list_executions(database, tenant=tenant, limit=RECENT)).items
+    page = await catalog.list_executions(database, tenant=tenant, limit=RECENT)
+    # What waits for a later day is no news.
+    recent = [e for e in page.items if e.state != "waiting" or e.attempt]
     upcoming = await catalog.upcoming(database, tenant=tenant)
     async with database.connection() as connection:
         now = instant(await database_now_ms(connection))
@@ -81,9 +85,9 @@ def verdict(o: Overview) -> tuple[bool, str]:
     if not o.jobs and not o.recent:
         return True, "Nothing is scheduled yet."
     if o.shards_held < o.shards:
-        idle = o.shards - o.shards_held
-        what = "Nothing fires" if idle == o.shards else f"{idle} of {o.shards} shards do not fire"
-        return False, f"{what}: no scheduler is alive for them."
+        if not o.shards_held:
+            return False, "Nothing fires: no scheduler is alive."
+        return False, f"{o.shards - o.shards_held} of {o.shards} shards do not fire: no scheduler holds them."
     stuck = o.queued + o.running
     if not o.workers:
         waiting = f"; {_count(stuck, 'execution')} waiting" if stuck else ""
@@ -93,9 +97,12 @@ def verdict(o: Overview) -> tuple[bool, str]:
         troubles.append(f"{_count(o.failures, 'execution')} failed in the last 24 hours")
     if o.suspects:
         troubles.append(f"{_count(o.suspects, 'worker')} missed a heartbeat")
+    if o.late_ms is not None and o.late_ms > LATE_MS:
+        troubles.append("fires start late")
     if troubles:
         return False, f"{_count(o.jobs, 'job')} scheduled; {' and '.join(troubles)}."
-    return True, f"All is well: {_count(o.jobs, 'job')} on time" + (f", {o.paused:,} paused." if o.paused else ".")
+    on_time = f"All is well: {_count(o.jobs - o.paused, 'job')} on time"
+    return True, on_time + (f", {o.paused:,} paused." if o.paused else ".")
 
 
 def _count(n: int, what: str) -> str:

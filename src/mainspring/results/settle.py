@@ -52,7 +52,7 @@ class Settler:
         ended = sorted((e for r in reports for e in r.ended), key=lambda e: e.execution_id)
         smooth = [e for e in ended if e.outcome == "succeeded"]
         rough = [e for e in ended if e.outcome != "succeeded"]
-        async with self._database.connection() as connection:
+        async with self._database.hot() as connection:
             if not rough and not any(r.output for r in reports):
                 done = set(await results.settle_succeeded(connection, ended=smooth)) if smooth else set()
             else:

@@ -84,6 +84,14 @@ class Scheduler:
     # Owning: the lease loop asks and tells; only the tick loop changes what is held ------------------
 
     async def _lease_step(self) -> None:
+        await self.lease()
+        metrics.SCHEDULER_IS_LEADER.set(self.leads())
+        metrics.WHEEL_ENTRIES.set(len(self._book))
+        metrics.CLOCK_SKEW.set(self._clock.skew_s())
+        await asyncio.sleep(RENEW_S)
+
+    async def lease(self) -> None:
+        """Renews what is ours, takes what is nobody's, and measures the clock."""
         await self._measure_clock()
         async with self._database.connection() as connection:
             kept = await shards.renew_shards(connection, owner=self.owner, lease_s=self._lease_s)
@@ -96,10 +104,6 @@ class Scheduler:
             self._taken += await shards.acquire_shards(connection, owner=self.owner, lease_s=self._lease_s)
         if self._edited or self._lost or self._taken:
             self._wake.set()
-        metrics.SCHEDULER_IS_LEADER.set(self.leads())
-        metrics.WHEEL_ENTRIES.set(len(self._book))
-        metrics.CLOCK_SKEW.set(self._clock.skew_s())
-        await asyncio.sleep(RENEW_S)
 
     async def _take_in(self) -> None:
         """Builds the wheel for newly taken shards and decides what nobody did: exactly (watermark, now]."""
@@ -136,6 +140,10 @@ class Scheduler:
 
     async def _tick_step(self) -> None:
         await self._sleep()
+        await self.decide()
+
+    async def decide(self) -> None:
+        """Everything that is due now: shards lost and taken, waiting executions, fires."""
         if self._lost:
             log.warning("lost shards", shards=sorted(self._lost))
             self._drop(self._lost)
@@ -190,7 +198,7 @@ class Scheduler:
         self._look_for_waiting = False
         mine = self.shards
         try:
-            async with self._database.connection() as connection:
+            async with self._database.hot() as connection:
                 while await fires.promote_waiting(connection, shards=mine, limit=PROMOTE_BATCH):
                     pass
                 self._waiting_ms = None  # a NOTIFY that comes while we ask must not be overwritten

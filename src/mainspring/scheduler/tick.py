@@ -48,7 +48,7 @@ async def tick(
 ) -> Ticked:  # fmt: skip
     """Decides the groups' instants up to `until_ms`, never beyond database time, for those shards still ours."""
     ticked = Ticked()
-    async with database.transaction() as connection:
+    async with database.hot() as connection, connection.transaction():
         locked = await shards.lock_shards(
             connection, owner=owner, shards=wanted, epochs=[holdings[s].epoch for s in wanted]
         )

@@ -44,6 +44,15 @@ async def migrate(dsn: str) -> list[Migration]:
         await connection.close()
 
 
+async def installed_version(dsn: str) -> int:
+    """The schema a database has, looked up on a connection of its own."""
+    connection = await asyncpg.connect(dsn, timeout=10, server_settings=connection_settings())
+    try:
+        return await schema_version(connection)
+    finally:
+        await connection.close()
+
+
 async def schema_version(connection: Connection) -> int:
     """The newest migration the database has; 0 for an empty one."""
     if await connection.fetchval(f"SELECT to_regclass('{SCHEMA}.migrations')") is None:

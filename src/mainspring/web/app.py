@@ -1,11 +1,51 @@
-"""Pages."""
+"""The web UI: pages made on the server, live by server-sent events, whole without script."""
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
+from mainspring.domain.errors import NotFound
+from mainspring.web import changes, login, pages
+from mainspring.web.gate import Handle, Visit, changing, reading
+from mainspring.web.pulse import Pulse
+from mainspring.web.render import HEADERS, STATIC, VERSION
+from mainspring.web.stream import Stream
 
 
 def routes(context: Context) -> list[BaseRoute]:
-    return []
+    """Every path of the UI. Only the login answers strangers."""
+    pulse = Pulse()
+    read: dict[str, Handle] = {
+        "/": pages.Overviews(pulse),
+        "/jobs": pages.jobs,
+        "/jobs/{ref}": pages.job,
+        "/executions": pages.executions,
+        "/executions/{ref}": pages.execution,
+        "/workers": pages.workers,
+        "/ui/stream": Stream(pulse),
+        "/static/{file}": static,
+    }
+    change: dict[str, Handle] = {
+        "/jobs/{ref}/pause": changes.pause,
+        "/jobs/{ref}/resume": changes.resume,
+        "/jobs/{ref}/run": changes.run,
+        "/jobs/{ref}/delete": changes.delete,
+        "/executions/{ref}/cancel": changes.cancel,
+    }
+    return [
+        Route("/login", login.login(context), methods=["GET", "POST"]),
+        Route("/logout", changing(context, login.logout, "read"), methods=["POST"]),
+        *(Route(path, reading(context, handle), methods=["GET"]) for path, handle in read.items()),
+        *(Route(path, changing(context, handle), methods=["POST"]) for path, handle in change.items()),
+    ]
+
+
+async def static(visit: Visit) -> Response:
+    """Style and scripts, kept by the browser for as long as their version is asked for."""
+    found = STATIC.get(visit.request.path_params["file"])
+    if found is None:
+        raise NotFound("there is no such file")
+    kept = "private, max-age=31536000, immutable" if visit.query("v") == VERSION else "no-cache"
+    return Response(found[1], headers={**HEADERS, "Cache-Control": kept, "Content-Type": found[0]})

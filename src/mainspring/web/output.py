@@ -13,7 +13,7 @@ _SEQUENCE = re.compile(
     r"\x1b\[(?P<sgr>[\d;]*)m"  # colours and weights
     r"|\x1b\[[0-?]*[ -/]*[@-~]"  # any other control sequence
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links
-    r"|\x1b[@-_]?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?=\n)"
+    r"|\x1b[@-_]?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _STREAMS = {"stdout": "out", "stderr": "err", "system": "sys"}
@@ -38,6 +38,7 @@ def coloured(text: str) -> Markup:
     done = Markup("")
     classes: tuple[str, ...] = ()
     start = 0
+    text = text.replace("\r\n", "\n").replace("\r", "\n")  # a line drawn over another becomes a line of its own
     for found in _SEQUENCE.finditer(text):
         done += _piece(text[start : found.start()], classes)
         start = found.end()

@@ -78,10 +78,15 @@ def _words(kind: str, ms: float, e: wire.Execution) -> str:
         case "queued":
             return f"waited {took} for a worker"
         case "retries":
-            return f"{'attempt' if e.attempt == 2 else 'attempts'} before this one, and waits: {took}"
+            return f"{_former(e)} and backoff: {took}"
         case "later":
             return f"put off by {took}"
     return f"runs for {took}" if e.finished_at is None else f"ran {took}"
+
+
+def _former(e: wire.Execution) -> str:
+    count = e.attempt if e.state in ("waiting", "queued") else e.attempt - 1
+    return "attempt 1" if count == 1 else f"attempts 1 to {count}"
 
 
 def _end(at: datetime | None, now: datetime) -> datetime:

@@ -55,6 +55,8 @@ LOOKS = {
 
 def look(of: wire.Execution | wire.Attempt | wire.Job | wire.LastExecution | wire.Worker) -> Look:
     """The look of anything that has a state; a retry is told from a first wait."""
+    if isinstance(of, wire.LastExecution) and of.state == "waiting":
+        return LOOKS["retry"]  # those that wait for their first fire are not among the last
     if isinstance(of, wire.Attempt):
         return LOOKS[of.outcome]
     if isinstance(of, wire.Execution) and of.state == "waiting" and of.attempt > 0:
@@ -72,7 +74,7 @@ def stamp(at: datetime) -> str:
 
 
 def clock(at: datetime, now: datetime, *, millis: bool = False) -> str:
-    """The time in UTC, with as much of the date as today leaves open. main.js writes the same for local time."""
+    """The time in UTC, with as much of the date as today leaves open. times.js writes the same for local time."""
     at, now = at.astimezone(UTC), now.astimezone(UTC)
     text = at.strftime("%H:%M:%S") + (f".{at.microsecond // 1000:03d}" if millis else "")
     if at.date() == now.date():
@@ -81,9 +83,11 @@ def clock(at: datetime, now: datetime, *, millis: bool = False) -> str:
     return f"{day} {text}"
 
 
-def wall(at: datetime, zone: str) -> str:
-    """The whole date and time on the wall clocks of a zone."""
-    return at.astimezone(ZoneInfo(zone)).strftime("%a %Y-%m-%d %H:%M:%S %Z")
+def wall(at: datetime, zone: str, now: datetime) -> str:
+    """Date and time on the wall clocks of a zone, with the name the zone has at that moment."""
+    there = at.astimezone(ZoneInfo(zone))
+    year = "" if there.year == now.year else f" {there.year}"
+    return f"{there:%a} {there.day} {there:%b}{year} {there:%H:%M:%S %Z}"
 
 
 def between(start: datetime, end: datetime) -> str:

@@ -147,7 +147,7 @@ CREATE TABLE executions (
 CREATE INDEX executions_claim ON executions (queue, priority DESC, rank, execution_id) WHERE state = 'queued';
 CREATE INDEX executions_waiting ON executions (shard, due_at) WHERE state = 'waiting';
 CREATE INDEX executions_job ON executions (job_id);
-CREATE INDEX executions_running ON executions (session_id) WHERE state = 'running';
+CREATE INDEX executions_session ON executions (session_id) WHERE session_id IS NOT NULL;
 
 CREATE TABLE history (
     execution_id  uuid NOT NULL,

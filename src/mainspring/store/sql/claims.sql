@@ -1,8 +1,9 @@
 -- name: claim
 -- Gives queued executions to free slots: highest priority first, then rank. One array entry per free slot.
 -- Committed before any worker hears of it. Sessions that ended or drain get nothing.
+-- Slots are picked out of an array by place: joining them was 10 times slower (a nested loop over 500 x 500).
 WITH slots AS (
-    SELECT f.session_id, row_number() OVER (ORDER BY f.place) AS place
+    SELECT array_agg(f.session_id ORDER BY f.place) AS sessions, count(*) AS n
     FROM unnest($1::uuid[]) WITH ORDINALITY AS f (session_id, place)
     JOIN sessions s ON s.session_id = f.session_id AND s.state = 'active' AND s.lease_expires_at > (SELECT db_now())
 ), candidates AS (
@@ -11,15 +12,17 @@ WITH slots AS (
         SELECT execution_id, priority, rank FROM executions
         WHERE state = 'queued' AND queue = q.queue COLLATE "C" AND tenant_id = $3
         ORDER BY priority DESC, rank, execution_id
-        LIMIT (SELECT count(*) FROM slots)
+        LIMIT (SELECT n FROM slots)
         FOR UPDATE SKIP LOCKED
     ) AS c
 ), placed AS (
     SELECT execution_id, row_number() OVER (ORDER BY priority DESC, rank, execution_id) AS place FROM candidates
+    LIMIT (SELECT n FROM slots)
 )
 UPDATE executions e
-SET state = 'running', session_id = slots.session_id, attempt = e.attempt + 1, started_at = db_now()
-FROM placed JOIN slots USING (place)
+SET state = 'running', session_id = (SELECT sessions FROM slots)[placed.place], attempt = e.attempt + 1,
+    started_at = db_now()
+FROM placed
 WHERE e.execution_id = placed.execution_id AND e.state = 'queued'
 RETURNING e.execution_id, e.job_id, e.version, e.attempt, e.session_id, e.fire_at, e.due_at, e.params;
 

@@ -1,3 +1,7 @@
+-- Every statement here finds its rows by primary key and checks session, attempt and state on the row it changes.
+-- `IS NOT DISTINCT FROM` keeps the planner from walking the index on session_id instead: with settled rows not yet
+-- vacuumed that index is mostly dead entries (measured: 290 µs an execution instead of 20).
+
 -- name: settle_succeeded
 -- The all-success batch: moves the rows whose session and attempt are current. What is not returned was stale.
 WITH r AS (
@@ -5,7 +9,7 @@ WITH r AS (
         AS r (execution_id, attempt, session_id, duration_ms, result)
 ), done AS (
     DELETE FROM executions e USING r
-    WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id = r.session_id
+    WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
       AND e.state = 'running'
     RETURNING e.*, r.duration_ms, r.result
 ), again AS (
@@ -27,7 +31,7 @@ RETURNING execution_id;
 SELECT e.execution_id, e.attempt, e.session_id, e.job_id, e.version, e.tenant_id, e.failures, e.lost, e.cancel_at
 FROM executions e
 JOIN unnest($1::uuid[], $2::smallint[], $3::uuid[]) AS r (execution_id, attempt, session_id)
-  ON e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id = r.session_id
+  ON e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
 WHERE e.state = 'running'
 ORDER BY e.execution_id FOR UPDATE OF e;
 
@@ -42,14 +46,16 @@ WITH r AS (
                           ended_at)
     SELECT e.execution_id, e.attempt, e.tenant_id, e.session_id, r.outcome, r.exit_code, r.error, e.started_at,
            greatest(e.started_at, db_now())
-    FROM executions e JOIN r USING (execution_id, attempt, session_id) WHERE e.state = 'running'
+    FROM executions e JOIN r ON e.execution_id = r.execution_id AND e.attempt = r.attempt
+     AND e.session_id IS NOT DISTINCT FROM r.session_id
+    WHERE e.state = 'running'
 ), back AS (
     UPDATE executions e
     SET state = CASE WHEN r.delay_s > 0 THEN 'waiting' ELSE 'queued' END,
         due_at = CASE WHEN r.delay_s > 0 THEN db_now() + make_interval(secs => r.delay_s) ELSE e.due_at END,
         queued_at = CASE WHEN r.delay_s > 0 THEN NULL ELSE db_now() END, session_id = NULL, cancel_at = NULL, failures = r.failures, lost = r.lost
     FROM r
-    WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id = r.session_id
+    WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
       AND e.state = 'running'
     RETURNING e.execution_id, e.state, e.queue, e.due_at
 ), told AS (
@@ -68,7 +74,7 @@ WITH r AS (
         AS r (execution_id, attempt, session_id, outcome, exit_code, error, state, reason, duration_ms, result)
 ), done AS (
     DELETE FROM executions e USING r
-    WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id = r.session_id
+    WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
       AND e.state = 'running'
     RETURNING e.*, r.outcome, r.exit_code, r.error, r.state AS final_state, r.reason, r.duration_ms, r.result
 ), kept AS (

@@ -1,0 +1,172 @@
+"""What every benchmark needs: real processes on a real, durable PostgreSQL, their CPU time, and a place for results."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mainspring.api.auth import issue_token
+from mainspring.client import AsyncClient
+from mainspring.embedded.server import EmbeddedServer
+from mainspring.store.db import Database
+from mainspring.store.migrate import migrate
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Machine:
+    """A database and the processes around it."""
+
+    postgres: EmbeddedServer
+    database: Database
+    url: str
+    token: str
+    worker_token: str
+    processes: dict[str, list[subprocess.Popen[bytes]]] = field(default_factory=dict)
+
+    def client(self) -> AsyncClient:
+        return AsyncClient(self.url, self.token)
+
+    def spawn(self, role: str, *argv: str, **env: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mainspring.cli.main", *argv, "--log", "error"],
+            env={**os.environ, **env},
+            start_new_session=True,
+        )
+        self.processes.setdefault(role, []).append(process)
+        return process
+
+    def serve(self, *roles: str) -> None:
+        port = self.url.rpartition(":")[2]
+        self.spawn(
+            "+".join(roles), "serve", "--roles", ",".join(roles), "--port", port,
+            MAINSPRING_DATABASE_URL=self.postgres.dsn,
+        )  # fmt: skip
+
+    def work(self, *, slots: int, name: str = "bench") -> None:
+        self.spawn(
+            "worker", "worker", "--slots", str(slots), "--name", name,
+            MAINSPRING_URL=self.url, MAINSPRING_TOKEN=self.worker_token,
+        )  # fmt: skip
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds so far, by role; PostgreSQL with all its backends."""
+        used = {role: sum(_cpu(p.pid) for p in group) for role, group in self.processes.items()}
+        assert self.postgres.pid is not None
+        used["postgresql"] = sum(_cpu(pid) for pid in _family(self.postgres.pid))
+        return used
+
+    async def until_ready(self) -> None:
+        async with self.client() as client:
+            for _ in range(600):
+                with contextlib.suppress(Exception):
+                    await client.jobs(limit=1)
+                    return
+                await asyncio.sleep(0.05)
+        raise RuntimeError("the api did not come up")
+
+    def stop(self, role: str) -> None:
+        for process in self.processes.pop(role, []):
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@contextlib.asynccontextmanager
+async def machine() -> AsyncIterator[Machine]:
+    """A durable PostgreSQL in a new folder, migrated, with tokens; everything is stopped and removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="mainspring-bench-") as folder:
+        postgres = EmbeddedServer(Path(folder))
+        await postgres.start()
+        try:
+            await migrate(postgres.dsn)
+            async with Database(postgres.dsn, size=4) as database:
+                async with database.connection() as connection:
+                    token = await issue_token(connection, tenant=1, name="bench", scopes=("admin",))
+                    worker = await issue_token(connection, tenant=1, name="bench worker", scopes=("worker",))
+                found = Machine(postgres, database, f"http://127.0.0.1:{_free_port()}", token, worker)
+                try:
+                    yield found
+                finally:
+                    for role in ["worker", *list(found.processes)]:
+                        found.stop(role)
+        finally:
+            await postgres.stop()
+
+
+def quantile(values: list[float], q: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+
+
+def publish(name: str, lines: list[str], figures: dict[str, Any]) -> None:
+    """Prints the figures, writes them to RESULTS.md under this benchmark's heading, and ends with one line of JSON."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    dirty = subprocess.run(
+        ["git", "status", "--porcelain", "src"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    head = [
+        f"## {name}",
+        "",
+        f"- command: `make bench ARGS={name}`",
+        f"- machine: {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release().split('-')[0]},"
+        f" Python {platform.python_version()}",
+        f"- commit: {commit or 'none'}{' with changes' if dirty else ''}",
+        "",
+    ]
+    section = "\n".join([*head, *lines, ""])
+    sys.stdout.write("\n".join(lines) + "\n")
+    old = RESULTS.read_text() if RESULTS.exists() else "# Results\n\nEvery figure with its machine, commit and command.\n"
+    kept = re.sub(rf"^## {re.escape(name)}\n.*?(?=^## |\Z)", "", old, flags=re.MULTILINE | re.DOTALL)
+    RESULTS.write_text(kept.rstrip() + "\n\n" + section)
+    sys.stdout.write(json.dumps(figures) + "\n")
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _cpu(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    # Own time and that of children already waited for: backends that ended count with their postmaster.
+    return sum(int(fields[n]) for n in (11, 12, 13, 14)) / TICK
+
+
+def _family(root: int) -> list[int]:
+    parents: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+                parents.setdefault(int(fields[1]), []).append(int(name))
+    family, frontier = [root], [root]
+    while frontier:
+        frontier = [child for pid in frontier for child in parents.get(pid, [])]
+        family += frontier
+    return family

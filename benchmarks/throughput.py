@@ -1,0 +1,118 @@
+"""How many executions go through: submitted in bulk, claimed, executed, settled, with real processes and durable PostgreSQL.
+
+Also: from submit to start at a hundred single submissions per second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+from harness import Machine, machine, publish, quantile
+
+from mainspring import wire
+from mainspring.domain.job import JobSpec, NoopTask
+
+N = int(os.environ.get("BENCH_N", "60000"))
+WORKERS = int(os.environ.get("BENCH_WORKERS", "1"))
+SLOTS = int(os.environ.get("BENCH_SLOTS", "1000"))
+LATENCY_N = int(os.environ.get("BENCH_LATENCY_N", "1000"))
+RATE = 100.0
+
+
+async def submit_all(target: Machine, job: str) -> float:
+    """Seconds to submit N executions in batches of 1,000 over HTTP, four at a time."""
+    items = [wire.BatchItem(job=job)] * 1000
+    started = time.perf_counter()
+    async with target.client() as client:
+        gate = asyncio.Semaphore(4)
+
+        async def one() -> None:
+            async with gate:
+                answer = await client.submit(items)
+                assert all(item.status == 201 for item in answer.items)
+
+        await asyncio.gather(*[one() for _ in range(N // 1000)])
+    return time.perf_counter() - started
+
+
+async def drained(target: Machine, job_id: object) -> tuple[float, float]:
+    """Waits for all to end; (jobs/s from the first start to the last end, in the database's time)."""
+    async with target.database.connection() as connection:
+        while await connection.fetchval("SELECT count(*) FROM executions") > 0:
+            await asyncio.sleep(0.2)
+        row = await connection.fetchrow(
+            "SELECT count(*) AS n, extract(epoch FROM max(finished_at) - min(started_at))::float AS s FROM history"
+            " WHERE job_id = $1 AND state = 'succeeded'",
+            job_id,
+        )
+    assert row["n"] == N, f"{row['n']} of {N} succeeded"
+    return row["n"] / row["s"], row["s"]
+
+
+async def start_latencies(target: Machine, job: str) -> list[float]:
+    """Milliseconds from sending a single submission to the start of its execution."""
+    sent: dict[object, float] = {}
+    async with target.client() as client:
+
+        async def one(n: int, begin: float) -> None:
+            await asyncio.sleep(max(0.0, begin + n / RATE - time.perf_counter()))
+            at = time.time()
+            execution = await client.trigger(job)
+            sent[execution.execution_id] = at
+
+        begin = time.perf_counter() + 0.2
+        await asyncio.gather(*[one(n, begin) for n in range(LATENCY_N)])
+        async with target.database.connection() as connection:
+            while await connection.fetchval("SELECT count(*) FROM executions") > 0:
+                await asyncio.sleep(0.1)
+            rows = await connection.fetch(
+                "SELECT execution_id, extract(epoch FROM started_at)::float AS at FROM history"
+                " WHERE execution_id = ANY ($1::uuid[])",
+                list(sent),
+            )
+    return [(row["at"] - sent[row["execution_id"]]) * 1000 for row in rows]
+
+
+async def main() -> None:
+    async with machine() as target:
+        target.serve("api")
+        target.serve("scheduler")
+        await target.until_ready()
+        async with target.client() as client:
+            job = await client.create_job(JobSpec(name="noop", task=NoopTask()))
+        submit_s = await submit_all(target, "noop")
+        before = target.cpu_s()
+        for n in range(WORKERS):
+            target.work(slots=SLOTS, name=f"bench-{n}")
+        rate, took = await drained(target, job.job_id)
+        used = {role: s - before.get(role, 0.0) for role, s in target.cpu_s().items()}
+        latencies = await start_latencies(target, "noop")
+    p50, p99 = quantile(latencies, 0.5), quantile(latencies, 0.99)
+    cpu = " · ".join(f"{role} {s / N * 1e6:.1f}" for role, s in sorted(used.items()))
+    publish(
+        "throughput",
+        [
+            f"- {N:,} no-op executions, {WORKERS} worker(s) of {SLOTS} slots, one api process",
+            "",
+            "| | measured | goal |",
+            "|---|---|---|",
+            f"| drained, executions/s | {rate:,.0f} (in {took:.1f} s) | 24,000, aim 40,000 |",
+            f"| submitted in bulk over HTTP, executions/s | {N / submit_s:,.0f} | 22,000 |",
+            f"| CPU µs per execution while draining | {cpu} | api 20, worker 20, postgresql 25 |",
+            f"| submit to start at {RATE:.0f}/s, p50 ms | {p50:.1f} | 3, aim 2 |",
+            f"| submit to start at {RATE:.0f}/s, p99 ms | {p99:.1f} | 8, aim 5 |",
+        ],
+        {
+            "drain_per_s": round(rate),
+            "submit_per_s": round(N / submit_s),
+            "start_p50_ms": round(p50, 2),
+            "start_p99_ms": round(p99, 2),
+            "cpu_us_per_job": {role: round(s / N * 1e6, 1) for role, s in sorted(used.items())},
+        },
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,52 @@
+"""What the buttons do. Each ends with a page that shows what has become of it."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from starlette.responses import RedirectResponse, Response
+
+from mainspring.intake import catalog, executions, jobs
+from mainspring.intake.executions import Submission
+from mainspring.web import render
+from mainspring.web.gate import Visit, own_path
+
+MAX_REASON = 1000
+
+
+async def pause(visit: Visit) -> Response:
+    row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    reason = visit.form.get("reason", "")[:MAX_REASON]
+    await jobs.pause(visit.context.database, row.job_id, tenant=visit.caller.tenant, reason=reason)
+    return _back(visit, f"/jobs/{quote(row.name)}")
+
+
+async def resume(visit: Visit) -> Response:
+    row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    await jobs.resume(visit.context.database, row.job_id, tenant=visit.caller.tenant)
+    return _back(visit, f"/jobs/{quote(row.name)}")
+
+
+async def run(visit: Visit) -> Response:
+    row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    submission = Submission(visit.caller.tenant, visit.caller.name, row.job_id)
+    execution_id = await visit.context.submitter.submit(submission)
+    return RedirectResponse(f"/executions/{execution_id}", 303, render.HEADERS)
+
+
+async def delete(visit: Visit) -> Response:
+    row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    await jobs.delete(visit.context.database, row.job_id, tenant=visit.caller.tenant, by=visit.caller.name)
+    return RedirectResponse("/jobs", 303, render.HEADERS)
+
+
+async def cancel(visit: Visit) -> Response:
+    tenant, database = visit.caller.tenant, visit.context.database
+    execution_id = await catalog.execution_id(database, visit.ref, tenant=tenant)
+    reason = visit.form.get("reason", "")[:MAX_REASON]
+    await executions.cancel(database, execution_id, tenant=tenant, by=visit.caller.name, reason=reason)
+    return _back(visit, f"/executions/{execution_id}")
+
+
+def _back(visit: Visit, default: str) -> Response:
+    return RedirectResponse(own_path(visit.form.get("back", ""), default), 303, render.HEADERS)

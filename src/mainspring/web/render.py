@@ -1,0 +1,99 @@
+"""Pages from templates, and the headers that every page carries."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from datetime import datetime
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from mainspring import __version__
+from mainspring.api.auth import Caller
+from mainspring.cli.times import span
+from mainspring.clock import SystemClock, instant
+from mainspring.web import output, words
+
+STATIC = {
+    name: (kind, resources.files(__package__).joinpath("static", name).read_bytes())
+    for name, kind in {
+        "style.css": "text/css; charset=utf-8",
+        "live.js": "text/javascript; charset=utf-8",
+        "times.js": "text/javascript; charset=utf-8",
+        "keys.js": "text/javascript; charset=utf-8",
+    }.items()
+}
+VERSION = hashlib.sha256(b"".join(content for _, content in STATIC.values())).hexdigest()[:12]
+"""Of all static files: a new release is fetched at once, an old one is never asked for again."""
+
+_CSS = STATIC["style.css"][1].decode()
+_CSS_HASH = base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode()
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src {style}; connect-src 'self'; img-src 'self' data:; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": _POLICY.format(style="'self'"),
+    "X-Content-Type-Options": "nosniff",
+    # Nothing leaves for other sites. `no-referrer` would also take the Origin off our own forms, which is checked.
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+LOGIN_HEADERS = {
+    **HEADERS,
+    "Content-Security-Policy": _POLICY.format(style=f"'sha256-{_CSS_HASH}'"),
+}
+
+RAIL = (
+    ("Now", "/", "pulse"),
+    ("Jobs", "/jobs", "list"),
+    ("Executions", "/executions", "triangle"),
+    ("Workers", "/workers", "rack"),
+)
+
+_environment = Environment(
+    loader=PackageLoader("mainspring.web"),
+    autoescape=select_autoescape(default=True, default_for_string=True),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_environment.filters.update(
+    ago=words.ago, clock=words.clock, command=words.command, json_text=words.json_text, look=words.look,
+    output=output.render, plural=words.plural, raw_schedule=words.raw_schedule, short=words.short, span=span,
+    stamp=words.stamp, summary=words.summary, until=words.until, wall=words.wall,
+)  # fmt: skip
+_environment.globals.update(between=words.between, version=VERSION, release=__version__, rail=RAIL)
+
+
+def now() -> datetime:
+    """For display only; what is decided is decided by database time."""
+    return instant(SystemClock().now_ms())
+
+
+def page(template: str, caller: Caller, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """A whole page for someone who is signed in."""
+    text = _environment.get_template(template).render(who=caller, now=now(), **values)
+    return HTMLResponse(text, status, HEADERS)
+
+
+def fragment(template: str, name: str, caller: Caller, **values: Any) -> str:
+    """One macro of a template by itself: what the stream sends looks as what the page was made with."""
+    module = _environment.get_template(template).make_module({"who": caller, "now": now()})
+    return str(getattr(module, name)(**values))
+
+
+def login_page(*, status: int = 200, error: str = "", then: str = "/") -> HTMLResponse:
+    """Carries its own style: nothing else is served to strangers."""
+    text = _environment.get_template("login.html").render(style=Markup(_CSS), error=error, then=then)
+    return HTMLResponse(text, status, LOGIN_HEADERS)
+
+
+def onward_page(to: str, *, status: int = 200) -> HTMLResponse:
+    """Sends the browser on as a step of its own: a Strict cookie does not travel with a redirect from elsewhere."""
+    text = _environment.get_template("onward.html").render(to=to)
+    return HTMLResponse(text, status, {**HEADERS, "Referrer-Policy": "no-referrer"})

@@ -1,0 +1,165 @@
+"""What open pages hear: fragments of the same templates, each put in place of the element with its id."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+from starlette.responses import Response, StreamingResponse
+
+from mainspring import wire
+from mainspring.domain.errors import MainspringError, invalid
+from mainspring.intake import catalog
+from mainspring.intake.overview import verdict
+from mainspring.web import output
+from mainspring.web.gate import Visit
+from mainspring.web.pages import FEED_SHOWN, JOBS_SHOWN
+from mainspring.web.pulse import Pulse
+from mainspring.web.render import HEADERS, fragment, now
+from mainspring.web.timeline import timeline
+
+GATHER_S = 0.25
+"""A page is told of changes at most so often: no eye follows more, and no browser a thousand rows a second."""
+LOOK_S = 3.0
+"""So often numbers and next fires are looked at again."""
+_LINE_END = re.compile(r"\r\n|\r|\n")
+SILENT = ": still here\n\n"
+
+
+class Stream:
+    """GET /ui/stream: `view` names the page that listens."""
+
+    def __init__(self, pulse: Pulse) -> None:
+        self._pulse = pulse
+
+    async def __call__(self, visit: Visit) -> Response:
+        match visit.query("view"):
+            case "now":
+                messages = self._now(visit)
+            case "executions":
+                job = visit.query("job")
+                if job:
+                    await catalog.job_row(visit.context.database, job, tenant=visit.caller.tenant)
+                messages = _executions(visit, job)
+            case "execution":
+                execution_id = await catalog.execution_id(
+                    visit.context.database, visit.query("execution"), tenant=visit.caller.tenant
+                )
+                messages = _execution(visit, execution_id)
+            case "workers":
+                messages = _workers(visit)
+            case _:
+                raise invalid("/view", "no such view", hint="now, executions, execution or workers")
+        headers = {**HEADERS, "X-Accel-Buffering": "no"}
+        return StreamingResponse(_while_known(visit, messages), 200, headers, media_type="text/event-stream")
+
+    async def _now(self, visit: Visit) -> AsyncIterator[str]:
+        async for changed in _gathered(visit):
+            seen = await self._pulse.overview(visit.context.database, tenant=visit.caller.tenant)
+            well, sentence = verdict(seen)
+            yield message(
+                fragment("parts.html", "numbers", visit.caller, seen=seen, well=well, sentence=sentence)
+                + fragment("parts.html", "upcoming", visit.caller, fires=seen.upcoming)
+                + _rows(visit, changed if changed is not None else seen.recent[:FEED_SHOWN])
+            )
+
+
+async def _executions(visit: Visit, job: str) -> AsyncIterator[str]:
+    states = tuple(visit.request.query_params.getlist("state"))
+    async for changed in _gathered(visit):
+        if changed is None:
+            page = await catalog.list_executions(
+                visit.context.database, tenant=visit.caller.tenant, states=states, job=job or None, limit=JOBS_SHOWN
+            )
+            changed = page.items
+        mine = [e for e in changed if job in ("", e.job, str(e.job_id))]
+        yield message(_rows(visit, mine, states)) if mine else SILENT
+
+
+async def _execution(visit: Visit, execution_id: UUID) -> AsyncIterator[str]:
+    context, tenant = visit.context, visit.caller.tenant
+    place = visit.request.headers.get("last-event-id") or visit.query("place") or None
+    attempt = catalog.parse_place(place)[0]
+    shown: wire.Execution | None = None
+    async for logs in context.live.output(execution_id, tenant=tenant, place=place):
+        found = await catalog.execution(context.database, execution_id, tenant=tenant)
+        parts = ""
+        if found != shown:
+            shown = found
+            steps = timeline(found, now())
+            parts = fragment("parts.html", "execution_head", visit.caller, e=found, steps=steps)
+        if logs.chunks:
+            yield message(output.render(logs.chunks, attempt), event="log", identity=logs.place)
+            attempt = logs.chunks[-1].attempt
+        yield message(parts) if parts else SILENT
+    yield message("", event="end")
+
+
+async def _workers(visit: Visit) -> AsyncIterator[str]:
+    async for _ in _gathered(visit, every=False):
+        found = await catalog.list_workers(visit.context.database, tenant=visit.caller.tenant)
+        yield message(fragment("parts.html", "worker_table", visit.caller, workers=found))
+
+
+def message(data: str, *, event: str = "", identity: str = "") -> str:
+    """One server-sent event. A carriage return ends a line too: it must not let a text name fields of its own."""
+    lines = [f"event: {event}"] if event else []
+    lines += [f"id: {identity}"] if identity else []
+    lines += [f"data: {line}" for line in _LINE_END.split(data)]
+    return "\n".join(lines) + "\n\n"
+
+
+def _rows(visit: Visit, changed: list[wire.Execution], states: tuple[str, ...] = ()) -> str:
+    """Rows for a table of executions, the newest last: each goes on top unless it is there already.
+
+    One that left the wanted states is only brought up to date where it is shown.
+    """
+    ordered = sorted(changed, key=lambda e: e.execution_id)
+    return fragment("parts.html", "execution_rows", visit.caller, executions=ordered, wanted=states)
+
+
+async def _while_known(visit: Visit, messages: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Ends when the caller is signed out or revoked meanwhile, or when something is out of reach."""
+    with contextlib.suppress(MainspringError):
+        async for text in messages:
+            await visit.context.auth.caller(visit.request)
+            yield text
+
+
+async def _gathered(visit: Visit, *, every: bool = True) -> AsyncIterator[list[wire.Execution] | None]:
+    """None at first, for a look at everything; then what changed, a few times a second at most, newest kept.
+
+    Without changes it yields an empty list every LOOK_S. It listens before the first look, so nothing falls
+    between; a browser that comes back after a break is told everything again in the same way.
+    """
+    pending: dict[UUID, wire.Execution] = {}
+    some = asyncio.Event()
+
+    async def listen() -> None:
+        try:
+            async for changed in visit.context.live.changes(tenant=visit.caller.tenant):
+                pending.update((e.execution_id, e) for e in changed)
+                while len(pending) > JOBS_SHOWN:
+                    del pending[next(iter(pending))]
+                if every and changed:
+                    some.set()
+        finally:
+            some.set()
+
+    listener = asyncio.create_task(listen(), name="web.stream")
+    try:
+        await asyncio.sleep(0)
+        yield None
+        while not listener.done():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(some.wait(), LOOK_S)
+            some.clear()
+            changed = list(pending.values())
+            pending.clear()
+            yield changed
+            await asyncio.sleep(GATHER_S)
+    finally:
+        listener.cancel()

@@ -1,0 +1,285 @@
+"""Settling and rescue against a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from tests.clocks import VirtualClock
+
+from mainspring import wire
+from mainspring.announce import Announcer
+from mainspring.domain.job import JobSpec, NoopTask
+from mainspring.domain.retry import RetryPolicy
+from mainspring.intake import catalog, executions, jobs
+from mainspring.intake.executions import Submission, Submitter
+from mainspring.results.rescue import rescue_orphans
+from mainspring.results.settle import Report, Settler
+from mainspring.store import claims, fires, sessions
+from mainspring.store.db import Database
+from mainspring.store.definitions import Definitions
+from mainspring.store.results import Ended
+
+pytestmark = pytest.mark.anyio
+
+TENANT = 1
+
+
+class Silence:
+    def subscribe(self, *_: Any, **__: Any) -> None: ...
+    async def publish(self, *_: Any) -> None: ...
+
+
+class Bench:
+    """A job's executions, driven by hand from queued to the end."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.settler = Settler(
+            database, Definitions(database), Announcer(Silence()), rng=random.Random(1)
+        )
+        self.submitter = Submitter(database)
+
+    async def job(self, **spec: Any) -> UUID:
+        spec.setdefault("retries", RetryPolicy(max=2, base="10s", jitter="none"))
+        return await jobs.create(
+            self.database, JobSpec(name=f"job-{uuid4()}", task=NoopTask(), **spec), tenant=TENANT, by="test"
+        )
+
+    async def session(self) -> UUID:
+        session_id = uuid4()
+        async with self.database.connection() as connection:
+            await sessions.insert_session(
+                connection, tenant=TENANT, session_id=session_id, worker_id=uuid4(), lease_s=20.0,
+                register=wire.Register(
+                    name="w", host="h", version="1", slots=10, queues=["short"], kinds=["noop"]
+                ),
+            )  # fmt: skip
+        return session_id
+
+    async def submit(self, job_id: UUID) -> UUID:
+        return await self.submitter.submit(Submission(TENANT, "test", job_id))
+
+    async def claim(self, session_id: UUID, slots: int = 1) -> list[Any]:
+        async with self.database.connection() as connection:
+            return await claims.claim(connection, tenant=TENANT, slots=[session_id] * slots, queues=["short"])
+
+    async def started(self, **spec: Any) -> tuple[UUID, UUID]:
+        """A running execution and its session."""
+        execution = await self.submit(await self.job(**spec))
+        session = await self.session()
+        (row,) = await self.claim(session)
+        assert row["execution_id"] == execution
+        return execution, session
+
+    async def end(self, execution: UUID, session: UUID, outcome: Any, attempt: int = 1, **more: Any) -> bool:
+        """Whether the result was accepted."""
+        stale = await self.settler.settle(Report(session, [Ended(execution, attempt, session, outcome, **more)]))
+        return not stale
+
+    async def end_session(self, session: UUID) -> None:
+        async with self.database.connection() as connection:
+            await sessions.end_session(connection, tenant=TENANT, session_id=session, lost=True)
+        await rescue_orphans(self.database, self.settler)
+
+    async def look(self, execution: UUID) -> wire.Execution:
+        return await catalog.execution(self.database, execution, tenant=TENANT)
+
+
+@pytest.fixture
+def bench(fresh: Database) -> Bench:
+    return Bench(fresh)
+
+
+async def test_success_at_the_first_try_leaves_no_attempt_row(bench: Bench) -> None:
+    execution, session = await bench.started()
+    assert await bench.end(execution, session, "succeeded", duration_ms=7, result={"rows": 3})
+    found = await bench.look(execution)
+    assert (found.state, found.attempt, found.duration_ms, found.result) == ("succeeded", 1, 7, {"rows": 3})
+    assert found.attempts == []
+
+
+@pytest.mark.requirement(115)
+async def test_a_failing_job_walks_its_delays_and_ends_as_failed(bench: Bench, virtual: VirtualClock) -> None:
+    execution, session = await bench.started()
+    for attempt, delay in ((1, 10), (2, 20)):
+        assert await bench.end(execution, session, "failed", attempt=attempt, exit_code=3, error="exit code 3")
+        found = await bench.look(execution)
+        assert found.state == "waiting"
+        assert (found.due_at - virtual.now).total_seconds() == delay
+        await virtual.set(found.due_at)
+        async with bench.database.connection() as connection:
+            assert await fires.promote_waiting(connection, shards=list(range(64)), limit=10) == 1
+        session = await bench.session()
+        assert len(await bench.claim(session)) == 1
+    assert await bench.end(execution, session, "failed", attempt=3, exit_code=3, error="exit code 3")
+    found = await bench.look(execution)
+    assert (found.state, found.exit_code, found.error) == ("failed", 3, "exit code 3")
+    assert [(a.attempt, a.outcome) for a in found.attempts] == [(1, "failed"), (2, "failed"), (3, "failed")]
+
+
+@pytest.mark.requirement(117)
+async def test_timeouts_are_retried_too(bench: Bench) -> None:
+    execution, session = await bench.started(retries=RetryPolicy(max=1, base="10s", jitter="none"))
+    assert await bench.end(execution, session, "timed_out")
+    assert (await bench.look(execution)).state == "waiting"
+
+
+@pytest.mark.parametrize(
+    "guard", ["another session", "an old attempt", "already settled", "not started"]
+)
+async def test_a_stale_result_changes_nothing(bench: Bench, guard: str) -> None:
+    execution, session = await bench.started()
+    match guard:
+        case "another session":
+            other = await bench.session()
+            assert not await bench.end(execution, other, "failed")
+        case "an old attempt":
+            assert await bench.end(execution, session, "preempted")
+            await bench.claim(session)
+            assert not await bench.end(execution, session, "succeeded", attempt=1)
+        case "already settled":
+            assert await bench.end(execution, session, "succeeded")
+            assert not await bench.end(execution, session, "failed")
+            assert (await bench.look(execution)).state == "succeeded"
+            return
+        case "not started":
+            assert await bench.end(execution, session, "preempted")
+            assert not await bench.end(execution, session, "succeeded", attempt=1)
+            assert (await bench.look(execution)).state == "queued"
+            return
+    assert (await bench.look(execution)).state == "running"
+
+
+@pytest.mark.requirement(39)
+async def test_a_lost_session_gives_its_executions_back(bench: Bench) -> None:
+    execution, session = await bench.started()
+    await bench.end_session(session)
+    found = await bench.look(execution)
+    assert (found.state, [a.outcome for a in found.attempts]) == ("queued", ["lost"])
+    assert not await bench.end(execution, session, "succeeded"), "the old session's result is stale now"
+
+
+@pytest.mark.requirement(38)
+async def test_at_most_once_is_never_started_twice(bench: Bench) -> None:
+    execution, session = await bench.started(delivery="at_most_once", retries=RetryPolicy(max=0))
+    await bench.end_session(session)
+    found = await bench.look(execution)
+    assert found.state == "lost"
+    assert found.reason is not None and "at_most_once" in found.reason
+    assert await bench.claim(await bench.session()) == []
+
+
+async def test_three_lost_sessions_make_an_execution_poison(bench: Bench) -> None:
+    execution, session = await bench.started(retries=RetryPolicy(max=9))
+    for _ in range(2):
+        await bench.end_session(session)
+        session = await bench.session()
+        assert len(await bench.claim(session)) == 1
+    await bench.end_session(session)
+    found = await bench.look(execution)
+    assert found.state == "failed"
+    assert found.reason is not None and found.reason.startswith("poison")
+
+
+@pytest.mark.requirement(90)
+async def test_a_lost_session_without_retries_left_ends_as_lost(bench: Bench) -> None:
+    execution, session = await bench.started(retries=RetryPolicy(max=0))
+    await bench.end_session(session)
+    assert (await bench.look(execution)).state == "lost"
+
+
+async def test_a_session_is_lost_by_database_time_only(bench: Bench, virtual: VirtualClock) -> None:
+    execution, session = await bench.started()
+    await virtual.advance(seconds=19)
+    async with bench.database.connection() as connection:
+        assert await sessions.expire_sessions(connection) == []
+        await virtual.advance(seconds=2)
+        assert await sessions.expire_sessions(connection) == [session]
+        renewed = await sessions.renew_session(
+            connection, tenant=TENANT, session_id=session, lease_s=20, busy=1, draining=False
+        )
+    assert not renewed, "a lost session can't come back to life"
+    await rescue_orphans(bench.database, bench.settler)
+    assert (await bench.look(execution)).state == "queued"
+
+
+async def test_a_late_result_that_nobody_replaced_is_kept(bench: Bench, virtual: VirtualClock) -> None:
+    """Settling needs the session and attempt to be current, not an unexpired lease."""
+    execution, session = await bench.started()
+    await virtual.advance(seconds=60)
+    assert await bench.end(execution, session, "succeeded")
+    assert (await bench.look(execution)).state == "succeeded"
+
+
+@pytest.mark.requirement(70)
+async def test_cancel_before_and_while_running(bench: Bench) -> None:
+    job = await bench.job()
+    queued = await bench.submit(job)
+    await executions.cancel(bench.database, queued, tenant=TENANT, by="test", reason="not needed")
+    found = await bench.look(queued)
+    assert (found.state, found.reason) == ("cancelled", "cancelled by test: not needed")
+
+    running, session = await bench.started()
+    await executions.cancel(bench.database, running, tenant=TENANT, by="test", reason="")
+    assert (await bench.look(running)).cancelling
+    async with bench.database.connection() as connection:
+        assert await sessions.session_cancels(connection, tenant=TENANT, session_id=session) == [running]
+    assert await bench.end(running, session, "failed", exit_code=-15)
+    assert (await bench.look(running)).state == "cancelled", "no retry of what a person has cancelled"
+
+
+@pytest.mark.requirement(42)
+async def test_settle_cancel_and_rescue_at_once_end_each_execution_once(bench: Bench) -> None:
+    """Three parties race for the same rows; whoever is first decides, nobody deadlocks, nothing ends twice."""
+    job = await bench.job(retries=RetryPolicy(max=0))
+    ids = [await bench.submit(job) for _ in range(60)]
+    session = await bench.session()
+    rows = await bench.claim(session, slots=60)
+    rng = random.Random(7)
+
+    async def settle_some(part: list[Any]) -> None:
+        for row in part:
+            outcome = rng.choice(["succeeded", "failed", "timed_out"])
+            await bench.end(row["execution_id"], session, outcome, attempt=row["attempt"])
+
+    async def cancel_some() -> None:
+        for execution in rng.sample(ids, 30):
+            try:
+                await executions.cancel(bench.database, execution, tenant=TENANT, by="test", reason="")
+            except Exception as error:
+                assert getattr(error, "code", "") == "already_final"
+
+    async def lose() -> None:
+        await bench.end_session(session)
+
+    await asyncio.gather(settle_some(rows[:40]), settle_some(rows[20:]), cancel_some(), lose())
+    async with bench.database.connection() as connection:
+        live = await connection.fetchval("SELECT count(*) FROM executions")
+        final = await connection.fetchval("SELECT count(*) FROM history")
+        twice = await connection.fetchval(
+            "SELECT count(*) FROM (SELECT FROM history GROUP BY execution_id HAVING count(*) > 1) t"
+        )
+    assert (live, final, twice) == (0, 60, 0)
+
+
+async def test_claimers_at_once_get_disjoint_batches_in_order(bench: Bench) -> None:
+    low = await bench.job(priority=1)
+    high = await bench.job(priority=9)
+    for _ in range(40):
+        await bench.submit(low)
+        await bench.submit(high)
+    claimed = await asyncio.gather(*[bench.claim(await bench.session(), slots=10) for _ in range(6)])
+    ids = [row["execution_id"] for batch in claimed for row in batch]
+    assert len(ids) == len(set(ids)) == 60
+    assert [row["job_id"] for batch in claimed for row in batch].count(high) == 40, "highest priority first"
+
+
+async def test_an_ended_session_gets_nothing(bench: Bench) -> None:
+    await bench.submit(await bench.job())
+    session = await bench.session()
+    await bench.end_session(session)
+    assert await bench.claim(session) == []

@@ -1,0 +1,157 @@
+"""Migrations against schema.sql, and every named query against the schema."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import asyncpg
+import pytest
+from tests.conftest import TEMPLATE
+
+from mainspring.domain import execution
+from mainspring.embedded.server import EmbeddedServer
+from mainspring.store.db import Database, connection_settings
+from mainspring.store.migrate import SchemaTooNew, migrate, migrations
+from mainspring.store.queries import all_queries
+
+pytestmark = pytest.mark.anyio
+
+SHAPE = """
+SELECT 'column' AS what, c.relname || '.' || a.attname AS name,
+       format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END
+       || coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '') AS shape
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+WHERE c.relnamespace = 'mainspring'::regnamespace AND c.relkind IN ('r', 'p', 'v')
+  AND a.attnum > 0 AND NOT a.attisdropped
+UNION ALL
+SELECT 'constraint', conrelid::regclass || '.' || conname, pg_get_constraintdef(oid) FROM pg_constraint
+WHERE connamespace = 'mainspring'::regnamespace
+UNION ALL
+SELECT 'index', indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index
+JOIN pg_class c ON c.oid = indexrelid WHERE c.relnamespace = 'mainspring'::regnamespace
+UNION ALL
+SELECT 'function', proname, prosrc FROM pg_proc WHERE pronamespace = 'mainspring'::regnamespace
+UNION ALL
+SELECT 'options', relname, reloptions::text FROM pg_class
+WHERE relnamespace = 'mainspring'::regnamespace AND reloptions IS NOT NULL
+UNION ALL
+SELECT 'view', viewname, definition FROM pg_views WHERE schemaname = 'mainspring'
+"""
+
+
+async def shape_of(dsn: str) -> set[tuple[str, str, str]]:
+    connection = await asyncpg.connect(dsn, server_settings=connection_settings())
+    rows = await connection.fetch(SHAPE)
+    await connection.close()
+    ours = {(r["what"], r["name"], " ".join(re.sub("--.*", "", r["shape"] or "").split())) for r in rows}
+    return {row for row in ours if "_2" not in row[1] and not row[1].startswith("migrations")}
+
+
+async def test_migrations_build_what_schema_sql_says(postgres: EmbeddedServer) -> None:
+    connection = await asyncpg.connect(postgres.superuser_dsn("postgres"))
+    await connection.execute("CREATE DATABASE from_schema OWNER mainspring")
+    await connection.close()
+    dsn = postgres.dsn_for("from_schema")
+    connection = await asyncpg.connect(dsn, server_settings=connection_settings())
+    await connection.execute("CREATE SCHEMA mainspring")
+    await connection.execute(resources.files("mainspring.store").joinpath("schema.sql").read_text())
+    await connection.close()
+
+    assert await shape_of(dsn) == await shape_of(postgres.dsn_for(TEMPLATE))
+
+
+async def test_every_query_prepares(database: Database) -> None:
+    async with database.connection() as connection:
+        for name, sql in all_queries().items():
+            try:
+                await connection.prepare(sql)
+            except asyncpg.PostgresError as error:
+                pytest.fail(f"{name}: {error}")
+
+
+async def test_migrating_again_and_at_once_changes_nothing(fresh: Database) -> None:
+    import asyncio
+
+    assert await asyncio.gather(*[migrate(fresh.dsn) for _ in range(4)]) == [[], [], [], []]
+
+
+@pytest.mark.requirement(151)
+async def test_a_newer_schema_is_refused(fresh: Database) -> None:
+    async with fresh.connection() as connection:
+        await connection.execute("INSERT INTO migrations (number, name) VALUES (9999, 'from the future')")
+    with pytest.raises(SchemaTooNew, match="9999"):
+        await migrate(fresh.dsn)
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    assert [m.number for m in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+async def test_the_states_in_the_database_are_those_of_the_domain(database: Database) -> None:
+    async with database.connection() as connection:
+        live = await connection.fetchval(
+            "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'executions_state'"
+        )
+        final = await connection.fetchval(
+            "SELECT pg_get_constraintdef(oid) FROM pg_constraint"
+            " WHERE conname = 'history_state' AND conrelid = 'history'::regclass"
+        )
+    assert {state for state in execution.STATES if f"'{state}'" in live} == execution.LIVE
+    assert {state for state in execution.STATES if f"'{state}'" in final} == execution.FINAL
+
+
+async def test_the_id_is_the_same_in_sql_and_python(database: Database) -> None:
+    from uuid import UUID
+
+    job = UUID("0192f3c1-2b4d-7a1f-9c3d-0123456789ab")
+    key = execution.fire_key(1_800_000_000_000)
+    async with database.connection() as connection:
+        in_sql = await connection.fetchval(
+            "SELECT execution_id($1, $2, $3)", f"{1_800_000_000_000:012x}", job, key
+        )
+    in_python = execution.execution_id(job, 1_800_000_000_000, key)
+    assert in_sql == in_python
+    assert execution.fire_ms_of(in_python) == 1_800_000_000_000
+    assert (in_python.version, in_python.variant) == (8, "specified in RFC 4122")
+
+
+@pytest.mark.requirement(139)
+async def test_every_table_of_tenant_data_carries_its_tenant(database: Database) -> None:
+    system = {"schedules", "shards", "server_keys", "migrations"}
+    async with database.connection() as connection:
+        rows = await connection.fetch(
+            "SELECT c.relname, bool_or(a.attname = 'tenant_id' AND a.attnotnull) AS has FROM pg_class c"
+            " JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.relnamespace = 'mainspring'::regnamespace"
+            " AND c.relkind IN ('r', 'p') GROUP BY c.relname"
+        )
+    assert {r["relname"] for r in rows if not r["has"]} == system
+
+
+async def test_the_claim_reads_its_index_and_nothing_else(fresh: Database) -> None:
+    """With a hundred thousand rows queued, claiming fifty touches about fifty."""
+    from mainspring.store.queries import q
+
+    async with fresh.connection() as connection:
+        await connection.execute(
+            "INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger,"
+            " queue, rank, fire_at, due_at, queued_at) SELECT gen_random_uuid(), gen_random_uuid(), 1, 1, 0, 5,"
+            " 'queued', 'fire', 'short', n, db_now(), db_now(), db_now() FROM generate_series(1, 100000) n"
+        )
+        await connection.execute("ANALYZE executions")
+        session = "00000000-0000-4000-8000-000000000001"
+        await connection.execute(
+            "INSERT INTO workers (worker_id, tenant_id, name) VALUES ($1, 1, 'w')", session
+        )
+        await connection.execute(
+            "INSERT INTO sessions (session_id, tenant_id, worker_id, state, host, version, slots, queues, kinds,"
+            " lease_expires_at) VALUES ($1, 1, $1, 'active', 'h', '1', 50, '{short}', '{noop}',"
+            " db_now() + interval '1 hour')",
+            session,
+        )
+        sql = q("claim").replace("$1::uuid[]", f"array_fill('{session}'::uuid, ARRAY[50])")
+        sql = sql.replace("$2::text[]", "ARRAY['short']").replace("$3", "1")
+        plan = "\n".join(r[0] for r in await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, SUMMARY OFF) {sql}"))
+    assert "executions_claim" in plan
+    assert "Seq Scan on executions" not in plan
