@@ -137,7 +137,8 @@ def publish(name: str, lines: list[str], figures: dict[str, Any]) -> None:
     ]
     section = "\n".join([*head, *lines, ""])
     sys.stdout.write("\n".join(lines) + "\n")
-    old = RESULTS.read_text() if RESULTS.exists() else "# Results\n\nEvery figure with its machine, commit and command.\n"
+    title = "# Results\n\nEvery figure with its machine, commit and command.\n"
+    old = RESULTS.read_text() if RESULTS.exists() else title
     kept = re.sub(rf"^## {re.escape(name)}\n.*?(?=^## |\Z)", "", old, flags=re.MULTILINE | re.DOTALL)
     RESULTS.write_text(kept.rstrip() + "\n\n" + section)
     sys.stdout.write(json.dumps(figures) + "\n")

@@ -1,4 +1,4 @@
-"""How many executions go through: submitted in bulk, claimed, executed, settled, with real processes and durable PostgreSQL.
+"""How many executions go through: submitted, claimed, executed, settled, by real processes on a durable PostgreSQL.
 
 Also: from submit to start at a hundred single submissions per second.
 """

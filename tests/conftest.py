@@ -11,7 +11,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests.clocks import VirtualClock
 
 from mainspring.api.auth import issue_token
 from mainspring.api.context import Context
@@ -24,6 +23,7 @@ from mainspring.store.migrate import migrate
 from mainspring.worker.executors import load_executors
 from mainspring.worker.link import Address
 from mainspring.worker.service import Worker, WorkerConfig
+from tests.clocks import VirtualClock
 
 pytest_plugins = ("tools.requirement_plugin",)
 
@@ -79,11 +79,11 @@ async def fresh(postgres: EmbeddedServer) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def virtual(fresh: Database) -> AsyncIterator[VirtualClock]:
+async def virtual(fresh: Database) -> VirtualClock:
     """The test's own database, whose time only moves when the test says so."""
     clock = VirtualClock(fresh)
     await clock.install()
-    yield clock
+    return clock
 
 
 @dataclass
@@ -124,9 +124,7 @@ async def started(url: str, **config: Any) -> AsyncIterator[Cluster]:
         token = await issue_token(connection, tenant=DEFAULT_TENANT, name="test admin", scopes=("admin",))
         worker = await issue_token(connection, tenant=DEFAULT_TENANT, name="test worker", scopes=("worker",))
     try:
-        yield Cluster(
-            server, server.database, server.context, f"http://127.0.0.1:{server.http.port}", token, worker
-        )
+        yield Cluster(server, server.database, server.context, f"http://127.0.0.1:{server.http.port}", token, worker)
     finally:
         await server.stop()
 

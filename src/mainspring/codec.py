@@ -18,6 +18,9 @@ MAX_DEPTH = 32
 _PLACE = re.compile(r" - at `(.*)`\Z")
 _FIELD = re.compile(r"unknown field `(.*?)`")
 
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+
 encode = msgspec.json.Encoder().encode
 
 
@@ -40,17 +43,11 @@ def depth(body: bytes) -> int:
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return 0
     deepest = level = 0
-    in_string = escaped = False
-    for byte in body:
-        if in_string:
-            in_string = escaped or byte != 0x22
-            escaped = byte == 0x5C and not escaped
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"[{":
+    for byte in _STRING.sub(b"", body).translate(None, _NOT_BRACKETS):
+        if byte in b"[{":
             level += 1
             deepest = max(deepest, level)
-        elif byte in b"]}":
+        else:
             level -= 1
     return deepest
 

@@ -29,9 +29,7 @@ def test_next_gives_the_fires_after_an_instant(invoke: Invoke) -> None:
 
 
 def test_json_gives_utc_instants_in_the_form_of_the_api(invoke: Invoke) -> None:
-    text = invoke(
-        "cron", "next", "TZ=Asia/Tokyo 0 9 * * *", "--after", "2026-11-15", "--n", "2", "-o", "json"
-    ).stdout
+    text = invoke("cron", "next", "TZ=Asia/Tokyo 0 9 * * *", "--after", "2026-11-15", "--n", "2", "-o", "json").stdout
     assert '"2026-11-16T00:00:00Z"' in text
     found = msgspec.json.decode(text, type=wire.Fires)
     assert found.timezone == "Asia/Tokyo"

@@ -124,9 +124,7 @@ def test_follow_ends_when_its_time_is_over(server: Scripted, invoke: Invoke) -> 
     assert "still running" in result.stderr
 
 
-def test_an_interrupt_leaves_the_execution_and_says_how_to_cancel_it(
-    server: Scripted, tmp_path: Path
-) -> None:
+def test_an_interrupt_leaves_the_execution_and_says_how_to_cancel_it(server: Scripted, tmp_path: Path) -> None:
     over = threading.Event()
 
     def output() -> Iterator[bytes]:
@@ -155,9 +153,7 @@ def test_an_interrupt_leaves_the_execution_and_says_how_to_cancel_it(
 
 def test_list_filters_and_last_is_resolved(server: Scripted, invoke: Invoke) -> None:
     server.on("GET", "/api/v1/executions", Reply(wire.Page(items=[execution(), running()])))
-    result = invoke(
-        "executions", "list", "--job", "hello", "--state", "failed", "--state", "lost", "--limit", "7"
-    )
+    result = invoke("executions", "list", "--job", "hello", "--state", "failed", "--state", "lost", "--limit", "7")
     assert server.last().query == {"job": ["hello"], "state": ["failed", "lost"], "limit": ["7"]}
     assert [line.split()[2] for line in result.stdout.splitlines()[1:]] == ["✔", "▶"]
     assert invoke("executions", "list", "--state", "done").exit_code == 2
@@ -170,9 +166,7 @@ def test_get_shows_attempts_and_whatever_is_known(server: Scripted, invoke: Invo
         attempt=1, outcome="failed", exit_code=2, error="bad\x07", started_at=T0,
         ended_at=T0 + timedelta(seconds=1.5), worker="local",
     )  # fmt: skip
-    server.on(
-        "GET", "/api/v1/executions/0193a4", Reply(execution(attempts=[first], params={"n": 1}, result=[2]))
-    )
+    server.on("GET", "/api/v1/executions/0193a4", Reply(execution(attempts=[first], params={"n": 1}, result=[2])))
     shown = invoke("executions", "get", "0193a4").stdout
     for text in (
         "✔ succeeded",
@@ -258,9 +252,7 @@ def test_the_doctor_names_each_check_and_offender(server: Scripted, invoke: Invo
     result = invoke("doctor")
     assert (result.exit_code, result.stdout) == (0, "✔ never early\nhealthy\n")
     finding = wire.Finding(check="one owner", offender="shard 3", what="has none")
-    ill = wire.Diagnosis(
-        healthy=False, checks={"never early": "ok", "one owner": "1 offenders"}, findings=[finding]
-    )
+    ill = wire.Diagnosis(healthy=False, checks={"never early": "ok", "one owner": "1 offenders"}, findings=[finding])
     server.on("GET", "/api/v1/doctor", Reply(ill))
     result = invoke("doctor")
     assert result.exit_code == 1

@@ -121,9 +121,7 @@ def test_replace_makes_the_job_like_this_and_nothing_else(server: Scripted, invo
     assert "hello changed" in result.stdout
     assert server.last("PATCH").json() == {"schedule": {"cron": None, "every": "5s"}, "queue": "short"}
     server.on("GET", HELLO, Reply(job()))
-    assert (
-        "hello unchanged" in invoke("add", "hello", "--replace", "--every", "5s", "--", "echo", "hi").stdout
-    )
+    assert "hello unchanged" in invoke("add", "hello", "--replace", "--every", "5s", "--", "echo", "hi").stdout
 
 
 def test_edit_sends_only_the_difference(server: Scripted, invoke: Invoke) -> None:

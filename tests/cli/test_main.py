@@ -80,9 +80,7 @@ def test_the_version(invoke: Invoke) -> None:
     assert invoke("--version").stdout == f"mainspring {__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"), [("job", "jobs"), ("exectuions", "executions"), ("srve", "serve")]
-)
+@pytest.mark.parametrize(("typed", "meant"), [("job", "jobs"), ("exectuions", "executions"), ("srve", "serve")])
 def test_a_mistyped_command_gets_a_suggestion(invoke: Invoke, typed: str, meant: str) -> None:
     result = invoke(typed)
     assert result.exit_code == 2

@@ -76,11 +76,7 @@ def on_a_terminal(**env: str) -> str:
     """What a table looks like on a real (pseudo) terminal."""
     ours, theirs = pty.openpty()
     # Inherited settings of whoever runs the tests must not decide.
-    base = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")
-    }
+    base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
     subprocess.run(
         [sys.executable, "-c", SCRIPT], stdout=theirs, stderr=subprocess.DEVNULL, check=True,
         env={**base, "TERM": "xterm-256color", **env},

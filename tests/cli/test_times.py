@@ -32,9 +32,7 @@ def test_distances() -> None:
 
 
 def test_both_clocks_are_shown_if_they_differ_anywhere() -> None:
-    assert times.both([T0], ZoneInfo("Europe/Berlin")) == [
-        ["2026-11-15 13:00:05 CET", "2026-11-15 12:00:05 UTC"]
-    ]
+    assert times.both([T0], ZoneInfo("Europe/Berlin")) == [["2026-11-15 13:00:05 CET", "2026-11-15 12:00:05 UTC"]]
     assert times.both([T0], UTC) == [["2026-11-15 12:00:05 UTC"]]
     summer = T0.replace(month=7)
     london = times.both([T0, summer], ZoneInfo("Europe/London"))

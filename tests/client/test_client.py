@@ -213,12 +213,8 @@ async def test_the_feed_needs_a_right(server: Scripted, client: AsyncClient) -> 
 async def test_the_sync_client_works_where_a_loop_runs(server: Scripted) -> None:
     polls = [Reply(running()), Reply(execution())]
     server.on("GET", ONE, polls)
-    server.on(
-        "GET", ONE + "/logs", events(event("chunk", chunk("a")), event("chunk", chunk("b")), event("end", {}))
-    )
-    server.on(
-        "POST", "/api/v1/jobs/hello/trigger", lambda asked: Reply(running(params=asked.json()["params"]))
-    )
+    server.on("GET", ONE + "/logs", events(event("chunk", chunk("a")), event("chunk", chunk("b")), event("end", {})))
+    server.on("POST", "/api/v1/jobs/hello/trigger", lambda asked: Reply(running(params=asked.json()["params"])))
     with Client(server=Server(server.url)) as client:
         assert client.trigger("hello", wire.RunNow(params={"n": 1})).params == {"n": 1}
         assert client.wait(EXECUTION_ID, timeout_s=math.inf).state == "succeeded"
@@ -231,9 +227,7 @@ async def test_the_sync_client_works_where_a_loop_runs(server: Scripted) -> None
 
 def test_both_clients_offer_the_same_calls() -> None:
     own = {"aclose", "close"}
-    offered = [
-        {name for name in vars(kind) if not name.startswith("_")} - own for kind in (AsyncClient, Client)
-    ]
+    offered = [{name for name in vars(kind) if not name.startswith("_")} - own for kind in (AsyncClient, Client)]
     assert offered[0] == offered[1]
 
 

@@ -24,9 +24,7 @@ class Places:
     def config(self, text: str, mode: int = 0o600) -> Path:
         return self._write(self.home / ".config" / "mainspring" / "config.toml", text, mode)
 
-    def find(
-        self, url: str | None = None, token: str | None = None, folder: Path | None = None, **env: Any
-    ) -> Server:
+    def find(self, url: str | None = None, token: str | None = None, folder: Path | None = None, **env: Any) -> Server:
         return discover(url, token, env=env, folder=folder or self.project, home=self.home)
 
     def _write(self, path: Path, text: str, mode: int) -> Path:

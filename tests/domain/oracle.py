@@ -51,12 +51,7 @@ class Oracle:
         return by_day or by_weekday
 
     def matches(self, wall: datetime) -> bool:
-        return (
-            wall.minute in self.minutes
-            and wall.hour in self.hours
-            and wall.second == 0
-            and self.on(wall.date())
-        )
+        return wall.minute in self.minutes and wall.hour in self.hours and wall.second == 0 and self.on(wall.date())
 
     def fires(self, start: datetime, end: datetime) -> list[datetime]:
         """Fires after `start` up to `end`, both whole minutes in UTC."""

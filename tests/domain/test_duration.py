@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainspring.domain.duration import calendar_days, format_duration, parse_duration, spell_duration
@@ -61,6 +61,7 @@ def test_refused_with_a_reason(text: str | int | float, says: str):
         parse_duration(text)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**12))
 def test_formatting_is_read_back(milliseconds: int):
     assert round(parse_duration(format_duration(milliseconds / 1000)) * 1000) == milliseconds

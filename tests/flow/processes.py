@@ -28,7 +28,7 @@ async def until(what: str, condition: Callable[[], bool], *, within_s: float) ->
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s} s: {what}")
-        await asyncio.sleep(0.02)  # words: ok — a moment for processes that can't call us
+        await asyncio.sleep(0.02)
 
 
 class Dev:

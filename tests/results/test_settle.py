@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from tests.clocks import VirtualClock
 
 from mainspring import wire
 from mainspring.announce import Announcer
+from mainspring.domain.errors import Conflict
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.intake import catalog, executions, jobs
@@ -22,6 +23,7 @@ from mainspring.store import claims, fires, sessions
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Ended
+from tests.clocks import VirtualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -38,9 +40,7 @@ class Bench:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.settler = Settler(
-            database, Definitions(database), Announcer(Silence()), rng=random.Random(1)
-        )
+        self.settler = Settler(database, Definitions(database), Announcer(Silence()), rng=random.Random(1))
         self.submitter = Submitter(database)
 
     async def job(self, **spec: Any) -> UUID:
@@ -128,9 +128,7 @@ async def test_timeouts_are_retried_too(bench: Bench) -> None:
     assert (await bench.look(execution)).state == "waiting"
 
 
-@pytest.mark.parametrize(
-    "guard", ["another session", "an old attempt", "already settled", "not started"]
-)
+@pytest.mark.parametrize("guard", ["another session", "an old attempt", "already settled", "not started"])
 async def test_a_stale_result_changes_nothing(bench: Bench, guard: str) -> None:
     execution, session = await bench.started()
     match guard:
@@ -248,10 +246,8 @@ async def test_settle_cancel_and_rescue_at_once_end_each_execution_once(bench: B
 
     async def cancel_some() -> None:
         for execution in rng.sample(ids, 30):
-            try:
+            with contextlib.suppress(Conflict):  # it may have ended already
                 await executions.cancel(bench.database, execution, tenant=TENANT, by="test", reason="")
-            except Exception as error:
-                assert getattr(error, "code", "") == "already_final"
 
     async def lose() -> None:
         await bench.end_session(session)

@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.clocks import START, VirtualClock
 
 from mainspring.domain.job import JobSpec, Misfire, NoopTask
 from mainspring.domain.schedule import ScheduleSpec
 from mainspring.intake import catalog, jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
+from tests.clocks import START, VirtualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -115,9 +115,7 @@ async def test_two_owners_racing_make_one_execution(fresh: Database, virtual: Vi
 
 
 @pytest.mark.requirement(11)
-async def test_an_edit_reaches_the_wheel_and_the_old_time_does_not_fire(
-    fresh: Database, virtual: VirtualClock
-) -> None:
+async def test_an_edit_reaches_the_wheel_and_the_old_time_does_not_fire(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "edited", overlap="allow")
     scheduler = await scheduler_on(fresh)
     row = await catalog.job_row(fresh, "edited", tenant=TENANT)
@@ -131,9 +129,7 @@ async def test_an_edit_reaches_the_wheel_and_the_old_time_does_not_fire(
 
 
 @pytest.mark.requirement(10)
-async def test_a_paused_job_does_not_fire_and_resume_makes_nothing_up(
-    fresh: Database, virtual: VirtualClock
-) -> None:
+async def test_a_paused_job_does_not_fire_and_resume_makes_nothing_up(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "paused", overlap="allow")
     scheduler = await scheduler_on(fresh)
     row = await catalog.job_row(fresh, "paused", tenant=TENANT)
@@ -240,9 +236,7 @@ async def test_a_one_time_job_fires_once_and_is_finished(fresh: Database, virtua
     assert (await catalog.job(fresh, "once", tenant=TENANT)).state == "finished"
 
 
-async def test_a_paused_one_time_job_waits_and_is_recorded_as_skipped(
-    fresh: Database, virtual: VirtualClock
-) -> None:
+async def test_a_paused_one_time_job_waits_and_is_recorded_as_skipped(fresh: Database, virtual: VirtualClock) -> None:
     at = (START + timedelta(seconds=90)).isoformat()
     await add(fresh, "held", schedule=ScheduleSpec(at=at))
     scheduler = await scheduler_on(fresh)

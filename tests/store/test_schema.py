@@ -7,13 +7,13 @@ from importlib import resources
 
 import asyncpg
 import pytest
-from tests.conftest import TEMPLATE
 
 from mainspring.domain import execution
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.store.db import Database, connection_settings
 from mainspring.store.migrate import SchemaTooNew, migrate, migrations
 from mainspring.store.queries import all_queries
+from tests.conftest import TEMPLATE
 
 pytestmark = pytest.mark.anyio
 
@@ -108,9 +108,7 @@ async def test_the_id_is_the_same_in_sql_and_python(database: Database) -> None:
     job = UUID("0192f3c1-2b4d-7a1f-9c3d-0123456789ab")
     key = execution.fire_key(1_800_000_000_000)
     async with database.connection() as connection:
-        in_sql = await connection.fetchval(
-            "SELECT execution_id($1, $2, $3)", f"{1_800_000_000_000:012x}", job, key
-        )
+        in_sql = await connection.fetchval("SELECT execution_id($1, $2, $3)", f"{1_800_000_000_000:012x}", job, key)
     in_python = execution.execution_id(job, 1_800_000_000_000, key)
     assert in_sql == in_python
     assert execution.fire_ms_of(in_python) == 1_800_000_000_000
@@ -141,9 +139,7 @@ async def test_the_claim_reads_its_index_and_nothing_else(fresh: Database) -> No
         )
         await connection.execute("ANALYZE executions")
         session = "00000000-0000-4000-8000-000000000001"
-        await connection.execute(
-            "INSERT INTO workers (worker_id, tenant_id, name) VALUES ($1, 1, 'w')", session
-        )
+        await connection.execute("INSERT INTO workers (worker_id, tenant_id, name) VALUES ($1, 1, 'w')", session)
         await connection.execute(
             "INSERT INTO sessions (session_id, tenant_id, worker_id, state, host, version, slots, queues, kinds,"
             " lease_expires_at) VALUES ($1, 1, $1, 'active', 'h', '1', 50, '{short}', '{noop}',"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-
 from uuid import UUID
 
 from starlette.responses import Response
@@ -97,5 +96,3 @@ async def _changes(call: Call) -> AsyncIterator[bytes]:
 
 async def _id(call: Call) -> UUID:
     return await catalog.execution_id(call.context.database, call.path("ref"), tenant=call.tenant)
-
-

@@ -62,9 +62,7 @@ class Live:
                 if event.kind == "output" or not event.executions:
                     continue
                 async with self._database.connection() as connection:
-                    found = await executions.executions_by_id(
-                        connection, tenant=tenant, execution_ids=event.executions
-                    )
+                    found = await executions.executions_by_id(connection, tenant=tenant, execution_ids=event.executions)
                 if found:
                     yield sorted(found, key=lambda e: e.finished_at or e.started_at or e.due_at)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-
 import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -102,9 +101,7 @@ class Table:
     ) -> Callable[[Callable[[Call], Awaitable[Any]]], Callable[[Call], Awaitable[Any]]]:  # fmt: skip
         def declare(handle: Callable[[Call], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
             summary = (handle.__doc__ or "").strip().partition("\n")[0]
-            self.endpoints.append(
-                Endpoint(method, path, scope, handle, body, answer, status, query, limit, summary)
-            )
+            self.endpoints.append(Endpoint(method, path, scope, handle, body, answer, status, query, limit, summary))
             return handle
 
         return declare
@@ -173,5 +170,3 @@ async def read_body(request: Request, limit: int) -> bytes:
             raise TooLarge(f"the body has more than {limit:,} bytes, which is the most accepted")
         chunks.append(chunk)
     return b"".join(chunks)
-
-

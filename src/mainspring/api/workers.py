@@ -56,9 +56,7 @@ async def poll(call: Call) -> wire.Polled | Response:
         gone.cancel()
 
 
-@table.route(
-    "POST", WORKER + "/results", scope="worker", body=wire.Results, answer=wire.Settled, limit=RESULTS_LIMIT
-)
+@table.route("POST", WORKER + "/results", scope="worker", body=wire.Results, answer=wire.Settled, limit=RESULTS_LIMIT)
 async def results(call: Call) -> wire.Settled:
     """Tell how attempts ended, and what they wrote."""
     _check_protocol(call)
@@ -98,9 +96,7 @@ async def heartbeat(call: Call) -> wire.Beat:
 async def goodbye(call: Call) -> Response:
     """A session ends; what it still ran is given to others at once."""
     async with call.context.database.connection() as connection:
-        await sessions.end_session(
-            connection, tenant=call.tenant, session_id=call.body.session_id, lost=call.body.lost
-        )
+        await sessions.end_session(connection, tenant=call.tenant, session_id=call.body.session_id, lost=call.body.lost)
     call.context.dispatcher.forget(call.body.session_id)
     await rescue_orphans(call.context.database, call.context.settler)
     return Response(encode({}), media_type="application/json")

@@ -42,12 +42,8 @@ def explain(expression: str, tz: str | None) -> None:
 @cron.command("next")
 @click.argument("expression")
 @click.option("--tz", metavar="ZONE", help="The time zone, such as Europe/Berlin.  [UTC]")
-@click.option(
-    "--after", type=when, metavar="T", help="After this time (UTC without an offset), or +10m.  [now]"
-)
-@click.option(
-    "-n", "--n", "count", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many."
-)
+@click.option("--after", type=when, metavar="T", help="After this time (UTC without an offset), or +10m.  [now]")
+@click.option("-n", "--n", "count", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many.")
 @server_options(hidden=True)
 def next_fires(expression: str, tz: str | None, after: datetime | None, count: int) -> None:
     """List the next fires of EXPRESSION in its zone and in UTC."""

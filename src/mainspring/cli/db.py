@@ -31,6 +31,5 @@ def status(database_url: str) -> None:
     """Which schema the database has, and which one this program knows."""
     have, known = asyncio.run(installed_version(database_url)), migrations()[-1].number
     click.echo(
-        f"schema {have}, this program knows {known}"
-        + ("" if have == known else ": run `mainspring db migrate`")
+        f"schema {have}, this program knows {known}" + ("" if have == known else ": run `mainspring db migrate`")
     )

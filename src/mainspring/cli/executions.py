@@ -94,9 +94,7 @@ async def cancel(client: AsyncClient, out: Output, execution: str, reason: str) 
 
 @executions.command
 @click.argument("execution")
-@click.option(
-    "--timeout", type=seconds, default=math.inf, metavar="D", help="No longer than this (exit code 8)."
-)
+@click.option("--timeout", type=seconds, default=math.inf, metavar="D", help="No longer than this (exit code 8).")
 @connected
 async def wait(client: AsyncClient, out: Output, execution: str, timeout: float) -> None:
     """Wait for the end of an execution.

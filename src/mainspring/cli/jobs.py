@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 
 def limit_option(default: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(
-        "--limit", type=click.IntRange(1), default=default, show_default=True, help="How many."
-    )
+    return click.option("--limit", type=click.IntRange(1), default=default, show_default=True, help="How many.")
 
 
 @click.group
@@ -92,9 +90,7 @@ async def delete(client: AsyncClient, out: Output, job: tuple[str, ...], yes: bo
         raise click.exceptions.Exit(1)
     for each in found:
         await client.delete_job(each.job_id)
-        click.echo(
-            each.name if out.form == "name" else f"{each.name} deleted", err=out.form in ("json", "jsonl")
-        )
+        click.echo(each.name if out.form == "name" else f"{each.name} deleted", err=out.form in ("json", "jsonl"))
 
 
 @jobs.command
@@ -132,9 +128,7 @@ async def next_fires(client: AsyncClient, out: Output, job: str, count: int, aft
 @connected
 async def history(client: AsyncClient, out: Output, job: str, limit: int) -> None:
     """List the executions of a job, newest first."""
-    out.page(
-        await gather(lambda count, cursor: client.history(job, limit=count, cursor=cursor), limit), EXECUTIONS
-    )
+    out.page(await gather(lambda count, cursor: client.history(job, limit=count, cursor=cursor), limit), EXECUTIONS)
 
 
 def print_fires(out: Output, fires: wire.Fires) -> None:

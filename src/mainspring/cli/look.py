@@ -80,7 +80,5 @@ def _diagnosis_lines(diagnosis: wire.Diagnosis, *, color: bool) -> list[str]:
         shown = click.style(glyph, fg="green" if good else "red") if color else glyph
         lines.append(f"{shown} {check}" + ("" if good else f": {result}"))
         lines += [f"    {clean(f.offender)}: {clean(f.what)}" for f in diagnosis.findings if f.check == check]
-    lines += [
-        f"✖ {f.check}: {f.offender}: {f.what}" for f in diagnosis.findings if f.check not in diagnosis.checks
-    ]
+    lines += [f"✖ {f.check}: {f.offender}: {f.what}" for f in diagnosis.findings if f.check not in diagnosis.checks]
     return [*lines, "healthy" if diagnosis.healthy else "not healthy"]

@@ -61,9 +61,7 @@ class Output:
         elif not page.items:
             remark(look.empty)
         else:
-            self._table(
-                page.items, [column for column in look.columns if self.form == "wide" or not column.wide]
-            )
+            self._table(page.items, [column for column in look.columns if self.form == "wide" or not column.wide])
         if self.for_people and page.next_cursor is not None:
             remark("there are more: ask for them with --limit")
 
@@ -88,8 +86,7 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
     """Rows as lines, each column as wide as its longest cell."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
     return [
-        indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
+        indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
 
 

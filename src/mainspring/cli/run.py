@@ -46,9 +46,7 @@ def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
 @click.option("--key", metavar="K", help="The same key gives the same execution, for a day.")
 @click.option("--wait", is_flag=True, help="Wait for the end; the exit code tells how it ended.")
 @click.option("--follow", is_flag=True, help="Wait, and show the output meanwhile.")
-@click.option(
-    "--timeout", type=seconds, default=math.inf, metavar="D", help="Wait no longer than this (exit code 8)."
-)
+@click.option("--timeout", type=seconds, default=math.inf, metavar="D", help="Wait no longer than this (exit code 8).")
 @connected
 async def run(
     client: AsyncClient, out: Output, job: str, params: dict[str, Any] | None, at: datetime | None,

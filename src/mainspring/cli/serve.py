@@ -8,12 +8,12 @@ import os
 import click
 import structlog
 
+from mainspring.announce import Announcer
 from mainspring.api.app import build
 from mainspring.api.auth import Authenticator, issue_token
 from mainspring.api.context import Context
 from mainspring.api.live import Live
 from mainspring.api.service import HttpServer
-from mainspring.announce import Announcer
 from mainspring.config import ServeConfig, parse_roles, unknown_settings
 from mainspring.dispatch.service import Dispatcher
 from mainspring.intake.executions import Submitter
@@ -65,7 +65,7 @@ class Server:
             )
             app = build(self.context, pages=pages)
             self.http = HttpServer(app, host=config.host, port=config.port)
-            self._services += [self.context.dispatcher, self.http, self.context.live]
+            self._services += [self.http, self.context.dispatcher, self.context.live]
 
     async def start(self) -> None:
         await self.database.open()
@@ -77,7 +77,7 @@ class Server:
             await service.ready()
 
     async def stop(self) -> None:
-        """Streams end first, then requests, then the loops; shards are handed over, not left to expire."""
+        """Streams and long polls end first, then requests, then the loops; shards are handed over."""
         for service in reversed(self._services):
             try:
                 await service.drain()
@@ -106,9 +106,7 @@ async def first_token(database: Database) -> str | None:
     async with database.transaction() as connection:
         if await tokens.has_tokens(connection):
             return None
-        return await issue_token(
-            connection, tenant=DEFAULT_TENANT, name="bootstrap", scopes=("admin", "worker")
-        )
+        return await issue_token(connection, tenant=DEFAULT_TENANT, name="bootstrap", scopes=("admin", "worker"))
 
 
 async def serve_until_stopped(config: ServeConfig) -> None:
@@ -129,17 +127,11 @@ async def serve_until_stopped(config: ServeConfig) -> None:
 
 
 @click.command()
-@click.option(
-    "--database-url", envvar="MAINSPRING_DATABASE_URL", required=True, help="PostgreSQL 14 or later."
-)
+@click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", required=True, help="PostgreSQL 14 or later.")
 @click.option("--roles", envvar="MAINSPRING_ROLES", default="api,scheduler", show_default=True)
 @click.option("--host", envvar="MAINSPRING_HOST", default="127.0.0.1", show_default=True)
-@click.option(
-    "--port", envvar="MAINSPRING_PORT", default=7171, show_default=True, type=click.IntRange(0, 65535)
-)
-@click.option(
-    "--session-lease", default=20.0, show_default=True, help="Seconds until a silent worker is lost."
-)
+@click.option("--port", envvar="MAINSPRING_PORT", default=7171, show_default=True, type=click.IntRange(0, 65535))
+@click.option("--session-lease", default=20.0, show_default=True, help="Seconds until a silent worker is lost.")
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 def serve(

@@ -39,9 +39,7 @@ _OPTIONS = (
     click.option("--tz", metavar="ZONE", help="The schedule's time zone, such as Europe/Berlin.  [UTC]"),
     click.option("--queue", help="The line its executions wait in.  [short]"),
     click.option("--priority", type=click.IntRange(0, 10), help="0 to 10, higher first.  [5]"),
-    click.option(
-        "--retries", type=click.IntRange(0, 1000), metavar="N", help="Retries after a failure.  [3]"
-    ),
+    click.option("--retries", type=click.IntRange(0, 1000), metavar="N", help="Retries after a failure.  [3]"),
     click.option("--timeout", metavar="D", help="How long one attempt may take.  [1h]"),
     click.option("--env", multiple=True, callback=_pair, metavar="K=V", help="Set a variable; repeatable."),
     click.option("--cwd", metavar="DIR", help="The folder to run in, on the worker."),

@@ -67,9 +67,7 @@ def when(text: str) -> datetime:
             return later.replace(microsecond=0)
         at = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
-        raise click.BadParameter(
-            f"{text!r} is not a time: write 2027-03-01T09:00Z, or +10m from now"
-        ) from None
+        raise click.BadParameter(f"{text!r} is not a time: write 2027-03-01T09:00Z, or +10m from now") from None
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import click
@@ -23,23 +24,24 @@ async def work_until_stopped(config: WorkerConfig) -> None:
     stop = stop_signal()
     service = Worker(config, load_executors())
     await service.start()
+    stopped, refused = asyncio.create_task(stop.wait()), asyncio.create_task(service.refused())
     try:
-        await stop.wait()
+        await asyncio.wait({stopped, refused}, return_when=asyncio.FIRST_COMPLETED)
+        if refused.done():
+            raise refused.result()
         await service.drain()
     finally:
+        stopped.cancel()
+        refused.cancel()
         await service.stop()
 
 
 @click.command()
 @click.option("-q", "--queue", "queues", multiple=True, default=("short", "long"), show_default=True)
-@click.option(
-    "--slots", default=8, show_default=True, type=click.IntRange(1, 100_000), help="Attempts at once."
-)
+@click.option("--slots", default=8, show_default=True, type=click.IntRange(1, 100_000), help="Attempts at once.")
 @click.option("--name", help="How this worker is known.  [default: the host's name]")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="What jobs may select it by.")
-@click.option(
-    "--drain", default=60.0, show_default=True, help="Seconds running attempts get to finish at a stop."
-)
+@click.option("--drain", default=60.0, show_default=True, help="Seconds running attempts get to finish at a stop.")
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 @click.pass_obj

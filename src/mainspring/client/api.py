@@ -27,9 +27,7 @@ LONG_POLL_S = 30.0
 class AsyncClient:
     """Talks to one server; without arguments to the one `discover` finds. Use it as `async with`."""
 
-    def __init__(
-        self, url: str | None = None, token: str | None = None, *, server: Server | None = None
-    ) -> None:
+    def __init__(self, url: str | None = None, token: str | None = None, *, server: Server | None = None) -> None:
         self.server = server or discover(url, token)
         self._transport = Transport(self.server)
 
@@ -100,9 +98,7 @@ class AsyncClient:
         limit: int | None = None, cursor: str | None = None,
     ) -> wire.Page[wire.Execution]:  # fmt: skip
         params: Params = {"job": job, "state": list(state), "limit": limit, "cursor": cursor}
-        return await self._transport.ask(
-            wire.Page[wire.Execution], "GET", "/api/v1/executions", params=params
-        )
+        return await self._transport.ask(wire.Page[wire.Execution], "GET", "/api/v1/executions", params=params)
 
     async def execution(self, ref: Ref, *, wait_s: float = 0.0) -> wire.Execution:
         """One execution: as it is now, or once it is final or `wait_s` have passed."""

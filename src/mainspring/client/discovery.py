@@ -131,9 +131,7 @@ def _read_private(path: Path) -> str:
 def _refuse_foreign(folder: Path) -> None:
     """Whoever names the server receives the token, so a folder that someone else put there may not."""
     if folder.stat().st_uid != os.geteuid():
-        raise _unsafe(
-            f"{folder} belongs to another user", "name the server with --url and --token, or move elsewhere"
-        )
+        raise _unsafe(f"{folder} belongs to another user", "name the server with --url and --token, or move elsewhere")
 
 
 def _unsafe(what: str, hint: str) -> Unauthenticated:
@@ -148,9 +146,7 @@ def _checked(url: str, origin: str) -> str:
     except ValueError:
         known = False
     if not known:
-        raise invalid(
-            "", f"{url!r} (from {origin}) is not the address of a server", hint=f"such as {DEFAULT_URL}"
-        )
+        raise invalid("", f"{url!r} (from {origin}) is not the address of a server", hint=f"such as {DEFAULT_URL}")
     return url.rstrip("/")
 
 

@@ -21,9 +21,7 @@ T = TypeVar("T")
 class Client:
     """`AsyncClient` with plain methods; safe to share between threads. Use it as `with`."""
 
-    def __init__(
-        self, url: str | None = None, token: str | None = None, *, server: Server | None = None
-    ) -> None:
+    def __init__(self, url: str | None = None, token: str | None = None, *, server: Server | None = None) -> None:
         self._inner = AsyncClient(url, token, server=server)
         self.server = self._inner.server
         self._loop = asyncio.new_event_loop()
@@ -74,9 +72,7 @@ class Client:
     def fires(self, ref: Ref, *, count: int = 10, after: datetime | None = None) -> wire.Fires:
         return self._wait(self._inner.fires(ref, count=count, after=after))
 
-    def history(
-        self, ref: Ref, *, limit: int | None = None, cursor: str | None = None
-    ) -> wire.Page[wire.Execution]:
+    def history(self, ref: Ref, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Execution]:
         return self._wait(self._inner.history(ref, limit=limit, cursor=cursor))
 
     def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:

@@ -58,6 +58,7 @@ class Dispatcher:
         self._fresh: set[str] = set()
         self._wake = asyncio.Event()
         self._claiming = asyncio.Lock()
+        self._closing = False
         self._loops = Loops("dispatcher")
         bus.subscribe(ports.QUEUED, self._hear_queued, on_gap=self._refresh)
         bus.subscribe(ports.CANCEL, self._hear_cancel, on_gap=lambda: None)
@@ -71,6 +72,7 @@ class Dispatcher:
 
     async def drain(self) -> None:
         """Sends waiting workers home, to ask another api process."""
+        self._closing = True
         for waiting in list(self._polls.values()):
             self._answer(waiting, [], {})
 
@@ -81,6 +83,8 @@ class Dispatcher:
     async def poll(self, poll: wire.Poll, *, tenant: int) -> wire.Polled:
         """Answers when there is work, a cancellation, or the wait is over."""
         session = await self._session(poll.session_id, tenant)
+        if self._closing:
+            return wire.Polled(executions=[], definitions={}, cancels=[])
         if old := self._polls.get(poll.session_id):
             self._answer(old, [], {})
         waiting = Waiting(session, min(poll.free, BATCH), asyncio.get_running_loop().create_future())
@@ -176,9 +180,7 @@ class Dispatcher:
         self._announcer.tell("started", (r["execution_id"] for r in rows))
         metrics.START_LATENCY.observe(max(0.0, (now_ms - millis(rows[0]["due_at"])) / 1000))
 
-    def _answer(
-        self, waiting: Waiting, executions: list[wire.Assignment], definitions: dict[str, Definition]
-    ) -> None:
+    def _answer(self, waiting: Waiting, executions: list[wire.Assignment], definitions: dict[str, Definition]) -> None:
         self._withdraw(waiting)
         if not waiting.answer.done():
             waiting.answer.set_result(

@@ -194,9 +194,7 @@ async def _as_jobs(connection: Connection, rows: Sequence[JobRow], *, tenant: in
     if not rows:
         return []
     now_ms = int(await database_now_ms(connection))
-    last = await jobs.last_executions(
-        connection, tenant=tenant, job_ids=[row.job_id for row in rows], each=LAST_SHOWN
-    )
+    last = await jobs.last_executions(connection, tenant=tenant, job_ids=[row.job_id for row in rows], each=LAST_SHOWN)
     return [_as_job(row, last[row.job_id], now_ms) for row in rows]
 
 

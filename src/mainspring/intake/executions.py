@@ -78,7 +78,8 @@ class Submitter:
             if item.job not in known:
                 answers.append(wire.Submitted(status=404, error=f"there is no job {item.job!r}"))
             elif item.key:
-                answers.append(await self._one_of_batch(Submission(tenant, by, known[item.job], item.at, item.params), item.key))
+                submission = Submission(tenant, by, known[item.job], item.at, item.params)
+                answers.append(await self._one_of_batch(submission, item.key))
             else:
                 answers.append(wire.Submitted(status=201, execution_id=next(made)))
         return wire.BatchAnswer(items=answers)

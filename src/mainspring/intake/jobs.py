@@ -95,9 +95,7 @@ async def delete(database: Database, job_id: UUID, *, tenant: int, by: str) -> N
         change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
         if not await jobs.delete_job(connection, tenant=tenant, job_id=job_id, change=change):
             raise NotFound(f"there is no job {job_id}")
-        await executions.cancel_pending_of_job(
-            connection, tenant=tenant, job_id=job_id, reason=f"job deleted by {by}"
-        )
+        await executions.cancel_pending_of_job(connection, tenant=tenant, job_id=job_id, reason=f"job deleted by {by}")
 
 
 def resolve_schedule(spec: JobSpec, now_ms: int) -> Resolved | None:

@@ -100,9 +100,13 @@ def verdict(o: Overview) -> tuple[bool, str]:
     if o.late_ms is not None and o.late_ms > LATE_MS:
         troubles.append("fires start late")
     if troubles:
-        return False, f"{_count(o.jobs, 'job')} scheduled; {' and '.join(troubles)}."
+        return False, f"{_count(o.jobs, 'job')} scheduled; {_listed(troubles)}."
     on_time = f"All is well: {_count(o.jobs - o.paused, 'job')} on time"
     return True, on_time + (f", {o.paused:,} paused." if o.paused else ".")
+
+
+def _listed(things: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(things[:-1]), things[-1])))
 
 
 def _count(n: int, what: str) -> str:

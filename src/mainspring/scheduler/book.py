@@ -50,9 +50,7 @@ class Book:
     def __len__(self) -> int:
         return len(self._known)
 
-    def learn(
-        self, rows: Iterable[ShardSchedule], watermarks: Mapping[int, int], *, upto_ms: int
-    ) -> list[Group]:
+    def learn(self, rows: Iterable[ShardSchedule], watermarks: Mapping[int, int], *, upto_ms: int) -> list[Group]:
         """Takes in schedules of shards; returns what came due between their watermarks and `upto_ms`."""
         behind: dict[int, tuple[int, int]] = {}
         for row in rows:
@@ -78,9 +76,7 @@ class Book:
         groups = []
         for due_ms, schedule_id in self.wheel.advance(now_ms):
             known = self._known[schedule_id]
-            groups.append(
-                Group(schedule_id, known.schedule.between(due_ms - 1, now_ms, MOST_FIRES), known.shards)
-            )
+            groups.append(Group(schedule_id, known.schedule.between(due_ms - 1, now_ms, MOST_FIRES), known.shards))
         return groups
 
     def plan_after(self, groups: Iterable[Group], now_ms: int) -> None:

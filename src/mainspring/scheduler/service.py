@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
@@ -85,6 +86,8 @@ class Scheduler:
 
     async def _lease_step(self) -> None:
         await self.lease()
+        if not self._taken:
+            self._ready.set()  # nothing to take: others own it all, and this one stands by
         metrics.SCHEDULER_IS_LEADER.set(self.leads())
         metrics.WHEEL_ENTRIES.set(len(self._book))
         metrics.CLOCK_SKEW.set(self._clock.skew_s())
@@ -215,10 +218,8 @@ class Scheduler:
         wait_s = max(0.0, (min(wakes) - self._clock.now_ms()) / 1000) if wakes else None
         if wait_s == 0.0:
             return
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), wait_s)
-        except TimeoutError:
-            pass
         self._wake.clear()
 
     def _hear(self, payload: str) -> None:

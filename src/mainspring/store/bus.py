@@ -74,5 +74,3 @@ class PostgresBus:
     def _hear(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
         for hear in self._hearers.get(channel, ()):
             hear(str(payload))
-
-

@@ -9,14 +9,11 @@ from uuid import UUID
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
-
 Claimed = Any
 """A row: execution_id, job_id, version, attempt, session_id, fire_at, params."""
 
 
-async def claim(
-    connection: Connection, *, tenant: int, slots: Sequence[UUID], queues: Sequence[str]
-) -> list[Claimed]:
+async def claim(connection: Connection, *, tenant: int, slots: Sequence[UUID], queues: Sequence[str]) -> list[Claimed]:
     """One session id per free slot in; claimed rows out."""
     rows: list[Claimed] = await connection.fetch(q("claim"), slots, queues, tenant)
     return rows

@@ -27,9 +27,7 @@ async def forget_idempotency_keys(connection: Connection) -> None:
 
 async def queue_depths(connection: Connection) -> list[Depth]:
     rows = await connection.fetch(q("queue_depths"))
-    return [
-        Depth(r["queue"], r["priority"], r["depth"], (r["now"] - r["oldest_at"]).total_seconds()) for r in rows
-    ]
+    return [Depth(r["queue"], r["priority"], r["depth"], (r["now"] - r["oldest_at"]).total_seconds()) for r in rows]
 
 
 async def live_counts(connection: Connection, *, tenant: int) -> dict[str, int]:

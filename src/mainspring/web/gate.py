@@ -19,6 +19,8 @@ from mainspring.store.db import AWAY
 from mainspring.web import render
 
 MAX_FORM = 64_000
+_NOBODY: tuple[type[BaseException], ...] = (MainspringError, *AWAY)
+"""Whoever asks can't be found out, so the answer is plain text."""
 _OWN_PATH = re.compile(r"/(?![/\\])[\w./~?=&%+:@,-]*\Z", re.ASCII)
 
 
@@ -126,7 +128,7 @@ async def _error_page(context: Context, request: Request, error: MainspringError
     status = status_of(error)
     try:
         caller = await context.auth.caller(request)
-    except (MainspringError, *AWAY):
+    except _NOBODY:
         return PlainTextResponse(error.message + "\n", status, render.HEADERS)
     hints = [p.hint for p in error.problems if p.hint]
     return render.page(

@@ -53,9 +53,7 @@ async def jobs(visit: Visit) -> Response:
     )
     onward = found.next_cursor and _link("/jobs", prefix=prefix, cursor=found.next_cursor)
     back = _link("/jobs", prefix=prefix, cursor=cursor)
-    return page(
-        "jobs.html", visit.caller, jobs=found.items, prefix=prefix, cursor=cursor, onward=onward, back=back
-    )
+    return page("jobs.html", visit.caller, jobs=found.items, prefix=prefix, cursor=cursor, onward=onward, back=back)
 
 
 async def job(visit: Visit) -> Response:
@@ -66,9 +64,7 @@ async def job(visit: Visit) -> Response:
     fires = await catalog.fires(database, ref, tenant=tenant, count=FIRES_SHOWN)
     past = await catalog.list_executions(database, tenant=tenant, job=ref, cursor=cursor or None, limit=FEED_SHOWN)
     onward = past.next_cursor and _link(visit.request.url.path, cursor=past.next_cursor)
-    return page(
-        "job.html", visit.caller, job=found, fires=fires, executions=past.items, cursor=cursor, onward=onward
-    )
+    return page("job.html", visit.caller, job=found, fires=fires, executions=past.items, cursor=cursor, onward=onward)
 
 
 async def executions(visit: Visit) -> Response:

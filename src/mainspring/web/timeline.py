@@ -19,7 +19,9 @@ class Gap:
     """The time before a step: what it was spent on, and its place in the bar."""
 
     kind: str
-    words: str
+    before: str
+    took: str
+    after: str
     since: datetime | None  # set while it grows
     x: int
     width: int
@@ -38,11 +40,10 @@ def timeline(execution: wire.Execution, now: datetime) -> list[Step]:
     spans = [(_end(points[i + 1][1], now) - _end(points[i][1], now)).total_seconds() for i in range(len(points) - 1)]
     places = _places([max(0.0, s) for s in spans])
     steps = [Step(points[0][0], points[0][1], None)]
-    for (name, at, kind), (_, before, _), seconds, (x, width) in zip(
-        points[1:], points, spans, places, strict=False
-    ):
-        words = _words(kind, max(0.0, seconds) * 1000, execution)
-        steps.append(Step(name, at, Gap(kind, words, before if at is None else None, x, width)))
+    for (name, at, kind), (_, before, _), seconds, (x, width) in zip(points[1:], points, spans, places, strict=False):
+        head, tail = _words(kind, execution)
+        since = before if at is None else None
+        steps.append(Step(name, at, Gap(kind, head, span(max(0.0, seconds) * 1000), tail, since, x, width)))
     return steps
 
 
@@ -54,7 +55,8 @@ def _points(e: wire.Execution) -> list[tuple[str, datetime | None, str]]:
     if e.state == "waiting" or (e.queued_at is None and e.finished_at is None):
         return points
     if e.queued_at is not None:
-        points.append(("queued", e.queued_at, "decided"))
+        rescued = _former(e) > 0 and e.due_at == e.fire_at
+        points.append(("queued", e.queued_at, "rescued" if rescued else "decided"))
     started = e.started_at if e.queued_at is None or (e.started_at or e.queued_at) > e.queued_at else None
     if started is not None:
         points.append(("started", started, "queued"))
@@ -68,25 +70,31 @@ def _ending(e: wire.Execution) -> str:
     return "ended" if e.state in LIVE else e.state.replace("_", " ")
 
 
-def _words(kind: str, ms: float, e: wire.Execution) -> str:
-    took = span(ms)
+def _words(kind: str, e: wire.Execution) -> tuple[str, str]:
+    """What stands before and after the duration of a gap."""
     match kind:
         case "decided":
-            return f"decided after {took}"
+            return "decided after", ""
         case "queued" if e.started_at is None and e.state not in LIVE:
-            return f"never started, ended after {took}"
+            return "never started, ended after", ""
         case "queued":
-            return f"waited {took} for a worker"
+            return ("waits" if e.state == "queued" else "waited"), "for a worker"
         case "retries":
-            return f"{_former(e)} and backoff: {took}"
+            return f"{_attempts(e)} and backoff:", ""
+        case "rescued":
+            return f"{_attempts(e)}, given back after", ""
         case "later":
-            return f"put off by {took}"
-    return f"runs for {took}" if e.finished_at is None else f"ran {took}"
+            return "put off by", ""
+    return ("running for" if e.finished_at is None else "ran"), ""
 
 
-def _former(e: wire.Execution) -> str:
-    count = e.attempt if e.state in ("waiting", "queued") else e.attempt - 1
-    return "attempt 1" if count == 1 else f"attempts 1 to {count}"
+def _former(e: wire.Execution) -> int:
+    """How many attempts came before the one this timeline ends with."""
+    return e.attempt if e.state in ("waiting", "queued") else e.attempt - 1
+
+
+def _attempts(e: wire.Execution) -> str:
+    return "attempt 1" if _former(e) == 1 else f"attempts 1 to {_former(e)}"
 
 
 def _end(at: datetime | None, now: datetime) -> datetime:

@@ -40,11 +40,11 @@ class Delivery:
         self._loops.forever("output", self._send_output)
 
     def begin(self, work: Work) -> None:
-        self._live[work.execution_id] = work
+        self._live[work.assignment.execution_id] = work
 
     def end(self, work: Work, result: wire.Result) -> None:
-        self._live.pop(work.execution_id, None)
-        self._results.append((result, work.output.take()))
+        self._live.pop(work.assignment.execution_id, None)
+        self._results.append((result, work.take_output()))
         self._empty.clear()
         self._some.set()
 
@@ -82,7 +82,7 @@ class Delivery:
 
     async def _send_output(self) -> None:
         await asyncio.sleep(STREAM_S)
-        pending = [chunk for work in list(self._live.values()) for chunk in work.output.take()]
+        pending = [chunk for work in list(self._live.values()) for chunk in work.take_output()]
         while pending:
             batch, pending = pending[:4], pending[4:]
             await self._deliver([], batch)

@@ -8,6 +8,7 @@ a second attempt never overlaps the first. Only the standard library, so that it
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -97,15 +98,11 @@ class Guardian:
 
     def _end_children(self, number: signal.Signals) -> None:
         for group in self._groups:
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, number)
-            except (ProcessLookupError, PermissionError):
-                pass
         for pid in self._marked():
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
-            except (ProcessLookupError, PermissionError):
-                pass
 
     def _marked(self) -> list[int]:
         """Processes that carry our session in their environment, daemonised and unregistered ones too."""

@@ -58,6 +58,7 @@ class Worker:
         self._definitions: dict[str, Definition] = {}
         self._slot_freed = asyncio.Event()
         self._ready = asyncio.Event()
+        self._refusal: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
         self._draining = False
         self._loops = Loops("worker")
 
@@ -71,6 +72,10 @@ class Worker:
 
     async def ready(self) -> None:
         await self._ready.wait()
+
+    async def refused(self) -> Refused:
+        """Returns only if the api will never take this worker: a wrong token, or another protocol."""
+        return await asyncio.shield(self._refusal)
 
     async def drain(self) -> None:
         """Takes nothing new, finishes what it has, and what is not done in time is given back."""
@@ -112,6 +117,10 @@ class Worker:
         except ApiAway as error:
             log.warning("waiting for the api", error=str(error))
             await asyncio.sleep(random.uniform(0.5, 1.5))
+            return
+        except Refused as error:
+            self._refusal.set_result(error)
+            await asyncio.Event().wait()
             return
         session = self._session = Session(
             self._config.address, registered, guardian=self._guardian, running=self._held,
@@ -188,9 +197,7 @@ class Worker:
             await asyncio.wait({freed}, timeout=SATURATED_S)
             if freed.done():
                 return None
-            poll = asyncio.create_task(
-                self._link.poll(wire.Poll(session_id=session.session_id, free=0, wait_s=POLL_S))
-            )
+            poll = asyncio.create_task(self._link.poll(wire.Poll(session_id=session.session_id, free=0, wait_s=POLL_S)))
             await asyncio.wait({freed, poll}, return_when=asyncio.FIRST_COMPLETED)
             if poll.done():
                 return poll.result()
@@ -206,12 +213,12 @@ class Worker:
         self._cancel(polled.cancels)
         for assignment in polled.executions:
             assert self._guardian is not None and self._delivery is not None
-            work = attempt.prepare(
+            work = Work(
                 assignment, self._definitions[assignment.definition], session_id=session.session_id,
                 children=self._guardian,
             )  # fmt: skip
-            self._running[work.execution_id] = work
-            self._undelivered.add(work.execution_id)
+            self._running[assignment.execution_id] = work
+            self._undelivered.add(assignment.execution_id)
             task = asyncio.create_task(self._run(work, self._delivery))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -220,7 +227,7 @@ class Worker:
         started = self._clock.monotonic()
         delivery.begin(work)
         done = await attempt.execute(work, self._executors)
-        del self._running[work.execution_id]
+        del self._running[work.assignment.execution_id]
         self._slot_freed.set()
         delivery.end(work, attempt.tell(work, done, started=started, clock=self._clock))
 
@@ -233,10 +240,8 @@ class Worker:
     def _cancel(self, executions: Sequence[UUID]) -> None:
         for execution_id in executions:
             if work := self._running.get(execution_id):
-                work.stop_outcome = "cancelled"
-                work.stop.set()
+                work.end("cancelled")
 
     def _stop_all(self, outcome: Outcome) -> None:
         for work in self._running.values():
-            work.stop_outcome = outcome
-            work.stop.set()
+            work.end(outcome)

@@ -80,9 +80,7 @@ class Session:
     def start(self) -> None:
         self._guardian.tell(
             "session "
-            + json.dumps(
-                {"session_id": str(self.session_id), "url": self._address.url, "token": self._address.token}
-            )
+            + json.dumps({"session_id": str(self.session_id), "url": self._address.url, "token": self._address.token})
         )
         self._guardian.tell(f"lease {boottime() + self._registered.lease_s}")
         self._thread.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -32,8 +33,7 @@ class ShellExecutor:
         except KeyError as error:
             return Done("failed", error=f"the parameter {error} was not given")
         except FileNotFoundError:
-            missing = task.cwd if task.cwd and not os.path.isdir(task.cwd) else task.argv[0]
-            return Done("failed", exit_code=127, error=f"{missing}: no such file or directory on this worker")
+            return Done("failed", exit_code=127, error=f"{_missing(task)}: no such file or directory on this worker")
         except OSError as error:
             return Done("failed", exit_code=126, error=f"{task.argv[0]}: {error.strerror}")
         work.children.born(process.pid)
@@ -44,12 +44,13 @@ class ShellExecutor:
             work.children.gone(process.pid)
 
     async def _start(self, task: ShellTask, work: Work) -> Process:
-        argv = [render(word, work.values) for word in task.argv]
+        values = work.values()
+        argv = [render(word, values) for word in task.argv]
         if task.shell:
             argv = ["/bin/sh", "-c", argv[0]]
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        env |= {name: render(value, work.values) for name, value in task.env.items()}
-        env |= work.context
+        env |= {name: render(value, values) for name, value in task.env.items()}
+        env |= work.context()
         return await asyncio.create_subprocess_exec(
             *argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=env, cwd=task.cwd, start_new_session=True
         )
@@ -81,12 +82,10 @@ async def _wait(process: Process, work: Work) -> Outcome | None:
     ended = asyncio.create_task(process.wait())
     stopped = asyncio.create_task(work.stop.wait())
     try:
-        await asyncio.wait(
-            {ended, stopped}, timeout=work.definition.timeout_s, return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait({ended, stopped}, timeout=work.definition.timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             return None
-        outcome: Outcome = work.stop_outcome if work.stop.is_set() else "timed_out"
+        outcome: Outcome = work.stop_outcome or "timed_out"
         _signal(process.pid, signal.SIGTERM)
         await asyncio.wait({ended}, timeout=GRACE_S)
         if not ended.done():
@@ -104,11 +103,13 @@ async def _read(pipe: asyncio.StreamReader | None, stream: wire.Stream, work: Wo
         work.output.write(stream, data)
 
 
+def _missing(task: ShellTask) -> str:
+    return task.cwd if task.cwd and not os.path.isdir(task.cwd) else task.argv[0]
+
+
 def _signal(group: int, number: signal.Signals) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def _signal_name(code: int) -> str:

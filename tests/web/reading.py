@@ -1,0 +1,57 @@
+"""What a browser would make of a page: its elements, its words, its forms."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import httpx2
+
+
+class Page(HTMLParser):
+    """A parsed page. `elements` has every start tag with its attributes, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self._words: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self._words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self._words).split())
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def ids(self) -> set[str]:
+        return {i for _, attributes in self.elements if (i := attributes.get("id"))}
+
+    @property
+    def csrf(self) -> str:
+        return next(i["value"] or "" for i in self.all("input") if i.get("name") == "csrf")
+
+    def active_parts(self) -> list[str]:
+        """Everything a browser would run: there must be nothing but our own modules."""
+        found = [tag for tag, _ in self.elements if tag in ("iframe", "object", "embed", "img", "b", "base")]
+        found += [f"<script src={a.get('src')}>" for a in self.all("script") if not _is_ours(a)]
+        found += [f"{tag} {name}" for tag, a in self.elements for name in a if name.startswith("on") or name == "style"]
+        found += [a["href"] or "" for a in self.all("a") if not (a.get("href") or "").startswith(("/", "?", "#"))]
+        return found
+
+
+def _is_ours(script: dict[str, str | None]) -> bool:
+    return (script.get("src") or "").startswith("/static/")
+
+
+async def open_page(browser: httpx2.AsyncClient, path: str) -> Page:
+    answer = await browser.get(path)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/html")
+    return Page(answer.text)

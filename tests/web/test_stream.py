@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import httpx2
+import pytest
+
+from mainspring.api.auth import issue_token
+from mainspring.cli.serve import DEFAULT_TENANT as TENANT
+from mainspring.domain.job import JobSpec, NoopTask, ShellTask
+from mainspring.intake import jobs
+from mainspring.intake.executions import Submission
+from mainspring.store import tokens
+from mainspring.web.stream import message
+from tests.conftest import Cluster
+from tests.web.reading import Page
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Told:
+    """One event as a browser would hand it over."""
+
+    event: str
+    identity: str
+    data: str
+
+
+@asynccontextmanager
+async def listening(browser: httpx2.AsyncClient, path: str) -> AsyncIterator[AsyncIterator[Told]]:
+    async with asyncio.timeout(60), browser.stream("GET", path) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield _events(answer)
+
+
+async def _events(answer: httpx2.Response) -> AsyncIterator[Told]:
+    fields: dict[str, list[str]] = {}
+    async for line in answer.aiter_lines():
+        if not line:
+            if fields:
+                yield Told("".join(fields.get("event", [])), "".join(fields.get("id", [])), "\n".join(fields["data"]))
+            fields = {}
+        elif not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            fields.setdefault(name, []).append(value)
+
+
+async def submit(cluster: Cluster, job_id: UUID) -> UUID:
+    return await cluster.context.submitter.submit(Submission(TENANT, "test", job_id))
+
+
+async def until(events: AsyncIterator[Told], words: str) -> Told:
+    async for told in events:
+        if words in told.data:
+            return told
+    raise AssertionError(f"the stream ended without {words!r}")
+
+
+async def test_the_feed_shows_executions_without_a_reload(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    job_id = await jobs.create(cluster.database, JobSpec(name="seen", task=NoopTask()), tenant=TENANT, by="test")
+    async with cluster.worker(), listening(browser, "/ui/stream?view=now") as events:
+        first = Page((await anext(events)).data)
+        assert {"numbers", "upcoming"} <= first.ids()
+        execution_id = await submit(cluster, job_id)
+        told = await until(events, f'id="e-{execution_id}"')
+        assert "seen" in Page(told.data).text
+
+
+async def test_a_browser_that_comes_back_is_told_what_it_missed(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    job_id = await jobs.create(cluster.database, JobSpec(name="missed", task=NoopTask()), tenant=TENANT, by="test")
+    async with cluster.worker():
+        execution_id = await submit(cluster, job_id)
+        await cluster.context.live.until_final(execution_id, tenant=TENANT, wait_s=30)
+    async with listening(browser, "/ui/stream?view=executions&job=missed") as events:
+        assert f"e-{execution_id}" in Page((await anext(events)).data).ids()
+
+
+async def test_a_row_that_left_the_filter_is_only_brought_up_to_date(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    other = await jobs.create(cluster.database, JobSpec(name="other", task=NoopTask()), tenant=TENANT, by="test")
+    mine = await jobs.create(cluster.database, JobSpec(name="mine", task=NoopTask()), tenant=TENANT, by="test")
+    path = f"/ui/stream?view=executions&state=failed&job={mine}"
+    async with cluster.worker(), listening(browser, path) as events:
+        await submit(cluster, other)
+        execution_id = await submit(cluster, mine)
+        told = await until(events, f'id="e-{execution_id}"')
+        rows = Page(f"<table>{told.data}</table>").all("tr")
+        assert [(row["id"], "data-known" in row) for row in rows] == [(f"e-{execution_id}", True)]
+
+
+async def test_output_comes_live_and_resumes_where_it_broke(
+    cluster: Cluster, browser: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    door = tmp_path / "door"
+    script = 'echo one "<b>"; until [ -e "$0" ]; do sleep 0.02; done; echo two >&2'
+    task = ShellTask(argv=("sh", "-c", script, str(door)))
+    job_id = await jobs.create(cluster.database, JobSpec(name="talker", task=task), tenant=TENANT, by="test")
+    async with cluster.worker():
+        execution_id = await submit(cluster, job_id)
+        path = f"/ui/stream?view=execution&execution={execution_id}"
+        async with listening(browser, path) as events:
+            first = await until(events, "one &lt;b&gt;")
+            assert first.event == "log"
+        door.touch()
+        browser.headers["last-event-id"] = first.identity
+        async with listening(browser, path) as events:
+            rest = [told async for told in events]
+    assert "".join(told.data for told in rest if told.event == "log").startswith('<span class="err">two')
+    assert "succeeded" in Page([told.data for told in rest if not told.event][-1]).text
+    assert rest[-1].event == "end"
+
+
+async def test_a_revoked_token_ends_the_stream(cluster: Cluster, stranger: httpx2.AsyncClient) -> None:
+    async with cluster.database.connection() as connection:
+        token = await issue_token(connection, tenant=TENANT, name="short-lived", scopes=("read",))
+    await stranger.post("/login", data={"token": token})
+    async with listening(stranger, "/ui/stream?view=workers") as events:
+        await anext(events)
+        async with cluster.database.connection() as connection:
+            await tokens.revoke_tokens_named(connection, tenant=TENANT, name="short-lived")
+        async for _ in events:
+            pass
+    assert (await stranger.get("/workers")).headers["location"].startswith("/login")
+
+
+def test_no_text_can_name_fields_of_its_own() -> None:
+    told = message("a\rid: 9\r\nevent: x\ndata: y\n\nz", event="log", identity="1.2")
+    assert told == ("event: log\nid: 1.2\ndata: a\ndata: id: 9\ndata: event: x\ndata: data: y\ndata: \ndata: z\n\n")
