@@ -35,8 +35,10 @@ async def test_a_job_fires_and_its_line_appears(tmp_path: Path) -> None:
             (found, *_) = (await client.history("hello", limit=1)).items
             logs = await client.logs(found.execution_id)
             assert logs.chunks[0].text == f"hello from {found.fire_at:%Y-%m-%dT%H:%M:%SZ}\n"
+        family = children(running.process.pid)
         assert await running.stop() == 0
-        assert "the data stays" in running.text()
+        assert "the data stays" in running.text() and "died" not in running.text()
+        assert not any(map(alive, family)), "nothing outlives it"
 
     async with dev(tmp_path) as again:
         assert "1 job scheduled" in again.text(), "a second start finds its data again"

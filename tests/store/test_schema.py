@@ -151,3 +151,24 @@ async def test_the_claim_reads_its_index_and_nothing_else(fresh: Database) -> No
         plan = "\n".join(r[0] for r in await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, SUMMARY OFF) {sql}"))
     assert "executions_claim" in plan
     assert "Seq Scan on executions" not in plan
+
+
+async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:
+    """A server that starts on a new database plans its hot statements before there is a single row."""
+    wanted = {
+        "claim": {"executions_claim", "executions_pkey", "sessions_pkey"},
+        "promote_waiting": {"executions_waiting", "executions_pkey"},
+        "settle_succeeded": {"executions_pkey"},
+        "lock_results": {"executions_pkey"},
+        "settle_again": {"executions_pkey"},
+        "settle_final": {"executions_pkey"},
+        "fire": {"jobs_firing", "shards_pkey", "executions_job"},
+    }
+    async with fresh.hot() as connection:
+        for name, indexes in wanted.items():
+            sql = all_queries()[name]
+            nulls = ", ".join(["NULL"] * len((await connection.prepare(sql)).get_parameters()))
+            await connection.execute(f"PREPARE {name} AS {sql}")
+            plan = "\n".join(r[0] for r in await connection.fetch(f"EXPLAIN EXECUTE {name} ({nulls})"))
+            assert set(re.findall(r"Index (?:Only )?Scan.* using (\w+)", plan)) == indexes, f"{name}:\n{plan}"
+            assert "Seq Scan" not in plan and "Hash Join" not in plan, f"{name}:\n{plan}"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import pytest
 from mainspring.api.auth import issue_token
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.job import JobSpec, NoopTask, ShellTask
+from mainspring.domain.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.intake.executions import Submission
 from mainspring.store import tokens
@@ -52,6 +54,15 @@ async def _events(answer: httpx2.Response) -> AsyncIterator[Told]:
             fields.setdefault(name, []).append(value)
 
 
+def top_elements(data: str) -> set[str]:
+    found, depth = set(), 0
+    for closing, tag in re.findall(r"<(/?)(tr|section|div)\b", data):
+        if not closing and depth == 0:
+            found.add(tag)
+        depth += -1 if closing else 1
+    return found
+
+
 async def submit(cluster: Cluster, job_id: UUID) -> UUID:
     return await cluster.context.submitter.submit(Submission(TENANT, "test", job_id))
 
@@ -71,6 +82,7 @@ async def test_the_feed_shows_executions_without_a_reload(cluster: Cluster, brow
         execution_id = await submit(cluster, job_id)
         told = await until(events, f'id="e-{execution_id}"')
         assert "seen" in Page(told.data).text
+        assert top_elements(told.data) == {"tr"}  # a browser drops rows that come after anything else
 
 
 async def test_a_browser_that_comes_back_is_told_what_it_missed(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
@@ -94,6 +106,27 @@ async def test_a_row_that_left_the_filter_is_only_brought_up_to_date(
         told = await until(events, f'id="e-{execution_id}"')
         rows = Page(f"<table>{told.data}</table>").all("tr")
         assert [(row["id"], "data-known" in row) for row in rows] == [(f"e-{execution_id}", True)]
+
+
+async def test_the_page_of_a_job_keeps_its_fires_ahead(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    spec = JobSpec(name="ticking", task=NoopTask(), schedule=ScheduleSpec(every="1s"))
+    job_id = await jobs.create(cluster.database, spec, tenant=TENANT, by="test")
+    async with listening(browser, f"/ui/stream?view=job&job={job_id}") as events:
+        first = await until(events, 'id="fires"')
+        again = await until(events, 'id="fires"')
+    for told in (first, again):
+        assert Page(told.data).text.count("UTC") == 11  # ten fires and the head of their column
+    assert first.data != again.data
+
+
+async def test_the_list_of_jobs_follows_a_pause(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    job_id = await jobs.create(cluster.database, JobSpec(name="listed", task=NoopTask()), tenant=TENANT, by="test")
+    async with listening(browser, "/ui/stream?view=jobs&prefix=list") as events:
+        first = await anext(events)
+        assert top_elements(first.data) == {"tr"}
+        assert "Pause" in Page(first.data).text
+        await jobs.pause(cluster.database, job_id, tenant=TENANT, reason="")
+        await until(events, "Resume")
 
 
 async def test_output_comes_live_and_resumes_where_it_broke(

@@ -148,7 +148,7 @@ def test_attempts_are_told_apart() -> None:
 
 
 def overview(**values: Any) -> Overview:
-    plain = dict.fromkeys(
+    plain: dict[str, Any] = dict.fromkeys(
         ("paused", "running", "queued", "waiting", "failures", "suspects", "slots", "busy"), 0
     ) | {"now": NOW, "jobs": 12, "workers": 2, "shards": 64, "shards_held": 64, "late_ms": 3, "recent": [],
          "upcoming": []}  # fmt: skip

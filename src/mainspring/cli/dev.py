@@ -85,6 +85,7 @@ class Dev:
         self._given_url = database_url
         self._postgres: EmbeddedServer | None = None
         self._children: list[Child] = []
+        self._keepers: list[asyncio.Task[None]] = []
         self._loops = Loops("dev")
         self._clock = SystemClock()
 
@@ -109,6 +110,8 @@ class Dev:
     async def stop(self) -> None:
         """Worker first, so that what runs is settled; the database last."""
         await self._loops.stop()
+        for keeper in self._keepers:
+            keeper.cancel()
         for child in reversed(self._children):
             await child.stop()
         if self._postgres is not None:

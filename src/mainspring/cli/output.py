@@ -23,6 +23,7 @@ class Column(Generic[T]):
     text: Callable[[T], str]
     wide: bool = False
     color: Callable[[T], str | None] | None = None
+    wraps: bool = False  # on a narrow terminal this one gives way
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def _print_rich(items: list[T], columns: list[Column[T]], rows: list[list[str]])
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        table.add_column(column.title, no_wrap=True, overflow="ellipsis")
+        table.add_column(column.title, no_wrap=not column.wraps, overflow="fold" if column.wraps else "ellipsis")
     for item, row in zip(items, rows, strict=True):
         colors = [column.color(item) if column.color else None for column in columns]
         table.add_row(*(Text(cell, style=color or "") for cell, color in zip(row, colors, strict=True)))

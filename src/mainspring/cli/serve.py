@@ -109,7 +109,7 @@ async def first_token(database: Database) -> str | None:
         return await issue_token(connection, tenant=DEFAULT_TENANT, name="bootstrap", scopes=("admin", "worker"))
 
 
-async def serve_until_stopped(config: ServeConfig) -> None:
+async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
     stop = stop_signal()
     await wait_for_database(config.database_url)
     server = Server(config)
@@ -119,7 +119,7 @@ async def serve_until_stopped(config: ServeConfig) -> None:
         click.echo(f"First start. The admin token, shown only now:\n\n  {token}\n")
     try:
         await server.start()
-        if server.http is not None:
+        if server.http is not None and greet:
             click.echo(f"mainspring serves http://{config.host}:{server.http.port}", err=True)
         await stop.wait()
     finally:
@@ -150,4 +150,4 @@ def serve(
         port=port,
         session_lease_s=session_lease,
     )
-    run(serve_until_stopped(config))
+    run(serve_until_stopped(config, greet=parent is None))

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from mainspring import wire
-from mainspring.cli.feed import GLYPHS
+from mainspring.cli.feed import GLYPHS, SHORT_ID
 from mainspring.cli.output import Column, Look, aligned, clean
 from mainspring.cli.times import both, distance, local, now, span
 from mainspring.codec import encode
@@ -44,15 +44,15 @@ def strip(job: wire.Job) -> str:
 JOBS: Look[wire.Job] = Look(
     name=lambda job: job.name,
     columns=[
-        Column("NAME", lambda job: job.name),
+        Column("NAME", lambda job: job.name, wraps=True),
         Column("STATE", lambda job: f"{_JOB_GLYPHS[job.state]} {job.state}"),
-        Column("SCHEDULE", schedule_text),
+        Column("SCHEDULE", schedule_text, wraps=True),
         Column("NEXT FIRE", lambda job: distance(job.next_fire_at, now())),
         Column("LAST", strip),
         Column("QUEUE", lambda job: job.spec.queue, wide=True),
         Column("PRIORITY", lambda job: str(job.spec.priority), wide=True),
         Column("VERSION", lambda job: str(job.version), wide=True),
-        Column("COMMAND", lambda job: command_text(job.spec), wide=True),
+        Column("COMMAND", lambda job: command_text(job.spec), wide=True, wraps=True),
         Column("ID", lambda job: str(job.job_id), wide=True),
     ],
     empty="no jobs yet; add one with: mainspring add hello --every 5s -- echo hi",
@@ -61,8 +61,8 @@ JOBS: Look[wire.Job] = Look(
 EXECUTIONS: Look[wire.Execution] = Look(
     name=lambda execution: str(execution.execution_id),
     columns=[
-        Column("ID", lambda execution: str(execution.execution_id)),
-        Column("JOB", lambda execution: execution.job),
+        Column("ID", lambda execution: str(execution.execution_id)[:SHORT_ID]),
+        Column("JOB", lambda execution: execution.job, wraps=True),
         Column("STATE", lambda e: state_text(e.state), color=lambda e: GLYPHS[e.state][1]),
         Column("DUE", lambda execution: local(execution.due_at)),
         Column("LATE", lambda execution: span(late_ms(execution))),
@@ -72,7 +72,8 @@ EXECUTIONS: Look[wire.Execution] = Look(
         Column("TRIGGER", lambda execution: execution.trigger, wide=True),
         Column("QUEUE", lambda execution: execution.queue, wide=True),
         Column("WORKER", lambda execution: execution.worker or "–", wide=True),
-        Column("REASON", lambda execution: execution.error or execution.reason or "", wide=True),
+        Column("REASON", lambda execution: execution.error or execution.reason or "", wide=True, wraps=True),
+        Column("FULL ID", lambda execution: str(execution.execution_id), wide=True),
     ],
     empty="no executions",
 )

@@ -158,26 +158,26 @@ class Dispatcher:
         return bool(self._fresh.intersection(queues)) and bool(self._waiting.get(line))
 
     async def _hand_over(self, waiting: list[Waiting], rows: list[claims.Claimed]) -> None:
-        known = await self._definitions.get((r["job_id"], r["version"]) for r in rows)
+        known = await self._definitions.get({(r["job_id"], r["version"]) for r in rows})
+        names = {version: f"{version[0]}.{version[1]}" for version in known}
         now_ms = self._clock.now_ms()
         given: dict[UUID, list[wire.Assignment]] = {}
-        used: dict[UUID, dict[str, tuple[UUID, int]]] = {}
-        for row in rows:
-            version = (row["job_id"], row["version"])
-            name = f"{version[0]}.{version[1]}"
-            used.setdefault(row["session_id"], {})[name] = version
-            given.setdefault(row["session_id"], []).append(
+        used: dict[UUID, dict[str, Definition]] = {}
+        for execution_id, job_id, version, attempt, session_id, fire_at, _, params in rows:
+            name = names[job_id, version]
+            if session_id not in given:
+                given[session_id], used[session_id] = [], {}
+            used[session_id][name] = known[job_id, version]
+            given[session_id].append(
                 wire.Assignment(
-                    execution_id=row["execution_id"], attempt=row["attempt"], definition=name, job_id=version[0],
-                    fire_at=row["fire_at"], params=row["params"],
+                    execution_id=execution_id, attempt=attempt, definition=name, job_id=job_id, fire_at=fire_at,
+                    params=params,
                 )
             )  # fmt: skip
         for w in waiting:
-            session_id = w.session.session_id
-            if session_id in given:
-                definitions = {name: known[version] for name, version in used[session_id].items()}
-                self._answer(w, given[session_id], definitions)
-        self._announcer.tell("started", (r["execution_id"] for r in rows))
+            if executions := given.get(w.session.session_id):
+                self._answer(w, executions, used[w.session.session_id])
+        self._announcer.tell("started", [row[0] for row in rows])
         metrics.START_LATENCY.observe(max(0.0, (now_ms - millis(rows[0]["due_at"])) / 1000))
 
     def _answer(self, waiting: Waiting, executions: list[wire.Assignment], definitions: dict[str, Definition]) -> None:

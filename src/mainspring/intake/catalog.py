@@ -61,9 +61,17 @@ async def fires(
     return wire.Fires(
         description=describe_spec(spec) if spec else "on demand",
         timezone=(spec and spec.timezone) or "UTC",
-        fires=[instant(ms) for ms in next_fires(row, after_ms=start_ms, count=count)],
+        fires=await _fires_of(database, row, after_ms=start_ms, count=count),
         notes=notes(row.schedule_key, start_ms) if row.schedule_key else [],
     )
+
+
+async def _fires_of(database: Database, row: JobRow, *, after_ms: int, count: int) -> list[datetime]:
+    if row.spec.schedule is None or row.spec.schedule.at is None:
+        return [instant(ms) for ms in next_fires(row, after_ms=after_ms, count=count)]
+    async with database.connection() as connection:
+        last = await jobs.last_executions(connection, tenant=row.tenant, job_ids=[row.job_id], each=LAST_SHOWN)
+    return [e.fire_at for e in last[row.job_id] if e.state == "waiting" and millis(e.fire_at) > after_ms][:count]
 
 
 def next_fires(row: JobRow, *, after_ms: int, count: int) -> list[int]:

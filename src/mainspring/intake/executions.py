@@ -123,7 +123,7 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
         while True:
             if await executions.cancel_pending(connection, tenant=tenant, execution_id=execution, reason=words):
                 return
-            if await executions.cancel_running(connection, tenant=tenant, execution_id=execution):
+            if await executions.cancel_running(connection, tenant=tenant, execution_id=execution, reason=words):
                 return
             found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution)
             if found is None:

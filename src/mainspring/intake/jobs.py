@@ -48,9 +48,9 @@ async def patch(database: Database, job_id: UUID, changes: dict[str, Any], *, te
             check(spec)
             now_ms = int(await database_now_ms(connection))
             rescheduled = spec.schedule != old.schedule
-            when = resolve_schedule(spec, now_ms) if rescheduled else _unchanged(spec, now_ms)
+            when = resolve_schedule(spec, now_ms) if rescheduled else None
             placement = await _placement(connection, spec, when)
-            if not rescheduled:
+            if not rescheduled:  # an interval keeps its phase, and times that have passed are no reason to refuse
                 placement = await _keep_schedule(connection, placement, tenant=tenant, job_id=job_id)
             new_version = await jobs.update_job(
                 connection, tenant=tenant, job_id=job_id, version=version, name=spec.name, change=change,
@@ -130,13 +130,6 @@ def _merge(old: Any, changes: Any) -> Any:
         else:
             merged[key] = _merge(merged.get(key), value)
     return merged
-
-
-def _unchanged(spec: JobSpec, now_ms: int) -> Resolved | None:
-    """An unchanged one-time schedule may lie in the past by now, and an interval keeps its phase."""
-    if spec.schedule is None or spec.schedule.at is not None:
-        return None
-    return resolve_schedule(spec, now_ms)
 
 
 async def _keep_schedule(

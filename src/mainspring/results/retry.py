@@ -14,8 +14,8 @@ def verdict(held: Held, ended: Ended, definition: Definition, rng: random.Random
     """What follows from how an attempt ended, by the job's policies."""
     if ended.outcome == "succeeded":
         return Final(ended, "succeeded", None)
-    if held.cancelling or ended.outcome == "cancelled":
-        return Final(ended, "cancelled", "cancelled while running")
+    if held.cancelling is not None or ended.outcome == "cancelled":
+        return Final(ended, "cancelled", held.cancelling or "cancelled by its worker")
     if ended.outcome == "preempted":
         if definition.delivery == "at_most_once":
             return Final(ended, "lost", "its worker stopped; at_most_once is never started twice")

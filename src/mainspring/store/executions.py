@@ -87,8 +87,8 @@ async def cancel_pending(connection: Connection, *, tenant: int, execution_id: U
     return await connection.fetchval(q("cancel_pending"), execution_id, tenant, reason) is not None
 
 
-async def cancel_running(connection: Connection, *, tenant: int, execution_id: UUID) -> bool:
-    return await connection.fetchval(q("cancel_running"), execution_id, tenant) is not None
+async def cancel_running(connection: Connection, *, tenant: int, execution_id: UUID, reason: str) -> bool:
+    return await connection.fetchval(q("cancel_running"), execution_id, tenant, reason) is not None
 
 
 async def cancel_pending_of_job(

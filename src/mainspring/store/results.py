@@ -38,7 +38,7 @@ class Held:
     tenant: int
     failures: int
     lost: int
-    cancelling: bool
+    cancelling: str | None  # why a person wants it to end
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ async def lock_results(connection: Connection, *, ended: Sequence[Ended]) -> lis
     return [
         Held(
             r["execution_id"], r["attempt"], r["session_id"], r["job_id"], r["version"], r["tenant_id"],
-            r["failures"], r["lost"], r["cancel_at"] is not None,
+            r["failures"], r["lost"], r["cancel_reason"] if r["cancel_at"] is not None else None,
         )
         for r in rows
     ]  # fmt: skip

@@ -157,6 +157,7 @@ CREATE TABLE executions (
     started_at    timestamptz,
     session_id    uuid,
     cancel_at     timestamptz,                      -- a person asked for its end while it was running
+    cancel_reason text,
     params        jsonb,
     created_by    text,
     CONSTRAINT executions_state CHECK (state IN ('waiting', 'blocked', 'queued', 'running')),

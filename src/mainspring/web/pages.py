@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
+from mainspring import wire
 from mainspring.domain.execution import LIVE
 from mainspring.intake import catalog
 from mainspring.intake.overview import verdict
@@ -44,16 +45,17 @@ class Overviews:
 
 async def jobs(visit: Visit) -> Response:
     prefix, cursor = visit.query("prefix"), visit.query("cursor")
-    found = await catalog.list_jobs(
-        visit.context.database,
-        tenant=visit.caller.tenant,
-        prefix=prefix or None,
-        cursor=cursor or None,
-        limit=JOBS_SHOWN,
+    found = await list_jobs(visit)
+    return page(
+        "jobs.html",
+        visit.caller,
+        jobs=found.items,
+        prefix=prefix,
+        cursor=cursor,
+        onward=found.next_cursor and link("/jobs", prefix=prefix, cursor=found.next_cursor),
+        back=link("/jobs", prefix=prefix, cursor=cursor),
+        stream=link("/ui/stream", view="jobs", prefix=prefix, cursor=cursor),
     )
-    onward = found.next_cursor and _link("/jobs", prefix=prefix, cursor=found.next_cursor)
-    back = _link("/jobs", prefix=prefix, cursor=cursor)
-    return page("jobs.html", visit.caller, jobs=found.items, prefix=prefix, cursor=cursor, onward=onward, back=back)
 
 
 async def job(visit: Visit) -> Response:
@@ -63,7 +65,7 @@ async def job(visit: Visit) -> Response:
     cursor = visit.query("cursor")
     fires = await catalog.fires(database, ref, tenant=tenant, count=FIRES_SHOWN)
     past = await catalog.list_executions(database, tenant=tenant, job=ref, cursor=cursor or None, limit=FEED_SHOWN)
-    onward = past.next_cursor and _link(visit.request.url.path, cursor=past.next_cursor)
+    onward = past.next_cursor and link(visit.request.url.path, cursor=past.next_cursor)
     return page("job.html", visit.caller, job=found, fires=fires, executions=past.items, cursor=cursor, onward=onward)
 
 
@@ -78,12 +80,12 @@ async def executions(visit: Visit) -> Response:
         cursor=cursor or None,
         limit=JOBS_SHOWN,
     )
-    filters = [(name, _link("/executions", job=ref, state=of), of == states) for name, of in STATE_FILTERS]
-    onward = found.next_cursor and _link("/executions", job=ref, state=states, cursor=found.next_cursor)
+    filters = [(name, link("/executions", job=ref, state=of), of == states) for name, of in STATE_FILTERS]
+    onward = found.next_cursor and link("/executions", job=ref, state=states, cursor=found.next_cursor)
     return page(
         "executions.html", visit.caller, executions=found.items, filters=filters, states=states, job_ref=ref,
-        cursor=cursor, onward=onward, first=_link("/executions", job=ref, state=states),
-        stream=_link("/ui/stream", view="executions", job=ref, state=states),
+        cursor=cursor, onward=onward, first=link("/executions", job=ref, state=states),
+        stream=link("/ui/stream", view="executions", job=ref, state=states),
     )  # fmt: skip
 
 
@@ -102,7 +104,18 @@ async def workers(visit: Visit) -> Response:
     return page("workers.html", visit.caller, workers=found)
 
 
-def _link(path: str, **values: str | tuple[str, ...]) -> str:
+async def list_jobs(visit: Visit) -> wire.Page[wire.Job]:
+    """The jobs that the query asks for."""
+    return await catalog.list_jobs(
+        visit.context.database,
+        tenant=visit.caller.tenant,
+        prefix=visit.query("prefix") or None,
+        cursor=visit.query("cursor") or None,
+        limit=JOBS_SHOWN,
+    )
+
+
+def link(path: str, **values: str | tuple[str, ...]) -> str:
     """A path with its query; what is empty is left out."""
     query = urlencode({k: v for k, v in values.items() if v}, doseq=True)
     return f"{path}?{query}" if query else path

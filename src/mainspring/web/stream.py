@@ -16,7 +16,7 @@ from mainspring.intake import catalog
 from mainspring.intake.overview import verdict
 from mainspring.web import output
 from mainspring.web.gate import Visit
-from mainspring.web.pages import FEED_SHOWN, JOBS_SHOWN
+from mainspring.web.pages import FEED_SHOWN, FIRES_SHOWN, JOBS_SHOWN, link, list_jobs
 from mainspring.web.pulse import Pulse
 from mainspring.web.render import HEADERS, fragment, now
 from mainspring.web.timeline import timeline
@@ -39,11 +39,13 @@ class Stream:
         match visit.query("view"):
             case "now":
                 messages = self._now(visit)
-            case "executions":
+            case "jobs":
+                messages = _jobs(visit)
+            case "job" | "executions" as view:
                 job = visit.query("job")
-                if job:
+                if job or view == "job":
                     await catalog.job_row(visit.context.database, job, tenant=visit.caller.tenant)
-                messages = _executions(visit, job)
+                messages = _executions(visit, job, with_fires=view == "job")
             case "execution":
                 execution_id = await catalog.execution_id(
                     visit.context.database, visit.query("execution"), tenant=visit.caller.tenant
@@ -52,7 +54,7 @@ class Stream:
             case "workers":
                 messages = _workers(visit)
             case _:
-                raise invalid("/view", "no such view", hint="now, executions, execution or workers")
+                raise invalid("/view", "no such view", hint="now, jobs, job, executions, execution or workers")
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(_while_known(visit, messages), 200, headers, media_type="text/event-stream")
 
@@ -63,11 +65,20 @@ class Stream:
             yield message(
                 fragment("parts.html", "numbers", visit.caller, seen=seen, well=well, sentence=sentence)
                 + fragment("parts.html", "upcoming", visit.caller, fires=seen.upcoming)
-                + _rows(visit, changed if changed is not None else seen.recent[:FEED_SHOWN])
             )
+            # By themselves: a browser drops rows that come after anything but rows.
+            if rows := changed if changed is not None else seen.recent[:FEED_SHOWN]:
+                yield message(_rows(visit, rows))
 
 
-async def _executions(visit: Visit, job: str) -> AsyncIterator[str]:
+async def _jobs(visit: Visit) -> AsyncIterator[str]:
+    back = link("/jobs", prefix=visit.query("prefix"), cursor=visit.query("cursor"))
+    async for _ in _gathered(visit, every=False):
+        found = await list_jobs(visit)
+        yield message(fragment("parts.html", "job_rows", visit.caller, jobs=found.items, back=back))
+
+
+async def _executions(visit: Visit, job: str, *, with_fires: bool) -> AsyncIterator[str]:
     states = tuple(visit.request.query_params.getlist("state"))
     async for changed in _gathered(visit):
         if changed is None:
@@ -77,6 +88,15 @@ async def _executions(visit: Visit, job: str) -> AsyncIterator[str]:
             changed = page.items
         mine = [e for e in changed if job in ("", e.job, str(e.job_id))]
         yield message(_rows(visit, mine, states)) if mine else SILENT
+        if with_fires:
+            yield message(await _fires(visit, job))
+
+
+async def _fires(visit: Visit, ref: str) -> str:
+    database, tenant = visit.context.database, visit.caller.tenant
+    job = await catalog.job(database, ref, tenant=tenant)
+    fires = await catalog.fires(database, ref, tenant=tenant, count=FIRES_SHOWN)
+    return fragment("parts.html", "next_fires", visit.caller, job=job, fires=fires)
 
 
 async def _execution(visit: Visit, execution_id: UUID) -> AsyncIterator[str]:

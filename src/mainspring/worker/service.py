@@ -102,6 +102,7 @@ class Worker:
             await self._delivery.stop()
         if self._session is not None:
             self._session.stop()
+            await self._session.ended()
         if self._guardian is not None:
             self._guardian.close()
         await self._link.close()

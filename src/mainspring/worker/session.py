@@ -86,10 +86,17 @@ class Session:
         self._thread.start()
 
     def stop(self) -> None:
+        """No more heartbeats; one that is under way ends by itself."""
         self._stop.set()
 
+    async def ended(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.join, 10)
+
     def _beat_on(self) -> None:
-        client = httpx2.Client(base_url=self._address.url, headers=self._address.headers, timeout=5)
+        with httpx2.Client(base_url=self._address.url, headers=self._address.headers, timeout=5) as client:
+            self._beat_with(client)
+
+    def _beat_with(self, client: httpx2.Client) -> None:
         wait = self._registered.heartbeat_s
         while not self._stop.wait(wait):
             try:

@@ -134,6 +134,7 @@ CREATE TABLE executions (
     started_at    timestamptz,
     session_id    uuid,
     cancel_at     timestamptz,
+    cancel_reason text,
     params        jsonb,
     created_by    text,
     CONSTRAINT executions_state CHECK (state IN ('waiting', 'blocked', 'queued', 'running')),

@@ -87,7 +87,7 @@ RETURNING execution_id;
 
 -- name: cancel_running
 -- Asks the session that runs it to end it; the settling transaction makes it cancelled.
-UPDATE executions SET cancel_at = coalesce(cancel_at, db_now())
+UPDATE executions SET cancel_at = coalesce(cancel_at, db_now()), cancel_reason = coalesce(cancel_reason, $3)
 WHERE execution_id = $1 AND tenant_id = $2 AND state = 'running'
 RETURNING session_id, pg_notify('mainspring_cancel', session_id::text);
 

@@ -2,6 +2,7 @@
 -- Decides one instant of each due schedule for all its active jobs in the locked shards.
 -- Arrays: schedule, instant, its id prefix, its trigger key, its rank, and why it may have to be skipped:
 -- 0 on time, 1 missed but not the latest, 2 the latest of those missed.
+-- The look for a live execution is a scalar subquery, so that it is always one index probe, never a hash of the table.
 WITH due AS (
     SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::text[], $5::bigint[], $6::smallint[])
         AS d (schedule_id, fire_at, prefix, trigger_key, rank, missed)
@@ -10,7 +11,7 @@ WITH due AS (
            j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, d.rank, d.fire_at,
            CASE
                WHEN d.missed = 1 AND j.misfire <> 'all' OR d.missed = 2 AND j.misfire = 'skip' THEN 'misfire'
-               WHEN j.overlap = 'skip' AND EXISTS (SELECT FROM executions e WHERE e.job_id = j.job_id) THEN 'overlap'
+               WHEN j.overlap = 'skip' AND (SELECT 1 FROM executions e WHERE e.job_id = j.job_id LIMIT 1) = 1 THEN 'overlap'
            END AS reason
     FROM due d
     JOIN jobs j ON j.schedule_id = d.schedule_id
@@ -54,17 +55,17 @@ ON CONFLICT DO NOTHING;
 -- name: promote_waiting
 -- Queues the waiting executions of these shards that are due. Needs no fence: state and due time are checked here.
 WITH due AS (
-    SELECT e.execution_id
+    SELECT e.execution_id, e.state
     FROM unnest($1::smallint[]) AS mine (shard)
     CROSS JOIN LATERAL (
-        SELECT execution_id FROM executions
+        SELECT execution_id, state FROM executions
         WHERE state = 'waiting' AND shard = mine.shard AND due_at <= (SELECT db_now())
         ORDER BY due_at LIMIT $2
         FOR UPDATE SKIP LOCKED
     ) AS e
 ), queued AS (
     UPDATE executions e SET state = 'queued', queued_at = db_now()
-    FROM due WHERE e.execution_id = due.execution_id AND e.state = 'waiting'
+    FROM due WHERE e.execution_id = due.execution_id AND e.state = due.state
     RETURNING e.queue
 )
 SELECT queue, count(*) AS n, pg_notify('mainspring_queued', queue) FROM queued GROUP BY queue;

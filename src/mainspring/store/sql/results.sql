@@ -28,7 +28,8 @@ RETURNING execution_id;
 
 -- name: lock_results
 -- First statement of the richer path: the rows whose session and attempt are current, held for the verdict.
-SELECT e.execution_id, e.attempt, e.session_id, e.job_id, e.version, e.tenant_id, e.failures, e.lost, e.cancel_at
+SELECT e.execution_id, e.attempt, e.session_id, e.job_id, e.version, e.tenant_id, e.failures, e.lost, e.cancel_at,
+       e.cancel_reason
 FROM executions e
 JOIN unnest($1::uuid[], $2::smallint[], $3::uuid[]) AS r (execution_id, attempt, session_id)
   ON e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
@@ -53,7 +54,8 @@ WITH r AS (
     UPDATE executions e
     SET state = CASE WHEN r.delay_s > 0 THEN 'waiting' ELSE 'queued' END,
         due_at = CASE WHEN r.delay_s > 0 THEN db_now() + make_interval(secs => r.delay_s) ELSE e.due_at END,
-        queued_at = CASE WHEN r.delay_s > 0 THEN NULL ELSE db_now() END, session_id = NULL, cancel_at = NULL, failures = r.failures, lost = r.lost
+        queued_at = CASE WHEN r.delay_s > 0 THEN NULL ELSE db_now() END, session_id = NULL,
+        cancel_at = NULL, cancel_reason = NULL, failures = r.failures, lost = r.lost
     FROM r
     WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
       AND e.state = 'running'
