@@ -117,7 +117,7 @@ class Cluster:
 
 @asynccontextmanager
 async def started(url: str, **config: Any) -> AsyncIterator[Cluster]:
-    server = Server(ServeConfig(database_url=url, port=0, **config))
+    server = Server(ServeConfig(**{"database_url": url, "port": 0, **config}))
     await server.start()
     assert server.http is not None and server.context is not None
     async with server.database.connection() as connection:

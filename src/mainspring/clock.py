@@ -6,6 +6,9 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+LAST_MS = 253_402_300_799_999
+"""The last instant a calendar of four-digit years has."""
+
 
 class Clock(Protocol):
     """Wall time in milliseconds, and a monotonic one in seconds that never jumps."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
-from mainspring.domain.errors import Invalid, Problem, TooLarge
+from mainspring.domain.errors import Invalid, Problem, TooLarge, invalid
 
 T = TypeVar("T")
 
@@ -18,7 +18,9 @@ MAX_DEPTH = 32
 _PLACE = re.compile(r" - at `(.*)`\Z")
 _FIELD = re.compile(r"unknown field `(.*?)`")
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# The closing quote is optional: a string that never ends is passed over once, not once for every quote inside it.
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 encode = msgspec.json.Encoder().encode
@@ -31,11 +33,24 @@ def decode(body: bytes, type_: type[T], *, limit: int = MAX_BODY) -> T:
     if depth(body) > MAX_DEPTH:
         raise Invalid(f"the JSON is nested deeper than {MAX_DEPTH} levels", code="too_deep")
     try:
-        return msgspec.json.decode(body, type=type_)
+        value = msgspec.json.decode(body, type=type_)
     except msgspec.ValidationError as error:
         raise Invalid("the request does not fit", problems=(problem_of(str(error), type_),)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"the body is not JSON: {error}", code="not_json") from None
+    if _NUL.search(body) and (pointer := _nul_at(msgspec.json.decode(body))) is not None:
+        raise invalid(pointer or "/", "text can't hold a NUL character", hint="remove it")
+    return value
+
+
+def _nul_at(value: Any) -> str | None:
+    """Where a text holds a NUL, which PostgreSQL can't store."""
+    if isinstance(value, str):
+        return "" if "\0" in value else None
+    if isinstance(value, dict) and any("\0" in name for name in value):
+        return ""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return next((f"/{name}{at}" for name, item in inner if (at := _nul_at(item)) is not None), None)
 
 
 def depth(body: bytes) -> int:

@@ -21,6 +21,8 @@ PROTOCOL = "1"
 
 JobState = Literal["active", "paused", "finished", "deleted"]
 Stream = Literal["stdout", "stderr", "system"]
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+"""In requests: an instant that says its offset."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +185,7 @@ class Pause(Request):
 class RunNow(Request):
     """Run a job now, or at a time; the same `key` is answered with the same execution for a day."""
 
-    at: datetime | None = None
+    at: Instant | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
     params: dict[str, Any] | None = None
 
@@ -196,7 +198,7 @@ class BatchItem(Request):
     """One execution to submit; `job` is a name or an id."""
 
     job: str
-    at: datetime | None = None
+    at: Instant | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
     params: dict[str, Any] | None = None
 

@@ -119,7 +119,7 @@ TABLE = [
     Bad("not UTF-8", 400, "not_json", content=b'{"name": "\xff"}', says="not JSON"),
     Bad("deep JSON", 400, "too_deep", content=b'{"metadata":' + b"[" * 40 + b"]" * 40 + b"}", says="32 levels"),
     Bad("a bomb of brackets", 400, "too_deep", content=b"[" * 900_000, says="32 levels"),
-    Bad("a bomb of quotes", 400, "not_json", content=b'{"a":["' + b'\\"' * 400_000 + b"[" * 40, says="not JSON"),
+    Bad("a bomb of quotes", 400, "not_json", content=b'{"name":"' + b'\\"' * 400_000 + b"[" * 40, says="not JSON"),
     Bad("huge body", 413, "too_large", content=b" " * 1_000_001, says="1,000,001 bytes"),
     # Triggers and batches
     unfit("NUL in params", {"params": {"a": "\0"}}, "/params/a", "NUL", "remove it", path=TRIGGER),

@@ -85,6 +85,17 @@ async def test_the_feed_shows_executions_without_a_reload(cluster: Cluster, brow
         assert top_elements(told.data) == {"tr"}  # a browser drops rows that come after anything else
 
 
+async def test_what_no_worker_takes_is_shown_as_queued(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    spec = JobSpec(name="stuck", task=NoopTask(), queue="nobody")
+    job_id = await jobs.create(cluster.database, spec, tenant=TENANT, by="test")
+    for view in ("now", f"executions&job={job_id}"):
+        async with listening(browser, f"/ui/stream?view={view}") as events:
+            await anext(events)
+            execution_id = await submit(cluster, job_id)
+            told = await until(events, f'id="e-{execution_id}"')
+            assert "queued" in Page(told.data).text
+
+
 async def test_a_browser_that_comes_back_is_told_what_it_missed(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     job_id = await jobs.create(cluster.database, JobSpec(name="missed", task=NoopTask()), tenant=TENANT, by="test")
     async with cluster.worker():
@@ -162,6 +173,19 @@ async def test_a_revoked_token_ends_the_stream(cluster: Cluster, stranger: httpx
         async for _ in events:
             pass
     assert (await stranger.get("/workers")).headers["location"].startswith("/login")
+
+
+async def test_nobody_listens_after_the_browser_left(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    def listeners() -> int:
+        return sum(task.get_name() == "web.stream" for task in asyncio.all_tasks())
+
+    before = listeners()
+    async with listening(browser, "/ui/stream?view=now") as events:
+        await anext(events)
+        assert listeners() == before + 1
+    async with asyncio.timeout(20):
+        while listeners() > before:
+            await asyncio.sleep(0)
 
 
 def test_no_text_can_name_fields_of_its_own() -> None:

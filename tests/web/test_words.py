@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mainspring import wire
@@ -194,6 +194,8 @@ def test_own_paths_are_kept(path: str) -> None:
     assert own_path(path) == path
 
 
+@example("//a")
+@example("/\\a")
 @given(st.text(st.sampled_from("/\\:.@?#<>\"' \t\nahtps%é")))
 def test_other_places_are_not(text: str) -> None:
     kept = own_path(text, "")

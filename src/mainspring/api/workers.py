@@ -61,6 +61,8 @@ async def results(call: Call) -> wire.Settled:
     """Tell how attempts ended, and what they wrote."""
     _check_protocol(call)
     body: wire.Results = call.body
+    if not await call.context.dispatcher.serves(body.session_id, tenant=call.tenant):
+        raise Conflict("there is no such session; register again", code="session_ended")
     ended = [
         Ended(r.execution_id, r.attempt, body.session_id, r.outcome, r.duration_ms, r.exit_code, r.error, r.result)
         for r in body.results

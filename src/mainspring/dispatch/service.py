@@ -55,6 +55,7 @@ class Dispatcher:
         self._sessions: dict[UUID, Session] = {}
         self._waiting: dict[Line, dict[Waiting, None]] = {}
         self._polls: dict[UUID, Waiting] = {}
+        self._cancelled: set[UUID] = set()
         self._fresh: set[str] = set()
         self._wake = asyncio.Event()
         self._claiming = asyncio.Lock()
@@ -89,6 +90,9 @@ class Dispatcher:
             self._answer(old, [], {})
         waiting = Waiting(session, min(poll.free, BATCH), asyncio.get_running_loop().create_future())
         self._polls[poll.session_id] = waiting
+        if poll.session_id in self._cancelled:
+            self._cancelled.discard(poll.session_id)
+            self._loops.spawn(self._tell_cancels(waiting), "cancel")
         if waiting.free:
             line = (session.tenant, session.queues)
             self._waiting.setdefault(line, {})[waiting] = None
@@ -103,9 +107,17 @@ class Dispatcher:
         finally:
             self._withdraw(waiting)
 
+    async def serves(self, session_id: UUID, *, tenant: int) -> bool:
+        """Whether the session, ended or not, is this tenant's: nobody reports for others."""
+        if (session := self._sessions.get(session_id)) is not None:
+            return session.tenant == tenant
+        async with self._database.connection() as connection:
+            return await sessions.is_session_of(connection, tenant=tenant, session_id=session_id)
+
     def forget(self, session_id: UUID) -> None:
         """The session has ended: its poll, if any, is answered with nothing."""
         self._sessions.pop(session_id, None)
+        self._cancelled.discard(session_id)
         if waiting := self._polls.get(session_id):
             self._answer(waiting, [], {})
 
@@ -223,8 +235,11 @@ class Dispatcher:
         self._make_fresh(queue for session in self._sessions.values() for queue in session.queues)
 
     def _hear_cancel(self, session: str) -> None:
-        if (waiting := self._polls.get(UUID(session))) is not None:
+        session_id = UUID(session)
+        if (waiting := self._polls.get(session_id)) is not None:
             self._loops.spawn(self._tell_cancels(waiting), "cancel")
+        elif session_id in self._sessions:
+            self._cancelled.add(session_id)  # between two polls: the next one brings it
 
     async def _tell_cancels(self, waiting: Waiting) -> None:
         session = waiting.session

@@ -17,6 +17,8 @@ _ISO = re.compile(
     re.ASCII,
 )
 _CALENDAR = re.compile(rf"(?:{_NUMBER}\s*(?:months?|mon|mo|years?|y))+", re.ASCII)
+_MONTHS = re.compile(r"(?:(\d{1,4})\s*(?:years?|y)\s*)?(?:(\d{1,4})\s*(?:months?|mon|mo))?", re.ASCII)
+_ISO_MONTHS = re.compile(r"p(?:(\d{1,4})y)?(?:(\d{1,4})m)?", re.ASCII)
 _HOW = "write seconds (90), units from large to small (1h30m, 10m, 500ms) or ISO 8601 (PT3H)"
 _NO_MONTHS = "months and years differ in length: use days (30d), or a cron schedule such as `0 9 1 * *`"
 
@@ -47,6 +49,15 @@ def calendar_days(text: str | int | float) -> int | None:
     if found is None or not any(found.groups()):
         return None
     return int(found[1] or 0) * 7 + int(found[2] or 0)
+
+
+def calendar_months(text: str | int | float) -> int | None:
+    """Months if `text` names nothing but months or years ("1mo", "2 months", "P1M", "1y"), else None."""
+    plain = str(text).strip().lower()
+    found = _ISO_MONTHS.fullmatch(plain) or _MONTHS.fullmatch(plain)
+    if found is None or not any(found.groups()):
+        return None
+    return int(found[1] or 0) * 12 + int(found[2] or 0)
 
 
 def format_duration(seconds: float) -> str:

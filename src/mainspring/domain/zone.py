@@ -9,7 +9,7 @@ import difflib
 import zoneinfo
 from bisect import bisect_right
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cache
 from typing import Final
 
@@ -23,7 +23,9 @@ _MARGIN_S: Final = 4 * DAY_S
 _FIRST_KNOWN: Final = int(datetime(1000, 1, 1, tzinfo=UTC).timestamp())
 _LAST_KNOWN: Final = int(datetime(9000, 1, 1, tzinfo=UTC).timestamp())
 # No wall clock is further from UTC than this.
-_REACH_S: Final = 26 * 3600
+REACH_S: Final = 26 * 3600
+
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 EVERY_PASS: Final = 0
 FIRST_PASS: Final = 1
@@ -107,7 +109,7 @@ class Zone:
         return instant + self.segment_at(instant).offset
 
     def _segments_near(self, wall: int) -> Iterator[Segment]:
-        return self.segments_between(wall - _REACH_S, wall + _REACH_S)
+        return self.segments_between(wall - REACH_S, wall + REACH_S)
 
     def _build(self, start: int, end: int) -> Iterator[Segment]:
         """Segments of `[start, end)`. Block edges cut segments without being a change of offset."""
@@ -163,6 +165,17 @@ def check_zone(name: str) -> None:
         close = by_folded[near[0]] if near else by_city[near_city[0]] if near_city else None
     hint = f"did you mean {close}?" if close else "use an IANA name such as UTC or Europe/Berlin"
     raise ZoneError(name, hint)
+
+
+def day_number(year: int, month: int, day: int = 1) -> int:
+    """A date as days since the epoch."""
+    return date(year, month, day).toordinal() - _EPOCH_DAY
+
+
+def month_of_day(number: int) -> int:
+    """The month that a day is in, counted from January of the year 0."""
+    when = date.fromordinal(number + _EPOCH_DAY)
+    return when.year * 12 + when.month - 1
 
 
 @cache

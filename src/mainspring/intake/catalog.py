@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
 from mainspring import wire
-from mainspring.clock import instant, millis
+from mainspring.clock import LAST_MS, instant, millis
 from mainspring.domain.errors import Invalid, NotFound, invalid
 from mainspring.domain.execution import LIVE, STATES
+from mainspring.domain.job import NAME
 from mainspring.domain.schedule import compile_key, describe_spec, notes
 from mainspring.store import executions, jobs, logs, sessions
 from mainspring.store.db import Connection, Database, database_now_ms
@@ -19,6 +21,7 @@ LAST_SHOWN = 20
 MAX_PAGE = 500
 _AFTER_ALL = UUID(int=(1 << 128) - 1)
 _LOG_CHUNKS = 200
+_PLACE = re.compile(r"(\d{1,4})\.(-1|\d{1,9})\Z", re.ASCII)
 
 
 async def job_row(database: Database, ref: str, *, tenant: int) -> JobRow:
@@ -27,7 +30,8 @@ async def job_row(database: Database, ref: str, *, tenant: int) -> JobRow:
         row = None
         if is_id(ref):
             row = await jobs.job_by_id(connection, tenant=tenant, job_id=UUID(ref))
-        row = row or await jobs.job_by_name(connection, tenant=tenant, name=ref)
+        if row is None and NAME.match(ref):
+            row = await jobs.job_by_name(connection, tenant=tenant, name=ref)
     if row is None:
         raise NotFound(f"there is no job {ref!r}")
     return row
@@ -43,6 +47,10 @@ async def list_jobs(
     database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50, prefix: str | None = None
 ) -> wire.Page[wire.Job]:
     check_limit(limit)
+    if cursor and not NAME.match(cursor):
+        raise _bad_cursor()
+    if prefix and not NAME.match(prefix):
+        return wire.Page(items=[])
     async with database.connection() as connection:
         rows = await jobs.list_jobs(connection, tenant=tenant, after=cursor or "", limit=limit + 1, prefix=prefix)
         page = await _as_jobs(connection, rows[:limit], tenant=tenant)
@@ -83,7 +91,7 @@ def next_fires(row: JobRow, *, after_ms: int, count: int) -> list[int]:
     start_ms = max(after_ms, millis(row.start_at) - 1 if row.start_at else after_ms)
     while len(found) < count:
         at = schedule.next_after(found[-1] if found else start_ms)
-        if at is None or (row.end_at is not None and at > millis(row.end_at)):
+        if at is None or at > LAST_MS or (row.end_at is not None and at > millis(row.end_at)):
             break
         found.append(at)
     return found
@@ -140,7 +148,7 @@ async def list_executions(
         if state not in STATES:
             raise invalid("/state", f"{state!r} is not a state", hint=f"one of {', '.join(STATES)}")
     if cursor is not None and not is_id(cursor):
-        raise invalid("/cursor", "this is not a cursor of ours", hint="pass next_cursor as it was given")
+        raise _bad_cursor()
     job_id = None if job is None else (await job_row(database, job, tenant=tenant)).job_id
     before = UUID(cursor) if cursor else _AFTER_ALL
     async with database.connection() as connection:
@@ -183,14 +191,16 @@ def is_id(text: str) -> bool:
         return False
 
 
+def _bad_cursor() -> Invalid:
+    return invalid("/cursor", "this is not a cursor of ours", hint="pass next_cursor as it was given")
+
+
 def parse_place(place: str | None) -> tuple[int, int]:
     if not place:
         return (0, -1)
-    attempt, _, seq = place.partition(".")
-    try:
-        return (int(attempt), int(seq))
-    except ValueError:
-        raise invalid("/place", "this is not a place of ours", hint="pass `place` as it was given") from None
+    if (found := _PLACE.match(place)) is not None:
+        return (int(found[1]), int(found[2]))
+    raise invalid("/place", "this is not a place of ours", hint="pass `place` as it was given")
 
 
 def check_limit(limit: int, pointer: str = "/limit") -> None:

@@ -51,17 +51,17 @@ class Submitter:
         async with self._database.transaction() as connection:
             now_ms = int(await database_now_ms(connection))
             new = _new(submission, now_ms, key)
-            first, first_digest = await executions.insert_idempotency_key(
+            known_id, first_digest, first = await executions.insert_idempotency_key(
                 connection, tenant=submission.tenant, job_id=submission.job_id, key=key,
                 execution_id=new.execution_id, digest=digest,
             )  # fmt: skip
             if first_digest != digest:
                 raise Conflict(f"the key {key!r} was used for a different request", code="key_reused")
-            if first == new.execution_id and not await executions.insert_executions(
+            if first and not await executions.insert_executions(
                 connection, tenant=submission.tenant, new=[new], created_by=submission.by
             ):
                 raise NotFound(f"there is no job {submission.job_id}")
-            return first
+            return known_id
 
     async def submit_batch(self, batch: wire.Batch, *, tenant: int, by: str) -> wire.BatchAnswer:
         """Each item gets its own status, in order; one bad item does not spoil the others."""
@@ -81,7 +81,7 @@ class Submitter:
                 submission = Submission(tenant, by, known[item.job], item.at, item.params)
                 answers.append(await self._one_of_batch(submission, item.key))
             else:
-                answers.append(wire.Submitted(status=201, execution_id=next(made)))
+                answers.append(_submitted(item.job, next(made)))
         return wire.BatchAnswer(items=answers)
 
     async def _one_of_batch(self, submission: Submission, key: str) -> wire.Submitted:
@@ -105,6 +105,12 @@ class Submitter:
                 for place, execution in zip(places, new, strict=True):
                     answers[place] = execution.execution_id if execution.execution_id in added else None
         return answers
+
+
+def _submitted(job: str, execution: UUID | None) -> wire.Submitted:
+    if execution is None:  # deleted between our two looks
+        return wire.Submitted(status=404, error=f"there is no job {job!r}")
+    return wire.Submitted(status=201, execution_id=execution)
 
 
 def _new(submission: Submission, now_ms: int, key: str | None) -> NewExecution:

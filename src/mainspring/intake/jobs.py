@@ -17,6 +17,8 @@ from mainspring.ids import new_id, shard_of
 from mainspring.store import executions, jobs, schedules, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 
+KINDS = {"cron", "every", "at"}
+
 
 async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> UUID:
     """Adds a job; its first fire is the first one after now."""
@@ -111,8 +113,12 @@ def resolve_schedule(spec: JobSpec, now_ms: int) -> Resolved | None:
 
 def _merged(old: JobSpec, changes: dict[str, Any]) -> JobSpec:
     """RFC 7396: null removes, objects merge, anything else replaces."""
+    known, schedule = msgspec.to_builtins(old), changes.get("schedule")
+    if isinstance(schedule, dict) and known["schedule"] and KINDS & schedule.keys():
+        # A new kind of schedule replaces the old kind.
+        known["schedule"] = {k: v for k, v in known["schedule"].items() if k not in KINDS}
     try:
-        return msgspec.convert(_merge(msgspec.to_builtins(old), changes), JobSpec)
+        return msgspec.convert(_merge(known, changes), JobSpec)
     except msgspec.ValidationError as error:
         raise Invalid("the change does not fit", problems=(problem_of(str(error), JobSpec),)) from None
 
@@ -121,9 +127,6 @@ def _merge(old: Any, changes: Any) -> Any:
     if not isinstance(changes, dict):
         return changes
     merged = dict(old) if isinstance(old, dict) else {}
-    kinds = {"cron", "every", "at"}
-    if kinds & changes.keys():  # a new kind of schedule replaces the old kind
-        merged = {k: v for k, v in merged.items() if k not in kinds}
     for key, value in changes.items():
         if value is None:
             merged.pop(key, None)

@@ -63,6 +63,8 @@ class Settler:
                     done = set(await results.settle_succeeded(connection, ended=smooth)) if smooth else set()
                     done |= await self._settle_rough(connection, rough)
         self._tell(ended, done)
+        if written := {chunk.execution_id for r in reports for chunk in r.output}:
+            self._announcer.tell("output", written)
         return [{e.execution_id for e in r.ended} - done for r in reports]
 
     async def _settle_rough(self, connection: Connection, ended: Sequence[Ended]) -> set[UUID]:

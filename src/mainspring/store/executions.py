@@ -9,10 +9,11 @@ from typing import Any
 from uuid import UUID
 
 from mainspring import wire
-from mainspring.clock import instant, millis
+from mainspring.clock import LAST_MS, instant, millis
 from mainspring.domain.execution import Trigger, fire_ms_of
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +39,18 @@ async def insert_executions(
 
 async def insert_idempotency_key(
     connection: Connection, *, tenant: int, job_id: UUID, key: str, execution_id: UUID, digest: bytes
-) -> tuple[UUID, bytes]:
-    """The execution this key stands for, and the digest of the request that was first."""
+) -> tuple[UUID, bytes, bool]:
+    """The execution this key stands for, the digest of the request that was first, and whether it is this one."""
     while True:
         row = await connection.fetchrow(q("insert_idempotency_key"), tenant, job_id, key, execution_id, digest)
         if row is not None:
-            return row["execution_id"], bytes(row["digest"])
+            return row["execution_id"], bytes(row["digest"]), row["first"]
 
 
 async def execution_by_id(connection: Connection, *, tenant: int, execution_id: UUID) -> wire.Execution | None:
     row = await connection.fetchrow(q("execution_by_id"), execution_id, tenant, _not_before([execution_id]))
+    if row is None:  # cancelled before its time, it ended earlier than its id says
+        row = await connection.fetchrow(q("execution_by_id"), execution_id, tenant, instant(0))
     return None if row is None else _execution(row)
 
 
@@ -107,7 +110,8 @@ async def free_fires(connection: Connection, *, tenant: int, job_id: UUID) -> No
 
 
 def _not_before(execution_ids: Sequence[UUID]) -> datetime:
-    return instant(min(map(fire_ms_of, execution_ids)))
+    # An id that somebody made up may name a later instant than a calendar has.
+    return instant(min(LAST_MS, *map(fire_ms_of, execution_ids)))
 
 
 def _execution(r: Any) -> wire.Execution:

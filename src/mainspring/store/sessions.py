@@ -52,6 +52,10 @@ async def session_by_id(connection: Connection, *, tenant: int, session_id: UUID
     return None if row is None else Session(session_id, tenant, row["slots"], tuple(row["queues"]))
 
 
+async def is_session_of(connection: Connection, *, tenant: int, session_id: UUID) -> bool:
+    return bool(await connection.fetchval(q("is_session_of"), session_id, tenant))
+
+
 async def session_strays(
     connection: Connection, *, tenant: int, session_id: UUID, known: list[UUID], older_than_s: float
 ) -> list[tuple[UUID, int]]:

@@ -14,6 +14,7 @@ from mainspring import wire
 from mainspring.domain.errors import MainspringError, invalid
 from mainspring.intake import catalog
 from mainspring.intake.overview import verdict
+from mainspring.store.db import AWAY
 from mainspring.web import output
 from mainspring.web.gate import Visit
 from mainspring.web.pages import FEED_SHOWN, FIRES_SHOWN, JOBS_SHOWN, link, list_jobs
@@ -67,7 +68,7 @@ class Stream:
                 + fragment("parts.html", "upcoming", visit.caller, fires=seen.upcoming)
             )
             # By themselves: a browser drops rows that come after anything but rows.
-            if rows := changed if changed is not None else seen.recent[:FEED_SHOWN]:
+            if rows := changed or seen.recent[:FEED_SHOWN]:
                 yield message(_rows(visit, rows))
 
 
@@ -81,7 +82,7 @@ async def _jobs(visit: Visit) -> AsyncIterator[str]:
 async def _executions(visit: Visit, job: str, *, with_fires: bool) -> AsyncIterator[str]:
     states = tuple(visit.request.query_params.getlist("state"))
     async for changed in _gathered(visit):
-        if changed is None:
+        if not changed:
             page = await catalog.list_executions(
                 visit.context.database, tenant=visit.caller.tenant, states=states, job=job or None, limit=JOBS_SHOWN
             )
@@ -104,8 +105,10 @@ async def _execution(visit: Visit, execution_id: UUID) -> AsyncIterator[str]:
     place = visit.request.headers.get("last-event-id") or visit.query("place") or None
     attempt = catalog.parse_place(place)[0]
     shown: wire.Execution | None = None
+    complete = False
     async for logs in context.live.output(execution_id, tenant=tenant, place=place):
         found = await catalog.execution(context.database, execution_id, tenant=tenant)
+        complete = logs.complete
         parts = ""
         if found != shown:
             shown = found
@@ -115,7 +118,8 @@ async def _execution(visit: Visit, execution_id: UUID) -> AsyncIterator[str]:
             yield message(output.render(logs.chunks, attempt), event="log", identity=logs.place)
             attempt = logs.chunks[-1].attempt
         yield message(parts) if parts else SILENT
-    yield message("", event="end")
+    if complete:  # else the server closes, and the browser comes back to the next one
+        yield message("", event="end")
 
 
 async def _workers(visit: Visit) -> AsyncIterator[str]:
@@ -143,17 +147,18 @@ def _rows(visit: Visit, changed: list[wire.Execution], states: tuple[str, ...] =
 
 async def _while_known(visit: Visit, messages: AsyncIterator[str]) -> AsyncIterator[str]:
     """Ends when the caller is signed out or revoked meanwhile, or when something is out of reach."""
-    with contextlib.suppress(MainspringError):
+    with contextlib.suppress(MainspringError, *AWAY):
         async for text in messages:
             await visit.context.auth.caller(visit.request)
             yield text
 
 
-async def _gathered(visit: Visit, *, every: bool = True) -> AsyncIterator[list[wire.Execution] | None]:
-    """None at first, for a look at everything; then what changed, a few times a second at most, newest kept.
+async def _gathered(visit: Visit, *, every: bool = True) -> AsyncIterator[list[wire.Execution]]:
+    """What changed, a few times a second at most, the newest kept.
 
-    Without changes it yields an empty list every LOOK_S. It listens before the first look, so nothing falls
-    between; a browser that comes back after a break is told everything again in the same way.
+    At first, and whenever nothing is heard for LOOK_S, the list is empty: time for a look at everything. What is
+    only queued is seen in this way, and a browser that comes back after a break misses nothing. It listens before
+    the first look, so nothing falls between.
     """
     pending: dict[UUID, wire.Execution] = {}
     some = asyncio.Event()
@@ -172,7 +177,7 @@ async def _gathered(visit: Visit, *, every: bool = True) -> AsyncIterator[list[w
     listener = asyncio.create_task(listen(), name="web.stream")
     try:
         await asyncio.sleep(0)
-        yield None
+        yield []
         while not listener.done():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(some.wait(), LOOK_S)

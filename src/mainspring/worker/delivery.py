@@ -33,6 +33,8 @@ class Delivery:
         self._some = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
+        # Output on its way must arrive before the result that ends its attempt: after that nobody takes it.
+        self._sending = asyncio.Lock()
         self._loops = Loops("delivery")
 
     def start(self) -> None:
@@ -61,6 +63,10 @@ class Delivery:
 
     async def _send_results(self) -> None:
         await self._some.wait()
+        async with self._sending:
+            await self._send_batch()
+
+    async def _send_batch(self) -> None:
         batch, size = 0, 0
         for _, output in self._results[:BATCH]:
             size += sum(len(chunk.data) for chunk in output)
@@ -82,10 +88,11 @@ class Delivery:
 
     async def _send_output(self) -> None:
         await asyncio.sleep(STREAM_S)
-        pending = [chunk for work in list(self._live.values()) for chunk in work.take_output()]
-        while pending:
-            batch, pending = pending[:4], pending[4:]
-            await self._deliver([], batch)
+        async with self._sending:
+            pending = [chunk for work in list(self._live.values()) for chunk in work.take_output()]
+            while pending:
+                batch, pending = pending[:4], pending[4:]
+                await self._deliver([], batch)
 
     async def _deliver(self, results: list[wire.Result], output: list[wire.Output]) -> None:
         """Until accepted: the api may be away for long, and what was done must not be forgotten."""

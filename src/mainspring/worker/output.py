@@ -20,20 +20,33 @@ class Output:
         self._most = most_bytes
         self._seq = 0
         self._parts: list[tuple[wire.Stream, bytearray]] = []
+        self._rest: dict[wire.Stream, bytes] = {}
 
     def write(self, stream: wire.Stream, data: bytes) -> None:
         if self._left <= 0 or not data:
             return
         data = data[: self._left]
         self._left -= len(data)
-        self._add(stream, data)
+        data = self._rest.pop(stream, b"") + data
+        whole = _whole(data)
+        self._rest[stream] = data[whole:]
+        self._add(stream, data[:whole])
         if self._left == 0:
             self._add("system", f"\n[output is cut here: more than {self._most:,} bytes]\n".encode())
+
+    def finish(self, stream: wire.Stream) -> None:
+        """Nothing more comes: what waited for the rest of its character goes as it is."""
+        self._add(stream, self._rest.pop(stream, b""))
 
     def _add(self, stream: wire.Stream, data: bytes) -> None:
         if self._parts and self._parts[-1][0] == stream and len(self._parts[-1][1]) + len(data) <= CHUNK_BYTES:
             self._parts[-1][1].extend(data)
-        else:
+            return
+        while len(data) > CHUNK_BYTES:  # cut between characters, since readers get chunk by chunk
+            size = _whole(data[:CHUNK_BYTES])
+            self._parts.append((stream, bytearray(data[:size])))
+            data = data[size:]
+        if data:
             self._parts.append((stream, bytearray(data)))
 
     def take(self) -> list[wire.Output]:
@@ -41,12 +54,22 @@ class Output:
         parts, self._parts = self._parts, []
         chunks = []
         for stream, data in parts:
-            for start in range(0, len(data), CHUNK_BYTES):
-                chunks.append(
-                    wire.Output(
-                        execution_id=self._execution_id, attempt=self._attempt, seq=self._seq, stream=stream,
-                        data=bytes(data[start : start + CHUNK_BYTES]),
-                    )
-                )  # fmt: skip
-                self._seq += 1
+            chunks.append(
+                wire.Output(
+                    execution_id=self._execution_id, attempt=self._attempt, seq=self._seq, stream=stream,
+                    data=bytes(data),
+                )
+            )  # fmt: skip
+            self._seq += 1
         return chunks
+
+
+def _whole(data: bytes) -> int:
+    """How many bytes there are up to the last whole UTF-8 character; all, if it is no UTF-8."""
+    for back, byte in enumerate(reversed(data[-3:]), start=1):
+        if byte >= 0xC0:
+            needs = 2 + (byte >= 0xE0) + (byte >= 0xF0)
+            return len(data) - back if back < needs else len(data)
+        if byte < 0x80:
+            break
+    return len(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import socket
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ log = structlog.get_logger()
 POLL_S = 30.0
 SATURATED_S = 0.2
 FLUSH_S = 20.0
+RECALL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Worker:
         self._running: dict[UUID, Work] = {}
         self._undelivered: set[UUID] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._polling: asyncio.Task[None] | None = None
         self._definitions: dict[str, Definition] = {}
         self._slot_freed = asyncio.Event()
         self._ready = asyncio.Event()
@@ -83,6 +86,7 @@ class Worker:
         if self._session is not None:
             self._session.draining = True
         self._slot_freed.set()
+        await self._recall_poll()
         if self._tasks:
             log.info("finishing what runs", executions=len(self._tasks), seconds=self._config.drain_s)
             await asyncio.wait(self._tasks, timeout=self._config.drain_s)
@@ -132,7 +136,7 @@ class Worker:
         self._delivery.start()
         self._ready.set()
         log.info("session begins", session=str(session.session_id), slots=self._config.slots)
-        polling = asyncio.create_task(self._poll_on(session))
+        polling = self._polling = asyncio.create_task(self._poll_on(session))
         waiting = asyncio.create_task(ended.wait())
         try:
             await asyncio.wait({polling, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -189,6 +193,15 @@ class Worker:
                 return
             if polled is not None:
                 self._take(polled, session)
+
+    async def _recall_poll(self) -> None:
+        """Has the api answer the open poll: what it was just given comes with it, and nothing after."""
+        if self._session is None or self._polling is None:
+            return
+        with contextlib.suppress(ApiAway, SessionEnded, Refused):
+            await self._link.poll(wire.Poll(session_id=self._session.session_id, free=0, wait_s=0))
+        await asyncio.wait({self._polling}, timeout=RECALL_S)
+        self._polling.cancel()
 
     async def _poll_while_full(self, session: Session) -> wire.Polled | None:
         """No slot is free: listen for cancellations only, and only until one is."""

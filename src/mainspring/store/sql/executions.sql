@@ -32,9 +32,9 @@ WITH fresh AS (
     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (tenant_id, job_id, key) DO NOTHING
     RETURNING execution_id, digest
 )
-SELECT execution_id, digest FROM fresh
+SELECT execution_id, digest, true AS first FROM fresh
 UNION ALL
-SELECT execution_id, digest FROM idempotency_keys WHERE tenant_id = $1 AND job_id = $2 AND key = $3
+SELECT execution_id, digest, false FROM idempotency_keys WHERE tenant_id = $1 AND job_id = $2 AND key = $3
 LIMIT 1;
 
 -- name: execution_by_id

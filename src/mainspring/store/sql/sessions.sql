@@ -22,6 +22,10 @@ RETURNING session_id;
 SELECT session_id, tenant_id, slots, queues, kinds, labels FROM sessions
 WHERE session_id = $1 AND tenant_id = $2 AND ended_at IS NULL;
 
+-- name: is_session_of
+-- Whether a session, ended or not, is a tenant's.
+SELECT EXISTS (SELECT FROM sessions WHERE session_id = $1 AND tenant_id = $2);
+
 -- name: session_strays
 -- Claimed for this session, but it never heard of them: the answer was lost on the way.
 SELECT execution_id, attempt FROM executions

@@ -4,8 +4,11 @@ const path = document.body.dataset.stream;
 const button = document.getElementById("live");
 const word = document.getElementById("live-word");
 const MOST_OUTPUT = 20000;
+const AGAIN_MS = 3000;
 let source = null;
 let place = null;
+let held = false;
+let ended = false;
 
 function show(state, text) {
   button.dataset.state = state;
@@ -32,7 +35,7 @@ function receive(html) {
     } else if (feed && fresh.matches("tr") && !("known" in fresh.dataset)) {
       fresh.classList.add("new");
       insert(feed, fresh);
-      document.querySelector("[data-when-empty]")?.remove();
+      for (const hint of document.querySelectorAll("[data-when-empty]")) hint.remove();
     }
   }
   while (feed && feed.rows.length > Number(feed.dataset.feed)) feed.rows[feed.rows.length - 1].remove();
@@ -63,13 +66,22 @@ function open() {
     append(event.data);
   });
   source.addEventListener("end", () => {
+    ended = true;
     close();
     button.hidden = true;
   });
   source.onerror = () => {
-    if (source.readyState === EventSource.CLOSED) show("away", "Not live: reload");
-    else show("away", "Reconnecting");
+    show("away", "Reconnecting");
+    if (source?.readyState === EventSource.CLOSED) comeBack();
   };
+}
+
+// The browser tries again by itself after a break, but not after an answer such as "not available right now".
+async function comeBack() {
+  const tried = source;
+  const answer = await fetch("/static/style.css", { cache: "no-store" }).catch(() => null);
+  if (answer?.status === 401) return show("away", "Signed out");
+  setTimeout(() => { if (source === tried) open(); }, AGAIN_MS);
 }
 
 function close() {
@@ -80,16 +92,21 @@ function close() {
 if (path) {
   button.hidden = false;
   button.addEventListener("click", () => {
-    if (source) {
+    held = Boolean(source);
+    if (held) {
       close();
       show("held", "Held");
     } else {
       open();
     }
   });
-  // A page kept for the back button holds no connection: browsers allow few of them per server.
+  // Browsers allow few connections per server: a tab nobody sees gives its own back. Coming back tells it all again.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) close();
+    else if (!held && !ended && !source) open();
+  });
   addEventListener("pagehide", close);
-  addEventListener("pageshow", (event) => event.persisted && open());
+  addEventListener("pageshow", (event) => event.persisted && !held && !ended && !source && open());
   open();
 }
 const log = document.getElementById("log");

@@ -99,8 +99,11 @@ async def _wait(process: Process, work: Work) -> Outcome | None:
 
 async def _read(pipe: asyncio.StreamReader | None, stream: wire.Stream, work: Work) -> None:
     assert pipe is not None
-    while data := await pipe.read(READ_BYTES):
-        work.output.write(stream, data)
+    try:
+        while data := await pipe.read(READ_BYTES):
+            work.output.write(stream, data)
+    finally:
+        work.output.finish(stream)
 
 
 def _missing(task: ShellTask) -> str:

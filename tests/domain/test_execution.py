@@ -1,0 +1,96 @@
+"""The state machine as data, and ids that everybody computes alike."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainspring.domain.execution import (
+    FINAL,
+    LIVE,
+    OUTCOMES,
+    STATES,
+    TRANSITIONS,
+    execution_id,
+    fire_key,
+    fire_ms_of,
+)
+from mainspring.store.db import Database
+from tools.tree import SOURCE
+
+
+def test_every_state_is_live_or_final() -> None:
+    assert LIVE | FINAL == set(STATES)
+    assert not LIVE & FINAL
+    assert set(TRANSITIONS) == {None, *STATES}
+
+
+def test_a_final_state_never_changes() -> None:
+    assert all(not TRANSITIONS[state] for state in FINAL)
+
+
+def test_every_state_is_reached_and_every_live_one_can_be_left_for_a_final_one() -> None:
+    reached: set[object] = set()
+    ahead: list[object] = [None]
+    while ahead:
+        for state in TRANSITIONS[ahead.pop()]:  # type: ignore[index]
+            if state not in reached:
+                reached.add(state)
+                ahead.append(state)
+    assert reached == set(STATES)
+    for state in LIVE - {"running"}:
+        assert "cancelled" in TRANSITIONS[state]
+    assert TRANSITIONS["running"] >= (FINAL - {"skipped"})
+
+
+def test_only_what_is_queued_starts_and_only_what_runs_succeeds() -> None:
+    assert [state for state in TRANSITIONS if "running" in TRANSITIONS[state]] == ["queued"]
+    for ending in ("succeeded", "failed", "timed_out", "lost"):
+        assert [state for state in TRANSITIONS if ending in TRANSITIONS[state]] == ["running"]
+
+
+def test_an_outcome_is_a_state_or_gives_the_execution_back() -> None:
+    assert set(OUTCOMES) - FINAL == {"preempted"}
+
+
+def test_the_database_knows_the_same_states() -> None:
+    schema = (SOURCE / "store" / "schema.sql").read_text()
+
+    def allowed(constraint: str) -> set[str]:
+        found = re.search(rf"{constraint} CHECK \(\w+ IN \(([^)]*)\)", schema)
+        assert found is not None
+        return set(re.findall(r"'(\w+)'", found[1]))
+
+    assert allowed("executions_state") == LIVE
+    assert allowed("history_state") == FINAL
+
+
+@given(st.uuids(), st.integers(0, 2**48 - 1), st.text(max_size=20))
+def test_an_id_is_valid_ordered_by_time_and_the_same_for_everybody(job: UUID, ms: int, key: str) -> None:
+    found = execution_id(job, ms, key)
+    assert found == execution_id(job, ms, key)
+    assert (found.version, found.variant) == (8, "specified in RFC 4122")
+    assert fire_ms_of(found) == ms
+    if ms:
+        assert execution_id(job, ms - 1, key) < found
+
+
+def test_another_job_instant_or_key_is_another_id() -> None:
+    job, other = uuid4(), uuid4()
+    ids = {execution_id(j, ms, key) for j in (job, other) for ms in (1, 2) for key in ("a", "b")}
+    assert len(ids) == 8
+    assert fire_key(1) != fire_key(2)
+
+
+@pytest.mark.parametrize("ms", [0, 1, 1_794_831_600_000, 253_402_300_799_999])
+async def test_the_database_computes_the_same_id(database: Database, ms: int) -> None:
+    job = uuid4()
+    async with database.connection() as connection:
+        found = await connection.fetchval(
+            "SELECT execution_id($1, $2::uuid, $3)", f"{ms:012x}", job, fire_key(ms)
+        )
+    assert found == execution_id(job, ms, fire_key(ms))

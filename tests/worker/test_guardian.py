@@ -1,0 +1,107 @@
+"""The guardian by itself: what it hears through its pipe, and what it does to the processes it was told of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.flow.processes import alive, until
+
+
+class Watched:
+    """A guardian whose pipe the test holds."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "mainspring.worker.guardian"], stdin=subprocess.PIPE, text=True
+        )
+
+    def hears(self, *lines: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("".join(line + "\n" for line in lines))
+        self.process.stdin.flush()
+
+    def loses_its_worker(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def gone(self) -> bool:
+        return self.process.poll() is not None
+
+
+@pytest.fixture
+def guardian() -> Iterator[Watched]:
+    watched = Watched()
+    yield watched
+    watched.process.kill()
+    watched.process.wait()
+    watched.loses_its_worker()
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sh", "-c", "sleep 600 & wait"], start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+async def test_after_a_goodbye_it_leaves_the_children_alone(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
+    guardian.hears(f"born {child.pid}", "goodbye")
+    await until("the guardian's end", guardian.gone, within_s=10)
+    assert child.poll() is None
+
+
+async def test_a_closed_pipe_is_a_dead_worker(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
+    guardian.hears(f"born {child.pid}")
+    guardian.loses_its_worker()
+    await until("the child's end", lambda: child.poll() is not None, within_s=10)
+    assert child.returncode == -9
+    await until("the guardian's end", guardian.gone, within_s=10)
+
+
+async def test_a_child_that_ended_is_nobodys_business(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
+    """Its number may belong to somebody else by now."""
+    guardian.hears(f"born {child.pid}", f"gone {child.pid}")
+    guardian.loses_its_worker()
+    await until("the guardian's end", guardian.gone, within_s=10)
+    assert child.poll() is None
+
+
+async def test_before_the_lease_ends_the_children_do(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
+    ends = boottime() + 3.5
+    guardian.hears(f"born {child.pid}", f"lease {ends}")
+    await until("the child's end", lambda: child.poll() is not None, within_s=10)
+    assert child.returncode == -15, "asked first"
+    assert boottime() < ends
+    assert not guardian.gone(), "the worker may come back"
+
+
+async def test_who_does_not_listen_is_killed_before_the_lease_ends(guardian: Watched) -> None:
+    stubborn = subprocess.Popen(
+        ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"],
+        start_new_session=True, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert stubborn.stdout is not None and stubborn.stdout.readline() == b"ready\n"
+    ends = boottime() + 1.5
+    guardian.hears(f"born {stubborn.pid}", f"lease {ends}")
+    await until("its end", lambda: stubborn.poll() is not None, within_s=10)
+    assert stubborn.returncode == -9
+    assert boottime() < ends
+    stubborn.stdout.close()
+
+
+async def test_a_renewed_lease_lets_them_live(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
+    other = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    guardian.hears(f"born {child.pid}", f"lease {boottime() + 3.2}", f"lease {boottime() + 60}")
+    guardian.hears(f"gone {child.pid}", f"born {other.pid}", f"lease {boottime() + 3.2}")
+    await until("the other's end", lambda: other.poll() is not None, within_s=10)
+    assert alive(child.pid)
