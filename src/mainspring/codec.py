@@ -16,6 +16,7 @@ MAX_BODY = 1_000_000
 MAX_DEPTH = 32
 
 _PLACE = re.compile(r" - at `(.*)`\Z")
+_STEP = re.compile(r"\[(.*?)\]|\.")
 _FIELD = re.compile(r"unknown field `(.*?)`")
 
 # The closing quote is optional: a string that never ends is passed over once, not once for every quote inside it.
@@ -72,7 +73,7 @@ def problem_of(message: str, type_: Any) -> Problem:
     place = _PLACE.search(message)
     path = place[1] if place else "$"
     text = _PLACE.sub("", message).replace("Object", "object")
-    pointer = re.sub(r"\[(\d+|\.\.\.)\]", r"/\1", path.removeprefix("$")).replace(".", "/").replace("///", "/...")
+    pointer = _STEP.sub(lambda step: f"/{step[1] or ''}", path.removeprefix("$"))
     hint = ""
     if unknown := _FIELD.search(text):
         known = sorted(_fields_at(type_, pointer))

@@ -12,6 +12,7 @@ from mainspring.domain.errors import Invalid
 Role = Literal["api", "scheduler"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
+PREFIX = "MAINSPRING_"
 ENVIRONMENT = (
     "MAINSPRING_DATABASE_URL",
     "MAINSPRING_HOST",
@@ -54,8 +55,9 @@ def parse_roles(text: str) -> tuple[Role, ...]:
 def unknown_settings(environment: Mapping[str, str]) -> list[str]:
     """A sentence for each MAINSPRING_ variable that means nothing, most likely a slip of the fingers."""
     found = []
+    known = [name.removeprefix(PREFIX) for name in ENVIRONMENT]
     for name in sorted(environment):
-        if name.startswith("MAINSPRING_") and name not in ENVIRONMENT:
-            close = difflib.get_close_matches(name, ENVIRONMENT, n=1)
-            found.append(f"{name} is not a setting" + (f"; did you mean {close[0]}?" if close else ""))
+        if name.startswith(PREFIX) and name not in ENVIRONMENT:
+            close = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)
+            found.append(f"{name} is not a setting" + (f"; did you mean {PREFIX}{close[0]}?" if close else ""))
     return found

@@ -19,7 +19,7 @@ from mainspring.intake import catalog, executions, jobs
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.results.rescue import rescue_orphans
 from mainspring.results.settle import Report, Settler
-from mainspring.store import claims, fires, sessions
+from mainspring.store import claims, fires, sessions, upkeep
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Ended
@@ -49,11 +49,11 @@ class Bench:
             self.database, JobSpec(name=f"job-{uuid4()}", task=NoopTask(), **spec), tenant=TENANT, by="test"
         )
 
-    async def session(self) -> UUID:
+    async def session(self, lease_s: float = 20.0) -> UUID:
         session_id = uuid4()
         async with self.database.connection() as connection:
             await sessions.insert_session(
-                connection, tenant=TENANT, session_id=session_id, worker_id=uuid4(), lease_s=20.0,
+                connection, tenant=TENANT, session_id=session_id, worker_id=uuid4(), lease_s=lease_s,
                 register=wire.Register(
                     name="w", host="h", version="1", slots=10, queues=["short"], kinds=["noop"]
                 ),
@@ -84,6 +84,11 @@ class Bench:
         async with self.database.connection() as connection:
             await sessions.end_session(connection, tenant=TENANT, session_id=session, lost=True)
         await rescue_orphans(self.database, self.settler)
+
+    async def live(self) -> dict[str, int]:
+        """How many live executions there are, by state."""
+        async with self.database.connection() as connection:
+            return await upkeep.live_counts(connection, tenant=TENANT)
 
     async def look(self, execution: UUID) -> wire.Execution:
         return await catalog.execution(self.database, execution, tenant=TENANT)

@@ -14,7 +14,7 @@ from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule import ScheduleSpec
 from mainspring.domain.template import unknown_names
 
-Overlap = Literal["skip", "allow"]
+Overlap = Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"]
 MisfirePolicy = Literal["latest", "all", "skip"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -23,9 +23,7 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 RESERVED_ENV = "MAINSPRING_"
 
 
-class ShellTask(
-    msgspec.Struct, frozen=True, tag="shell", tag_field="kind", forbid_unknown_fields=True
-):
+class ShellTask(msgspec.Struct, frozen=True, tag="shell", tag_field="kind", forbid_unknown_fields=True):
     """Runs a program: argv as given, no shell in between unless `shell` is true."""
 
     argv: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=1000)]
@@ -34,9 +32,7 @@ class ShellTask(
     shell: bool = False
 
 
-class NoopTask(
-    msgspec.Struct, frozen=True, tag="noop", tag_field="kind", forbid_unknown_fields=True
-):
+class NoopTask(msgspec.Struct, frozen=True, tag="noop", tag_field="kind", forbid_unknown_fields=True):
     """Does nothing and succeeds: a marker, or a measure of everything around it."""
 
 
@@ -47,6 +43,8 @@ class Misfire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What happens to fires that came due while nobody could decide them."""
 
     policy: MisfirePolicy = "latest"
+    window: str | int | float = "24h"
+    max: Annotated[int, msgspec.Meta(ge=1, le=100)] = 100
 
 
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,6 +101,7 @@ def _problems(spec: JobSpec) -> list[Problem]:
         ("/timeout", spec.timeout, 0.001),
         ("/retries/base", spec.retries.base, 0),
         ("/retries/cap", spec.retries.cap, 0),
+        ("/misfire/window", spec.misfire.window, 0),
     ):
         found.extend(_duration_problem(pointer, value, least))
     if spec.delivery == "at_most_once" and spec.retries.max > 0:

@@ -24,11 +24,11 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def delay_s(policy: RetryPolicy, *, failures: int, rng: random.Random) -> float:
     """Seconds to wait after the `failures`-th failure (1 for the first)."""
-    cap = parse_duration(policy.cap)
+    base, cap = parse_duration(policy.base), parse_duration(policy.cap)
     try:
-        plain = min(cap, parse_duration(policy.base) * policy.factor ** (failures - 1))
+        plain = min(cap, base * policy.factor ** (failures - 1))
     except OverflowError:
-        plain = cap
+        plain = cap if base else 0.0
     match policy.jitter:
         case "full":
             return rng.uniform(0, plain)

@@ -115,7 +115,9 @@ def _split(text: str) -> dict[str, str]:
             raise RuleError(f"{name} is given twice", "keep one; several values are separated by commas")
         if name not in _PARTS:
             close = difflib.get_close_matches(name, _PARTS, n=1)
-            raise RuleError(f"unknown part {name}", f"did you mean {close[0]}?" if close else f"known: {', '.join(_PARTS)}")
+            raise RuleError(
+                f"unknown part {name}", f"did you mean {close[0]}?" if close else f"known: {', '.join(_PARTS)}"
+            )
         values[name] = value
     return values
 

@@ -15,8 +15,8 @@ from mainspring.domain.zone import (
     SECOND_PASS,
     Segment,
     Zone,
+    date_of,
     day_number,
-    month_of_day,
 )
 
 Gap = Literal["next_valid", "skip"]
@@ -88,7 +88,8 @@ class CalendarMonths:
 
     def _count_before(self, wall: int) -> int:
         """The number of the first match at or after `wall`."""
-        number = -((self._phase - month_of_day(wall // DAY_S)) // self._months)
+        when = date_of(wall // DAY_S)
+        number = -((self._phase - when.year * 12 - when.month + 1) // self._months)
         return number if self._wall(number) >= wall else number + 1
 
     def _wall(self, number: int) -> int:

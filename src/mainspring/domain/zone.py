@@ -52,9 +52,7 @@ class Segment:
 
     __slots__ = ("end", "gap_from", "gap_until", "offset", "repeat_from", "repeat_until", "start", "windows")
 
-    def __init__(
-        self, start: int, end: int, offset: int, seen_until: int, again_from: int, *, is_change: bool
-    ) -> None:
+    def __init__(self, start: int, end: int, offset: int, seen_until: int, again_from: int, *, is_change: bool) -> None:
         self.start, self.end, self.offset = start, end, offset
         first, last = start + offset, end + offset
         self.windows = ((first, last), (max(first, seen_until), last), (first, min(last, again_from)))
@@ -172,10 +170,9 @@ def day_number(year: int, month: int, day: int = 1) -> int:
     return date(year, month, day).toordinal() - _EPOCH_DAY
 
 
-def month_of_day(number: int) -> int:
-    """The month that a day is in, counted from January of the year 0."""
-    when = date.fromordinal(number + _EPOCH_DAY)
-    return when.year * 12 + when.month - 1
+def date_of(number: int) -> date:
+    """The date that is `number` days after the epoch."""
+    return date.fromordinal(number + _EPOCH_DAY)
 
 
 @cache

@@ -125,15 +125,15 @@ def _new(submission: Submission, now_ms: int, key: str | None) -> NewExecution:
 async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, reason: str) -> None:
     """Ends an execution: at once if it has not started, through its worker if it runs."""
     words = f"cancelled by {by}" + (f": {reason}" if reason else "")
-    async with database.connection() as connection:
-        while True:
+    while True:
+        async with database.transaction() as connection:
             if await executions.cancel_pending(connection, tenant=tenant, execution_id=execution, reason=words):
                 return
             if await executions.cancel_running(connection, tenant=tenant, execution_id=execution, reason=words):
                 return
             found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution)
-            if found is None:
-                raise NotFound(f"there is no execution {execution}")
-            if found.state not in LIVE:
-                raise Conflict(f"the execution has already ended: {found.state}", code="already_final")
-            # It moved between our two looks (queued to running, or back): look again.
+        if found is None:
+            raise NotFound(f"there is no execution {execution}")
+        if found.state not in LIVE:
+            raise Conflict(f"the execution has already ended: {found.state}", code="already_final")
+        # It moved between our two looks (queued to running, or back): look again.

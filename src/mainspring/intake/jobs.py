@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +10,7 @@ import msgspec
 
 from mainspring.clock import instant
 from mainspring.codec import problem_of
+from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, MainspringError, NotFound, Problem
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.domain.job import JobSpec, check
@@ -140,10 +142,7 @@ async def _keep_schedule(
 ) -> jobs.Placement:
     row = await jobs.job_by_id(connection, tenant=tenant, job_id=job_id)
     assert row is not None
-    return jobs.Placement(
-        schedule_id=row.schedule_id, start_at=row.start_at, end_at=row.end_at, queue=placement.queue,
-        priority=placement.priority, overlap=placement.overlap, misfire=placement.misfire,
-    )  # fmt: skip
+    return replace(placement, schedule_id=row.schedule_id, start_at=row.start_at, end_at=row.end_at)
 
 
 async def _placement(connection: Connection, spec: JobSpec, when: Resolved | None) -> jobs.Placement:
@@ -156,6 +155,8 @@ async def _placement(connection: Connection, spec: JobSpec, when: Resolved | Non
         priority=spec.priority,
         overlap=spec.overlap_policy,
         misfire=spec.misfire.policy,
+        misfire_s=parse_duration(spec.misfire.window),
+        misfire_most=spec.misfire.max,
     )
 
 

@@ -10,7 +10,7 @@ import structlog
 from mainspring.clock import Clock, SystemClock
 from mainspring.results.settle import Report, Settler
 from mainspring.service import Loops
-from mainspring.store import sessions, upkeep
+from mainspring.store import chains, sessions, upkeep
 from mainspring.store.db import Database
 from mainspring.store.results import Ended
 from mainspring.telemetry import metrics
@@ -57,10 +57,18 @@ class Rescue:
             if expired or now - self._swept >= SWEEP_S:
                 self._swept = now
                 await rescue_orphans(self._database, self._settler)
+                await self._release_blocked()
             if now - self._kept >= UPKEEP_S:
                 self._kept = now
                 await self._keep()
         await asyncio.sleep(LOOK_S)
+
+    async def _release_blocked(self) -> None:
+        """The net under the release that follows a settling: a server may have died in between."""
+        async with self._database.connection() as connection:
+            blocked = await chains.blocked_jobs(connection, limit=10_000)
+        if blocked:
+            await self._settler.release(blocked)
 
     async def _keep(self) -> None:
         async with self._database.connection() as connection:

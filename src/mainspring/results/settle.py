@@ -7,19 +7,23 @@ checked where the row changes, so a result that somebody else has replaced chang
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
+
+import structlog
 
 from mainspring import wire
 from mainspring.announce import Announcer
 from mainspring.batch import Batcher
 from mainspring.results.retry import verdict
-from mainspring.store import logs, results
-from mainspring.store.db import Connection, Database
+from mainspring.store import chains, logs, results
+from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.definitions import Definitions
-from mainspring.store.results import Again, Ended, Final
+from mainspring.store.results import Again, Done, Ended, Final
 from mainspring.telemetry import metrics
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +56,48 @@ class Settler:
         ended = sorted((e for r in reports for e in r.ended), key=lambda e: e.execution_id)
         smooth = [e for e in ended if e.outcome == "succeeded"]
         rough = [e for e in ended if e.outcome != "succeeded"]
+        done = Done()
         async with self._database.hot() as connection:
             if not rough and not any(r.output for r in reports):
-                done = set(await results.settle_succeeded(connection, ended=smooth)) if smooth else set()
+                if smooth:
+                    await results.settle_succeeded(connection, ended=smooth, done=done)
             else:
                 async with connection.transaction():
                     for report in reports:
                         if report.output:
                             await logs.append_logs(connection, session_id=report.session_id, output=report.output)
-                    done = set(await results.settle_succeeded(connection, ended=smooth)) if smooth else set()
-                    done |= await self._settle_rough(connection, rough)
-        self._tell(ended, done)
+                    if smooth:
+                        await results.settle_succeeded(connection, ended=smooth, done=done)
+                    if rough:
+                        await self._settle_rough(connection, rough, done)
+        if done.chained:
+            await self._release_soon(done.chained)
+        self._tell(ended, done.executions)
         if written := {chunk.execution_id for r in reports for chunk in r.output}:
             self._announcer.tell("output", written)
-        return [{e.execution_id for e in r.ended} - done for r in reports]
+        return [{e.execution_id for e in r.ended} - done.executions for r in reports]
 
-    async def _settle_rough(self, connection: Connection, ended: Sequence[Ended]) -> set[UUID]:
-        if not ended:
-            return set()
+    async def _release_soon(self, job_ids: Iterable[UUID]) -> None:
+        """What was settled is settled, so trouble here is not the worker's: the sweep comes back to it."""
+        try:
+            await self.release(job_ids)
+        except (*AWAY, *CONFLICTS) as error:
+            log.warning("blocked executions wait for the sweep", error=repr(error))
+
+    async def release(self, job_ids: Iterable[UUID]) -> None:
+        """Lets the next blocked execution of each job go, if nothing else of the job lives. The sweep repeats it."""
+        async with self._database.transaction() as connection:
+            await chains.release_blocked(connection, job_ids=sorted(job_ids))
+
+    async def _settle_rough(self, connection: Connection, ended: Sequence[Ended], done: Done) -> None:
         by_id = {e.execution_id: e for e in ended}
         held = await results.lock_results(connection, ended=ended)
         known = await self._definitions.get(((h.job_id, h.version) for h in held), connection)
         verdicts = [verdict(h, by_id[h.execution_id], known[h.job_id, h.version], self._rng) for h in held]
-        done: set[UUID] = set()
         if again := [v for v in verdicts if isinstance(v, Again)]:
-            done |= set(await results.settle_again(connection, again=again))
+            await results.settle_again(connection, again=again, done=done)
         if final := [v for v in verdicts if isinstance(v, Final)]:
-            done |= set(await results.settle_final(connection, final=final))
-        return done
+            await results.settle_final(connection, final=final, done=done)
 
     def _tell(self, ended: Sequence[Ended], done: set[UUID]) -> None:
         self._announcer.tell("finished", done)

@@ -21,6 +21,7 @@ class Known:
     schedule: Schedule
     shards: int  # bit n: shard n has jobs on it
     jobs: int
+    chained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Book:
                 known = self._known[row.schedule_id] = Known(compile_key(row.key), 0, 0)
             known.jobs = known.jobs + row.jobs if not known.shards >> row.shard & 1 else max(known.jobs, row.jobs)
             known.shards |= 1 << row.shard
+            known.chained |= row.chained
             start = max(watermarks[row.shard], row.active_from_ms)
             earliest, shards = behind.get(row.schedule_id, (start, 0))
             behind[row.schedule_id] = (min(earliest, start), shards | 1 << row.shard)
@@ -99,6 +101,11 @@ class Book:
             if not known.shards:
                 del self._known[schedule_id]
                 self.wheel.cancel(schedule_id)
+
+    def chained(self, groups: Iterable[Group]) -> list[int]:
+        """Those schedules of the groups that have jobs whose executions wait for one another."""
+        ids = {g.schedule_id for g in groups}
+        return sorted(i for i in ids if i in self._known and self._known[i].chained)
 
     def jobs_of(self, groups: Iterable[Group]) -> int:
         """About how many executions these groups will make."""

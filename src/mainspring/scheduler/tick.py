@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from mainspring.clock import instant
 from mainspring.scheduler.book import MISSED_AFTER_MS, Book, Group
-from mainspring.store import fires, schedules, shards
+from mainspring.store import chains, fires, schedules, shards
 from mainspring.store.db import Connection, Database
 from mainspring.store.shards import LockedShard
 
@@ -62,7 +63,7 @@ async def tick(
         ready, ticked.undecided = _split([*groups, *news], upto_ms)
         mine = [s.shard for s in locked]
         if ready:
-            await _decide(connection, ready, mine, now_ms, ticked)
+            await _decide(connection, ready, mine, now_ms, ticked, book.chained(ready))
         await shards.advance_shards(connection, owner=owner, shards=mine, to_ms=upto_ms)
     for shard in locked:
         holdings[shard.shard].loaded = shard.changes
@@ -95,8 +96,15 @@ def _split(groups: Sequence[Group], upto_ms: int) -> tuple[list[Group], list[Gro
 
 
 async def _decide(
-    connection: Connection, groups: Sequence[Group], mine: Sequence[int], now_ms: int, ticked: Ticked
+    connection: Connection,
+    groups: Sequence[Group],
+    mine: Sequence[int],
+    now_ms: int,
+    ticked: Ticked,
+    chained: list[int],
 ) -> None:
+    if chained:
+        await chains.lock_chained(connection, schedule_ids=chained, shards=mine)
     for group in groups:
         if group.older:
             await fires.skip_range(
@@ -107,11 +115,14 @@ async def _decide(
     for generation in range(max(len(group.listed) for group in groups)):
         due = [_due(group, generation, now_ms) for group in groups if generation < len(group.listed)]
         ticked.add(await fires.fire(connection, due=due, shards=mine, now_ms=now_ms))
+        if chained:
+            replaced = await chains.replace_running(connection, schedule_ids=chained, shards=mine, now=instant(now_ms))
+            if replaced:
+                await chains.release_blocked(connection, job_ids=replaced)
 
 
 def _due(group: Group, generation: int, now_ms: int) -> fires.Due:
     listed = group.listed
-    missed = fires.ON_TIME
-    if now_ms - group.fires[0] > MISSED_AFTER_MS:
-        missed = fires.LATEST_MISSED if generation == len(listed) - 1 else fires.MISSED
-    return fires.Due(group.schedule_id, listed[generation], missed)
+    missed = now_ms - group.fires[0] > MISSED_AFTER_MS
+    newer = len(listed) - 1 - generation if missed else fires.ON_TIME
+    return fires.Due(group.schedule_id, listed[generation], newer)

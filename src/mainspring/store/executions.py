@@ -11,9 +11,9 @@ from uuid import UUID
 from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
 from mainspring.domain.execution import Trigger, fire_ms_of
+from mainspring.store.chains import release_blocked
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,11 @@ async def list_attempts(connection: Connection, *, tenant: int, execution_id: UU
 
 
 async def cancel_pending(connection: Connection, *, tenant: int, execution_id: UUID, reason: str) -> bool:
-    return await connection.fetchval(q("cancel_pending"), execution_id, tenant, reason) is not None
+    """Whether it had not started. Needs a transaction: what waited for it is released in the same."""
+    row = await connection.fetchrow(q("cancel_pending"), execution_id, tenant, reason)
+    if row is not None and row["chained"]:
+        await release_blocked(connection, job_ids=[row["job_id"]])
+    return row is not None
 
 
 async def cancel_running(connection: Connection, *, tenant: int, execution_id: UUID, reason: str) -> bool:

@@ -10,16 +10,16 @@ from mainspring.domain.execution import fire_key
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
-ON_TIME, MISSED, LATEST_MISSED = 0, 1, 2
+ON_TIME = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """One instant of one schedule, and whether it was missed."""
+    """One instant of one schedule; if it was missed, how many newer ones were missed too."""
 
     schedule_id: int
     fire_ms: int
-    missed: int = ON_TIME
+    newer: int = ON_TIME
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ async def fire(connection: Connection, *, due: Sequence[Due], shards: Sequence[i
         [f"{d.fire_ms:012x}" for d in due],
         [fire_key(d.fire_ms) for d in due],
         [d.fire_ms for d in due],
-        [d.missed for d in due],
+        [d.newer for d in due],
         shards,
         instant(now_ms),
     )

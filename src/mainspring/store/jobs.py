@@ -48,6 +48,8 @@ class Placement:
     priority: int
     overlap: str
     misfire: str
+    misfire_s: float
+    misfire_most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ async def insert_job(
 ) -> None:  # fmt: skip
     await connection.execute(
         q("insert_job"), job_id, tenant, name, shard, change, at.schedule_id, at.start_at, at.end_at, at.queue,
-        at.priority, at.overlap, at.misfire, paused,
+        at.priority, at.overlap, at.misfire, paused, at.misfire_s, at.misfire_most,
     )  # fmt: skip
 
 
@@ -91,7 +93,7 @@ async def update_job(
     """The new version, or None when somebody else edited first."""
     found = await connection.fetchval(
         q("update_job"), job_id, tenant, version, name, change, at.schedule_id, at.start_at, at.end_at, at.queue,
-        at.priority, at.overlap, at.misfire, rescheduled, paused,
+        at.priority, at.overlap, at.misfire, rescheduled, paused, at.misfire_s, at.misfire_most,
     )  # fmt: skip
     return None if found is None else int(found)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -60,11 +60,25 @@ class Final:
     reason: str | None
 
 
-async def settle_succeeded(connection: Connection, *, ended: Sequence[Ended]) -> list[UUID]:
+@dataclass(slots=True)
+class Done:
+    """What was really settled, and the jobs whose next blocked execution it may release."""
+
+    executions: set[UUID] = field(default_factory=set)
+    chained: set[UUID] = field(default_factory=set)
+
+    def add(self, rows: Sequence[Any]) -> None:
+        for execution_id, job_id in rows:
+            self.executions.add(execution_id)
+            if job_id is not None:
+                self.chained.add(job_id)
+
+
+async def settle_succeeded(connection: Connection, *, ended: Sequence[Ended], done: Done) -> None:
     rows = await connection.fetch(
         q("settle_succeeded"), *_guard(ended), [e.duration_ms for e in ended], [e.result for e in ended]
     )
-    return [r[0] for r in rows]
+    done.add(rows)
 
 
 async def lock_results(connection: Connection, *, ended: Sequence[Ended]) -> list[Held]:
@@ -78,23 +92,23 @@ async def lock_results(connection: Connection, *, ended: Sequence[Ended]) -> lis
     ]  # fmt: skip
 
 
-async def settle_again(connection: Connection, *, again: Sequence[Again]) -> list[UUID]:
+async def settle_again(connection: Connection, *, again: Sequence[Again], done: Done) -> None:
     ended = [a.ended for a in again]
     rows = await connection.fetch(
         q("settle_again"), *_guard(ended), [e.outcome for e in ended], [e.exit_code for e in ended],
         [e.error for e in ended], [a.delay_s for a in again], [a.failures for a in again], [a.lost for a in again],
     )  # fmt: skip
-    return [r["execution_id"] for r in rows]
+    done.executions.update(r["execution_id"] for r in rows)
 
 
-async def settle_final(connection: Connection, *, final: Sequence[Final]) -> list[UUID]:
+async def settle_final(connection: Connection, *, final: Sequence[Final], done: Done) -> None:
     ended = [f.ended for f in final]
     rows = await connection.fetch(
         q("settle_final"), *_guard(ended), [e.outcome for e in ended], [e.exit_code for e in ended],
         [e.error for e in ended], [f.state for f in final], [f.reason for f in final],
         [e.duration_ms for e in ended], [e.result for e in ended],
     )  # fmt: skip
-    return [r["execution_id"] for r in rows]
+    done.add(rows)
 
 
 def _guard(ended: Sequence[Ended]) -> tuple[list[UUID], list[int], list[UUID]]:

@@ -19,6 +19,7 @@ class ShardSchedule:
     key: str
     jobs: int
     active_from_ms: int
+    chained: bool  # some of the jobs have executions that wait for one another
 
 
 async def intern_schedule(connection: Connection, *, key: str) -> int:
@@ -40,6 +41,6 @@ async def changed_schedules(
 
 def _rows(rows: list[object]) -> list[ShardSchedule]:
     return [
-        ShardSchedule(r["schedule_id"], r["shard"], r["key"], r["jobs"], millis(r["active_from"]))  # type: ignore[index]
+        ShardSchedule(r["schedule_id"], r["shard"], r["key"], r["jobs"], millis(r["active_from"]), r["chained"])  # type: ignore[index]
         for r in rows
     ]

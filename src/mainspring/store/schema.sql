@@ -78,8 +78,10 @@ CREATE TABLE jobs (
     end_at        timestamptz,
     queue         text COLLATE "C" NOT NULL,
     priority      smallint NOT NULL CHECK (priority BETWEEN 0 AND 10),
-    overlap       text NOT NULL CHECK (overlap IN ('skip', 'allow')),
+    overlap       text NOT NULL CHECK (overlap IN ('skip', 'queue_one', 'queue_all', 'cancel_running', 'allow')),
     misfire       text NOT NULL CHECK (misfire IN ('latest', 'all', 'skip')),
+    misfire_s     float8 NOT NULL,                  -- fires missed longer ago than this are skipped
+    misfire_most  int NOT NULL,                     -- so many of the missed are made up for, at most
     paused_at     timestamptz,
     pause_reason  text,
     deleted_at    timestamptz,
@@ -144,6 +146,7 @@ CREATE TABLE executions (
     version       int NOT NULL,
     shard         smallint NOT NULL,
     priority      smallint NOT NULL,
+    chained       boolean NOT NULL DEFAULT false,   -- its end may release the job's next blocked execution
     attempt       smallint NOT NULL DEFAULT 0,      -- the current or last attempt; 0 before the first
     failures      smallint NOT NULL DEFAULT 0,      -- attempts charged against the retry budget
     lost          smallint NOT NULL DEFAULT 0,      -- lost sessions in a row
@@ -171,6 +174,7 @@ CREATE TABLE executions (
 CREATE INDEX executions_claim ON executions (queue, priority DESC, rank, execution_id) WHERE state = 'queued';
 CREATE INDEX executions_waiting ON executions (shard, due_at) WHERE state = 'waiting';
 CREATE INDEX executions_job ON executions (job_id);
+CREATE INDEX executions_blocked ON executions (job_id, rank) WHERE state = 'blocked';
 CREATE INDEX executions_session ON executions (session_id) WHERE session_id IS NOT NULL;
 
 CREATE TABLE history (

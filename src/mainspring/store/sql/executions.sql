@@ -77,13 +77,14 @@ WITH gone AS (
     DELETE FROM executions
     WHERE execution_id = $1 AND tenant_id = $2 AND state IN ('waiting', 'blocked', 'queued')
     RETURNING *
+), moved AS (
+    INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
+                         due_at, queued_at, started_at, finished_at, reason, params, created_by)
+    SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'cancelled', trigger, queue, fire_at,
+           due_at, queued_at, started_at, db_now(), $3, params, created_by
+    FROM gone
 )
-INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
-                     due_at, queued_at, started_at, finished_at, reason, params, created_by)
-SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'cancelled', trigger, queue, fire_at,
-       due_at, queued_at, started_at, db_now(), $3, params, created_by
-FROM gone
-RETURNING execution_id;
+SELECT job_id, chained FROM gone;
 
 -- name: cancel_running
 -- Asks the session that runs it to end it; the settling transaction makes it cancelled.

@@ -1,32 +1,45 @@
 -- name: fire
 -- Decides one instant of each due schedule for all its active jobs in the locked shards.
--- Arrays: schedule, instant, its id prefix, its trigger key, its rank, and why it may have to be skipped:
--- 0 on time, 1 missed but not the latest, 2 the latest of those missed.
--- The look for a live execution is a scalar subquery, so that it is always one index probe, never a hash of the table.
+-- Arrays: schedule, instant, its id prefix, its trigger key, its rank, and for missed ones how many newer ones were
+-- missed too (-1: not missed).
+-- The looks for live executions are scalar subqueries, so that each is one index probe, never a hash of the table.
+-- A retry that waits for its backoff lives; a delayed submission that has never started does not.
 WITH due AS (
     SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::text[], $5::bigint[], $6::smallint[])
-        AS d (schedule_id, fire_at, prefix, trigger_key, rank, missed)
-), wanted AS (
+        AS d (schedule_id, fire_at, prefix, trigger_key, rank, newer)
+), candidates AS (
     SELECT execution_id(d.prefix, j.job_id, d.trigger_key) AS execution_id,
-           j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, d.rank, d.fire_at,
-           CASE
-               WHEN d.missed = 1 AND j.misfire <> 'all' OR d.missed = 2 AND j.misfire = 'skip' THEN 'misfire'
-               WHEN j.overlap = 'skip' AND (SELECT 1 FROM executions e WHERE e.job_id = j.job_id LIMIT 1) = 1 THEN 'overlap'
-           END AS reason
+           j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, d.rank, d.fire_at,
+           d.newer >= 0 AND (j.misfire = 'skip' OR j.misfire = 'latest' AND d.newer > 0
+                             OR d.newer >= j.misfire_most OR d.fire_at < $8::timestamptz - make_interval(secs => j.misfire_s))
+               AS missed,
+           j.overlap <> 'allow' AND (
+               SELECT 1 FROM executions e
+               WHERE e.job_id = j.job_id AND (e.state <> 'waiting' OR e.attempt > 0) LIMIT 1
+           ) = 1 AS lives,
+           j.overlap = 'queue_one' AND (
+               SELECT 1 FROM executions e WHERE e.job_id = j.job_id AND e.state IN ('blocked', 'queued') LIMIT 1
+           ) = 1 AS pending
     FROM due d
     JOIN jobs j ON j.schedule_id = d.schedule_id
     JOIN shards s ON s.shard = j.shard
     WHERE j.shard = ANY ($7::smallint[]) AND j.deleted_at IS NULL AND j.paused_at IS NULL
       AND d.fire_at > s.watermark AND d.fire_at > j.active_from
       AND (j.start_at IS NULL OR d.fire_at >= j.start_at) AND (j.end_at IS NULL OR d.fire_at <= j.end_at)
+), wanted AS (
+    SELECT *, CASE WHEN missed THEN 'misfire'
+                   WHEN lives AND overlap = 'skip' OR pending THEN 'overlap' END AS reason
+    FROM candidates
 ), queued AS (
-    INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
+    INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, chained, state, trigger, queue,
                             rank, fire_at, due_at, queued_at)
-    SELECT execution_id, job_id, tenant_id, version, shard, priority, 'queued', 'fire', queue,
-           rank, fire_at, fire_at, $8
+    SELECT execution_id, job_id, tenant_id, version, shard, priority,
+           overlap IN ('queue_one', 'queue_all', 'cancel_running'),
+           CASE WHEN coalesce(lives, false) THEN 'blocked' ELSE 'queued' END, 'fire', queue,
+           rank, fire_at, fire_at, CASE WHEN lives THEN NULL ELSE $8 END
     FROM wanted WHERE reason IS NULL
     ON CONFLICT (execution_id) DO NOTHING
-    RETURNING queue
+    RETURNING job_id, queue, state, fire_at
 ), skipped AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
                          fire_at, due_at, finished_at, reason)
@@ -36,7 +49,10 @@ WITH due AS (
     ON CONFLICT DO NOTHING
     RETURNING reason
 )
-SELECT queue AS word, true AS queued, count(*) AS n, pg_notify('mainspring_queued', queue) FROM queued GROUP BY queue
+SELECT queue AS word, true AS queued, count(*) AS n, pg_notify('mainspring_queued', queue)
+FROM queued WHERE state = 'queued' GROUP BY queue
+UNION ALL
+SELECT 'blocked', true, count(*), NULL FROM queued WHERE state = 'blocked' HAVING count(*) > 0
 UNION ALL
 SELECT reason, false, count(*), NULL FROM skipped GROUP BY reason;
 

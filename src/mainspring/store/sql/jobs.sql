@@ -1,8 +1,9 @@
 -- name: insert_job
 -- A new job. The caller holds its shard row (bump_shard), so the next tick sees it.
 INSERT INTO jobs (job_id, tenant_id, name, version, shard, change, schedule_id, active_from, start_at, end_at,
-                  queue, priority, overlap, misfire, paused_at, created_at, updated_at)
-SELECT $1, $2, $3, 1, $4, $5, $6, now.at, $7, $8, $9, $10, $11, $12, CASE WHEN $13 THEN now.at END, now.at, now.at
+                  queue, priority, overlap, misfire, misfire_s, misfire_most, paused_at, created_at, updated_at)
+SELECT $1, $2, $3, 1, $4, $5, $6, now.at, $7, $8, $9, $10, $11, $12, $14, $15, CASE WHEN $13 THEN now.at END, now.at,
+       now.at
 FROM (SELECT db_now()) AS now (at);
 
 -- name: insert_version
@@ -17,7 +18,7 @@ WHERE j.job_id = $1 AND j.tenant_id = $2 FOR UPDATE OF j;
 -- name: update_job
 -- Writes a new version's settings; the version the caller read must still be the current one.
 UPDATE jobs SET name = $4, version = version + 1, change = $5, schedule_id = $6, start_at = $7, end_at = $8,
-    queue = $9, priority = $10, overlap = $11, misfire = $12,
+    queue = $9, priority = $10, overlap = $11, misfire = $12, misfire_s = $15, misfire_most = $16,
     active_from = CASE WHEN $13 THEN db_now() ELSE active_from END,
     paused_at = CASE WHEN $14 THEN coalesce(paused_at, db_now()) END,
     pause_reason = CASE WHEN $14 THEN pause_reason END,

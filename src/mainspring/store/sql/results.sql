@@ -16,15 +16,16 @@ WITH r AS (
     INSERT INTO attempts (execution_id, attempt, tenant_id, session_id, outcome, exit_code, started_at, ended_at)
     SELECT execution_id, attempt, tenant_id, session_id, 'succeeded', 0, started_at, greatest(started_at, db_now())
     FROM done WHERE attempt > 1
+), moved AS (
+    INSERT INTO history (execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, state,
+                         trigger, queue, fire_at, due_at, queued_at, started_at, finished_at, session_id, result, params,
+                         created_by)
+    SELECT execution_id, job_id, tenant_id, version, 0, duration_ms, priority, attempt, 'succeeded',
+           trigger, queue, fire_at, due_at, queued_at, started_at, db_now(), session_id, result, params,
+           created_by
+    FROM done
 )
-INSERT INTO history (execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, state,
-                     trigger, queue, fire_at, due_at, queued_at, started_at, finished_at, session_id, result, params,
-                     created_by)
-SELECT execution_id, job_id, tenant_id, version, 0, duration_ms, priority, attempt, 'succeeded',
-       trigger, queue, fire_at, due_at, queued_at, started_at, db_now(), session_id, result, params,
-       created_by
-FROM done
-RETURNING execution_id;
+SELECT execution_id, CASE WHEN chained THEN job_id END AS chained FROM done;
 
 -- name: lock_results
 -- First statement of the richer path: the rows whose session and attempt are current, held for the verdict.
@@ -85,12 +86,13 @@ WITH r AS (
     SELECT execution_id, attempt, tenant_id, session_id, outcome, exit_code, error, started_at,
            greatest(started_at, db_now())
     FROM done
+), moved AS (
+    INSERT INTO history (execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, state,
+                         trigger, queue, fire_at, due_at, queued_at, started_at, finished_at, session_id, reason, error,
+                         result, params, created_by)
+    SELECT execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, final_state,
+           trigger, queue, fire_at, due_at, queued_at, started_at, db_now(), session_id, reason, error,
+           result, params, created_by
+    FROM done
 )
-INSERT INTO history (execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, state,
-                     trigger, queue, fire_at, due_at, queued_at, started_at, finished_at, session_id, reason, error,
-                     result, params, created_by)
-SELECT execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, final_state,
-       trigger, queue, fire_at, due_at, queued_at, started_at, db_now(), session_id, reason, error,
-       result, params, created_by
-FROM done
-RETURNING execution_id;
+SELECT execution_id, CASE WHEN chained THEN job_id END AS chained FROM done;

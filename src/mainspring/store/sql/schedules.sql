@@ -10,14 +10,16 @@ LIMIT 1;
 
 -- name: shard_schedules
 -- Every schedule with active jobs in these shards: what a wheel is built from.
-SELECT j.schedule_id, j.shard, s.key, count(*) AS jobs, min(j.active_from) AS active_from
+SELECT j.schedule_id, j.shard, s.key, count(*) AS jobs, min(j.active_from) AS active_from,
+       bool_or(j.overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained
 FROM jobs j JOIN schedules s USING (schedule_id)
 WHERE j.shard = ANY ($1::smallint[]) AND j.deleted_at IS NULL AND j.paused_at IS NULL
 GROUP BY j.schedule_id, j.shard, s.key;
 
 -- name: changed_schedules
 -- The schedules of jobs edited since this shard's changes were last loaded.
-SELECT j.schedule_id, j.shard, s.key, count(*) AS jobs, min(j.active_from) AS active_from
+SELECT j.schedule_id, j.shard, s.key, count(*) AS jobs, min(j.active_from) AS active_from,
+       bool_or(j.overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained
 FROM unnest($1::smallint[], $2::bigint[]) AS loaded (shard, change)
 JOIN jobs j ON j.shard = loaded.shard AND j.change > loaded.change
 JOIN schedules s USING (schedule_id)

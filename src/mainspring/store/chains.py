@@ -1,0 +1,34 @@
+"""Executions of one job that wait for one another, by its overlap policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+async def lock_chained(connection: Connection, *, schedule_ids: Sequence[int], shards: Sequence[int]) -> None:
+    await connection.execute(q("lock_chained"), schedule_ids, shards)
+
+
+async def replace_running(
+    connection: Connection, *, schedule_ids: Sequence[int], shards: Sequence[int], now: datetime
+) -> list[UUID]:
+    """The jobs whose newest execution is to replace the others."""
+    rows = await connection.fetch(q("replace_running"), schedule_ids, shards, now)
+    return [r["job_id"] for r in rows]
+
+
+async def release_blocked(connection: Connection, *, job_ids: Sequence[UUID]) -> int:
+    """Over all tenants: the jobs come from rows the caller has just changed. Needs a transaction."""
+    await connection.execute(q("lock_jobs"), job_ids)
+    rows = await connection.fetch(q("release_blocked"), job_ids)
+    return sum(r["n"] for r in rows)
+
+
+async def blocked_jobs(connection: Connection, *, limit: int) -> list[UUID]:
+    """Over all tenants: the sweep is a duty of the system."""
+    return [r["job_id"] for r in await connection.fetch(q("blocked_jobs"), limit)]

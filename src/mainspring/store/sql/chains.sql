@@ -1,0 +1,70 @@
+-- Executions of one job that wait for one another: overlap policies queue_one, queue_all and cancel_running.
+-- Firing and releasing both hold the job's row before they look whether something of it lives: whoever comes second
+-- sees what the first has decided, so no execution stays blocked behind nothing.
+
+-- name: lock_chained
+-- Second statement of a firing transaction that touches jobs whose executions wait for one another: whether one still
+-- lives must be seen after whoever settles it let go of the job.
+SELECT j.job_id FROM jobs j
+WHERE j.schedule_id = ANY ($1::bigint[]) AND j.shard = ANY ($2::smallint[])
+  AND j.deleted_at IS NULL AND j.paused_at IS NULL AND j.overlap IN ('queue_one', 'queue_all', 'cancel_running')
+ORDER BY j.job_id FOR UPDATE OF j;
+
+-- name: release_blocked
+-- Queues the oldest blocked execution of these jobs if nothing else of the job lives. The caller holds the job rows.
+WITH free AS (
+    SELECT w.job_id, (
+        SELECT e.execution_id FROM executions e WHERE e.job_id = w.job_id AND e.state = 'blocked' AND e.chained
+        ORDER BY e.rank LIMIT 1
+    ) AS execution_id
+    FROM unnest($1::uuid[]) AS w (job_id)
+    WHERE (
+        SELECT 1 FROM executions e
+        WHERE e.job_id = w.job_id AND (e.state IN ('queued', 'running') OR e.state = 'waiting' AND e.attempt > 0)
+        LIMIT 1
+    ) IS NULL
+), queued AS (
+    UPDATE executions e SET state = 'queued', queued_at = db_now()
+    FROM free WHERE e.execution_id = free.execution_id AND e.state = 'blocked' AND e.chained
+    RETURNING e.queue
+)
+SELECT queue, count(*) AS n, pg_notify('mainspring_queued', queue) FROM queued GROUP BY queue;
+
+-- name: lock_jobs
+-- Holds job rows, in order, so that what follows sees what others decided about them.
+SELECT job_id FROM jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR UPDATE;
+
+-- name: blocked_jobs
+-- Jobs with blocked executions: the sweep's work, should a server have died between a settling and its release.
+SELECT DISTINCT job_id FROM executions WHERE state = 'blocked' AND chained LIMIT $1;
+
+-- name: replace_running
+-- The cancel_running policy, after `fire` in the same transaction: a job's newest blocked execution replaces the others.
+-- What has not started is cancelled at once; what runs is asked to end, and its end releases the new one.
+WITH newest AS (
+    SELECT j.job_id, (
+        SELECT e.execution_id FROM executions e WHERE e.job_id = j.job_id AND e.state = 'blocked' AND e.chained
+        ORDER BY e.rank DESC LIMIT 1
+    ) AS execution_id
+    FROM jobs j
+    WHERE j.schedule_id = ANY ($1::bigint[]) AND j.shard = ANY ($2::smallint[])
+      AND j.deleted_at IS NULL AND j.paused_at IS NULL AND j.overlap = 'cancel_running'
+), asked AS (
+    UPDATE executions e SET cancel_at = coalesce(cancel_at, $3), cancel_reason = coalesce(cancel_reason, 'overlap')
+    FROM newest n
+    WHERE e.job_id = n.job_id AND e.execution_id <> n.execution_id AND e.state = 'running'
+    RETURNING e.session_id
+), gone AS (
+    DELETE FROM executions e USING newest n
+    WHERE e.job_id = n.job_id AND e.execution_id <> n.execution_id
+      AND (e.state IN ('blocked', 'queued') OR e.state = 'waiting' AND e.attempt > 0)
+    RETURNING e.*
+), cancelled AS (
+    INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
+                         due_at, queued_at, started_at, finished_at, reason, params, created_by)
+    SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'cancelled', trigger, queue, fire_at,
+           due_at, queued_at, started_at, $3, 'overlap', params, created_by
+    FROM gone
+)
+SELECT n.job_id, (SELECT count(pg_notify('mainspring_cancel', session_id::text)) FROM asked) AS told
+FROM newest n WHERE n.execution_id IS NOT NULL;
