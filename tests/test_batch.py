@@ -120,4 +120,4 @@ async def test_what_was_pending_when_a_flush_was_ended_is_still_answered() -> No
     with pytest.raises(asyncio.CancelledError):
         await first
     third = asyncio.create_task(batcher.submit(3))
-    assert await asyncio.wait_for(asyncio.gather(second, third), 5) == [2, 3]
+    assert [await asyncio.wait_for(waiting, 5) for waiting in (second, third)] == [2, 3]

@@ -25,8 +25,13 @@ def test_roles(text: str, roles: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "advice"),
-    [("schedular", "did you mean 'scheduler'?"), ("x", "known roles: api, scheduler"), ("", "at least one"), (",", "at least one")],
-)  # fmt: skip
+    [
+        ("schedular", "did you mean 'scheduler'?"),
+        ("x", "known roles: api, scheduler"),
+        ("", "at least one"),
+        (",", "at least one"),
+    ],
+)
 def test_what_is_no_role(text: str, advice: str) -> None:
     with pytest.raises(Invalid, match=re.escape(advice)):
         parse_roles(text)

@@ -13,6 +13,7 @@ import msgspec
 
 from mainspring.domain.execution import Outcome, State, Trigger
 from mainspring.domain.job import Definition, JobSpec
+from mainspring.domain.schedule import ScheduleSpec
 
 T = TypeVar("T")
 
@@ -31,6 +32,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every request body refuses unknown fields."""
+
+
+def late_ms(due_at: datetime, started_at: datetime | None) -> int | None:
+    """Milliseconds from due to started; negative never."""
+    if started_at is None:
+        return None
+    return max(0, round((started_at - due_at).total_seconds() * 1000))
 
 
 class Page(Answer, Generic[T]):
@@ -72,6 +80,56 @@ class Fires(Answer):
     timezone: str
     fires: list[datetime]
     notes: list[str]
+
+
+class PreviewRequest(Request):
+    """A schedule to try out. `job` is the name that `H` in a cron expression is spread by."""
+
+    schedule: ScheduleSpec
+    after: datetime | None = None
+    count: Annotated[int, msgspec.Meta(ge=1, le=500)] = 10
+    job: str | None = None
+
+
+class Preview(Answer):
+    """What a schedule means: a sentence, its next fires in UTC, and anything unusual about them."""
+
+    description: str
+    fires: list[datetime]
+    notes: list[str]
+
+
+class Version(Answer):
+    """One version of a job's definition; it never changes."""
+
+    version: int
+    spec: JobSpec
+    created_at: datetime
+    created_by: str
+
+
+class Rollback(Request):
+    version: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Change(Answer):
+    """What an edit would do: the definition, and the next fires before and after."""
+
+    spec: JobSpec
+    fires_before: list[datetime]
+    fires_after: list[datetime]
+
+
+class LedgerEntry(Answer):
+    """What became of one due instant; a skipped one may stand for `fires` instants up to this."""
+
+    fire_at: datetime
+    state: State
+    reason: str | None
+    execution_id: UUID
+    late_ms: int | None
+    duration_ms: int | None
+    fires: int
 
 
 class Attempt(Answer):
@@ -116,9 +174,7 @@ class Execution(Answer):
     @property
     def late_ms(self) -> int | None:
         """From due to started; negative never."""
-        if self.started_at is None:
-            return None
-        return max(0, round((self.started_at - self.due_at).total_seconds() * 1000))
+        return late_ms(self.due_at, self.started_at)
 
 
 class LogChunk(Answer):

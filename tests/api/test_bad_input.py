@@ -113,7 +113,10 @@ TABLE = [
     ),
     unfit("bad interval", spec(schedule={"every": "1 fortnight"}), "/schedule/every", "", "", code="bad_duration"),
     unfit("two schedules", spec(schedule={"every": 5, "cron": "* * * * *"}), "/schedule", "", "", code="bad_schedule"),
-    unfit("a schedule that never fires", spec(schedule={"cron": "0 0 30 2 *"}), "/schedule/cron", "", "", code="never_fires"),
+    unfit(
+        "a schedule that never fires", spec(schedule={"cron": "0 0 30 2 *"}), "/schedule/cron", "", "",
+        code="never_fires",
+    ),
     # Bodies
     Bad("not JSON", 400, "not_json", content=b"name: new", says="not JSON"),
     Bad("not UTF-8", 400, "not_json", content=b'{"name": "\xff"}', says="not JSON"),
@@ -154,24 +157,45 @@ TABLE = [
     Bad("no job name at all", 404, "not_found", "GET", f"{JOBS}/%00", says=NOWHERE),
     Bad("deleting an unknown job", 404, "not_found", "DELETE", f"{JOBS}/nowhere", says=NOWHERE),
     Bad("unknown execution", 404, "not_found", "GET", f"{EXECUTIONS}/0197{str(uuid4())[4:]}", says=NOWHERE),
-    Bad("an id from the far future", 404, "not_found", "GET", f"{EXECUTIONS}/{'f' * 8}-ffff-8fff-afff-{'f' * 12}", says=NOWHERE),
+    Bad(
+        "an id from the far future", 404, "not_found", "GET", f"{EXECUTIONS}/{'f' * 8}-ffff-8fff-afff-{'f' * 12}",
+        says=NOWHERE,
+    ),
     Bad("no execution id at all", 404, "not_found", "GET", f"{EXECUTIONS}/xyz", says="first 8 digits"),
     Bad("cancelling an unknown one", 404, "not_found", path=f"{EXECUTIONS}/{uuid4()}/cancel", says=NOWHERE),
     Bad("an unknown path", 404, "not_found", "GET", "/api/v1/nothing", says="nothing at this path"),
     Bad("a method it does not take", 405, "method_not_allowed", "PUT", JOBS, says="does not take"),
     # Queries
     Bad("bad limit", 400, "bad_query", "GET", f"{JOBS}?limit=ten", says="whole number"),
-    unfit("limit too high", None, "/limit", "out of range", "between 1 and 500", method="GET", path=f"{JOBS}?limit=501"),
+    unfit(
+        "limit too high", None, "/limit", "out of range", "between 1 and 500", method="GET",
+        path=f"{JOBS}?limit=501",
+    ),
     unfit("limit of nothing", None, "/limit", "out of range", "between 1", method="GET", path=f"{EXECUTIONS}?limit=0"),
     unfit("bad cursor", None, "/cursor", "not a cursor", "next_cursor", method="GET", path=f"{EXECUTIONS}?cursor=x"),
-    unfit("bad cursor of jobs", None, "/cursor", "not a cursor", "next_cursor", method="GET", path=f"{JOBS}?cursor=%00"),
-    unfit("bad state", None, "/state", "'done' is not a state", "succeeded", method="GET", path=f"{EXECUTIONS}?state=done"),
+    unfit(
+        "bad cursor of jobs", None, "/cursor", "not a cursor", "next_cursor", method="GET",
+        path=f"{JOBS}?cursor=%00",
+    ),
+    unfit(
+        "bad state", None, "/state", "'done' is not a state", "succeeded", method="GET",
+        path=f"{EXECUTIONS}?state=done",
+    ),
     Bad("unknown query parameter", 400, "bad_query", "GET", f"{JOBS}?limt=5", says="known: limit"),
     Bad("bad instant", 400, "bad_query", "GET", f"{JOBS}/{TAKEN}/fires?after=noon", says="RFC 3339"),
-    Bad("instant without offset", 400, "bad_query", "GET", f"{JOBS}/{TAKEN}/fires?after=2026-01-01T00:00", says="add Z"),
+    Bad(
+        "instant without offset", 400, "bad_query", "GET", f"{JOBS}/{TAKEN}/fires?after=2026-01-01T00:00",
+        says="add Z",
+    ),
     Bad("bad wait", 400, "bad_query", "GET", f"{EXECUTIONS}/{uuid4()}?wait=long", says="wait:"),
-    unfit("bad place", None, "/place", "not a place", "as it was given", method="GET", path=f"{EXECUTIONS}/{uuid4()}/logs?place=x"),
-    unfit("a place no log has", None, "/place", "not a place", "as it was given", method="GET", path=f"{EXECUTIONS}/{uuid4()}/logs?place=1.99999999999"),
+    unfit(
+        "bad place", None, "/place", "not a place", "as it was given", method="GET",
+        path=f"{EXECUTIONS}/{uuid4()}/logs?place=x",
+    ),
+    unfit(
+        "a place no log has", None, "/place", "not a place", "as it was given", method="GET",
+        path=f"{EXECUTIONS}/{uuid4()}/logs?place=1.99999999999",
+    ),
 ]  # fmt: skip
 
 
@@ -245,7 +269,10 @@ async def test_a_false_length_does_not_get_more_in(cluster: Cluster, unwritten: 
     import asyncio
 
     reader, writer = await asyncio.open_connection("127.0.0.1", int(cluster.url.rpartition(":")[2]))
-    head = f"POST {JOBS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {cluster.token}\r\nContent-Length: 99999999999\r\n\r\n"
+    head = (
+        f"POST {JOBS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {cluster.token}\r\n"
+        "Content-Length: 99999999999\r\n\r\n"
+    )
     writer.write(head.encode())
     assert b" 413 " in await reader.readline()
     writer.close()

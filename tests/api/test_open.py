@@ -75,7 +75,15 @@ async def test_strangers_get_health_and_the_login_and_nothing_else(
 
 @pytest.mark.parametrize(
     "path",
-    ["/healthz/", "/readyz/../metrics", "//metrics", "/login/../api/v1/jobs", "/API/v1/jobs", "/static/../api", "/docs"],
+    [
+        "/healthz/",
+        "/readyz/../metrics",
+        "//metrics",
+        "/login/../api/v1/jobs",
+        "/API/v1/jobs",
+        "/static/../api",
+        "/docs",
+    ],
 )
 async def test_no_spelling_of_a_path_opens_it(asking: httpx2.AsyncClient, path: str) -> None:
     answer = await asking.get(path, follow_redirects=False)

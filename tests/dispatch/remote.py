@@ -32,9 +32,7 @@ class Remote:
             execution_id=given.execution_id, attempt=given.attempt, outcome=outcome, duration_ms=1, exit_code=0
         )
         chunks = [
-            wire.Output(
-                execution_id=given.execution_id, attempt=given.attempt, seq=seq, stream="stdout", data=data
-            )
+            wire.Output(execution_id=given.execution_id, attempt=given.attempt, seq=seq, stream="stdout", data=data)
             for seq, data in enumerate(output)
         ]
         return await self.link.results(wire.Results(session_id=self.session_id, results=[result], output=chunks))
@@ -52,9 +50,7 @@ class Remote:
 async def remote(cluster: Cluster, *, name: str = "remote", queue: str = "short") -> AsyncIterator[Remote]:
     address = Address(cluster.url, cluster.worker_token)
     link = Link(address)
-    register = wire.Register(
-        name=name, host="here", version="1", slots=100, queues=[queue], kinds=["noop", "shell"]
-    )
+    register = wire.Register(name=name, host="here", version="1", slots=100, queues=[queue], kinds=["noop", "shell"])
     async with httpx2.AsyncClient(base_url=cluster.url, headers=address.headers, trust_env=False) as http:
         found = Remote(link, http, (await link.register(register)).session_id)
         try:

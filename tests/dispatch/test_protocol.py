@@ -178,9 +178,7 @@ async def test_a_bad_queue_name_is_refused(cluster: Cluster) -> None:
             await worker.link.register(register)
 
 
-async def test_work_wakes_a_waiting_worker(
-    cluster: Cluster, queue: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_work_wakes_a_waiting_worker(cluster: Cluster, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "SLOW_POLL_S", 3600.0)
     async with cluster.client() as client, remote(cluster, queue=queue) as worker:
         waiting = asyncio.create_task(worker.poll(wait_s=30))

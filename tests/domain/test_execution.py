@@ -24,7 +24,7 @@ from tools.tree import SOURCE
 
 
 def test_every_state_is_live_or_final() -> None:
-    assert LIVE | FINAL == set(STATES)
+    assert set(STATES) == LIVE | FINAL
     assert not LIVE & FINAL
     assert set(TRANSITIONS) == {None, *STATES}
 
@@ -90,7 +90,5 @@ def test_another_job_instant_or_key_is_another_id() -> None:
 async def test_the_database_computes_the_same_id(database: Database, ms: int) -> None:
     job = uuid4()
     async with database.connection() as connection:
-        found = await connection.fetchval(
-            "SELECT execution_id($1, $2::uuid, $3)", f"{ms:012x}", job, fire_key(ms)
-        )
+        found = await connection.fetchval("SELECT execution_id($1, $2::uuid, $3)", f"{ms:012x}", job, fire_key(ms))
     assert found == execution_id(job, ms, fire_key(ms))

@@ -20,9 +20,11 @@ def pointers(spec: JobSpec) -> list[str]:
     try:
         check(spec)
     except Invalid as error:
-        assert all(p.message and p.hint for p in error.problems)
-        return [p.pointer for p in error.problems]
-    return []
+        problems = error.problems
+    else:
+        return []
+    assert all(p.message and p.hint for p in problems)
+    return [p.pointer for p in problems]
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "9", "x" * 128])

@@ -47,9 +47,7 @@ def test_jitter_stays_in_its_bounds_and_uses_them(jitter: Jitter, failures: int)
         assert abs(sum(found) / len(found) - (low + high) / 2) < (high - low) * 0.1
 
 
-@given(
-    st.sampled_from(sorted(BOUNDS)), st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1, 100), st.integers(1, 1001)
-)
+@given(st.sampled_from(sorted(BOUNDS)), st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1, 100), st.integers(1, 1001))
 def test_never_above_the_cap_never_below_nothing_never_an_error(
     jitter: Jitter, base: float, cap: float, factor: float, failures: int
 ) -> None:

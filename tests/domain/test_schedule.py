@@ -159,7 +159,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"cron": "TZ=Nowhere/Land 0 2 * * *"}, "unknown_zone", "/cron", "Nowhere"),
     ({"cron": "TZ=UTC 0 2 * * *", "timezone": BERLIN}, "bad_schedule", "/timezone", "contradicts"),
     ({"every": "soon"}, "bad_duration", "/every", "not a duration"),
-    ({"every": "P1M"}, "bad_duration", "/every", "differ in length"),
+    ({"every": "P1M2D"}, "bad_duration", "/every", "differ in length"),
     ({"every": "500ms"}, "bad_duration", "/every", "not possible"),
     ({"every": 0}, "bad_duration", "/every", "not possible"),
     ({"every": "0d", "timezone": BERLIN}, "bad_duration", "/every", "not possible"),

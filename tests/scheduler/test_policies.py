@@ -60,7 +60,9 @@ SLOW: dict[str, list[Line]] = {
 
 @pytest.mark.requirement(14)
 @pytest.mark.parametrize(("misfire", "overlap"), list(product(MISFIRES, OVERLAPS)))
-async def test_fires_missed_while_down_and_while_paused(fresh: Database, virtual: VirtualClock, misfire: Any, overlap: Any) -> None:
+async def test_fires_missed_while_down_and_while_paused(
+    fresh: Database, virtual: VirtualClock, misfire: Any, overlap: Any
+) -> None:
     for name in ("down", "paused"):
         await add(fresh, name, misfire=Misfire(policy=misfire), overlap=overlap)
     paused = await catalog.job_row(fresh, "paused", tenant=TENANT)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -42,12 +43,21 @@ def guardian() -> Iterator[Watched]:
     watched.loses_its_worker()
 
 
-@pytest.fixture
-def child() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["sh", "-c", "sleep 600 & wait"], start_new_session=True)
+@contextmanager
+def running(script: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A script in a group of its own, which has said that it is ready."""
+    process = subprocess.Popen(["sh", "-c", script], start_new_session=True, stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
     yield process
     process.kill()
     process.wait()
+    process.stdout.close()
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    with running("echo ready; sleep 600 & wait") as process:
+        yield process
 
 
 def boottime() -> float:
@@ -86,22 +96,18 @@ async def test_before_the_lease_ends_the_children_do(guardian: Watched, child: s
 
 
 async def test_who_does_not_listen_is_killed_before_the_lease_ends(guardian: Watched) -> None:
-    stubborn = subprocess.Popen(
-        ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"],
-        start_new_session=True, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    assert stubborn.stdout is not None and stubborn.stdout.readline() == b"ready\n"
-    ends = boottime() + 1.5
-    guardian.hears(f"born {stubborn.pid}", f"lease {ends}")
-    await until("its end", lambda: stubborn.poll() is not None, within_s=10)
-    assert stubborn.returncode == -9
-    assert boottime() < ends
-    stubborn.stdout.close()
+    with running("trap '' TERM; echo ready; while :; do sleep 0.05; done") as stubborn:
+        ends = boottime() + 1.5
+        guardian.hears(f"born {stubborn.pid}", f"lease {ends}")
+        await until("its end", lambda: stubborn.poll() is not None, within_s=10)
+        assert stubborn.returncode == -9
+        assert boottime() < ends
 
 
 async def test_a_renewed_lease_lets_them_live(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
-    other = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    guardian.hears(f"born {child.pid}", f"lease {boottime() + 3.2}", f"lease {boottime() + 60}")
-    guardian.hears(f"gone {child.pid}", f"born {other.pid}", f"lease {boottime() + 3.2}")
-    await until("the other's end", lambda: other.poll() is not None, within_s=10)
+    """Heard before its time, a new lease counts; the other child is the witness that the guardian went on."""
+    guardian.hears(f"born {child.pid}", f"lease {boottime() + 3.2}", f"lease {boottime() + 60}", f"gone {child.pid}")
+    with running("echo ready; exec sleep 600") as other:
+        guardian.hears(f"born {other.pid}", f"lease {boottime() + 3.2}")
+        await until("the other's end", lambda: other.poll() is not None, within_s=10)
     assert alive(child.pid)

@@ -32,7 +32,7 @@ def until_released(folder: Path, release: str, *, by: str = "") -> str:
 async def test_a_killed_workers_children_end_and_its_execution_goes_on_elsewhere(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """The guardian kills what the worker left, also what left its group, and tells the api: nobody waits for the lease."""
+    """The guardian kills what the worker left, also outside its group, and tells the api: nobody waits for a lease."""
     pids, again = tmp_path / "pids", tmp_path / "again"
     text = (
         f"if [ $MAINSPRING_ATTEMPT = 2 ]; then touch {again}; exit 0; fi;"
@@ -73,9 +73,7 @@ async def test_at_most_once_is_lost_with_its_worker(cluster: Cluster, tmp_path: 
 
 
 @pytest.mark.requirement(92)
-async def test_a_draining_worker_finishes_what_it_has_and_takes_nothing_new(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_a_draining_worker_finishes_what_it_has_and_takes_nothing_new(cluster: Cluster, tmp_path: Path) -> None:
     async with cluster.client() as client:
         job = await client.create_job(script(until_released(tmp_path, "go")))
         other = await client.create_job(script("echo mine"))
@@ -99,9 +97,7 @@ async def test_a_draining_worker_finishes_what_it_has_and_takes_nothing_new(
         assert {w.name: w.state for w in (await client.workers()).items}["old"] == "ended"
 
 
-async def test_what_a_draining_worker_can_not_finish_in_time_is_given_back(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_what_a_draining_worker_can_not_finish_in_time_is_given_back(cluster: Cluster, tmp_path: Path) -> None:
     async with cluster.client() as client:
         job = await client.create_job(script(until_released(tmp_path, "go"), retries={"max": 0}))
         options = ("--name", "hasty", "--drain", "0.2")
@@ -121,9 +117,7 @@ async def test_what_a_draining_worker_can_not_finish_in_time_is_given_back(
 
 @pytest.mark.fault
 @pytest.mark.requirement(45)
-async def test_work_goes_on_while_the_api_is_away_and_its_results_arrive_later(
-    postgres: Any, tmp_path: Path
-) -> None:
+async def test_work_goes_on_while_the_api_is_away_and_its_results_arrive_later(postgres: Any, tmp_path: Path) -> None:
     url, port = await clone(postgres), free_port()
     async with started(url, port=port) as cluster:
         async with cluster.client() as client:

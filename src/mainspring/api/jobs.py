@@ -40,12 +40,46 @@ async def get(call: Call) -> wire.Job:
     return await catalog.job(call.context.database, call.path("ref"), tenant=call.tenant)
 
 
-@table.route("PATCH", JOB, scope="write", body=dict[str, Any], answer=wire.Job)
-async def patch(call: Call) -> wire.Job:
-    """Change a job: a merge patch of its definition, kept as a new version."""
+@table.route("PATCH", JOB, scope="write", body=dict[str, Any], answer=wire.Job, query=("dry_run",))
+async def patch(call: Call) -> wire.Job | wire.Change:
+    """Change a job: a merge patch of its definition, kept as a new version; `dry_run=true` only shows what would be."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    if call.query("dry_run") in ("true", "1"):
+        return await jobs.try_patch(call.context.database, row.job_id, call.body, tenant=call.tenant)
     await jobs.patch(call.context.database, row.job_id, call.body, tenant=call.tenant, by=call.caller.name)
     return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
+
+
+@table.route("GET", JOB + "/versions", scope="read", answer=wire.Page[wire.Version], query=("limit", "cursor"))
+async def versions(call: Call) -> wire.Page[wire.Version]:
+    """Every version of a job, newest first."""
+    return await catalog.list_versions(
+        call.context.database, call.path("ref"), tenant=call.tenant, cursor=call.query("cursor"),
+        limit=call.number("limit", 50),
+    )  # fmt: skip
+
+
+@table.route("POST", JOB + "/rollback", scope="write", body=wire.Rollback, answer=wire.Job)
+async def rollback(call: Call) -> wire.Job:
+    """Bring an earlier version back, as a new one."""
+    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    await jobs.rollback(call.context.database, row.job_id, call.body.version, tenant=call.tenant, by=call.caller.name)
+    return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
+
+
+@table.route("GET", JOB + "/ledger", scope="read", answer=wire.Page[wire.LedgerEntry], query=("limit", "cursor"))
+async def ledger(call: Call) -> wire.Page[wire.LedgerEntry]:
+    """What became of each due instant of a job, newest first."""
+    return await catalog.ledger(
+        call.context.database, call.path("ref"), tenant=call.tenant, cursor=call.query("cursor"),
+        limit=call.number("limit", 50),
+    )  # fmt: skip
+
+
+@table.route("POST", "/api/v1/schedules:preview", scope="read", body=wire.PreviewRequest, answer=wire.Preview)
+async def preview(call: Call) -> wire.Preview:
+    """What a schedule means: a sentence, its next fires, and anything unusual."""
+    return await jobs.preview(call.context.database, call.body, tenant=call.tenant)
 
 
 @table.route("DELETE", JOB, scope="write", status=204)

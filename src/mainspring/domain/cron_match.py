@@ -5,7 +5,7 @@ wall clock were UTC. What happens when wall times are skipped or repeated is dec
 holds it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import Final
 
@@ -36,7 +36,7 @@ class Cron:
 
     __slots__ = (
         "_every_day", "_first_in_hour", "_first_second", "_first_time", "_last_in_hour", "_last_second",
-        "_last_time", "_plain_days", "_week", "day_specials", "days", "days_starred", "fixed", "hours", "minutes",
+        "_last_time", "_month_days", "_plain_days", "_week", "_weekly", "day_specials", "days", "days_starred", "fixed", "hours", "minutes",
         "months", "need_both", "seconds", "text", "weekday_specials", "weekdays",
     )  # fmt: skip
 
@@ -56,6 +56,8 @@ class Cron:
         any_day, any_weekday = day.bits == ALL_DAYS, weekday.bits == ALL_WEEKDAYS
         every_date = any_day and any_weekday if both else any_day or any_weekday
         self._every_day = every_date and month.bits == ALL_MONTHS
+        self._weekly = any_day and both and self._plain_days and month.bits == ALL_MONTHS
+        self._month_days: dict[int, int] = {}
         self._first_second, self._last_second = lowest(second.bits), highest(second.bits)
         self._first_in_hour = lowest(minute.bits) * 60 + self._first_second
         self._last_in_hour = highest(minute.bits) * 60 + self._last_second
@@ -69,7 +71,7 @@ class Cron:
     def next_wall(self, wall: int) -> int | None:
         """The first matching wall time at or after `wall`; None if there is none in 50 years."""
         day, time = divmod(wall, DAY_S)
-        if time <= self._last_time and (self._every_day or self._on(day)):
+        if time <= self._last_time and (self._every_day or self.matches_day(day)):
             return day * DAY_S + self._next_time(time)
         if self._every_day:
             return (day + 1) * DAY_S + self._first_time
@@ -79,7 +81,7 @@ class Cron:
     def prev_wall(self, wall: int) -> int | None:
         """The last matching wall time at or before `wall`; None if there is none in 50 years."""
         day, time = divmod(wall, DAY_S)
-        if time >= self._first_time and (self._every_day or self._on(day)):
+        if time >= self._first_time and (self._every_day or self.matches_day(day)):
             return day * DAY_S + self._prev_time(time)
         found = self._prev_day(day - 1)
         return None if found is None else found * DAY_S + self._last_time
@@ -90,9 +92,9 @@ class Cron:
             return 0
         (first, start), (last, stop) = divmod(low, DAY_S), divmod(high, DAY_S)
         found = self._count_days(first, last) * self._times_before(DAY_S)
-        if start and self._on(first):
+        if start and self.matches_day(first):
             found -= self._times_before(start)
-        if stop and self._on(last):
+        if stop and self.matches_day(last):
             found += self._times_before(stop)
         return found
 
@@ -100,7 +102,7 @@ class Cron:
         """A stretch `[low, high)` around `wall` that surely matches as a whole; empty if `wall` does not match."""
         day, time = divmod(wall, DAY_S)
         hour, minute, second = time // 3600, time // 60 % 60, time % 60
-        if not (self.hours >> hour & self.minutes >> minute & self.seconds >> second & 1 and self._on(day)):
+        if not (self.hours >> hour & self.minutes >> minute & self.seconds >> second & 1 and self.matches_day(day)):
             return wall, wall
         length = 1
         if self.seconds == ALL_MINUTES:
@@ -151,7 +153,10 @@ class Cron:
                 return minutes * self.seconds.bit_count() + (self.seconds & (1 << second) - 1).bit_count()
         return minutes * self.seconds.bit_count()
 
-    def _on(self, day: int) -> bool:
+    def matches_day(self, day: int) -> bool:
+        """Whether a day, in days since the epoch, has matching times."""
+        if self._weekly:
+            return bool(self.weekdays >> (day + 4) % 7 & 1)
         when = date.fromordinal(day + _EPOCH_DAY)
         if not self.months >> when.month & 1:
             return False
@@ -161,13 +166,19 @@ class Cron:
         return bool(self._days_in(day - when.day + 1, month_length(when.year, when.month)) >> when.day & 1)
 
     def _next_day(self, day: int) -> int | None:
-        ahead = -1 << date.fromordinal(day + _EPOCH_DAY).day
-        for month, first, length in _months_from(day):
+        if self._weekly:
+            return day + lowest(self._week >> (day + 4) % 7)
+        when = date.fromordinal(day + _EPOCH_DAY)
+        year, month, first = when.year, when.month, day - when.day + 1
+        ahead = -1 << when.day
+        for _ in range(SEARCH_YEARS * 12 + 1):
+            length = month_length(year, month)
             if self.months >> month & 1:
                 days = self._days_in(first, length) & ahead
                 if days:
                     return first + lowest(days) - 1
-            ahead = -1
+            ahead, first = -1, first + length
+            year, month = (year, month + 1) if month < 12 else (year + 1, 1)
         return None
 
     def _prev_day(self, day: int) -> int | None:
@@ -187,32 +198,39 @@ class Cron:
         """How many days in `[start, end)` match."""
         if self._every_day or end <= start:
             return end - start
+        when = date.fromordinal(start + _EPOCH_DAY)
+        year, month, first = when.year, when.month, start - when.day + 1
         found = 0
-        for month, first, length in _months_from(start, months=1 << 30):
-            if first >= end:
-                return found
+        while first < end:
+            length = month_length(year, month)
             if self.months >> month & 1:
                 days = self._days_in(first, length) >> max(start - first + 1, 0)
                 if first + length > end:
                     days &= (1 << end - max(first - 1, start)) - 1
                 found += days.bit_count()
-        raise AssertionError("there are not so many months")
+            first += length
+            year, month = (year, month + 1) if month < 12 else (year + 1, 1)
+        return found
 
     def _days_in(self, first: int, length: int) -> int:
         """Matching days of the month that begins on day number `first`, bit n for the n-th."""
-        by_day, by_weekday = self.days, self._week >> (first + 4) % 7 << 1
-        if not self._plain_days:
+        weekday = (first + 4) % 7
+        # There are 28 kinds of months: four lengths, beginning on any weekday.
+        kind = weekday << 5 | length
+        days = self._month_days.get(kind)
+        if days is None:
+            by_day, by_weekday = self.days, self._week >> weekday << 1
             for special in self.day_specials:
-                by_day |= _special_day(special, first, length)
+                by_day |= _special_day(special, weekday, length)
             for special in self.weekday_specials:
-                by_weekday |= _special_day(special, first, length)
-        days = by_day & by_weekday if self.need_both else by_day | by_weekday
-        return days & (2 << length) - 2
+                by_weekday |= _special_day(special, weekday, length)
+            days = by_day & by_weekday if self.need_both else by_day | by_weekday
+            days = self._month_days[kind] = days & (2 << length) - 2
+        return days
 
 
-def _special_day(special: Special, first: int, length: int) -> int:
-    """The day that a rule names in the month that begins on day number `first`, as a bit; 0 if none."""
-    weekday_of_1st = (first + 4) % 7
+def _special_day(special: Special, weekday_of_1st: int, length: int) -> int:
+    """The day that a rule names in a month that begins on a weekday (0 is Sunday), as a bit; 0 if none."""
     if isinstance(special, LastDay):
         day = length - special.before
     elif isinstance(special, NthWeekday):
@@ -227,14 +245,3 @@ def _special_day(special: Special, first: int, length: int) -> int:
             elif weekday == 0:
                 day += 1 if day < length else -2
     return 1 << day if 1 <= day <= length else 0
-
-
-def _months_from(day: int, months: int = SEARCH_YEARS * 12 + 1) -> Iterator[tuple[int, int, int]]:
-    """(month, day number of its 1st, length) of each month from the one that has `day` on."""
-    when = date.fromordinal(day + _EPOCH_DAY)
-    year, month, first = when.year, when.month, day - when.day + 1
-    for _ in range(months):
-        length = month_length(year, month)
-        yield month, first, length
-        first += length
-        year, month = (year, month + 1) if month < 12 else (year + 1, 1)

@@ -63,6 +63,18 @@ DAY = Kind("day of month", 1, 31, is_day=True)
 MONTH = Kind("month", 1, 12, MONTH_NAMES, wraps=True, star_counts=False)
 WEEKDAY = Kind("day of week", 0, 6, WEEKDAY_NAMES, wraps=True, is_day=True)
 KINDS: Final = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
+_BY_NAME: Final = {kind.name: kind for kind in KINDS}
+_NUMBERS: Final = {
+    kind.name: {word[:3].upper(): number for number, word in enumerate(kind.words, start=kind.low)} for kind in KINDS
+}
+# What `*/n` means in each kind of field, by n; and which n gives a set of values.
+_STEPPED: Final = {
+    kind.name: [0] + [sum(1 << n for n in range(kind.low, kind.high + 1, step)) for step in range(1, kind.size)]
+    for kind in KINDS
+}
+_STEP_OF: Final = {
+    name: {bits: step for step, bits in enumerate(sets) if bits & bits - 1} for name, sets in _STEPPED.items()
+}
 
 
 def parse_field(word: str, kind: Kind, seed: str | None) -> Field:
@@ -73,7 +85,7 @@ def parse_field(word: str, kind: Kind, seed: str | None) -> Field:
 
 @lru_cache(maxsize=8192)
 def _parse_field(word: str, name: str, seed: str | None) -> Field:
-    kind = next(kind for kind in KINDS if kind.name == name)
+    kind = _BY_NAME[name]
     if word == "?" and kind.is_day:
         word = "*"
     bits, at = 0, 0
@@ -87,8 +99,8 @@ def _parse_field(word: str, name: str, seed: str | None) -> Field:
         at += len(term) + 1
     starred = word.startswith("*")
     if not kind.star_counts:
-        starred = bits.bit_count() > 1 and any(bits == _stepped(kind, step) for step in range(1, kind.size))
-    ordered = () if bits == _stepped(kind, 1) else tuple(sorted(special, key=_order))
+        starred = bits in _STEP_OF[name]
+    ordered = tuple(sorted(special, key=_order)) if special and bits != _STEPPED[name][1] else ()
     return Field(bits, starred, _normal(bits, starred, ordered, kind), ordered)
 
 
@@ -106,7 +118,7 @@ def _parse_term(term: str, kind: Kind, at: int, seed: str | None) -> int | Speci
         return special
     step = _parse_step(step_text, kind, at + len(span) + 1) if slash else 1
     if span == "*":
-        return _stepped(kind, step)
+        return _STEPPED[kind.name][step]
     if upper.startswith("H"):
         return _parse_hashed(upper, kind, at, step if slash else None, seed)
     if span == "?":
@@ -234,13 +246,12 @@ def _parse_step(text: str, kind: Kind, at: int) -> int:
 
 
 def _parse_value(text: str, kind: Kind, at: int) -> int:
-    upper = text.upper()
-    for number, name in enumerate(kind.words, start=kind.low):
-        if upper == name[:3].upper():
-            return number
-        if upper == name.upper():
-            raise Flaw(kind, f"{text} is written in full", f"write {upper[:3]}", at, len(text))
     if not _is_number(text):
+        upper = text.upper()
+        if (named := _NUMBERS[kind.name].get(upper)) is not None:
+            return named
+        if any(upper == name.upper() for name in kind.words):
+            raise Flaw(kind, f"{text} is written in full", f"write {upper[:3]}", at, len(text))
         what = f"{text!r} is not a value" if text else "a value is missing"
         raise Flaw(kind, what, f"write {kind.allowed}", at, len(text))
     number = int(text)
@@ -253,10 +264,6 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 4
 
 
-def _stepped(kind: Kind, step: int) -> int:
-    return _bits(kind, range(kind.low, kind.high + 1, step))
-
-
 def _bits(kind: Kind, numbers: Iterable[int]) -> int:
     """Values as bits; those past the end wrap around, so that weekday 7 is Sunday."""
     bits = 0
@@ -267,10 +274,13 @@ def _bits(kind: Kind, numbers: Iterable[int]) -> int:
 
 def _normal(bits: int, starred: bool, special: tuple[Special, ...], kind: Kind) -> str:
     named = [_spell(rule) for rule in special]
+    if not starred and bits & bits - 1 == 0:
+        return ",".join([str(bits.bit_length() - 1)] * bool(bits) + named)
     if not starred:
         return ",".join([*_runs(values(bits)), *named])
-    step = next(n for n in range(1, kind.size) if _stepped(kind, n) & ~bits == 0)
-    rest = _runs(values(bits & ~_stepped(kind, step)))
+    sets = _STEPPED[kind.name]
+    step = next(n for n in range(1, kind.size) if sets[n] & ~bits == 0)
+    rest = _runs(values(bits & ~sets[step])) if bits != sets[step] else []
     return ",".join(["*" if step == 1 else f"*/{step}", *rest, *named])
 
 

@@ -6,7 +6,7 @@ everything it derives from its start written out, so that a fire in the tenth ye
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from mainspring.domain.zone import DAY_S
 
 HOURLY, MINUTELY, SECONDLY = (FREQUENCIES.index(name) for name in ("HOURLY", "MINUTELY", "SECONDLY"))
 YEARLY, MONTHLY, WEEKLY, DAILY = range(4)
-_EPOCH: Final = datetime(1970, 1, 1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 _SEARCH_S: Final = 50 * 366 * DAY_S
 _AHEAD: Final = 64
 # The calendar repeats every 400 years, weekdays included. A rule without a match is searched up to the year
@@ -38,7 +38,7 @@ class RulePattern:
         self.fixed = rule.frequency < HOURLY
         self.every_hour = not self.fixed and rule.interval == 1 and "byhour" not in rule.by
         self._walls: list[int] = []  # matches without a hole, to answer neighbouring questions
-        self._counted = self._expand_counted() if rule.count is not None else None
+        self._counted = self._expand_counted() if rule.most is not None else None
 
     def next_wall(self, wall: int) -> int | None:
         wall = max(wall, self._start)
@@ -115,7 +115,7 @@ class RulePattern:
     def _expand_counted(self) -> Iterator[int]:
         if next(self._expand(self._start), None) is None:
             return
-        for found in islice(self._walk(_EPOCH + timedelta(seconds=self._start)), self._rule.count):
+        for found in islice(self._walk(_EPOCH + timedelta(seconds=self._start)), self._rule.most):
             yield (found - _EPOCH) // timedelta(seconds=1)
 
     def _walk(self, begin: datetime) -> Iterator[datetime]:
@@ -131,14 +131,12 @@ class RulePattern:
         first = _EPOCH + timedelta(seconds=self._start)
         frequency, interval = self._rule.frequency, self._rule.interval
         if frequency <= MONTHLY:
-            unit = 12 if frequency == YEARLY else 1
             when = _EPOCH + timedelta(seconds=wall)
-            months = (when.year - first.year) * 12 + when.month - first.month if unit == 1 else when.year - first.year
-            behind = months // interval * interval * unit
-            if behind == 0:
-                return first
-            year, month = divmod(first.year * 12 + (first.month - 1 if unit == 1 else 0) + behind, 12)
-            return datetime(year, month + 1, 1)
+            step, month = (12, 0) if frequency == YEARLY else (1, first.month - 1)
+            begun = first.year * 12 + month
+            periods = (when.year * 12 + when.month - 1 - begun) // step // interval * interval
+            year, month = divmod(begun + periods * step, 12)
+            return first if periods == 0 else _EPOCH.replace(year=year, month=month + 1)
         length = _UNIT_S[frequency]
         origin = self._start - self._start % min(length, DAY_S)
         if frequency == WEEKLY:

@@ -3,13 +3,14 @@
 import difflib
 import re
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from dateutil.rrule import weekday as Weekday
 
 from mainspring.domain.cron_fields import MONTH_NAMES
 from mainspring.domain.describe import describe_clock, join, ordinal
 
+Frequency = Literal[0, 1, 2, 3, 4, 5, 6]
 FREQUENCIES: Final = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY", "HOURLY", "MINUTELY", "SECONDLY")
 _UNITS: Final = ("year", "month", "week", "day", "hour", "minute", "second")
 _DAYS: Final = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
@@ -36,9 +37,9 @@ class RuleError(ValueError):
 class Rule(NamedTuple):
     """A rule that makes sense; `by` holds its BY parts under dateutil's names."""
 
-    frequency: int
+    frequency: Frequency
     interval: int
-    count: int | None
+    most: int | None
     until: int | None
     week_start: int
     by: dict[str, tuple[Any, ...]]
@@ -62,7 +63,7 @@ class Rule(NamedTuple):
 
     def describe(self, start: datetime) -> str:
         """The rule as words: "every 2 weeks on Monday at 09:00"."""
-        return _describe(self, self.explicit(start)) + (f", {self.count} times" if self.count is not None else "")
+        return _describe(self, self.explicit(start)) + (f", {self.most} times" if self.most is not None else "")
 
 
 def parse_rule(text: str) -> tuple[Rule, str | None]:
@@ -73,7 +74,7 @@ def parse_rule(text: str) -> tuple[Rule, str | None]:
     name = values.pop("FREQ")
     if name not in FREQUENCIES:
         raise RuleError(f"FREQ={name} is not known", f"write one of {', '.join(FREQUENCIES)}")
-    frequency = FREQUENCIES.index(name)
+    frequency = cast(Frequency, FREQUENCIES.index(name))
     until = _read_until(values.pop("UNTIL")) if "UNTIL" in values else None
     if until is not None and "COUNT" in values:
         raise RuleError("COUNT and UNTIL exclude each other", "keep one of the two")
@@ -93,7 +94,7 @@ def rule_text(rule: Rule) -> str:
     """The normal form, without UNTIL: the same rule always gives the same text."""
     parts = [f"FREQ={FREQUENCIES[rule.frequency]}"]
     parts += [f"INTERVAL={rule.interval}"] if rule.interval != 1 else []
-    parts += [f"COUNT={rule.count}"] if rule.count is not None else []
+    parts += [f"COUNT={rule.most}"] if rule.most is not None else []
     parts += [f"WKST={_DAYS[rule.week_start]}"] if rule.week_start else []
     for name, found in rule.by.items():
         spelled = [f"{day.n or ''}{_DAYS[day.weekday]}" for day in found] if name == "byweekday" else map(str, found)

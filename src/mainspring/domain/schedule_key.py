@@ -53,14 +53,8 @@ def compile_key(key: str) -> Schedule:
 
 def covered(zone: Zone, exclude: tuple[str, ...]) -> Exclusions:
     """Exclusions in normal form (see `Key.exclude`) as one value."""
-    masks, days, times = [], set(), set()
-    for text in exclude:
-        if " " in text:
-            masks.append(parse_cron(text))
-        else:
-            wall, is_date = read_wall(text, zone, "/exclude")
-            (days if is_date else times).add(wall // DAY_S if is_date else wall)
-    return Exclusions(zone, masks, frozenset(days), frozenset(times))
+    masks = [parse_cron(text) for text in exclude if " " in text]
+    return Exclusions(zone, masks, *_days_and_times(zone, tuple(text for text in exclude if " " not in text)))
 
 
 def _compile(parts: Key, key: str) -> Schedule:
@@ -97,7 +91,12 @@ def _rule_pattern(text: str, dtstart: str, parts: Key) -> RulePattern:
     rule, _ = parse_rule(text)
     if parts.until is not None:
         rule = rule._replace(until=read_wall(parts.until, zone, "/rrule")[0])
-    apart = [read_wall(text, zone, "/exdates") for text in parts.exdates]
-    times = frozenset(wall for wall, is_date in apart if not is_date)
-    days = frozenset(wall // DAY_S for wall, is_date in apart if is_date)
+    days, times = _days_and_times(zone, parts.exdates)
     return RulePattern(rule, read_wall(dtstart, zone, "/dtstart")[0], times, days)
+
+
+def _days_and_times(zone: Zone, texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[int]]:
+    """Dates as day numbers, timestamps as wall times."""
+    found = [read_wall(text, zone, "") for text in texts]
+    days = frozenset(wall // DAY_S for wall, is_date in found if is_date)
+    return days, frozenset(wall for wall, is_date in found if not is_date)

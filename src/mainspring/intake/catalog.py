@@ -86,12 +86,18 @@ def next_fires(row: JobRow, *, after_ms: int, count: int) -> list[int]:
     """Instants after `after_ms` at which the job is due, within its start and end."""
     if row.schedule_key is None:
         return []
-    schedule = compile_key(row.schedule_key)
-    found: list[int] = []
-    start_ms = max(after_ms, millis(row.start_at) - 1 if row.start_at else after_ms)
+    start_ms = None if row.start_at is None else millis(row.start_at)
+    end_ms = None if row.end_at is None else millis(row.end_at)
+    return fires_within(row.schedule_key, start_ms, end_ms, after_ms=after_ms, count=count)
+
+
+def fires_within(key: str, start_ms: int | None, end_ms: int | None, *, after_ms: int, count: int) -> list[int]:
+    """The next instants of a schedule between its start and its end, both included."""
+    schedule, found = compile_key(key), list[int]()
+    begin_ms = after_ms if start_ms is None else max(after_ms, start_ms - 1)
     while len(found) < count:
-        at = schedule.next_after(found[-1] if found else start_ms)
-        if at is None or at > LAST_MS or (row.end_at is not None and at > millis(row.end_at)):
+        at = schedule.next_after(found[-1] if found else begin_ms)
+        if at is None or at > LAST_MS or (end_ms is not None and at > end_ms):
             break
         found.append(at)
     return found
@@ -147,10 +153,8 @@ async def list_executions(
     for state in states:
         if state not in STATES:
             raise invalid("/state", f"{state!r} is not a state", hint=f"one of {', '.join(STATES)}")
-    if cursor is not None and not is_id(cursor):
-        raise _bad_cursor()
+    before = _parse_cursor(cursor)
     job_id = None if job is None else (await job_row(database, job, tenant=tenant)).job_id
-    before = UUID(cursor) if cursor else _AFTER_ALL
     async with database.connection() as connection:
         rows = await executions.list_executions(
             connection, tenant=tenant, before=before, limit=limit + 1, job_id=job_id, states=states
@@ -179,6 +183,36 @@ async def read_logs(database: Database, execution_id: UUID, *, tenant: int, plac
     return wire.Logs(chunks=chunks, place=f"{last[0]}.{last[1]}", complete=complete)
 
 
+async def list_versions(
+    database: Database, ref: str, *, tenant: int, cursor: str | None = None, limit: int = 50
+) -> wire.Page[wire.Version]:
+    """Every version a job has had, newest first."""
+    check_limit(limit)
+    row = await job_row(database, ref, tenant=tenant)
+    if cursor is not None and not cursor.isdigit():
+        raise _bad_cursor()
+    before = int(cursor) if cursor else row.version + 1
+    async with database.connection() as connection:
+        rows = await jobs.list_versions(connection, tenant=tenant, job_id=row.job_id, before=before, limit=limit + 1)
+    page = [wire.Version(version=v, spec=spec, created_at=at, created_by=by) for v, spec, at, by in rows[:limit]]
+    return wire.Page(items=page, next_cursor=str(page[-1].version) if len(rows) > limit else None)
+
+
+async def ledger(
+    database: Database, ref: str, *, tenant: int, cursor: str | None = None, limit: int = 50
+) -> wire.Page[wire.LedgerEntry]:
+    """What became of each due instant of a job, newest first."""
+    check_limit(limit)
+    row = await job_row(database, ref, tenant=tenant)
+    before = _parse_cursor(cursor)
+    async with database.connection() as connection:
+        entries = await executions.list_fires(
+            connection, tenant=tenant, job_id=row.job_id, before=before, limit=limit + 1
+        )
+    page = entries[:limit]
+    return wire.Page(items=page, next_cursor=str(page[-1].execution_id) if len(entries) > limit else None)
+
+
 async def list_workers(database: Database, *, tenant: int) -> list[wire.Worker]:
     async with database.connection() as connection:
         return await sessions.list_workers(connection, tenant=tenant)
@@ -193,6 +227,12 @@ def is_id(text: str) -> bool:
 
 def _bad_cursor() -> Invalid:
     return invalid("/cursor", "this is not a cursor of ours", hint="pass next_cursor as it was given")
+
+
+def _parse_cursor(cursor: str | None) -> UUID:
+    if cursor is not None and not is_id(cursor):
+        raise _bad_cursor()
+    return UUID(cursor) if cursor else _AFTER_ALL
 
 
 def parse_place(place: str | None) -> tuple[int, int]:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from mainspring.clock import instant
+from mainspring import wire
+from mainspring.clock import instant, millis
 from mainspring.codec import problem_of
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, MainspringError, NotFound, Problem
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.domain.job import JobSpec, check
-from mainspring.domain.schedule import Resolved, ScheduleError, resolve
+from mainspring.domain.schedule import Resolved, ScheduleError, ScheduleSpec, describe_spec, notes, resolve
 from mainspring.ids import new_id, shard_of
+from mainspring.intake import catalog
 from mainspring.store import executions, jobs, schedules, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 
 KINDS = {"cron", "every", "at"}
+
+
+PREVIEWED = 10
 
 
 async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> UUID:
@@ -29,7 +35,7 @@ async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> 
         async with database.transaction() as connection:
             now_ms = int(await database_now_ms(connection))
             job_id = new_id(now_ms)
-            when = resolve_schedule(spec, now_ms)
+            when = resolve_schedule(spec, now_ms, tenant)
             change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
             await jobs.insert_job(
                 connection, tenant=tenant, job_id=job_id, name=spec.name, shard=shard_of(job_id), change=change,
@@ -44,15 +50,67 @@ async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> 
 
 async def patch(database: Database, job_id: UUID, changes: dict[str, Any], *, tenant: int, by: str) -> None:
     """Merges changes into the definition as a new version; from now on it is in force."""
+    await _edit(database, job_id, lambda spec: _merged(spec, changes), tenant=tenant, by=by)
+
+
+async def rollback(database: Database, job_id: UUID, version: int, *, tenant: int, by: str) -> None:
+    """An earlier definition as a new version; whether the job is paused does not change."""
+    spec = await _version(database, job_id, version, tenant=tenant)
+    await _edit(database, job_id, lambda old: msgspec.structs.replace(spec, paused=old.paused), tenant=tenant, by=by)
+
+
+async def try_patch(database: Database, job_id: UUID, changes: dict[str, Any], *, tenant: int) -> wire.Change:
+    """What `patch` would do: nothing is written, and everything that would be refused is."""
+    async with database.connection() as connection:
+        row = await jobs.job_by_id(connection, tenant=tenant, job_id=job_id)
+        if row is None or row.deleted_at is not None:
+            raise NotFound(f"there is no job {job_id}")
+        now_ms = int(await database_now_ms(connection))
+    old = msgspec.structs.replace(row.spec, paused=row.paused_at is not None)
+    spec = _merged(old, changes)
+    check(spec)
+    when = resolve_schedule(spec, now_ms, tenant) if spec.schedule != old.schedule else None
+    before = catalog.next_fires(row, after_ms=now_ms, count=PREVIEWED)
+    after = before if spec.schedule == old.schedule else fires_of(when, after_ms=now_ms, count=PREVIEWED)
+    return wire.Change(spec=spec, fires_before=[*map(instant, before)], fires_after=[*map(instant, after)])
+
+
+async def preview(database: Database, request: wire.PreviewRequest, *, tenant: int) -> wire.Preview:
+    """What a schedule means, by the code that fires it."""
+    async with database.connection() as connection:
+        now_ms = int(await database_now_ms(connection))
+    seed = f"{tenant}/{request.job}" if request.job else None
+    when = _resolved(request.schedule, now_ms, seed)
+    after_ms = now_ms if request.after is None else millis(request.after)
+    return wire.Preview(
+        description=describe_spec(request.schedule, seed=seed),
+        fires=[*map(instant, fires_of(when, after_ms=after_ms, count=request.count))],
+        notes=notes(when.key, after_ms) if when.key else [],
+    )
+
+
+async def _version(database: Database, job_id: UUID, version: int, *, tenant: int) -> JobSpec:
+    async with database.connection() as connection:
+        found = await jobs.list_versions(connection, tenant=tenant, job_id=job_id, before=version + 1, limit=1)
+    if not found or found[0][0] != version:
+        raise NotFound(f"the job has no version {version}")
+    return found[0][1]
+
+
+async def _edit(
+    database: Database, job_id: UUID, change_spec: Callable[[JobSpec], JobSpec], *, tenant: int, by: str
+) -> None:
+    name = ""
     try:
         async with database.transaction() as connection:
             change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
             version, old, paused = await _lock(connection, tenant=tenant, job_id=job_id)
-            spec = _merged(msgspec.structs.replace(old, paused=paused), changes)
+            spec = change_spec(msgspec.structs.replace(old, paused=paused))
+            name = spec.name
             check(spec)
             now_ms = int(await database_now_ms(connection))
-            rescheduled = spec.schedule != old.schedule
-            when = resolve_schedule(spec, now_ms) if rescheduled else None
+            rescheduled = spec.schedule != old.schedule or (_spread(old) and spec.name != old.name)
+            when = resolve_schedule(spec, now_ms, tenant) if rescheduled else None
             placement = await _placement(connection, spec, when)
             if not rescheduled:  # an interval keeps its phase, and times that have passed are no reason to refuse
                 placement = await _keep_schedule(connection, placement, tenant=tenant, job_id=job_id)
@@ -72,7 +130,12 @@ async def patch(database: Database, job_id: UUID, changes: dict[str, Any], *, te
             if spec.paused != paused:
                 await _hold_or_free(connection, tenant=tenant, job_id=job_id, held=spec.paused)
     except Taken:
-        raise _name_taken(str(changes.get("name"))) from None
+        raise _name_taken(name) from None
+
+
+def _spread(spec: JobSpec) -> bool:
+    """Whether the schedule depends on the job's name (`H` in a cron expression)."""
+    return spec.schedule is not None and spec.schedule.cron is not None and "H" in spec.schedule.cron
 
 
 async def pause(database: Database, job_id: UUID, *, tenant: int, reason: str) -> None:
@@ -102,12 +165,23 @@ async def delete(database: Database, job_id: UUID, *, tenant: int, by: str) -> N
         await executions.cancel_pending_of_job(connection, tenant=tenant, job_id=job_id, reason=f"job deleted by {by}")
 
 
-def resolve_schedule(spec: JobSpec, now_ms: int) -> Resolved | None:
+def resolve_schedule(spec: JobSpec, now_ms: int, tenant: int) -> Resolved | None:
     """The schedule in canonical form, or the problem with it as the user wrote it."""
-    if spec.schedule is None:
-        return None
+    return None if spec.schedule is None else _resolved(spec.schedule, now_ms, f"{tenant}/{spec.name}")
+
+
+def fires_of(when: Resolved | None, *, after_ms: int, count: int) -> list[int]:
+    """The next instants of a schedule that is not yet a job's."""
+    if when is None:
+        return []
+    if when.key is None:
+        return [when.at_ms] if when.at_ms is not None and when.at_ms > after_ms else []
+    return catalog.fires_within(when.key, when.start_ms, when.end_ms, after_ms=after_ms, count=count)
+
+
+def _resolved(schedule: ScheduleSpec, now_ms: int, seed: str | None) -> Resolved:
     try:
-        return resolve(spec.schedule, now_ms=now_ms)
+        return resolve(schedule, now_ms=now_ms, seed=seed)
     except ScheduleError as error:
         problem = Problem(f"/schedule{error.pointer}", error.message, error.hint)
         raise Invalid(error.message, code=error.code, problems=(problem,)) from None

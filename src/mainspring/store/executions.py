@@ -69,6 +69,19 @@ async def list_executions(
     return [_execution(r) for r in rows]
 
 
+async def list_fires(
+    connection: Connection, *, tenant: int, job_id: UUID, before: UUID, limit: int
+) -> list[wire.LedgerEntry]:
+    rows = await connection.fetch(q("list_fires"), tenant, job_id, before, limit)
+    return [
+        wire.LedgerEntry(
+            fire_at=r["fire_at"], state=r["state"], reason=r["reason"], execution_id=r["execution_id"],
+            late_ms=wire.late_ms(r["due_at"], r["started_at"]), duration_ms=r["duration_ms"], fires=r["fires"],
+        )
+        for r in rows
+    ]  # fmt: skip
+
+
 async def execution_prefix(connection: Connection, *, tenant: int, prefix: str) -> list[UUID]:
     """At most two ids that begin with these hex digits."""
     low, high = UUID(prefix.ljust(32, "0")), UUID(prefix.ljust(32, "f"))

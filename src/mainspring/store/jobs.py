@@ -143,6 +143,13 @@ async def definitions(
     return {(r["job_id"], r["version"]): definition(_spec(r["spec"])) for r in rows}
 
 
+async def list_versions(
+    connection: Connection, *, tenant: int, job_id: UUID, before: int, limit: int
+) -> list[tuple[int, JobSpec, datetime, str]]:
+    rows = await connection.fetch(q("list_versions"), job_id, tenant, before, limit)
+    return [(r["version"], _spec(r["spec"]), r["created_at"], r["created_by"]) for r in rows]
+
+
 async def find_jobs(
     connection: Connection, *, tenant: int, names: Sequence[str], job_ids: Sequence[UUID]
 ) -> dict[str, UUID]:

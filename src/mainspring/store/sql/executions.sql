@@ -60,6 +60,12 @@ WHERE e.tenant_id = $1 AND e.execution_id < $2
   AND ($4::uuid IS NULL OR e.job_id = $4) AND ($5::text[] IS NULL OR e.state = ANY ($5))
 ORDER BY e.execution_id DESC LIMIT $3;
 
+-- name: list_fires
+-- What became of a job's due instants, newest first, before an id.
+SELECT execution_id, state, reason, fire_at, due_at, started_at, duration_ms, fires FROM all_executions
+WHERE tenant_id = $1 AND job_id = $2 AND execution_id < $3 AND trigger = 'fire'
+ORDER BY execution_id DESC LIMIT $4;
+
 -- name: execution_prefix
 -- The ids that begin with a prefix, given as the range it spans; two are enough to know it is ambiguous.
 SELECT execution_id FROM all_executions

@@ -78,6 +78,11 @@ CROSS JOIN LATERAL (
 SELECT v.job_id, v.version, v.spec FROM unnest($1::uuid[], $2::int[]) AS wanted (job_id, version)
 JOIN job_versions v USING (job_id, version);
 
+-- name: list_versions
+-- The versions of a job, newest first, before a number.
+SELECT version, spec, created_at, created_by FROM job_versions
+WHERE job_id = $1 AND tenant_id = $2 AND version < $3 ORDER BY version DESC LIMIT $4;
+
 -- name: find_jobs
 -- Ids of jobs by name or id, for batches.
 SELECT job_id, name FROM jobs

@@ -1,0 +1,12 @@
+"""A delay that spreads starts without moving what a fire is called: always the same for one execution."""
+
+import hashlib
+from uuid import UUID
+
+
+def jitter_ms(execution_id: UUID, jitter_ms: int, gap_to_next_ms: int | None) -> int:
+    """Milliseconds to wait after the fire: at most `jitter_ms`, and always less than the gap to the next fire."""
+    most = jitter_ms if gap_to_next_ms is None else min(jitter_ms, gap_to_next_ms - 1)
+    if most <= 0:
+        return 0
+    return int.from_bytes(hashlib.sha256(execution_id.bytes).digest()[:8], "big") % (most + 1)

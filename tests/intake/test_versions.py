@@ -1,0 +1,97 @@
+"""Versions, rollback, dry runs, previews and the ledger: what was, what would be, what became of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from mainspring import wire
+from mainspring.domain.errors import Invalid, NotFound
+from mainspring.domain.job import JobSpec, Misfire, NoopTask
+from mainspring.domain.schedule import ScheduleSpec
+from mainspring.intake import catalog, jobs
+from mainspring.store.db import Database
+from tests.clocks import START, VirtualClock
+from tests.scheduler.test_scheduler import TENANT, add, scheduler_on, step
+
+
+async def test_a_rollback_is_a_new_version_and_takes_effect(fresh: Database, virtual: VirtualClock) -> None:
+    await add(fresh, "edited", overlap="allow")
+    row = await catalog.job_row(fresh, "edited", tenant=TENANT)
+    await jobs.patch(fresh, row.job_id, {"schedule": {"every": 45}, "priority": 9}, tenant=TENANT, by="second")
+    await jobs.pause(fresh, row.job_id, tenant=TENANT, reason="")
+    await jobs.rollback(fresh, row.job_id, 1, tenant=TENANT, by="third")
+    versions = (await catalog.list_versions(fresh, "edited", tenant=TENANT)).items
+    assert [(v.version, v.created_by, v.spec.priority) for v in versions] == [
+        (3, "third", 5),
+        (2, "second", 9),
+        (1, "test", 5),
+    ]
+    found = await catalog.job(fresh, "edited", tenant=TENANT)
+    assert found.state == "paused", "a rollback does not start what was stopped"
+    assert found.spec.schedule == versions[-1].spec.schedule
+    with pytest.raises(NotFound, match="no version 7"):
+        await jobs.rollback(fresh, row.job_id, 7, tenant=TENANT, by="third")
+
+
+async def test_versions_come_in_pages(fresh: Database) -> None:
+    await add(fresh, "edited")
+    row = await catalog.job_row(fresh, "edited", tenant=TENANT)
+    for n in range(4):
+        await jobs.patch(fresh, row.job_id, {"description": str(n)}, tenant=TENANT, by="test")
+    first = await catalog.list_versions(fresh, "edited", tenant=TENANT, limit=3)
+    rest = await catalog.list_versions(fresh, "edited", tenant=TENANT, limit=3, cursor=first.next_cursor)
+    assert [v.version for v in [*first.items, *rest.items]] == [5, 4, 3, 2, 1]
+    assert rest.next_cursor is None
+
+
+async def test_a_dry_run_shows_old_and_new_fires_and_writes_nothing(fresh: Database, virtual: VirtualClock) -> None:
+    await add(fresh, "edited")
+    row = await catalog.job_row(fresh, "edited", tenant=TENANT)
+    change = await jobs.try_patch(fresh, row.job_id, {"schedule": {"every": 120, "aligned": True}}, tenant=TENANT)
+    assert change.fires_before[:2] == [START + timedelta(seconds=60), START + timedelta(seconds=120)]
+    assert change.fires_after[:2] == [START + timedelta(seconds=120), START + timedelta(seconds=240)]
+    assert (await catalog.job(fresh, "edited", tenant=TENANT)).version == 1
+    with pytest.raises(Invalid):
+        await jobs.try_patch(fresh, row.job_id, {"schedule": {"cron": "61 * * * *"}}, tenant=TENANT)
+
+
+async def test_the_preview_gives_what_firing_does(fresh: Database, virtual: VirtualClock) -> None:
+    schedule = ScheduleSpec(cron="*/7 * * * *", timezone="Asia/Kathmandu")
+    preview = await jobs.preview(fresh, wire.PreviewRequest(schedule=schedule, count=5), tenant=TENANT)
+    await add(fresh, "cron", schedule=schedule, overlap="allow")
+    scheduler = await scheduler_on(fresh)
+    for _ in range(34):
+        await virtual.advance(minutes=1)
+        await step(scheduler)
+    ledger = (await catalog.ledger(fresh, "cron", tenant=TENANT)).items
+    assert [entry.fire_at for entry in reversed(ledger)] == preview.fires
+    assert preview.description.startswith("every 7 minutes")
+
+
+@pytest.mark.requirement(14)
+async def test_the_ledger_has_an_entry_for_every_instant(fresh: Database, virtual: VirtualClock) -> None:
+    await add(fresh, "missed", misfire=Misfire(policy="latest"))
+    await virtual.advance(seconds=200)
+    await scheduler_on(fresh)
+    page = await catalog.ledger(fresh, "missed", tenant=TENANT, limit=2)
+    rest = await catalog.ledger(fresh, "missed", tenant=TENANT, limit=2, cursor=page.next_cursor)
+    entries = [*page.items, *rest.items]
+    assert [(e.fire_at - START, e.state, e.reason) for e in entries] == [
+        (timedelta(seconds=180), "queued", None),
+        (timedelta(seconds=120), "skipped", "misfire"),
+        (timedelta(seconds=60), "skipped", "misfire"),
+    ]
+
+
+async def test_a_bad_schedule_is_refused_by_the_preview_as_by_the_job(fresh: Database) -> None:
+    request = wire.PreviewRequest(schedule=ScheduleSpec(cron="0 25 * * *"))
+    with pytest.raises(Invalid) as preview:
+        await jobs.preview(fresh, request, tenant=TENANT)
+    with pytest.raises(Invalid) as job:
+        await jobs.create(
+            fresh, JobSpec(name="bad", task=NoopTask(), schedule=request.schedule), tenant=TENANT, by="test"
+        )
+    assert preview.value.problems == job.value.problems
+    assert preview.value.problems[0].pointer == "/schedule/cron"
