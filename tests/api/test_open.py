@@ -117,8 +117,9 @@ async def test_a_token_opens_what_its_scope_says_and_nothing_else(
 
 
 def test_every_change_needs_more_than_the_right_to_read() -> None:
-    changes = {e for e in endpoints() if e.method != "GET" and e.scope == "read"}
-    assert {e.path for e in changes} == {"/api/v1/login-links"}, "a link has the rights of its token, no more"
+    asked = {e.path for e in endpoints() if e.method != "GET" and e.scope == "read"}
+    # A link has the rights of its token, no more; a preview writes nothing.
+    assert asked == {"/api/v1/login-links", "/api/v1/schedules:preview"}
     assert all(e.scope == "worker" for e in endpoints() if e.path.startswith("/api/v1/worker/"))
 
 

@@ -15,7 +15,7 @@ from mainspring.cli.connect import connected, gather
 from mainspring.cli.output import Output, remark
 from mainspring.cli.spec import as_json, changed, completed, merge_patch, spec_options
 from mainspring.cli.times import when
-from mainspring.cli.views import EXECUTIONS, JOBS, fire_lines, job_details, schedule_text
+from mainspring.cli.views import EXECUTIONS, JOBS, LEDGER, VERSIONS, fire_lines, job_details, schedule_text
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -129,6 +129,35 @@ async def next_fires(client: AsyncClient, out: Output, job: str, count: int, aft
 async def history(client: AsyncClient, out: Output, job: str, limit: int) -> None:
     """List the executions of a job, newest first."""
     out.page(await gather(lambda count, cursor: client.history(job, limit=count, cursor=cursor), limit), EXECUTIONS)
+
+
+@jobs.command
+@click.argument("job")
+@limit_option(20)
+@connected
+async def ledger(client: AsyncClient, out: Output, job: str, limit: int) -> None:
+    """Show what became of each due instant of a job, newest first."""
+    out.page(await gather(lambda count, cursor: client.ledger(job, limit=count, cursor=cursor), limit), LEDGER)
+
+
+@jobs.command
+@click.argument("job")
+@limit_option(20)
+@connected
+async def versions(client: AsyncClient, out: Output, job: str, limit: int) -> None:
+    """List the versions of a job, newest first."""
+    out.page(await gather(lambda count, cursor: client.versions(job, limit=count, cursor=cursor), limit), VERSIONS)
+
+
+@jobs.command
+@click.argument("job")
+@click.argument("version", type=click.IntRange(1))
+@connected
+async def rollback(client: AsyncClient, out: Output, job: str, version: int) -> None:
+    """Bring an earlier version of a job back, as a new one."""
+    found = await client.rollback(job, version)
+    fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.for_people else None
+    out.one(found, JOBS, lambda found: describe(found, f"is like version {version} again", fires))
 
 
 def print_fires(out: Output, fires: wire.Fires) -> None:

@@ -14,6 +14,7 @@ from mainspring.cli.times import both, distance, local, now, span
 from mainspring.codec import encode
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec, ShellTask
+from mainspring.domain.schedule import describe_spec
 
 _JOB_GLYPHS = {"active": "●", "paused": "⏸", "finished": "✔", "deleted": "⊘"}
 
@@ -76,6 +77,32 @@ EXECUTIONS: Look[wire.Execution] = Look(
         Column("FULL ID", lambda execution: str(execution.execution_id), wide=True),
     ],
     empty="no executions",
+)
+
+LEDGER: Look[wire.LedgerEntry] = Look(
+    name=lambda entry: str(entry.execution_id),
+    columns=[
+        Column("FIRE", lambda entry: local(entry.fire_at)),
+        Column("STATE", lambda e: state_text(e.state), color=lambda e: GLYPHS[e.state][1]),
+        Column("REASON", lambda entry: entry.reason or "", wraps=True),
+        Column("LATE", lambda entry: span(entry.late_ms)),
+        Column("TOOK", lambda entry: span(entry.duration_ms)),
+        Column("FIRES", lambda entry: str(entry.fires), wide=True),
+        Column("ID", lambda entry: str(entry.execution_id)[:SHORT_ID]),
+    ],
+    empty="it has not been due yet",
+)
+
+VERSIONS: Look[wire.Version] = Look(
+    name=lambda version: str(version.version),
+    columns=[
+        Column("VERSION", lambda version: str(version.version)),
+        Column("CREATED", lambda version: local(version.created_at)),
+        Column("BY", lambda version: version.created_by),
+        Column("SCHEDULE", lambda v: describe_spec(v.spec.schedule) if v.spec.schedule else "on demand", wraps=True),
+        Column("COMMAND", lambda version: command_text(version.spec), wraps=True),
+    ],
+    empty="no versions",
 )
 
 WORKERS: Look[wire.Worker] = Look(

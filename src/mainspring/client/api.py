@@ -85,6 +85,34 @@ class AsyncClient:
         path = _job(ref, "executions")
         return await self._transport.ask(wire.Page[wire.Execution], "GET", path, params=params)
 
+    async def ledger(
+        self, ref: Ref, *, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.LedgerEntry]:
+        """What became of each due instant of a job, newest first."""
+        params: Params = {"limit": limit, "cursor": cursor}
+        return await self._transport.ask(wire.Page[wire.LedgerEntry], "GET", _job(ref, "ledger"), params=params)
+
+    async def versions(
+        self, ref: Ref, *, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.Version]:
+        """Every version of a job, newest first."""
+        params: Params = {"limit": limit, "cursor": cursor}
+        return await self._transport.ask(wire.Page[wire.Version], "GET", _job(ref, "versions"), params=params)
+
+    async def rollback(self, ref: Ref, version: int) -> wire.Job:
+        """Brings an earlier version back, as a new one."""
+        body = wire.Rollback(version=version)
+        return await self._transport.ask(wire.Job, "POST", _job(ref, "rollback"), body=body)
+
+    async def try_patch(self, ref: Ref, patch: dict[str, Any]) -> wire.Change:
+        """What `patch_job` would do, without doing it."""
+        params: Params = {"dry_run": "true"}
+        return await self._transport.ask(wire.Change, "PATCH", _job(ref), body=patch, params=params)
+
+    async def preview(self, request: wire.PreviewRequest) -> wire.Preview:
+        """What a schedule means: a sentence, its next fires, and anything unusual."""
+        return await self._transport.ask(wire.Preview, "POST", "/api/v1/schedules:preview", body=request)
+
     # Executions
 
     async def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:

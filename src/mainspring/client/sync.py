@@ -75,6 +75,21 @@ class Client:
     def history(self, ref: Ref, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Execution]:
         return self._wait(self._inner.history(ref, limit=limit, cursor=cursor))
 
+    def ledger(self, ref: Ref, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.LedgerEntry]:
+        return self._wait(self._inner.ledger(ref, limit=limit, cursor=cursor))
+
+    def versions(self, ref: Ref, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Version]:
+        return self._wait(self._inner.versions(ref, limit=limit, cursor=cursor))
+
+    def rollback(self, ref: Ref, version: int) -> wire.Job:
+        return self._wait(self._inner.rollback(ref, version))
+
+    def try_patch(self, ref: Ref, patch: dict[str, Any]) -> wire.Change:
+        return self._wait(self._inner.try_patch(ref, patch))
+
+    def preview(self, request: wire.PreviewRequest) -> wire.Preview:
+        return self._wait(self._inner.preview(request))
+
     def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:
         return self._wait(self._inner.submit(items))
 
