@@ -36,8 +36,9 @@ class Cron:
 
     __slots__ = (
         "_every_day", "_first_in_hour", "_first_second", "_first_time", "_last_in_hour", "_last_second",
-        "_last_time", "_month_days", "_plain_days", "_week", "_weekly", "day_specials", "days", "days_starred", "fixed", "hours", "minutes",
-        "months", "need_both", "seconds", "text", "weekday_specials", "weekdays",
+        "_last_time", "_month_days", "_plain_days", "_week", "_weekly", "day_specials", "days",
+        "days_starred", "fixed", "hours", "minutes", "months", "need_both", "seconds", "text",
+        "weekday_specials", "weekdays",
     )  # fmt: skip
 
     def __init__(self, fields: Sequence[Field], *, day_and: bool) -> None:

@@ -67,14 +67,12 @@ _BY_NAME: Final = {kind.name: kind for kind in KINDS}
 _NUMBERS: Final = {
     kind.name: {word[:3].upper(): number for number, word in enumerate(kind.words, start=kind.low)} for kind in KINDS
 }
-# What `*/n` means in each kind of field, by n; and which n gives a set of values.
+# What `*/n` means in each kind of field, by n.
 _STEPPED: Final = {
     kind.name: [0] + [sum(1 << n for n in range(kind.low, kind.high + 1, step)) for step in range(1, kind.size)]
     for kind in KINDS
 }
-_STEP_OF: Final = {
-    name: {bits: step for step, bits in enumerate(sets) if bits & bits - 1} for name, sets in _STEPPED.items()
-}
+_EVEN: Final = {name: {bits for bits in sets if bits.bit_count() > 1} for name, sets in _STEPPED.items()}
 
 
 def parse_field(word: str, kind: Kind, seed: str | None) -> Field:
@@ -99,7 +97,7 @@ def _parse_field(word: str, name: str, seed: str | None) -> Field:
         at += len(term) + 1
     starred = word.startswith("*")
     if not kind.star_counts:
-        starred = bits in _STEP_OF[name]
+        starred = bits in _EVEN[name]
     ordered = tuple(sorted(special, key=_order)) if special and bits != _STEPPED[name][1] else ()
     return Field(bits, starred, _normal(bits, starred, ordered, kind), ordered)
 

@@ -116,17 +116,8 @@ class Worker:
     async def _live(self) -> None:
         """From registering to the session's end; the loop around it begins anew."""
         assert self._guardian is not None
+        registered = await self._begin()
         ended = asyncio.Event()
-        try:
-            registered = await self._link.register(self._register())
-        except ApiAway as error:
-            log.warning("waiting for the api", error=str(error))
-            await asyncio.sleep(random.uniform(0.5, 1.5))
-            return
-        except Refused as error:
-            self._refusal.set_result(error)
-            await asyncio.Event().wait()
-            return
         session = self._session = Session(
             self._config.address, registered, guardian=self._guardian, running=self._held,
             on_cancel=self._cancel, on_end=ended.set,
@@ -140,19 +131,39 @@ class Worker:
         waiting = asyncio.create_task(ended.wait())
         try:
             await asyncio.wait({polling, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if self._draining:
+                await asyncio.Event().wait()  # heartbeats go on until drain() says goodbye
+            if polling.done() and (trouble := polling.exception()) is not None:
+                log.error("polling failed", error=repr(trouble))
         finally:
             polling.cancel()
             waiting.cancel()
-            if not self._draining:
-                session.stop()
-        if self._draining:
-            await asyncio.Event().wait()  # heartbeats go on until drain() says goodbye
-        # Whatever still runs belongs to others now.
+            session.stop()
+        await self._give_up(session)
+
+    async def _begin(self) -> wire.Registered:
+        wait = 0.2
+        while True:
+            try:
+                return await self._link.register(self._register())
+            except ApiAway as error:
+                log.warning("waiting for the api", error=str(error))
+                await asyncio.sleep(random.uniform(wait / 2, wait))
+                wait = min(wait * 2, 10.0)
+            except Refused as error:
+                self._refusal.set_result(error)
+                await asyncio.Event().wait()
+
+    async def _give_up(self, session: Session) -> None:
+        """Whatever still runs belongs to others now, and they need not wait for the lease."""
         self._stop_all("lost")
         if self._tasks:
             await asyncio.wait(self._tasks)
+        assert self._delivery is not None
         await self._delivery.stop()
         self._undelivered.clear()
+        with contextlib.suppress(ApiAway, SessionEnded, Refused):
+            await self._link.goodbye(wire.Goodbye(session_id=session.session_id, lost=True))
 
     def _register(self) -> wire.Register:
         return wire.Register(
