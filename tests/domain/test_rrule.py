@@ -88,7 +88,7 @@ def test_wall_times_agree_with_dateutil(text: str, start: datetime, ahead: int, 
     end = asked + timedelta(days=30 if fine else 2000)
     try:
         peer = rrulestr(text, dtstart=start)
-        expected = []
+        expected: list[datetime] = []
         for wall in peer.xafter(asked, inc=True):
             if wall > end or len(expected) == 80:
                 break
@@ -134,7 +134,7 @@ def test_wall_times_agree_with_dateutil(text: str, start: datetime, ahead: int, 
     ],
 )  # fmt: skip
 def test_clock_changes(rrule: str, start: str, end: str, expected: list[str]):
-    spec = {"rrule": rrule, "dtstart": "2026-10-01T02:30:00", "timezone": BERLIN}
+    spec: dict[str, Any] = {"rrule": rrule, "dtstart": "2026-10-01T02:30:00", "timezone": BERLIN}
     assert fires(start, end, **spec) == expected
     found, backwards = compiled(**spec), []
     fire = found.prev_before(ms(end) + 1)
@@ -157,22 +157,22 @@ def test_exdates_are_wall_times_and_days():
         "2026-10-24T22:00", "2026-10-25T02:00", rrule="FREQ=HOURLY", exdates=("2026-10-25T02:30:00",), **spec
     )
     assert hourly == ["10-24T22:30", "10-24T23:30"]
-    days = {"rrule": "FREQ=DAILY;BYHOUR=9,17", "exdates": ("2026-10-24",)}
+    days: dict[str, Any] = {"rrule": "FREQ=DAILY;BYHOUR=9,17", "exdates": ("2026-10-24",)}
     assert fires("2026-10-23T00:00", "2026-10-25T23:00", **days, **spec) == [
         "10-23T07:30", "10-23T15:30", "10-25T08:30", "10-25T16:30",
     ]  # fmt: skip
     # A time that does not exist and is excepted is not made up for.
-    daily = {"rrule": "FREQ=DAILY", "exdates": ("2027-03-28T02:30",)}
+    daily: dict[str, Any] = {"rrule": "FREQ=DAILY", "exdates": ("2027-03-28T02:30",)}
     assert fires("2027-03-27T12:00", "2027-03-28T12:00", **daily, **spec) == []
 
 
 def test_dtstart_fires_only_if_it_matches():
-    spec = {"rrule": "FREQ=MONTHLY;BYDAY=1MO", "dtstart": "2026-01-01T09:00:00"}
+    spec: dict[str, Any] = {"rrule": "FREQ=MONTHLY;BYDAY=1MO", "dtstart": "2026-01-01T09:00:00"}
     assert fires("2025-12-31T00:00", "2026-03-31T00:00", **spec) == ["01-05T09:00", "02-02T09:00", "03-02T09:00"]
 
 
 def test_count_counts_from_dtstart():
-    spec = {"rrule": "FREQ=DAILY;COUNT=3", "dtstart": "2026-01-01T09:00:00"}
+    spec: dict[str, Any] = {"rrule": "FREQ=DAILY;COUNT=3", "dtstart": "2026-01-01T09:00:00"}
     assert fires("2025-01-01T00:00", "2027-01-01T00:00", **spec) == ["01-01T09:00", "01-02T09:00", "01-03T09:00"]
     assert compiled(**spec).next_after(ms("2026-01-03T09:00")) is None
     with pytest.raises(ScheduleError, match="never fires"):
@@ -188,13 +188,21 @@ def test_without_dtstart_it_starts_with_the_job():
 
 
 def test_instants_with_an_offset_are_read_as_wall_times_of_the_zone():
-    local = {"rrule": "FREQ=DAILY;UNTIL=20261025T013000Z", "dtstart": "2026-10-01T00:30Z", "timezone": BERLIN}
-    same = {"rrule": "FREQ=DAILY;UNTIL=20261025T023000", "dtstart": "2026-10-01T02:30", "timezone": BERLIN}
+    local: dict[str, Any] = {
+        "rrule": "FREQ=DAILY;UNTIL=20261025T013000Z",
+        "dtstart": "2026-10-01T00:30Z",
+        "timezone": BERLIN,
+    }
+    same: dict[str, Any] = {
+        "rrule": "FREQ=DAILY;UNTIL=20261025T023000",
+        "dtstart": "2026-10-01T02:30",
+        "timezone": BERLIN,
+    }
     assert resolve(ScheduleSpec(**local), now_ms=NOW) == resolve(ScheduleSpec(**same), now_ms=NOW)
 
 
 def test_until_with_a_date_alone_includes_that_day():
-    spec = {"rrule": "FREQ=DAILY;UNTIL=20260102", "dtstart": "2026-01-01T09:00"}
+    spec: dict[str, Any] = {"rrule": "FREQ=DAILY;UNTIL=20260102", "dtstart": "2026-01-01T09:00"}
     assert fires("2025-12-31T00:00", "2026-02-01T00:00", **spec) == ["01-01T09:00", "01-02T09:00"]
 
 

@@ -34,9 +34,11 @@ def resolved(now_ms: int = NOW, **spec: Any) -> Resolved:
 
 
 def fires(count: int, **spec: Any) -> list[str]:
-    key = resolved(**spec).key
-    assert key is not None
-    found = compile_key(key).between(NOW, NOW + 10**12, count)
+    """The first fires from now on, or from `start_at` on."""
+    when = resolved(**spec)
+    assert when.key is not None
+    after = NOW if when.start_ms is None else max(NOW, when.start_ms - 1)
+    found = compile_key(when.key).between(after, after + 10**12, count)
     return [datetime.fromtimestamp(fire / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") for fire in found]
 
 
@@ -76,6 +78,62 @@ def test_days_follow_the_wall_clock_and_hours_do_not():
         ms("2027-03-28T07:00Z"),
     ]
     assert compile_key(elapsed).between(after, after + 10**9, 2)[1] == ms("2027-03-28T08:00Z")
+
+
+def test_months_follow_the_calendar_and_stop_at_its_end():
+    spec: dict[str, Any] = {"timezone": BERLIN, "start_at": "2027-01-31T02:30"}
+    assert fires(5, every="1mo", **spec) == [
+        "2027-01-31T01:30:00",
+        "2027-02-28T01:30:00",
+        "2027-03-31T00:30:00",
+        "2027-04-30T00:30:00",
+        "2027-05-31T00:30:00",
+    ]
+    yearly = ["2028-02-29T00:00:00", "2029-02-28T00:00:00", "2030-02-28T00:00:00"]
+    assert fires(3, every="P1Y", start_at="2028-02-29T00:00") == yearly
+    assert fires(3, every="12 months", start_at="2028-02-29T00:00") == yearly
+    assert fires(2, every="3mo", aligned=True) == ["2027-01-01T00:00:00", "2027-04-01T00:00:00"]
+    assert fires(2, cron="@every 1mo") == ["2026-12-15T20:00:00", "2027-01-15T20:00:00"]
+    key = resolved(every="1mo", **spec).key
+    assert key == '{"phase_s":9000,"tz":"Europe/Berlin","every_months":1,"phase_months":0,"day":31}'
+
+
+def test_months_in_both_directions_and_counted():
+    key = resolved(every="2mo", timezone=BERLIN, start_at="2026-12-31T02:30").key
+    assert key is not None
+    schedule, start, end = compile_key(key), ms("2026-11-15T00:00Z"), ms("2040-01-01T00:00Z")
+    found = schedule.between(start, end, 1000)
+    backwards, fire = [], schedule.prev_before(end)
+    while fire is not None and fire > start:
+        backwards.append(fire)
+        fire = schedule.prev_before(fire)
+    assert backwards[::-1] == found
+    assert schedule.count_between(start, end) == len(found) == 79
+    assert schedule.describe() == (
+        "at 02:30 on day 31 every 2 months, or the last day of a shorter month (Europe/Berlin)"
+    )
+
+
+def test_h_depends_on_the_job_and_is_kept_in_the_key():
+    spec = ScheduleSpec(cron="H H(0-5) * * *")
+    one, other = (resolve(spec, now_ms=NOW, seed=seed).key for seed in ("acme/report", "acme/import"))
+    assert one != other
+    assert one == resolve(spec, now_ms=NOW + 10**9, seed="acme/report").key
+    assert one is not None
+    assert "H" not in one
+    assert describe_spec(spec, seed="acme/report") == compile_key(one).describe()
+    assert describe_spec(spec) == "cron H H(0-5) * * *, H by the job's name"
+    with pytest.raises(ScheduleError, match="H needs a job name") as caught:
+        resolve(spec, now_ms=NOW)
+    assert caught.value.pointer == "/cron"
+
+
+def test_a_year_is_counted_without_walking_through_it():
+    key = resolved(cron="*/5 * * * *", timezone=BERLIN).key
+    assert key is not None
+    year = ms("2028-01-01T00:00Z") - ms("2027-01-01T00:00Z")
+    assert compile_key(key).count_between(ms("2027-01-01T00:00Z"), ms("2027-01-01T00:00Z") + year) == 105_120
+    assert compile_key(key).count_between(0, 1000 * year) == 105_120_000
 
 
 @pytest.mark.parametrize(
@@ -160,6 +218,8 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"cron": "TZ=UTC 0 2 * * *", "timezone": BERLIN}, "bad_schedule", "/timezone", "contradicts"),
     ({"every": "soon"}, "bad_duration", "/every", "not a duration"),
     ({"every": "P1M2D"}, "bad_duration", "/every", "differ in length"),
+    ({"every": "0mo"}, "bad_duration", "/every", "not possible"),
+    ({"every": "51y"}, "bad_duration", "/every", "not possible"),
     ({"every": "500ms"}, "bad_duration", "/every", "not possible"),
     ({"every": 0}, "bad_duration", "/every", "not possible"),
     ({"every": "0d", "timezone": BERLIN}, "bad_duration", "/every", "not possible"),
@@ -211,12 +271,16 @@ def test_rare_is_not_impossible(cron: str):
 @unhurried
 @given(
     st.text(alphabet=string.printable + "é٣☃", max_size=30),
-    st.sampled_from(["cron", "every", "at", "start_at", "timezone"]),
+    st.sampled_from(["cron", "every", "at", "start_at", "timezone", "rrule", "dtstart", "exclude", "exdates"]),
 )
 def test_any_text_is_read_or_refused_politely(text: str, name: str):
     spec: dict[str, Any] = {name: text}
-    if name in ("start_at", "timezone"):
+    if name in ("start_at", "timezone", "exclude"):
         spec["every"] = 5
+    if name in ("dtstart", "exdates"):
+        spec["rrule"] = "FREQ=DAILY"
+    if name in ("exclude", "exdates"):
+        spec[name] = (text,)
     with suppress(ScheduleError):
         resolved(**spec)
 
@@ -224,9 +288,20 @@ def test_any_text_is_read_or_refused_politely(text: str, name: str):
 @unhurried
 @given(st.randoms(use_true_random=False))
 def test_nearly_right_expressions_are_read_or_refused_politely(rng: random.Random):
-    cron = " ".join("".join(rng.choices("0123456789*/,-?LW#H", k=rng.randint(1, 4))) for _ in range(5))
+    cron = " ".join("".join(rng.choices("0123456789*/,-?LW#H", k=rng.randint(1, 4))) for _ in range(rng.choice((5, 6))))
     with suppress(ScheduleError):
-        assert fires(1, cron=cron)
+        assert resolve(ScheduleSpec(cron=cron), now_ms=NOW, seed="acme/job").key
+
+
+@unhurried
+@given(st.randoms(use_true_random=False))
+def test_nearly_right_rules_are_read_or_refused_politely(rng: random.Random):
+    names = ["INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", "BYMONTH", "BYMONTHDAY", "BYHOUR", "BYSETPOS", "BYWEEKNO"]
+    values = ["0", "1", "-1", "5", "31", "MO", "1MO", "-1FR", "20270101", "99999", "2,30", ""]
+    chosen = [f"{name}={rng.choice(values)}" for name in rng.sample(names, rng.randint(0, 3))]
+    frequency = rng.choice(["YEARLY", "MONTHLY", "WEEKLY", "DAILY", "HOURLY", "SECONDLY"])
+    with suppress(ScheduleError):
+        assert fires(1, rrule=";".join([f"FREQ={frequency}", *chosen]))
 
 
 @pytest.mark.parametrize(

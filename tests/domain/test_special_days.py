@@ -177,6 +177,14 @@ def test_rare_fires_next_to_a_change_are_found_from_far_away(cron: str, options:
     assert schedule.next_after(ms("2026-11-15")) == ms(expected)
 
 
+def test_a_repeated_hour_is_not_passed_over_on_the_way_to_a_rare_date():
+    # The next Sunday from the 6th to the 8th is months away; its 01:00 hour of today comes once more before.
+    found = fires(
+        "2021-11-07T06:30", "2021-11-07T09:00", cron="*/20 1 6-8 * SUN", day_and=True, timezone="America/Matamoros"
+    )
+    assert found == ["07T06:40", "07T07:00", "07T07:20", "07T07:40"]
+
+
 def test_asking_just_before_a_gap_finds_the_fire_made_up_after_it():
     schedule = compile_key('{"cron":"30 2 * * *","tz":"Europe/Berlin"}')
     change = ms("2027-03-28T01:00")

@@ -22,9 +22,7 @@ SOURCE = Path(mainspring.__file__).parents[1]
 class Supervisor:
     """`supervisor.py` in its own process; `said` is what it reported after its start."""
 
-    def __init__(
-        self, directory: Path, *, python: str = sys.executable, path: str = "", **options: Any
-    ) -> None:
+    def __init__(self, directory: Path, *, python: str = sys.executable, path: str = "", **options: Any) -> None:
         environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{path}"} | options.pop("env", {})
         script = Path(__file__).with_name("supervisor.py")
         self.process = subprocess.Popen(

@@ -24,9 +24,7 @@ def test_a_given_directory_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.origin, found.version) == ("MAINSPRING_PG_BIN", bundled.version)
 
 
-def test_a_given_directory_without_programs_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_given_directory_without_programs_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MAINSPRING_PG_BIN", str(tmp_path))
     with pytest.raises(NoBinaries, match="name a bin directory"):
         find_binaries()

@@ -55,9 +55,7 @@ async def test_root_in_either_way_and_changing_between_them(
         await server.stop()
 
 
-async def test_programs_below_a_closed_folder(
-    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_programs_below_a_closed_folder(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = find_binaries().bin_dir.parents[1]
     for folder in (package, package.with_name(f"{package.name}.libs")):
         shutil.copytree(folder, tmp_path / "closed" / folder.name)
@@ -71,9 +69,7 @@ async def test_programs_below_a_closed_folder(
     assert await add_row(server.dsn) == 1
 
 
-async def test_no_capability_is_kept_where_none_is_needed(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_capability_is_kept_where_none_is_needed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAINSPRING_PG_AS", "user")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
@@ -97,9 +93,7 @@ async def test_data_of_another_account_is_left_to_it(serve: Serve, copied: Path)
     assert await add_row(server.dsn) == 1
 
 
-async def test_an_unknown_way_is_refused(
-    serve: Serve, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unknown_way_is_refused(serve: Serve, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAINSPRING_PG_AS", "wizard")
     with pytest.raises(NotPermitted, match="use namespace or user"):
         await serve(directory).start()

@@ -26,9 +26,7 @@ async def fetch(dsn: str, query: str) -> object:
 async def test_the_first_start_makes_what_the_second_finds(serve: Serve, tmp_path: Path) -> None:
     server = serve(tmp_path / "new" / "m")
     await server.start()
-    assert (
-        await fetch(server.dsn, "SELECT current_user || ' ' || current_database()") == "mainspring mainspring"
-    )
+    assert await fetch(server.dsn, "SELECT current_user || ' ' || current_database()") == "mainspring mainspring"
     assert await fetch(server.dsn, "SELECT pg_encoding_to_char(encoding) FROM pg_database LIMIT 1") == "UTF8"
     await fetch(server.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
     await server.stop()
@@ -75,9 +73,7 @@ async def test_it_is_private(serve: Serve, directory: Path) -> None:
         assert not stat.S_IMODE((directory / name).stat().st_mode) & 0o077, name
     for role in ("mainspring", "postgres"):
         with pytest.raises(asyncpg.InvalidPasswordError):
-            await asyncpg.connect(
-                host=str(directory / "run"), user=role, password="wrong", database="mainspring"
-            )
+            await asyncpg.connect(host=str(directory / "run"), user=role, password="wrong", database="mainspring")
     assert not await fetch(server.dsn, "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
     assert await fetch(server.superuser_dsn(), "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
 
@@ -147,9 +143,7 @@ async def test_settings_are_durable_and_can_be_overridden(serve: Serve, director
         ("fsync = off #", "1", "not the name"),
     ],
 )
-async def test_a_bad_setting_is_named(
-    serve: Serve, directory: Path, name: str, value: str, says: str
-) -> None:
+async def test_a_bad_setting_is_named(serve: Serve, directory: Path, name: str, value: str, says: str) -> None:
     with pytest.raises(BadSetting, match=says):
         await serve(directory, **{name: value}).start()
 

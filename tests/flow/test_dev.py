@@ -141,9 +141,10 @@ async def _check(url: str, evidence: Path, *, begun: datetime, created: datetime
     """Independent of the engine: instants are multiples of the interval, counted from outside."""
     connection = await asyncpg.connect(url, server_settings={"search_path": "mainspring"})
     rows = await connection.fetch("SELECT execution_id, job_id, state, fire_at, queued_at, attempt FROM history")
-    paused = dict(await connection.fetch("SELECT job_id, paused_at FROM jobs"))
-    added = dict(await connection.fetch("SELECT job_id, created_at FROM jobs"))
+    jobs = await connection.fetch("SELECT job_id, paused_at, created_at FROM jobs")
     await connection.close()
+    paused = {row["job_id"]: row["paused_at"] for row in jobs}
+    added = {row["job_id"]: row["created_at"] for row in jobs}
     fires: dict[UUID, Counter[int]] = {job: Counter() for job in paused}
     for row in rows:
         assert row["state"] == "succeeded", dict(row)

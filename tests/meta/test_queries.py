@@ -52,9 +52,7 @@ def test_names_are_unique_identifiers() -> None:
 
 
 def test_every_query_states_its_purpose() -> None:
-    missing = [
-        f"{path.name}: {name}" for path, name, purpose in all_queries() if not re.match(r"-- \w", purpose)
-    ]
+    missing = [f"{path.name}: {name}" for path, name, purpose in all_queries() if not re.match(r"-- \w", purpose)]
     assert missing == []
 
 

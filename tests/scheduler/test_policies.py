@@ -10,13 +10,14 @@ from uuid import UUID
 
 import pytest
 
+from mainspring.domain.job import Misfire
 from mainspring.intake import catalog, executions, jobs
 from mainspring.results.rescue import rescue_orphans
 from mainspring.store import chains
 from mainspring.store.db import Database
 from tests.clocks import START, VirtualClock
 from tests.results.test_settle import TENANT, Bench
-from tests.scheduler.test_scheduler import Misfire, add, ledger, scheduler_on, step
+from tests.scheduler.test_scheduler import add, ledger, scheduler_on, step
 
 LONG = 1_000_000.0
 OVERLAPS = ("skip", "queue_one", "queue_all", "cancel_running", "allow")

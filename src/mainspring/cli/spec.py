@@ -15,7 +15,7 @@ from mainspring.domain.job import JobSpec, MisfirePolicy, Overlap
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_KINDS = ("cron", "every", "at")
+_KINDS = ("cron", "every", "at", "rrule")
 _PLAIN = ("queue", "priority", "timeout", "overlap", "delivery", "description")
 
 
@@ -33,9 +33,11 @@ def _pair(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 
 
 _OPTIONS = (
-    click.option("--cron", metavar="EXPR", help="A cron expression, such as '0 2 * * *'."),
-    click.option("--every", metavar="D", help="An interval, such as 5s, 10m or 1d."),
+    click.option("--cron", metavar="EXPR", help="A cron expression, such as '0 2 * * *'; seconds may come first."),
+    click.option("--every", metavar="D", help="An interval, such as 5s, 10m, 1d or 1mo."),
     click.option("--at", type=_at, metavar="T", help="Once, at a time in the zone; or +10m from now."),
+    click.option("--rrule", metavar="RULE", help="A recurrence rule, such as 'FREQ=MONTHLY;BYDAY=1MO'."),
+    click.option("--dtstart", metavar="T", help="Where the rule starts, in the zone.  [now]"),
     click.option("--tz", metavar="ZONE", help="The schedule's time zone, such as Europe/Berlin.  [UTC]"),
     click.option("--queue", help="The line its executions wait in.  [short]"),
     click.option("--priority", type=click.IntRange(0, 10), help="0 to 10, higher first.  [5]"),
@@ -96,18 +98,20 @@ def as_json(spec: JobSpec) -> dict[str, Any]:
 def _schedule(old: dict[str, Any] | None, flags: dict[str, Any]) -> dict[str, Any] | None:
     """The schedule that the flags ask for, None if they say nothing about it."""
     given = {kind: flags[kind] for kind in _KINDS if flags[kind] is not None}
-    zone = {} if flags["tz"] is None else {"timezone": flags["tz"]}
+    beside = {"timezone": flags["tz"], "dtstart": flags["dtstart"]}
+    beside = {name: value for name, value in beside.items() if value is not None}
     if len(given) > 1:
-        raise click.UsageError(f"a schedule is one of --cron, --every and --at, not {' and '.join(given)}")
-    if not given and zone and old is None:
-        raise click.UsageError("--tz belongs to a schedule: add --cron, --every or --at")
+        raise click.UsageError(f"a schedule is one of --cron, --every, --at and --rrule, not {' and '.join(given)}")
+    if not given and beside and old is None:
+        flag = "--tz" if "timezone" in beside else "--dtstart"
+        raise click.UsageError(f"{flag} belongs to a schedule: add --cron, --every, --at or --rrule")
     if not given:
-        return {**old, **zone} if old is not None and zone else None
+        return {**old, **beside} if old is not None and beside else None
     kept = {name: value for name, value in (old or {}).items() if value is not None}
     if not kept.keys() & given.keys():
         # Options of another kind of schedule would mean nothing any more; the zone still does.
         kept = {name: value for name, value in kept.items() if name == "timezone"}
-    return {**kept, **given, **zone}
+    return {**kept, **given, **beside}
 
 
 def _task(old: dict[str, Any], flags: dict[str, Any], argv: tuple[str, ...]) -> dict[str, Any]:

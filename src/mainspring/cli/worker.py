@@ -11,7 +11,7 @@ import structlog
 from mainspring.cli.options import Options
 from mainspring.client.discovery import discover
 from mainspring.domain.errors import Invalid, Unauthenticated
-from mainspring.process import die_with_parent, run, stop_signal
+from mainspring.process import die_with_parent, hide_environment, run, stop_signal
 from mainspring.telemetry import logs
 from mainspring.worker.executors import load_executors
 from mainspring.worker.link import Address
@@ -52,6 +52,7 @@ def worker(
     """Start a worker that executes jobs for a server."""
     if parent is not None:
         die_with_parent(parent)
+    hide_environment()
     logs.configure(level)
     server = discover(url=options.url, token=options.token)
     os.environ.pop("MAINSPRING_TOKEN", None)  # no task shall find it

@@ -13,8 +13,9 @@ from mainspring.domain.zone import DAY_S, Zone, day_number
 
 Roll = Literal["next", "previous"]
 
-# A fire that finds no open day within this many days is dropped.
-_ROLL_DAYS: Final = 366
+_SEARCH_DAYS: Final = SEARCH_MS // 1000 // DAY_S
+# A fire that finds no open day so near is dropped: it would no longer be the same event.
+_ROLL_DAYS: Final = 31
 
 
 class CalendarError(ValueError):
@@ -108,30 +109,28 @@ class Rolled(Schedule):
         self._base, self._calendar, self._zone, self._roll = base, calendar, zone, roll
 
     def next_after(self, ms: int) -> int | None:
-        target = self._target(day_at(self._zone, ms))
-        later = [fire for fire in self._group(target) if fire > ms]
-        if later:
-            return later[0]
-        fire = self._base.next_after(self._ends(target, ms))
-        while fire is not None and fire <= ms + SEARCH_MS:
-            target = self._target(day_at(self._zone, fire))
-            later = [found for found in self._group(target) if found > ms]
+        target = self._target(day_at(self._zone, ms), 1)
+        while target is not None:
+            later = [fire for fire in self._group(target) if fire > ms]
             if later:
                 return later[0]
-            fire = self._base.next_after(self._ends(target, fire))
+            fire = self._base.next_after(start_of(self._zone, self._span(target)[1] + 1) - 1)
+            if fire is None or fire > ms + SEARCH_MS:
+                return None
+            target = self._target(day_at(self._zone, fire), 1)
         return None
 
     def prev_before(self, ms: int) -> int | None:
-        target = self._target(day_at(self._zone, ms))
-        while True:
+        target = self._target(day_at(self._zone, ms), -1)
+        while target is not None:
             earlier = [fire for fire in self._group(target) if fire < ms]
             if earlier:
                 return earlier[-1]
-            first, _ = self._span(target) if target is not None else (day_at(self._zone, ms) - _ROLL_DAYS, 0)
-            fire = self._base.prev_before(start_of(self._zone, first))
+            fire = self._base.prev_before(start_of(self._zone, self._span(target)[0]))
             if fire is None or fire < ms - SEARCH_MS:
                 return None
-            target = self._target(day_at(self._zone, fire))
+            target = self._target(day_at(self._zone, fire), -1)
+        return None
 
     def describe(self) -> str:
         return f"{self._base.describe()}, {_words(self._calendar)}, moved to the {self._roll} open day"
@@ -139,28 +138,23 @@ class Rolled(Schedule):
     def parts(self) -> tuple[Schedule, ...]:
         return self._base.parts()
 
-    def _target(self, day: int) -> int | None:
-        """The open day that fires on `day` belong to."""
-        step = 1 if self._roll == "next" else -1
-        return next((to for to in range(day, day + step * _ROLL_DAYS, step) if self._calendar.is_open(to)), None)
+    def _target(self, day: int, onwards: int) -> int | None:
+        """The open day that fires on `day` belong to; if they are dropped, the first one `onwards` (1 or -1)."""
+        found = self._open_day(day, 1 if self._roll == "next" else -1, _ROLL_DAYS)
+        return found if found is not None else self._open_day(day, onwards, _SEARCH_DAYS)
+
+    def _open_day(self, day: int, step: int, most: int) -> int | None:
+        return next((to for to in range(day, day + step * most, step) if self._calendar.is_open(to)), None)
 
     def _span(self, target: int) -> tuple[int, int]:
         """First and last day of the group of an open day."""
-        step = -1 if self._roll == "next" else 1
-        other = target
-        while not self._calendar.is_open(other + step) and abs(other - target) < _ROLL_DAYS - 1:
-            other += step
-        return min(target, other), max(target, other)
+        if self._roll == "next":
+            before = self._open_day(target - 1, -1, _ROLL_DAYS)
+            return target - _ROLL_DAYS + 1 if before is None else before + 1, target
+        after = self._open_day(target + 1, 1, _ROLL_DAYS)
+        return target, target + _ROLL_DAYS - 1 if after is None else after - 1
 
-    def _ends(self, target: int | None, ms: int) -> int:
-        """The last instant of a group."""
-        if target is None:
-            return ms
-        return max(ms, start_of(self._zone, self._span(target)[1] + 1) - 1)
-
-    def _group(self, target: int | None) -> list[int]:
-        if target is None:
-            return []
+    def _group(self, target: int) -> list[int]:
         first, last = self._span(target)
         fires: set[int] = set()
         low, high = start_of(self._zone, first) - 1, start_of(self._zone, last + 1) - 1

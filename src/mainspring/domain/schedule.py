@@ -32,16 +32,21 @@ from mainspring.domain.zone import DAY_S, Zone
 
 __all__ = [
     "ErrorCode", "Gap", "Interval", "OverlapHour", "Resolved", "Schedule", "ScheduleError", "ScheduleSpec",
-    "ScheduleSpecs", "WallClock", "compile_key", "describe_spec", "notes", "resolve", "resolve_all",
+    "ScheduleSpecs", "WallClock", "compile_key", "describe_spec", "job_seed", "notes", "resolve", "resolve_all",
 ]  # fmt: skip
 
 _HASH = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])", re.IGNORECASE)
 
 
+def job_seed(tenant: int, name: str) -> str:
+    """What `H` in a job's cron expression is derived from."""
+    return f"{tenant}/{name}"
+
+
 def resolve(spec: ScheduleSpec, *, now_ms: int, seed: str | None = None) -> Resolved:
     """Check a schedule as of `now_ms`; raises `ScheduleError` for the first thing that cannot work.
 
-    `seed` is what `H` in a cron expression is derived from, such as "tenant/job-name".
+    `seed` is what `H` in a cron expression is derived from; see `job_seed`.
     """
     kind, spec, zone = settle(spec)
     start = None if spec.start_at is None else read_instant(spec.start_at, zone, "/start_at", date_only=True)

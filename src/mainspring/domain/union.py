@@ -66,7 +66,7 @@ class Exclusions:
         return max(low - segment.offset, segment.start), min(high - segment.offset, segment.end)
 
     def describe(self) -> str:
-        words = [mask.describe() for mask in self._masks]
+        words = [mask.describe().removeprefix("every second ") for mask in self._masks]
         listed = len(self._days) + len(self._times)
         return " and ".join([*words, *([f"{listed} listed time{'' if listed == 1 else 's'}"] if listed else [])])
 

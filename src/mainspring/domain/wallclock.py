@@ -123,7 +123,7 @@ class WallClock(Schedule):
                 return self._shown_again(instant)
             if found < high:
                 return (found - offset) * 1000
-            instant = self._skip(segment, found)
+            instant = self._skip(instant, segment, found)
         return self._next_from_start(instant, ms + SEARCH_MS)
 
     def prev_before(self, ms: int) -> int | None:
@@ -176,7 +176,7 @@ class WallClock(Schedule):
                 return self._shown_again(instant)
             if found < high:
                 return (found - segment.offset) * 1000
-            instant = self._skip(segment, found)
+            instant = self._skip(instant, segment, found)
         return None
 
     def _shown_again(self, instant: int) -> int | None:
@@ -189,6 +189,9 @@ class WallClock(Schedule):
                     return (found - segment.offset) * 1000
         return None
 
-    def _skip(self, segment: Segment, found: int) -> int:
+    def _skip(self, instant: int, segment: Segment, found: int) -> int:
         """Where to go on when the next match is beyond `segment`: rare fires pass over years at once."""
+        # What comes just after may show wall times before `found` again.
+        if segment.end - instant < REACH_S:
+            return segment.end
         return max(segment.end, self.zone.segment_at(found - 2 * DAY_S).start)

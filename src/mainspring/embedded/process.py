@@ -37,9 +37,7 @@ def spawn(
     )
 
 
-async def run(
-    program: Sequence[str | Path], *, identity: str, folder: Path, input: str = ""
-) -> tuple[int, str]:
+async def run(program: Sequence[str | Path], *, identity: str, folder: Path, input: str = "") -> tuple[int, str]:
     """Run a program to its end; its exit status and all it wrote."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
         given.write(input.encode())

@@ -34,9 +34,7 @@ class EmbeddedServer:
     `start`. Reached over a Unix socket with a password; TCP, on 127.0.0.1 alone, only if `port` is given.
     """
 
-    def __init__(
-        self, directory: Path, *, port: int | None = None, settings: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, directory: Path, *, port: int | None = None, settings: Mapping[str, str] | None = None) -> None:
         self.directory = Path(directory).resolve()
         self._port = port
         self._overrides = dict(settings or {})

@@ -72,7 +72,7 @@ class Settler:
                         await self._settle_rough(connection, rough, done)
         if done.chained:
             await self._release_soon(done.chained)
-        self._tell(ended, done.executions)
+        self._tell(ended, done)
         if written := {chunk.execution_id for r in reports for chunk in r.output}:
             self._announcer.tell("output", written)
         return [{e.execution_id for e in r.ended} - done.executions for r in reports]
@@ -99,16 +99,14 @@ class Settler:
         if final := [v for v in verdicts if isinstance(v, Final)]:
             await results.settle_final(connection, final=final, done=done)
 
-    def _tell(self, ended: Sequence[Ended], done: set[UUID]) -> None:
-        self._announcer.tell("finished", done)
-        metrics.STALE_RESULTS.inc(len(ended) - len(done))
-        counts: dict[str, int] = {}
+    def _tell(self, ended: Sequence[Ended], done: Done) -> None:
+        self._announcer.tell("finished", done.executions)
+        metrics.STALE_RESULTS.inc(len(ended) - len(done.executions))
+        for state, n in done.final.items():
+            metrics.JOBS_COMPLETED.labels(state).inc(n)
         for e in ended:
-            if e.execution_id in done:
-                counts[e.outcome] = counts.get(e.outcome, 0) + 1
+            if e.execution_id in done.executions:
                 if e.duration_ms is not None:
                     metrics.JOB_DURATION.observe(e.duration_ms / 1000)
-        for outcome, n in counts.items():
-            metrics.JOBS_COMPLETED.labels(outcome).inc(n)
-            if outcome != "succeeded":
-                metrics.EXECUTION_ERRORS.labels(outcome).inc(n)
+                if e.outcome != "succeeded":
+                    metrics.EXECUTION_ERRORS.labels(e.outcome).inc()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -66,10 +66,13 @@ class Done:
 
     executions: set[UUID] = field(default_factory=set)
     chained: set[UUID] = field(default_factory=set)
+    final: dict[str, int] = field(default_factory=dict)  # how many ended for good, by state
 
-    def add(self, rows: Sequence[Any]) -> None:
+    def add(self, rows: Sequence[Any], states: Mapping[UUID, str] | None = None) -> None:
         for execution_id, job_id in rows:
             self.executions.add(execution_id)
+            state = "succeeded" if states is None else states[execution_id]
+            self.final[state] = self.final.get(state, 0) + 1
             if job_id is not None:
                 self.chained.add(job_id)
 
@@ -108,7 +111,7 @@ async def settle_final(connection: Connection, *, final: Sequence[Final], done: 
         [e.error for e in ended], [f.state for f in final], [f.reason for f in final],
         [e.duration_ms for e in ended], [e.result for e in ended],
     )  # fmt: skip
-    done.add(rows)
+    done.add(rows, {f.ended.execution_id: f.state for f in final})
 
 
 def _guard(ended: Sequence[Ended]) -> tuple[list[UUID], list[int], list[UUID]]:

@@ -19,6 +19,7 @@ BATCH = 1000
 BATCH_BYTES = 600_000
 STREAM_S = 0.3
 RETRY_S = 1.0
+REFUSED = "the api refused the result"
 
 
 class Delivery:
@@ -106,9 +107,26 @@ class Delivery:
                 log.warning("results wait for the api", results=len(results), error=str(error))
                 await asyncio.sleep(RETRY_S)
                 continue
-            except (SessionEnded, Refused) as error:
-                log.error("results were refused", results=len(results), error=str(error))
+            except SessionEnded as error:
+                log.error("the session has ended; its results are nobody's", results=len(results), error=str(error))
+                return
+            except Refused as error:
+                await self._deliver_refused(results, output, error)
                 return
             if settled.stale:
                 log.warning("results came too late", stale=len(settled.stale))
             return
+
+    async def _deliver_refused(self, results: list[wire.Result], output: list[wire.Output], error: Refused) -> None:
+        """One bad result must not take the others along, nor come back for ever as an attempt nobody ended."""
+        log.error("results were refused", results=len(results), error=str(error))
+        if len(results) > 1:
+            for result in results:
+                own = [chunk for chunk in output if chunk.execution_id == result.execution_id]
+                await self._deliver([result], own)
+        elif results and not (results[0].error or "").startswith(REFUSED):
+            plain = wire.Result(
+                execution_id=results[0].execution_id, attempt=results[0].attempt, outcome="failed",
+                duration_ms=results[0].duration_ms, exit_code=results[0].exit_code, error=f"{REFUSED}: {error}",
+            )  # fmt: skip
+            await self._deliver([plain], [])
