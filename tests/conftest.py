@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ from mainspring.worker.service import Worker, WorkerConfig
 from tests.clocks import VirtualClock
 
 pytest_plugins = ("tools.requirement_plugin",)
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and what they start as well.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TEMPLATE = "template_mainspring"
 _numbers = itertools.count()

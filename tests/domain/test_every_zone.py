@@ -33,7 +33,15 @@ def random_field(rng: random.Random, position: int) -> str:
         one, other = sorted((one, other))
     kinds = ["*", str(one), f"{one},{other}", f"{one}-{other}", f"*/{rng.randint(1, high - low)}"]
     if position == 3:
-        kinds += ["L", "LW", f"{one}W", f"L-{rng.randint(1, 27)}", f"{one}W,{other}W,L", "?"]
+        kinds += [
+            "L",
+            "LW",
+            f"{one}W",
+            f"L-{rng.randint(1, 27)}",
+            f"{one}W,{other}W,L",
+            f"L-{one - 1 or 1},{one - 1 or 1}W",
+            "?",
+        ]
     if position == 4:
         kinds = ["*", "*", "*", f"{rng.choice(MONTHS)}-{rng.choice(MONTHS)}"]
     if position == 5:

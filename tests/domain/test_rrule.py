@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mainspring.domain.rrule_text import parse_rule, rule_text
-from mainspring.domain.schedule import Schedule, ScheduleError, ScheduleSpec, compile_key, notes, resolve
+from mainspring.domain.schedule import Schedule, ScheduleError, ScheduleSpec, compile_key, describe_spec, notes, resolve
+from tests.domain.expressions import ZONES, policies
+from tests.domain.oracle import Oracle, changes
 
 BERLIN = "Europe/Berlin"
 bounded = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -272,6 +274,10 @@ def test_refused_with_the_part_named(rrule: str, says: str, hint: str):
         "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30",
         "FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30;COUNT=3",
         "FREQ=SECONDLY;BYMONTH=4;BYMONTHDAY=31",
+        "FREQ=SECONDLY;BYHOUR=3;BYMONTH=2;BYMONTHDAY=30",
+        "FREQ=SECONDLY;INTERVAL=7;BYHOUR=3;BYMONTH=2;BYMONTHDAY=30;COUNT=5",
+        "FREQ=SECONDLY;INTERVAL=172801;BYHOUR=3;BYDAY=MO",
+        "FREQ=SECONDLY;INTERVAL=604800;BYDAY=MO",
         "FREQ=HOURLY;INTERVAL=2;BYHOUR=3",
         "FREQ=MINUTELY;INTERVAL=60;BYMINUTE=10",
         "FREQ=DAILY;UNTIL=20200101T000000",
@@ -303,6 +309,46 @@ def test_what_never_fires_is_found_out_soon(rrule: str):
 )
 def test_in_words(rrule: str, words: str):
     assert compiled(rrule=rrule, dtstart="2026-03-15T09:00:00").describe() == words
+
+
+def test_rare_days_of_a_fine_rule_are_found_without_stepping_there():
+    rrule = "FREQ=SECONDLY;BYHOUR=3;BYMINUTE=0;BYMONTH=2;BYMONTHDAY=29;BYDAY=MO"
+    schedule = compiled(rrule=rrule, dtstart="2026-01-01T00:00")
+    assert schedule.next_after(NOW) == ms("2044-02-29T03:00:00")
+    assert schedule.next_after(ms("2044-02-29T03:00:59")) == ms("2072-02-29T03:00:00")
+    assert schedule.prev_before(ms("2072-02-29T03:00:00")) == ms("2044-02-29T03:00:59")
+
+
+@settings(bounded, max_examples=40)
+@given(
+    zone=st.sampled_from(ZONES), year=st.integers(1991, 2040), policy=policies, data=st.data(),
+    hours=st.lists(st.integers(0, 4), min_size=1, max_size=3, unique=True), minute=st.integers(0, 59),
+)  # fmt: skip
+def test_clock_changes_agree_with_walking_every_minute(zone, year, policy, data, hours, minute):
+    around = data.draw(st.sampled_from(changes(zone, year) or [datetime(year, 6, 1, tzinfo=UTC)]))
+    start, end = around - timedelta(hours=9), around + timedelta(hours=9)
+    listed = ",".join(map(str, sorted(hours)))
+    options = {"timezone": zone, "gap": policy["gap"], "overlap_hour": policy["overlap_hour"]}
+    for rrule, cron in (
+        (f"FREQ=DAILY;BYHOUR={listed};BYMINUTE={minute}", f"{minute} {listed} * * *"),  # fixed
+        (f"FREQ=HOURLY;BYHOUR={listed};BYMINUTE={minute}", f"{minute} */1,{listed} * * *"),  # wildcard
+    ):
+        oracle = Oracle(cron, zone, **policy)
+        oracle.hours = set(hours)
+        schedule = compiled(ms("1990-06-01"), rrule=rrule, dtstart="1990-01-01T00:00:00", **options)
+        expected = [round(fire.timestamp()) * 1000 for fire in oracle.fires(start, end)]
+        low, high = round(start.timestamp()) * 1000, round(end.timestamp()) * 1000
+        assert schedule.between(low, high, 100) == expected
+        assert schedule.count_between(low, high) == len(expected)
+        assert schedule.prev_before(high + 1) == (expected[-1] if expected else schedule.prev_before(low + 1))
+
+
+def test_in_words_as_written():
+    rule = ScheduleSpec(rrule="FREQ=WEEKLY;BYDAY=MO", timezone=BERLIN)
+    assert describe_spec(rule) == "every week on Monday from its creation on (Europe/Berlin)"
+    assert describe_spec(ScheduleSpec(rrule="FREQ=DAILY", start_at="2027-01-01T09:30", timezone=BERLIN)) == (
+        "every day at 09:30 (Europe/Berlin) from 2027-01-01T09:30"
+    )
 
 
 def test_notes_on_clock_changes():

@@ -162,6 +162,42 @@ def test_other_zones(zone: str, start: str, end: str, spec: dict[str, Any], expe
     assert fires(start, end, timezone=zone, **spec) == expected
 
 
+@pytest.mark.requirement(7)
+@pytest.mark.parametrize(
+    ("zone", "start", "end", "cron", "expected"),
+    [
+        # seconds: what a gap swallows is made up once, on its first second
+        (BERLIN, *SPRING, "15,45 30 2 * * *", ["28T01:00:00"]),
+        (BERLIN, *SPRING, "*/30 59 1 * * *", ["28T00:59:00", "28T00:59:30"]),
+        (BERLIN, *SPRING, "30 0 3 * * *", ["28T01:00:30"]),
+        (BERLIN, *SPRING, "30 0 2,3 * * *", ["28T01:00:00", "28T01:00:30"]),
+        (BERLIN, *AUTUMN, "15,45 30 2 * * *", ["25T00:30:15", "25T00:30:45"]),
+        (BERLIN, *AUTUMN, "20 */30 2 * * *", ["25T00:00:20", "25T00:30:20", "25T01:00:20", "25T01:30:20"]),
+        (LORD_HOWE, "2026-10-03T12:00", "2026-10-04T00:00", "5 15,45 2 * * *", ["03T15:30:00", "03T15:45:05"]),
+        # days by rule that are the day of a change: its last Sunday, or its last day
+        (BERLIN, *SPRING, "30 2 * 3 SUN#L", ["28T01:00:00"]),
+        (BERLIN, *SPRING, "30 2 L-3 3 *", ["28T01:00:00"]),
+        (BERLIN, *SPRING, "30 2 28W 3 *", []),  # it is a Sunday: Monday the 29th
+        (BERLIN, *AUTUMN, "30 2 * * 7L", ["25T00:30:00"]),
+        (BERLIN, "2027-10-30T12:00", "2027-10-31T12:00", "30 2 L * *", ["31T00:30:00"]),
+        (BERLIN, "2027-10-28T12:00", "2027-10-31T12:00", "30 2 LW * *", ["29T00:30:00"]),
+        (NEW_YORK, "2027-03-14T00:00", "2027-03-15T00:00", "30 2 * 3 SUN#2", ["14T07:00:00"]),
+        (NEW_YORK, "2026-11-01T00:00", "2026-11-02T00:00", "30 1 * 11 SUN#1", ["01T05:30:00"]),
+        ("Pacific/Apia", "2011-12-28T00:00", "2012-01-01T00:00", "0 12 * 12 FRI#L", []),  # the day that never was
+        ("Pacific/Apia", "2011-12-28T00:00", "2012-01-01T00:00", "0 12 LW 12 *", []),
+        ("Asia/Kathmandu", "2028-02-28T00:00", "2028-03-01T00:00", "10 0 0 L 2 *", ["28T18:15:10"]),
+        ("UTC", "2026-12-31T22:00", "2027-01-01T00:30", "59 59 23 L 12 *", ["31T23:59:59"]),
+    ],
+)
+def test_seconds_and_days_by_rule(zone: str, start: str, end: str, cron: str, expected: list[str]):
+    key = resolve(ScheduleSpec(cron=cron, timezone=zone), now_ms=0).key
+    assert key is not None
+    schedule = compile_key(key)
+    found = schedule.between(ms(start), ms(end), 100)
+    assert [datetime.fromtimestamp(fire / 1000, UTC).strftime("%dT%H:%M:%S") for fire in found] == expected
+    assert schedule.count_between(ms(start), ms(end)) == len(expected)
+
+
 @pytest.mark.parametrize(
     ("cron", "options", "expected"),
     [

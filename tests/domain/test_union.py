@@ -133,8 +133,9 @@ def test_words_and_notes_of_all_members():
 )  # fmt: skip
 def test_exclusions(spec: dict[str, Any], expected: list[str] | None):
     if expected is None:
-        with pytest.raises(ScheduleError, match="never fires"):
+        with pytest.raises(ScheduleError, match="never fires") as caught:
             single(**spec)
+        assert "exclude" in caught.value.hint
         return
     assert texts(all_ways(single(**spec), NOW, ms("2026-11-17T23:30"))) == expected
 

@@ -1,5 +1,6 @@
 """The fields of a cron expression as values: bit sets, and days that depend on the month they are in."""
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -16,19 +17,22 @@ MONTH_NAMES: Final = (
 WEEKDAY_NAMES: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 
 
-class LastDay(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LastDay:
     """`L`, or so many days before it: `L-3`."""
 
     before: int = 0
 
 
-class NearestWeekday(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NearestWeekday:
     """`15W`: the Monday to Friday nearest to a day, within the month. Without a day it is `LW`."""
 
     day: int | None = None
 
 
-class NthWeekday(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NthWeekday:
     """`MON#1`; without a number the last one of the month: `FRI#L`."""
 
     weekday: int

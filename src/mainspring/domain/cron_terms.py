@@ -72,20 +72,22 @@ _STEPPED: Final = {
     kind.name: [0] + [sum(1 << n for n in range(kind.low, kind.high + 1, step)) for step in range(1, kind.size)]
     for kind in KINDS
 }
+_ANY: Final = {name: Field(bits=sets[1], starred=True, text="*") for name, sets in _STEPPED.items()}
 _EVEN: Final = {name: {bits for bits in sets if bits.bit_count() > 1} for name, sets in _STEPPED.items()}
 
 
 def parse_field(word: str, kind: Kind, seed: str | None) -> Field:
     """Raises `Flaw`. `H` stands for values that depend on `seed` alone."""
     # A field without `H` means the same for every job, so it is read once for all of them.
-    return _parse_field(word, kind.name, seed if "H" in word.upper() else None)
+    return read_field(word, kind.name, seed if "H" in word.upper() else None)
 
 
 @lru_cache(maxsize=8192)
-def _parse_field(word: str, name: str, seed: str | None) -> Field:
+def read_field(word: str, name: str, seed: str | None) -> Field:
+    """A field by the name of its kind; kept, since most fields of a fleet are the same few."""
     kind = _BY_NAME[name]
-    if word == "?" and kind.is_day:
-        word = "*"
+    if word == "*" or (word == "?" and kind.is_day):
+        return _ANY[name]
     bits, at = 0, 0
     special: set[Special] = set()
     for term in word.split(","):

@@ -10,13 +10,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
-from dateutil.rrule import rrule
+from dateutil.rrule import DAILY, HOURLY, MINUTELY, MONTHLY, SECONDLY, WEEKLY, YEARLY, rrule
 
-from mainspring.domain.rrule_text import FREQUENCIES, Rule
+from mainspring.domain.rrule_text import Rule
 from mainspring.domain.zone import DAY_S
 
-HOURLY, MINUTELY, SECONDLY = (FREQUENCIES.index(name) for name in ("HOURLY", "MINUTELY", "SECONDLY"))
-YEARLY, MONTHLY, WEEKLY, DAILY = range(4)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 _SEARCH_S: Final = 50 * 366 * DAY_S
 _AHEAD: Final = 64
@@ -25,19 +23,22 @@ _AHEAD: Final = 64
 _CYCLE_YEARS: Final = 400
 _CYCLE: Final = timedelta(days=146_097)
 _LATEST_START: Final = 9948
+_SECOND: Final = timedelta(seconds=1)
+_DAY_PARTS: Final = {"bymonth", "bymonthday", "byyearday", "byweekday"}
 _UNIT_S: Final = {WEEKLY: 7 * DAY_S, DAILY: DAY_S, HOURLY: 3600, MINUTELY: 60, SECONDLY: 1}
 
 
 class RulePattern:
     """The wall times of a rule from `start` on, without `without` and the whole `days_off`."""
 
-    __slots__ = ("_counted", "_days_off", "_rule", "_start", "_walls", "_without", "every_hour", "fixed")
+    __slots__ = ("_counted", "_days_off", "_parts", "_rule", "_start", "_walls", "_without", "every_hour", "fixed")
 
     def __init__(self, rule: Rule, start: int, without: frozenset[int], days_off: frozenset[int]) -> None:
         self._rule, self._start, self._without, self._days_off = rule, start, without, days_off
         self.fixed = rule.frequency < HOURLY
         self.every_hour = not self.fixed and rule.interval == 1 and "byhour" not in rule.by
         self._walls: list[int] = []  # matches without a hole, to answer neighbouring questions
+        self._parts: dict[str, Any] = rule.explicit(_EPOCH + timedelta(seconds=start))
         self._counted = self._expand_counted() if rule.most is not None else None
 
     def next_wall(self, wall: int) -> int | None:
@@ -54,17 +55,22 @@ class RulePattern:
         return None
 
     def prev_wall(self, wall: int) -> int | None:
-        """By halving: the latest start of a search that still finds something up to `wall`."""
-        low, reach = wall, 1
-        while not self._any_between(low, wall):
-            if low <= self._start or reach > _SEARCH_S:
+        """The latest match that a search finds up to `wall`: farther and farther back, then by halving."""
+        reach, found = 1, self.next_wall(wall)
+        while found is None or found > wall:
+            if wall - reach < self._start or reach > _SEARCH_S:
                 return None
-            low, reach = max(wall - reach, self._start), reach * 2
+            reach *= 16
+            found = self.next_wall(wall - reach)
         high = wall + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._any_between(middle, wall) else (low, middle)
-        return self.next_wall(low)
+        while high - found > 1:
+            middle = (found + high) // 2
+            later = self.next_wall(middle)
+            if later is None or later > wall:
+                high = middle
+            else:
+                found = later
+        return found
 
     def count_walls(self, low: int, high: int) -> int:
         found, wall = 0, self.next_wall(low)
@@ -75,10 +81,6 @@ class RulePattern:
     def describe(self) -> str:
         return self._rule.describe(_EPOCH + timedelta(seconds=self._start))
 
-    def _any_between(self, low: int, high: int) -> bool:
-        found = self.next_wall(low)
-        return found is not None and found <= high
-
     def _known_from(self, wall: int) -> list[int]:
         """Some matches from `wall` on; kept, and empty if there is none."""
         until = self._rule.until
@@ -86,9 +88,14 @@ class RulePattern:
             return []
         if self._counted is not None:
             return self._counted_from(wall)
-        found = list(islice(self._expand(wall), _AHEAD))
-        if found and found[0] > wall + _SEARCH_S:
-            found = []
+        found: list[int] = []
+        for match in self._expand(wall):
+            if not found and match > wall + _SEARCH_S:
+                return []
+            found.append(match)
+            # The far future of a rare rule is not worth the search.
+            if len(found) == _AHEAD or match > wall + _AHEAD * DAY_S:
+                break
         self._walls = found or self._walls
         return found
 
@@ -102,29 +109,64 @@ class RulePattern:
         return self._walls if self._walls and self._walls[-1] >= wall else []
 
     def _expand(self, wall: int) -> Iterator[int]:
-        """Matches from `wall` on, by a rule that starts with the period that contains it."""
-        begin = self._period_start(wall)
-        move = _CYCLE * max(0, (_LATEST_START - begin.year) // _CYCLE_YEARS)
-        for found in self._walk(begin + move):
-            seconds = (found - move - _EPOCH) // timedelta(seconds=1)
-            if self._rule.until is not None and seconds > self._rule.until:
+        """Matches from `wall` on."""
+        if self._rule.frequency >= HOURLY and self._rule.by.keys() & _DAY_PARTS:
+            return self._expand_days(wall)
+        return self._walk(wall, self._parts)
+
+    def _expand_days(self, wall: int) -> Iterator[int]:
+        """Matches of an hourly or finer rule that is limited to certain days.
+
+        dateutil would step through every second of the days in between; here the days are found first.
+        """
+        times = {name: values for name, values in self._parts.items() if name not in _DAY_PARTS}
+        last = wall + _SEARCH_S
+        for day in self._days_from(wall // DAY_S):
+            if (day + 1) * DAY_S <= wall:
+                continue
+            found = None
+            for found in self._walk(max(wall, day * DAY_S), times):
+                if found // DAY_S != day:
+                    break
+                yield found
+            if found is None or found > last:
                 return
-            if seconds >= wall:
-                yield seconds
+            wall = max(found, (day + 1) * DAY_S)
+
+    def _days_from(self, day: int) -> Iterator[int]:
+        parts: dict[str, Any] = {name: values for name, values in self._parts.items() if name in _DAY_PARTS}
+        begin, move = _moved(_EPOCH + timedelta(days=day))
+        for found in rrule(DAILY, dtstart=begin, **parts):
+            yield (found - move - _EPOCH).days
 
     def _expand_counted(self) -> Iterator[int]:
-        if next(self._expand(self._start), None) is None:
-            return
-        for found in islice(self._walk(_EPOCH + timedelta(seconds=self._start)), self._rule.most):
-            yield (found - _EPOCH) // timedelta(seconds=1)
+        # What has a first match has more of them; what has none would be searched for thousands of years.
+        if next(self._expand(self._start), None) is not None:
+            found = self._expand(self._start) if self._rule.frequency >= HOURLY else self._walk_on()
+            yield from islice(found, self._rule.most)
 
-    def _walk(self, begin: datetime) -> Iterator[datetime]:
+    def _walk(self, wall: int, parts: dict[str, Any]) -> Iterator[int]:
+        """Matches from `wall` on, by a rule that starts with the period that contains it."""
         rule = self._rule
-        parts: dict[str, Any] = rule.explicit(_EPOCH + timedelta(seconds=self._start))
+        begin, move = _moved(self._period_start(wall))
         try:
-            yield from rrule(rule.frequency, dtstart=begin, interval=rule.interval, wkst=rule.week_start, **parts)
+            for found in rrule(rule.frequency, dtstart=begin, interval=rule.interval, wkst=rule.week_start, **parts):
+                seconds = (found - move - _EPOCH) // _SECOND
+                if rule.until is not None and seconds > rule.until:
+                    return
+                if seconds >= wall:
+                    yield seconds
         except ValueError:  # an interval that steps over every hour or minute asked for
             return
+
+    def _walk_on(self) -> Iterator[int]:
+        """All matches, however far they reach."""
+        wall: int | None = self._start
+        while wall is not None:
+            last = None
+            for last in self._walk(wall, self._parts):
+                yield last
+            wall = None if last is None else last + 1
 
     def _period_start(self, wall: int) -> datetime:
         """Where the last period at or before `wall` begins, a whole number of intervals after the first."""
@@ -143,3 +185,9 @@ class RulePattern:
             origin -= (first.weekday() - self._rule.week_start) % 7 * DAY_S
         periods = (wall - origin) // length // interval * interval
         return first if periods == 0 else _EPOCH + timedelta(seconds=origin + periods * length)
+
+
+def _moved(begin: datetime) -> tuple[datetime, timedelta]:
+    """A start moved by whole cycles of the calendar, and by how much."""
+    move = _CYCLE * max(0, (_LATEST_START - begin.year) // _CYCLE_YEARS)
+    return begin + move, move

@@ -61,9 +61,11 @@ class Rule(NamedTuple):
                 parts.setdefault(name, (value,))
         return parts
 
-    def describe(self, start: datetime) -> str:
-        """The rule as words: "every 2 weeks on Monday at 09:00"."""
-        return _describe(self, self.explicit(start)) + (f", {self.most} times" if self.most is not None else "")
+    def describe(self, start: datetime | None) -> str:
+        """The rule as words: "every 2 weeks on Monday at 09:00"; without a start only what it says itself."""
+        return _describe(self, self.by if start is None else self.explicit(start)) + (
+            f", {self.most} times" if self.most is not None else ""
+        )
 
 
 def parse_rule(text: str) -> tuple[Rule, str | None]:
@@ -222,7 +224,7 @@ def _describe(rule: Rule, parts: dict[str, tuple[Any, ...]]) -> str:
 
 def _describe_times(frequency: int, parts: dict[str, tuple[Any, ...]]) -> list[str]:
     hours, minutes, seconds = (parts.get(name, ()) for name in ("byhour", "byminute", "bysecond"))
-    if frequency < 4 and len(hours) * len(minutes) * len(seconds) <= 6:
+    if frequency < 4 and 1 <= len(hours) * len(minutes) * len(seconds) <= 6:
         times = sorted(h * 3600 + m * 60 + s for h in hours for m in minutes for s in seconds)
         return [f"at {join([describe_clock(time) for time in times])}"]
     found = []

@@ -15,6 +15,7 @@ import msgspec
 from mainspring.domain.duration import spell_duration
 from mainspring.domain.notes import clock_changes
 from mainspring.domain.recurrence import Interval, Schedule
+from mainspring.domain.rrule_text import parse_rule
 from mainspring.domain.schedule_key import Key, compile_key, covered, encode_key
 from mainspring.domain.schedule_reduce import days_of, exclusions, read_cron, reduce_spec, rule_key
 from mainspring.domain.schedule_settle import interval_ms, months_of, settle
@@ -27,6 +28,7 @@ from mainspring.domain.schedule_spec import (
     ScheduleSpecs,
     read_instant,
 )
+from mainspring.domain.union import Without
 from mainspring.domain.wallclock import Gap, OverlapHour, WallClock
 from mainspring.domain.zone import DAY_S, Zone
 
@@ -124,8 +126,11 @@ def _describe_kind(spec: ScheduleSpec, zone: Zone, seed: str | None) -> str:
             return f"cron {spec.cron.strip()}, H by the job's name{where}"
         return read_cron(spec.cron, spec.day_and, seed).describe() + where
     if spec.rrule is not None:
-        schedule = compile_key(encode_key(rule_key(spec, zone, 0)))
-        return schedule.describe() + ("" if spec.dtstart or spec.start_at else ", at the time of its creation")
+        start = None if spec.start_at is None else read_instant(spec.start_at, zone, "/start_at", date_only=True)
+        key = rule_key(spec, zone, start or 0)
+        if spec.dtstart is None and start is None:
+            return f"{parse_rule(key.rrule or '')[0].describe(None)} from its creation on{where}"
+        return compile_key(encode_key(key)).describe()
     if months := months_of(spec):
         return ("every month" if months == 1 else f"every {months} months") + where
     days = days_of(spec, zone)
@@ -151,6 +156,8 @@ def _check_fires(schedule: Schedule, pointer: str, start: int | None, end: int |
         hint = "check day and month: 31 February never comes, 29 February only in leap years"
         if pointer == "/rrule":
             hint = "check COUNT, UNTIL and exdates, and whether all parts can hold at the same time"
+        if isinstance(schedule, Without):
+            hint = "check exclude: it may leave nothing over"
         message = f"never fires: no match within 50 years ({schedule.describe()})"
         raise ScheduleError("never_fires", pointer, message, hint)
     if end is not None and fire > end:

@@ -127,8 +127,8 @@ class WallClock(Schedule):
         return self._next_from_start(instant, ms + SEARCH_MS)
 
     def prev_before(self, ms: int) -> int | None:
-        instant = (ms - 1) // 1000
-        while instant * 1000 > ms - SEARCH_MS:
+        instant: int | None = (ms - 1) // 1000
+        while instant is not None and instant * 1000 > ms - SEARCH_MS:
             segment = self.zone.segment_at(instant)
             low, high = segment.windows[self.counted_pass]
             found = self.pattern.prev_wall(min(instant + segment.offset, high - 1))
@@ -136,7 +136,7 @@ class WallClock(Schedule):
                 return (found - segment.offset) * 1000
             if self.fires_for_gap(segment):
                 return segment.start * 1000
-            instant = segment.start - 1
+            instant = self._skip_back(instant, segment, found)
         return None
 
     def count_between(self, start_ms: int, end_ms: int) -> int:
@@ -195,3 +195,11 @@ class WallClock(Schedule):
         if segment.end - instant < REACH_S:
             return segment.end
         return max(segment.end, self.zone.segment_at(found - 2 * DAY_S).start)
+
+    def _skip_back(self, instant: int, segment: Segment, found: int | None) -> int | None:
+        """Where to go on when the match before is earlier than `segment`."""
+        if instant - segment.start < REACH_S:
+            return segment.start - 1
+        if found is None:
+            return None
+        return min(segment.start - 1, self.zone.segment_at(found + 2 * DAY_S).end - 1)

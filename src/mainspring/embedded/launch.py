@@ -101,6 +101,7 @@ def _die_with(parent: int) -> None:
     """Have the kernel send SIGINT, PostgreSQL's fast shutdown, when the supervisor is gone."""
     if sys.platform == "linux":
         # After the change of identity, which clears it; and the parent may be gone already.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job would ignore it, and we inherit that
         _prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
     if os.getppid() != parent:
         sys.exit("the supervisor is gone")

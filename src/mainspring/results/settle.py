@@ -20,7 +20,7 @@ from mainspring.results.retry import verdict
 from mainspring.store import chains, logs, results
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.definitions import Definitions
-from mainspring.store.results import Again, Done, Ended, Final
+from mainspring.store.results import Again, Done, Ended, Final, Held
 from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
@@ -66,10 +66,12 @@ class Settler:
                     for report in reports:
                         if report.output:
                             await logs.append_logs(connection, session_id=report.session_id, output=report.output)
+                    # All rows in key order before any changes: a batch and a rescue may want the same ones.
+                    held = await results.lock_results(connection, ended=ended) if rough else []
                     if smooth:
                         await results.settle_succeeded(connection, ended=smooth, done=done)
                     if rough:
-                        await self._settle_rough(connection, rough, done)
+                        await self._settle_rough(connection, rough, held, done)
         if done.chained:
             await self._release_soon(done.chained)
         self._tell(ended, done)
@@ -89,11 +91,13 @@ class Settler:
         async with self._database.transaction() as connection:
             await chains.release_blocked(connection, job_ids=sorted(job_ids))
 
-    async def _settle_rough(self, connection: Connection, ended: Sequence[Ended], done: Done) -> None:
+    async def _settle_rough(
+        self, connection: Connection, ended: Sequence[Ended], held: Sequence[Held], done: Done
+    ) -> None:
         by_id = {e.execution_id: e for e in ended}
-        held = await results.lock_results(connection, ended=ended)
-        known = await self._definitions.get(((h.job_id, h.version) for h in held), connection)
-        verdicts = [verdict(h, by_id[h.execution_id], known[h.job_id, h.version], self._rng) for h in held]
+        mine = [h for h in held if h.execution_id in by_id]
+        known = await self._definitions.get(((h.job_id, h.version) for h in mine), connection)
+        verdicts = [verdict(h, by_id[h.execution_id], known[h.job_id, h.version], self._rng) for h in mine]
         if again := [v for v in verdicts if isinstance(v, Again)]:
             await results.settle_again(connection, again=again, done=done)
         if final := [v for v in verdicts if isinstance(v, Final)]:
