@@ -291,7 +291,6 @@ async def test_all_problems_are_told_at_once(http: httpx2.AsyncClient, unwritten
     assert [e["pointer"] for e in answer.json()["errors"]] == ["/name", "/queue", "/timeout", "/retries/max"]
 
 
-@pytest.mark.requirement(139)
 async def test_another_tenants_things_do_not_exist(
     http: httpx2.AsyncClient, client: AsyncClient, neighbour: AsyncClient
 ) -> None:

@@ -166,7 +166,6 @@ async def test_a_failing_task_is_tried_again_until_it_succeeds(
 # Submitting --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement(41)
 @pytest.mark.parametrize("at", [None, datetime(2090, 1, 1, tzinfo=UTC)], ids=["now", "later"])
 async def test_one_key_is_one_execution(client: AsyncClient, at: datetime | None) -> None:
     job = await client.create_job(noop())
@@ -230,7 +229,6 @@ async def test_a_full_batch_is_taken_whole_and_one_more_is_refused(client: Async
 # Reading -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement(62)
 async def test_pages_visit_each_execution_once_while_others_come_and_end(cluster: Cluster, client: AsyncClient) -> None:
     job, bad = await client.create_job(noop()), await client.create_job(script("exit 1"))
     wanted = [await client.trigger(job.name) for _ in range(12)]

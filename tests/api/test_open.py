@@ -54,7 +54,6 @@ async def asking(cluster: Cluster) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-@pytest.mark.requirement(138)
 async def test_strangers_get_health_and_the_login_and_nothing_else(
     cluster: Cluster, asking: httpx2.AsyncClient
 ) -> None:
@@ -95,7 +94,6 @@ async def test_health_tells_strangers_no_more_than_health(asking: httpx2.AsyncCl
     assert set((await asking.get("/readyz")).json()) == {"status", "version", "schema_version", "checks"}
 
 
-@pytest.mark.requirement(138)
 @pytest.mark.parametrize("scope", SCOPES)
 async def test_a_token_opens_what_its_scope_says_and_nothing_else(
     asking: httpx2.AsyncClient, issue: Issue, scope: str

@@ -32,7 +32,6 @@ async def submit(client: AsyncClient, queue: str, count: int = 1, **spec: Any) -
     return [(await client.trigger(job.name)).execution_id for _ in range(count)]
 
 
-@pytest.mark.requirement(87)
 async def test_register_poll_report(cluster: Cluster, queue: str) -> None:
     async with cluster.client() as client, remote(cluster, queue=queue) as worker:
         ids = await submit(client, queue, 3)
@@ -46,7 +45,6 @@ async def test_register_poll_report(cluster: Cluster, queue: str) -> None:
         assert [given.execution_id for given in (await worker.poll()).executions] == ids[2:]
 
 
-@pytest.mark.requirement(87)
 async def test_a_result_whose_answer_was_lost_can_be_told_again(cluster: Cluster, queue: str) -> None:
     async with cluster.client() as client, remote(cluster, queue=queue) as worker:
         await submit(client, queue)

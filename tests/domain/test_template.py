@@ -11,7 +11,6 @@ from mainspring.domain.template import NAMES, render, unknown_names
 VALUES = {name: f"<{name}>" for name in NAMES} | {"params.who": "you", "params.bad": "{{job}}"}
 
 
-@pytest.mark.requirement(16)
 @pytest.mark.parametrize(
     ("text", "filled"),
     [

@@ -77,7 +77,6 @@ async def test_migrating_again_and_at_once_changes_nothing(fresh: Database) -> N
     assert await asyncio.gather(*[migrate(fresh.dsn) for _ in range(4)]) == [[], [], [], []]
 
 
-@pytest.mark.requirement(151)
 async def test_a_newer_schema_is_refused(fresh: Database) -> None:
     async with fresh.connection() as connection:
         await connection.execute("INSERT INTO migrations (number, name) VALUES (9999, 'from the future')")
@@ -115,7 +114,6 @@ async def test_the_id_is_the_same_in_sql_and_python(database: Database) -> None:
     assert (in_python.version, in_python.variant) == (8, "specified in RFC 4122")
 
 
-@pytest.mark.requirement(139)
 async def test_every_table_of_tenant_data_carries_its_tenant(database: Database) -> None:
     system = {"schedules", "shards", "server_keys", "migrations"}
     async with database.connection() as connection:

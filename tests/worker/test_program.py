@@ -116,7 +116,6 @@ async def test_what_a_draining_worker_can_not_finish_in_time_is_given_back(clust
 
 
 @pytest.mark.fault
-@pytest.mark.requirement(45)
 async def test_work_goes_on_while_the_api_is_away_and_its_results_arrive_later(postgres: Any, tmp_path: Path) -> None:
     url, port = await clone(postgres), free_port()
     async with started(url, port=port) as cluster:
