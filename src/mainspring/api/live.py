@@ -28,7 +28,7 @@ class Live:
         self._database = database
         self._watchers: set[asyncio.Queue[Event]] = set()
         self._closing = asyncio.Event()
-        self._decode = msgspec.json.Decoder(Event).decode
+        self._decode = msgspec.json.Decoder(list[Event]).decode
         bus.subscribe(ports.EVENTS, self._hear, on_gap=lambda: None)
 
     @property
@@ -112,9 +112,9 @@ class Live:
 
     def _hear(self, payload: str) -> None:
         if self._watchers:
-            event = self._decode(payload)
-            for watcher in self._watchers:
-                self._put(watcher, event)
+            for event in self._decode(payload):
+                for watcher in self._watchers:
+                    self._put(watcher, event)
 
     @staticmethod
     def _put(watcher: asyncio.Queue[Event], event: Event) -> None:

@@ -26,6 +26,7 @@ from mainspring.telemetry import metrics
 
 SLOW_POLL_S = 2.0
 BATCH = 1000
+SMALL = 32
 
 Line = tuple[int, tuple[str, ...]]
 """What may be claimed together: a tenant and a set of queues."""
@@ -57,6 +58,7 @@ class Dispatcher:
         self._polls: dict[UUID, Waiting] = {}
         self._cancelled: set[UUID] = set()
         self._fresh: set[str] = set()
+        self._asked: dict[Line, int] = {}
         self._wake = asyncio.Event()
         self._claiming = asyncio.Lock()
         self._closing = False
@@ -151,7 +153,7 @@ class Dispatcher:
         tenant, queues = line
         fresh = self._fresh.intersection(queues)
         waiting = list(self._waiting.get(line, ()))
-        slots = deal(waiting)
+        slots = deal(waiting, self._asked.get(line, SMALL))
         if not fresh or not slots:
             return False
         # Before the claim: what is queued while it runs makes its queue fresh again.
@@ -165,6 +167,8 @@ class Dispatcher:
             raise
         if len(rows) == len(slots):
             self._fresh |= fresh
+        # About what there was last time: a thousand slots in the statement cost a millisecond even if one is used.
+        self._asked[line] = min(BATCH, max(SMALL, 4 * len(rows)))
         if rows:
             await self._hand_over(waiting, rows)
         return bool(self._fresh.intersection(queues)) and bool(self._waiting.get(line))
@@ -250,14 +254,13 @@ class Dispatcher:
         self._answer(waiting, [], {})
 
 
-def deal(waiting: list[Waiting]) -> list[UUID]:
+def deal(waiting: list[Waiting], most: int = BATCH) -> list[UUID]:
     """Free slots in the order they should be filled: one per worker, then the next one, so load spreads."""
     slots: list[UUID] = []
-    most = max((w.free for w in waiting), default=0)
-    for turn in range(most):
+    for turn in range(max((w.free for w in waiting), default=0)):
         for w in waiting:
             if turn < w.free:
                 slots.append(w.session.session_id)
-                if len(slots) == BATCH:
+                if len(slots) == most:
                     return slots
     return slots

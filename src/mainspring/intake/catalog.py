@@ -12,7 +12,7 @@ from mainspring.clock import LAST_MS, instant, millis
 from mainspring.domain.errors import Invalid, NotFound, invalid
 from mainspring.domain.execution import LIVE, STATES
 from mainspring.domain.job import NAME
-from mainspring.domain.schedule import compile_key, describe_spec, notes
+from mainspring.domain.schedule import compile_key, describe_spec, job_seed, notes
 from mainspring.store import executions, jobs, logs, sessions
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow, LastRow
@@ -67,7 +67,7 @@ async def fires(
         start_ms = int(await database_now_ms(connection)) if after is None else millis(after)
     spec = row.spec.schedule
     return wire.Fires(
-        description=describe_spec(spec) if spec else "on demand",
+        description=describe_spec(spec, seed=job_seed(tenant, row.name)) if spec else "on demand",
         timezone=(spec and spec.timezone) or "UTC",
         fires=await _fires_of(database, row, after_ms=start_ms, count=count),
         notes=notes(row.schedule_key, start_ms) if row.schedule_key else [],
@@ -141,7 +141,9 @@ async def execution(database: Database, ref: str | UUID, *, tenant: int) -> wire
         found = await executions.execution_by_id(connection, tenant=tenant, execution_id=found_id)
         if found is None:
             raise NotFound(f"there is no execution {ref}")
-        found.attempts.extend(await executions.list_attempts(connection, tenant=tenant, execution_id=found_id))
+        # A first attempt that runs or simply succeeded has left no row.
+        if found.attempt > 1 or (found.attempt == 1 and found.state not in ("running", "succeeded")):
+            found.attempts.extend(await executions.list_attempts(connection, tenant=tenant, execution_id=found_id))
     return found
 
 
@@ -267,7 +269,7 @@ def _as_job(row: JobRow, last: list[LastRow], now_ms: int) -> wire.Job:
         state = "paused"
     return wire.Job(
         job_id=row.job_id, name=row.name, version=row.version, state=state, spec=row.spec,
-        schedule_description=describe_spec(row.spec.schedule) if row.spec.schedule else None,
+        schedule_description=_described(row),
         next_fire_at=following if state == "active" else None,
         last=[
             wire.LastExecution(
@@ -279,6 +281,11 @@ def _as_job(row: JobRow, last: list[LastRow], now_ms: int) -> wire.Job:
         pause_reason=row.pause_reason, created_at=row.created_at, created_by=row.created_by,
         updated_at=row.updated_at,
     )  # fmt: skip
+
+
+def _described(row: JobRow) -> str | None:
+    schedule = row.spec.schedule
+    return None if schedule is None else describe_spec(schedule, seed=job_seed(row.tenant, row.name))
 
 
 def _next_fire(row: JobRow, last: list[LastRow], now_ms: int) -> datetime | None:

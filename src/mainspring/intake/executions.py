@@ -15,7 +15,7 @@ from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, NotFound
 from mainspring.domain.execution import LIVE, execution_id
 from mainspring.intake.catalog import is_id
-from mainspring.store import executions, jobs
+from mainspring.store import chains, executions, jobs
 from mainspring.store.db import Database, database_now_ms
 from mainspring.store.executions import NewExecution
 
@@ -127,13 +127,15 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
     words = f"cancelled by {by}" + (f": {reason}" if reason else "")
     while True:
         async with database.transaction() as connection:
+            found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution)
+            if found is None:
+                raise NotFound(f"there is no execution {execution}")
+            if found.state not in LIVE:
+                raise Conflict(f"the execution has already ended: {found.state}", code="already_final")
+            # The job before its executions, as the ticks take them: its next one may be released by this.
+            await chains.lock_jobs(connection, job_ids=[found.job_id])
             if await executions.cancel_pending(connection, tenant=tenant, execution_id=execution, reason=words):
                 return
             if await executions.cancel_running(connection, tenant=tenant, execution_id=execution, reason=words):
                 return
-            found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution)
-        if found is None:
-            raise NotFound(f"there is no execution {execution}")
-        if found.state not in LIVE:
-            raise Conflict(f"the execution has already ended: {found.state}", code="already_final")
-        # It moved between our two looks (queued to running, or back): look again.
+        # It moved between our looks (queued to running, or back, or to its end): look again.

@@ -16,13 +16,13 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, MainspringError, NotFound, Problem
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.domain.job import JobSpec, check
-from mainspring.domain.schedule import Resolved, ScheduleError, ScheduleSpec, describe_spec, notes, resolve
+from mainspring.domain.schedule import Resolved, ScheduleError, ScheduleSpec, describe_spec, job_seed, notes, resolve
 from mainspring.ids import new_id, shard_of
 from mainspring.intake import catalog
 from mainspring.store import executions, jobs, schedules, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 
-KINDS = {"cron", "every", "at"}
+KINDS = {"cron", "every", "at", "rrule"}
 
 
 PREVIEWED = 10
@@ -79,7 +79,7 @@ async def preview(database: Database, request: wire.PreviewRequest, *, tenant: i
     """What a schedule means, by the code that fires it."""
     async with database.connection() as connection:
         now_ms = int(await database_now_ms(connection))
-    seed = f"{tenant}/{request.job}" if request.job else None
+    seed = job_seed(tenant, request.job) if request.job else None
     when = _resolved(request.schedule, now_ms, seed)
     after_ms = now_ms if request.after is None else millis(request.after)
     return wire.Preview(
@@ -167,7 +167,7 @@ async def delete(database: Database, job_id: UUID, *, tenant: int, by: str) -> N
 
 def resolve_schedule(spec: JobSpec, now_ms: int, tenant: int) -> Resolved | None:
     """The schedule in canonical form, or the problem with it as the user wrote it."""
-    return None if spec.schedule is None else _resolved(spec.schedule, now_ms, f"{tenant}/{spec.name}")
+    return None if spec.schedule is None else _resolved(spec.schedule, now_ms, job_seed(tenant, spec.name))
 
 
 def fires_of(when: Resolved | None, *, after_ms: int, count: int) -> list[int]:

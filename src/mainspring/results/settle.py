@@ -6,6 +6,7 @@ checked where the row changes, so a result that somebody else has replaced chang
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from mainspring.store.results import Again, Done, Ended, Final, Held
 from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
+
+MOST_CONFLICTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,13 @@ class Settler:
         return await self._batcher.submit(report)
 
     async def _flush(self, reports: list[Report]) -> list[set[UUID]]:
+        """Two transactions that met in a circle lose nothing: the one PostgreSQL gave up is repeated."""
+        for _ in range(MOST_CONFLICTS):
+            with contextlib.suppress(*CONFLICTS):
+                return await self._settle_all(reports)
+        return await self._settle_all(reports)
+
+    async def _settle_all(self, reports: list[Report]) -> list[set[UUID]]:
         # In key order, so that two batches never wait for each other in a circle.
         ended = sorted((e for r in reports for e in r.ended), key=lambda e: e.execution_id)
         smooth = [e for e in ended if e.outcome == "succeeded"]

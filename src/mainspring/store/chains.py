@@ -11,7 +11,9 @@ from mainspring.store.queries import q
 
 
 async def lock_chained(connection: Connection, *, schedule_ids: Sequence[int], shards: Sequence[int]) -> None:
+    """Job rows first, then the executions that a new one may replace."""
     await connection.execute(q("lock_chained"), schedule_ids, shards)
+    await connection.execute(q("lock_replaceable"), schedule_ids, shards)
 
 
 async def replace_running(
@@ -22,9 +24,13 @@ async def replace_running(
     return [r["job_id"] for r in rows]
 
 
+async def lock_jobs(connection: Connection, *, job_ids: Sequence[UUID]) -> None:
+    await connection.execute(q("lock_jobs"), job_ids)
+
+
 async def release_blocked(connection: Connection, *, job_ids: Sequence[UUID]) -> int:
     """Over all tenants: the jobs come from rows the caller has just changed. Needs a transaction."""
-    await connection.execute(q("lock_jobs"), job_ids)
+    await lock_jobs(connection, job_ids=job_ids)
     rows = await connection.fetch(q("release_blocked"), job_ids)
     return sum(r["n"] for r in rows)
 

@@ -78,6 +78,7 @@ class Database:
             max_size=size,
             command_timeout=60,
             init=prepare_connection,
+            reset=_leave_as_it_is,
             statement_cache_size=400 if self._prepared else 0,
             max_cached_statement_lifetime=0,
             max_inactive_connection_lifetime=600,
@@ -123,6 +124,10 @@ class Database:
             self.dsn, timeout=10, server_settings=connection_settings(), statement_cache_size=0
         )
         return connection
+
+
+async def _leave_as_it_is(_: Connection) -> None:
+    """Nothing here changes a session's settings, so the round trip that would set them back is saved."""
 
 
 def connection_settings() -> dict[str, str]:

@@ -110,7 +110,9 @@ def raw_schedule(schedule: ScheduleSpec | None) -> str:
     """The schedule as it was written: `0 2 * * *`, `every 5s`."""
     if schedule is None:
         return ""
-    text = schedule.cron or (f"every {schedule.every}" if schedule.every is not None else f"at {schedule.at}")
+    text = schedule.cron or schedule.rrule
+    if text is None:
+        text = f"every {schedule.every}" if schedule.every is not None else f"at {schedule.at}"
     return text if schedule.timezone is None else f"{text} {schedule.timezone}"
 
 

@@ -1,6 +1,7 @@
 -- Executions of one job that wait for one another: overlap policies queue_one, queue_all and cancel_running.
 -- Firing and releasing both hold the job's row before they look whether something of it lives: whoever comes second
--- sees what the first has decided, so no execution stays blocked behind nothing.
+-- sees what the first has decided, so no execution stays blocked behind nothing. Locks are taken in one order: the
+-- job first, then executions by key.
 
 -- name: lock_chained
 -- Second statement of a firing transaction that touches jobs whose executions wait for one another: whether one still
@@ -9,6 +10,13 @@ SELECT j.job_id FROM jobs j
 WHERE j.schedule_id = ANY ($1::bigint[]) AND j.shard = ANY ($2::smallint[])
   AND j.deleted_at IS NULL AND j.paused_at IS NULL AND j.overlap IN ('queue_one', 'queue_all', 'cancel_running')
 ORDER BY j.job_id FOR UPDATE OF j;
+
+-- name: lock_replaceable
+-- Third statement, for the cancel_running policy: what it may end, in key order, as everyone who settles takes them.
+SELECT e.execution_id FROM executions e JOIN jobs j USING (job_id)
+WHERE j.schedule_id = ANY ($1::bigint[]) AND j.shard = ANY ($2::smallint[])
+  AND j.deleted_at IS NULL AND j.paused_at IS NULL AND j.overlap = 'cancel_running'
+ORDER BY e.execution_id FOR UPDATE OF e;
 
 -- name: release_blocked
 -- Queues the oldest blocked execution of these jobs if nothing else of the job lives. The caller holds the job rows.
