@@ -95,3 +95,34 @@ async def test_a_bad_schedule_is_refused_by_the_preview_as_by_the_job(fresh: Dat
         )
     assert preview.value.problems == job.value.problems
     assert preview.value.problems[0].pointer == "/schedule/cron"
+
+
+@pytest.mark.parametrize("edit", ["pause", "delete", "reschedule"])
+async def test_what_nobody_decided_before_an_edit_is_on_record(
+    fresh: Database, virtual: VirtualClock, edit: str
+) -> None:
+    """No scheduler lives while three instants come due; then the job is changed. None of them vanishes."""
+    await add(fresh, "edited")
+    row = await catalog.job_row(fresh, "edited", tenant=TENANT)
+    await virtual.advance(seconds=200)
+    match edit:
+        case "pause":
+            await jobs.pause(fresh, row.job_id, tenant=TENANT, reason="")
+        case "delete":
+            await jobs.delete(fresh, row.job_id, tenant=TENANT, by="test")
+        case "reschedule":
+            await jobs.patch(fresh, row.job_id, {"schedule": {"every": 3600}}, tenant=TENANT, by="test")
+    await scheduler_on(fresh)
+    (entry,) = (await catalog.ledger(fresh, str(row.job_id), tenant=TENANT)).items
+    assert (entry.fire_at - START, entry.state, entry.fires) == (timedelta(seconds=180), "skipped", 3)
+    assert entry.reason == {"pause": "paused", "delete": "deleted", "reschedule": "rescheduled"}[edit]
+
+
+async def test_an_edit_that_touches_no_schedule_takes_nothing_away(fresh: Database, virtual: VirtualClock) -> None:
+    await add(fresh, "edited")
+    row = await catalog.job_row(fresh, "edited", tenant=TENANT)
+    await virtual.advance(seconds=70)
+    await jobs.patch(fresh, row.job_id, {"description": "better"}, tenant=TENANT, by="test")
+    await scheduler_on(fresh)
+    (entry,) = (await catalog.ledger(fresh, "edited", tenant=TENANT)).items
+    assert (entry.fire_at - START, entry.state) == (timedelta(seconds=60), "queued")

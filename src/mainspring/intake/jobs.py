@@ -19,6 +19,7 @@ from mainspring.domain.job import JobSpec, check
 from mainspring.domain.schedule import Resolved, ScheduleError, ScheduleSpec, describe_spec, job_seed, notes, resolve
 from mainspring.ids import new_id, shard_of
 from mainspring.intake import catalog
+from mainspring.intake.undecided import account_for
 from mainspring.store import executions, jobs, schedules, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 
@@ -103,7 +104,7 @@ async def _edit(
     name = ""
     try:
         async with database.transaction() as connection:
-            change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
+            change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
             version, old, paused = await _lock(connection, tenant=tenant, job_id=job_id)
             spec = change_spec(msgspec.structs.replace(old, paused=paused))
             name = spec.name
@@ -111,14 +112,14 @@ async def _edit(
             now_ms = int(await database_now_ms(connection))
             rescheduled = spec.schedule != old.schedule or (_spread(old) and spec.name != old.name)
             when = resolve_schedule(spec, now_ms, tenant) if rescheduled else None
+            row = await _row(connection, tenant=tenant, job_id=job_id)
             placement = await _placement(connection, spec, when)
             if not rescheduled:  # an interval keeps its phase, and times that have passed are no reason to refuse
-                placement = await _keep_schedule(connection, placement, tenant=tenant, job_id=job_id)
-            new_version = await jobs.update_job(
+                placement = replace(placement, schedule_id=row.schedule_id, start_at=row.start_at, end_at=row.end_at)
+            new_version, over_at = await jobs.update_job(
                 connection, tenant=tenant, job_id=job_id, version=version, name=spec.name, change=change,
                 at=placement, rescheduled=rescheduled, paused=spec.paused,
             )  # fmt: skip
-            assert new_version is not None, "the row is locked"
             await jobs.insert_version(
                 connection, tenant=tenant, job_id=job_id, version=new_version, spec=spec, created_by=by
             )
@@ -127,6 +128,9 @@ async def _edit(
                     connection, tenant=tenant, job_id=job_id, reason="rescheduled", trigger="fire"
                 )
                 await _add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
+            if over_at is not None:
+                reason = "rescheduled" if rescheduled else "paused"
+                await account_for(connection, row, watermark_ms=watermark_ms, upto=over_at, reason=reason)
             if spec.paused != paused:
                 await _hold_or_free(connection, tenant=tenant, job_id=job_id, held=spec.paused)
     except Taken:
@@ -141,9 +145,12 @@ def _spread(spec: JobSpec) -> bool:
 async def pause(database: Database, job_id: UUID, *, tenant: int, reason: str) -> None:
     """Stops future fires; what is queued or running goes on. Pausing twice changes nothing."""
     async with database.transaction() as connection:
-        change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
+        change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
         await _lock(connection, tenant=tenant, job_id=job_id)
-        if await jobs.pause_job(connection, tenant=tenant, job_id=job_id, change=change, reason=reason):
+        row = await _row(connection, tenant=tenant, job_id=job_id)
+        paused_at = await jobs.pause_job(connection, tenant=tenant, job_id=job_id, change=change, reason=reason)
+        if paused_at is not None:
+            await account_for(connection, row, watermark_ms=watermark_ms, upto=paused_at, reason="paused")
             await executions.hold_fires(connection, tenant=tenant, job_id=job_id)
 
 
@@ -159,9 +166,12 @@ async def resume(database: Database, job_id: UUID, *, tenant: int) -> None:
 async def delete(database: Database, job_id: UUID, *, tenant: int, by: str) -> None:
     """No fires any more; what had not started is cancelled, what runs goes on, the history stays."""
     async with database.transaction() as connection:
-        change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
-        if not await jobs.delete_job(connection, tenant=tenant, job_id=job_id, change=change):
+        change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
+        row = await _row(connection, tenant=tenant, job_id=job_id)
+        deleted_at = await jobs.delete_job(connection, tenant=tenant, job_id=job_id, change=change)
+        if deleted_at is None:
             raise NotFound(f"there is no job {job_id}")
+        await account_for(connection, row, watermark_ms=watermark_ms, upto=deleted_at, reason="deleted")
         await executions.cancel_pending_of_job(connection, tenant=tenant, job_id=job_id, reason=f"job deleted by {by}")
 
 
@@ -192,7 +202,8 @@ def _merged(old: JobSpec, changes: dict[str, Any]) -> JobSpec:
     known, schedule = msgspec.to_builtins(old), changes.get("schedule")
     if isinstance(schedule, dict) and known["schedule"] and KINDS & schedule.keys():
         # A new kind of schedule replaces the old kind.
-        known["schedule"] = {k: v for k, v in known["schedule"].items() if k not in KINDS}
+        gone = KINDS if "rrule" in schedule else KINDS | {"dtstart", "exdates"}
+        known["schedule"] = {k: v for k, v in known["schedule"].items() if k not in gone}
     try:
         return msgspec.convert(_merge(known, changes), JobSpec)
     except msgspec.ValidationError as error:
@@ -211,12 +222,11 @@ def _merge(old: Any, changes: Any) -> Any:
     return merged
 
 
-async def _keep_schedule(
-    connection: Connection, placement: jobs.Placement, *, tenant: int, job_id: UUID
-) -> jobs.Placement:
+async def _row(connection: Connection, *, tenant: int, job_id: UUID) -> jobs.JobRow:
     row = await jobs.job_by_id(connection, tenant=tenant, job_id=job_id)
-    assert row is not None
-    return replace(placement, schedule_id=row.schedule_id, start_at=row.start_at, end_at=row.end_at)
+    if row is None:
+        raise NotFound(f"there is no job {job_id}")
+    return row
 
 
 async def _placement(connection: Connection, spec: JobSpec, when: Resolved | None) -> jobs.Placement:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
-from mainspring.domain.execution import Trigger, fire_ms_of
+from mainspring.domain.execution import Trigger, fire_key, fire_ms_of
 from mainspring.store.chains import release_blocked
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
@@ -116,6 +116,15 @@ async def cancel_pending_of_job(
 ) -> list[UUID]:
     rows = await connection.fetch(q("cancel_pending_of_job"), job_id, tenant, reason, trigger)
     return [r["execution_id"] for r in rows]
+
+
+async def skip_undecided(
+    connection: Connection, *, tenant: int, job_id: UUID, version: int, last_ms: int, count: int, reason: str
+) -> None:
+    await connection.execute(
+        q("skip_undecided"), job_id, tenant, instant(last_ms), f"{last_ms:012x}", fire_key(last_ms), reason, count,
+        version,
+    )  # fmt: skip
 
 
 async def hold_fires(connection: Connection, *, tenant: int, job_id: UUID) -> None:

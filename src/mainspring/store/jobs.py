@@ -89,25 +89,30 @@ async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tupl
 async def update_job(
     connection: Connection, *, tenant: int, job_id: UUID, version: int, name: str, change: int, at: Placement,
     rescheduled: bool, paused: bool,
-) -> int | None:  # fmt: skip
-    """The new version, or None when somebody else edited first."""
-    found = await connection.fetchval(
+) -> tuple[int, datetime | None]:  # fmt: skip
+    """The new version, and the instant from which the old schedule asks for nothing any more, if it does."""
+    row = await connection.fetchrow(
         q("update_job"), job_id, tenant, version, name, change, at.schedule_id, at.start_at, at.end_at, at.queue,
         at.priority, at.overlap, at.misfire, rescheduled, paused, at.misfire_s, at.misfire_most,
     )  # fmt: skip
-    return None if found is None else int(found)
+    assert row is not None, "the caller holds the job's row"
+    return row["version"], row["active_from"] if rescheduled else row["paused_at"]
 
 
-async def pause_job(connection: Connection, *, tenant: int, job_id: UUID, change: int, reason: str) -> bool:
-    return await connection.fetchval(q("pause_job"), job_id, tenant, change, reason or None) is not None
+async def pause_job(connection: Connection, *, tenant: int, job_id: UUID, change: int, reason: str) -> datetime | None:
+    """Since when it is paused; None if it was so already."""
+    paused_at: datetime | None = await connection.fetchval(q("pause_job"), job_id, tenant, change, reason or None)
+    return paused_at
 
 
 async def resume_job(connection: Connection, *, tenant: int, job_id: UUID, change: int) -> bool:
     return await connection.fetchval(q("resume_job"), job_id, tenant, change) is not None
 
 
-async def delete_job(connection: Connection, *, tenant: int, job_id: UUID, change: int) -> bool:
-    return await connection.fetchval(q("delete_job"), job_id, tenant, change) is not None
+async def delete_job(connection: Connection, *, tenant: int, job_id: UUID, change: int) -> datetime | None:
+    """When it was deleted; None if it was so already."""
+    deleted_at: datetime | None = await connection.fetchval(q("delete_job"), job_id, tenant, change)
+    return deleted_at
 
 
 async def job_by_id(connection: Connection, *, tenant: int, job_id: UUID) -> JobRow | None:

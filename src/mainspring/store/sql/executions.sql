@@ -137,3 +137,12 @@ WITH passed AS (
 )
 SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(fire_at)) * 1000))
 FROM freed HAVING count(*) > 0;
+
+-- name: skip_undecided
+-- Records a job's fires that nobody had decided when an edit took them away; $3 is the last of them, $7 their number.
+INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
+                     fire_at, due_at, finished_at, reason, fires)
+SELECT execution_id($4, job_id, $5), job_id, tenant_id, $8, priority, 0, 'skipped', 'fire', queue,
+       $3, $3, db_now(), $6, $7
+FROM jobs WHERE job_id = $1 AND tenant_id = $2
+ON CONFLICT DO NOTHING;

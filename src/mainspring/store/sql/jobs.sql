@@ -24,13 +24,13 @@ UPDATE jobs SET name = $4, version = version + 1, change = $5, schedule_id = $6,
     pause_reason = CASE WHEN $14 THEN pause_reason END,
     updated_at = db_now()
 WHERE job_id = $1 AND tenant_id = $2 AND version = $3 AND deleted_at IS NULL
-RETURNING version;
+RETURNING version, active_from, paused_at;
 
 -- name: pause_job
 -- Stops future fires.
 UPDATE jobs SET paused_at = db_now(), pause_reason = $4, change = $3, updated_at = db_now()
 WHERE job_id = $1 AND tenant_id = $2 AND paused_at IS NULL AND deleted_at IS NULL
-RETURNING job_id;
+RETURNING paused_at;
 
 -- name: resume_job
 -- Fires again, from now on: what came due meanwhile is not made up for.
@@ -42,7 +42,7 @@ RETURNING job_id;
 -- Stops future fires for good and frees the name; the history stays readable.
 UPDATE jobs SET deleted_at = db_now(), change = $3, updated_at = db_now()
 WHERE job_id = $1 AND tenant_id = $2 AND deleted_at IS NULL
-RETURNING job_id;
+RETURNING deleted_at;
 
 -- name: job_by_id
 -- One job with its definition and its schedule.
