@@ -45,7 +45,7 @@ def encode_key(key: Key) -> str:
     return msgspec.json.encode(key).decode()
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=16_384)
 def compile_key(key: str) -> Schedule:
     """The schedule behind a key made by `resolve`."""
     return _compile(_decode_key(key), key)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mainspring.domain.schedule import Schedule, compile_key
+from mainspring.domain.schedule import Interval, Schedule, compile_key
+from mainspring.ids import SHARDS
 from mainspring.scheduler.wheel import Wheel
 from mainspring.store.schedules import ShardSchedule
 
@@ -15,13 +16,28 @@ LISTED_FIRES = 100
 """So many missed instants of a schedule are decided one by one; the older ones are recorded as a range."""
 MOST_FIRES = 1_000_000
 
+_BIT = [1 << shard for shard in range(SHARDS)]
+"""One object for each shard's bit: a million schedules would otherwise hold a million."""
 
-@dataclass(slots=True)
+
 class Known:
-    schedule: Schedule
-    shards: int  # bit n: shard n has jobs on it
-    jobs: int
-    chained: bool = False
+    """A schedule that has jobs in our shards.
+
+    A million distinct ones must fit: intervals are kept compiled, the larger rest as its key, compiled when it is due.
+    """
+
+    __slots__ = ("_when", "chained", "jobs", "shards")
+
+    def __init__(self, key: str, shards: int, jobs: int, chained: bool) -> None:
+        compiled = compile_key(key)
+        self._when: Schedule | str = compiled if isinstance(compiled, Interval) else key
+        self.shards = shards  # bit n: shard n has jobs on it
+        self.jobs = jobs
+        self.chained = chained
+
+    @property
+    def schedule(self) -> Schedule:
+        return compile_key(self._when) if isinstance(self._when, str) else self._when
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +71,27 @@ class Book:
         """Takes in schedules of shards; returns what came due between their watermarks and `upto_ms`."""
         behind: dict[int, tuple[int, int]] = {}
         for row in rows:
-            known = self._known.get(row.schedule_id)
-            if known is None:
-                known = self._known[row.schedule_id] = Known(compile_key(row.key), 0, 0)
-            known.jobs = known.jobs + row.jobs if not known.shards >> row.shard & 1 else max(known.jobs, row.jobs)
-            known.shards |= 1 << row.shard
-            known.chained |= row.chained
+            schedule_id, bit = row.schedule_id, _BIT[row.shard]
             start = max(watermarks[row.shard], row.active_from_ms)
-            earliest, shards = behind.get(row.schedule_id, (start, 0))
-            behind[row.schedule_id] = (min(earliest, start), shards | 1 << row.shard)
+            known = self._known.get(schedule_id)
+            if known is None:
+                self._known[schedule_id] = Known(row.key, bit, row.jobs, row.chained)
+            else:
+                known.jobs = max(known.jobs, row.jobs) if known.shards & bit else known.jobs + row.jobs
+                known.shards |= bit
+                known.chained |= row.chained
+            earliest, shards = behind.get(schedule_id, (start, 0))
+            behind[schedule_id] = (min(earliest, start), shards | bit)
         groups = []
         for schedule_id, (start, shards) in behind.items():
-            fires = self._known[schedule_id].schedule.between(start, upto_ms, MOST_FIRES) if start < upto_ms else []
-            if fires:
+            schedule = self._known[schedule_id].schedule
+            following = schedule.next_after(start)
+            if following is not None and following <= upto_ms:
+                fires = schedule.between(start, upto_ms, MOST_FIRES)
                 groups.append(Group(schedule_id, fires, shards))
-            if self.wheel.due_of(schedule_id) is None:
-                self._plan(schedule_id, max(start, upto_ms))
+                following = schedule.next_after(upto_ms)
+            if following is not None and self.wheel.due_of(schedule_id) is None:
+                self.wheel.insert(schedule_id, following)
         return groups
 
     def due(self, now_ms: int) -> list[Group]:
@@ -96,11 +117,19 @@ class Book:
     def forget_shards(self, shards: int) -> None:
         """Shards that are somebody else's now, as a bit set."""
         for schedule_id in [i for i, known in self._known.items() if known.shards & shards]:
-            known = self._known[schedule_id]
-            known.shards &= ~shards
-            if not known.shards:
-                del self._known[schedule_id]
-                self.wheel.cancel(schedule_id)
+            self._leave(schedule_id, shards)
+
+    def forget(self, schedule_id: int, shard: int) -> None:
+        """No job of the shard wants this schedule any more."""
+        if schedule_id in self._known:
+            self._leave(schedule_id, _BIT[shard])
+
+    def _leave(self, schedule_id: int, shards: int) -> None:
+        known = self._known[schedule_id]
+        known.shards &= ~shards
+        if not known.shards:
+            del self._known[schedule_id]
+            self.wheel.cancel(schedule_id)
 
     def chained(self, groups: Iterable[Group]) -> list[int]:
         """Those schedules of the groups that have jobs whose executions wait for one another."""

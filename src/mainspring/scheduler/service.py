@@ -24,6 +24,7 @@ LEASE_S = 5.0
 RENEW_S = 1.5
 CHUNK_JOBS = 10_000
 """A herd is cut by shard so that one transaction makes about this many executions."""
+PARALLEL_CHUNKS = 2
 PROMOTE_BATCH = 500
 LEADER_SHARD = 0
 
@@ -112,13 +113,15 @@ class Scheduler:
         """Builds the wheel for newly taken shards and decides what nobody did: exactly (watermark, now]."""
         taken, self._taken = {s.shard: s for s in self._taken}, []
         try:
-            async with self._database.connection() as connection:
-                rows = await schedules.shard_schedules(connection, shards=list(taken))
-            now_ms = int(self._clock.now_ms())
             self._drop(set(taken))
             # What `changes` said before the rows were read counts as loaded: a later edit is read twice, never missed.
             self._holdings |= {s.shard: Holding(s.epoch, s.changes) for s in taken.values()}
-            groups = self._book.learn(rows, {s.shard: s.watermark_ms for s in taken.values()}, upto_ms=now_ms)
+            watermarks = {s.shard: s.watermark_ms for s in taken.values()}
+            now_ms = int(self._clock.now_ms())
+            groups: list[Group] = []
+            async with self._database.connection() as connection:
+                async for rows in schedules.shard_schedules(connection, shards=list(taken)):
+                    groups += self._book.learn(rows, watermarks, upto_ms=now_ms)
             await self._tick_all(groups, set(taken), now_ms, only=set(taken))
         except BaseException:
             self._drop(set(taken))
@@ -179,14 +182,25 @@ class Scheduler:
             touched |= group.shards
         wanted = sorted({s for s in bits(touched) if s in self._holdings and (only is None or s in only)} | edited)
         size = max(1, round(len(wanted) * CHUNK_JOBS / max(1, self._book.jobs_of(groups))))
-        for start in range(0, len(wanted), size):
-            ticked = await tick(
-                self._database, self._book, owner=self.owner, holdings=self._holdings,
-                wanted=wanted[start : start + size], groups=groups, until_ms=now_ms,
-            )  # fmt: skip
-            self._drop(ticked.lost)
-            self._book.put_back(ticked.undecided)
-            self._count(ticked, groups)
+        chunks = [wanted[start : start + size] for start in range(0, len(wanted), size)]
+
+        async def decide_chunks() -> None:
+            while chunks:
+                ticked = await tick(
+                    self._database, self._book, owner=self.owner, holdings=self._holdings, wanted=chunks.pop(),
+                    groups=groups, until_ms=now_ms,
+                )  # fmt: skip
+                self._drop(ticked.lost)
+                self._book.put_back(ticked.undecided)
+                self._count(ticked, groups)
+
+        # Chunks share no shard, so PostgreSQL may work on several at once.
+        try:
+            async with asyncio.TaskGroup() as together:
+                for _ in range(min(PARALLEL_CHUNKS, len(chunks))):
+                    together.create_task(decide_chunks())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
         metrics.TICK_SECONDS.observe(self._clock.monotonic() - started)
 
     def _count(self, ticked: Ticked, groups: Sequence[Group]) -> None:

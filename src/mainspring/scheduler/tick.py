@@ -8,14 +8,14 @@ schedule the wheel did not know. The watermark moves last, in the same transacti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from mainspring.clock import instant
-from mainspring.scheduler.book import MISSED_AFTER_MS, Book, Group
+from mainspring.scheduler.book import MISSED_AFTER_MS, Book, Group, bits
 from mainspring.store import chains, fires, schedules, shards
-from mainspring.store.db import Connection, Database
+from mainspring.store.db import Connection, Database, Taken
 from mainspring.store.shards import LockedShard
 
 
@@ -36,6 +36,7 @@ class Ticked:
     lost: set[int] = field(default_factory=set)
     now_ms: int = 0
     undecided: list[Group] = field(default_factory=list)
+    abandoned: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, decided: fires.Decided) -> None:
         self.queued += decided.queued
@@ -48,6 +49,16 @@ async def tick(
     groups: Sequence[Group], until_ms: int,
 ) -> Ticked:  # fmt: skip
     """Decides the groups' instants up to `until_ms`, never beyond database time, for those shards still ours."""
+    try:
+        return await _tick(database, book, owner, holdings, wanted, groups, until_ms, careful=False)
+    except Taken:  # the second net: an id that the watermark should have ruled out
+        return await _tick(database, book, owner, holdings, wanted, groups, until_ms, careful=True)
+
+
+async def _tick(
+    database: Database, book: Book, owner: UUID, holdings: dict[int, Holding], wanted: Sequence[int],
+    groups: Sequence[Group], until_ms: int, *, careful: bool,
+) -> Ticked:  # fmt: skip
     ticked = Ticked()
     async with database.hot() as connection, connection.transaction():
         locked = await shards.lock_shards(
@@ -61,12 +72,15 @@ async def tick(
         ticked.now_ms = now_ms
         news = await _load_edits(connection, book, holdings, locked, upto_ms)
         ready, ticked.undecided = _split([*groups, *news], upto_ms)
-        mine = [s.shard for s in locked]
+        watermarks = {s.shard: s.watermark_ms for s in locked}
         if ready:
-            await _decide(connection, ready, mine, now_ms, ticked, book.chained(ready))
-        await shards.advance_shards(connection, owner=owner, shards=mine, to_ms=upto_ms)
+            decision = Decision(connection, book, ready, watermarks, now_ms, ticked, careful)
+            await decision.make()
+        await shards.advance_shards(connection, owner=owner, shards=list(watermarks), to_ms=upto_ms)
     for shard in locked:
         holdings[shard.shard].loaded = shard.changes
+    for schedule_id, shard_number in ticked.abandoned:
+        book.forget(schedule_id, shard_number)
     return ticked
 
 
@@ -95,34 +109,64 @@ def _split(groups: Sequence[Group], upto_ms: int) -> tuple[list[Group], list[Gro
     return ready, early
 
 
-async def _decide(
-    connection: Connection,
-    groups: Sequence[Group],
-    mine: Sequence[int],
-    now_ms: int,
-    ticked: Ticked,
-    chained: list[int],
-) -> None:
-    if chained:
-        await chains.lock_chained(connection, schedule_ids=chained, shards=mine)
-    for group in groups:
-        if group.older:
-            await fires.skip_range(
-                connection, schedule_id=group.schedule_id, last_ms=group.older[-1], count=len(group.older),
-                shards=mine, now_ms=now_ms,
-            )  # fmt: skip
-    # One statement per generation: each must see what the one before has queued, for the overlap policy.
-    for generation in range(max(len(group.listed) for group in groups)):
-        due = [_due(group, generation, now_ms) for group in groups if generation < len(group.listed)]
-        ticked.add(await fires.fire(connection, due=due, shards=mine, now_ms=now_ms))
+@dataclass(slots=True)
+class Decision:
+    """The statements that decide what is ready, inside the transaction that holds the shards' rows."""
+
+    connection: Connection
+    book: Book
+    groups: Sequence[Group]
+    watermarks: Mapping[int, int]
+    now_ms: int
+    ticked: Ticked
+    careful: bool
+
+    async def make(self) -> None:
+        mine, chained = list(self.watermarks), self.book.chained(self.groups)
         if chained:
-            replaced = await chains.replace_running(connection, schedule_ids=chained, shards=mine, now=instant(now_ms))
-            if replaced:
-                await chains.release_blocked(connection, job_ids=replaced)
+            await chains.lock_chained(self.connection, schedule_ids=chained, shards=mine)
+        for group in self.groups:
+            if group.older:
+                await self._skip_older(group)
+        seen: set[tuple[int, int, int]] = set()
+        # One statement per generation: each must see what the one before has queued, for the overlap policy.
+        for generation in range(max(len(group.listed) for group in self.groups)):
+            due = self._due(generation, seen)
+            if due:
+                decided = await fires.fire(self.connection, due=due, now_ms=self.now_ms, careful=self.careful)
+                self.ticked.add(decided)
+            if chained:
+                await self._replace(chained, mine)
+        if seen and not self.ticked.queued and not self.ticked.skipped:
+            pairs = [fires.Due(schedule_id, shard, 0) for schedule_id, shard in {(i, s) for i, s, _ in seen}]
+            self.ticked.abandoned = await fires.abandoned(self.connection, due=pairs, now_ms=self.now_ms)
 
+    def _due(self, generation: int, seen: set[tuple[int, int, int]]) -> list[fires.Due]:
+        """That instant of each group, once for each shard that has not decided it."""
+        found = []
+        for group in self.groups:
+            listed = group.listed
+            if generation >= len(listed):
+                continue
+            at = listed[generation]
+            newer = len(listed) - 1 - generation if self.now_ms - group.fires[0] > MISSED_AFTER_MS else fires.ON_TIME
+            for shard in bits(group.shards):
+                pair = (group.schedule_id, shard, at)
+                if at > self.watermarks.get(shard, at) and pair not in seen:
+                    seen.add(pair)
+                    found.append(fires.Due(group.schedule_id, shard, at, newer))
+        return found
 
-def _due(group: Group, generation: int, now_ms: int) -> fires.Due:
-    listed = group.listed
-    missed = now_ms - group.fires[0] > MISSED_AFTER_MS
-    newer = len(listed) - 1 - generation if missed else fires.ON_TIME
-    return fires.Due(group.schedule_id, listed[generation], newer)
+    async def _skip_older(self, group: Group) -> None:
+        last_ms = group.older[-1]
+        await fires.skip_range(
+            self.connection, schedule_id=group.schedule_id, last_ms=last_ms, count=len(group.older),
+            shards=[s for s in bits(group.shards) if last_ms > self.watermarks.get(s, last_ms)], now_ms=self.now_ms,
+        )  # fmt: skip
+
+    async def _replace(self, chained: list[int], mine: list[int]) -> None:
+        replaced = await chains.replace_running(
+            self.connection, schedule_ids=chained, shards=mine, now=instant(self.now_ms)
+        )
+        if replaced:
+            await chains.release_blocked(self.connection, job_ids=replaced)

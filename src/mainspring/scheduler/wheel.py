@@ -20,18 +20,18 @@ class Level:
     def __init__(self, width: int, size: int) -> None:
         self.width = width
         self.size = size
-        self.slots: dict[int, list[Entry]] = {}
+        self.slots: dict[int, list[int]] = {}
         self._marks = 0  # bit (slot mod size) says that the slot holds something
 
-    def put(self, slot: int, entry: Entry) -> None:
+    def put(self, slot: int, key: int) -> None:
         held = self.slots.get(slot)
         if held is None:
-            self.slots[slot] = [entry]
+            self.slots[slot] = [key]
             self._marks |= 1 << slot % self.size
         else:
-            held.append(entry)
+            held.append(key)
 
-    def take(self, slot: int) -> list[Entry]:
+    def take(self, slot: int) -> list[int]:
         self._marks &= ~(1 << slot % self.size)
         return self.slots.pop(slot)
 
@@ -47,7 +47,11 @@ class Level:
 
 
 class Wheel:
-    """Keys with due times in milliseconds; `advance` takes out those that are due, in order."""
+    """Keys with due times in milliseconds; `advance` takes out those that are due, in order.
+
+    Slots hold bare keys and `_due` says when each is really due. A key that was moved or cancelled stays behind in its
+    old slot until that begins: then it is dropped, or put where it belongs now.
+    """
 
     def __init__(self, now_ms: int) -> None:
         self._now = now_ms
@@ -55,7 +59,7 @@ class Wheel:
         self._seconds = Level(SECOND, 3_600)
         self._hours = Level(HOUR, 24)
         self._days = Level(DAY, 30)
-        self._shelf: dict[int, list[Entry]] = {}
+        self._shelf: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
         return len(self._due)
@@ -67,7 +71,7 @@ class Wheel:
         """Puts a key in, or moves it. A time that has passed is due at the next `advance`."""
         if self._due.get(key) != due_ms:
             self._due[key] = due_ms
-            self._place((due_ms, key))
+            self._place(key, due_ms)
 
     def cancel(self, key: int) -> bool:
         return self._due.pop(key, None) is not None
@@ -81,11 +85,14 @@ class Wheel:
         if self._shelf:
             wakes.append(min(self._shelf) * DAY)
         while (slot := self._seconds.first(self._now // SECOND)) is not None:
-            live = [at for at, key in self._seconds.slots[slot] if self._due.get(key) == at]
+            end = (slot + 1) * SECOND
+            live = [at for key in self._seconds.slots[slot] if (at := self._due.get(key, end)) < end]
             if live:
                 wakes.append(min(live))
                 break
-            self._seconds.take(slot)  # only cancelled entries
+            for key in self._seconds.take(slot):  # only what was cancelled or moved on
+                if (moved := self._due.get(key)) is not None:
+                    self._place(key, moved)
         return max(min(wakes), self._now) if wakes else None
 
     def advance(self, now_ms: int) -> list[Entry]:
@@ -93,24 +100,24 @@ class Wheel:
         now_ms = max(now_ms, self._now)
         due: list[Entry] = []
         later: list[Entry] = []
-        for entry in self._begun(now_ms):
-            at, key = entry
-            if self._due.get(key) != at:
-                continue  # cancelled or moved
+        for key in self._begun(now_ms):
+            at = self._due.get(key)
+            if at is None:
+                continue  # cancelled, or already taken
             if at <= now_ms:
                 del self._due[key]
-                due.append(entry)
+                due.append((at, key))
             else:
-                later.append(entry)
+                later.append((at, key))
         self._now = now_ms
-        for entry in later:
-            self._place(entry)
+        for at, key in later:
+            self._place(key, at)
         due.sort()
         return due
 
-    def _begun(self, now_ms: int) -> list[Entry]:
+    def _begun(self, now_ms: int) -> list[int]:
         """Empties every slot that has begun. Finer wheels are placed into again only after all are emptied."""
-        begun: list[Entry] = []
+        begun: list[int] = []
         for level in (self._seconds, self._hours, self._days):
             start = self._now // level.width
             while (slot := level.first(start)) is not None and slot * level.width <= now_ms:
@@ -119,11 +126,11 @@ class Wheel:
             begun += self._shelf.pop(day)
         return begun
 
-    def _place(self, entry: Entry) -> None:
-        at = max(entry[0], self._now)
+    def _place(self, key: int, due_ms: int) -> None:
+        at = max(due_ms, self._now)
         for level in (self._seconds, self._hours, self._days):
             slot = at // level.width
             if slot - self._now // level.width < level.size:
-                level.put(slot, entry)
+                level.put(slot, key)
                 return
-        self._shelf.setdefault(at // DAY, []).append(entry)
+        self._shelf.setdefault(at // DAY, []).append(key)

@@ -15,9 +15,10 @@ ON_TIME = -1
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """One instant of one schedule; if it was missed, how many newer ones were missed too."""
+    """One instant of one schedule in one shard; if it was missed, how many newer ones were missed too."""
 
     schedule_id: int
+    shard: int
     fire_ms: int
     newer: int = ON_TIME
 
@@ -30,17 +31,19 @@ class Decided:
     skipped: dict[str, int] | None = None
 
 
-async def fire(connection: Connection, *, due: Sequence[Due], shards: Sequence[int], now_ms: int) -> Decided:
+async def fire(connection: Connection, *, due: Sequence[Due], now_ms: int, careful: bool) -> Decided:
+    """Careful: looks whether an execution is there already instead of failing over it."""
     rows = await connection.fetch(
         q("fire"),
         [d.schedule_id for d in due],
+        [d.shard for d in due],
         [instant(d.fire_ms) for d in due],
         [f"{d.fire_ms:012x}" for d in due],
         [fire_key(d.fire_ms) for d in due],
         [d.fire_ms for d in due],
         [d.newer for d in due],
-        shards,
         instant(now_ms),
+        careful,
     )
     decided = Decided(skipped={})
     assert decided.skipped is not None
@@ -59,6 +62,12 @@ async def skip_range(
         q("skip_range"), schedule_id, instant(last_ms), f"{last_ms:012x}", fire_key(last_ms), shards, count,
         instant(now_ms),
     )  # fmt: skip
+
+
+async def abandoned(connection: Connection, *, due: Sequence[Due], now_ms: int) -> list[tuple[int, int]]:
+    """Schedule and shard of those that no active job wants any more."""
+    rows = await connection.fetch(q("abandoned"), [d.schedule_id for d in due], [d.shard for d in due], instant(now_ms))
+    return [(r["schedule_id"], r["shard"]) for r in rows]
 
 
 async def promote_waiting(connection: Connection, *, shards: Sequence[int], limit: int) -> int:

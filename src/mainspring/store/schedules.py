@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NamedTuple
 
 from mainspring.clock import millis
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
+PORTION = 2_000
 
-@dataclass(frozen=True, slots=True)
-class ShardSchedule:
+
+class ShardSchedule(NamedTuple):
     """A schedule with active jobs in a shard; none of them wants fires at or before `active_from_ms`."""
 
     schedule_id: int
@@ -29,8 +30,13 @@ async def intern_schedule(connection: Connection, *, key: str) -> int:
             return int(found)
 
 
-async def shard_schedules(connection: Connection, *, shards: Sequence[int]) -> list[ShardSchedule]:
-    return _rows(await connection.fetch(q("shard_schedules"), shards))
+async def shard_schedules(connection: Connection, *, shards: Sequence[int]) -> AsyncIterator[list[ShardSchedule]]:
+    """In portions, so that whoever works on a million of them keeps its other promises meanwhile."""
+    async with connection.transaction():
+        await connection.fetchval(q("more_memory"))
+        cursor = await connection.cursor(q("shard_schedules"), shards)
+        while rows := await cursor.fetch(PORTION):
+            yield _rows(rows)
 
 
 async def changed_schedules(
@@ -39,8 +45,8 @@ async def changed_schedules(
     return _rows(await connection.fetch(q("changed_schedules"), shards, loaded))
 
 
-def _rows(rows: list[object]) -> list[ShardSchedule]:
+def _rows(rows: Sequence[Any]) -> list[ShardSchedule]:
     return [
-        ShardSchedule(r["schedule_id"], r["shard"], r["key"], r["jobs"], millis(r["active_from"]), r["chained"])  # type: ignore[index]
-        for r in rows
+        ShardSchedule(schedule_id, shard, key, jobs, millis(active_from), chained)
+        for schedule_id, shard, key, jobs, active_from, chained in rows
     ]

@@ -9,12 +9,16 @@ SELECT schedule_id FROM schedules WHERE key = $1
 LIMIT 1;
 
 -- name: shard_schedules
--- Every schedule with active jobs in these shards: what a wheel is built from.
-SELECT j.schedule_id, j.shard, s.key, count(*) AS jobs, min(j.active_from) AS active_from,
-       bool_or(j.overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained
-FROM jobs j JOIN schedules s USING (schedule_id)
-WHERE j.shard = ANY ($1::smallint[]) AND j.deleted_at IS NULL AND j.paused_at IS NULL
-GROUP BY j.schedule_id, j.shard, s.key;
+-- Every schedule with active jobs in these shards: what a wheel is built from. Counted before joined: a million jobs on
+-- two hundred schedules take one pass over the jobs.
+SELECT j.schedule_id, j.shard, s.key, j.jobs, j.active_from, j.chained
+FROM (
+    SELECT schedule_id, shard, count(*) AS jobs, min(active_from) AS active_from,
+           bool_or(overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained
+    FROM jobs
+    WHERE shard = ANY ($1::smallint[]) AND deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL
+    GROUP BY schedule_id, shard
+) AS j JOIN schedules s USING (schedule_id);
 
 -- name: changed_schedules
 -- The schedules of jobs edited since this shard's changes were last loaded.
@@ -25,3 +29,7 @@ JOIN jobs j ON j.shard = loaded.shard AND j.change > loaded.change
 JOIN schedules s USING (schedule_id)
 WHERE j.deleted_at IS NULL AND j.paused_at IS NULL
 GROUP BY j.schedule_id, j.shard, s.key;
+
+-- name: more_memory
+-- For the rest of the transaction: a million schedules are grouped and joined without going to disk.
+SELECT set_config('work_mem', '128MB', true);

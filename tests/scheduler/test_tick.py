@@ -1,0 +1,61 @@
+"""What a tick does beside deciding: it forgets schedules nobody wants, and survives an id that is there already."""
+
+from __future__ import annotations
+
+import pytest
+
+from mainspring.intake import catalog, jobs
+from mainspring.store.db import Database
+from tests.clocks import START, VirtualClock
+from tests.scheduler.test_scheduler import TENANT, add, ledger, scheduler_on, step
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_schedule_whose_last_job_is_gone_leaves_the_wheel(fresh: Database, virtual: VirtualClock) -> None:
+    await add(fresh, "gone")
+    await add(fresh, "also-gone")
+    scheduler = await scheduler_on(fresh)
+    assert len(scheduler._book) == 1
+    for name in ("gone", "also-gone"):
+        row = await catalog.job_row(fresh, name, tenant=TENANT)
+        await jobs.delete(fresh, row.job_id, tenant=TENANT, by="test")
+        assert len(scheduler._book) == 1
+    await virtual.advance(seconds=60)
+    await step(scheduler)
+    assert len(scheduler._book) == 0
+    await add(fresh, "new")
+    await step(scheduler)
+    await virtual.advance(seconds=60)
+    await step(scheduler)
+    assert await ledger(fresh, "new") == [(120, "queued", None)], "a new job brings its schedule back"
+
+
+async def test_a_schedule_with_a_later_start_stays_on_the_wheel(fresh: Database, virtual: VirtualClock) -> None:
+    from mainspring.domain.schedule import ScheduleSpec
+
+    start = START.replace(minute=2).isoformat()
+    await add(fresh, "later", schedule=ScheduleSpec(every=60, aligned=True, start_at=start))
+    scheduler = await scheduler_on(fresh)
+    for _ in range(3):
+        await virtual.advance(seconds=60)
+        await step(scheduler)
+    assert [entry[0] for entry in await ledger(fresh, "later")] == [120, 180]
+
+
+async def test_an_execution_that_is_there_already_does_not_stop_the_tick(
+    fresh: Database, virtual: VirtualClock
+) -> None:
+    """The second net: should a watermark ever fall back, the id is known and the rest is decided."""
+    await add(fresh, "known", overlap="allow")
+    await add(fresh, "other", overlap="allow")
+    scheduler = await scheduler_on(fresh)
+    await virtual.advance(seconds=60)
+    await step(scheduler)
+    other = await catalog.job_row(fresh, "other", tenant=TENANT)
+    async with fresh.connection() as connection:
+        await connection.execute("DELETE FROM executions WHERE job_id = $1", other.job_id)
+        await connection.execute("UPDATE shards SET watermark = $1, owner = NULL, lease_expires_at = NULL", START)
+    await step(await scheduler_on(fresh))
+    assert await ledger(fresh, "known") == [(60, "queued", None)]
+    assert await ledger(fresh, "other") == [(60, "queued", None)]
