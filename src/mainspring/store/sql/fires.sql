@@ -3,22 +3,23 @@
 -- Arrays: schedule, instant, its id prefix, its trigger key, its rank, and for missed ones how many newer ones were
 -- missed too (-1: not missed).
 -- The looks for live executions are scalar subqueries, so that each is one index probe, never a hash of the table.
--- A retry that waits for its backoff lives; a delayed submission that has never started does not.
+-- A retry that waits for its backoff lives; a delayed submission that has never started does not, nor does a backfill.
 WITH due AS (
     SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::text[], $5::bigint[], $6::smallint[])
         AS d (schedule_id, fire_at, prefix, trigger_key, rank, newer)
 ), candidates AS (
     SELECT execution_id(d.prefix, j.job_id, d.trigger_key) AS execution_id,
-           j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, d.rank, d.fire_at,
+           j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, d.rank, d.fire_at, j.start_by_s,
            d.newer >= 0 AND (j.misfire = 'skip' OR j.misfire = 'latest' AND d.newer > 0
                              OR d.newer >= j.misfire_most OR d.fire_at < $8::timestamptz - make_interval(secs => j.misfire_s))
                AS missed,
            j.overlap <> 'allow' AND (
                SELECT 1 FROM executions e
-               WHERE e.job_id = j.job_id AND (e.state <> 'waiting' OR e.attempt > 0) LIMIT 1
+               WHERE e.job_id = j.job_id AND (e.state <> 'waiting' OR e.attempt > 0) AND e.backfill_id IS NULL LIMIT 1
            ) = 1 AS lives,
            j.overlap = 'queue_one' AND (
-               SELECT 1 FROM executions e WHERE e.job_id = j.job_id AND e.state IN ('blocked', 'queued') LIMIT 1
+               SELECT 1 FROM executions e
+               WHERE e.job_id = j.job_id AND e.state IN ('blocked', 'queued') AND e.backfill_id IS NULL LIMIT 1
            ) = 1 AS pending
     FROM due d
     JOIN jobs j ON j.schedule_id = d.schedule_id
@@ -32,11 +33,11 @@ WITH due AS (
     FROM candidates
 ), queued AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, chained, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at)
+                            rank, fire_at, due_at, queued_at, start_by_at)
     SELECT execution_id, job_id, tenant_id, version, shard, priority,
            overlap IN ('queue_one', 'queue_all', 'cancel_running'),
            CASE WHEN coalesce(lives, false) THEN 'blocked' ELSE 'queued' END, 'fire', queue,
-           rank, fire_at, fire_at, CASE WHEN lives THEN NULL ELSE $8 END
+           rank, fire_at, fire_at, CASE WHEN lives THEN NULL ELSE $8 END, fire_at + make_interval(secs => start_by_s)
     FROM wanted WHERE reason IS NULL
     ON CONFLICT (execution_id) DO NOTHING
     RETURNING job_id, queue, state, fire_at
