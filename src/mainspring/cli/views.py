@@ -142,12 +142,16 @@ def version_schedule(version: wire.Version) -> str:
     return "on demand" if schedule is None else describe_spec(schedule, seed=version.spec.name)
 
 
+def reason_text(entry: wire.LedgerEntry) -> str:
+    return (entry.reason or "") + (f", {entry.fires:,} fires up to then" if entry.fires > 1 else "")
+
+
 LEDGER: Look[wire.LedgerEntry] = Look(
     name=lambda entry: str(entry.execution_id),
     columns=[
         Column("FIRE", lambda entry: local(entry.fire_at)),
         Column("STATE", lambda e: state_text(e.state), color=lambda e: GLYPHS[e.state][1]),
-        Column("REASON", lambda entry: entry.reason or "", wraps=True),
+        Column("REASON", lambda entry: reason_text(entry), wraps=True),
         Column("LATE", lambda entry: span(entry.late_ms)),
         Column("TOOK", lambda entry: span(entry.duration_ms)),
         Column("FIRES", lambda entry: str(entry.fires), wide=True),

@@ -31,6 +31,8 @@ FEED_S = 1.0
 """While a backfill is running, it is looked at this often though nobody tells of an ending."""
 BREATH_S = 0.05
 """However often it is called, a duty looks no more often than this."""
+LEAST_S = 0.25
+"""However short the times that jobs ask for, a duty that is not called looks no more often than this."""
 BATCH = 500
 
 
@@ -69,9 +71,11 @@ class Duties:
             return
         called.clear()
         wait_s = await look()
+        if wait_s is not None and wait_s <= 0:
+            wait_s = STAND_BY_S  # something was due and could not be done: somebody holds it, or it failed
         await asyncio.sleep(BREATH_S)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(called.wait(), NET_S if wait_s is None else min(NET_S, max(0.0, wait_s)))
+            await asyncio.wait_for(called.wait(), NET_S if wait_s is None else min(NET_S, max(LEAST_S, wait_s)))
 
     async def _end_pauses(self) -> float | None:
         await end_pauses(self._database)

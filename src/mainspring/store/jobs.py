@@ -81,7 +81,9 @@ async def insert_job(
 async def insert_version(
     connection: Connection, *, tenant: int, job_id: UUID, version: int, spec: JobSpec, created_by: str
 ) -> None:
-    await connection.execute(q("insert_version"), job_id, version, tenant, spec, created_by)
+    # What was not said is not stored: a server of the last release must be able to read it while both are running.
+    said = {name: value for name, value in msgspec.to_builtins(spec).items() if value is not None}
+    await connection.execute(q("insert_version"), job_id, version, tenant, said, created_by)
 
 
 async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[int, JobSpec, bool] | None:
