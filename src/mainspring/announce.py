@@ -15,8 +15,8 @@ from mainspring.service import Loops
 
 log = structlog.get_logger()
 
-MOST_IDS = 60
-"""Of each kind: three kinds of 39 bytes each fit into one NOTIFY of 8,000."""
+MOST_IDS = 48
+"""Of each kind: four kinds of 39 bytes each fit into one NOTIFY of 8,000."""
 GATHER_S = 0.02
 
 

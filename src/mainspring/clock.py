@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MS = 253_402_300_799_999
 """The last instant a calendar of four-digit years has."""
 
@@ -78,3 +79,8 @@ def instant(ms: float) -> datetime:
 
 def millis(at: datetime) -> int:
     return round(at.timestamp() * 1000)
+
+
+def whole_millis(at: datetime) -> int:
+    """The last whole millisecond that is not after `at`: which fires lie before an instant must be exact."""
+    return (at - _EPOCH) // timedelta(milliseconds=1)

@@ -11,6 +11,8 @@ SHARDS = "mainspring_shards"
 """`edit <shard>`: a job of that shard was edited. `wait <ms>`: an execution waits until then."""
 CANCEL = "mainspring_cancel"
 """A running execution shall be cancelled; the payload is the session that runs it."""
+BACKFILLS = "mainspring_backfills"
+"""A backfill was made, paused, resumed or cancelled."""
 EVENTS = "mainspring_events"
 """Something people may be watching happened; the payload is an event of domain/events.py."""
 

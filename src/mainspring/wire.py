@@ -11,6 +11,8 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.domain.backfill import BackfillState, Order, Reprocess
+from mainspring.domain.deadline import DeadlineKind, DeadlineState
 from mainspring.domain.execution import Outcome, State, Trigger
 from mainspring.domain.job import Definition, JobSpec
 from mainspring.domain.schedule import ScheduleSpec
@@ -56,6 +58,17 @@ class LastExecution(Answer):
     duration_ms: int | None
 
 
+class Deadline(Answer):
+    """What a job promised, judged now: `ok`, `due` (a fire has come and has not succeeded yet) or `missed`.
+
+    `at` is the instant by which a success is, or was, expected; null if no fire lies ahead.
+    """
+
+    kind: DeadlineKind
+    state: DeadlineState
+    at: datetime | None
+
+
 class Job(Answer):
     """A job with what the server knows about it. `spec` is the definition as it was written."""
 
@@ -71,6 +84,9 @@ class Job(Answer):
     created_at: datetime
     created_by: str
     updated_at: datetime
+    paused_at: datetime | None = None
+    paused_until: datetime | None = None
+    deadlines: list[Deadline] = []
 
 
 class Fires(Answer):
@@ -170,6 +186,7 @@ class Execution(Answer):
     created_by: str | None
     fires: int
     attempts: list[Attempt] = []
+    backfill_id: UUID | None = None
 
     @property
     def late_ms(self) -> int | None:
@@ -235,13 +252,26 @@ class LoginLink(Answer):
 
 
 class Pause(Request):
+    """With `until`, the job is resumed by itself then."""
+
     reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+    until: Instant | None = None
+
+
+class Resume(Request):
+    """With `catch_up`, the misfire policy applies to what came due during the pause; else that is skipped."""
+
+    catch_up: bool = False
 
 
 class RunNow(Request):
-    """Run a job now, or at a time; the same `key` is answered with the same execution for a day."""
+    """Run a job now, or at a time; the same `key` is answered with the same execution for a day.
+
+    `at` says when it is due; `fire_at` which nominal time it stands for in templates (when it is due, if left out).
+    """
 
     at: Instant | None = None
+    fire_at: Instant | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
     params: dict[str, Any] | None = None
 
@@ -255,6 +285,7 @@ class BatchItem(Request):
 
     job: str
     at: Instant | None = None
+    fire_at: Instant | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
     params: dict[str, Any] | None = None
 
@@ -273,6 +304,59 @@ class Submitted(Answer):
 
 class BatchAnswer(Answer):
     items: list[Submitted]
+
+
+# Backfills ------------------------------------------------------------------------------------------
+
+
+class BackfillRequest(Request):
+    """A range of past instants to execute: from `from` up to, not including, `to` (now, if left out).
+
+    `reprocess` says which instants: `none` those that have no execution or a skipped one, `failed` also those whose
+    latest execution did not succeed, `all` every one. With `dry_run` nothing is written.
+    """
+
+    from_: Instant = msgspec.field(name="from")
+    to: Instant | None = None
+    reprocess: Reprocess = "none"
+    order: Order = "oldest"
+    concurrency: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    priority: Annotated[int, msgspec.Meta(ge=0, le=10)] = 2
+    params: dict[str, Any] | None = None
+    dry_run: bool = False
+
+
+class BackfillPlan(Answer):
+    """What a backfill would do: how many instants it would execute, the first of them, how many it leaves out."""
+
+    instants: int
+    left_out: int
+    first: datetime | None
+    last: datetime | None
+    page: list[datetime]
+
+
+class Backfill(Answer):
+    """A range of past instants being executed. `executions` counts those made so far by their state."""
+
+    backfill_id: UUID
+    job_id: UUID
+    job: str
+    state: BackfillState
+    from_: datetime = msgspec.field(name="from")
+    to: datetime
+    reprocess: Reprocess
+    order: Order
+    concurrency: int
+    priority: int
+    params: Any
+    instants: int
+    made: int
+    left_out: int
+    executions: dict[str, int]
+    created_at: datetime
+    created_by: str
+    ended_at: datetime | None
 
 
 # The worker protocol --------------------------------------------------------------------------------

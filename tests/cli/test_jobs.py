@@ -213,7 +213,7 @@ def test_pause_and_resume(server: Scripted, invoke: Invoke) -> None:
     server.on("POST", HELLO + "/pause", Reply(job(state="paused", next_fire_at=None)))
     server.on("POST", HELLO + "/resume", Reply(job()))
     assert "mainspring jobs resume hello" in invoke("jobs", "pause", "hello", "--reason", "repairs").stdout
-    assert server.last().json() == {"reason": "repairs"}
+    assert server.last().json() == {"reason": "repairs", "until": None}
     assert "next  2026-11-15" in invoke("jobs", "resume", "hello").stdout
 
 

@@ -97,6 +97,15 @@ async def test_a_bad_schedule_is_refused_by_the_preview_as_by_the_job(fresh: Dat
     assert preview.value.problems[0].pointer == "/schedule/cron"
 
 
+async def test_what_was_not_said_is_not_stored(fresh: Database) -> None:
+    """A server of the last release reads what this one has written, as long as nobody uses what it does not know."""
+    await add(fresh, "plain", metadata={"kept": None})
+    async with fresh.connection() as connection:
+        spec = await connection.fetchval("SELECT spec FROM job_versions")
+    assert spec["metadata"] == {"kept": None}
+    assert not {"pause_after_failures", "start_by", "finish_by", "max_gap"} & spec.keys()
+
+
 @pytest.mark.parametrize("edit", ["pause", "delete", "reschedule"])
 async def test_what_nobody_decided_before_an_edit_is_on_record(
     fresh: Database, virtual: VirtualClock, edit: str

@@ -141,7 +141,7 @@ async def test_a_paused_job_does_not_fire_and_resume_makes_nothing_up(fresh: Dat
     await step(scheduler)
     await virtual.advance(seconds=60)
     await step(scheduler)
-    assert await ledger(fresh, "paused") == [(180, "queued", None)]
+    assert await ledger(fresh, "paused") == [(120, "skipped", "paused"), (180, "queued", None)]
 
 
 @pytest.mark.requirement(12)

@@ -162,6 +162,9 @@ async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:
         "settle_final": {"executions_pkey"},
         "fire": {"jobs_firing", "executions_job", "executions_pkey"},
         "lock_chained": {"jobs_firing"},
+        "jobs_that_pause": {"executions_pkey", "jobs_pkey"},
+        "hold_shards": {"shards_pkey"},
+        "skip_overdue": {"executions_start_by", "executions_pkey"},
     }
     async with fresh.hot() as connection:
         for name, indexes in wanted.items():

@@ -91,17 +91,18 @@ async def delete(call: Call) -> None:
 
 @table.route("POST", JOB + "/pause", scope="write", body=wire.Pause, answer=wire.Job)
 async def pause(call: Call) -> wire.Job:
-    """Pause a job: no fires until it is resumed."""
+    """Pause a job: no fires until it is resumed, by someone or by itself at `until`."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
-    await jobs.pause(call.context.database, row.job_id, tenant=call.tenant, reason=call.body.reason)
+    body: wire.Pause = call.body
+    await jobs.pause(call.context.database, row.job_id, tenant=call.tenant, reason=body.reason, until=body.until)
     return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
-@table.route("POST", JOB + "/resume", scope="write", answer=wire.Job)
+@table.route("POST", JOB + "/resume", scope="write", body=wire.Resume, answer=wire.Job)
 async def resume(call: Call) -> wire.Job:
-    """Resume a paused job: it fires again from now on."""
+    """Resume a paused job: it fires again from now on; `catch_up` applies its misfire policy to the pause."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
-    await jobs.resume(call.context.database, row.job_id, tenant=call.tenant)
+    await jobs.resume(call.context.database, row.job_id, tenant=call.tenant, caught_up=call.body.catch_up)
     return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
@@ -111,7 +112,7 @@ async def trigger(call: Call) -> Response:
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     body: wire.RunNow = call.body
     key = body.key or call.request.headers.get("idempotency-key")
-    submission = Submission(call.tenant, call.caller.name, row.job_id, body.at, body.params)
+    submission = Submission(call.tenant, call.caller.name, row.job_id, body.at, body.params, body.fire_at)
     submit = call.context.submitter
     execution_id = await (submit.submit_once(submission, key) if key else submit.submit(submission))
     found = await catalog.execution(call.context.database, execution_id, tenant=call.tenant)

@@ -59,7 +59,7 @@ class Live:
                 except TimeoutError:
                     yield []
                     continue
-                if event.kind == "output" or not event.executions:
+                if event.kind not in ("started", "finished") or not event.executions:
                     continue
                 async with self._database.connection() as connection:
                     found = await executions.executions_by_id(connection, tenant=tenant, execution_ids=event.executions)

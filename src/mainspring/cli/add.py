@@ -10,6 +10,7 @@ from mainspring import wire
 from mainspring.cli.connect import connected
 from mainspring.cli.output import Output, remark
 from mainspring.cli.spec import as_json, changed, completed, merge_patch, spec_options
+from mainspring.cli.times import local
 from mainspring.cli.views import JOBS, fire_lines, schedule_text
 from mainspring.domain.errors import NotFound
 
@@ -69,7 +70,8 @@ def describe(job: wire.Job, verb: str, fires: wire.Fires | None) -> str:
     if fires is not None:
         lines += fire_lines(fires.fires or filter(None, [job.next_fire_at]), indent="  next  ")
     if job.state == "paused":
-        lines.append(f"  paused; to let it fire: mainspring jobs resume {job.name}")
+        until = f" until {local(job.paused_until)}" if job.paused_until is not None else ""
+        lines.append(f"  paused{until}; to let it fire: mainspring jobs resume {job.name}")
     elif job.spec.schedule is None:
         lines.append(f"  to run it: mainspring run {job.name} --follow")
     return "\n".join(lines)

@@ -14,8 +14,9 @@ from mainspring.cli.add import describe
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.output import Output, remark
 from mainspring.cli.spec import as_json, changed, completed, merge_patch, spec_options
+from mainspring.cli.times import until as until_time
 from mainspring.cli.times import when
-from mainspring.cli.views import EXECUTIONS, JOBS, LEDGER, VERSIONS, fire_lines, job_details, schedule_text
+from mainspring.cli.views import HISTORY, JOBS, LEDGER, VERSIONS, fire_lines, job_details, schedule_text
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -96,18 +97,24 @@ async def delete(client: AsyncClient, out: Output, job: tuple[str, ...], yes: bo
 @jobs.command
 @click.argument("job")
 @click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
+@click.option("--until", type=until_time, metavar="T|D", help="Resume it by itself then: a time, or 2h from now.")
 @connected
-async def pause(client: AsyncClient, out: Output, job: str, reason: str) -> None:
-    """Let a job fire no more until it is resumed."""
-    out.one(await client.pause_job(job, reason), JOBS, lambda found: describe(found, "paused", None))
+async def pause(client: AsyncClient, out: Output, job: str, reason: str, until: datetime | None) -> None:
+    """Let a job fire no more until it is resumed. Of a paused job, --until and --reason are set anew."""
+    found = await client.pause_job(job, reason, until=until)
+    out.one(found, JOBS, lambda found: describe(found, "paused", None))
 
 
 @jobs.command
 @click.argument("job")
+@click.option("--catch-up", is_flag=True, help="Apply the job's misfire policy to what came due during the pause.")
 @connected
-async def resume(client: AsyncClient, out: Output, job: str) -> None:
-    """Let a paused job fire again, from its next fire on."""
-    found = await client.resume_job(job)
+async def resume(client: AsyncClient, out: Output, job: str, catch_up: bool) -> None:
+    """Let a paused job fire again, from its next fire on.
+
+    What came due during the pause is recorded as skipped in its ledger, unless --catch-up makes up for it.
+    """
+    found = await client.resume_job(job, catch_up=catch_up)
     fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.for_people else None
     out.one(found, JOBS, lambda found: describe(found, "resumed", fires))
 
@@ -127,8 +134,11 @@ async def next_fires(client: AsyncClient, out: Output, job: str, count: int, aft
 @limit_option(20)
 @connected
 async def history(client: AsyncClient, out: Output, job: str, limit: int) -> None:
-    """List the executions of a job, newest first."""
-    out.page(await gather(lambda count, cursor: client.history(job, limit=count, cursor=cursor), limit), EXECUTIONS)
+    """List the executions of a job, newest first, whatever started them.
+
+    Fires, runs by hand and backfills alike. For what became of each due instant of the schedule: jobs ledger.
+    """
+    out.page(await gather(lambda count, cursor: client.history(job, limit=count, cursor=cursor), limit), HISTORY)
 
 
 @jobs.command
@@ -136,7 +146,10 @@ async def history(client: AsyncClient, out: Output, job: str, limit: int) -> Non
 @limit_option(20)
 @connected
 async def ledger(client: AsyncClient, out: Output, job: str, limit: int) -> None:
-    """Show what became of each due instant of a job, newest first."""
+    """Show what became of each due instant of a job's schedule, newest first.
+
+    Also those that did not run, and why. Runs by hand and backfills are not due instants: see jobs history.
+    """
     out.page(await gather(lambda count, cursor: client.ledger(job, limit=count, cursor=cursor), limit), LEDGER)
 
 

@@ -21,6 +21,8 @@ COMMANDS = {
     "add": ("add", "Add a job that runs a command, on a schedule or on demand."),
     "run": ("run", "Run a job now, or at a given time."),
     "jobs": ("jobs", "List, look at, change, pause and delete jobs."),
+    "backfill": ("backfill", "Execute a range of a job's past instants."),
+    "backfills": ("backfill", "List, look at, pause, resume and cancel backfills."),
     "executions": ("executions", "List, look at, wait for and cancel executions; read their output."),
     "events": ("look", "Show executions as they start and end."),
     "workers": ("look", "List the workers."),

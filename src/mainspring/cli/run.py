@@ -36,13 +36,17 @@ def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     return found or None
 
 
-@click.command
-@click.argument("job")
-@click.option(
+params_option = click.option(
     "-p", "--param", "params", multiple=True, callback=_params, metavar="K=V",
     help="A parameter; the value is JSON if it reads as such, else text. Repeatable.",
 )  # fmt: skip
+
+
+@click.command
+@click.argument("job")
+@params_option
 @click.option("--at", type=when, metavar="T", help="Not now but at a time (UTC without an offset), or +10m.")
+@click.option("--fire-at", type=when, metavar="T", help="The nominal time that templates see.  [when it is due]")
 @click.option("--key", metavar="K", help="The same key gives the same execution, for a day.")
 @click.option("--wait", is_flag=True, help="Wait for the end; the exit code tells how it ended.")
 @click.option("--follow", is_flag=True, help="Wait, and show the output meanwhile.")
@@ -50,16 +54,16 @@ def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
 @connected
 async def run(
     client: AsyncClient, out: Output, job: str, params: dict[str, Any] | None, at: datetime | None,
-    key: str | None, wait: bool, follow: bool, timeout: float,
+    fire_at: datetime | None, key: str | None, wait: bool, follow: bool, timeout: float,
 ) -> None:  # fmt: skip
-    """Run JOB now, or at a given time. Its schedule goes on as before.
+    """Run JOB now, or at a given time, also while it is paused. Its schedule goes on as before.
 
     With --wait or --follow the exit code is 0 if it succeeded, 10 if it failed, 11 if it was cancelled, 12 if
     it timed out.
     """
     if follow and not out.for_people:
         raise click.UsageError("--follow prints the output of the job; for -o use --wait")
-    execution = await client.trigger(job, wire.RunNow(at=at, key=key, params=params))
+    execution = await client.trigger(job, wire.RunNow(at=at, fire_at=fire_at, key=key, params=params))
     if not wait and not follow:
         out.one(execution, EXECUTIONS, lambda e: f"{e.execution_id}  {e.job}  {state_text(e.state)}")
         return

@@ -16,6 +16,7 @@ from mainspring.api.live import Live
 from mainspring.api.service import HttpServer
 from mainspring.config import ServeConfig, parse_roles, unknown_settings
 from mainspring.dispatch.service import Dispatcher
+from mainspring.intake.duties import Duties
 from mainspring.intake.executions import Submitter
 from mainspring.process import die_with_parent, run, stop_signal
 from mainspring.results.rescue import Rescue
@@ -52,7 +53,8 @@ class Server:
         if "scheduler" in config.roles:
             self.scheduler = Scheduler(self.database, self.bus)
             rescue = Rescue(self.database, self.settler, leads=self.scheduler.leads)
-            self._services += [self.scheduler, rescue]
+            duties = Duties(self.database, self.bus, leads=self.scheduler.leads)
+            self._services += [self.scheduler, rescue, duties]
         if "api" in config.roles:
             self.context = Context(
                 database=self.database,

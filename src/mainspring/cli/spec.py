@@ -16,7 +16,10 @@ from mainspring.domain.job import JobSpec, MisfirePolicy, Overlap
 F = TypeVar("F", bound=Callable[..., Any])
 
 _KINDS = ("cron", "every", "at", "rrule")
-_PLAIN = ("queue", "priority", "timeout", "overlap", "delivery", "description")
+_PLAIN = (
+    "queue", "priority", "timeout", "overlap", "delivery", "description", "pause_after_failures", "start_by",
+    "finish_by", "max_gap",
+)  # fmt: skip
 
 
 def _at(text: str) -> str:
@@ -48,6 +51,10 @@ _OPTIONS = (
     click.option("--overlap", type=click.Choice(get_args(Overlap)), help="A fire while the last still runs."),
     click.option("--misfire", type=click.Choice(get_args(MisfirePolicy)), help="Fires missed while down."),
     click.option("--delivery", type=click.Choice(get_args(Delivery)), help="If a worker is lost midway."),
+    click.option("--pause-after-failures", type=click.IntRange(1, 1000), metavar="N", help="Pause after N in a row."),
+    click.option("--start-by", metavar="D", help="Skip what has not started so long after it was due."),
+    click.option("--finish-by", metavar="D", help="A success is expected so long after each fire."),
+    click.option("--max-gap", metavar="D", help="So long without a success is too long."),
     click.option("--description", metavar="TEXT", help="What it is for."),
 )
 

@@ -71,6 +71,15 @@ def when(text: str) -> datetime:
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
+def until(text: str) -> datetime:
+    """An instant to come: a time, or how long from now (`2h`, `+2h`)."""
+    try:
+        parse_duration(text)
+    except ValueError:
+        return when(text)
+    return when(f"+{text}")
+
+
 def seconds(text: str | float) -> float:
     """A duration on the command line: 90, 10m, 1h30m or PT3H. A default of endless seconds stays as it is."""
     if text == math.inf:

@@ -80,10 +80,70 @@ EXECUTIONS: Look[wire.Execution] = Look(
 )
 
 
+HISTORY: Look[wire.Execution] = Look(
+    name=lambda execution: str(execution.execution_id),
+    columns=[
+        Column("ID", lambda execution: str(execution.execution_id)[:SHORT_ID]),
+        Column("TRIGGER", lambda execution: execution.trigger),
+        Column("FIRE", lambda execution: local(execution.fire_at)),
+        *[column for column in EXECUTIONS.columns if column.title not in ("ID", "JOB", "TRIGGER")],
+        Column("BACKFILL", lambda execution: str(execution.backfill_id or "–"), wide=True),
+    ],
+    empty="it has not run yet",
+)
+
+
+def backfill_progress(backfill: wire.Backfill) -> str:
+    """How far it has got, in one line."""
+    decided = backfill.made + backfill.left_out
+    parts = [f"{backfill.state}", f"{decided:,} of {backfill.instants:,} instants"]
+    parts += [f"{backfill.left_out:,} left out"] if backfill.left_out else []
+    parts += [f"{n:,} {state.replace('_', ' ')}" for state, n in sorted(backfill.executions.items())]
+    return " · ".join(parts)
+
+
+BACKFILLS: Look[wire.Backfill] = Look(
+    name=lambda backfill: str(backfill.backfill_id),
+    columns=[
+        Column("ID", lambda backfill: str(backfill.backfill_id)),
+        Column("JOB", lambda backfill: backfill.job, wraps=True),
+        Column("STATE", lambda backfill: backfill.state),
+        Column("FROM", lambda backfill: local(backfill.from_)),
+        Column("TO", lambda backfill: local(backfill.to)),
+        Column("DONE", lambda backfill: f"{backfill.made + backfill.left_out:,} of {backfill.instants:,}"),
+        Column("REPROCESS", lambda backfill: backfill.reprocess, wide=True),
+        Column("ORDER", lambda backfill: backfill.order, wide=True),
+        Column("CONCURRENCY", lambda backfill: str(backfill.concurrency), wide=True),
+        Column("PRIORITY", lambda backfill: str(backfill.priority), wide=True),
+        Column("CREATED", lambda backfill: local(backfill.created_at), wide=True),
+        Column("BY", lambda backfill: backfill.created_by, wide=True),
+    ],
+    empty="no backfills; make one with: mainspring backfill JOB --from T",
+)
+
+
+def backfill_details(backfill: wire.Backfill) -> str:
+    return pairs(
+        ("id", str(backfill.backfill_id)),
+        ("job", backfill.job),
+        ("progress", backfill_progress(backfill)),
+        ("range", f"{local(backfill.from_)} up to {local(backfill.to)}, {backfill.order} first"),
+        ("reprocess", backfill.reprocess),
+        ("at a time", f"{backfill.concurrency}, priority {backfill.priority}"),
+        ("params", _json(backfill.params)),
+        ("created", f"{local(backfill.created_at)} by {backfill.created_by}"),
+        ("ended", local(backfill.ended_at) if backfill.ended_at else ""),
+    )
+
+
 def version_schedule(version: wire.Version) -> str:
     """In words; the tenant that spreads an `H` is the server's to know, so the name alone stands in for it."""
     schedule = version.spec.schedule
     return "on demand" if schedule is None else describe_spec(schedule, seed=version.spec.name)
+
+
+def reason_text(entry: wire.LedgerEntry) -> str:
+    return (entry.reason or "") + (f", {entry.fires:,} fires up to then" if entry.fires > 1 else "")
 
 
 LEDGER: Look[wire.LedgerEntry] = Look(
@@ -91,7 +151,7 @@ LEDGER: Look[wire.LedgerEntry] = Look(
     columns=[
         Column("FIRE", lambda entry: local(entry.fire_at)),
         Column("STATE", lambda e: state_text(e.state), color=lambda e: GLYPHS[e.state][1]),
-        Column("REASON", lambda entry: entry.reason or "", wraps=True),
+        Column("REASON", lambda entry: reason_text(entry), wraps=True),
         Column("LATE", lambda entry: span(entry.late_ms)),
         Column("TOOK", lambda entry: span(entry.duration_ms)),
         Column("FIRES", lambda entry: str(entry.fires), wide=True),
@@ -136,10 +196,9 @@ def job_details(job: wire.Job) -> str:
     raw = "" if schedule is None else f"  {encode(schedule).decode()}"
     return pairs(
         ("name", job.name),
-        (
-            "state",
-            f"{_JOB_GLYPHS[job.state]} {job.state}" + (f": {job.pause_reason}" if job.pause_reason else ""),
-        ),
+        ("state", f"{_JOB_GLYPHS[job.state]} {job.state}" + (f": {job.pause_reason}" if job.pause_reason else "")),
+        ("paused", _paused(job)),
+        *[(deadline.kind.replace("_", " "), deadline_text(deadline)) for deadline in job.deadlines],
         ("description", spec.description),
         ("schedule", schedule_text(job) + raw),
         ("next fire", _instant(job.next_fire_at)),
@@ -151,6 +210,8 @@ def job_details(job: wire.Job) -> str:
         ("timeout", str(spec.timeout)),
         ("retries", f"{spec.retries.max}, from {spec.retries.base} to {spec.retries.cap}"),
         ("policies", f"overlap {spec.overlap_policy}, misfire {spec.misfire.policy}, {spec.delivery}"),
+        ("start by", f"{spec.start_by} after it was due, else skipped" if spec.start_by else ""),
+        ("pauses", f"after {spec.pause_after_failures} failures in a row" if spec.pause_after_failures else ""),
         ("metadata", _json(spec.metadata)),
         ("version", f"{job.version}, of {local(job.updated_at)}"),
         ("created", f"{local(job.created_at)} by {job.created_by}"),
@@ -170,6 +231,7 @@ def execution_details(execution: wire.Execution) -> str:
         ("error", execution.error),
         ("exit code", execution.exit_code),
         ("trigger", execution.trigger + (f" by {execution.created_by}" if execution.created_by else "")),
+        ("backfill", execution.backfill_id),
         ("fire", _instant(execution.fire_at)),
         ("fires", f"{execution.fires} came together in this one" if execution.fires > 1 else ""),
         ("due", local(execution.due_at) if execution.due_at != execution.fire_at else ""),
@@ -187,6 +249,20 @@ def execution_details(execution: wire.Execution) -> str:
         for a in execution.attempts
     ]
     return "\n".join([text, *(["attempts"] if rows else []), *aligned(rows, indent="  ")])
+
+
+def deadline_text(deadline: wire.Deadline) -> str:
+    at = "" if deadline.at is None else f" {_instant(deadline.at)}"
+    if deadline.state == "missed":
+        return f"✖ missed: no success by{at}"
+    return f"due: a success is expected by{at}" if deadline.state == "due" else f"ok, next by{at}" if at else "ok"
+
+
+def _paused(job: wire.Job) -> str:
+    if job.paused_at is None:
+        return ""
+    until = "until someone resumes it" if job.paused_until is None else f"until {_instant(job.paused_until)}"
+    return f"since {local(job.paused_at)}, {until}"
 
 
 def fire_lines(fires: Iterable[datetime], indent: str = "") -> list[str]:

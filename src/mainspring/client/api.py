@@ -10,6 +10,8 @@ from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
+import msgspec
+
 from mainspring import wire
 from mainspring.client.discovery import Server, discover
 from mainspring.client.problems import Unreachable, WaitTimedOut
@@ -62,11 +64,15 @@ class AsyncClient:
     async def delete_job(self, ref: Ref) -> None:
         await self._transport.send("DELETE", _job(ref))
 
-    async def pause_job(self, ref: Ref, reason: str = "") -> wire.Job:
-        return await self._transport.ask(wire.Job, "POST", _job(ref, "pause"), body=wire.Pause(reason=reason))
+    async def pause_job(self, ref: Ref, reason: str = "", *, until: datetime | None = None) -> wire.Job:
+        """No fires until someone resumes it, or until `until` by itself."""
+        body = wire.Pause(reason=reason, until=until)
+        return await self._transport.ask(wire.Job, "POST", _job(ref, "pause"), body=body)
 
-    async def resume_job(self, ref: Ref) -> wire.Job:
-        return await self._transport.ask(wire.Job, "POST", _job(ref, "resume"))
+    async def resume_job(self, ref: Ref, *, catch_up: bool = False) -> wire.Job:
+        """Fires again from now on; with `catch_up` the misfire policy applies to what came due during the pause."""
+        body = wire.Resume(catch_up=catch_up)
+        return await self._transport.ask(wire.Job, "POST", _job(ref, "resume"), body=body)
 
     async def trigger(self, ref: Ref, request: wire.RunNow | None = None) -> wire.Execution:
         """Runs a job now, or when `request` says; the same `request.key` gives the same execution."""
@@ -112,6 +118,37 @@ class AsyncClient:
     async def preview(self, request: wire.PreviewRequest) -> wire.Preview:
         """What a schedule means: a sentence, its next fires, and anything unusual."""
         return await self._transport.ask(wire.Preview, "POST", "/api/v1/schedules:preview", body=request)
+
+    # Backfills
+
+    async def start_backfill(self, ref: Ref, request: wire.BackfillRequest) -> wire.Backfill:
+        """Executes a range of a job's past instants."""
+        return await self._transport.ask(wire.Backfill, "POST", _job(ref, "backfill"), body=request)
+
+    async def plan_backfill(self, ref: Ref, request: wire.BackfillRequest) -> wire.BackfillPlan:
+        """What `start_backfill` would do, without doing it."""
+        body = msgspec.structs.replace(request, dry_run=True)
+        return await self._transport.ask(wire.BackfillPlan, "POST", _job(ref, "backfill"), body=body)
+
+    async def backfills(
+        self, *, job: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.Backfill]:
+        params: Params = {"job": job, "limit": limit, "cursor": cursor}
+        return await self._transport.ask(wire.Page[wire.Backfill], "GET", "/api/v1/backfills", params=params)
+
+    async def backfill(self, backfill_id: Ref) -> wire.Backfill:
+        """One backfill, with how many of its executions are in which state."""
+        return await self._transport.ask(wire.Backfill, "GET", _path("backfills", backfill_id, ""))
+
+    async def pause_backfill(self, backfill_id: Ref) -> wire.Backfill:
+        return await self._transport.ask(wire.Backfill, "POST", _path("backfills", backfill_id, "pause"))
+
+    async def resume_backfill(self, backfill_id: Ref) -> wire.Backfill:
+        return await self._transport.ask(wire.Backfill, "POST", _path("backfills", backfill_id, "resume"))
+
+    async def cancel_backfill(self, backfill_id: Ref) -> wire.Backfill:
+        """Ends it, and cancels what lives of it."""
+        return await self._transport.ask(wire.Backfill, "POST", _path("backfills", backfill_id, "cancel"))
 
     # Executions
 

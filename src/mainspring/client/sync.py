@@ -60,11 +60,11 @@ class Client:
     def delete_job(self, ref: Ref) -> None:
         self._wait(self._inner.delete_job(ref))
 
-    def pause_job(self, ref: Ref, reason: str = "") -> wire.Job:
-        return self._wait(self._inner.pause_job(ref, reason))
+    def pause_job(self, ref: Ref, reason: str = "", *, until: datetime | None = None) -> wire.Job:
+        return self._wait(self._inner.pause_job(ref, reason, until=until))
 
-    def resume_job(self, ref: Ref) -> wire.Job:
-        return self._wait(self._inner.resume_job(ref))
+    def resume_job(self, ref: Ref, *, catch_up: bool = False) -> wire.Job:
+        return self._wait(self._inner.resume_job(ref, catch_up=catch_up))
 
     def trigger(self, ref: Ref, request: wire.RunNow | None = None) -> wire.Execution:
         return self._wait(self._inner.trigger(ref, request))
@@ -89,6 +89,29 @@ class Client:
 
     def preview(self, request: wire.PreviewRequest) -> wire.Preview:
         return self._wait(self._inner.preview(request))
+
+    def start_backfill(self, ref: Ref, request: wire.BackfillRequest) -> wire.Backfill:
+        return self._wait(self._inner.start_backfill(ref, request))
+
+    def plan_backfill(self, ref: Ref, request: wire.BackfillRequest) -> wire.BackfillPlan:
+        return self._wait(self._inner.plan_backfill(ref, request))
+
+    def backfills(
+        self, *, job: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.Backfill]:
+        return self._wait(self._inner.backfills(job=job, limit=limit, cursor=cursor))
+
+    def backfill(self, backfill_id: Ref) -> wire.Backfill:
+        return self._wait(self._inner.backfill(backfill_id))
+
+    def pause_backfill(self, backfill_id: Ref) -> wire.Backfill:
+        return self._wait(self._inner.pause_backfill(backfill_id))
+
+    def resume_backfill(self, backfill_id: Ref) -> wire.Backfill:
+        return self._wait(self._inner.resume_backfill(backfill_id))
+
+    def cancel_backfill(self, backfill_id: Ref) -> wire.Backfill:
+        return self._wait(self._inner.cancel_backfill(backfill_id))
 
     def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:
         return self._wait(self._inner.submit(items))

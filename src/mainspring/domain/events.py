@@ -7,7 +7,8 @@ from uuid import UUID
 
 import msgspec
 
-Kind = Literal["started", "finished", "output"]
+Kind = Literal["started", "finished", "output", "paused"]
+"""`paused`: the failure of these executions made the system pause their jobs."""
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -63,6 +63,10 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     misfire: Misfire = Misfire()
     delivery: Delivery = "at_least_once"
     paused: bool = False
+    pause_after_failures: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
+    start_by: str | int | float | None = None
+    finish_by: str | int | float | None = None
+    max_gap: str | int | float | None = None
 
     @property
     def overlap_policy(self) -> Overlap:
@@ -104,6 +108,7 @@ def _problems(spec: JobSpec) -> list[Problem]:
         ("/misfire/window", spec.misfire.window, 0),
     ):
         found.extend(_duration_problem(pointer, value, least))
+    found.extend(_deadline_problems(spec))
     if spec.delivery == "at_most_once" and spec.retries.max > 0:
         found.append(
             Problem(
@@ -114,6 +119,18 @@ def _problems(spec: JobSpec) -> list[Problem]:
         )
     if isinstance(spec.task, ShellTask):
         found.extend(_shell_problems(spec.task))
+    return found
+
+
+def _deadline_problems(spec: JobSpec) -> list[Problem]:
+    found: list[Problem] = []
+    for pointer, value in (("/start_by", spec.start_by), ("/finish_by", spec.finish_by), ("/max_gap", spec.max_gap)):
+        if value is not None:
+            found.extend(_duration_problem(pointer, value, 0.001))
+    if spec.finish_by is not None and (spec.schedule is None or spec.schedule.at is not None):
+        found.append(
+            Problem("/finish_by", "it is counted from each fire, and this job has no recurring schedule", "use timeout")
+        )
     return found
 
 

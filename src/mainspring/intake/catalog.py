@@ -9,11 +9,12 @@ from uuid import UUID
 
 from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
+from mainspring.domain.deadline import Judgement
 from mainspring.domain.errors import Invalid, NotFound, invalid
 from mainspring.domain.execution import LIVE, STATES
 from mainspring.domain.job import NAME
 from mainspring.domain.schedule import compile_key, describe_spec, job_seed, notes
-from mainspring.store import executions, jobs, logs, sessions
+from mainspring.store import deadlines, executions, jobs, logs, sessions
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow, LastRow
 
@@ -155,7 +156,7 @@ async def list_executions(
     for state in states:
         if state not in STATES:
             raise invalid("/state", f"{state!r} is not a state", hint=f"one of {', '.join(STATES)}")
-    before = _parse_cursor(cursor)
+    before = parse_cursor(cursor)
     job_id = None if job is None else (await job_row(database, job, tenant=tenant)).job_id
     async with database.connection() as connection:
         rows = await executions.list_executions(
@@ -206,7 +207,7 @@ async def ledger(
     """What became of each due instant of a job, newest first."""
     check_limit(limit)
     row = await job_row(database, ref, tenant=tenant)
-    before = _parse_cursor(cursor)
+    before = parse_cursor(cursor)
     async with database.connection() as connection:
         entries = await executions.list_fires(
             connection, tenant=tenant, job_id=row.job_id, before=before, limit=limit + 1
@@ -231,7 +232,7 @@ def _bad_cursor() -> Invalid:
     return invalid("/cursor", "this is not a cursor of ours", hint="pass next_cursor as it was given")
 
 
-def _parse_cursor(cursor: str | None) -> UUID:
+def parse_cursor(cursor: str | None) -> UUID:
     if cursor is not None and not is_id(cursor):
         raise _bad_cursor()
     return UUID(cursor) if cursor else _AFTER_ALL
@@ -255,10 +256,11 @@ async def _as_jobs(connection: Connection, rows: Sequence[JobRow], *, tenant: in
         return []
     now_ms = int(await database_now_ms(connection))
     last = await jobs.last_executions(connection, tenant=tenant, job_ids=[row.job_id for row in rows], each=LAST_SHOWN)
-    return [_as_job(row, last[row.job_id], now_ms) for row in rows]
+    judged = await deadlines.judge(connection, rows, tenant=tenant, now_ms=now_ms)
+    return [_as_job(row, last[row.job_id], judged[row.job_id], now_ms) for row in rows]
 
 
-def _as_job(row: JobRow, last: list[LastRow], now_ms: int) -> wire.Job:
+def _as_job(row: JobRow, last: list[LastRow], judged: list[Judgement], now_ms: int) -> wire.Job:
     following = _next_fire(row, last, now_ms)
     state: wire.JobState = "active"
     if row.deleted_at is not None:
@@ -279,7 +281,10 @@ def _as_job(row: JobRow, last: list[LastRow], now_ms: int) -> wire.Job:
             for e in last if e.state != "waiting" or e.fire_at <= instant(now_ms)
         ],
         pause_reason=row.pause_reason, created_at=row.created_at, created_by=row.created_by,
-        updated_at=row.updated_at,
+        updated_at=row.updated_at, paused_at=row.paused_at, paused_until=row.paused_until,
+        deadlines=[
+            wire.Deadline(kind=j.kind, state=j.state, at=None if j.at_ms is None else instant(j.at_ms)) for j in judged
+        ],
     )  # fmt: skip
 
 

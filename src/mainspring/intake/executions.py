@@ -29,6 +29,7 @@ class Submission:
     job_id: UUID
     at: datetime | None = None
     params: dict[str, Any] | None = None
+    fire_at: datetime | None = None  # the nominal time that templates see; None: when it is due
 
 
 class Submitter:
@@ -47,7 +48,9 @@ class Submitter:
 
     async def submit_once(self, submission: Submission, key: str) -> UUID:
         """Like `submit`, but the same key is answered with the same execution for a day."""
-        digest = hashlib.sha256(encode([submission.at, submission.params])).digest()
+        asked = [submission.at, submission.params]
+        asked += [] if submission.fire_at is None else [submission.fire_at]
+        digest = hashlib.sha256(encode(asked)).digest()
         async with self._database.transaction() as connection:
             now_ms = int(await database_now_ms(connection))
             new = _new(submission, now_ms, key)
@@ -70,7 +73,9 @@ class Submitter:
             ids = [UUID(ref) for ref in wanted if is_id(ref)]
             known = await jobs.find_jobs(connection, tenant=tenant, names=list(wanted), job_ids=ids)
         plain = [
-            Submission(tenant, by, known[i.job], i.at, i.params) for i in batch.items if i.job in known and not i.key
+            Submission(tenant, by, known[i.job], i.at, i.params, i.fire_at)
+            for i in batch.items
+            if i.job in known and not i.key
         ]
         made = iter(await self._insert(plain) if plain else [])
         answers = []
@@ -78,7 +83,7 @@ class Submitter:
             if item.job not in known:
                 answers.append(wire.Submitted(status=404, error=f"there is no job {item.job!r}"))
             elif item.key:
-                submission = Submission(tenant, by, known[item.job], item.at, item.params)
+                submission = Submission(tenant, by, known[item.job], item.at, item.params, item.fire_at)
                 answers.append(await self._one_of_batch(submission, item.key))
             else:
                 answers.append(_submitted(item.job, next(made)))
@@ -118,7 +123,7 @@ def _new(submission: Submission, now_ms: int, key: str | None) -> NewExecution:
     trigger_key = f"manual:{key or uuid4()}"
     return NewExecution(
         execution_id(submission.job_id, due_ms, trigger_key), submission.job_id, "manual", instant(due_ms),
-        submission.params,
+        submission.params, submission.fire_at,
     )  # fmt: skip
 
 

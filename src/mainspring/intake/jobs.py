@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,15 +14,16 @@ from mainspring import wire
 from mainspring.clock import instant, millis
 from mainspring.codec import problem_of
 from mainspring.domain.duration import parse_duration
-from mainspring.domain.errors import Conflict, Invalid, MainspringError, NotFound, Problem
+from mainspring.domain.errors import Conflict, Invalid, MainspringError, NotFound, Problem, invalid
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.domain.job import JobSpec, check
 from mainspring.domain.schedule import Resolved, ScheduleError, ScheduleSpec, describe_spec, job_seed, notes, resolve
 from mainspring.ids import new_id, shard_of
 from mainspring.intake import catalog
-from mainspring.intake.undecided import account_for
+from mainspring.intake.catchup import catch_up
 from mainspring.store import executions, jobs, schedules, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
+from mainspring.store.undecided import account_for
 
 KINDS = {"cron", "every", "at", "rrule"}
 
@@ -118,7 +120,7 @@ async def _edit(
                 placement = replace(placement, schedule_id=row.schedule_id, start_at=row.start_at, end_at=row.end_at)
             new_version, over_at = await jobs.update_job(
                 connection, tenant=tenant, job_id=job_id, version=version, name=spec.name, change=change,
-                at=placement, rescheduled=rescheduled, paused=spec.paused,
+                at=placement, rescheduled=rescheduled, paused=spec.paused, resumed=paused and not spec.paused,
             )  # fmt: skip
             await jobs.insert_version(
                 connection, tenant=tenant, job_id=job_id, version=new_version, spec=spec, created_by=by
@@ -142,25 +144,50 @@ def _spread(spec: JobSpec) -> bool:
     return spec.schedule is not None and spec.schedule.cron is not None and "H" in spec.schedule.cron
 
 
-async def pause(database: Database, job_id: UUID, *, tenant: int, reason: str) -> None:
-    """Stops future fires; what is queued or running goes on. Pausing twice changes nothing."""
+async def pause(database: Database, job_id: UUID, *, tenant: int, reason: str, until: datetime | None = None) -> None:
+    """Stops future fires, until someone resumes it or `until` comes; what is queued or running goes on.
+
+    Of a paused job only the end of the pause and its reason change: what was said last counts.
+    """
     async with database.transaction() as connection:
         change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
         await _lock(connection, tenant=tenant, job_id=job_id)
+        if until is not None and until.timestamp() * 1000 <= await database_now_ms(connection):
+            raise invalid("/until", f"{until.isoformat()} has passed", hint="name a time to come, or leave it out")
         row = await _row(connection, tenant=tenant, job_id=job_id)
-        paused_at = await jobs.pause_job(connection, tenant=tenant, job_id=job_id, change=change, reason=reason)
-        if paused_at is not None:
+        paused_at = await jobs.pause_job(
+            connection, tenant=tenant, job_id=job_id, change=change, reason=reason, until=until
+        )
+        if paused_at is None:
+            await jobs.pause_again(connection, tenant=tenant, job_id=job_id, reason=reason, until=until)
+        else:
             await account_for(connection, row, watermark_ms=watermark_ms, upto=paused_at, reason="paused")
             await executions.hold_fires(connection, tenant=tenant, job_id=job_id)
 
 
-async def resume(database: Database, job_id: UUID, *, tenant: int) -> None:
-    """Fires again, from now on."""
+async def resume(
+    database: Database, job_id: UUID, *, tenant: int, caught_up: bool = False, if_over: bool = False
+) -> bool:
+    """Fires again, from now on; tells whether it was paused.
+
+    What came due meanwhile is recorded as skipped; with `caught_up` the misfire and overlap policies apply to it. With
+    `if_over` only a pause whose end has come is ended.
+    """
     async with database.transaction() as connection:
-        change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
+        change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
         await _lock(connection, tenant=tenant, job_id=job_id)
-        if await jobs.resume_job(connection, tenant=tenant, job_id=job_id, change=change):
-            await executions.free_fires(connection, tenant=tenant, job_id=job_id)
+        row = await _row(connection, tenant=tenant, job_id=job_id)
+        now = await jobs.resume_job(connection, tenant=tenant, job_id=job_id, change=change, if_over=if_over)
+        if now is None:
+            return False
+        misfire = row.spec.misfire
+        if caught_up:
+            await catch_up(connection, row, upto=now)
+        else:
+            await account_for(connection, row, watermark_ms=watermark_ms, upto=now, reason="paused")
+        window_s = parse_duration(misfire.window) if caught_up and misfire.policy != "skip" else None
+        await executions.free_fires(connection, tenant=tenant, job_id=job_id, catch_up_s=window_s)
+        return True
 
 
 async def delete(database: Database, job_id: UUID, *, tenant: int, by: str) -> None:
@@ -241,7 +268,15 @@ async def _placement(connection: Connection, spec: JobSpec, when: Resolved | Non
         misfire=spec.misfire.policy,
         misfire_s=parse_duration(spec.misfire.window),
         misfire_most=spec.misfire.max,
+        pause_after=spec.pause_after_failures,
+        start_by_s=_seconds(spec.start_by),
+        finish_by_s=_seconds(spec.finish_by),
+        max_gap_s=_seconds(spec.max_gap),
     )
+
+
+def _seconds(duration: str | int | float | None) -> float | None:
+    return None if duration is None else parse_duration(duration)
 
 
 async def _add_one_time_fire(

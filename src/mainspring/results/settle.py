@@ -17,6 +17,7 @@ import structlog
 from mainspring import wire
 from mainspring.announce import Announcer
 from mainspring.batch import Batcher
+from mainspring.results.pausing import failed_jobs, hold_pausing, pause_failing
 from mainspring.results.retry import verdict
 from mainspring.store import chains, logs, results
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
@@ -76,12 +77,17 @@ class Settler:
                     for report in reports:
                         if report.output:
                             await logs.append_logs(connection, session_id=report.session_id, output=report.output)
+                    pausing = await hold_pausing(connection, [e.execution_id for e in rough]) if rough else []
                     # All rows in key order before any changes: a batch and a rescue may want the same ones.
                     held = await results.lock_results(connection, ended=ended) if rough else []
                     if smooth:
                         await results.settle_succeeded(connection, ended=smooth, done=done)
                     if rough:
-                        await self._settle_rough(connection, rough, held, done)
+                        failed = await self._settle_rough(connection, rough, held, done)
+                        paused = await pause_failing(connection, pausing, failed)
+                        done.paused = {failed[job_id] for job_id in paused}
+        if done.paused:
+            self._announcer.tell("paused", done.paused)
         if done.chained:
             await self._release_soon(done.chained)
         self._tell(ended, done)
@@ -103,7 +109,8 @@ class Settler:
 
     async def _settle_rough(
         self, connection: Connection, ended: Sequence[Ended], held: Sequence[Held], done: Done
-    ) -> None:
+    ) -> dict[UUID, UUID]:
+        """The jobs with an execution that failed for good, and that execution."""
         by_id = {e.execution_id: e for e in ended}
         mine = [h for h in held if h.execution_id in by_id]
         known = await self._definitions.get(((h.job_id, h.version) for h in mine), connection)
@@ -112,6 +119,7 @@ class Settler:
             await results.settle_again(connection, again=again, done=done)
         if final := [v for v in verdicts if isinstance(v, Final)]:
             await results.settle_final(connection, final=final, done=done)
+        return failed_jobs(mine, final)
 
     def _tell(self, ended: Sequence[Ended], done: Done) -> None:
         self._announcer.tell("finished", done.executions)

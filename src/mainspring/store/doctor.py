@@ -16,6 +16,9 @@ CHECKS: dict[str, str] = {
     "invariant_i18": "I18 nothing waits while a fitting worker is idle",
     "invariant_i20": "I20 no row refers to another tenant",
     "due_waiting": "I2 nothing due is left waiting",
+    "overdue_starts": "what did not start in time is skipped",
+    "overlong_pauses": "pauses end when they should",
+    "overfed_backfills": "I15 no backfill has more live executions than it may",
 }
 
 

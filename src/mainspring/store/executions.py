@@ -23,6 +23,7 @@ class NewExecution:
     trigger: Trigger
     due_at: datetime
     params: Any = None
+    fire_at: datetime | None = None  # nominal; None: when it is due
 
 
 async def insert_executions(
@@ -32,7 +33,7 @@ async def insert_executions(
     rows = await connection.fetch(
         q("insert_executions"), tenant, [e.execution_id for e in new], [e.job_id for e in new],
         [e.trigger for e in new], [e.due_at for e in new], [millis(e.due_at) for e in new],
-        [e.params for e in new], created_by,
+        [e.params for e in new], created_by, [e.fire_at or e.due_at for e in new],
     )  # fmt: skip
     return {r["execution_id"] for r in rows}
 
@@ -131,8 +132,9 @@ async def hold_fires(connection: Connection, *, tenant: int, job_id: UUID) -> No
     await connection.execute(q("hold_fires"), job_id, tenant)
 
 
-async def free_fires(connection: Connection, *, tenant: int, job_id: UUID) -> None:
-    await connection.execute(q("free_fires"), job_id, tenant)
+async def free_fires(connection: Connection, *, tenant: int, job_id: UUID, catch_up_s: float | None = None) -> None:
+    """With `catch_up_s`, a fire whose time has passed less than so long ago is not given up."""
+    await connection.execute(q("free_fires"), job_id, tenant, catch_up_s is not None, catch_up_s or 0.0)
 
 
 def _not_before(execution_ids: Sequence[UUID]) -> datetime:
@@ -148,4 +150,5 @@ def _execution(r: Any) -> wire.Execution:
         finished_at=r["finished_at"], duration_ms=r["duration_ms"], exit_code=r["exit_code"],
         worker=r["worker_name"], cancelling=r["cancel_at"] is not None, reason=r["reason"], error=r["error"],
         result=r["result"], params=r["params"], created_by=r["created_by"], fires=r["fires"],
+        backfill_id=r["backfill_id"],
     )  # fmt: skip

@@ -30,6 +30,7 @@ class JobRow:
     end_at: datetime | None
     paused_at: datetime | None
     pause_reason: str | None
+    paused_until: datetime | None
     deleted_at: datetime | None
     created_at: datetime
     updated_at: datetime
@@ -50,6 +51,10 @@ class Placement:
     misfire: str
     misfire_s: float
     misfire_most: int
+    pause_after: int | None = None
+    start_by_s: float | None = None
+    finish_by_s: float | None = None
+    max_gap_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +73,17 @@ async def insert_job(
 ) -> None:  # fmt: skip
     await connection.execute(
         q("insert_job"), job_id, tenant, name, shard, change, at.schedule_id, at.start_at, at.end_at, at.queue,
-        at.priority, at.overlap, at.misfire, paused, at.misfire_s, at.misfire_most,
+        at.priority, at.overlap, at.misfire, paused, at.misfire_s, at.misfire_most, at.pause_after, at.start_by_s,
+        at.finish_by_s, at.max_gap_s,
     )  # fmt: skip
 
 
 async def insert_version(
     connection: Connection, *, tenant: int, job_id: UUID, version: int, spec: JobSpec, created_by: str
 ) -> None:
-    await connection.execute(q("insert_version"), job_id, version, tenant, spec, created_by)
+    # What was not said is not stored: a server of the last release must be able to read it while both are running.
+    said = {name: value for name, value in msgspec.to_builtins(spec).items() if value is not None}
+    await connection.execute(q("insert_version"), job_id, version, tenant, said, created_by)
 
 
 async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[int, JobSpec, bool] | None:
@@ -88,25 +96,40 @@ async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tupl
 
 async def update_job(
     connection: Connection, *, tenant: int, job_id: UUID, version: int, name: str, change: int, at: Placement,
-    rescheduled: bool, paused: bool,
+    rescheduled: bool, paused: bool, resumed: bool,
 ) -> tuple[int, datetime | None]:  # fmt: skip
-    """The new version, and the instant from which the old schedule asks for nothing any more, if it does."""
+    """The new version, and the instant up to which the job as it was must be accounted for, if it must."""
     row = await connection.fetchrow(
         q("update_job"), job_id, tenant, version, name, change, at.schedule_id, at.start_at, at.end_at, at.queue,
-        at.priority, at.overlap, at.misfire, rescheduled, paused, at.misfire_s, at.misfire_most,
+        at.priority, at.overlap, at.misfire, rescheduled, paused, at.misfire_s, at.misfire_most, at.pause_after,
+        at.start_by_s, at.finish_by_s, at.max_gap_s,
     )  # fmt: skip
     assert row is not None, "the caller holds the job's row"
-    return row["version"], row["active_from"] if rescheduled else row["paused_at"]
+    return row["version"], row["active_from"] if rescheduled or resumed else row["paused_at"]
 
 
-async def pause_job(connection: Connection, *, tenant: int, job_id: UUID, change: int, reason: str) -> datetime | None:
+async def pause_job(
+    connection: Connection, *, tenant: int, job_id: UUID, change: int, reason: str, until: datetime | None = None
+) -> datetime | None:
     """Since when it is paused; None if it was so already."""
-    paused_at: datetime | None = await connection.fetchval(q("pause_job"), job_id, tenant, change, reason or None)
+    paused_at: datetime | None = await connection.fetchval(
+        q("pause_job"), job_id, tenant, change, reason or None, until
+    )
     return paused_at
 
 
-async def resume_job(connection: Connection, *, tenant: int, job_id: UUID, change: int) -> bool:
-    return await connection.fetchval(q("resume_job"), job_id, tenant, change) is not None
+async def pause_again(
+    connection: Connection, *, tenant: int, job_id: UUID, reason: str, until: datetime | None
+) -> None:
+    await connection.execute(q("pause_again"), job_id, tenant, reason or None, until)
+
+
+async def resume_job(
+    connection: Connection, *, tenant: int, job_id: UUID, change: int, if_over: bool = False
+) -> datetime | None:
+    """From when on it fires again; None if it was not paused, or not to be resumed yet."""
+    active_from: datetime | None = await connection.fetchval(q("resume_job"), job_id, tenant, change, if_over)
+    return active_from
 
 
 async def delete_job(connection: Connection, *, tenant: int, job_id: UUID, change: int) -> datetime | None:
@@ -117,18 +140,18 @@ async def delete_job(connection: Connection, *, tenant: int, job_id: UUID, chang
 
 async def job_by_id(connection: Connection, *, tenant: int, job_id: UUID) -> JobRow | None:
     row = await connection.fetchrow(q("job_by_id"), job_id, tenant)
-    return None if row is None else _job(row)
+    return None if row is None else job_row(row)
 
 
 async def job_by_name(connection: Connection, *, tenant: int, name: str) -> JobRow | None:
     row = await connection.fetchrow(q("job_by_name"), name, tenant)
-    return None if row is None else _job(row)
+    return None if row is None else job_row(row)
 
 
 async def list_jobs(
     connection: Connection, *, tenant: int, after: str, limit: int, prefix: str | None = None
 ) -> list[JobRow]:
-    return [_job(r) for r in await connection.fetch(q("list_jobs"), tenant, after, limit, prefix)]
+    return [job_row(r) for r in await connection.fetch(q("list_jobs"), tenant, after, limit, prefix)]
 
 
 async def last_executions(
@@ -189,11 +212,12 @@ def _spec(raw: Any) -> JobSpec:
     return msgspec.convert(raw, JobSpec)
 
 
-def _job(row: Any) -> JobRow:
+def job_row(row: Any) -> JobRow:
+    """A row of a query that joins the current version and the schedule."""
     return JobRow(
         job_id=row["job_id"], tenant=row["tenant_id"], name=row["name"], version=row["version"], shard=row["shard"],
         schedule_id=row["schedule_id"], schedule_key=row["schedule_key"], active_from=row["active_from"],
         start_at=row["start_at"], end_at=row["end_at"], paused_at=row["paused_at"], pause_reason=row["pause_reason"],
-        deleted_at=row["deleted_at"], created_at=row["created_at"], updated_at=row["updated_at"],
-        created_by=row["created_by"], spec=_spec(row["spec"]),
+        paused_until=row["paused_until"], deleted_at=row["deleted_at"], created_at=row["created_at"],
+        updated_at=row["updated_at"], created_by=row["created_by"], spec=_spec(row["spec"]),
     )  # fmt: skip

@@ -67,6 +67,7 @@ class Done:
     executions: set[UUID] = field(default_factory=set)
     chained: set[UUID] = field(default_factory=set)
     final: dict[str, int] = field(default_factory=dict)  # how many ended for good, by state
+    paused: set[UUID] = field(default_factory=set)  # executions whose failure paused their job
 
     def add(self, rows: Sequence[Any], states: Mapping[UUID, str] | None = None) -> None:
         for execution_id, job_id in rows:

@@ -87,12 +87,21 @@ CREATE TABLE jobs (
     deleted_at    timestamptz,
     created_at    timestamptz NOT NULL,
     updated_at    timestamptz NOT NULL,
+    paused_until  timestamptz,                      -- resumed by itself then; null: by a person
+    pause_after   int CHECK (pause_after > 0),      -- paused when so many fires in a row have failed for good
+    start_by_s    float8,                           -- not started so long after it was due: skipped
+    finish_by_s   float8,                           -- a success so long after each fire is expected
+    max_gap_s     float8,                           -- so long without a success is too long
     CHECK (end_at > start_at)
 );
 CREATE UNIQUE INDEX jobs_name ON jobs (tenant_id, name) WHERE deleted_at IS NULL;
 CREATE INDEX jobs_firing ON jobs (schedule_id, shard)
     WHERE deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL;
 CREATE INDEX jobs_change ON jobs (shard, change);
+CREATE INDEX jobs_paused_until ON jobs (paused_until) WHERE paused_until IS NOT NULL AND deleted_at IS NULL;
+CREATE INDEX jobs_start_by ON jobs (start_by_s) WHERE start_by_s IS NOT NULL AND deleted_at IS NULL;
+CREATE INDEX jobs_deadlines ON jobs (tenant_id)
+    WHERE (finish_by_s IS NOT NULL OR max_gap_s IS NOT NULL) AND deleted_at IS NULL AND paused_at IS NULL;
 
 -- The immutable payload of one version of a job; executions point to it and copy nothing.
 CREATE TABLE job_versions (
@@ -104,6 +113,35 @@ CREATE TABLE job_versions (
     created_by  text NOT NULL,
     PRIMARY KEY (job_id, version)
 );
+
+-- A range of a job's past instants to be executed, at most `concurrency` of them at a time. Whoever makes executions
+-- of it moves `cursor_at` in the same transaction, so a crash neither doubles nor loses an instant.
+CREATE TABLE backfills (
+    backfill_id  uuid PRIMARY KEY,
+    tenant_id    int NOT NULL REFERENCES tenants,
+    job_id       uuid NOT NULL REFERENCES jobs,
+    schedule_id  bigint NOT NULL REFERENCES schedules,  -- the job's when the backfill was made
+    from_at      timestamptz NOT NULL,
+    to_at        timestamptz NOT NULL,              -- not included
+    reprocess    text NOT NULL CHECK (reprocess IN ('none', 'failed', 'all')),
+    newest_first boolean NOT NULL,
+    concurrency  int NOT NULL CHECK (concurrency > 0),
+    priority     smallint NOT NULL CHECK (priority BETWEEN 0 AND 10),
+    params       jsonb,
+    state        text NOT NULL CHECK (state IN ('running', 'paused', 'finished', 'cancelled')),
+    instants     int NOT NULL,                      -- in the range
+    made         int NOT NULL DEFAULT 0,            -- of these, so many became executions
+    left_out     int NOT NULL DEFAULT 0,            -- and so many had an outcome already
+    cursor_at    timestamptz,                       -- the last instant decided; null: none yet
+    created_at   timestamptz NOT NULL DEFAULT db_now(),
+    created_by   text NOT NULL,
+    ended_at     timestamptz,
+    CHECK (to_at > from_at),
+    CHECK ((state IN ('finished', 'cancelled')) = (ended_at IS NOT NULL))
+) WITH (fillfactor = 70);
+CREATE INDEX backfills_open ON backfills (backfill_id) WHERE state = 'running';
+CREATE INDEX backfills_tenant ON backfills (tenant_id, backfill_id);
+CREATE INDEX backfills_job ON backfills (job_id, backfill_id);
 
 -- Where it executes ----------------------------------------------------------------------------------
 
@@ -163,6 +201,8 @@ CREATE TABLE executions (
     cancel_reason text,
     params        jsonb,
     created_by    text,
+    start_by_at   timestamptz,                      -- not started by then: skipped; no matter once it has started
+    backfill_id   uuid,
     CONSTRAINT executions_state CHECK (state IN ('waiting', 'blocked', 'queued', 'running')),
     CONSTRAINT executions_trigger CHECK (trigger IN ('fire', 'manual', 'backfill', 'replay', 'step')),
     CONSTRAINT executions_session CHECK ((state = 'running') = (session_id IS NOT NULL)),
@@ -176,6 +216,8 @@ CREATE INDEX executions_waiting ON executions (shard, due_at) WHERE state = 'wai
 CREATE INDEX executions_job ON executions (job_id);
 CREATE INDEX executions_blocked ON executions (job_id, rank) WHERE state = 'blocked';
 CREATE INDEX executions_session ON executions (session_id) WHERE session_id IS NOT NULL;
+CREATE INDEX executions_start_by ON executions (start_by_at) WHERE start_by_at IS NOT NULL AND attempt = 0;
+CREATE INDEX executions_backfill ON executions (backfill_id) WHERE backfill_id IS NOT NULL;
 
 CREATE TABLE history (
     execution_id  uuid NOT NULL,
@@ -201,6 +243,7 @@ CREATE TABLE history (
     result        jsonb,
     params        jsonb,
     created_by    text,
+    backfill_id   uuid,
     PRIMARY KEY (execution_id, finished_at),
     CONSTRAINT history_state CHECK (state IN ('succeeded', 'failed', 'timed_out', 'cancelled', 'skipped', 'lost')),
     CONSTRAINT history_skipped CHECK (state <> 'skipped' OR reason IS NOT NULL),
@@ -255,12 +298,12 @@ CREATE VIEW all_executions AS
     SELECT execution_id, job_id, tenant_id, version, state, trigger, queue, priority, attempt, fire_at, due_at,
            queued_at, started_at, NULL::timestamptz AS finished_at, session_id, cancel_at, params, created_by,
            NULL::int AS exit_code, NULL::int AS duration_ms, NULL::text AS reason, NULL::text AS error,
-           NULL::jsonb AS result, 1 AS fires
+           NULL::jsonb AS result, 1 AS fires, backfill_id
     FROM executions
     UNION ALL
     SELECT execution_id, job_id, tenant_id, version, state, trigger, queue, priority, attempt, fire_at, due_at,
            queued_at, started_at, finished_at, session_id, NULL::timestamptz, params, created_by,
-           exit_code, duration_ms, reason, error, result, fires
+           exit_code, duration_ms, reason, error, result, fires, backfill_id
     FROM history;
 
 -- Makes the daily partitions from today to `days` ahead; returns the names of the new ones.

@@ -33,6 +33,9 @@ def routes(context: Context) -> list[BaseRoute]:
         "/jobs/{ref}/run": changes.run,
         "/jobs/{ref}/delete": changes.delete,
         "/executions/{ref}/cancel": changes.cancel,
+        "/backfills/{ref}/pause": changes.pause_backfill,
+        "/backfills/{ref}/resume": changes.resume_backfill,
+        "/backfills/{ref}/cancel": changes.cancel_backfill,
     }
     return [
         Route("/login", login.login(context), methods=["GET", "POST"]),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from urllib.parse import quote
+from uuid import UUID
 
 from starlette.responses import RedirectResponse, Response
 
-from mainspring.intake import catalog, executions, jobs
+from mainspring.domain.errors import NotFound
+from mainspring.intake import backfills, catalog, executions, jobs
 from mainspring.intake.executions import Submission
 from mainspring.web import render
 from mainspring.web.gate import Visit, own_path
@@ -23,8 +27,30 @@ async def pause(visit: Visit) -> Response:
 
 async def resume(visit: Visit) -> Response:
     row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
-    await jobs.resume(visit.context.database, row.job_id, tenant=visit.caller.tenant)
+    caught_up = visit.form.get("catch_up", "") == "true"
+    await jobs.resume(visit.context.database, row.job_id, tenant=visit.caller.tenant, caught_up=caught_up)
     return _back(visit, f"/jobs/{quote(row.name)}")
+
+
+async def pause_backfill(visit: Visit) -> Response:
+    return await _change_backfill(visit, backfills.pause)
+
+
+async def resume_backfill(visit: Visit) -> Response:
+    return await _change_backfill(visit, backfills.resume)
+
+
+async def cancel_backfill(visit: Visit) -> Response:
+    return await _change_backfill(visit, partial(backfills.cancel, by=visit.caller.name))
+
+
+async def _change_backfill(visit: Visit, change: Callable[..., Awaitable[None]]) -> Response:
+    if not catalog.is_id(visit.ref):
+        raise NotFound(f"there is no backfill {visit.ref!r}")
+    database, tenant, backfill_id = visit.context.database, visit.caller.tenant, UUID(visit.ref)
+    await change(database, backfill_id, tenant=tenant)
+    found = await backfills.get(database, backfill_id, tenant=tenant)
+    return _back(visit, f"/jobs/{found.job_id}")
 
 
 async def run(visit: Visit) -> Response:

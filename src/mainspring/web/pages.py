@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from mainspring import wire
 from mainspring.domain.execution import LIVE
-from mainspring.intake import catalog
+from mainspring.intake import backfills, catalog
 from mainspring.intake.overview import verdict
 from mainspring.web.gate import Visit
 from mainspring.web.pulse import Pulse
@@ -18,6 +18,7 @@ from mainspring.web.timeline import timeline
 JOBS_SHOWN = 50
 FIRES_SHOWN = 10
 FEED_SHOWN = 25
+BACKFILLS_SHOWN = 5
 
 STATE_FILTERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("All", ()),
@@ -65,8 +66,12 @@ async def job(visit: Visit) -> Response:
     cursor = visit.query("cursor")
     fires = await catalog.fires(database, ref, tenant=tenant, count=FIRES_SHOWN)
     past = await catalog.list_executions(database, tenant=tenant, job=ref, cursor=cursor or None, limit=FEED_SHOWN)
+    filled = await backfills.list_backfills(database, tenant=tenant, job=ref, limit=BACKFILLS_SHOWN)
     onward = past.next_cursor and link(visit.request.url.path, cursor=past.next_cursor)
-    return page("job.html", visit.caller, job=found, fires=fires, executions=past.items, cursor=cursor, onward=onward)
+    return page(
+        "job.html", visit.caller, job=found, fires=fires, executions=past.items, cursor=cursor, onward=onward,
+        backfills=filled.items,
+    )  # fmt: skip
 
 
 async def executions(visit: Visit) -> Response:

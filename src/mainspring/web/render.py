@@ -63,9 +63,10 @@ _environment = Environment(
     lstrip_blocks=True,
 )
 _environment.filters.update(
-    ago=words.ago, clock=words.clock, command=words.command, json_text=words.json_text, look=words.look,
-    output=output.render, plural=words.plural, raw_schedule=words.raw_schedule, short=words.short, span=span,
-    stamp=words.stamp, summary=words.summary, until=words.until, wall=words.wall,
+    ago=words.ago, clock=words.clock, command=words.command, deadline=words.deadline,
+    json_text=words.json_text, look=words.look, output=output.render, plural=words.plural,
+    raw_schedule=words.raw_schedule, short=words.short, span=span, stamp=words.stamp, summary=words.summary,
+    until=words.until, wall=words.wall,
 )  # fmt: skip
 _environment.globals.update(between=words.between, version=VERSION, release=__version__, rail=RAIL)
 

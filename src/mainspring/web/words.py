@@ -53,7 +53,7 @@ LOOKS = {
 }
 
 
-def look(of: wire.Execution | wire.Attempt | wire.Job | wire.LastExecution | wire.Worker) -> Look:
+def look(of: wire.Execution | wire.Attempt | wire.Job | wire.LastExecution | wire.Worker | wire.Backfill) -> Look:
     """The look of anything that has a state; a retry is told from a first wait."""
     if isinstance(of, wire.LastExecution) and of.state == "waiting":
         return LOOKS["retry"]  # those that wait for their first fire are not among the last
@@ -62,6 +62,13 @@ def look(of: wire.Execution | wire.Attempt | wire.Job | wire.LastExecution | wir
     if isinstance(of, wire.Execution) and of.state == "waiting" and of.attempt > 0:
         return LOOKS["retry"]
     return LOOKS[of.state]
+
+
+def deadline(found: wire.Deadline) -> str:
+    """What a missed deadline means, as a sentence without its instant."""
+    if found.kind == "finish_by":
+        return "It has missed its deadline: the latest fire was to have succeeded by"
+    return "It has gone too long without a success: one was expected by"
 
 
 def short(execution_id: object) -> str:

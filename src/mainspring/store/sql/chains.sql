@@ -14,7 +14,7 @@ ORDER BY j.job_id FOR UPDATE OF j;
 -- name: lock_replaceable
 -- Third statement, for the cancel_running policy: what it may end, in key order, as everyone who settles takes them.
 SELECT e.execution_id FROM executions e JOIN jobs j USING (job_id)
-WHERE j.schedule_id = ANY ($1::bigint[]) AND j.shard = ANY ($2::smallint[])
+WHERE j.schedule_id = ANY ($1::bigint[]) AND j.shard = ANY ($2::smallint[]) AND e.backfill_id IS NULL
   AND j.deleted_at IS NULL AND j.paused_at IS NULL AND j.overlap = 'cancel_running'
 ORDER BY e.execution_id FOR UPDATE OF e;
 
@@ -29,6 +29,7 @@ WITH free AS (
     WHERE (
         SELECT 1 FROM executions e
         WHERE e.job_id = w.job_id AND (e.state IN ('queued', 'running') OR e.state = 'waiting' AND e.attempt > 0)
+          AND e.backfill_id IS NULL
         LIMIT 1
     ) IS NULL
 ), queued AS (
@@ -60,11 +61,11 @@ WITH newest AS (
 ), asked AS (
     UPDATE executions e SET cancel_at = coalesce(cancel_at, $3), cancel_reason = coalesce(cancel_reason, 'overlap')
     FROM newest n
-    WHERE e.job_id = n.job_id AND e.execution_id <> n.execution_id AND e.state = 'running'
+    WHERE e.job_id = n.job_id AND e.execution_id <> n.execution_id AND e.state = 'running' AND e.backfill_id IS NULL
     RETURNING e.session_id
 ), gone AS (
     DELETE FROM executions e USING newest n
-    WHERE e.job_id = n.job_id AND e.execution_id <> n.execution_id
+    WHERE e.job_id = n.job_id AND e.execution_id <> n.execution_id AND e.backfill_id IS NULL
       AND (e.state IN ('blocked', 'queued') OR e.state = 'waiting' AND e.attempt > 0)
     RETURNING e.*
 ), cancelled AS (

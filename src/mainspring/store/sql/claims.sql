@@ -13,6 +13,7 @@ WITH slots AS (
     CROSS JOIN LATERAL (
         SELECT execution_id, state, priority, rank FROM executions
         WHERE state = 'queued' AND queue = q.queue COLLATE "C" AND tenant_id = $3
+          AND (start_by_at IS NULL OR attempt > 0 OR start_by_at > (SELECT db_now()))
         ORDER BY priority DESC, rank, execution_id
         LIMIT (SELECT n FROM slots)
         FOR UPDATE SKIP LOCKED

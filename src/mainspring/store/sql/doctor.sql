@@ -56,3 +56,21 @@ FROM executions e JOIN jobs j USING (job_id) WHERE e.tenant_id <> j.tenant_id LI
 -- Waiting executions that should have been promoted more than 10 s ago.
 SELECT execution_id::text AS offender, 'waiting, but due at ' || due_at AS what
 FROM executions WHERE state = 'waiting' AND due_at < db_now() - interval '10 s' LIMIT 20;
+
+-- name: overdue_starts
+-- Executions that should have been skipped more than a minute ago, because they had not started in time.
+SELECT execution_id::text AS offender, 'was to start by ' || start_by_at AS what
+FROM executions
+WHERE start_by_at < (SELECT db_now()) - interval '1 min' AND attempt = 0 AND state IN ('waiting', 'blocked', 'queued')
+  AND due_at < 'infinity' LIMIT 20;
+
+-- name: overlong_pauses
+-- Jobs that should have been resumed more than a minute ago.
+SELECT name AS offender, 'was to be resumed at ' || paused_until AS what
+FROM jobs WHERE paused_until < (SELECT db_now()) - interval '1 min' AND deleted_at IS NULL LIMIT 20;
+
+-- name: overfed_backfills
+-- Backfills with more live executions than they may have.
+SELECT b.backfill_id::text AS offender, count(*) || ' live, at most ' || b.concurrency AS what
+FROM backfills b JOIN executions e USING (backfill_id)
+GROUP BY b.backfill_id HAVING count(*) > b.concurrency LIMIT 20;

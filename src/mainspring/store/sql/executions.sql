@@ -2,18 +2,19 @@
 -- Manual and one-time executions: queued at once, or waiting when due later.
 -- Their trigger keys are fresh (random, or just entered in idempotency_keys), so history need not be asked.
 WITH wanted AS (
-    SELECT w.*, j.tenant_id, j.version, j.shard, j.priority, j.queue, clock.at AS now
-    FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::timestamptz[], $6::bigint[], $7::jsonb[])
-        AS w (execution_id, job_id, trigger, due_at, rank, params)
+    SELECT w.*, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.start_by_s, clock.at AS now
+    FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::timestamptz[], $6::bigint[], $7::jsonb[], $9::timestamptz[])
+        AS w (execution_id, job_id, trigger, due_at, rank, params, fire_at)
     JOIN jobs j USING (job_id)
     CROSS JOIN (SELECT db_now()) AS clock (at)
     WHERE j.tenant_id = $1 AND j.deleted_at IS NULL
 ), fresh AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at, params, created_by)
+                            rank, fire_at, due_at, queued_at, params, created_by, start_by_at)
     SELECT execution_id, job_id, tenant_id, version, shard, priority,
            CASE WHEN due_at > now THEN 'waiting' ELSE 'queued' END, trigger, queue,
-           rank, due_at, due_at, CASE WHEN due_at <= now THEN now END, params, $8
+           rank, fire_at, due_at, CASE WHEN due_at <= now THEN now END, params, $8,
+           due_at + make_interval(secs => start_by_s)
     FROM wanted
     ON CONFLICT (execution_id) DO NOTHING
     RETURNING execution_id, state, queue, due_at
@@ -85,9 +86,9 @@ WITH gone AS (
     RETURNING *
 ), moved AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
-                         due_at, queued_at, started_at, finished_at, reason, params, created_by)
+                         due_at, queued_at, started_at, finished_at, reason, params, created_by, backfill_id)
     SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'cancelled', trigger, queue, fire_at,
-           due_at, queued_at, started_at, db_now(), $3, params, created_by
+           due_at, queued_at, started_at, db_now(), $3, params, created_by, backfill_id
     FROM gone
 )
 SELECT job_id, chained FROM gone;
@@ -107,9 +108,9 @@ WITH gone AS (
     RETURNING *
 )
 INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
-                     due_at, queued_at, started_at, finished_at, reason, params, created_by)
+                     due_at, queued_at, started_at, finished_at, reason, params, created_by, backfill_id)
 SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'cancelled', trigger, queue, fire_at,
-       due_at, queued_at, started_at, db_now(), $3, params, created_by
+       due_at, queued_at, started_at, db_now(), $3, params, created_by, backfill_id
 FROM gone
 RETURNING execution_id;
 
@@ -119,20 +120,23 @@ UPDATE executions SET due_at = 'infinity'
 WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND trigger = 'fire' AND attempt = 0;
 
 -- name: free_fires
--- The pause is over: a held fire is due at its time again, or is recorded as skipped if that has passed.
+-- The pause is over: a held fire is due at its time again. If that has passed, it is recorded as skipped, unless it
+-- is to be caught up with ($3) and was missed less than $4 seconds ago.
 WITH passed AS (
     DELETE FROM executions
     WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND due_at = 'infinity' AND fire_at <= (SELECT db_now())
+      AND NOT ($3 AND fire_at >= (SELECT db_now()) - make_interval(secs => $4))
     RETURNING *
 ), skipped AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
                          due_at, finished_at, reason)
     SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'skipped', trigger, queue, fire_at,
-           fire_at, db_now(), 'paused'
+           fire_at, db_now(), CASE WHEN $3 THEN 'misfire' ELSE 'paused' END
     FROM passed
 ), freed AS (
     UPDATE executions SET due_at = fire_at
-    WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND due_at = 'infinity' AND fire_at > (SELECT db_now())
+    WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND due_at = 'infinity'
+      AND (fire_at > (SELECT db_now()) OR $3 AND fire_at >= (SELECT db_now()) - make_interval(secs => $4))
     RETURNING fire_at
 )
 SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(fire_at)) * 1000))

@@ -3,7 +3,7 @@
 -- Arrays, one entry per schedule and shard: schedule, shard, instant, its id prefix, its trigger key, its rank, and for
 -- missed ones how many newer ones were missed too (-1: not missed). The caller has left out what the watermark passed.
 -- The looks for live executions are scalar subqueries, so that each is one index probe, never a hash of the table.
--- A retry that waits for its backoff lives; a delayed submission that has never started does not.
+-- A retry that waits for its backoff lives; a delayed submission that has never started does not, nor does a backfill.
 -- No ON CONFLICT: the watermark has ruled repeats out, and the speculative insert it needs costs 5 µs an execution. Should
 -- an id be there all the same, the caller repeats the transaction with $9, which looks for each. Sorted by job because
 -- that index is the one whose place is random (6 µs).
@@ -13,16 +13,17 @@ WITH due AS (
         AS d (schedule_id, shard, fire_at, prefix, trigger_key, rank, newer)
 ), candidates AS (
     SELECT execution_id(d.prefix, j.job_id, d.trigger_key) AS execution_id,
-           j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, d.rank, d.fire_at,
+           j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, d.rank, d.fire_at, j.start_by_s,
            d.newer >= 0 AND (j.misfire = 'skip' OR j.misfire = 'latest' AND d.newer > 0
                              OR d.newer >= j.misfire_most OR d.fire_at < $8::timestamptz - make_interval(secs => j.misfire_s))
                AS missed,
            j.overlap <> 'allow' AND (
                SELECT 1 FROM executions e
-               WHERE e.job_id = j.job_id AND (e.state <> 'waiting' OR e.attempt > 0) LIMIT 1
+               WHERE e.job_id = j.job_id AND (e.state <> 'waiting' OR e.attempt > 0) AND e.backfill_id IS NULL LIMIT 1
            ) = 1 AS lives,
            j.overlap = 'queue_one' AND (
-               SELECT 1 FROM executions e WHERE e.job_id = j.job_id AND e.state IN ('blocked', 'queued') LIMIT 1
+               SELECT 1 FROM executions e
+               WHERE e.job_id = j.job_id AND e.state IN ('blocked', 'queued') AND e.backfill_id IS NULL LIMIT 1
            ) = 1 AS pending
     FROM due d
     JOIN jobs j ON j.schedule_id = d.schedule_id AND j.shard = d.shard
@@ -35,11 +36,11 @@ WITH due AS (
     WHERE CASE WHEN $9 THEN (SELECT 1 FROM executions e WHERE e.execution_id = c.execution_id) IS NULL ELSE true END
 ), queued AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, chained, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at)
+                            rank, fire_at, due_at, queued_at, start_by_at)
     SELECT execution_id, job_id, tenant_id, version, shard, priority,
            overlap IN ('queue_one', 'queue_all', 'cancel_running'),
            CASE WHEN coalesce(lives, false) THEN 'blocked' ELSE 'queued' END, 'fire', queue,
-           rank, fire_at, fire_at, CASE WHEN lives THEN NULL ELSE $8 END
+           rank, fire_at, fire_at, CASE WHEN lives THEN NULL ELSE $8 END, fire_at + make_interval(secs => start_by_s)
     FROM wanted WHERE reason IS NULL
     ORDER BY job_id
     RETURNING queue, state

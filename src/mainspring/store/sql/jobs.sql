@@ -1,9 +1,10 @@
 -- name: insert_job
 -- A new job. The caller holds its shard row (bump_shard), so the next tick sees it.
 INSERT INTO jobs (job_id, tenant_id, name, version, shard, change, schedule_id, active_from, start_at, end_at,
-                  queue, priority, overlap, misfire, misfire_s, misfire_most, paused_at, created_at, updated_at)
+                  queue, priority, overlap, misfire, misfire_s, misfire_most, paused_at, created_at, updated_at,
+                  pause_after, start_by_s, finish_by_s, max_gap_s)
 SELECT $1, $2, $3, 1, $4, $5, $6, now.at, $7, $8, $9, $10, $11, $12, $14, $15, CASE WHEN $13 THEN now.at END, now.at,
-       now.at
+       now.at, $16, $17, $18, $19
 FROM (SELECT db_now()) AS now (at);
 
 -- name: insert_version
@@ -19,24 +20,32 @@ WHERE j.job_id = $1 AND j.tenant_id = $2 FOR UPDATE OF j;
 -- Writes a new version's settings; the version the caller read must still be the current one.
 UPDATE jobs SET name = $4, version = version + 1, change = $5, schedule_id = $6, start_at = $7, end_at = $8,
     queue = $9, priority = $10, overlap = $11, misfire = $12, misfire_s = $15, misfire_most = $16,
-    active_from = CASE WHEN $13 THEN db_now() ELSE active_from END,
+    pause_after = $17, start_by_s = $18, finish_by_s = $19, max_gap_s = $20,
+    active_from = CASE WHEN $13 OR (paused_at IS NOT NULL AND NOT $14) THEN db_now() ELSE active_from END,
     paused_at = CASE WHEN $14 THEN coalesce(paused_at, db_now()) END,
-    pause_reason = CASE WHEN $14 THEN pause_reason END,
+    pause_reason = CASE WHEN $14 THEN pause_reason END, paused_until = CASE WHEN $14 THEN paused_until END,
     updated_at = db_now()
 WHERE job_id = $1 AND tenant_id = $2 AND version = $3 AND deleted_at IS NULL
 RETURNING version, active_from, paused_at;
 
 -- name: pause_job
--- Stops future fires.
-UPDATE jobs SET paused_at = db_now(), pause_reason = $4, change = $3, updated_at = db_now()
+-- Stops future fires; by itself until $5, if that is given.
+UPDATE jobs SET paused_at = db_now(), pause_reason = $4, paused_until = $5, change = $3, updated_at = db_now()
 WHERE job_id = $1 AND tenant_id = $2 AND paused_at IS NULL AND deleted_at IS NULL
 RETURNING paused_at;
 
+-- name: pause_again
+-- What was said last about a pause counts: its end, and its reason if there is a new one.
+UPDATE jobs SET pause_reason = coalesce($3, pause_reason), paused_until = $4, updated_at = db_now()
+WHERE job_id = $1 AND tenant_id = $2 AND paused_at IS NOT NULL AND deleted_at IS NULL;
+
 -- name: resume_job
--- Fires again, from now on: what came due meanwhile is not made up for.
-UPDATE jobs SET paused_at = NULL, pause_reason = NULL, change = $3, active_from = db_now(), updated_at = db_now()
+-- Fires again, from now on; with $4 only if the end of the pause has come.
+UPDATE jobs SET paused_at = NULL, pause_reason = NULL, paused_until = NULL, change = $3, active_from = db_now(),
+    updated_at = db_now()
 WHERE job_id = $1 AND tenant_id = $2 AND paused_at IS NOT NULL AND deleted_at IS NULL
-RETURNING job_id;
+  AND (NOT $4 OR paused_until <= db_now())
+RETURNING active_from;
 
 -- name: delete_job
 -- Stops future fires for good and frees the name; the history stays readable.

@@ -19,10 +19,10 @@ WITH r AS (
 ), moved AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, state,
                          trigger, queue, fire_at, due_at, queued_at, started_at, finished_at, session_id, result, params,
-                         created_by)
+                         created_by, backfill_id)
     SELECT execution_id, job_id, tenant_id, version, 0, duration_ms, priority, attempt, 'succeeded',
            trigger, queue, fire_at, due_at, queued_at, started_at, db_now(), session_id, result, params,
-           created_by
+           created_by, backfill_id
     FROM done
 )
 SELECT execution_id, CASE WHEN chained THEN job_id END AS chained FROM done;
@@ -89,10 +89,10 @@ WITH r AS (
 ), moved AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, state,
                          trigger, queue, fire_at, due_at, queued_at, started_at, finished_at, session_id, reason, error,
-                         result, params, created_by)
+                         result, params, created_by, backfill_id)
     SELECT execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, final_state,
            trigger, queue, fire_at, due_at, queued_at, started_at, db_now(), session_id, reason, error,
-           result, params, created_by
+           result, params, created_by, backfill_id
     FROM done
 )
 SELECT execution_id, CASE WHEN chained THEN job_id END AS chained FROM done;

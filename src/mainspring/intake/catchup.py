@@ -1,0 +1,64 @@
+"""Resuming with catch-up: what came due during the pause is decided as if nobody had been there to decide it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from mainspring.clock import whole_millis
+from mainspring.domain.misfire import decide
+from mainspring.domain.recurrence import Schedule
+from mainspring.domain.schedule import compile_key
+from mainspring.store import catchup, chains, executions
+from mainspring.store.db import Connection
+from mainspring.store.jobs import JobRow
+from mainspring.store.undecided import undecided
+
+LISTED_FIRES = 100
+"""So many instants are decided one by one, as after an outage; the older ones are recorded as a range."""
+CHAINED = ("queue_one", "queue_all", "cancel_running")
+
+
+async def catch_up(connection: Connection, row: JobRow, *, upto: datetime) -> None:
+    """Decides the pause's instants by misfire and overlap policy. The caller holds the shard's row and the job's."""
+    bounds = undecided(row, watermark_ms=0, upto=upto)
+    if bounds is None or row.schedule_key is None:
+        return
+    schedule = compile_key(row.schedule_key)
+    fires = _newest(schedule, *bounds, most=LISTED_FIRES)
+    if not fires:
+        return
+    if older := schedule.count_between(bounds[0], fires[0] - 1):
+        last_ms = schedule.prev_before(fires[0])
+        assert last_ms is not None
+        await executions.skip_undecided(
+            connection, tenant=row.tenant, job_id=row.job_id, version=row.version, last_ms=last_ms, count=older,
+            reason="misfire",
+        )  # fmt: skip
+    await _decide(connection, row, fires, whole_millis(upto))
+
+
+async def _decide(connection: Connection, row: JobRow, fires: list[int], now_ms: int) -> None:
+    tenant, job_id, overlap = row.tenant, row.job_id, row.spec.overlap_policy
+    if overlap == "cancel_running":
+        await catchup.hold_executions_of(connection, tenant=tenant, job_id=job_id)
+    lives, pending = await catchup.life_of_job(connection, tenant=tenant, job_id=job_id)
+    verdicts = decide(fires, row.spec.misfire, overlap, now_ms=now_ms, lives=lives, pending=pending)
+    if skipped := [v for v in verdicts if v.skipped is not None]:
+        await catchup.skip_missed(connection, tenant=tenant, job_id=job_id, skipped=skipped)
+    if wanted := [v.fire_ms for v in verdicts if v.skipped is None]:
+        chained = overlap in CHAINED
+        await catchup.insert_missed(connection, tenant=tenant, job_id=job_id, fires=wanted, chained=chained)
+        if overlap == "cancel_running":
+            await catchup.replace_running_of(connection, tenant=tenant, job_id=job_id)
+        if chained:
+            await chains.release_blocked(connection, job_ids=[row.job_id])
+
+
+def _newest(schedule: Schedule, after_ms: int, upto_ms: int, *, most: int) -> list[int]:
+    """The last `most` instants after one and up to another, oldest first."""
+    fires: list[int] = []
+    at = schedule.prev_before(upto_ms + 1)
+    while at is not None and at > after_ms and len(fires) < most:
+        fires.append(at)
+        at = schedule.prev_before(at)
+    return fires[::-1]

@@ -1,0 +1,159 @@
+"""Backfills: ranges of past instants, and how far they have got."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.clock import instant, millis
+from mainspring.domain.backfill import BackfillState, Order, Range, Reprocess, backfill_key
+from mainspring.domain.execution import State, execution_id
+from mainspring.domain.schedule import compile_key
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+_LAST_OF_MS = (1 << 80) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Feeding:
+    """A running backfill whose row is held."""
+
+    backfill_id: UUID
+    tenant: int
+    job_id: UUID
+    range: Range
+    reprocess: Reprocess
+    order: Order
+    concurrency: int
+    cursor_ms: int | None
+    job_deleted: bool
+
+
+def clipped(key: str, from_at: datetime, to_at: datetime, start_at: datetime | None, end_at: datetime | None) -> Range:
+    """The instants of a schedule within a range, and within the job's start and end."""
+    from_ms, to_ms = _ceil(from_at), _ceil(to_at)
+    if start_at is not None:
+        from_ms = max(from_ms, millis(start_at))
+    if end_at is not None:
+        to_ms = min(to_ms, millis(end_at) + 1)
+    return Range(compile_key(key), from_ms, to_ms)
+
+
+def _ceil(at: datetime) -> int:
+    """A range given in microseconds has the whole milliseconds that are not before its ends."""
+    return millis(at) + (instant(millis(at)) < at)
+
+
+async def insert_backfill(
+    connection: Connection, *, tenant: int, backfill_id: UUID, job_id: UUID, schedule_id: int,
+    request: wire.BackfillRequest, to: datetime, instants: int, created_by: str,
+) -> bool:  # fmt: skip
+    """Whether the job still has that schedule."""
+    row = await connection.fetchrow(
+        q("insert_backfill"), backfill_id, tenant, job_id, request.from_, to, request.reprocess,
+        request.order == "newest", request.concurrency, request.priority, request.params, instants, created_by,
+        schedule_id,
+    )  # fmt: skip
+    return row is not None
+
+
+async def backfill_by_id(connection: Connection, *, tenant: int, backfill_id: UUID) -> wire.Backfill | None:
+    row = await connection.fetchrow(q("backfill_by_id"), backfill_id, tenant)
+    if row is None:
+        return None
+    low, high = UUID(int=millis(row["from_at"]) << 80), UUID(int=(millis(row["to_at"]) << 80) | _LAST_OF_MS)
+    counts = await connection.fetch(q("backfill_progress"), backfill_id, tenant, low, high)
+    return _backfill(row, {r["state"]: r["n"] for r in counts})
+
+
+async def list_backfills(
+    connection: Connection, *, tenant: int, before: UUID, limit: int, job_id: UUID | None = None
+) -> list[wire.Backfill]:
+    """Without the counts of their executions: a page must not read them all."""
+    rows = await connection.fetch(q("list_backfills"), tenant, before, limit, job_id)
+    return [_backfill(r, {}) for r in rows]
+
+
+async def open_backfills(connection: Connection, *, limit: int) -> list[UUID]:
+    """Over all tenants: feeding is a duty of the system."""
+    return [r["backfill_id"] for r in await connection.fetch(q("open_backfills"), limit)]
+
+
+async def hold_backfill(connection: Connection, *, backfill_id: UUID) -> Feeding | None:
+    """None if it is not running any more."""
+    r = await connection.fetchrow(q("hold_backfill"), backfill_id)
+    if r is None:
+        return None
+    return Feeding(
+        r["backfill_id"], r["tenant_id"], r["job_id"],
+        clipped(r["schedule_key"], r["from_at"], r["to_at"], r["start_at"], r["end_at"]), r["reprocess"],
+        _order(r), r["concurrency"], None if r["cursor_at"] is None else millis(r["cursor_at"]), r["job_deleted"],
+    )  # fmt: skip
+
+
+async def backfill_live(connection: Connection, *, backfill_id: UUID) -> int:
+    return int(await connection.fetchval(q("backfill_live"), backfill_id))
+
+
+async def instant_outcomes(
+    connection: Connection, *, tenant: int, job_id: UUID, instants: Sequence[int]
+) -> dict[int, State]:
+    """The state of the latest execution of each instant between the first and the last of these."""
+    low_ms, high_ms = min(instants), max(instants)
+    rows = await connection.fetch(
+        q("instant_outcomes"), job_id, tenant, UUID(int=low_ms << 80), UUID(int=(high_ms << 80) | _LAST_OF_MS),
+        instant(low_ms),
+    )  # fmt: skip
+    return {millis(r["fire_at"]): r["state"] for r in rows}
+
+
+async def insert_backfill_executions(connection: Connection, *, feeding: Feeding, fires: Sequence[int]) -> None:
+    ids = [execution_id(feeding.job_id, at, backfill_key(feeding.backfill_id, at)) for at in fires]
+    await connection.execute(q("insert_backfill_executions"), feeding.backfill_id, ids, [instant(at) for at in fires])
+
+
+async def move_backfill(
+    connection: Connection, *, backfill_id: UUID, was_ms: int | None, to_ms: int, made: int, left_out: int
+) -> None:
+    moved = await connection.fetchval(
+        q("move_backfill"), backfill_id, None if was_ms is None else instant(was_ms), instant(to_ms), made, left_out
+    )
+    assert moved is not None, "its row is held"
+
+
+async def end_backfill(connection: Connection, *, backfill_id: UUID, state: BackfillState) -> bool:
+    """Whether it has ended: not while an execution of it lives."""
+    return await connection.fetchval(q("end_backfill"), backfill_id, state) is not None
+
+
+async def set_backfill(
+    connection: Connection, *, tenant: int, backfill_id: UUID, to: BackfillState, of: Sequence[BackfillState]
+) -> UUID | None:
+    """The job, if the backfill was in one of the states `of`."""
+    job_id: UUID | None = await connection.fetchval(q("set_backfill"), backfill_id, tenant, to, list(of))
+    return job_id
+
+
+async def cancel_backfill_executions(connection: Connection, *, tenant: int, backfill_id: UUID, reason: str) -> None:
+    """Held before they are cancelled: none moves from queued to running, or back, between the two statements."""
+    await connection.execute(q("hold_backfill_executions"), backfill_id, tenant)
+    await connection.execute(q("cancel_backfill_pending"), backfill_id, tenant, reason)
+    await connection.execute(q("cancel_backfill_running"), backfill_id, tenant, reason)
+
+
+def _order(row: Any) -> Order:
+    return "newest" if row["newest_first"] else "oldest"
+
+
+def _backfill(r: Any, executions: dict[str, int]) -> wire.Backfill:
+    return wire.Backfill(
+        backfill_id=r["backfill_id"], job_id=r["job_id"], job=r["job_name"], state=r["state"], from_=r["from_at"],
+        to=r["to_at"], reprocess=r["reprocess"], order=_order(r), concurrency=r["concurrency"],
+        priority=r["priority"], params=r["params"], instants=r["instants"], made=r["made"], left_out=r["left_out"],
+        executions=executions, created_at=r["created_at"], created_by=r["created_by"], ended_at=r["ended_at"],
+    )  # fmt: skip

@@ -1,0 +1,48 @@
+"""Missed fires of one job, written as whoever resumes it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from mainspring.clock import instant
+from mainspring.domain.execution import execution_id, fire_key
+from mainspring.domain.misfire import Verdict
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+async def hold_executions_of(connection: Connection, *, tenant: int, job_id: UUID) -> None:
+    await connection.execute(q("hold_executions_of"), job_id, tenant)
+
+
+async def life_of_job(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[bool, bool]:
+    """Whether an execution lives, and whether one has not started."""
+    row = await connection.fetchrow(q("life_of_job"), job_id, tenant)
+    assert row is not None
+    return row["lives"], row["pending"]
+
+
+async def insert_missed(
+    connection: Connection, *, tenant: int, job_id: UUID, fires: Sequence[int], chained: bool
+) -> None:
+    """With the ids the fires would have had at their time."""
+    await connection.execute(
+        q("insert_missed"), job_id, tenant, [_id(job_id, at) for at in fires], [instant(at) for at in fires], fires,
+        chained,
+    )  # fmt: skip
+
+
+async def skip_missed(connection: Connection, *, tenant: int, job_id: UUID, skipped: Sequence[Verdict]) -> None:
+    await connection.execute(
+        q("skip_missed"), job_id, tenant, [_id(job_id, v.fire_ms) for v in skipped],
+        [instant(v.fire_ms) for v in skipped], [v.skipped for v in skipped],
+    )  # fmt: skip
+
+
+async def replace_running_of(connection: Connection, *, tenant: int, job_id: UUID) -> None:
+    await connection.execute(q("replace_running_of"), job_id, tenant)
+
+
+def _id(job_id: UUID, fire_ms: int) -> UUID:
+    return execution_id(job_id, fire_ms, fire_key(fire_ms))

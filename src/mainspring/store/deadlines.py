@@ -1,0 +1,129 @@
+"""Deadlines of jobs and executions: what is overdue, and which jobs miss a deadline now.
+
+A judgement needs the schedule and the newest success, so it costs a few steps in an index per job that has deadlines,
+and nothing for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from mainspring.clock import instant, millis, whole_millis
+from mainspring.domain.deadline import Expected, Judgement, finish_by, max_gap
+from mainspring.domain.duration import parse_duration
+from mainspring.domain.execution import fire_ms_of
+from mainspring.domain.schedule import compile_key
+from mainspring.store.db import Connection
+from mainspring.store.jobs import JobRow, job_row
+from mainspring.store.queries import q
+
+
+async def skip_overdue(connection: Connection, *, limit: int) -> list[tuple[UUID, UUID | None]]:
+    """Executions that were skipped, each with its job if its end may release another. Over all tenants: a duty."""
+    return [(r["execution_id"], r["chained"]) for r in await connection.fetch(q("skip_overdue"), limit)]
+
+
+async def next_overdue_s(connection: Connection) -> float | None:
+    wait_s: float | None = await connection.fetchval(q("next_overdue"))
+    return wait_s
+
+
+async def watched_jobs(connection: Connection, *, tenant: int) -> list[JobRow]:
+    return [job_row(r) for r in await connection.fetch(q("watched_jobs"), tenant)]
+
+
+async def newest_successes(
+    connection: Connection, *, tenant: int, since_ms: Sequence[tuple[UUID, int]]
+) -> dict[UUID, int]:
+    """The newest instant with a success, by job; only those that have one since the instant given."""
+    rows = await connection.fetch(
+        q("newest_successes"), tenant, [job_id for job_id, _ in since_ms], [UUID(int=at << 80) for _, at in since_ms],
+        [instant(at) for _, at in since_ms],
+    )  # fmt: skip
+    return {r["job_id"]: fire_ms_of(r["execution_id"]) for r in rows}
+
+
+async def last_successes(
+    connection: Connection, *, tenant: int, since: Sequence[tuple[UUID, datetime]]
+) -> dict[UUID, datetime]:
+    rows = await connection.fetch(q("last_successes"), tenant, [job for job, _ in since], [at for _, at in since])
+    return {r["job_id"]: r["finished_at"] for r in rows}
+
+
+async def missed(connection: Connection, *, tenant: int, now_ms: int) -> list[tuple[JobRow, Judgement]]:
+    """Which active jobs of a tenant miss a deadline now; how long ago a missed `max_gap` began is not looked for."""
+    rows = await watched_jobs(connection, tenant=tenant)
+    judged = await judge(connection, rows, tenant=tenant, now_ms=now_ms, exact=False)
+    return [(row, found) for row in rows for found in judged[row.job_id] if found.state == "missed"]
+
+
+async def judge(
+    connection: Connection, rows: Sequence[JobRow], *, tenant: int, now_ms: int, exact: bool = True
+) -> dict[UUID, list[Judgement]]:
+    """Every deadline of these jobs; none while a job is paused or deleted."""
+    judged: dict[UUID, list[Judgement]] = {row.job_id: [] for row in rows}
+    active = [row for row in rows if row.paused_at is None and row.deleted_at is None]
+    for job_id, found in await _finish_by(connection, active, tenant, now_ms):
+        judged[job_id].append(found)
+    for job_id, found in await _max_gap(connection, active, tenant, now_ms, exact):
+        judged[job_id].append(found)
+    return judged
+
+
+async def _finish_by(
+    connection: Connection, rows: Sequence[JobRow], tenant: int, now_ms: int
+) -> list[tuple[UUID, Judgement]]:
+    expected = {r.job_id: (found, _ms(r.spec.finish_by)) for r in rows if r.spec.finish_by and (found := _expected(r))}
+    if not expected:
+        return []
+    since = [(job_id, _since(found, ms, now_ms)) for job_id, (found, ms) in expected.items()]
+    done = await newest_successes(connection, tenant=tenant, since_ms=since)
+    return [
+        (job_id, finish_by(found, ms, now_ms=now_ms, done_ms=done.get(job_id)))
+        for job_id, (found, ms) in expected.items()
+    ]
+
+
+async def _max_gap(
+    connection: Connection, rows: Sequence[JobRow], tenant: int, now_ms: int, exact: bool
+) -> list[tuple[UUID, Judgement]]:
+    gap_ms = {row.job_id: _ms(row.spec.max_gap) for row in rows if row.spec.max_gap}
+    watched = [row for row in rows if row.job_id in gap_ms]
+    if not watched:
+        return []
+    recent = [(r.job_id, max(r.active_from, instant(now_ms - gap_ms[r.job_id]))) for r in watched]
+    last = await last_successes(connection, tenant=tenant, since=recent)
+    older = [(r.job_id, r.active_from) for r in watched if r.job_id not in last]
+    if exact and older:
+        last |= await last_successes(connection, tenant=tenant, since=older)
+    return [
+        (
+            row.job_id,
+            max_gap(
+                _expected(row), gap_ms[row.job_id], now_ms=now_ms, active_from_ms=whole_millis(row.active_from),
+                succeeded_ms=None if (at := last.get(row.job_id)) is None else millis(at),
+            ),
+        )
+        for row in watched
+    ]  # fmt: skip
+
+
+def _expected(row: JobRow) -> Expected | None:
+    if row.schedule_key is None:
+        return None
+    return Expected(
+        compile_key(row.schedule_key), whole_millis(row.active_from),
+        None if row.start_at is None else millis(row.start_at), None if row.end_at is None else millis(row.end_at),
+    )  # fmt: skip
+
+
+def _since(expected: Expected, finish_ms: int, now_ms: int) -> int:
+    """The oldest instant whose success can matter."""
+    passed = expected.last(now_ms - finish_ms)
+    return expected.active_from_ms if passed is None else passed
+
+
+def _ms(duration: str | int | float | None) -> int:
+    return round(parse_duration(duration or 0) * 1000)

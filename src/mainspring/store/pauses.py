@@ -1,0 +1,44 @@
+"""Pauses that begin or end by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+@dataclass(frozen=True, slots=True)
+class Pausing:
+    """A job that is paused when its last `after` fires have failed."""
+
+    job_id: UUID
+    tenant: int
+    shard: int
+    after: int
+
+
+async def pauses_over(connection: Connection, *, limit: int) -> list[tuple[UUID, int]]:
+    """Job and tenant; over all tenants: ending pauses is a duty of the system."""
+    return [(r["job_id"], r["tenant_id"]) for r in await connection.fetch(q("pauses_over"), limit)]
+
+
+async def next_pause_over_s(connection: Connection) -> float | None:
+    wait_s: float | None = await connection.fetchval(q("next_pause_over"))
+    return wait_s
+
+
+async def jobs_that_pause(connection: Connection, *, execution_ids: Sequence[UUID]) -> list[Pausing]:
+    """Over all tenants: the executions are those whose results are being settled."""
+    rows = await connection.fetch(q("jobs_that_pause"), execution_ids)
+    return [Pausing(r["job_id"], r["tenant_id"], r["shard"], r["pause_after"]) for r in rows]
+
+
+async def hold_shards(connection: Connection, *, shards: Sequence[int]) -> None:
+    await connection.execute(q("hold_shards"), shards)
+
+
+async def has_failed_enough(connection: Connection, *, tenant: int, job_id: UUID) -> bool:
+    return bool(await connection.fetchval(q("has_failed_enough"), job_id, tenant))

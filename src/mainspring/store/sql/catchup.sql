@@ -1,0 +1,64 @@
+-- Missed fires of one job, decided by whoever resumes it. The caller holds the shard's row, then the job's.
+
+-- name: hold_executions_of
+-- What the cancel_running policy may end, held in key order, as everyone who settles takes them.
+SELECT execution_id FROM executions WHERE job_id = $1 AND tenant_id = $2 AND backfill_id IS NULL
+ORDER BY execution_id FOR UPDATE;
+
+-- name: life_of_job
+-- Whether an execution of a job lives, and whether one of them has not started; a backfill does not count.
+SELECT coalesce(bool_or(state <> 'waiting' OR attempt > 0), false) AS lives,
+       coalesce(bool_or(state IN ('blocked', 'queued')), false) AS pending
+FROM executions WHERE job_id = $1 AND tenant_id = $2 AND backfill_id IS NULL;
+
+-- name: insert_missed
+-- Executions of missed instants: in line behind one another (blocked, until they are released), or queued at once.
+WITH fresh AS (
+    INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, chained, state, trigger, queue,
+                            rank, fire_at, due_at, queued_at, start_by_at)
+    SELECT w.execution_id, j.job_id, j.tenant_id, j.version, j.shard, j.priority, $6,
+           CASE WHEN $6 THEN 'blocked' ELSE 'queued' END, 'fire', j.queue, w.rank, w.fire_at, w.fire_at,
+           CASE WHEN NOT $6 THEN db_now() END, w.fire_at + make_interval(secs => j.start_by_s)
+    FROM unnest($3::uuid[], $4::timestamptz[], $5::bigint[]) AS w (execution_id, fire_at, rank)
+    JOIN jobs j ON j.job_id = $1
+    WHERE j.tenant_id = $2 AND j.deleted_at IS NULL
+    ON CONFLICT (execution_id) DO NOTHING
+    RETURNING queue, state
+)
+SELECT queue, pg_notify('mainspring_queued', queue) FROM fresh WHERE state = 'queued' GROUP BY queue;
+
+-- name: skip_missed
+-- Missed instants that do not run, one row each.
+INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
+                     fire_at, due_at, finished_at, reason)
+SELECT w.execution_id, j.job_id, j.tenant_id, j.version, j.priority, 0, 'skipped', 'fire', j.queue,
+       w.fire_at, w.fire_at, db_now(), w.reason
+FROM unnest($3::uuid[], $4::timestamptz[], $5::text[]) AS w (execution_id, fire_at, reason)
+JOIN jobs j ON j.job_id = $1
+WHERE j.tenant_id = $2
+ON CONFLICT DO NOTHING;
+
+-- name: replace_running_of
+-- The cancel_running policy for one job: its newest blocked execution replaces the others.
+WITH newest AS (
+    SELECT execution_id FROM executions
+    WHERE job_id = $1 AND tenant_id = $2 AND state = 'blocked' AND chained ORDER BY rank DESC LIMIT 1
+), asked AS (
+    UPDATE executions e SET cancel_at = coalesce(cancel_at, db_now()), cancel_reason = coalesce(cancel_reason, 'overlap')
+    FROM newest n
+    WHERE e.job_id = $1 AND e.tenant_id = $2 AND e.execution_id <> n.execution_id AND e.state = 'running'
+      AND e.backfill_id IS NULL
+    RETURNING e.session_id
+), gone AS (
+    DELETE FROM executions e USING newest n
+    WHERE e.job_id = $1 AND e.tenant_id = $2 AND e.execution_id <> n.execution_id AND e.backfill_id IS NULL
+      AND (e.state IN ('blocked', 'queued') OR e.state = 'waiting' AND e.attempt > 0)
+    RETURNING e.*
+), cancelled AS (
+    INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
+                         due_at, queued_at, started_at, finished_at, reason, params, created_by)
+    SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'cancelled', trigger, queue, fire_at,
+           due_at, queued_at, started_at, db_now(), 'overlap', params, created_by
+    FROM gone
+)
+SELECT count(pg_notify('mainspring_cancel', session_id::text)) FROM asked;
