@@ -21,6 +21,8 @@ COMMANDS = {
     "add": ("add", "Add a job that runs a command, on a schedule or on demand."),
     "run": ("run", "Run a job now, or at a given time."),
     "jobs": ("jobs", "List, look at, change, pause and delete jobs."),
+    "calendars": ("calendars", "Open and closed days that schedules follow."),
+    "blackouts": ("blackouts", "Maintenance windows in which nothing starts."),
     "executions": ("executions", "List, look at, wait for and cancel executions; read their output."),
     "events": ("look", "Show executions as they start and end."),
     "workers": ("look", "List the workers."),

@@ -36,7 +36,7 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 TRANSITIONS: dict[State | None, frozenset[State]] = {
     None: frozenset(("waiting", "blocked", "queued", "skipped")),
     "waiting": frozenset(("queued", "cancelled", "skipped")),
-    "blocked": frozenset(("queued", "cancelled", "skipped")),
+    "blocked": frozenset(("queued", "waiting", "cancelled", "skipped")),
     "queued": frozenset(("running", "cancelled", "skipped")),
     "running": frozenset(
         ("queued", "waiting", "succeeded", "failed", "timed_out", "cancelled", "lost"),

@@ -11,7 +11,7 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.execution import Delivery
 from mainspring.domain.retry import RetryPolicy
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule import ScheduleSpecs, is_one_time
 from mainspring.domain.template import unknown_names
 
 Overlap = Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"]
@@ -52,7 +52,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     task: Task
-    schedule: ScheduleSpec | None = None
+    schedule: ScheduleSpecs | None = None
     description: Annotated[str, msgspec.Meta(max_length=4000)] = ""
     metadata: dict[str, Any] = {}
     queue: str = "short"
@@ -69,7 +69,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Recurring jobs skip a fire while the last one lives; one-time and manual ones may overlap."""
         if self.overlap is not None:
             return self.overlap
-        return "skip" if self.schedule is not None and self.schedule.at is None else "allow"
+        return "skip" if self.schedule is not None and not is_one_time(self.schedule) else "allow"
 
 
 class Definition(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from mainspring.clock import LAST_MS, instant, millis
 from mainspring.domain.errors import Invalid, NotFound, invalid
 from mainspring.domain.execution import LIVE, STATES
 from mainspring.domain.job import NAME
-from mainspring.domain.schedule import compile_key, describe_spec, job_seed, notes
+from mainspring.domain.schedule import compile_key, describe_spec, job_seed, notes, zone_of
 from mainspring.store import executions, jobs, logs, sessions
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow, LastRow
@@ -48,7 +48,7 @@ async def list_jobs(
 ) -> wire.Page[wire.Job]:
     check_limit(limit)
     if cursor and not NAME.match(cursor):
-        raise _bad_cursor()
+        raise bad_cursor()
     if prefix and not NAME.match(prefix):
         return wire.Page(items=[])
     async with database.connection() as connection:
@@ -68,18 +68,23 @@ async def fires(
     spec = row.spec.schedule
     return wire.Fires(
         description=describe_spec(spec, seed=job_seed(tenant, row.name)) if spec else "on demand",
-        timezone=(spec and spec.timezone) or "UTC",
+        timezone=zone_of(spec),
         fires=await _fires_of(database, row, after_ms=start_ms, count=count),
         notes=notes(row.schedule_key, start_ms) if row.schedule_key else [],
     )
 
 
 async def _fires_of(database: Database, row: JobRow, *, after_ms: int, count: int) -> list[datetime]:
-    if row.spec.schedule is None or row.spec.schedule.at is None:
+    if not _one_time(row):
         return [instant(ms) for ms in next_fires(row, after_ms=after_ms, count=count)]
     async with database.connection() as connection:
         last = await jobs.last_executions(connection, tenant=row.tenant, job_ids=[row.job_id], each=LAST_SHOWN)
     return [e.fire_at for e in last[row.job_id] if e.state == "waiting" and millis(e.fire_at) > after_ms][:count]
+
+
+def _one_time(row: JobRow) -> bool:
+    """Whether its one fire is a waiting execution instead of an entry on the wheel."""
+    return row.spec.schedule is not None and row.schedule_key is None
 
 
 def next_fires(row: JobRow, *, after_ms: int, count: int) -> list[int]:
@@ -192,11 +197,14 @@ async def list_versions(
     check_limit(limit)
     row = await job_row(database, ref, tenant=tenant)
     if cursor is not None and not cursor.isdigit():
-        raise _bad_cursor()
+        raise bad_cursor()
     before = int(cursor) if cursor else row.version + 1
     async with database.connection() as connection:
         rows = await jobs.list_versions(connection, tenant=tenant, job_id=row.job_id, before=before, limit=limit + 1)
-    page = [wire.Version(version=v, spec=spec, created_at=at, created_by=by) for v, spec, at, by in rows[:limit]]
+    page = [
+        wire.Version(version=v, spec=spec, created_at=at, created_by=by, tzdata=zones)
+        for v, spec, at, by, zones in rows[:limit]
+    ]
     return wire.Page(items=page, next_cursor=str(page[-1].version) if len(rows) > limit else None)
 
 
@@ -227,13 +235,13 @@ def is_id(text: str) -> bool:
         return False
 
 
-def _bad_cursor() -> Invalid:
+def bad_cursor() -> Invalid:
     return invalid("/cursor", "this is not a cursor of ours", hint="pass next_cursor as it was given")
 
 
 def _parse_cursor(cursor: str | None) -> UUID:
     if cursor is not None and not is_id(cursor):
-        raise _bad_cursor()
+        raise bad_cursor()
     return UUID(cursor) if cursor else _AFTER_ALL
 
 
@@ -289,7 +297,7 @@ def _described(row: JobRow) -> str | None:
 
 
 def _next_fire(row: JobRow, last: list[LastRow], now_ms: int) -> datetime | None:
-    if row.spec.schedule is not None and row.spec.schedule.at is not None:
+    if _one_time(row):
         return next((e.fire_at for e in last if e.state == "waiting"), None)
     ahead = next_fires(row, after_ms=now_ms, count=1)
     return instant(ahead[0]) if ahead else None

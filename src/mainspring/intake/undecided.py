@@ -22,15 +22,23 @@ async def account_for(connection: Connection, row: JobRow, *, watermark_ms: int,
     """To be called with the shard's row held, with the job as it was before, and the instant of the edit."""
     if row.schedule_key is None or row.paused_at is not None or row.deleted_at is not None:
         return
-    after_ms = max(watermark_ms, millis(row.active_from))
-    upto_ms = int(upto.timestamp() * 1000)
-    if row.start_at is not None:
-        after_ms = max(after_ms, millis(row.start_at) - 1)
-    if row.end_at is not None:
-        upto_ms = min(upto_ms, millis(row.end_at))
-    fires = compile_key(row.schedule_key).between(after_ms, upto_ms, MOST) if after_ms < upto_ms else []
+    fires = undecided(
+        row.schedule_key, after_ms=max(watermark_ms, millis(row.active_from)), upto_ms=int(upto.timestamp() * 1000),
+        start_at=row.start_at, end_at=row.end_at,
+    )  # fmt: skip
     if fires:
         await executions.skip_undecided(
             connection, tenant=row.tenant, job_id=row.job_id, version=row.version, last_ms=fires[-1],
             count=len(fires), reason=reason,
         )  # fmt: skip
+
+
+def undecided(
+    key: str, *, after_ms: int, upto_ms: int, start_at: datetime | None, end_at: datetime | None
+) -> list[int]:  # fmt: skip
+    """The fires of a schedule between what is decided and an edit, within a job's own start and end."""
+    if start_at is not None:
+        after_ms = max(after_ms, millis(start_at) - 1)
+    if end_at is not None:
+        upto_ms = min(upto_ms, millis(end_at))
+    return compile_key(key).between(after_ms, upto_ms, MOST) if after_ms < upto_ms else []

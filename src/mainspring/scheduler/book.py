@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from mainspring.domain.blackouts import Blackouts
 from mainspring.domain.schedule import Schedule, compile_key
 from mainspring.scheduler.wheel import Wheel
 from mainspring.store.schedules import ShardSchedule
@@ -22,6 +23,7 @@ class Known:
     shards: int  # bit n: shard n has jobs on it
     jobs: int
     chained: bool = False
+    jittered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Book:
     def __init__(self, now_ms: int) -> None:
         self.wheel = Wheel(now_ms)
         self._known: dict[int, Known] = {}
+        self.blackouts = Blackouts()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -61,6 +64,7 @@ class Book:
             known.jobs = known.jobs + row.jobs if not known.shards >> row.shard & 1 else max(known.jobs, row.jobs)
             known.shards |= 1 << row.shard
             known.chained |= row.chained
+            known.jittered |= row.jittered
             start = max(watermarks[row.shard], row.active_from_ms)
             earliest, shards = behind.get(row.schedule_id, (start, 0))
             behind[row.schedule_id] = (min(earliest, start), shards | 1 << row.shard)
@@ -106,6 +110,9 @@ class Book:
         """Those schedules of the groups that have jobs whose executions wait for one another."""
         ids = {g.schedule_id for g in groups}
         return sorted(i for i in ids if i in self._known and self._known[i].chained)
+
+    def known(self, schedule_id: int) -> Known | None:
+        return self._known.get(schedule_id)
 
     def jobs_of(self, groups: Iterable[Group]) -> int:
         """About how many executions these groups will make."""

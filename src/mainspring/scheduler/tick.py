@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from mainspring.clock import instant
+from mainspring.domain.blackouts import Blackouts
 from mainspring.scheduler.book import MISSED_AFTER_MS, Book, Group
-from mainspring.store import chains, fires, schedules, shards
+from mainspring.scheduler.later import sort_out
+from mainspring.store import blackouts, chains, fires, schedules, shards
 from mainspring.store.db import Connection, Database
 from mainspring.store.shards import LockedShard
 
@@ -35,10 +37,13 @@ class Ticked:
     skipped: dict[str, int] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
     now_ms: int = 0
+    wait_ms: int | None = None
     undecided: list[Group] = field(default_factory=list)
 
     def add(self, decided: fires.Decided) -> None:
         self.queued += decided.queued
+        if decided.wait_ms is not None:
+            self.wait_ms = min(decided.wait_ms, self.wait_ms or decided.wait_ms)
         for reason, n in (decided.skipped or {}).items():
             self.skipped[reason] = self.skipped.get(reason, 0) + n
 
@@ -59,15 +64,23 @@ async def tick(
         now_ms = locked[0].now_ms
         upto_ms = min(until_ms, now_ms)
         ticked.now_ms = now_ms
+        await _load_blackouts(connection, book, locked)
         news = await _load_edits(connection, book, holdings, locked, upto_ms)
         ready, ticked.undecided = _split([*groups, *news], upto_ms)
         mine = [s.shard for s in locked]
         if ready:
-            await _decide(connection, ready, mine, now_ms, ticked, book.chained(ready))
+            await _decide(connection, book, ready, mine, now_ms, ticked)
         await shards.advance_shards(connection, owner=owner, shards=mine, to_ms=upto_ms)
     for shard in locked:
         holdings[shard.shard].loaded = shard.changes
     return ticked
+
+
+async def _load_blackouts(connection: Connection, book: Book, locked: Sequence[LockedShard]) -> None:
+    """Whoever edits blackouts bumps every shard: one look at the held rows says whether ours are the latest."""
+    version = max(shard.blackouts for shard in locked)
+    if version > book.blackouts.version:
+        book.blackouts = Blackouts(await blackouts.open_blackouts(connection, tenant=None), version=version)
 
 
 async def _load_edits(
@@ -97,12 +110,13 @@ def _split(groups: Sequence[Group], upto_ms: int) -> tuple[list[Group], list[Gro
 
 async def _decide(
     connection: Connection,
+    book: Book,
     groups: Sequence[Group],
     mine: Sequence[int],
     now_ms: int,
     ticked: Ticked,
-    chained: list[int],
 ) -> None:
+    chained = book.chained(groups)
     if chained:
         await chains.lock_chained(connection, schedule_ids=chained, shards=mine)
     for group in groups:
@@ -114,7 +128,15 @@ async def _decide(
     # One statement per generation: each must see what the one before has queued, for the overlap policy.
     for generation in range(max(len(group.listed) for group in groups)):
         due = [_due(group, generation, now_ms) for group in groups if generation < len(group.listed)]
-        ticked.add(await fires.fire(connection, due=due, shards=mine, now_ms=now_ms))
+        prompt, later = sort_out(book, due)
+        if prompt:
+            ticked.add(await fires.fire(connection, due=prompt, shards=mine, now_ms=now_ms))
+        if later.due:
+            ticked.add(
+                await fires.fire_later(
+                    connection, due=later.due, gaps_ms=later.gaps_ms, holds=later.holds, shards=mine, now_ms=now_ms
+                )
+            )
         if chained:
             replaced = await chains.replace_running(connection, schedule_ids=chained, shards=mine, now=instant(now_ms))
             if replaced:

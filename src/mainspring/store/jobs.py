@@ -14,6 +14,7 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.job import Definition, JobSpec
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
+from mainspring.zones import rules_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class JobRow:
     updated_at: datetime
     created_by: str
     spec: JobSpec
+    jitter_ms: int | None
+    calendars: list[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class Placement:
     misfire: str
     misfire_s: float
     misfire_most: int
+    jitter_ms: int | None
+    calendars: list[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +69,19 @@ class LastRow:
 
 async def insert_job(
     connection: Connection, *, tenant: int, job_id: UUID, name: str, shard: int, change: int, at: Placement,
-    paused: bool,
+    paused: bool, active_from: datetime,
 ) -> None:  # fmt: skip
     await connection.execute(
         q("insert_job"), job_id, tenant, name, shard, change, at.schedule_id, at.start_at, at.end_at, at.queue,
-        at.priority, at.overlap, at.misfire, paused, at.misfire_s, at.misfire_most,
+        at.priority, at.overlap, at.misfire, paused, at.misfire_s, at.misfire_most, at.jitter_ms, at.calendars,
+        active_from,
     )  # fmt: skip
 
 
 async def insert_version(
     connection: Connection, *, tenant: int, job_id: UUID, version: int, spec: JobSpec, created_by: str
 ) -> None:
-    await connection.execute(q("insert_version"), job_id, version, tenant, spec, created_by)
+    await connection.execute(q("insert_version"), job_id, version, tenant, spec, created_by, rules_version())
 
 
 async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[int, JobSpec, bool] | None:
@@ -88,12 +94,13 @@ async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tupl
 
 async def update_job(
     connection: Connection, *, tenant: int, job_id: UUID, version: int, name: str, change: int, at: Placement,
-    rescheduled: bool, paused: bool,
+    rescheduled: bool, paused: bool, active_from: datetime,
 ) -> tuple[int, datetime | None]:  # fmt: skip
     """The new version, and the instant from which the old schedule asks for nothing any more, if it does."""
     row = await connection.fetchrow(
         q("update_job"), job_id, tenant, version, name, change, at.schedule_id, at.start_at, at.end_at, at.queue,
-        at.priority, at.overlap, at.misfire, rescheduled, paused, at.misfire_s, at.misfire_most,
+        at.priority, at.overlap, at.misfire, rescheduled, paused, at.misfire_s, at.misfire_most, at.jitter_ms,
+        at.calendars, active_from,
     )  # fmt: skip
     assert row is not None, "the caller holds the job's row"
     return row["version"], row["active_from"] if rescheduled else row["paused_at"]
@@ -150,9 +157,9 @@ async def definitions(
 
 async def list_versions(
     connection: Connection, *, tenant: int, job_id: UUID, before: int, limit: int
-) -> list[tuple[int, JobSpec, datetime, str]]:
+) -> list[tuple[int, JobSpec, datetime, str, str | None]]:
     rows = await connection.fetch(q("list_versions"), job_id, tenant, before, limit)
-    return [(r["version"], _spec(r["spec"]), r["created_at"], r["created_by"]) for r in rows]
+    return [(r["version"], _spec(r["spec"]), r["created_at"], r["created_by"], r["tzdata"]) for r in rows]
 
 
 async def find_jobs(
@@ -195,5 +202,5 @@ def _job(row: Any) -> JobRow:
         schedule_id=row["schedule_id"], schedule_key=row["schedule_key"], active_from=row["active_from"],
         start_at=row["start_at"], end_at=row["end_at"], paused_at=row["paused_at"], pause_reason=row["pause_reason"],
         deleted_at=row["deleted_at"], created_at=row["created_at"], updated_at=row["updated_at"],
-        created_by=row["created_by"], spec=_spec(row["spec"]),
+        created_by=row["created_by"], spec=_spec(row["spec"]), jitter_ms=row["jitter_ms"], calendars=row["calendars"],
     )  # fmt: skip

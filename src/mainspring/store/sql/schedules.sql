@@ -1,7 +1,7 @@
 -- name: intern_schedule
 -- The id of this schedule, made if it is new.
 WITH fresh AS (
-    INSERT INTO schedules (key) VALUES ($1) ON CONFLICT (key) DO NOTHING RETURNING schedule_id
+    INSERT INTO schedules (key, content) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING RETURNING schedule_id
 )
 SELECT schedule_id FROM fresh
 UNION ALL
@@ -10,18 +10,20 @@ LIMIT 1;
 
 -- name: shard_schedules
 -- Every schedule with active jobs in these shards: what a wheel is built from.
-SELECT j.schedule_id, j.shard, s.key, count(*) AS jobs, min(j.active_from) AS active_from,
-       bool_or(j.overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained
+SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, count(*) AS jobs, min(j.active_from) AS active_from,
+       bool_or(j.overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained,
+       bool_or(j.jitter_ms IS NOT NULL) AS jittered
 FROM jobs j JOIN schedules s USING (schedule_id)
 WHERE j.shard = ANY ($1::smallint[]) AND j.deleted_at IS NULL AND j.paused_at IS NULL
-GROUP BY j.schedule_id, j.shard, s.key;
+GROUP BY j.schedule_id, j.shard, s.schedule_id;
 
 -- name: changed_schedules
 -- The schedules of jobs edited since this shard's changes were last loaded.
-SELECT j.schedule_id, j.shard, s.key, count(*) AS jobs, min(j.active_from) AS active_from,
-       bool_or(j.overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained
+SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, count(*) AS jobs, min(j.active_from) AS active_from,
+       bool_or(j.overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained,
+       bool_or(j.jitter_ms IS NOT NULL) AS jittered
 FROM unnest($1::smallint[], $2::bigint[]) AS loaded (shard, change)
 JOIN jobs j ON j.shard = loaded.shard AND j.change > loaded.change
 JOIN schedules s USING (schedule_id)
 WHERE j.deleted_at IS NULL AND j.paused_at IS NULL
-GROUP BY j.schedule_id, j.shard, s.key;
+GROUP BY j.schedule_id, j.shard, s.schedule_id;
