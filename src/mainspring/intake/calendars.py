@@ -124,10 +124,9 @@ def _check(name: str, days: wire.CalendarDays) -> None:
         except CalendarError as error:
             problem = Problem(f"/rules/{number}", str(error), error.hint)
             raise Invalid(str(error), code="bad_calendar", problems=(problem,)) from None
-    if not days.dates and not days.rules:
-        raise invalid(
-            "/dates", "the calendar has no day", hint="give dates, such as 2026-12-25, or rules", code="bad_calendar"
-        )
+    if days.mode == "include" and not days.dates and not days.rules:
+        hint = "give dates, such as 2026-12-25, or rules, such as * * MON-FRI"
+        raise invalid("/dates", "a calendar of no day at all lets nothing fire", hint=hint, code="bad_calendar")
 
 
 async def _move(

@@ -5,7 +5,7 @@ CREATE FUNCTION jitter_ms(execution_id uuid, jitter_ms bigint, gap_ms bigint) RE
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN most > 0 THEN ('x' || substr(encode(sha256(uuid_send(execution_id)), 'hex'), 1, 14))::bit(56)::bigint
                                    % (most + 1) ELSE 0 END
-    FROM (SELECT least(jitter_ms, gap_ms - 1)) AS bound (most)
+    FROM (SELECT CASE WHEN jitter_ms > 0 THEN least(jitter_ms, gap_ms - 1) END) AS bound (most)
 $$;
 
 ALTER TABLE schedules ADD COLUMN content text;

@@ -98,7 +98,7 @@ WITH due AS (
                 AND (j.misfire = 'skip' OR j.misfire = 'latest' AND j.newer > 0 OR j.newer >= j.misfire_most
                      OR j.fire_at < j.decided_at - make_interval(secs => j.misfire_s)) AS missed,
            CASE WHEN j.until > $8 THEN j.until
-                ELSE j.fire_at + coalesce(jitter_ms(j.execution_id, j.jitter_ms, j.gap_ms), 0) * interval '1 ms'
+                ELSE j.fire_at + jitter_ms(j.execution_id, j.jitter_ms, j.gap_ms) * interval '1 ms'
            END AS due_at,
            j.overlap <> 'allow' AND (
                SELECT 1 FROM executions e
