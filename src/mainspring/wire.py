@@ -128,7 +128,7 @@ class CalendarDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     Schedules do not fire on them (`exclude`), or on no others (`include`).
     """
 
-    dates: Annotated[list[date], msgspec.Meta(max_length=10_000)] = []
+    dates: Annotated[list[date], msgspec.Meta(max_length=3650)] = []
     rules: Annotated[list[str], msgspec.Meta(max_length=100)] = []
     mode: Literal["exclude", "include"] = "exclude"
 

@@ -7,7 +7,7 @@
                      │                │ └─ rescue, drain ┘                timed_out
                      └── cancel ──────┴───── cancel ─────────────────────▶ cancelled
                                                           rescue ───────▶ lost
-    (fire) ─────────────── overlap, misfire, start_by ──────────────────▶ skipped
+    (fire) ─────────── overlap, misfire, blackout, start_by ────────────▶ skipped
 
 A final state never changes: a rerun is a new execution. State says where an execution is;
 outcome says how one attempt ended.

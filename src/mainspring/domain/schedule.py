@@ -17,7 +17,7 @@ import msgspec
 
 from mainspring.domain.calendar import Calendar, OpenDays, Rolled
 from mainspring.domain.duration import spell_duration
-from mainspring.domain.notes import clock_changes
+from mainspring.domain.notes import clock_changes, stands_for
 from mainspring.domain.recurrence import Interval, Schedule
 from mainspring.domain.rrule_text import parse_rule
 from mainspring.domain.schedule_key import (
@@ -51,7 +51,8 @@ from mainspring.domain.zone import DAY_S, Zone
 __all__ = [
     "ErrorCode", "Gap", "Interval", "OverlapHour", "Resolved", "Schedule", "ScheduleError", "ScheduleSpec",
     "ScheduleSpecs", "WallClock", "bounded_key", "calendars_of", "compile_key", "describe_spec", "is_one_time",
-    "job_seed", "members_of", "notes", "resolve", "resolve_all", "with_calendar", "zone_of",
+    "job_seed", "members_of", "notes", "resolve", "resolve_all", "stands_for",
+    "with_calendar", "zone_of",
 ]  # fmt: skip
 
 NO_CALENDARS: Final[Mapping[str, Calendar]] = MappingProxyType({})

@@ -50,13 +50,12 @@ async def create(database: Database, request: wire.NewBlackout, *, tenant: int, 
 
 async def delete(database: Database, ref: str, *, tenant: int, by: str) -> None:
     """Ends a blackout now: what waits for its end starts, what was skipped because of it stays skipped."""
-    found = False
-    if catalog.is_id(ref):
-        async with database.transaction() as connection:
-            await shards.bump_blackouts(connection)
-            found = await blackouts.delete_blackout(connection, tenant=tenant, blackout_id=UUID(ref), by=by)
-    if not found:
+    if not catalog.is_id(ref):
         raise NotFound(f"there is no blackout {ref!r}")
+    async with database.transaction() as connection:
+        await shards.bump_blackouts(connection)
+        if not await blackouts.delete_blackout(connection, tenant=tenant, blackout_id=UUID(ref), by=by):
+            raise NotFound(f"there is no blackout {ref!r}")
 
 
 async def list_all(database: Database, *, tenant: int, limit: int = catalog.MAX_PAGE) -> wire.Page[wire.Blackout]:

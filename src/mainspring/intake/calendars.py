@@ -41,8 +41,12 @@ async def put(
             watermarks = await shards.bump_shards(connection)
         followers = await calendars.lock_followers(connection, tenant=tenant, name=name)
         now_ms = int(await database_now_ms(connection))
-        keys = {f.schedule_id: (f.key, with_calendar(f.key, calendar, now_ms)) for f in followers}
-        keys = {schedule_id: (old, new) for schedule_id, (old, new) in keys.items() if old != new}
+        known_keys = await schedules.schedule_keys(connection, schedule_ids={job.schedule_id for job in followers})
+        keys = {
+            schedule_id: (old, new)
+            for schedule_id, old in known_keys.items()
+            if (new := with_calendar(old, calendar, now_ms)) != old
+        }
         if not dry_run:
             known = await calendars.list_calendars(connection, tenant=tenant, name=name)
             if not known or known[0].days != days:
@@ -58,14 +62,14 @@ async def delete(database: Database, name: str, *, tenant: int) -> None:
         if await calendars.delete_calendar(connection, tenant=tenant, name=name):
             return
         names, jobs = await calendars.calendar_followers(connection, tenant=tenant, name=name, limit=NAMED)
-    if not jobs:
-        raise NotFound(f"there is no calendar {name!r}")
-    more = f" and {jobs - len(names):,} more" if jobs > len(names) else ""
-    raise Conflict(
-        f"the calendar {name!r} is in use by {', '.join(names)}{more}",
-        code="in_use",
-        problems=(Problem("/name", "jobs follow it", "take it out of their schedules first"),),
-    )
+        if not jobs:
+            raise NotFound(f"there is no calendar {name!r}")
+        more = f" and {jobs - len(names):,} more" if jobs > len(names) else ""
+        raise Conflict(
+            f"the calendar {name!r} is in use by {', '.join(names)}{more}",
+            code="in_use",
+            problems=(Problem("/name", "jobs follow it", "take it out of their schedules first"),),
+        )
 
 
 async def get(database: Database, name: str, *, tenant: int) -> wire.Calendar:
@@ -141,7 +145,7 @@ async def _move(
         if job.schedule_id not in moved or job.paused_at is not None:
             continue
         fires = undecided(
-            job.key, after_ms=max(watermarks[job.shard], millis(job.active_from)), upto_ms=now_ms,
+            keys[job.schedule_id][0], after_ms=max(watermarks[job.shard], millis(job.active_from)), upto_ms=now_ms,
             start_at=job.start_at, end_at=job.end_at,
         )  # fmt: skip
         if fires:

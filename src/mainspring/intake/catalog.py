@@ -7,17 +7,21 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
 from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
+from mainspring.domain.blackouts import Blackouts, Scope
 from mainspring.domain.errors import Invalid, NotFound, invalid
 from mainspring.domain.execution import LIVE, STATES
 from mainspring.domain.job import NAME
-from mainspring.domain.schedule import compile_key, describe_spec, job_seed, notes, zone_of
-from mainspring.store import executions, jobs, logs, sessions
+from mainspring.domain.schedule import compile_key, describe_spec, job_seed, notes, stands_for, zone_of
+from mainspring.store import blackouts, executions, jobs, logs, sessions
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow, LastRow
 
 LAST_SHOWN = 20
+NOTED = 3
 MAX_PAGE = 500
 _AFTER_ALL = UUID(int=(1 << 128) - 1)
 _LOG_CHUNKS = 200
@@ -65,13 +69,26 @@ async def fires(
     row = await job_row(database, ref, tenant=tenant)
     async with database.connection() as connection:
         start_ms = int(await database_now_ms(connection)) if after is None else millis(after)
+        known = Blackouts(await blackouts.open_blackouts(connection, tenant=tenant))
     spec = row.spec.schedule
+    found = await _fires_of(database, row, after_ms=start_ms, count=count)
     return wire.Fires(
         description=describe_spec(spec, seed=job_seed(tenant, row.name)) if spec else "on demand",
         timezone=zone_of(spec),
-        fires=await _fires_of(database, row, after_ms=start_ms, count=count),
-        notes=notes(row.schedule_key, start_ms) if row.schedule_key else [],
+        fires=found,
+        notes=[*(notes(row.schedule_key, start_ms) if row.schedule_key else []), *_blackout_notes(known, row, found)],
     )
+
+
+def _blackout_notes(known: Blackouts, row: JobRow, fires: list[datetime]) -> list[str]:
+    """Which of the fires fall into a blackout; as many as one wants to read."""
+    scope = Scope(row.tenant, row.spec.queue, row.job_id)
+    held = [(at, until) for at in fires if (until := known.until(scope, millis(at))) is not None]
+    told = [
+        f"{at:%Y-%m-%d %H:%M:%S} UTC falls into a blackout that is over at {instant(until):%Y-%m-%d %H:%M:%S} UTC"
+        for at, until in held[:NOTED]
+    ]
+    return [*told, *([f"so do {len(held) - NOTED} more"] if len(held) > NOTED else [])]
 
 
 async def _fires_of(database: Database, row: JobRow, *, after_ms: int, count: int) -> list[datetime]:
@@ -219,8 +236,15 @@ async def ledger(
         entries = await executions.list_fires(
             connection, tenant=tenant, job_id=row.job_id, before=before, limit=limit + 1
         )
-    page = entries[:limit]
+    page = [_noted(row, version, entry) for version, entry in entries[:limit]]
     return wire.Page(items=page, next_cursor=str(page[-1].execution_id) if len(entries) > limit else None)
+
+
+def _noted(row: JobRow, version: int, entry: wire.LedgerEntry) -> wire.LedgerEntry:
+    """What the clocks did is told by the schedule of today, so only for what today's version fired."""
+    if row.schedule_key is None or version != row.version:
+        return entry
+    return msgspec.structs.replace(entry, note=stands_for(compile_key(row.schedule_key), millis(entry.fire_at)))
 
 
 async def list_workers(database: Database, *, tenant: int) -> list[wire.Worker]:

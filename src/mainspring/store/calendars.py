@@ -25,7 +25,6 @@ class Follower:
     version: int
     shard: int
     schedule_id: int
-    key: str
     active_from: datetime
     start_at: datetime | None
     end_at: datetime | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from mainspring.clock import millis
@@ -33,6 +33,10 @@ async def intern_schedule(connection: Connection, *, key: str) -> int:
         found = await connection.fetchval(q("intern_schedule"), short, content)
         if found is not None:  # None: somebody else's insert committed between our two looks
             return int(found)
+
+
+async def schedule_keys(connection: Connection, *, schedule_ids: Collection[int]) -> dict[int, str]:
+    return {r["schedule_id"]: r["key"] for r in await connection.fetch(q("schedule_keys"), list(schedule_ids))}
 
 
 async def shard_schedules(connection: Connection, *, shards: Sequence[int]) -> list[ShardSchedule]:

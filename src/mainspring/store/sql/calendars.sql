@@ -44,10 +44,9 @@ WHERE j.tenant_id = $1 AND j.calendars @> ARRAY[$2::text] AND j.deleted_at IS NU
 
 -- name: lock_followers
 -- The jobs that follow a calendar, held, by key. The caller holds all shard rows.
-SELECT j.job_id, j.name, j.version, j.shard, j.schedule_id, coalesce(s.content, s.key) AS key, j.active_from,
-       j.start_at, j.end_at, j.paused_at
-FROM jobs j JOIN schedules s USING (schedule_id)
-WHERE j.tenant_id = $1 AND j.calendars @> ARRAY[$2::text] AND j.deleted_at IS NULL
+SELECT j.job_id, j.name, j.version, j.shard, j.schedule_id, j.active_from, j.start_at, j.end_at, j.paused_at
+FROM jobs j
+WHERE j.tenant_id = $1 AND j.schedule_id IS NOT NULL AND j.calendars @> ARRAY[$2::text] AND j.deleted_at IS NULL
 ORDER BY j.job_id FOR UPDATE OF j;
 
 -- name: move_followers

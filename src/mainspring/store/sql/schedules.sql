@@ -8,6 +8,10 @@ UNION ALL
 SELECT schedule_id FROM schedules WHERE key = $1
 LIMIT 1;
 
+-- name: schedule_keys
+-- The keys of these schedules.
+SELECT schedule_id, coalesce(content, key) AS key FROM schedules WHERE schedule_id = ANY ($1::bigint[]);
+
 -- name: shard_schedules
 -- Every schedule with active jobs in these shards: what a wheel is built from.
 SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, count(*) AS jobs, min(j.active_from) AS active_from,
