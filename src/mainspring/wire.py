@@ -5,7 +5,7 @@ Instants are RFC 3339 in UTC, durations in answers are seconds or milliseconds a
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from mainspring.domain.backfill import BackfillState, Order, Reprocess
 from mainspring.domain.deadline import DeadlineKind, DeadlineState
 from mainspring.domain.execution import Outcome, State, Trigger
 from mainspring.domain.job import Definition, JobSpec
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule import ScheduleSpecs
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ class Fires(Answer):
 class PreviewRequest(Request):
     """A schedule to try out. `job` is the name that `H` in a cron expression is spread by."""
 
-    schedule: ScheduleSpec
+    schedule: ScheduleSpecs
     after: datetime | None = None
     count: Annotated[int, msgspec.Meta(ge=1, le=500)] = 10
     job: str | None = None
@@ -122,6 +122,8 @@ class Version(Answer):
     spec: JobSpec
     created_at: datetime
     created_by: str
+    tzdata: str | None = None
+    """The time zone rules that its stored instants were computed by."""
 
 
 class Rollback(Request):
@@ -136,6 +138,93 @@ class Change(Answer):
     fires_after: list[datetime]
 
 
+class CalendarDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Days by date, or by rule: the three day fields of a cron expression, such as `25 12 *` or `* * SAT,SUN`.
+
+    Schedules do not fire on them (`exclude`), or on no others (`include`).
+    """
+
+    dates: Annotated[list[date], msgspec.Meta(max_length=3650)] = []
+    rules: Annotated[list[str], msgspec.Meta(max_length=100)] = []
+    mode: Literal["exclude", "include"] = "exclude"
+
+
+class Calendar(Answer):
+    """A calendar as it is now; `jobs` says how many jobs follow it."""
+
+    name: str
+    version: int
+    days: CalendarDays
+    jobs: int
+    created_at: datetime
+    created_by: str
+
+
+class CalendarVersion(Answer):
+    """One version of a calendar; it never changes."""
+
+    version: int
+    days: CalendarDays
+    created_at: datetime
+    created_by: str
+
+
+class ClosedDays(Answer):
+    """Which of the days from `first` to `last` are closed."""
+
+    first: date
+    last: date
+    closed: list[date]
+
+
+class JobFires(Answer):
+    """The next fires of a job, before and after."""
+
+    job: str
+    fires_before: list[datetime]
+    fires_after: list[datetime]
+
+
+class CalendarChange(Answer):
+    """What an edit of a calendar would do: how many jobs get other fires, and the first few of them."""
+
+    jobs: int
+    changed: list[JobFires]
+
+
+class NewBlackout(Request):
+    """A window in which no fire starts: from `start_at` to `end_at`, or `lasts` from each fire of `schedule` on.
+
+    It holds for the whole tenant, for a `queue`, or for a `job` by name or id.
+    """
+
+    start_at: Instant | None = None
+    end_at: Instant | None = None
+    schedule: ScheduleSpecs | None = None
+    lasts: str | int | float | None = None
+    queue: str | None = None
+    job: str | None = None
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class Blackout(Answer):
+    """A blackout. `holds_until` is the end of the window that holds now, `next_at` the beginning of the next one."""
+
+    blackout_id: UUID
+    queue: str | None
+    job: str | None
+    start_at: datetime | None
+    end_at: datetime | None
+    schedule: ScheduleSpecs | None
+    lasts_s: float | None
+    description: str
+    reason: str
+    holds_until: datetime | None
+    next_at: datetime | None
+    created_at: datetime
+    created_by: str
+
+
 class LedgerEntry(Answer):
     """What became of one due instant; a skipped one may stand for `fires` instants up to this."""
 
@@ -146,6 +235,8 @@ class LedgerEntry(Answer):
     late_ms: int | None
     duration_ms: int | None
     fires: int
+    note: str | None = None
+    """What the clocks did: this instant stands for several that do not exist."""
 
 
 class Attempt(Answer):
@@ -244,6 +335,9 @@ class Diagnosis(Answer):
     healthy: bool
     checks: dict[str, str]
     findings: list[Finding]
+    tzdata: str = ""
+    """The time zone rules this server computes by."""
+    notes: list[str] = []
 
 
 class LoginLink(Answer):

@@ -13,6 +13,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.client import AsyncClient
+from mainspring.domain.schedule import ScheduleSpec
 from mainspring.store.db import Database
 from tests.conftest import Cluster
 
@@ -50,6 +51,21 @@ def unfit(name: str, body: Any, pointer: str, says: str, hint: str = "", *, code
     return Bad(name, 422, code, body=body, pointer=pointer, says=says, hint=hint, **more)
 
 
+def daily(**more: Any) -> dict[str, Any]:
+    return spec(schedule={"cron": "0 9 * * *", **more})
+
+
+def once(**more: Any) -> dict[str, Any]:
+    return spec(schedule={"at": "2090-01-01T00:00:00Z", **more})
+
+
+def nightly(**more: Any) -> dict[str, Any]:
+    return {"schedule": {"cron": "0 2 * * *"}, **more}
+
+
+CALENDAR: dict[str, Any] = {"method": "PUT", "path": "/api/v1/calendars/new"}
+BLACKOUT: dict[str, Any] = {"path": "/api/v1/blackouts"}
+WINDOW = {"start_at": "2090-01-01T00:00:00Z", "end_at": "2090-01-01T04:00:00Z"}
 TRIGGER = f"{JOBS}/{TAKEN}/trigger"
 NOWHERE = "there is no"
 
@@ -117,6 +133,90 @@ TABLE = [
         "a schedule that never fires", spec(schedule={"cron": "0 0 30 2 *"}), "/schedule/cron", "", "",
         code="never_fires",
     ),
+    unfit("no schedule at all", spec(schedule=[]), "/schedule", "empty", "at least one", code="bad_schedule"),
+    unfit(
+        "bad member", spec(schedule=[{"every": 5}, {"cron": "0 25 * * *"}]), "/schedule/1/cron", "hour", code="bad_cron"
+    ),
+    unfit(
+        "unknown field of a member", spec(schedule=[{"every": 5}, {"crom": "* * * * *"}]), "/schedule/1/crom",
+        "unknown field", "did you mean 'cron'?",
+    ),
+    unfit("a text for a schedule", spec(schedule="0 2 * * *"), "/schedule", "got `str`"),
+    unfit("unknown calendar", daily(calendar="dyas"), "/schedule/calendar", "no calendar 'dyas'", "calendars set dyas",
+          code="unknown_calendar"),
+    unfit("roll without calendar", daily(roll="next"), "/schedule/roll", "without calendar", "name the calendar",
+          code="bad_schedule"),
+    unfit("unknown roll", daily(calendar="days", roll="on"), "/schedule/roll", "on"),
+    unfit("calendar beside at", once(calendar="days"), "/schedule/calendar", "beside at", "remove",
+          code="bad_schedule"),
+    unfit("jitter beside at", once(jitter=5), "/schedule/jitter", "beside at", "remove", code="bad_schedule"),
+    unfit("max_fires beside at", once(max_fires=5), "/schedule/max_fires", "beside at", "remove", code="bad_schedule"),
+    unfit("bad jitter", daily(jitter="some"), "/schedule/jitter", "'some'", "30s", code="bad_duration"),
+    unfit("jitter of a week", daily(jitter="7d"), "/schedule/jitter", "not possible", "24 hours", code="bad_duration"),
+    unfit("jitter below 0", daily(jitter=-1), "/schedule/jitter", "", "", code="bad_duration"),
+    unfit("two jitters", spec(schedule=[{"every": 5, "jitter": 1}, {"every": 7, "jitter": 2}]), "/schedule",
+          "one jitter", "the same", code="bad_schedule"),
+    unfit("no fires at all", daily(max_fires=0), "/schedule/max_fires", "not possible", "10,000", code="bad_schedule"),
+    unfit("endless fires", daily(max_fires=10**6), "/schedule/max_fires", "not possible", "end_at",
+          code="bad_schedule"),
+    unfit("a calendar that leaves nothing", daily(calendar="closed"), "/schedule/cron", "never fires", "calendar",
+          code="never_fires"),
+    unfit("a bad union in a preview", {"schedule": [{"every": 5}, {"every": 0}]}, "/schedule/1/every", "not possible",
+          code="bad_duration", path="/api/v1/schedules:preview"),
+    unfit("a bad union in a change", {"schedule": [{"every": 5}, {}]}, "/schedule/1", "exactly one",
+          code="bad_schedule",
+          method="PATCH", path=f"{JOBS}/{TAKEN}"),
+    # Calendars
+    unfit("bad rule", {"rules": ["* * SAT", "25 13 *"]}, "/rules/1", "month", code="bad_calendar", **CALENDAR),
+    unfit("a rule of two fields", {"rules": ["25 12"]}, "/rules/0", "three fields", "25 12 *", code="bad_calendar",
+          **CALENDAR),
+    unfit("bad date", {"dates": ["2026-02-30"]}, "/dates/0", "date", **CALENDAR),
+    unfit("unknown mode", {"mode": "only"}, "/mode", "only", **CALENDAR),
+    unfit("only no day", {"mode": "include"}, "/dates", "lets nothing fire", "give dates", code="bad_calendar",
+          **CALENDAR),
+    unfit("unknown field of a calendar", {"date": []}, "/date", "unknown field", "did you mean 'dates'?", **CALENDAR),
+    unfit("bad calendar name", {}, "/name", "not a calendar name", "letters", method="PUT",
+          path="/api/v1/calendars/a%20b"),
+    Bad("unknown calendar by name", 404, "not_found", "GET", "/api/v1/calendars/nowhere", says=NOWHERE),
+    Bad("versions of no calendar", 404, "not_found", "GET", "/api/v1/calendars/nowhere/versions", says=NOWHERE),
+    Bad("deleting no calendar", 404, "not_found", "DELETE", "/api/v1/calendars/nowhere", says=NOWHERE),
+    Bad("deleting one in use", 409, "in_use", "DELETE", "/api/v1/calendars/days", pointer="/name",
+          says="in use by follower",
+        hint="take it out"),
+    unfit("too many days", None, "/count", "out of range", "400", method="GET",
+          path="/api/v1/calendars/days/days?count=401"),
+    unfit("bad cursor of versions", None, "/cursor", "not a cursor", "next_cursor", method="GET",
+          path="/api/v1/calendars/days/versions?cursor=x"),
+    # Blackouts
+    unfit("a blackout of nothing", {}, "/", "a start and an end, or a schedule", "cron", code="bad_blackout",
+          **BLACKOUT),
+    unfit("both kinds", {**WINDOW, "schedule": {"cron": "0 2 * * *"}}, "/", "or a schedule", "", code="bad_blackout",
+          **BLACKOUT),
+    unfit("no end", {"start_at": "2090-01-01T00:00:00Z"}, "/end_at", "both", "add it", code="bad_blackout", **BLACKOUT),
+    unfit("an end before the start", {**WINDOW, "end_at": "2089-01-01T00:00:00Z"}, "/end_at", "not after", "later",
+          code="bad_window", **BLACKOUT),
+    unfit("a window that is over", {"start_at": "2019-01-01T00:00:00Z", "end_at": "2020-01-01T00:00:00Z"}, "/end_at",
+          "past", "later", code="past_time", **BLACKOUT),
+    unfit("a start without offset", {**WINDOW, "start_at": "2089-01-01T00:00:00"}, "/start_at", "timezone", **BLACKOUT),
+    unfit("how long is missing", {"schedule": {"cron": "0 2 * * *"}}, "/lasts", "missing", "2h", code="bad_blackout",
+          **BLACKOUT),
+    unfit("how long is unclear", nightly(lasts="long"), "/lasts", "'long'", "2h", code="bad_duration", **BLACKOUT),
+    unfit("for a year", nightly(lasts="365d"), "/lasts", "not possible", "31 days", code="bad_duration", **BLACKOUT),
+    unfit("without an end", nightly(lasts="24h"), "/lasts", "never end", "pause", code="bad_blackout", **BLACKOUT),
+    unfit("how long of a window", {**WINDOW, "lasts": "2h"}, "/lasts", "belongs to a schedule", "end_at",
+          code="bad_blackout", **BLACKOUT),
+    unfit("once by a schedule", {"schedule": {"at": "2090-01-01T00:00:00Z"}, "lasts": 5}, "/schedule/at", "no meaning",
+          "start_at", code="bad_blackout", **BLACKOUT),
+    unfit("a calendar in a blackout", {"schedule": [{"every": "1d", "calendar": "days"}], "lasts": 5},
+          "/schedule/0/calendar", "no meaning", "remove", code="bad_blackout", **BLACKOUT),
+    unfit("a blackout with a bad cron", {"schedule": {"cron": "x"}, "lasts": 5}, "/schedule/cron", "", code="bad_cron",
+          **BLACKOUT),
+    unfit("a blackout of no queue", {**WINDOW, "queue": "No"}, "/queue", "not a queue", "lower", **BLACKOUT),
+    unfit("a blackout of no job", {**WINDOW, "job": "nowhere"}, "/job", "there is no job", "name or an id", **BLACKOUT),
+    unfit("a blackout of a queue and a job", {**WINDOW, "job": TAKEN, "queue": "short"}, "/job", "not both", "two",
+          **BLACKOUT),
+    Bad("deleting no blackout", 404, "not_found", "DELETE", f"/api/v1/blackouts/{uuid4()}", says=NOWHERE),
+    Bad("deleting what is no id", 404, "not_found", "DELETE", "/api/v1/blackouts/x", says=NOWHERE),
     # Bodies
     Bad("not JSON", 400, "not_json", content=b"name: new", says="not JSON"),
     Bad("not UTF-8", 400, "not_json", content=b'{"name": "\xff"}', says="not JSON"),
@@ -204,6 +304,9 @@ async def _jobs(cluster: Cluster) -> None:
     async with cluster.client() as client:
         await client.create_job(spec(name=TAKEN, schedule={"at": "2090-01-01T00:00:00Z"}))
         await client.create_job(spec(name="other"))
+        await client.put_calendar("days", wire.CalendarDays())
+        await client.put_calendar("closed", wire.CalendarDays(rules=["* * *"]))
+        await client.create_job(daily(calendar="days") | {"name": "follower"})
 
 
 @pytest.fixture
@@ -223,7 +326,7 @@ async def everything(database: Database) -> dict[str, str | None]:
         )
         found = {}
         for (table,) in tables:
-            row = "(t.shard, t.changes)" if table == "shards" else "t"
+            row = "(t.shard, t.changes, t.blackouts)" if table == "shards" else "t"
             found[table] = await connection.fetchval(
                 f"SELECT count(*) || md5(string_agg({row}::text, '' ORDER BY {row}::text)) FROM {table} t"
             )
@@ -296,6 +399,8 @@ async def test_another_tenants_things_do_not_exist(
 ) -> None:
     """By id, by name, in lists: as if they were not there."""
     theirs = await neighbour.create_job(spec(name="secret"))
+    await neighbour.put_calendar("secret", wire.CalendarDays())
+    blackout = await neighbour.add_blackout(wire.NewBlackout(schedule=ScheduleSpec(cron="0 2 * * *"), lasts="1h"))
     ran = await neighbour.trigger("secret", wire.RunNow(params={"a": 1}))
     job, execution = f"{JOBS}/{theirs.job_id}", f"{EXECUTIONS}/{ran.execution_id}"
     probes = [
@@ -304,6 +409,9 @@ async def test_another_tenants_things_do_not_exist(
         ("GET", f"{EXECUTIONS}?job={theirs.job_id}"), ("GET", execution), ("GET", f"{execution}?wait=1s"),
         ("GET", f"{EXECUTIONS}/{str(ran.execution_id)[:18]}"), ("POST", f"{execution}/cancel"),
         ("GET", f"{execution}/logs"), ("GET", f"{execution}/logs?follow=true"),
+        ("GET", "/api/v1/calendars/secret"), ("GET", "/api/v1/calendars/secret/versions"),
+        ("GET", "/api/v1/calendars/secret/days"), ("DELETE", "/api/v1/calendars/secret"),
+        ("DELETE", f"/api/v1/blackouts/{blackout.blackout_id}"),
     ]  # fmt: skip
     for method, path in probes:
         answer = await http.request(method, path, content=b"{}" if method in ("POST", "PATCH") else None)
@@ -311,6 +419,8 @@ async def test_another_tenants_things_do_not_exist(
     batch = await client.submit([wire.BatchItem(job=str(theirs.job_id)), wire.BatchItem(job="secret", key="k")])
     assert [item.status for item in batch.items] == [404, 404]
     assert all(job.name != "secret" for job in (await client.jobs(limit=500)).items)
+    assert all(calendar.name != "secret" for calendar in (await client.calendars(limit=500)).items)
+    assert (await client.blackouts()).items == []
     assert all(e.job != "secret" for e in (await client.executions(limit=500)).items)
     found = await neighbour.execution(ran.execution_id)
     assert (found.state, (await neighbour.job("secret")).state) == ("queued", "active")

@@ -13,6 +13,7 @@ import pytest
 from mainspring import wire
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import Conflict, NotFound
+from mainspring.domain.schedule import ScheduleSpec
 from tests.conftest import Cluster
 
 FULL: dict[str, Any] = {
@@ -119,7 +120,7 @@ async def test_a_change_merges_and_a_new_kind_of_schedule_replaces_the_old(clien
     changed = await client.patch_job(job.name, {"metadata": {"at": None, "keep": {"at": 4}}})
     assert changed.spec.metadata == {"every": 1, "keep": {"cron": 3, "at": 4}}
     changed = await client.patch_job(job.name, {"schedule": {"every": "5m"}})
-    assert changed.spec.schedule is not None
+    assert isinstance(changed.spec.schedule, ScheduleSpec)
     assert (changed.spec.schedule.every, changed.spec.schedule.cron) == ("5m", None)
     assert changed.spec.schedule.timezone == "Europe/Berlin"
     changed = await client.patch_job(job.name, {"schedule": None})

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from mainspring.zones import rules_version
 from tests.conftest import Cluster
 
 pytestmark = pytest.mark.anyio
@@ -185,3 +186,78 @@ async def test_the_doctor_workers_and_the_way_in(terminal: Terminal, working: Cl
     assert [worker["name"] for worker in workers.json()["items"]] == ["test"]
     link = (await terminal.type("ui")).out.strip()
     assert link.startswith(f"{working.url}/login?k=")
+
+
+async def test_calendars_from_making_to_deleting(terminal: Terminal) -> None:
+    (terminal.folder / "days.txt").write_text("2090-12-25  # Christmas\n\n* * SAT,SUN\n")
+    made = await terminal.type("calendars", "set", "holidays", "--file", "days.txt", "--date", "2090-12-26")
+    assert (made.code, made.out) == (0, "holidays, version 1: closed on 2 dates and * * SAT,SUN\n"), made.err
+    assert made.err == "no job fires otherwise than before\n"
+    added = await terminal.type(
+        "add", "report", "--cron", "0 9 * * *", "--calendar", "holidays", "--roll", "next", "--jitter", "5m",
+        "--max-fires", "3", "--", "true",
+    )  # fmt: skip
+    words = "at 09:00 every day, by the calendar holidays, moved to the next open day, spread over 5 minutes, 3 times"
+    assert added.out.splitlines()[0] == f"report added: {words}"
+    assert len(added.out.splitlines()) == 4
+    tried = await terminal.type("calendars", "set", "holidays", "--rule", "* * *", "--dry-run")
+    assert tried.code == 0 and tried.out == ""
+    assert tried.err.splitlines()[:2] == ["1 job would fire otherwise", "  report"]
+    assert tried.err.splitlines()[-1] == "    after  no more fires"
+    assert (await terminal.type("calendars", "get", "holidays", "-o", "json")).json()["jobs"] == 1
+    listed = await terminal.type("calendars", "list")
+    assert " ".join(listed.out.splitlines()[1].split()) == "holidays closed on 2 dates and * * SAT,SUN 1 1"
+    days = await terminal.type("calendars", "days", "holidays", "-n", "14")
+    assert [line.split()[1] for line in days.out.splitlines()] in (
+        ["Saturday", "Sunday"] * 2, ["Sunday", "Saturday", "Sunday", "Saturday"]
+    )  # fmt: skip
+    refused = await terminal.type("calendars", "delete", "holidays", "--yes")
+    assert refused.code == 5 and "in use by report" in refused.err
+    assert (await terminal.type("calendars", "set", "holidays")).code == 2
+    assert (await terminal.type("calendars", "set", "holidays", "--rule", "x")).code == 6
+    assert (await terminal.type("jobs", "edit", "report", "--every", "1h")).code == 0
+    assert (await terminal.type("calendars", "delete", "holidays")).code == 2
+    assert (await terminal.type("calendars", "delete", "holidays", "--yes")).out == "holidays deleted\n"
+    assert (await terminal.type("calendars", "get", "holidays")).code == 3
+    assert "closed on 2 dates" in (await terminal.type("calendars", "versions", "holidays")).out
+
+
+async def test_blackouts_from_adding_to_deleting(terminal: Terminal) -> None:
+    added = await terminal.type("blackouts", "add", "--until", "+2h", "--queue", "long", "--reason", "upgrade")
+    assert added.code == 0 and added.out.endswith("for queue long\n"), added.err
+    await terminal.type("add", "held", "--every", "30m", "--queue", "long", "--", "true")
+    fires = await terminal.type("jobs", "next", "held")
+    assert fires.err.count("falls into a blackout") == 3, fires.err
+    weekly = await terminal.type(
+        "blackouts",
+        "add",
+        "--cron",
+        "0 2 * * SUN",
+        "--tz",
+        "Europe/Berlin",
+        "--for",
+        "3h",
+        "--job",
+        "held",
+        "-o",
+        "json",
+    )
+    assert weekly.json()["description"] == "at 02:00 on Sunday (Europe/Berlin), for 3 hours"
+    listed = (await terminal.type("blackouts", "list")).out.splitlines()
+    assert len(listed) == 3 and "job held" in listed[1] and "upgrade" in listed[2] and "holds, over in" in listed[2]
+    for line in listed[1:]:
+        gone = await terminal.type("blackouts", "delete", line.split()[0])
+        assert (gone.code, gone.out.endswith(": deleted\n")) == (0, True), gone.err
+    assert (await terminal.type("blackouts", "list")).err == "no blackouts\n"
+    assert (await terminal.type("blackouts", "delete", "0")).code == 3
+    assert (await terminal.type("blackouts", "add", "--reason", "nothing")).code == 6
+
+
+async def test_the_doctor_says_by_which_time_zone_rules(terminal: Terminal, working: Cluster) -> None:
+    await terminal.type("add", "old", "--cron", "0 2 * * *", "--tz", "Europe/Berlin", "--", "true")
+    async with working.database.connection() as connection:
+        await connection.execute("UPDATE job_versions SET tzdata = '1999z' WHERE spec ->> 'name' = 'old'")
+    told = (await terminal.type("doctor")).out
+    assert f"time zone rules {rules_version()}" in told
+    assert "1 job saved under time zone rules 1999z" in told
+    assert (await terminal.type("jobs", "versions", "old", "-o", "json")).json()["items"][0]["tzdata"] == "1999z"

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from mainspring.cli.spec import changed, merge_patch
 
-NAMES = "cron every at rrule dtstart tz queue priority retries timeout cwd overlap misfire delivery description"
+NAMES = (
+    "cron every at rrule dtstart tz calendar roll jitter max_fires queue priority retries timeout cwd overlap misfire"
+    " delivery description"
+)
 NONE: dict[str, Any] = {**dict.fromkeys(NAMES.split()), "env": {}}
 SPEC: dict[str, Any] = {
     "name": "x",
@@ -95,3 +98,20 @@ def test_a_patch_turns_one_into_the_other_and_is_empty_only_for_the_same(old: An
     patch = merge_patch(old, new)
     assert apply(old, patch) == new
     assert bool(patch) == (old != new)
+
+
+def test_flags_beside_a_schedule_join_it() -> None:
+    flags = {**NONE, "calendar": "holidays", "roll": "next", "jitter": "30s", "max_fires": 5}
+    schedule = changed(SPEC, flags, ())["schedule"]
+    beside = {"calendar": "holidays", "roll": "next", "jitter": "30s", "max_fires": 5}
+    assert schedule == {**SPEC["schedule"], **beside}
+    with pytest.raises(click.UsageError, match="--max-fires belongs to a schedule"):
+        changed({"name": "x"}, {**NONE, "max_fires": 5}, ())
+
+
+def test_a_list_of_schedules_is_replaced_or_left_alone() -> None:
+    several = {**SPEC, "schedule": [{"every": "5s"}, {"cron": "0 2 * * *"}]}
+    assert changed(several, NONE, ()) == several
+    assert changed(several, {**NONE, "every": "1m"}, ())["schedule"] == {"every": "1m"}
+    with pytest.raises(click.UsageError, match="list of schedules"):
+        changed(several, {**NONE, "tz": "Asia/Tokyo"}, ())

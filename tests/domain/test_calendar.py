@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mainspring.domain.blackouts import Blackouts, Scope
 from mainspring.domain.calendar import (
     Blackout,
     Calendar,
@@ -16,9 +17,18 @@ from mainspring.domain.calendar import (
     check_calendar,
     in_blackout,
     on_calendar,
+    rule_text,
 )
 from mainspring.domain.jitter import jitter_ms
-from mainspring.domain.schedule import Schedule, ScheduleSpec, compile_key, resolve
+from mainspring.domain.schedule import (
+    Schedule,
+    ScheduleSpec,
+    ScheduleSpecs,
+    compile_key,
+    resolve,
+    resolve_all,
+    with_calendar,
+)
 from mainspring.domain.zone import load_zone
 
 UTC_ZONE, BERLIN = load_zone("UTC"), load_zone("Europe/Berlin")
@@ -186,3 +196,104 @@ def test_jitter_spreads():
     delays = [jitter_ms(uuid5(UUID(int=0), str(n)), 999, None) for n in range(1000)]
     assert len(set(delays)) > 600
     assert 450 < sum(delays) / 1000 < 550
+
+
+def test_windows_that_take_turns_for_ever_have_an_end_to_look_again():
+    half, other = (RecurringBlackout(schedule(cron), 30 * 60_000) for cron in ("0 * * * *", "30 * * * *"))
+    until = blackout_until([half, other], ms("2026-01-01T00:10"))
+    assert until is not None and until > ms("2026-01-10")
+
+
+@pytest.mark.parametrize(
+    "spellings", [("25 12 *", " 25  DEC * "), ("* * SAT,SUN", "* * 0,6"), ("1-3 1 *", "1,2,3 JAN ?")]
+)
+def test_a_rule_has_one_normal_form(spellings: tuple[str, str]):
+    assert len({rule_text(rule) for rule in spellings}) == 1
+
+
+JOB = UUID(int=7)
+
+
+@pytest.mark.parametrize(
+    ("scope", "at", "until"),
+    [
+        (Scope(1, "short"), 10, None),
+        (Scope(1, "short"), 25, 30),
+        (Scope(1, "long"), 10, 30),
+        (Scope(1, "long", JOB), 10, 40),
+        (Scope(1, "short", JOB), 10, None),
+        (Scope(1, "short", JOB), 35, 40),
+        (Scope(2, "long", JOB), 25, None),
+    ],
+)
+def test_windows_of_tenant_queue_and_job_join(scope: Scope, at: int, until: int | None):
+    known = Blackouts(
+        [(Scope(1, "long"), Blackout(5, 20)), (Scope(1), Blackout(20, 30)), (Scope(1, None, JOB), Blackout(30, 40))]
+    )
+    assert known.until(scope, at) == until
+    held = [held for held in known.holding(at) if held.scope.covers(scope)]
+    narrowest = max(held, key=lambda held: (held.scope.job_id is not None, held.scope.queue is not None), default=None)
+    assert (None if narrowest is None else narrowest.until_ms) == until
+
+
+# Calendars in keys ------------------------------------------------------------------------------------
+
+CALENDARS = {"holidays": HOLIDAYS, "weekends": WEEKENDS}
+
+
+def key_of(specs: ScheduleSpecs) -> str:
+    key = resolve_all(specs, now_ms=ms("2026-12-20"), calendars=CALENDARS).key
+    assert key is not None
+    return key
+
+
+@pytest.mark.parametrize("roll", [None, "next", "previous"])
+@pytest.mark.parametrize("cron", ["0 9 * * *", "30 2 * * MON", "0 0 1,15 * *"])
+def test_a_key_holds_its_calendar(cron: str, roll: Roll | None):
+    found = compile_key(key_of(ScheduleSpec(cron=cron, timezone="Europe/Berlin", calendar="holidays", roll=roll)))
+    expected = on_calendar(schedule(cron, "Europe/Berlin"), HOLIDAYS, BERLIN, roll)
+    start, end = ms("2026-12-20"), ms("2027-02-20")
+    assert found.between(start, end, 100) == expected.between(start, end, 100)
+
+
+def test_the_same_days_give_the_same_key():
+    again = Calendar("holidays", dates=frozenset(HOLIDAYS.dates), rules=("* * 6,0", " * * SUN,SAT"))
+    spec = ScheduleSpec(every="1h", calendar="holidays")
+    assert resolve_all(spec, now_ms=0, calendars={"holidays": again}).key == resolve_all(
+        spec, now_ms=0, calendars=CALENDARS
+    ).key  # fmt: skip
+    key = key_of(spec)
+    assert with_calendar(key, again, 0) == key
+    assert with_calendar(key, Calendar("weekends"), 0) == key, "another calendar's edit is none of its business"
+
+
+def test_an_edit_keeps_everything_but_the_days():
+    specs = [
+        ScheduleSpec(every="7h", calendar="holidays"),
+        ScheduleSpec(cron="0 9 * * *", calendar="weekends", end_at="2027-06-01T00:00:00Z"),
+        ScheduleSpec(at="2027-01-01T00:00:00Z"),
+    ]
+    changed = Calendar("holidays", rules=("* * MON",))
+    now = ms("2026-12-21")
+    by_edit = with_calendar(key_of(specs), changed, now)
+    anew = resolve_all(specs, now_ms=ms("2026-12-20"), calendars={**CALENDARS, "holidays": changed}).key
+    assert by_edit == anew
+
+
+@pytest.mark.parametrize("fires", [1, 3, 40])
+def test_counted_fires_end_with_the_last(fires: int):
+    spec = ScheduleSpec(cron="0 9 * * *", calendar="holidays", max_fires=fires)
+    found = compile_key(key_of(spec)).between(ms("2026-12-20"), ms("2030-01-01"), 1000)
+    free = compile_key(key_of(ScheduleSpec(cron="0 9 * * *", calendar="holidays")))
+    assert found == free.between(ms("2026-12-20"), ms("2030-01-01"), fires)
+
+
+@given(left=st.integers(1, 30), days=st.integers(0, 40), closed=st.frozensets(st.integers(1, 60), max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_an_edit_leaves_as_many_counted_fires_as_there_were(left: int, days: int, closed: frozenset[int]):
+    key = key_of(ScheduleSpec(cron="0 9 * * *", calendar="weekends", max_fires=left))
+    now = ms("2026-12-20") + days * 86_400_000
+    changed = Calendar("weekends", dates=frozenset(date(2026, 12, 20) + timedelta(days=n) for n in closed))
+    before, after = compile_key(key), compile_key(with_calendar(key, changed, now))
+    end = ms("2028-01-01")
+    assert after.count_between(now, end) == before.count_between(now, end)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -135,3 +135,24 @@ async def test_an_edit_that_touches_no_schedule_takes_nothing_away(fresh: Databa
     await scheduler_on(fresh)
     (entry,) = (await catalog.ledger(fresh, "edited", tenant=TENANT)).items
     assert (entry.fire_at - START, entry.state) == (timedelta(seconds=60), "queued")
+
+
+async def test_the_ledger_says_what_a_skipped_hour_made_of_a_fire(fresh: Database, virtual: VirtualClock) -> None:
+    await virtual.set(datetime(2027, 3, 27, 23, 0, tzinfo=UTC))
+    async with fresh.connection() as connection:
+        await connection.execute("UPDATE shards SET watermark = $1", virtual.now)
+    merging = ScheduleSpec(cron="0,30 1-2 * * *", timezone="Europe/Berlin")
+    await add(fresh, "merging", schedule=merging, overlap="allow")
+    fires = await catalog.fires(fresh, "merging", tenant=TENANT)
+    assert fires.notes[0] == "2027-03-28 02:00 to 02:30 do not exist in Europe/Berlin: fires once, at 03:00"
+    assert fires.timezone == "Europe/Berlin"
+    scheduler = await scheduler_on(fresh)
+    for _ in range(4):
+        await virtual.advance(minutes=30)
+        await step(scheduler)
+    entries = (await catalog.ledger(fresh, "merging", tenant=TENANT)).items
+    assert [(entry.fire_at.hour, entry.fire_at.minute, entry.note) for entry in entries] == [
+        (1, 0, "stands for 2027-03-28 02:00 to 02:30, which do not exist in Europe/Berlin, merged into one"),
+        (0, 30, None),
+        (0, 0, None),
+    ]

@@ -155,12 +155,13 @@ async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:
     """A server that starts on a new database plans its hot statements before there is a single row."""
     wanted = {
         "claim": {"executions_claim", "executions_pkey", "sessions_pkey"},
-        "promote_waiting": {"executions_waiting", "executions_pkey"},
+        "promote_waiting": {"executions_waiting", "executions_pkey", "blackouts_open"},
         "settle_succeeded": {"executions_pkey"},
         "lock_results": {"executions_pkey"},
         "settle_again": {"executions_pkey"},
         "settle_final": {"executions_pkey"},
         "fire": {"jobs_firing", "executions_job", "executions_pkey"},
+        "fire_later": {"jobs_firing", "executions_job"},
         "lock_chained": {"jobs_firing"},
         "jobs_that_pause": {"executions_pkey", "jobs_pkey"},
         "hold_shards": {"shards_pkey"},

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from mainspring import wire
 from mainspring.domain.execution import OUTCOMES, STATES
+from mainspring.domain.schedule import ScheduleSpec
 from mainspring.intake.overview import Overview, late_p95, verdict
 from mainspring.web.gate import own_path
 from mainspring.web.output import coloured, render
 from mainspring.web.timeline import LEAST, WIDTH, timeline
-from mainspring.web.words import LOOKS, clock, stamp, wall
+from mainspring.web.words import LOOKS, clock, raw_schedule, stamp, wall
 from tests.web.reading import Page
 
 NOW = datetime(2026, 11, 15, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -200,3 +201,10 @@ def test_own_paths_are_kept(path: str) -> None:
 def test_other_places_are_not(text: str) -> None:
     kept = own_path(text, "")
     assert kept == "" or (kept[0] == "/" and kept[1:2] not in ("/", "\\") and not set(kept) & set("<>\"' \t\n\\"))
+
+
+def test_a_schedule_as_it_was_written() -> None:
+    nightly = ScheduleSpec(cron="0 2 * * *", timezone="Europe/Berlin")
+    assert raw_schedule(None) == ""
+    assert raw_schedule(nightly) == "0 2 * * * Europe/Berlin"
+    assert raw_schedule([nightly, ScheduleSpec(every="5s")]) == "0 2 * * * Europe/Berlin | every 5s"

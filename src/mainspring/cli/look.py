@@ -81,4 +81,6 @@ def _diagnosis_lines(diagnosis: wire.Diagnosis, *, color: bool) -> list[str]:
         lines.append(f"{shown} {check}" + ("" if good else f": {result}"))
         lines += [f"    {clean(f.offender)}: {clean(f.what)}" for f in diagnosis.findings if f.check == check]
     lines += [f"✖ {f.check}: {f.offender}: {f.what}" for f in diagnosis.findings if f.check not in diagnosis.checks]
+    lines += [f"· time zone rules {diagnosis.tzdata}"] if diagnosis.tzdata else []
+    lines += [f"· {clean(note)}" for note in diagnosis.notes]
     return [*lines, "healthy" if diagnosis.healthy else "not healthy"]

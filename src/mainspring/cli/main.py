@@ -23,6 +23,8 @@ COMMANDS = {
     "jobs": ("jobs", "List, look at, change, pause and delete jobs."),
     "backfill": ("backfill", "Execute a range of a job's past instants."),
     "backfills": ("backfill", "List, look at, pause, resume and cancel backfills."),
+    "calendars": ("calendars", "Open and closed days that schedules follow."),
+    "blackouts": ("blackouts", "Maintenance windows in which nothing starts."),
     "executions": ("executions", "List, look at, wait for and cancel executions; read their output."),
     "events": ("look", "Show executions as they start and end."),
     "workers": ("look", "List the workers."),

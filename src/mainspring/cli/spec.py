@@ -10,12 +10,15 @@ import msgspec
 
 from mainspring.cli.times import when
 from mainspring.codec import decode, encode
+from mainspring.domain.calendar import Roll
 from mainspring.domain.execution import Delivery
 from mainspring.domain.job import JobSpec, MisfirePolicy, Overlap
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _KINDS = ("cron", "every", "at", "rrule")
+_BESIDE = ("tz", "dtstart", "calendar", "roll", "jitter", "max_fires")
+_NAMES = {"tz": "timezone"}
 _PLAIN = (
     "queue", "priority", "timeout", "overlap", "delivery", "description", "pause_after_failures", "start_by",
     "finish_by", "max_gap",
@@ -42,6 +45,10 @@ _OPTIONS = (
     click.option("--rrule", metavar="RULE", help="A recurrence rule, such as 'FREQ=MONTHLY;BYDAY=1MO'."),
     click.option("--dtstart", metavar="T", help="Where the rule starts, in the zone.  [now]"),
     click.option("--tz", metavar="ZONE", help="The schedule's time zone, such as Europe/Berlin.  [UTC]"),
+    click.option("--calendar", metavar="NAME", help="Do not fire on the closed days of this calendar."),
+    click.option("--roll", type=click.Choice(get_args(Roll)), help="Fire on this open day instead."),
+    click.option("--jitter", metavar="D", help="Start up to so much later, each time by another delay."),
+    click.option("--max-fires", type=click.IntRange(1), metavar="N", help="The last fire is the N-th from now."),
     click.option("--queue", help="The line its executions wait in.  [short]"),
     click.option("--priority", type=click.IntRange(0, 10), help="0 to 10, higher first.  [5]"),
     click.option("--retries", type=click.IntRange(0, 1000), metavar="N", help="Retries after a failure.  [3]"),
@@ -102,16 +109,21 @@ def as_json(spec: JobSpec) -> dict[str, Any]:
     return values
 
 
-def _schedule(old: dict[str, Any] | None, flags: dict[str, Any]) -> dict[str, Any] | None:
+def _schedule(old: dict[str, Any] | list[Any] | None, flags: dict[str, Any]) -> dict[str, Any] | None:
     """The schedule that the flags ask for, None if they say nothing about it."""
     given = {kind: flags[kind] for kind in _KINDS if flags[kind] is not None}
-    beside = {"timezone": flags["tz"], "dtstart": flags["dtstart"]}
-    beside = {name: value for name, value in beside.items() if value is not None}
+    beside = {_NAMES.get(flag, flag): flags[flag] for flag in _BESIDE if flags[flag] is not None}
+    if isinstance(old, list):
+        if beside and not given:
+            raise click.UsageError(
+                "the job has a list of schedules: say which one replaces them, or change it by the API"
+            )
+        old = None
     if len(given) > 1:
         raise click.UsageError(f"a schedule is one of --cron, --every, --at and --rrule, not {' and '.join(given)}")
     if not given and beside and old is None:
-        flag = "--tz" if "timezone" in beside else "--dtstart"
-        raise click.UsageError(f"{flag} belongs to a schedule: add --cron, --every, --at or --rrule")
+        flag = next(flag for flag in _BESIDE if flags[flag] is not None).replace("_", "-")
+        raise click.UsageError(f"--{flag} belongs to a schedule: add --cron, --every, --at or --rrule")
     if not given:
         return {**old, **beside} if old is not None and beside else None
     kept = {name: value for name, value in (old or {}).items() if value is not None}

@@ -151,7 +151,7 @@ LEDGER: Look[wire.LedgerEntry] = Look(
     columns=[
         Column("FIRE", lambda entry: local(entry.fire_at)),
         Column("STATE", lambda e: state_text(e.state), color=lambda e: GLYPHS[e.state][1]),
-        Column("REASON", lambda entry: reason_text(entry), wraps=True),
+        Column("REASON", lambda entry: reason_text(entry) or entry.note or "", wraps=True),
         Column("LATE", lambda entry: span(entry.late_ms)),
         Column("TOOK", lambda entry: span(entry.duration_ms)),
         Column("FIRES", lambda entry: str(entry.fires), wide=True),

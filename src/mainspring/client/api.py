@@ -150,6 +150,51 @@ class AsyncClient:
         """Ends it, and cancels what lives of it."""
         return await self._transport.ask(wire.Backfill, "POST", _path("backfills", backfill_id, "cancel"))
 
+    # Calendars and blackouts
+
+    async def calendars(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Calendar]:
+        params: Params = {"limit": limit, "cursor": cursor}
+        return await self._transport.ask(wire.Page[wire.Calendar], "GET", "/api/v1/calendars", params=params)
+
+    async def calendar(self, name: str) -> wire.Calendar:
+        return await self._transport.ask(wire.Calendar, "GET", _path("calendars", name, ""))
+
+    async def put_calendar(self, name: str, days: wire.CalendarDays) -> wire.Calendar:
+        """Writes a calendar; every job that follows it does so from now on."""
+        return await self._transport.ask(wire.Calendar, "PUT", _path("calendars", name, ""), body=days)
+
+    async def try_calendar(self, name: str, days: wire.CalendarDays) -> wire.CalendarChange:
+        """What `put_calendar` would do, without doing it."""
+        params: Params = {"dry_run": "true"}
+        path = _path("calendars", name, "")
+        return await self._transport.ask(wire.CalendarChange, "PUT", path, body=days, params=params)
+
+    async def delete_calendar(self, name: str) -> None:
+        await self._transport.send("DELETE", _path("calendars", name, ""))
+
+    async def calendar_versions(
+        self, name: str, *, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.CalendarVersion]:
+        """Every version of a calendar, newest first."""
+        params: Params = {"limit": limit, "cursor": cursor}
+        path = _path("calendars", name, "versions")
+        return await self._transport.ask(wire.Page[wire.CalendarVersion], "GET", path, params=params)
+
+    async def closed_days(self, name: str, *, count: int = 90) -> wire.ClosedDays:
+        """The days ahead on which schedules that follow a calendar do not fire."""
+        params: Params = {"count": count}
+        return await self._transport.ask(wire.ClosedDays, "GET", _path("calendars", name, "days"), params=params)
+
+    async def blackouts(self) -> wire.Page[wire.Blackout]:
+        return await self._transport.ask(wire.Page[wire.Blackout], "GET", "/api/v1/blackouts")
+
+    async def add_blackout(self, blackout: wire.NewBlackout) -> wire.Blackout:
+        """Adds a window in which no fire starts."""
+        return await self._transport.ask(wire.Blackout, "POST", "/api/v1/blackouts", body=blackout)
+
+    async def delete_blackout(self, blackout_id: UUID) -> None:
+        await self._transport.send("DELETE", _path("blackouts", blackout_id, ""))
+
     # Executions
 
     async def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:

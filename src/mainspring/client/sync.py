@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
+from uuid import UUID
 
 from mainspring import wire
 from mainspring.client.api import AsyncClient, Ref
@@ -112,6 +113,38 @@ class Client:
 
     def cancel_backfill(self, backfill_id: Ref) -> wire.Backfill:
         return self._wait(self._inner.cancel_backfill(backfill_id))
+
+    def calendars(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Calendar]:
+        return self._wait(self._inner.calendars(limit=limit, cursor=cursor))
+
+    def calendar(self, name: str) -> wire.Calendar:
+        return self._wait(self._inner.calendar(name))
+
+    def put_calendar(self, name: str, days: wire.CalendarDays) -> wire.Calendar:
+        return self._wait(self._inner.put_calendar(name, days))
+
+    def try_calendar(self, name: str, days: wire.CalendarDays) -> wire.CalendarChange:
+        return self._wait(self._inner.try_calendar(name, days))
+
+    def delete_calendar(self, name: str) -> None:
+        self._wait(self._inner.delete_calendar(name))
+
+    def calendar_versions(
+        self, name: str, *, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.CalendarVersion]:
+        return self._wait(self._inner.calendar_versions(name, limit=limit, cursor=cursor))
+
+    def closed_days(self, name: str, *, count: int = 90) -> wire.ClosedDays:
+        return self._wait(self._inner.closed_days(name, count=count))
+
+    def blackouts(self) -> wire.Page[wire.Blackout]:
+        return self._wait(self._inner.blackouts())
+
+    def add_blackout(self, blackout: wire.NewBlackout) -> wire.Blackout:
+        return self._wait(self._inner.add_blackout(blackout))
+
+    def delete_blackout(self, blackout_id: UUID) -> None:
+        self._wait(self._inner.delete_blackout(blackout_id))
 
     def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:
         return self._wait(self._inner.submit(items))

@@ -16,6 +16,7 @@ Roll = Literal["next", "previous"]
 _SEARCH_DAYS: Final = SEARCH_MS // 1000 // DAY_S
 # A fire that finds no open day so near is dropped: it would no longer be the same event.
 _ROLL_DAYS: Final = 31
+_MOST_JOINED: Final = 1000
 
 
 class CalendarError(ValueError):
@@ -190,7 +191,11 @@ class RecurringBlackout(msgspec.Struct, frozen=True):
 def blackout_until(windows: Iterable[Blackout | RecurringBlackout], ms: int) -> int | None:
     """When the windows that hold at an instant, and those that join them, are over; None if there is none."""
     known, until = tuple(windows), ms
-    while (later := max((_end_at(window, until) for window in known), default=until)) > until:
+    # Windows that take turns may never end: whoever waits looks again at what was found so far.
+    for _ in range(_MOST_JOINED):
+        later = max((_end_at(window, until) for window in known), default=until)
+        if later == until:
+            break
         until = later
     return until if until > ms else None
 
@@ -217,6 +222,11 @@ def _end_at(window: Blackout | RecurringBlackout, ms: int) -> int:
         return window.end_ms if window.start_ms <= ms < window.end_ms else ms
     begun = window.begins.prev_before(ms + 1)
     return ms if begun is None else max(ms, begun + window.lasts_ms)
+
+
+def rule_text(rule: str) -> str:
+    """A rule in normal form: the same days give the same text."""
+    return " ".join(_read_rule(rule).text.split()[-3:])
 
 
 def _read_rule(rule: str) -> Cron:

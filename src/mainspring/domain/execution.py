@@ -7,7 +7,7 @@
                      │                │ └─ rescue, drain ┘                timed_out
                      └── cancel ──────┴───── cancel ─────────────────────▶ cancelled
                                                           rescue ───────▶ lost
-    (fire) ─────────────── overlap, misfire, start_by ──────────────────▶ skipped
+    (fire) ─────────── overlap, misfire, blackout, start_by ────────────▶ skipped
 
 A final state never changes: a rerun is a new execution. State says where an execution is;
 outcome says how one attempt ended.
@@ -36,7 +36,7 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 TRANSITIONS: dict[State | None, frozenset[State]] = {
     None: frozenset(("waiting", "blocked", "queued", "skipped")),
     "waiting": frozenset(("queued", "cancelled", "skipped")),
-    "blocked": frozenset(("queued", "cancelled", "skipped")),
+    "blocked": frozenset(("queued", "waiting", "cancelled", "skipped")),
     "queued": frozenset(("running", "cancelled", "skipped")),
     "running": frozenset(
         ("queued", "waiting", "succeeded", "failed", "timed_out", "cancelled", "lost"),

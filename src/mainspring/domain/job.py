@@ -11,7 +11,7 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.execution import Delivery
 from mainspring.domain.retry import RetryPolicy
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule import ScheduleSpecs, is_one_time
 from mainspring.domain.template import unknown_names
 
 Overlap = Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"]
@@ -52,7 +52,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     task: Task
-    schedule: ScheduleSpec | None = None
+    schedule: ScheduleSpecs | None = None
     description: Annotated[str, msgspec.Meta(max_length=4000)] = ""
     metadata: dict[str, Any] = {}
     queue: str = "short"
@@ -73,7 +73,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Recurring jobs skip a fire while the last one lives; one-time and manual ones may overlap."""
         if self.overlap is not None:
             return self.overlap
-        return "skip" if self.schedule is not None and self.schedule.at is None else "allow"
+        return "skip" if self.schedule is not None and not is_one_time(self.schedule) else "allow"
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -127,7 +127,7 @@ def _deadline_problems(spec: JobSpec) -> list[Problem]:
     for pointer, value in (("/start_by", spec.start_by), ("/finish_by", spec.finish_by), ("/max_gap", spec.max_gap)):
         if value is not None:
             found.extend(_duration_problem(pointer, value, 0.001))
-    if spec.finish_by is not None and (spec.schedule is None or spec.schedule.at is not None):
+    if spec.finish_by is not None and (spec.schedule is None or is_one_time(spec.schedule)):
         found.append(
             Problem("/finish_by", "it is counted from each fire, and this job has no recurring schedule", "use timeout")
         )

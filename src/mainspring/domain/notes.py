@@ -25,6 +25,20 @@ def clock_changes(schedule: Schedule, after_ms: int, horizon_days: int) -> list[
     return [note for _, note in sorted(found, key=lambda at: at[0])][:_AT_MOST]
 
 
+def stands_for(schedule: Schedule, fire_ms: int) -> str | None:
+    """What a fire at the end of a skipped hour makes up for, if it does."""
+    for part in schedule.parts():
+        if isinstance(part, WallClock) and fire_ms % 1000 == 0:
+            segment = part.zone.segment_at(fire_ms // 1000)
+            missing = _matches(part.pattern, segment.gap_from, segment.gap_until)
+            if segment.start * 1000 == fire_ms and missing and part.fires_for_gap(segment):
+                merged = ", merged into one" if len(missing) > 1 else ""
+                return (
+                    f"stands for {_span(missing)}, which {_verb(missing, 'do')} not exist in {part.zone.name}{merged}"
+                )
+    return None
+
+
 def _gap_note(schedule: WallClock, segment: Segment) -> list[str]:
     missing = _matches(schedule.pattern, segment.gap_from, segment.gap_until)
     if not missing:

@@ -1,9 +1,13 @@
 """The key of a schedule: JSON text that is the same for the same times, so that many jobs share one schedule."""
 
+from collections.abc import Iterable
+from datetime import date
 from functools import lru_cache
+from typing import Literal
 
 import msgspec
 
+from mainspring.domain.calendar import Calendar, Roll, on_calendar, rule_text
 from mainspring.domain.cron import parse_cron
 from mainspring.domain.recurrence import Interval, Once, Schedule, Within
 from mainspring.domain.rrule import RulePattern
@@ -12,6 +16,15 @@ from mainspring.domain.schedule_spec import read_wall
 from mainspring.domain.union import Exclusions, Union, Without
 from mainspring.domain.wallclock import CalendarDays, CalendarMonths, Gap, OverlapHour, Pattern, WallClock
 from mainspring.domain.zone import DAY_S, Zone, load_zone
+
+
+class Days(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A calendar's content in normal form: a key says all by itself."""
+
+    name: str
+    dates: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    mode: Literal["exclude", "include"] = "exclude"
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -36,6 +49,9 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     start_ms: int | None = None
     end_ms: int | None = None
     union: tuple["Key", ...] = ()
+    calendar: Days | None = None
+    roll: Roll | None = None
+    last_ms: int | None = None
 
 
 _decode_key = msgspec.json.Decoder(Key).decode
@@ -49,6 +65,40 @@ def encode_key(key: Key) -> str:
 def compile_key(key: str) -> Schedule:
     """The schedule behind a key made by `resolve`."""
     return _compile(_decode_key(key), key)
+
+
+def days_of_calendar(calendar: Calendar) -> Days:
+    """What a key holds of a calendar."""
+    dates = tuple(sorted(when.isoformat() for when in calendar.dates))
+    return Days(calendar.name, dates, tuple(sorted({rule_text(rule) for rule in calendar.rules})), calendar.mode)
+
+
+def union_key(members: Iterable[Key]) -> str:
+    """The key of several schedules taken together; the order they were written in does not matter."""
+    texts = sorted({encode_key(member) for member in members})
+    return texts[0] if len(texts) == 1 else encode_key(Key(union=tuple(map(_decode_key, texts))))
+
+
+def counted(key: Key, fires: int, after_ms: int) -> Key:
+    """The key up to its n-th fire after an instant; as it is if there are fewer."""
+    found = compile_key(encode_key(key)).between(after_ms, 1 << 62, fires)
+    return msgspec.structs.replace(key, last_ms=found[-1]) if len(found) == fires else key
+
+
+def with_calendar(key: str, calendar: Calendar, now_ms: int) -> str:
+    """The key after a calendar of this name got another content; of counted fires as many are left as before."""
+    parts, days = _decode_key(key), days_of_calendar(calendar)
+    return union_key(_with_days(member, days, now_ms) for member in parts.union or (parts,))
+
+
+def _with_days(parts: Key, days: Days, now_ms: int) -> Key:
+    if parts.calendar is None or parts.calendar.name != days.name or parts.calendar == days:
+        return parts
+    changed = msgspec.structs.replace(parts, calendar=days)
+    if parts.last_ms is None or parts.last_ms <= now_ms:
+        return changed
+    left = compile_key(encode_key(parts)).count_between(now_ms, parts.last_ms)
+    return counted(msgspec.structs.replace(changed, last_ms=None), left, now_ms)
 
 
 def covered(zone: Zone, exclude: tuple[str, ...]) -> Exclusions:
@@ -69,9 +119,17 @@ def _compile(parts: Key, key: str) -> Schedule:
         found = WallClock(_pattern(parts, key), load_zone(parts.tz), parts.gap, parts.overlap_hour)
     if parts.exclude:
         found = Without(found, covered(load_zone(parts.tz), parts.exclude))
+    if parts.calendar is not None:
+        found = on_calendar(found, _calendar(parts.calendar), load_zone(parts.tz), parts.roll)
+    if parts.last_ms is not None:
+        found = Within(found, None, parts.last_ms)
     if parts.start_ms is not None or parts.end_ms is not None:
         found = Within(found, parts.start_ms, parts.end_ms)
     return found
+
+
+def _calendar(days: Days) -> Calendar:
+    return Calendar(days.name, frozenset(map(date.fromisoformat, days.dates)), days.rules, days.mode)
 
 
 def _pattern(parts: Key, key: str) -> Pattern:

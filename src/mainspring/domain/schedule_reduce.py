@@ -23,7 +23,7 @@ def reduce_spec(spec: ScheduleSpec, zone: Zone, anchor_ms: int, seed: str | None
         key = _every_key(spec, zone, anchor_ms)
     key = msgspec.structs.replace(key, exclude=exclusions(spec, zone))
     if key.every_ms is not None:
-        return msgspec.structs.replace(key, tz=zone.name) if key.exclude else key
+        return msgspec.structs.replace(key, tz=zone.name) if key.exclude or spec.calendar else key
     schedule = compile_key(encode_key(key)).parts()[0]
     if zone.name == "UTC" or not (isinstance(schedule, WallClock) and schedule.pattern.fixed):
         return key

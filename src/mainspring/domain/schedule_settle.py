@@ -9,6 +9,8 @@ from mainspring.domain.schedule_spec import ScheduleError, ScheduleSpec, kind_of
 from mainspring.domain.zone import Zone, ZoneError, load_zone
 
 _MOST_MONTHS = 600
+MOST_FIRES = 10_000
+_MOST_JITTER_S = 86_400
 
 
 def settle(spec: ScheduleSpec) -> tuple[str, ScheduleSpec, Zone]:
@@ -54,6 +56,20 @@ def interval_ms(spec: ScheduleSpec) -> int:
     return every
 
 
+def jitter_of(spec: ScheduleSpec) -> int:
+    """The longest delay in milliseconds; 0 if there is none."""
+    if spec.jitter is None:
+        return 0
+    try:
+        jitter_s = parse_duration(spec.jitter)
+    except ValueError as error:
+        raise ScheduleError("bad_duration", "/jitter", str(error), "for example 30s or PT5M") from None
+    if not 0.001 <= jitter_s <= _MOST_JITTER_S:
+        hint = "a jitter is at least 1 millisecond and at most 24 hours"
+        raise ScheduleError("bad_duration", "/jitter", f"jitter {spec.jitter} is not possible", hint)
+    return round(jitter_s * 1000)
+
+
 def _without_macro(spec: ScheduleSpec) -> ScheduleSpec:
     """`@every 10m` written as cron becomes `every`."""
     assert spec.cron is not None
@@ -78,5 +94,12 @@ def _check_options(kind: str, spec: ScheduleSpec) -> None:
     if kind == "at" and spec.overlap_hour == "both":
         hint = "choose first or second"
         raise ScheduleError("bad_schedule", "/overlap_hour", "a one-time schedule fires once", hint)
-    if kind == "at" and spec.exclude:
-        raise ScheduleError("bad_schedule", "/exclude", "exclude has no meaning beside at", "remove it")
+    for name in ("exclude", "calendar", "roll", "jitter", "max_fires"):
+        if kind == "at" and getattr(spec, name) not in (None, ()):
+            raise ScheduleError("bad_schedule", f"/{name}", f"{name} has no meaning beside at", "remove it")
+    if spec.roll is not None and spec.calendar is None:
+        hint = "name the calendar whose open days count, or remove roll"
+        raise ScheduleError("bad_schedule", "/roll", "roll has no meaning without calendar", hint)
+    if spec.max_fires is not None and not 1 <= spec.max_fires <= MOST_FIRES:
+        hint = f"1 to {MOST_FIRES:,}; for more, say end_at"
+        raise ScheduleError("bad_schedule", "/max_fires", f"max_fires {spec.max_fires} is not possible", hint)

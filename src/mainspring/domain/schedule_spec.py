@@ -6,11 +6,20 @@ from typing import Final, Literal
 
 import msgspec
 
+from mainspring.domain.calendar import Roll
 from mainspring.domain.wallclock import Gap, OverlapHour
 from mainspring.domain.zone import Zone
 
 ErrorCode = Literal[
-    "bad_cron", "bad_rrule", "bad_duration", "unknown_zone", "past_time", "never_fires", "bad_window", "bad_schedule"
+    "bad_cron",
+    "bad_rrule",
+    "bad_duration",
+    "unknown_zone",
+    "past_time",
+    "never_fires",
+    "bad_window",
+    "bad_schedule",
+    "unknown_calendar",
 ]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,6 +48,13 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     exdates: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     """Cron expressions, dates or timestamps: no fire whose wall time one of them covers."""
+    calendar: str | None = None
+    """A calendar by name: no fire on its closed days, or, with `roll`, on the next or previous open day instead."""
+    roll: Roll | None = None
+    jitter: str | int | float | None = None
+    """Executions start up to so much later, each always by the same delay; what a fire is called does not move."""
+    max_fires: int | None = None
+    """The last fire is the n-th after the schedule was saved, whatever became of them."""
 
 
 ScheduleSpecs = ScheduleSpec | list[ScheduleSpec]
@@ -52,6 +68,7 @@ class Resolved(msgspec.Struct, frozen=True):
     at_ms: int | None
     start_ms: int | None
     end_ms: int | None
+    jitter_ms: int = 0
 
 
 class ScheduleError(ValueError):
@@ -63,6 +80,21 @@ class ScheduleError(ValueError):
         self.pointer = pointer
         self.message = message
         self.hint = hint
+
+
+def members_of(specs: ScheduleSpecs | None) -> list[ScheduleSpec]:
+    """The schedules that are taken together: several, one or none."""
+    return [] if specs is None else [specs] if isinstance(specs, ScheduleSpec) else specs
+
+
+def is_one_time(specs: ScheduleSpecs | None) -> bool:
+    """Whether all there is is one `at`."""
+    return len(set(members_of(specs))) == 1 and members_of(specs)[0].at is not None
+
+
+def calendars_of(specs: ScheduleSpecs | None) -> list[str]:
+    """The names of the calendars that a schedule follows, in order."""
+    return sorted({spec.calendar for spec in members_of(specs) if spec.calendar is not None})
 
 
 def kind_of(spec: ScheduleSpec) -> str:

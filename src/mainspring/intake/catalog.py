@@ -7,18 +7,22 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
 from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
+from mainspring.domain.blackouts import Blackouts, Scope
 from mainspring.domain.deadline import Judgement
 from mainspring.domain.errors import Invalid, NotFound, invalid
 from mainspring.domain.execution import LIVE, STATES
 from mainspring.domain.job import NAME
-from mainspring.domain.schedule import compile_key, describe_spec, job_seed, notes
-from mainspring.store import deadlines, executions, jobs, logs, sessions
+from mainspring.domain.schedule import compile_key, describe_spec, job_seed, notes, stands_for, zone_of
+from mainspring.store import blackouts, deadlines, executions, jobs, logs, sessions
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow, LastRow
 
 LAST_SHOWN = 20
+NOTED = 3
 MAX_PAGE = 500
 _AFTER_ALL = UUID(int=(1 << 128) - 1)
 _LOG_CHUNKS = 200
@@ -49,7 +53,7 @@ async def list_jobs(
 ) -> wire.Page[wire.Job]:
     check_limit(limit)
     if cursor and not NAME.match(cursor):
-        raise _bad_cursor()
+        raise bad_cursor()
     if prefix and not NAME.match(prefix):
         return wire.Page(items=[])
     async with database.connection() as connection:
@@ -66,21 +70,39 @@ async def fires(
     row = await job_row(database, ref, tenant=tenant)
     async with database.connection() as connection:
         start_ms = int(await database_now_ms(connection)) if after is None else millis(after)
+        known = Blackouts(await blackouts.open_blackouts(connection, tenant=tenant))
     spec = row.spec.schedule
+    found = await _fires_of(database, row, after_ms=start_ms, count=count)
     return wire.Fires(
         description=describe_spec(spec, seed=job_seed(tenant, row.name)) if spec else "on demand",
-        timezone=(spec and spec.timezone) or "UTC",
-        fires=await _fires_of(database, row, after_ms=start_ms, count=count),
-        notes=notes(row.schedule_key, start_ms) if row.schedule_key else [],
+        timezone=zone_of(spec),
+        fires=found,
+        notes=[*(notes(row.schedule_key, start_ms) if row.schedule_key else []), *_blackout_notes(known, row, found)],
     )
 
 
+def _blackout_notes(known: Blackouts, row: JobRow, fires: list[datetime]) -> list[str]:
+    """Which of the fires fall into a blackout; as many as one wants to read."""
+    scope = Scope(row.tenant, row.spec.queue, row.job_id)
+    held = [(at, until) for at in fires if (until := known.until(scope, millis(at))) is not None]
+    told = [
+        f"{at:%Y-%m-%d %H:%M:%S} UTC falls into a blackout that is over at {instant(until):%Y-%m-%d %H:%M:%S} UTC"
+        for at, until in held[:NOTED]
+    ]
+    return [*told, *([f"so do {len(held) - NOTED} more"] if len(held) > NOTED else [])]
+
+
 async def _fires_of(database: Database, row: JobRow, *, after_ms: int, count: int) -> list[datetime]:
-    if row.spec.schedule is None or row.spec.schedule.at is None:
+    if not _one_time(row):
         return [instant(ms) for ms in next_fires(row, after_ms=after_ms, count=count)]
     async with database.connection() as connection:
         last = await jobs.last_executions(connection, tenant=row.tenant, job_ids=[row.job_id], each=LAST_SHOWN)
     return [e.fire_at for e in last[row.job_id] if e.state == "waiting" and millis(e.fire_at) > after_ms][:count]
+
+
+def _one_time(row: JobRow) -> bool:
+    """Whether its one fire is a waiting execution instead of an entry on the wheel."""
+    return row.spec.schedule is not None and row.schedule_key is None
 
 
 def next_fires(row: JobRow, *, after_ms: int, count: int) -> list[int]:
@@ -193,11 +215,14 @@ async def list_versions(
     check_limit(limit)
     row = await job_row(database, ref, tenant=tenant)
     if cursor is not None and not cursor.isdigit():
-        raise _bad_cursor()
+        raise bad_cursor()
     before = int(cursor) if cursor else row.version + 1
     async with database.connection() as connection:
         rows = await jobs.list_versions(connection, tenant=tenant, job_id=row.job_id, before=before, limit=limit + 1)
-    page = [wire.Version(version=v, spec=spec, created_at=at, created_by=by) for v, spec, at, by in rows[:limit]]
+    page = [
+        wire.Version(version=v, spec=spec, created_at=at, created_by=by, tzdata=zones)
+        for v, spec, at, by, zones in rows[:limit]
+    ]
     return wire.Page(items=page, next_cursor=str(page[-1].version) if len(rows) > limit else None)
 
 
@@ -212,8 +237,15 @@ async def ledger(
         entries = await executions.list_fires(
             connection, tenant=tenant, job_id=row.job_id, before=before, limit=limit + 1
         )
-    page = entries[:limit]
+    page = [_noted(row, version, entry) for version, entry in entries[:limit]]
     return wire.Page(items=page, next_cursor=str(page[-1].execution_id) if len(entries) > limit else None)
+
+
+def _noted(row: JobRow, version: int, entry: wire.LedgerEntry) -> wire.LedgerEntry:
+    """What the clocks did is told by the schedule of today, so only for what today's version fired."""
+    if row.schedule_key is None or version != row.version:
+        return entry
+    return msgspec.structs.replace(entry, note=stands_for(compile_key(row.schedule_key), millis(entry.fire_at)))
 
 
 async def list_workers(database: Database, *, tenant: int) -> list[wire.Worker]:
@@ -228,13 +260,13 @@ def is_id(text: str) -> bool:
         return False
 
 
-def _bad_cursor() -> Invalid:
+def bad_cursor() -> Invalid:
     return invalid("/cursor", "this is not a cursor of ours", hint="pass next_cursor as it was given")
 
 
 def parse_cursor(cursor: str | None) -> UUID:
     if cursor is not None and not is_id(cursor):
-        raise _bad_cursor()
+        raise bad_cursor()
     return UUID(cursor) if cursor else _AFTER_ALL
 
 
@@ -294,7 +326,7 @@ def _described(row: JobRow) -> str | None:
 
 
 def _next_fire(row: JobRow, last: list[LastRow], now_ms: int) -> datetime | None:
-    if row.spec.schedule is not None and row.spec.schedule.at is not None:
+    if _one_time(row):
         return next((e.fire_at for e in last if e.state == "waiting"), None)
     ahead = next_fires(row, after_ms=now_ms, count=1)
     return instant(ahead[0]) if ahead else None

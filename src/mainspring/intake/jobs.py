@@ -17,16 +17,17 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, MainspringError, NotFound, Problem, invalid
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.domain.job import JobSpec, check
-from mainspring.domain.schedule import Resolved, ScheduleError, ScheduleSpec, describe_spec, job_seed, notes, resolve
+from mainspring.domain.schedule import Resolved, calendars_of, describe_spec, job_seed, members_of, notes
 from mainspring.ids import new_id, shard_of
 from mainspring.intake import catalog
 from mainspring.intake.catchup import catch_up
+from mainspring.intake.schedules import resolved
 from mainspring.store import executions, jobs, schedules, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.undecided import account_for
 
 KINDS = {"cron", "every", "at", "rrule"}
-
+RECURRING = {"exclude", "calendar", "roll", "jitter", "max_fires"}
 
 PREVIEWED = 10
 
@@ -38,11 +39,12 @@ async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> 
         async with database.transaction() as connection:
             now_ms = int(await database_now_ms(connection))
             job_id = new_id(now_ms)
-            when = resolve_schedule(spec, now_ms, tenant)
-            change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
+            change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
+            now_ms = max(now_ms, watermark_ms)
+            when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms)
             await jobs.insert_job(
                 connection, tenant=tenant, job_id=job_id, name=spec.name, shard=shard_of(job_id), change=change,
-                at=await _placement(connection, spec, when), paused=spec.paused,
+                at=await _placement(connection, spec, when), paused=spec.paused, active_from=instant(now_ms),
             )  # fmt: skip
             await jobs.insert_version(connection, tenant=tenant, job_id=job_id, version=1, spec=spec, created_by=by)
             await _add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
@@ -69,10 +71,11 @@ async def try_patch(database: Database, job_id: UUID, changes: dict[str, Any], *
         if row is None or row.deleted_at is not None:
             raise NotFound(f"there is no job {job_id}")
         now_ms = int(await database_now_ms(connection))
-    old = msgspec.structs.replace(row.spec, paused=row.paused_at is not None)
-    spec = _merged(old, changes)
-    check(spec)
-    when = resolve_schedule(spec, now_ms, tenant) if spec.schedule != old.schedule else None
+        old = msgspec.structs.replace(row.spec, paused=row.paused_at is not None)
+        spec = _merged(old, changes)
+        check(spec)
+        changed = spec.schedule != old.schedule
+        when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms) if changed else None
     before = catalog.next_fires(row, after_ms=now_ms, count=PREVIEWED)
     after = before if spec.schedule == old.schedule else fires_of(when, after_ms=now_ms, count=PREVIEWED)
     return wire.Change(spec=spec, fires_before=[*map(instant, before)], fires_after=[*map(instant, after)])
@@ -82,8 +85,8 @@ async def preview(database: Database, request: wire.PreviewRequest, *, tenant: i
     """What a schedule means, by the code that fires it."""
     async with database.connection() as connection:
         now_ms = int(await database_now_ms(connection))
-    seed = job_seed(tenant, request.job) if request.job else None
-    when = _resolved(request.schedule, now_ms, seed)
+        seed = job_seed(tenant, request.job) if request.job else None
+        when = await resolved(connection, request.schedule, tenant=tenant, now_ms=now_ms, seed=seed)
     after_ms = now_ms if request.after is None else millis(request.after)
     return wire.Preview(
         description=describe_spec(request.schedule, seed=seed),
@@ -113,14 +116,18 @@ async def _edit(
             check(spec)
             now_ms = int(await database_now_ms(connection))
             rescheduled = spec.schedule != old.schedule or (_spread(old) and spec.name != old.name)
-            when = resolve_schedule(spec, now_ms, tenant) if rescheduled else None
+            when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms) if rescheduled else None
             row = await _row(connection, tenant=tenant, job_id=job_id)
             placement = await _placement(connection, spec, when)
             if not rescheduled:  # an interval keeps its phase, and times that have passed are no reason to refuse
-                placement = replace(placement, schedule_id=row.schedule_id, start_at=row.start_at, end_at=row.end_at)
+                placement = replace(
+                    placement, schedule_id=row.schedule_id, start_at=row.start_at, end_at=row.end_at,
+                    jitter_ms=row.jitter_ms, calendars=row.calendars,
+                )  # fmt: skip
             new_version, over_at = await jobs.update_job(
                 connection, tenant=tenant, job_id=job_id, version=version, name=spec.name, change=change,
                 at=placement, rescheduled=rescheduled, paused=spec.paused, resumed=paused and not spec.paused,
+                active_from=instant(now_ms),
             )  # fmt: skip
             await jobs.insert_version(
                 connection, tenant=tenant, job_id=job_id, version=new_version, spec=spec, created_by=by
@@ -141,7 +148,7 @@ async def _edit(
 
 def _spread(spec: JobSpec) -> bool:
     """Whether the schedule depends on the job's name (`H` in a cron expression)."""
-    return spec.schedule is not None and spec.schedule.cron is not None and "H" in spec.schedule.cron
+    return any(member.cron is not None and "H" in member.cron for member in members_of(spec.schedule))
 
 
 async def pause(database: Database, job_id: UUID, *, tenant: int, reason: str, until: datetime | None = None) -> None:
@@ -202,9 +209,10 @@ async def delete(database: Database, job_id: UUID, *, tenant: int, by: str) -> N
         await executions.cancel_pending_of_job(connection, tenant=tenant, job_id=job_id, reason=f"job deleted by {by}")
 
 
-def resolve_schedule(spec: JobSpec, now_ms: int, tenant: int) -> Resolved | None:
-    """The schedule in canonical form, or the problem with it as the user wrote it."""
-    return None if spec.schedule is None else _resolved(spec.schedule, now_ms, job_seed(tenant, spec.name))
+async def _resolve(connection: Connection, spec: JobSpec, *, tenant: int, now_ms: int) -> Resolved | None:
+    if spec.schedule is None:
+        return None
+    return await resolved(connection, spec.schedule, tenant=tenant, now_ms=now_ms, seed=job_seed(tenant, spec.name))
 
 
 def fires_of(when: Resolved | None, *, after_ms: int, count: int) -> list[int]:
@@ -216,20 +224,13 @@ def fires_of(when: Resolved | None, *, after_ms: int, count: int) -> list[int]:
     return catalog.fires_within(when.key, when.start_ms, when.end_ms, after_ms=after_ms, count=count)
 
 
-def _resolved(schedule: ScheduleSpec, now_ms: int, seed: str | None) -> Resolved:
-    try:
-        return resolve(schedule, now_ms=now_ms, seed=seed)
-    except ScheduleError as error:
-        problem = Problem(f"/schedule{error.pointer}", error.message, error.hint)
-        raise Invalid(error.message, code=error.code, problems=(problem,)) from None
-
-
 def _merged(old: JobSpec, changes: dict[str, Any]) -> JobSpec:
     """RFC 7396: null removes, objects merge, anything else replaces."""
     known, schedule = msgspec.to_builtins(old), changes.get("schedule")
-    if isinstance(schedule, dict) and known["schedule"] and KINDS & schedule.keys():
+    if isinstance(schedule, dict) and isinstance(known["schedule"], dict) and KINDS & schedule.keys():
         # A new kind of schedule replaces the old kind.
         gone = KINDS if "rrule" in schedule else KINDS | {"dtstart", "exdates"}
+        gone = gone | RECURRING if "at" in schedule else gone
         known["schedule"] = {k: v for k, v in known["schedule"].items() if k not in gone}
     try:
         return msgspec.convert(_merge(known, changes), JobSpec)
@@ -272,6 +273,8 @@ async def _placement(connection: Connection, spec: JobSpec, when: Resolved | Non
         start_by_s=_seconds(spec.start_by),
         finish_by_s=_seconds(spec.finish_by),
         max_gap_s=_seconds(spec.max_gap),
+        jitter_ms=when.jitter_ms or None if when is not None else None,
+        calendars=calendars_of(spec.schedule) or None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from mainspring.domain.blackouts import Blackouts
 from mainspring.domain.schedule import Interval, Schedule, compile_key
 from mainspring.ids import SHARDS
 from mainspring.scheduler.wheel import Wheel
@@ -26,14 +27,15 @@ class Known:
     A million distinct ones must fit: intervals are kept compiled, the larger rest as its key, compiled when it is due.
     """
 
-    __slots__ = ("_when", "chained", "jobs", "shards")
+    __slots__ = ("_when", "chained", "jittered", "jobs", "shards")
 
-    def __init__(self, key: str, shards: int, jobs: int, chained: bool) -> None:
-        compiled = compile_key(key)
-        self._when: Schedule | str = compiled if isinstance(compiled, Interval) else key
+    def __init__(self, row: ShardSchedule, shards: int) -> None:
+        compiled = compile_key(row.key)
+        self._when: Schedule | str = compiled if isinstance(compiled, Interval) else row.key
         self.shards = shards  # bit n: shard n has jobs on it
-        self.jobs = jobs
-        self.chained = chained
+        self.jobs = row.jobs
+        self.chained = row.chained
+        self.jittered = row.jittered
 
     @property
     def schedule(self) -> Schedule:
@@ -63,6 +65,7 @@ class Book:
     def __init__(self, now_ms: int) -> None:
         self.wheel = Wheel(now_ms)
         self._known: dict[int, Known] = {}
+        self.blackouts = Blackouts()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -75,11 +78,12 @@ class Book:
             start = max(watermarks[row.shard], row.active_from_ms)
             known = self._known.get(schedule_id)
             if known is None:
-                self._known[schedule_id] = Known(row.key, bit, row.jobs, row.chained)
+                self._known[schedule_id] = Known(row, bit)
             else:
                 known.jobs = max(known.jobs, row.jobs) if known.shards & bit else known.jobs + row.jobs
                 known.shards |= bit
                 known.chained |= row.chained
+                known.jittered |= row.jittered
             earliest, shards = behind.get(schedule_id, (start, 0))
             behind[schedule_id] = (min(earliest, start), shards | bit)
         groups = []
@@ -135,6 +139,9 @@ class Book:
         """Those schedules of the groups that have jobs whose executions wait for one another."""
         ids = {g.schedule_id for g in groups}
         return sorted(i for i in ids if i in self._known and self._known[i].chained)
+
+    def known(self, schedule_id: int) -> Known | None:
+        return self._known.get(schedule_id)
 
     def jobs_of(self, groups: Iterable[Group]) -> int:
         """About how many executions these groups will make."""

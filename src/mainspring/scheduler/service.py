@@ -11,6 +11,7 @@ import structlog
 
 from mainspring import ports
 from mainspring.clock import DatabaseClock
+from mainspring.scheduler import gate
 from mainspring.scheduler.book import Book, Group, bits
 from mainspring.scheduler.tick import Holding, Ticked, tick
 from mainspring.service import Loops
@@ -192,6 +193,7 @@ class Scheduler:
                 )  # fmt: skip
                 self._drop(ticked.lost)
                 self._book.put_back(ticked.undecided)
+                self._hear_wait(ticked.wait_ms)
                 self._count(ticked, groups)
 
         # Chunks share no shard, so PostgreSQL may work on several at once.
@@ -219,7 +221,12 @@ class Scheduler:
                 while await fires.promote_waiting(connection, shards=mine, limit=PROMOTE_BATCH):
                     pass
                 self._waiting_ms = None  # a NOTIFY that comes while we ask must not be overwritten
-                self._hear_wait(await fires.next_waiting_ms(connection, shards=mine))
+                due_ms = await fires.next_waiting_ms(connection, shards=mine)
+            if due_ms is not None and due_ms <= self._clock.now_ms():  # left for the gate: its tenant has blackouts
+                await gate.let_through(self._database, shards=mine)
+                async with self._database.hot() as connection:
+                    due_ms = await fires.next_waiting_ms(connection, shards=mine)
+            self._hear_wait(due_ms)
         except BaseException:
             self._look_for_waiting = True
             raise

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from mainspring.clock import instant
+from mainspring.domain.blackouts import Blackouts
 from mainspring.scheduler.book import MISSED_AFTER_MS, Book, Group, bits
-from mainspring.store import chains, fires, schedules, shards
+from mainspring.scheduler.later import sort_out
+from mainspring.store import blackouts, chains, fires, schedules, shards
 from mainspring.store.db import Connection, Database, Taken
 from mainspring.store.shards import LockedShard
 
@@ -35,11 +37,14 @@ class Ticked:
     skipped: dict[str, int] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
     now_ms: int = 0
+    wait_ms: int | None = None
     undecided: list[Group] = field(default_factory=list)
     abandoned: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, decided: fires.Decided) -> None:
         self.queued += decided.queued
+        if decided.wait_ms is not None:
+            self.wait_ms = min(decided.wait_ms, self.wait_ms or decided.wait_ms)
         for reason, n in (decided.skipped or {}).items():
             self.skipped[reason] = self.skipped.get(reason, 0) + n
 
@@ -70,6 +75,7 @@ async def _tick(
         now_ms = locked[0].now_ms
         upto_ms = min(until_ms, now_ms)
         ticked.now_ms = now_ms
+        await _load_blackouts(connection, book, locked)
         news = await _load_edits(connection, book, holdings, locked, upto_ms)
         ready, ticked.undecided = _split([*groups, *news], upto_ms)
         watermarks = {s.shard: s.watermark_ms for s in locked}
@@ -82,6 +88,13 @@ async def _tick(
     for schedule_id, shard_number in ticked.abandoned:
         book.forget(schedule_id, shard_number)
     return ticked
+
+
+async def _load_blackouts(connection: Connection, book: Book, locked: Sequence[LockedShard]) -> None:
+    """Whoever edits blackouts bumps every shard: one look at the held rows says whether ours are the latest."""
+    version = max(shard.blackouts for shard in locked)
+    if version > book.blackouts.version:
+        book.blackouts = Blackouts(await blackouts.open_blackouts(connection, tenant=None), version=version)
 
 
 async def _load_edits(
@@ -132,8 +145,14 @@ class Decision:
         # One statement per generation: each must see what the one before has queued, for the overlap policy.
         for generation in range(max(len(group.listed) for group in self.groups)):
             due = self._due(generation, seen)
-            if due:
-                decided = await fires.fire(self.connection, due=due, now_ms=self.now_ms, careful=self.careful)
+            prompt, later = sort_out(self.book, due)
+            if prompt:
+                decided = await fires.fire(self.connection, due=prompt, now_ms=self.now_ms, careful=self.careful)
+                self.ticked.add(decided)
+            if later.due:
+                decided = await fires.fire_later(
+                    self.connection, due=later.due, gaps_ms=later.gaps_ms, holds=later.holds, now_ms=self.now_ms
+                )
                 self.ticked.add(decided)
             if chained:
                 await self._replace(chained, mine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainspring import wire
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
+from mainspring.zones import rules_version
 
 CHECKS: dict[str, str] = {
     "invariant_i1": "I1 one execution per fire",
@@ -30,4 +31,16 @@ async def examine(connection: Connection) -> wire.Diagnosis:
         rows = await connection.fetch(q(name))
         checks[title] = "ok" if not rows else f"{len(rows)} offenders"
         findings.extend(wire.Finding(check=title, offender=r["offender"], what=r["what"]) for r in rows)
-    return wire.Diagnosis(healthy=not findings, checks=checks, findings=findings)
+    return wire.Diagnosis(
+        healthy=not findings, checks=checks, findings=findings, tzdata=rules_version(),
+        notes=await _zone_notes(connection),
+    )  # fmt: skip
+
+
+async def _zone_notes(connection: Connection) -> list[str]:
+    """Coming fires follow the rules this server has; times that were computed when a job was saved do not."""
+    return [
+        f"{r['jobs']:,} job{'' if r['jobs'] == 1 else 's'} saved under time zone rules {r['tzdata']},"
+        f" this server has {rules_version()}: save again those whose start, end or one-time instant may have moved"
+        for r in await connection.fetch(q("saved_under_other_rules"), rules_version())
+    ]

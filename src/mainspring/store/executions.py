@@ -72,12 +72,16 @@ async def list_executions(
 
 async def list_fires(
     connection: Connection, *, tenant: int, job_id: UUID, before: UUID, limit: int
-) -> list[wire.LedgerEntry]:
+) -> list[tuple[int, wire.LedgerEntry]]:
+    """Each with the version of the job that it belongs to."""
     rows = await connection.fetch(q("list_fires"), tenant, job_id, before, limit)
     return [
-        wire.LedgerEntry(
-            fire_at=r["fire_at"], state=r["state"], reason=r["reason"], execution_id=r["execution_id"],
-            late_ms=wire.late_ms(r["due_at"], r["started_at"]), duration_ms=r["duration_ms"], fires=r["fires"],
+        (
+            r["version"],
+            wire.LedgerEntry(
+                fire_at=r["fire_at"], state=r["state"], reason=r["reason"], execution_id=r["execution_id"],
+                late_ms=wire.late_ms(r["due_at"], r["started_at"]), duration_ms=r["duration_ms"], fires=r["fires"],
+            ),
         )
         for r in rows
     ]  # fmt: skip

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mainspring.clock import instant, millis
+from mainspring.domain.blackouts import Scope
 from mainspring.domain.execution import fire_key
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
@@ -29,12 +31,43 @@ class Decided:
 
     queued: int = 0
     skipped: dict[str, int] | None = None
+    wait_ms: int | None = None
+    """When the first of those that start later is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Jobs on a schedule whose fire falls into a blackout: its end, and the newer fires inside."""
+
+    schedule_id: int
+    fire_ms: int
+    scope: Scope
+    until_ms: int
+    inside: Sequence[int]
 
 
 async def fire(connection: Connection, *, due: Sequence[Due], now_ms: int, careful: bool) -> Decided:
     """Careful: looks whether an execution is there already instead of failing over it."""
+    return _decided(await connection.fetch(q("fire"), *_arrays(due), instant(now_ms), careful))
+
+
+async def fire_later(
+    connection: Connection, *, due: Sequence[Due], gaps_ms: Sequence[int | None], holds: Sequence[Hold], now_ms: int
+) -> Decided:
     rows = await connection.fetch(
-        q("fire"),
+        q("fire_later"), *_arrays(due), instant(now_ms), gaps_ms, [h.schedule_id for h in holds],
+        [instant(h.fire_ms) for h in holds], [h.scope.tenant for h in holds], [h.scope.queue for h in holds],
+        [h.scope.job_id for h in holds], [instant(h.until_ms) for h in holds],
+        [",".join(map(str, h.inside)) for h in holds],
+    )  # fmt: skip
+    decided = _decided(rows)
+    waits = [millis(row["due_at"]) for row in rows if row["due_at"] is not None]
+    decided.wait_ms = min(waits, default=None)
+    return decided
+
+
+def _arrays(due: Sequence[Due]) -> tuple[list[Any], ...]:
+    return (
         [d.schedule_id for d in due],
         [d.shard for d in due],
         [instant(d.fire_ms) for d in due],
@@ -42,9 +75,10 @@ async def fire(connection: Connection, *, due: Sequence[Due], now_ms: int, caref
         [fire_key(d.fire_ms) for d in due],
         [d.fire_ms for d in due],
         [d.newer for d in due],
-        instant(now_ms),
-        careful,
     )
+
+
+def _decided(rows: Sequence[Any]) -> Decided:
     decided = Decided(skipped={})
     assert decided.skipped is not None
     for row in rows:

@@ -14,6 +14,7 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.job import Definition, JobSpec
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
+from mainspring.zones import rules_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class JobRow:
     updated_at: datetime
     created_by: str
     spec: JobSpec
+    jitter_ms: int | None
+    calendars: list[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class Placement:
     start_by_s: float | None = None
     finish_by_s: float | None = None
     max_gap_s: float | None = None
+    jitter_ms: int | None = None
+    calendars: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +74,12 @@ class LastRow:
 
 async def insert_job(
     connection: Connection, *, tenant: int, job_id: UUID, name: str, shard: int, change: int, at: Placement,
-    paused: bool,
+    paused: bool, active_from: datetime,
 ) -> None:  # fmt: skip
     await connection.execute(
         q("insert_job"), job_id, tenant, name, shard, change, at.schedule_id, at.start_at, at.end_at, at.queue,
         at.priority, at.overlap, at.misfire, paused, at.misfire_s, at.misfire_most, at.pause_after, at.start_by_s,
-        at.finish_by_s, at.max_gap_s,
+        at.finish_by_s, at.max_gap_s, at.jitter_ms, at.calendars, active_from,
     )  # fmt: skip
 
 
@@ -83,7 +88,7 @@ async def insert_version(
 ) -> None:
     # What was not said is not stored: a server of the last release must be able to read it while both are running.
     said = {name: value for name, value in msgspec.to_builtins(spec).items() if value is not None}
-    await connection.execute(q("insert_version"), job_id, version, tenant, said, created_by)
+    await connection.execute(q("insert_version"), job_id, version, tenant, said, created_by, rules_version())
 
 
 async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[int, JobSpec, bool] | None:
@@ -96,13 +101,13 @@ async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tupl
 
 async def update_job(
     connection: Connection, *, tenant: int, job_id: UUID, version: int, name: str, change: int, at: Placement,
-    rescheduled: bool, paused: bool, resumed: bool,
+    rescheduled: bool, paused: bool, resumed: bool, active_from: datetime,
 ) -> tuple[int, datetime | None]:  # fmt: skip
     """The new version, and the instant up to which the job as it was must be accounted for, if it must."""
     row = await connection.fetchrow(
         q("update_job"), job_id, tenant, version, name, change, at.schedule_id, at.start_at, at.end_at, at.queue,
         at.priority, at.overlap, at.misfire, rescheduled, paused, at.misfire_s, at.misfire_most, at.pause_after,
-        at.start_by_s, at.finish_by_s, at.max_gap_s,
+        at.start_by_s, at.finish_by_s, at.max_gap_s, at.jitter_ms, at.calendars, active_from,
     )  # fmt: skip
     assert row is not None, "the caller holds the job's row"
     return row["version"], row["active_from"] if rescheduled or resumed else row["paused_at"]
@@ -173,9 +178,9 @@ async def definitions(
 
 async def list_versions(
     connection: Connection, *, tenant: int, job_id: UUID, before: int, limit: int
-) -> list[tuple[int, JobSpec, datetime, str]]:
+) -> list[tuple[int, JobSpec, datetime, str, str | None]]:
     rows = await connection.fetch(q("list_versions"), job_id, tenant, before, limit)
-    return [(r["version"], _spec(r["spec"]), r["created_at"], r["created_by"]) for r in rows]
+    return [(r["version"], _spec(r["spec"]), r["created_at"], r["created_by"], r["tzdata"]) for r in rows]
 
 
 async def find_jobs(
@@ -220,4 +225,5 @@ def job_row(row: Any) -> JobRow:
         start_at=row["start_at"], end_at=row["end_at"], paused_at=row["paused_at"], pause_reason=row["pause_reason"],
         paused_until=row["paused_until"], deleted_at=row["deleted_at"], created_at=row["created_at"],
         updated_at=row["updated_at"], created_by=row["created_by"], spec=_spec(row["spec"]),
+        jitter_ms=row["jitter_ms"], calendars=row["calendars"],
     )  # fmt: skip

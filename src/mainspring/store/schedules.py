@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import hashlib
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any, NamedTuple
 
 from mainspring.clock import millis
@@ -10,6 +11,8 @@ from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
 PORTION = 2_000
+LONGEST = 2000
+"""Characters of a key that its index holds; of a longer one it holds the digest. Keys are ASCII but for names."""
 
 
 class ShardSchedule(NamedTuple):
@@ -21,13 +24,19 @@ class ShardSchedule(NamedTuple):
     jobs: int
     active_from_ms: int
     chained: bool  # some of the jobs have executions that wait for one another
+    jittered: bool = False  # some of the jobs start later than they fire
 
 
 async def intern_schedule(connection: Connection, *, key: str) -> int:
     while True:
-        found = await connection.fetchval(q("intern_schedule"), key)
+        short, content = (key, None) if len(key) <= LONGEST else (_digest(key), key)
+        found = await connection.fetchval(q("intern_schedule"), short, content)
         if found is not None:  # None: somebody else's insert committed between our two looks
             return int(found)
+
+
+async def schedule_keys(connection: Connection, *, schedule_ids: Collection[int]) -> dict[int, str]:
+    return {r["schedule_id"]: r["key"] for r in await connection.fetch(q("schedule_keys"), list(schedule_ids))}
 
 
 async def shard_schedules(connection: Connection, *, shards: Sequence[int]) -> AsyncIterator[list[ShardSchedule]]:
@@ -47,6 +56,10 @@ async def changed_schedules(
 
 def _rows(rows: Sequence[Any]) -> list[ShardSchedule]:
     return [
-        ShardSchedule(schedule_id, shard, key, jobs, millis(active_from), chained)
-        for schedule_id, shard, key, jobs, active_from, chained in rows
+        ShardSchedule(schedule_id, shard, key, jobs, millis(active_from), chained, jittered)
+        for schedule_id, shard, key, jobs, active_from, chained, jittered in rows
     ]
+
+
+def _digest(key: str) -> str:
+    return f'{{"sha256":"{hashlib.sha256(key.encode()).hexdigest()}"}}'

@@ -20,6 +20,14 @@ CREATE FUNCTION execution_id(time_prefix text, job_id uuid, trigger_key text) RE
                                                         'hex'), 1, 18) PLACING 'a' FROM 5 FOR 0))::uuid
 $$;
 
+-- A delay that spreads starts (domain/jitter.py has the same in Python): always less than the gap to the next fire.
+CREATE FUNCTION jitter_ms(execution_id uuid, jitter_ms bigint, gap_ms bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN most > 0 THEN ('x' || substr(encode(sha256(uuid_send(execution_id)), 'hex'), 1, 14))::bit(56)::bigint
+                                   % (most + 1) ELSE 0 END
+    FROM (SELECT CASE WHEN jitter_ms > 0 THEN least(jitter_ms, gap_ms - 1) END) AS bound (most)
+$$;
+
 -- Who ------------------------------------------------------------------------------------------------
 
 CREATE TABLE tenants (
@@ -51,8 +59,9 @@ CREATE TABLE server_keys (
 -- One distinct *when*, interned by content: a million jobs "every minute" share one row.
 CREATE TABLE schedules (
     schedule_id  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    key          text COLLATE "C" NOT NULL UNIQUE,  -- canonical JSON, see domain/schedule.py
-    created_at   timestamptz NOT NULL DEFAULT db_now()
+    key          text COLLATE "C" NOT NULL UNIQUE,  -- canonical JSON, see domain/schedule.py; its digest if it is long
+    created_at   timestamptz NOT NULL DEFAULT db_now(),
+    content      text                               -- the long key itself, which an index could not hold
 );
 
 CREATE TABLE shards (
@@ -62,6 +71,7 @@ CREATE TABLE shards (
     lease_expires_at  timestamptz,
     watermark         timestamptz NOT NULL DEFAULT db_now(),
     changes           bigint NOT NULL DEFAULT 0,    -- edits of this shard's jobs that matter to the wheel
+    blackouts         bigint NOT NULL DEFAULT 0,    -- edits of blackouts; 0: there has never been one
     CHECK ((owner IS NULL) = (lease_expires_at IS NULL))
 ) WITH (fillfactor = 40);
 
@@ -92,6 +102,8 @@ CREATE TABLE jobs (
     start_by_s    float8,                           -- not started so long after it was due: skipped
     finish_by_s   float8,                           -- a success so long after each fire is expected
     max_gap_s     float8,                           -- so long without a success is too long
+    jitter_ms     int CHECK (jitter_ms > 0),        -- executions start up to so much after their fire
+    calendars     text[],                           -- names of those its schedule follows
     CHECK (end_at > start_at)
 );
 CREATE UNIQUE INDEX jobs_name ON jobs (tenant_id, name) WHERE deleted_at IS NULL;
@@ -102,6 +114,7 @@ CREATE INDEX jobs_paused_until ON jobs (paused_until) WHERE paused_until IS NOT 
 CREATE INDEX jobs_start_by ON jobs (start_by_s) WHERE start_by_s IS NOT NULL AND deleted_at IS NULL;
 CREATE INDEX jobs_deadlines ON jobs (tenant_id)
     WHERE (finish_by_s IS NOT NULL OR max_gap_s IS NOT NULL) AND deleted_at IS NULL AND paused_at IS NULL;
+CREATE INDEX jobs_calendars ON jobs USING gin (calendars) WHERE calendars IS NOT NULL AND deleted_at IS NULL;
 
 -- The immutable payload of one version of a job; executions point to it and copy nothing.
 CREATE TABLE job_versions (
@@ -111,6 +124,7 @@ CREATE TABLE job_versions (
     spec        jsonb NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT db_now(),
     created_by  text NOT NULL,
+    tzdata      text,                               -- the time zone rules its instants were computed by
     PRIMARY KEY (job_id, version)
 );
 
@@ -142,6 +156,49 @@ CREATE TABLE backfills (
 CREATE INDEX backfills_open ON backfills (backfill_id) WHERE state = 'running';
 CREATE INDEX backfills_tenant ON backfills (tenant_id, backfill_id);
 CREATE INDEX backfills_job ON backfills (job_id, backfill_id);
+-- Open and closed days by name. Schedules hold a copy of the content in their keys; an edit makes them anew.
+CREATE TABLE calendars (
+    tenant_id   int NOT NULL REFERENCES tenants,
+    name        text COLLATE "C" NOT NULL,
+    version     int NOT NULL,
+    PRIMARY KEY (tenant_id, name)
+);
+
+-- The immutable content of one version of a calendar; it outlives the calendar.
+CREATE TABLE calendar_versions (
+    tenant_id   int NOT NULL REFERENCES tenants,
+    name        text COLLATE "C" NOT NULL,
+    version     int NOT NULL,
+    content     jsonb NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT db_now(),
+    created_by  text NOT NULL,
+    PRIMARY KEY (tenant_id, name, version)
+);
+
+-- Windows in which no fire of a tenant, of one of its queues or of one job starts: once, or from each fire of a
+-- schedule on. Whoever adds or deletes one bumps `shards.blackouts`, so that no tick decides by what was before.
+CREATE TABLE blackouts (
+    blackout_id   uuid PRIMARY KEY,
+    tenant_id     int NOT NULL REFERENCES tenants,
+    queue         text COLLATE "C",
+    job_id        uuid REFERENCES jobs,
+    start_at      timestamptz,                      -- included
+    end_at        timestamptz,                      -- not included
+    schedule      jsonb,                            -- as it was written
+    schedule_key  text,
+    lasts_ms      bigint CHECK (lasts_ms > 0),
+    reason        text NOT NULL,
+    created_at    timestamptz NOT NULL DEFAULT db_now(),
+    created_by    text NOT NULL,
+    deleted_at    timestamptz,
+    deleted_by    text,
+    CHECK (end_at > start_at),
+    CHECK (queue IS NULL OR job_id IS NULL),
+    CHECK (num_nonnulls(start_at, end_at) IN (0, 2)),
+    CHECK (num_nonnulls(schedule, schedule_key, lasts_ms) IN (0, 3)),
+    CHECK ((start_at IS NULL) <> (schedule IS NULL))
+);
+CREATE INDEX blackouts_open ON blackouts (tenant_id, created_at) WHERE deleted_at IS NULL;
 
 -- Where it executes ----------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ class LockedShard:
     shard: int
     watermark_ms: int
     changes: int
+    blackouts: int
     now_ms: int
 
 
@@ -59,7 +60,8 @@ async def lock_shards(
     rows = await connection.fetch(q("lock_shards"), owner, shards, epochs)
     # Rounded down: a fire must never be decided before its instant.
     return [
-        LockedShard(r["shard"], millis(r["watermark"]), r["changes"], int(r["now"].timestamp() * 1000)) for r in rows
+        LockedShard(r["shard"], millis(r["watermark"]), r["changes"], r["blackouts"], int(r["now"].timestamp() * 1000))
+        for r in rows
     ]
 
 
@@ -72,6 +74,15 @@ async def bump_shard(connection: Connection, *, shard: int) -> tuple[int, int]:
     row = await connection.fetchrow(q("bump_shard"), shard)
     assert row is not None, f"shard {shard} does not exist"
     return row["changes"], millis(row["watermark"])
+
+
+async def bump_shards(connection: Connection) -> dict[int, int]:
+    """The watermark of every shard; all of them are held until the end of the transaction."""
+    return {r["shard"]: millis(r["watermark"]) for r in await connection.fetch(q("bump_shards"))}
+
+
+async def bump_blackouts(connection: Connection) -> None:
+    await connection.execute(q("bump_blackouts"))
 
 
 async def list_shards(connection: Connection) -> list[ShardLease]:

@@ -15,7 +15,7 @@ from mainspring import wire
 from mainspring.cli.times import span
 from mainspring.codec import encode
 from mainspring.domain.job import JobSpec, ShellTask
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule import ScheduleSpec, ScheduleSpecs, members_of
 
 SHORT_ID = 18
 """Time, version and twelve bits of the hash: enough of an id to be told apart, and to be used as one."""
@@ -113,10 +113,12 @@ def plural(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def raw_schedule(schedule: ScheduleSpec | None) -> str:
-    """The schedule as it was written: `0 2 * * *`, `every 5s`."""
-    if schedule is None:
-        return ""
+def raw_schedule(schedule: ScheduleSpecs | None) -> str:
+    """The schedule as it was written: `0 2 * * *`, `every 5s`; several with a line between them."""
+    return " | ".join(map(_raw, members_of(schedule)))
+
+
+def _raw(schedule: ScheduleSpec) -> str:
     text = schedule.cron or schedule.rrule
     if text is None:
         text = f"every {schedule.every}" if schedule.every is not None else f"at {schedule.at}"

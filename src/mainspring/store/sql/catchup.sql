@@ -7,8 +7,9 @@ ORDER BY execution_id FOR UPDATE;
 
 -- name: life_of_job
 -- Whether an execution of a job lives, and whether one of them has not started; a backfill does not count.
-SELECT coalesce(bool_or(state <> 'waiting' OR attempt > 0), false) AS lives,
-       coalesce(bool_or(state IN ('blocked', 'queued')), false) AS pending
+SELECT coalesce(bool_or(state <> 'waiting' OR attempt > 0 OR trigger = 'fire'), false) AS lives,
+       coalesce(bool_or(state IN ('blocked', 'queued') OR state = 'waiting' AND attempt = 0 AND trigger = 'fire'), false)
+           AS pending
 FROM executions WHERE job_id = $1 AND tenant_id = $2 AND backfill_id IS NULL;
 
 -- name: insert_missed
@@ -52,7 +53,7 @@ WITH newest AS (
 ), gone AS (
     DELETE FROM executions e USING newest n
     WHERE e.job_id = $1 AND e.tenant_id = $2 AND e.execution_id <> n.execution_id AND e.backfill_id IS NULL
-      AND (e.state IN ('blocked', 'queued') OR e.state = 'waiting' AND e.attempt > 0)
+      AND (e.state IN ('blocked', 'queued') OR e.state = 'waiting' AND (e.attempt > 0 OR e.trigger = 'fire'))
     RETURNING e.*
 ), cancelled AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,

@@ -19,7 +19,8 @@ WHERE j.schedule_id = ANY ($1::bigint[]) AND j.shard = ANY ($2::smallint[]) AND 
 ORDER BY e.execution_id FOR UPDATE OF e;
 
 -- name: release_blocked
--- Queues the oldest blocked execution of these jobs if nothing else of the job lives. The caller holds the job rows.
+-- Queues the oldest blocked execution of these jobs if nothing else of the job lives; one that must not start yet, as
+-- its jitter or a blackout has it, waits. The caller holds the job rows.
 WITH free AS (
     SELECT w.job_id, (
         SELECT e.execution_id FROM executions e WHERE e.job_id = w.job_id AND e.state = 'blocked' AND e.chained
@@ -28,16 +29,22 @@ WITH free AS (
     FROM unnest($1::uuid[]) AS w (job_id)
     WHERE (
         SELECT 1 FROM executions e
-        WHERE e.job_id = w.job_id AND (e.state IN ('queued', 'running') OR e.state = 'waiting' AND e.attempt > 0)
+        WHERE e.job_id = w.job_id AND (e.state IN ('queued', 'running')
+                                       OR e.state = 'waiting' AND (e.attempt > 0 OR e.trigger = 'fire'))
           AND e.backfill_id IS NULL
         LIMIT 1
     ) IS NULL
-), queued AS (
-    UPDATE executions e SET state = 'queued', queued_at = db_now()
-    FROM free WHERE e.execution_id = free.execution_id AND e.state = 'blocked' AND e.chained
-    RETURNING e.queue
+), freed AS (
+    UPDATE executions e SET state = CASE WHEN e.due_at > now.at THEN 'waiting' ELSE 'queued' END,
+        queued_at = CASE WHEN e.due_at > now.at THEN NULL ELSE now.at END
+    FROM free, (SELECT db_now()) AS now (at)
+    WHERE e.execution_id = free.execution_id AND e.state = 'blocked' AND e.chained
+    RETURNING e.queue, e.state, e.due_at
 )
-SELECT queue, count(*) AS n, pg_notify('mainspring_queued', queue) FROM queued GROUP BY queue;
+SELECT count(*) AS n, pg_notify('mainspring_queued', queue) FROM freed WHERE state = 'queued' GROUP BY queue
+UNION ALL
+SELECT count(*), pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
+FROM freed WHERE state = 'waiting' HAVING count(*) > 0;
 
 -- name: lock_jobs
 -- Holds job rows, in order, so that what follows sees what others decided about them.
@@ -66,7 +73,7 @@ WITH newest AS (
 ), gone AS (
     DELETE FROM executions e USING newest n
     WHERE e.job_id = n.job_id AND e.execution_id <> n.execution_id AND e.backfill_id IS NULL
-      AND (e.state IN ('blocked', 'queued') OR e.state = 'waiting' AND e.attempt > 0)
+      AND (e.state IN ('blocked', 'queued') OR e.state = 'waiting' AND (e.attempt > 0 OR e.trigger = 'fire'))
     RETURNING e.*
 ), cancelled AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,

@@ -52,6 +52,12 @@ LIMIT 20;
 SELECT e.execution_id::text AS offender, 'execution and job differ in tenant' AS what
 FROM executions e JOIN jobs j USING (job_id) WHERE e.tenant_id <> j.tenant_id LIMIT 20;
 
+-- name: saved_under_other_rules
+-- How many active jobs have instants that were computed by other time zone rules than these, and which.
+SELECT v.tzdata, count(*) AS jobs FROM jobs j JOIN job_versions v USING (job_id, version)
+WHERE j.deleted_at IS NULL AND v.tzdata <> $1 AND jsonb_typeof(v.spec -> 'schedule') IN ('object', 'array')
+GROUP BY v.tzdata ORDER BY v.tzdata;
+
 -- name: due_waiting
 -- Waiting executions that should have been promoted more than 10 s ago.
 SELECT execution_id::text AS offender, 'waiting, but due at ' || due_at AS what

@@ -63,7 +63,7 @@ ORDER BY e.execution_id DESC LIMIT $3;
 
 -- name: list_fires
 -- What became of a job's due instants, newest first, before an id.
-SELECT execution_id, state, reason, fire_at, due_at, started_at, duration_ms, fires FROM all_executions
+SELECT execution_id, version, state, reason, fire_at, due_at, started_at, duration_ms, fires FROM all_executions
 WHERE tenant_id = $1 AND job_id = $2 AND execution_id < $3 AND trigger = 'fire'
 ORDER BY execution_id DESC LIMIT $4;
 

@@ -3,7 +3,8 @@
 -- Arrays, one entry per schedule and shard: schedule, shard, instant, its id prefix, its trigger key, its rank, and for
 -- missed ones how many newer ones were missed too (-1: not missed). The caller has left out what the watermark passed.
 -- The looks for live executions are scalar subqueries, so that each is one index probe, never a hash of the table.
--- A retry that waits for its backoff lives; a delayed submission that has never started does not, nor does a backfill.
+-- A retry that waits for its backoff lives, and a fire that starts later than it fired; a delayed submission that has
+-- never started does not, nor does a backfill.
 -- No ON CONFLICT: the watermark has ruled repeats out, and the speculative insert it needs costs 5 µs an execution. Should
 -- an id be there all the same, the caller repeats the transaction with $9, which looks for each. Sorted by job because
 -- that index is the one whose place is random (6 µs).
@@ -19,11 +20,14 @@ WITH due AS (
                AS missed,
            j.overlap <> 'allow' AND (
                SELECT 1 FROM executions e
-               WHERE e.job_id = j.job_id AND (e.state <> 'waiting' OR e.attempt > 0) AND e.backfill_id IS NULL LIMIT 1
+               WHERE e.job_id = j.job_id AND (e.state <> 'waiting' OR e.attempt > 0 OR e.trigger = 'fire')
+                 AND e.backfill_id IS NULL LIMIT 1
            ) = 1 AS lives,
            j.overlap = 'queue_one' AND (
                SELECT 1 FROM executions e
-               WHERE e.job_id = j.job_id AND e.state IN ('blocked', 'queued') AND e.backfill_id IS NULL LIMIT 1
+               WHERE e.job_id = j.job_id AND e.backfill_id IS NULL
+                 AND (e.state IN ('blocked', 'queued') OR e.state = 'waiting' AND e.attempt = 0 AND e.trigger = 'fire')
+               LIMIT 1
            ) = 1 AS pending
     FROM due d
     JOIN jobs j ON j.schedule_id = d.schedule_id AND j.shard = d.shard
@@ -60,6 +64,90 @@ SELECT 'blocked', true, count(*), NULL FROM queued WHERE state = 'blocked' HAVIN
 UNION ALL
 SELECT reason, false, count(*), NULL FROM skipped GROUP BY reason;
 
+-- name: fire_later
+-- Like `fire`, for schedules with jobs that start later than they fire: by their jitter, or because a blackout holds.
+-- $9 has the milliseconds to the next fire. $10 to $16: for an instant of a schedule and some jobs (tenant, queue, job;
+-- null: any) the end of the blackout, and the newer fires inside it. What falls inside counts as missed in advance: at once the misfire
+-- policy says which of the fires wait for the end.
+WITH due AS (
+    SELECT * FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::text[], $5::text[], $6::bigint[],
+                         $7::smallint[], $9::bigint[])
+        AS d (schedule_id, shard, fire_at, prefix, trigger_key, rank, newer, gap_ms)
+), held AS (
+    SELECT * FROM unnest($10::bigint[], $11::timestamptz[], $12::int[], $13::text[], $14::uuid[], $15::timestamptz[],
+                         $16::text[])
+        AS h (schedule_id, fire_at, tenant_id, queue, job_id, until, inside)
+), active AS (
+    SELECT execution_id(d.prefix, j.job_id, d.trigger_key) AS execution_id,
+           j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, j.misfire, j.misfire_most,
+           j.misfire_s, j.jitter_ms, j.start_by_s, d.gap_ms, d.rank, d.fire_at, h.until,
+           greatest(h.until, CASE WHEN d.newer >= 0 THEN $8::timestamptz END) AS decided_at,
+           greatest(d.newer, (
+               SELECT count(*) FROM unnest(string_to_array(h.inside, ',')::bigint[]) AS inside (ms)
+               WHERE j.end_at IS NULL OR ms <= extract(epoch FROM j.end_at) * 1000
+           )) AS newer
+    FROM due d
+    JOIN jobs j ON j.schedule_id = d.schedule_id AND j.shard = d.shard
+    LEFT JOIN LATERAL (
+        SELECT until, inside FROM held
+        WHERE held.schedule_id = d.schedule_id AND held.fire_at = d.fire_at AND held.tenant_id = j.tenant_id
+          AND (held.queue IS NULL OR held.queue = j.queue) AND (held.job_id IS NULL OR held.job_id = j.job_id)
+        ORDER BY held.job_id IS NULL, held.queue IS NULL LIMIT 1
+    ) AS h ON true
+    WHERE j.deleted_at IS NULL AND j.paused_at IS NULL AND d.fire_at > j.active_from
+      AND (j.start_at IS NULL OR d.fire_at >= j.start_at) AND (j.end_at IS NULL OR d.fire_at <= j.end_at)
+), candidates AS (
+    SELECT j.*, j.decided_at IS NOT NULL
+                AND (j.misfire = 'skip' OR j.misfire = 'latest' AND j.newer > 0 OR j.newer >= j.misfire_most
+                     OR j.fire_at < j.decided_at - make_interval(secs => j.misfire_s)) AS missed,
+           CASE WHEN j.until > $8 THEN j.until
+                ELSE j.fire_at + jitter_ms(j.execution_id, j.jitter_ms, j.gap_ms) * interval '1 ms'
+           END AS due_at,
+           j.overlap <> 'allow' AND (
+               SELECT 1 FROM executions e
+               WHERE e.job_id = j.job_id AND (e.state <> 'waiting' OR e.attempt > 0 OR e.trigger = 'fire')
+                 AND e.backfill_id IS NULL LIMIT 1
+           ) = 1 AS lives,
+           j.overlap = 'queue_one' AND (
+               SELECT 1 FROM executions e
+               WHERE e.job_id = j.job_id AND e.backfill_id IS NULL
+                 AND (e.state IN ('blocked', 'queued') OR e.state = 'waiting' AND e.attempt = 0 AND e.trigger = 'fire')
+               LIMIT 1
+           ) = 1 AS pending
+    FROM active j
+), wanted AS (
+    SELECT *, CASE WHEN missed AND until IS NOT NULL THEN 'blackout'
+                   WHEN missed THEN 'misfire'
+                   WHEN lives AND overlap = 'skip' OR pending THEN 'overlap' END AS reason
+    FROM candidates
+), queued AS (
+    INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, chained, state, trigger, queue,
+                            rank, fire_at, due_at, queued_at, start_by_at)
+    SELECT execution_id, job_id, tenant_id, version, shard, priority,
+           overlap IN ('queue_one', 'queue_all', 'cancel_running'),
+           CASE WHEN lives THEN 'blocked' WHEN due_at > $8 THEN 'waiting' ELSE 'queued' END, 'fire', queue,
+           rank, fire_at, due_at, CASE WHEN lives OR due_at > $8 THEN NULL ELSE $8 END,
+           fire_at + make_interval(secs => start_by_s)
+    FROM wanted WHERE reason IS NULL
+    ON CONFLICT (execution_id) DO NOTHING
+    RETURNING queue, state, due_at
+), skipped AS (
+    INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
+                         fire_at, due_at, finished_at, reason)
+    SELECT execution_id, job_id, tenant_id, version, priority, 0, 'skipped', 'fire', queue,
+           fire_at, fire_at, $8, reason
+    FROM wanted WHERE reason IS NOT NULL
+    ON CONFLICT DO NOTHING
+    RETURNING reason
+)
+SELECT queue AS word, true AS queued, count(*) AS n, NULL::timestamptz AS due_at, pg_notify('mainspring_queued', queue)
+FROM queued WHERE state = 'queued' GROUP BY queue
+UNION ALL
+SELECT state, true, count(*), min(due_at) FILTER (WHERE state = 'waiting'), NULL
+FROM queued WHERE state <> 'queued' GROUP BY state
+UNION ALL
+SELECT reason, false, count(*), NULL, NULL FROM skipped GROUP BY reason;
+
 -- name: skip_range
 -- Records missed instants too many to list as one skipped row per job; $2 is the last of them, $6 their number.
 INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
@@ -83,12 +171,18 @@ WHERE NOT EXISTS (
 
 -- name: promote_waiting
 -- Queues the waiting executions of these shards that are due. Needs no fence: state and due time are checked here.
+-- First attempts of fires go through the gate instead (see blackouts.sql) if their tenant has blackouts.
 WITH due AS (
     SELECT e.execution_id, e.state
     FROM unnest($1::smallint[]) AS mine (shard)
     CROSS JOIN LATERAL (
         SELECT execution_id, state FROM executions
         WHERE state = 'waiting' AND shard = mine.shard AND due_at <= (SELECT db_now())
+          AND (trigger <> 'fire' OR attempt > 0
+               OR tenant_id <> ALL (ARRAY(
+                   SELECT DISTINCT tenant_id FROM blackouts
+                   WHERE deleted_at IS NULL AND (end_at IS NULL OR end_at > (SELECT db_now()))
+               )))
         ORDER BY due_at LIMIT $2
         FOR UPDATE SKIP LOCKED
     ) AS e

@@ -2,14 +2,14 @@
 -- A new job. The caller holds its shard row (bump_shard), so the next tick sees it.
 INSERT INTO jobs (job_id, tenant_id, name, version, shard, change, schedule_id, active_from, start_at, end_at,
                   queue, priority, overlap, misfire, misfire_s, misfire_most, paused_at, created_at, updated_at,
-                  pause_after, start_by_s, finish_by_s, max_gap_s)
-SELECT $1, $2, $3, 1, $4, $5, $6, now.at, $7, $8, $9, $10, $11, $12, $14, $15, CASE WHEN $13 THEN now.at END, now.at,
-       now.at, $16, $17, $18, $19
+                  pause_after, start_by_s, finish_by_s, max_gap_s, jitter_ms, calendars)
+SELECT $1, $2, $3, 1, $4, $5, $6, $22, $7, $8, $9, $10, $11, $12, $14, $15, CASE WHEN $13 THEN now.at END, now.at,
+       now.at, $16, $17, $18, $19, $20, $21
 FROM (SELECT db_now()) AS now (at);
 
 -- name: insert_version
 -- The immutable payload of one version.
-INSERT INTO job_versions (job_id, version, tenant_id, spec, created_by) VALUES ($1, $2, $3, $4, $5);
+INSERT INTO job_versions (job_id, version, tenant_id, spec, created_by, tzdata) VALUES ($1, $2, $3, $4, $5, $6);
 
 -- name: lock_job
 -- A job as it is now, held until the end of the transaction.
@@ -20,8 +20,8 @@ WHERE j.job_id = $1 AND j.tenant_id = $2 FOR UPDATE OF j;
 -- Writes a new version's settings; the version the caller read must still be the current one.
 UPDATE jobs SET name = $4, version = version + 1, change = $5, schedule_id = $6, start_at = $7, end_at = $8,
     queue = $9, priority = $10, overlap = $11, misfire = $12, misfire_s = $15, misfire_most = $16,
-    pause_after = $17, start_by_s = $18, finish_by_s = $19, max_gap_s = $20,
-    active_from = CASE WHEN $13 OR (paused_at IS NOT NULL AND NOT $14) THEN db_now() ELSE active_from END,
+    pause_after = $17, start_by_s = $18, finish_by_s = $19, max_gap_s = $20, jitter_ms = $21, calendars = $22,
+    active_from = CASE WHEN $13 OR (paused_at IS NOT NULL AND NOT $14) THEN $23 ELSE active_from END,
     paused_at = CASE WHEN $14 THEN coalesce(paused_at, db_now()) END,
     pause_reason = CASE WHEN $14 THEN pause_reason END, paused_until = CASE WHEN $14 THEN paused_until END,
     updated_at = db_now()
@@ -55,19 +55,19 @@ RETURNING deleted_at;
 
 -- name: job_by_id
 -- One job with its definition and its schedule.
-SELECT j.*, v.spec, v.created_by, s.key AS schedule_key
+SELECT j.*, v.spec, v.created_by, coalesce(s.content, s.key) AS schedule_key
 FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
 WHERE j.job_id = $1 AND j.tenant_id = $2;
 
 -- name: job_by_name
 -- The one job of that name that is not deleted.
-SELECT j.*, v.spec, v.created_by, s.key AS schedule_key
+SELECT j.*, v.spec, v.created_by, coalesce(s.content, s.key) AS schedule_key
 FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
 WHERE j.name = $1 AND j.tenant_id = $2 AND j.deleted_at IS NULL;
 
 -- name: list_jobs
 -- A page of jobs by name, after a name.
-SELECT j.*, v.spec, v.created_by, s.key AS schedule_key
+SELECT j.*, v.spec, v.created_by, coalesce(s.content, s.key) AS schedule_key
 FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
 WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.name > $2
   AND ($4::text IS NULL OR starts_with(j.name, $4))
@@ -89,7 +89,7 @@ JOIN job_versions v USING (job_id, version);
 
 -- name: list_versions
 -- The versions of a job, newest first, before a number.
-SELECT version, spec, created_at, created_by FROM job_versions
+SELECT version, spec, created_at, created_by, tzdata FROM job_versions
 WHERE job_id = $1 AND tenant_id = $2 AND version < $3 ORDER BY version DESC LIMIT $4;
 
 -- name: find_jobs
@@ -99,9 +99,9 @@ WHERE tenant_id = $1 AND deleted_at IS NULL AND (name = ANY ($2::text[]) OR job_
 
 -- name: tenant_schedules
 -- The distinct schedules of a tenant's active jobs, with how many jobs share each.
-SELECT j.schedule_id, s.key, count(*) AS jobs FROM jobs j JOIN schedules s USING (schedule_id)
+SELECT j.schedule_id, coalesce(s.content, s.key) AS key, count(*) AS jobs FROM jobs j JOIN schedules s USING (schedule_id)
 WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.paused_at IS NULL
-GROUP BY j.schedule_id, s.key LIMIT $2;
+GROUP BY j.schedule_id, s.schedule_id LIMIT $2;
 
 -- name: jobs_on_schedules
 -- A few active jobs on each of these schedules.

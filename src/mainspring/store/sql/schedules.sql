@@ -1,20 +1,25 @@
 -- name: intern_schedule
 -- The id of this schedule, made if it is new.
 WITH fresh AS (
-    INSERT INTO schedules (key) VALUES ($1) ON CONFLICT (key) DO NOTHING RETURNING schedule_id
+    INSERT INTO schedules (key, content) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING RETURNING schedule_id
 )
 SELECT schedule_id FROM fresh
 UNION ALL
 SELECT schedule_id FROM schedules WHERE key = $1
 LIMIT 1;
 
+-- name: schedule_keys
+-- The keys of these schedules.
+SELECT schedule_id, coalesce(content, key) AS key FROM schedules WHERE schedule_id = ANY ($1::bigint[]);
+
 -- name: shard_schedules
 -- Every schedule with active jobs in these shards: what a wheel is built from. Counted before joined: a million jobs on
 -- two hundred schedules take one pass over the jobs.
-SELECT j.schedule_id, j.shard, s.key, j.jobs, j.active_from, j.chained
+SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, j.jobs, j.active_from, j.chained, j.jittered
 FROM (
     SELECT schedule_id, shard, count(*) AS jobs, min(active_from) AS active_from,
-           bool_or(overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained
+           bool_or(overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained,
+           bool_or(jitter_ms IS NOT NULL) AS jittered
     FROM jobs
     WHERE shard = ANY ($1::smallint[]) AND deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL
     GROUP BY schedule_id, shard
@@ -22,13 +27,14 @@ FROM (
 
 -- name: changed_schedules
 -- The schedules of jobs edited since this shard's changes were last loaded.
-SELECT j.schedule_id, j.shard, s.key, count(*) AS jobs, min(j.active_from) AS active_from,
-       bool_or(j.overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained
+SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, count(*) AS jobs, min(j.active_from) AS active_from,
+       bool_or(j.overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained,
+       bool_or(j.jitter_ms IS NOT NULL) AS jittered
 FROM unnest($1::smallint[], $2::bigint[]) AS loaded (shard, change)
 JOIN jobs j ON j.shard = loaded.shard AND j.change > loaded.change
 JOIN schedules s USING (schedule_id)
 WHERE j.deleted_at IS NULL AND j.paused_at IS NULL
-GROUP BY j.schedule_id, j.shard, s.key;
+GROUP BY j.schedule_id, j.shard, s.schedule_id;
 
 -- name: more_memory
 -- For the rest of the transaction: a million schedules are grouped and joined without going to disk.

@@ -22,7 +22,7 @@ UPDATE shards SET owner = NULL, lease_expires_at = NULL WHERE owner = $1;
 
 -- name: lock_shards
 -- First statement of a firing transaction: what follows sees everything committed before the locks.
-SELECT s.shard, s.watermark, s.changes, db_now() AS now
+SELECT s.shard, s.watermark, s.changes, s.blackouts, db_now() AS now
 FROM shards s JOIN unnest($2::smallint[], $3::bigint[]) AS held (shard, epoch) USING (shard)
 WHERE s.owner = $1 AND s.epoch = held.epoch
 ORDER BY s.shard FOR UPDATE OF s;
@@ -36,6 +36,17 @@ WHERE owner = $1 AND shard = ANY ($2::smallint[]) AND watermark < $3;
 -- First statement of every edit of a job: orders the edit against the shard's ticks.
 UPDATE shards SET changes = changes + 1 WHERE shard = $1
 RETURNING changes, watermark, pg_notify('mainspring_shards', 'edit ' || shard);
+
+-- name: bump_shards
+-- First statement of an edit that may touch jobs of any shard: holds all of them, in order, against ticks and edits.
+WITH held AS (SELECT shard FROM shards ORDER BY shard FOR UPDATE)
+UPDATE shards s SET changes = changes + 1 FROM held WHERE s.shard = held.shard
+RETURNING s.shard, s.watermark, pg_notify('mainspring_shards', 'edit ' || s.shard);
+
+-- name: bump_blackouts
+-- First statement of an edit of blackouts: orders it against every tick, which reads them anew.
+WITH held AS (SELECT shard FROM shards ORDER BY shard FOR UPDATE)
+UPDATE shards s SET blackouts = blackouts + 1 FROM held WHERE s.shard = held.shard;
 
 -- name: list_shards
 -- Every shard with its lease, for people.

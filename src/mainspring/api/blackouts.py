@@ -1,0 +1,30 @@
+"""Blackouts over HTTP."""
+
+from __future__ import annotations
+
+from mainspring import wire
+from mainspring.api.route import Call, Table
+from mainspring.intake import blackouts
+
+table = Table()
+BLACKOUTS = "/api/v1/blackouts"
+
+
+@table.route("GET", BLACKOUTS, scope="read", answer=wire.Page[wire.Blackout], query=("limit",))
+async def list_blackouts(call: Call) -> wire.Page[wire.Blackout]:
+    """List blackouts, the newest first."""
+    return await blackouts.list_all(call.context.database, tenant=call.tenant, limit=call.number("limit", 500))
+
+
+@table.route("POST", BLACKOUTS, scope="write", body=wire.NewBlackout, answer=wire.Blackout, status=201)
+async def create(call: Call) -> wire.Blackout:
+    """Add a blackout: no fire starts while it holds."""
+    return await blackouts.create(call.context.database, call.body, tenant=call.tenant, by=call.caller.name)
+
+
+@table.route("DELETE", BLACKOUTS + "/{blackout_id}", scope="write", status=204)
+async def delete(call: Call) -> None:
+    """End a blackout: what waits for its end starts."""
+    await blackouts.delete(
+        call.context.database, call.path("blackout_id"), tenant=call.tenant, by=call.caller.name
+    )  # fmt: skip

@@ -1,0 +1,60 @@
+"""Calendars over HTTP."""
+
+from __future__ import annotations
+
+from mainspring import wire
+from mainspring.api.route import Call, Table
+from mainspring.intake import calendars
+
+table = Table()
+CALENDARS = "/api/v1/calendars"
+CALENDAR = CALENDARS + "/{name}"
+
+
+@table.route("GET", CALENDARS, scope="read", answer=wire.Page[wire.Calendar], query=("limit", "cursor"))
+async def list_calendars(call: Call) -> wire.Page[wire.Calendar]:
+    """List calendars by name."""
+    return await calendars.list_all(
+        call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50)
+    )
+
+
+@table.route("GET", CALENDAR, scope="read", answer=wire.Calendar)
+async def get(call: Call) -> wire.Calendar:
+    """Get a calendar by name."""
+    return await calendars.get(call.context.database, call.path("name"), tenant=call.tenant)
+
+
+@table.route("PUT", CALENDAR, scope="write", body=wire.CalendarDays, answer=wire.Calendar, query=("dry_run",))
+async def put(call: Call) -> wire.Calendar | wire.CalendarChange:
+    """Write a calendar: all jobs that follow it do so from now on; `dry_run=true` only shows what would be."""
+    name, dry_run = call.path("name"), call.query("dry_run") in ("true", "1")
+    change = await calendars.put(
+        call.context.database, name, call.body, tenant=call.tenant, by=call.caller.name, dry_run=dry_run
+    )
+    return change if dry_run else await calendars.get(call.context.database, name, tenant=call.tenant)
+
+
+@table.route("DELETE", CALENDAR, scope="write", status=204)
+async def delete(call: Call) -> None:
+    """Delete a calendar that no job follows; its versions stay readable."""
+    await calendars.delete(call.context.database, call.path("name"), tenant=call.tenant)
+
+
+@table.route(
+    "GET", CALENDAR + "/versions", scope="read", answer=wire.Page[wire.CalendarVersion], query=("limit", "cursor")
+)
+async def versions(call: Call) -> wire.Page[wire.CalendarVersion]:
+    """Every version of a calendar, newest first."""
+    return await calendars.versions(
+        call.context.database, call.path("name"), tenant=call.tenant, cursor=call.query("cursor"),
+        limit=call.number("limit", 50),
+    )  # fmt: skip
+
+
+@table.route("GET", CALENDAR + "/days", scope="read", answer=wire.ClosedDays, query=("count",))
+async def days(call: Call) -> wire.ClosedDays:
+    """The days ahead on which schedules that follow a calendar do not fire."""
+    return await calendars.closed_days(
+        call.context.database, call.path("name"), tenant=call.tenant, count=call.number("count", 90)
+    )

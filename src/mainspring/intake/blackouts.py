@@ -1,0 +1,154 @@
+"""Blackouts: maintenance windows in which no fire starts, for a tenant, a queue or a job.
+
+Whoever adds or deletes one holds every shard's row: a tick comes before it, or decides by it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import pairwise
+from uuid import UUID, uuid4
+
+from mainspring import wire
+from mainspring.clock import LAST_MS, instant, millis
+from mainspring.domain.calendar import Blackout, blackout_until
+from mainspring.domain.duration import parse_duration, spell_duration
+from mainspring.domain.errors import NotFound, invalid
+from mainspring.domain.job import QUEUE
+from mainspring.domain.schedule import ScheduleSpecs, bounded_key, compile_key, describe_spec, members_of
+from mainspring.intake import catalog
+from mainspring.intake.schedules import resolved
+from mainspring.store import blackouts, shards
+from mainspring.store.blackouts import BlackoutRow
+from mainspring.store.db import Connection, Database, database_now_ms
+
+MOST_S = 31 * 86_400
+COMPARED = 100
+NOT_HERE = ("at", "calendar", "roll", "jitter")
+
+
+async def create(database: Database, request: wire.NewBlackout, *, tenant: int, by: str) -> wire.Blackout:
+    """Adds a blackout; it holds for every fire that is not yet decided."""
+    job_id = await _scope(database, request, tenant=tenant)
+    blackout_id = uuid4()
+    async with database.transaction() as connection:
+        await shards.bump_blackouts(connection)
+        now_ms = int(await database_now_ms(connection))
+        key, lasts_ms = None, None
+        if request.schedule is None:
+            _check_window(request, now_ms)
+        else:
+            lasts_ms = _lasts_ms(request)
+            key = await _key(connection, request.schedule, lasts_ms, tenant=tenant, now_ms=now_ms)
+        row = BlackoutRow(
+            blackout_id, tenant, request.queue, job_id, request.start_at, request.end_at, request.schedule, key,
+            lasts_ms, request.reason, by,
+        )  # fmt: skip
+        await blackouts.insert_blackout(connection, tenant=tenant, row=row)
+        return _shown((await blackouts.list_blackouts(connection, tenant=tenant, blackout_id=blackout_id))[0], now_ms)
+
+
+async def delete(database: Database, ref: str, *, tenant: int, by: str) -> None:
+    """Ends a blackout now: what waits for its end starts, what was skipped because of it stays skipped."""
+    if not catalog.is_id(ref):
+        raise NotFound(f"there is no blackout {ref!r}")
+    async with database.transaction() as connection:
+        await shards.bump_blackouts(connection)
+        if not await blackouts.delete_blackout(connection, tenant=tenant, blackout_id=UUID(ref), by=by):
+            raise NotFound(f"there is no blackout {ref!r}")
+
+
+async def list_all(database: Database, *, tenant: int, limit: int = catalog.MAX_PAGE) -> wire.Page[wire.Blackout]:
+    """Blackouts, the newest first."""
+    catalog.check_limit(limit)
+    async with database.connection() as connection:
+        now_ms = int(await database_now_ms(connection))
+        rows = await blackouts.list_blackouts(connection, tenant=tenant, limit=limit)
+    return wire.Page(items=[_shown(row, now_ms) for row in rows])
+
+
+async def _scope(database: Database, request: wire.NewBlackout, *, tenant: int) -> UUID | None:
+    if request.queue is not None and request.job is not None:
+        raise invalid("/job", "a blackout is for a queue or for a job, not both", hint="make two blackouts")
+    if request.queue is not None and not QUEUE.match(request.queue):
+        hint = "lower case letters, digits, '_', '-'"
+        raise invalid("/queue", f"{request.queue!r} is not a queue name", hint=hint)
+    if (request.start_at is None and request.end_at is None) == (request.schedule is None):
+        hint = 'say start_at and end_at, or for example "schedule": {"cron": "0 2 * * SUN"}, "lasts": "2h"'
+        raise invalid("/", "a blackout has a start and an end, or a schedule", hint=hint, code="bad_blackout")
+    if request.job is None:
+        return None
+    try:
+        return (await catalog.job_row(database, request.job, tenant=tenant)).job_id
+    except NotFound as error:
+        raise invalid("/job", error.message, hint="a name or an id, as in mainspring jobs list") from None
+
+
+def _check_window(request: wire.NewBlackout, now_ms: int) -> None:
+    if request.lasts is not None:
+        hint = "say end_at instead"
+        raise invalid("/lasts", "lasts belongs to a schedule", hint=hint, code="bad_blackout")
+    if request.start_at is None or request.end_at is None:
+        missing = "/start_at" if request.start_at is None else "/end_at"
+        raise invalid(missing, "a blackout has both a start and an end", hint="add it", code="bad_blackout")
+    if request.end_at <= request.start_at:
+        raise invalid("/end_at", "end_at is not after start_at", hint="choose a later end_at", code="bad_window")
+    if millis(request.end_at) <= now_ms:
+        raise invalid("/end_at", "end_at is in the past", hint="choose a later end_at", code="past_time")
+
+
+def _lasts_ms(request: wire.NewBlackout) -> int:
+    if request.lasts is None:
+        raise invalid("/lasts", "how long each one lasts is missing", hint='for example "2h"', code="bad_blackout")
+    try:
+        lasts_s = parse_duration(request.lasts)
+    except ValueError as error:
+        raise invalid("/lasts", str(error), hint="for example 2h or PT30M", code="bad_duration") from None
+    if not 1 <= lasts_s <= MOST_S:
+        hint = "at least 1 second and at most 31 days"
+        raise invalid("/lasts", f"{request.lasts} is not possible", hint=hint, code="bad_duration")
+    return round(lasts_s * 1000)
+
+
+async def _key(connection: Connection, schedule: ScheduleSpecs, lasts_ms: int, *, tenant: int, now_ms: int) -> str:
+    for number, member in enumerate(members_of(schedule)):
+        place = f"/{number}" if isinstance(schedule, list) else ""
+        for name in NOT_HERE:
+            if getattr(member, name) is not None:
+                hint = "say start_at and end_at instead" if name == "at" else "remove it"
+                message = f"{name} has no meaning for a blackout"
+                raise invalid(f"/schedule{place}/{name}", message, hint=hint, code="bad_blackout")
+    when = await resolved(connection, schedule, tenant=tenant, now_ms=now_ms, seed=None)
+    key = bounded_key(when)
+    begins = compile_key(key).between(now_ms - lasts_ms, LAST_MS, COMPARED)
+    if any(after - before <= lasts_ms for before, after in pairwise(begins)):
+        hint = "make it shorter, or its schedule rarer; to hold a job for good, pause it"
+        raise invalid(
+            "/lasts", "one begins before the last is over: it would never end", hint=hint, code="bad_blackout"
+        )
+    return key
+
+
+def _shown(row: BlackoutRow, now_ms: int) -> wire.Blackout:
+    assert row.created_at is not None
+    until, begins = blackout_until([row.window], now_ms), _next(row, now_ms)
+    return wire.Blackout(
+        blackout_id=row.blackout_id, queue=row.queue, job=row.job, start_at=row.start_at, end_at=row.end_at,
+        schedule=row.schedule, lasts_s=None if row.lasts_ms is None else row.lasts_ms / 1000,
+        description=_described(row), reason=row.reason,
+        holds_until=None if until is None else instant(until), next_at=begins,
+        created_at=row.created_at, created_by=row.created_by,
+    )  # fmt: skip
+
+
+def _next(row: BlackoutRow, now_ms: int) -> datetime | None:
+    window = row.window
+    following = window.start_ms if isinstance(window, Blackout) else window.begins.next_after(now_ms)
+    return instant(following) if following is not None and now_ms < following <= LAST_MS else None
+
+
+def _described(row: BlackoutRow) -> str:
+    if row.schedule is not None and row.lasts_ms is not None:
+        return f"{describe_spec(row.schedule)}, for {spell_duration(row.lasts_ms / 1000)}"
+    assert row.start_at is not None and row.end_at is not None
+    return f"{row.start_at:%Y-%m-%d %H:%M} to {row.end_at:%Y-%m-%d %H:%M} UTC"

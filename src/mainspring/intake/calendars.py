@@ -1,0 +1,175 @@
+"""Calendars: named days that many schedules follow; one edit reaches all of them at once.
+
+A schedule's key holds the content of its calendars, so an edit gives the jobs that follow a calendar other schedules.
+It holds every shard's row first: whoever saves a job at the same time comes before it and is changed with the
+others, or comes after it and reads the new content.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from mainspring import wire
+from mainspring.clock import instant, millis
+from mainspring.domain.calendar import CalendarError, check_calendar
+from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
+from mainspring.domain.job import NAME
+from mainspring.domain.schedule import with_calendar
+from mainspring.domain.zone import day_number
+from mainspring.intake import catalog
+from mainspring.store import calendars, schedules, shards
+from mainspring.store.calendars import Follower, calendar_of
+from mainspring.store.db import Connection, Database, database_now_ms
+from mainspring.store.undecided import bounds, record
+
+NAMED = 5
+SHOWN = 5
+SHOWN_FIRES = 3
+MOST_DAYS = 400
+
+
+async def put(
+    database: Database, name: str, days: wire.CalendarDays, *, tenant: int, by: str, dry_run: bool = False
+) -> wire.CalendarChange:
+    """Writes a calendar as a new version and moves every job that follows it; a dry run only says what would be."""
+    _check(name, days)
+    calendar = calendar_of(name, days)
+    async with database.transaction() as connection:
+        if dry_run:
+            watermarks: dict[int, int] = {}
+        else:
+            watermarks = await shards.bump_shards(connection)
+        followers = await calendars.lock_followers(connection, tenant=tenant, name=name)
+        now_ms = int(await database_now_ms(connection))
+        known_keys = await schedules.schedule_keys(connection, schedule_ids={job.schedule_id for job in followers})
+        keys = {
+            schedule_id: (old, new)
+            for schedule_id, old in known_keys.items()
+            if (new := with_calendar(old, calendar, now_ms)) != old
+        }
+        if not dry_run:
+            known = await calendars.list_calendars(connection, tenant=tenant, name=name)
+            if not known or known[0].days != days:
+                await calendars.write_calendar(connection, tenant=tenant, name=name, days=days, created_by=by)
+            await _move(connection, name, followers, keys, watermarks, tenant=tenant, now_ms=now_ms)
+    return _change(followers, keys, now_ms)
+
+
+async def delete(database: Database, name: str, *, tenant: int) -> None:
+    """Takes a calendar away; one that jobs follow stays."""
+    async with database.transaction() as connection:
+        await shards.bump_shards(connection)
+        if await calendars.delete_calendar(connection, tenant=tenant, name=name):
+            return
+        names, jobs = await calendars.calendar_followers(connection, tenant=tenant, name=name, limit=NAMED)
+        if not jobs:
+            raise NotFound(f"there is no calendar {name!r}")
+        more = f" and {jobs - len(names):,} more" if jobs > len(names) else ""
+        raise Conflict(
+            f"the calendar {name!r} is in use by {', '.join(names)}{more}",
+            code="in_use",
+            problems=(Problem("/name", "jobs follow it", "take it out of their schedules first"),),
+        )
+
+
+async def get(database: Database, name: str, *, tenant: int) -> wire.Calendar:
+    async with database.connection() as connection:
+        found = await calendars.list_calendars(connection, tenant=tenant, name=name)
+    if not found:
+        raise NotFound(f"there is no calendar {name!r}")
+    return found[0]
+
+
+async def list_all(
+    database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50
+) -> wire.Page[wire.Calendar]:
+    """Calendars by name."""
+    catalog.check_limit(limit)
+    async with database.connection() as connection:
+        rows = await calendars.list_calendars(connection, tenant=tenant, after=cursor or "", limit=limit + 1)
+    return wire.Page(items=rows[:limit], next_cursor=rows[limit - 1].name if len(rows) > limit else None)
+
+
+async def versions(
+    database: Database, name: str, *, tenant: int, cursor: str | None = None, limit: int = 50
+) -> wire.Page[wire.CalendarVersion]:
+    """Every version a calendar of that name has had, newest first; also after it was deleted."""
+    catalog.check_limit(limit)
+    if cursor is not None and not (cursor.isdecimal() and len(cursor) < 10):
+        raise catalog.bad_cursor()
+    before = int(cursor) if cursor else 1 << 30
+    async with database.connection() as connection:
+        rows = await calendars.list_versions(connection, tenant=tenant, name=name, before=before, limit=limit + 1)
+    if not rows and cursor is None:
+        raise NotFound(f"there is no calendar {name!r}")
+    page = rows[:limit]
+    return wire.Page(items=page, next_cursor=str(page[-1].version) if len(rows) > limit else None)
+
+
+async def closed_days(database: Database, name: str, *, tenant: int, count: int) -> wire.ClosedDays:
+    """The days ahead on which schedules that follow the calendar do not fire."""
+    if not 1 <= count <= MOST_DAYS:
+        raise invalid("/count", f"{count} is out of range", hint=f"between 1 and {MOST_DAYS}")
+    found = await get(database, name, tenant=tenant)
+    async with database.connection() as connection:
+        today = instant(await database_now_ms(connection)).date()
+    calendar = calendar_of(name, found.days)
+    days = [today + timedelta(days=n) for n in range(count)]
+    closed = [day for day in days if not calendar.is_open(day_number(day.year, day.month, day.day))]
+    return wire.ClosedDays(first=days[0], last=days[-1], closed=closed)
+
+
+def _check(name: str, days: wire.CalendarDays) -> None:
+    if not NAME.match(name):
+        raise invalid("/name", f"{name!r} is not a calendar name", hint="letters, digits, '.', '_', '-'; at most 128")
+    for number, rule in enumerate(days.rules):
+        try:
+            check_calendar(calendar_of(name, wire.CalendarDays(rules=[rule])))
+        except CalendarError as error:
+            problem = Problem(f"/rules/{number}", str(error), error.hint)
+            raise Invalid(str(error), code="bad_calendar", problems=(problem,)) from None
+    if days.mode == "include" and not days.dates and not days.rules:
+        hint = "give dates, such as 2026-12-25, or rules, such as * * MON-FRI"
+        raise invalid("/dates", "a calendar of no day at all lets nothing fire", hint=hint, code="bad_calendar")
+
+
+async def _move(
+    connection: Connection, name: str, followers: list[Follower], keys: dict[int, tuple[str, str]],
+    watermarks: dict[int, int], *, tenant: int, now_ms: int,
+) -> None:  # fmt: skip
+    """As the edit of a job does: fires that nobody had decided are on record, and the new ones count from now on."""
+    if not keys:
+        return
+    moved = {old_id: await schedules.intern_schedule(connection, key=new) for old_id, (_, new) in keys.items()}
+    for job in followers:
+        within = bounds(
+            active_from=job.active_from, paused_at=job.paused_at, start_at=job.start_at, end_at=job.end_at,
+            watermark_ms=watermarks[job.shard], upto=instant(now_ms),
+        )  # fmt: skip
+        if job.schedule_id in moved and within is not None:
+            await record(
+                connection, keys[job.schedule_id][0], within, tenant=tenant, job_id=job.job_id, version=job.version,
+                reason="rescheduled" if job.paused_at is None else "paused",
+            )  # fmt: skip
+    await calendars.move_followers(connection, tenant=tenant, name=name, moved=moved, active_from=instant(now_ms))
+
+
+def _change(followers: list[Follower], keys: dict[int, tuple[str, str]], now_ms: int) -> wire.CalendarChange:
+    touched = [job for job in followers if job.schedule_id in keys]
+    return wire.CalendarChange(
+        jobs=len(touched),
+        changed=[
+            wire.JobFires(
+                job=job.name,
+                fires_before=_fires(keys[job.schedule_id][0], job, now_ms),
+                fires_after=_fires(keys[job.schedule_id][1], job, now_ms),
+            )
+            for job in sorted(touched, key=lambda job: job.name)[:SHOWN]
+        ],
+    )
+
+
+def _fires(key: str, job: Follower, now_ms: int) -> list[datetime]:
+    start_ms = None if job.start_at is None else millis(job.start_at)
+    end_ms = None if job.end_at is None else millis(job.end_at)
+    return [*map(instant, catalog.fires_within(key, start_ms, end_ms, after_ms=now_ms, count=SHOWN_FIRES))]

@@ -1,0 +1,76 @@
+-- name: open_blackouts
+-- Every window of all tenants ($1 null) or of one: what a tick decides by. Fires that were due in one that is over may
+-- still be undecided.
+SELECT b.tenant_id, b.queue, b.job_id, b.start_at, b.end_at, b.schedule_key, b.lasts_ms FROM blackouts b
+WHERE b.deleted_at IS NULL AND (b.end_at IS NULL OR b.end_at > db_now() - interval '7 days')
+  AND ($1::int IS NULL OR b.tenant_id = $1);
+
+-- name: list_blackouts
+-- A tenant's blackouts, newest first.
+SELECT b.*, j.name AS job_name FROM blackouts b LEFT JOIN jobs j USING (job_id)
+WHERE b.tenant_id = $1 AND b.deleted_at IS NULL AND ($3::uuid IS NULL OR b.blackout_id = $3)
+ORDER BY b.created_at DESC, b.blackout_id LIMIT $2;
+
+-- name: insert_blackout
+-- A new blackout. The caller holds all shard rows (bump_blackouts), so the next tick knows it.
+INSERT INTO blackouts (blackout_id, tenant_id, queue, job_id, start_at, end_at, schedule, schedule_key, lasts_ms,
+                       reason, created_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+
+-- name: delete_blackout
+-- Ends a blackout, and lets go at once what waits for its end; another one that holds stops it again at the gate.
+WITH gone AS (
+    UPDATE blackouts SET deleted_at = db_now(), deleted_by = $3
+    WHERE blackout_id = $1 AND tenant_id = $2 AND deleted_at IS NULL
+    RETURNING blackout_id, queue, job_id, deleted_at
+), free AS (
+    UPDATE executions e SET due_at = gone.deleted_at
+    FROM gone, jobs j
+    WHERE e.tenant_id = $2 AND e.state = 'waiting' AND e.trigger = 'fire' AND e.attempt = 0
+      AND (gone.queue IS NULL OR e.queue = gone.queue) AND (gone.job_id IS NULL OR e.job_id = gone.job_id)
+      AND j.job_id = e.job_id AND e.fire_at <= gone.deleted_at AND e.due_at < 'infinity'
+      AND e.due_at > gone.deleted_at AND e.due_at > e.fire_at + coalesce(j.jitter_ms, 0) * interval '1 ms'
+    RETURNING e.due_at
+)
+SELECT blackout_id, (
+    SELECT count(pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM due_at) * 1000))) FROM free
+) AS freed
+FROM gone;
+
+-- name: lock_gated
+-- Fires that are due, but of tenants with blackouts: `promote_waiting` leaves them to the gate.
+SELECT e.execution_id, e.tenant_id, e.queue, e.job_id, e.fire_at, j.misfire, j.misfire_s, db_now() AS now
+FROM executions e JOIN jobs j USING (job_id)
+WHERE e.state = 'waiting' AND e.shard = ANY ($1::smallint[]) AND e.due_at <= (SELECT db_now())
+  AND e.trigger = 'fire' AND e.attempt = 0
+  AND e.tenant_id = ANY (ARRAY(
+      SELECT DISTINCT tenant_id FROM blackouts
+      WHERE deleted_at IS NULL AND (end_at IS NULL OR end_at > (SELECT db_now()))
+  ))
+ORDER BY e.execution_id LIMIT $2 FOR UPDATE OF e SKIP LOCKED;
+
+-- name: pass_gate
+-- What becomes of fires at the gate: queued, waiting until the end of a blackout, or skipped because of it.
+WITH verdict AS (
+    SELECT * FROM unnest($1::uuid[], $2::timestamptz[], $3::boolean[]) AS v (execution_id, until, skipped)
+), gone AS (
+    DELETE FROM executions e USING verdict v
+    WHERE e.execution_id = v.execution_id AND e.state = 'waiting' AND v.skipped
+    RETURNING e.*
+), skipped AS (
+    INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
+                         due_at, finished_at, reason)
+    SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'skipped', trigger, queue, fire_at,
+           due_at, db_now(), 'blackout'
+    FROM gone
+), held AS (
+    UPDATE executions e SET due_at = v.until FROM verdict v
+    WHERE e.execution_id = v.execution_id AND e.state = 'waiting' AND NOT v.skipped AND v.until IS NOT NULL
+), queued AS (
+    UPDATE executions e SET state = 'queued', queued_at = db_now() FROM verdict v
+    WHERE e.execution_id = v.execution_id AND e.state = 'waiting' AND NOT v.skipped AND v.until IS NULL
+    RETURNING e.queue
+), told AS (
+    SELECT pg_notify('mainspring_queued', queue) FROM queued GROUP BY queue
+)
+SELECT (SELECT count(*) FROM told) AS told, (SELECT array_agg(job_id) FROM gone WHERE chained) AS chained;
