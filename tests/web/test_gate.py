@@ -18,6 +18,7 @@ from tests.web.reading import Page, open_page
 pytestmark = pytest.mark.anyio
 
 PAGES = ["/", "/jobs", "/jobs/missing", "/executions", "/executions?state=nonsense", "/workers", "/login"]
+PAGES += ["/playground", "/playground?expression=1&part=1", "/new", "/jobs/missing/ledger", "/nowhere"]
 
 
 def all_routes(cluster: Cluster) -> list[tuple[str, str]]:
@@ -165,11 +166,16 @@ async def test_one_session_s_token_is_no_good_in_another(
 
 async def test_get_never_changes_anything(cluster: Cluster, browser: httpx2.AsyncClient, job: JobSpec) -> None:
     csrf = (await open_page(browser, "/jobs/guarded")).csrf
-    for method, path in all_routes(cluster):
+    walked = all_routes(cluster)
+    wishes = {"csrf": csrf, "version": "1", "to": "1", "expression": "every 1h", "job": "by-get", "command": "true"}
+    for method, path in walked:
         if method == "POST" and path != "/login":
+            status = 200 if ("GET", path) in walked else 405  # some show a page of the same address
             path = path.replace("anything", "guarded")
-            assert (await browser.get(path, params={"csrf": csrf})).status_code == 405, path
+            assert (await browser.get(path, params=wishes)).status_code == status, path
     assert await state_of(cluster, job) == "active"
+    found = await catalog.list_jobs(cluster.database, tenant=DEFAULT_TENANT)
+    assert [(j.name, j.version, j.spec) for j in found.items] == [("guarded", 1, job)]
 
 
 async def test_a_form_beyond_measure_is_refused(browser: httpx2.AsyncClient, job: JobSpec) -> None:

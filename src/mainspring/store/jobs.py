@@ -168,6 +168,14 @@ async def tenant_schedules(connection: Connection, *, tenant: int, limit: int) -
     return [(r["schedule_id"], r["key"]) for r in rows]
 
 
+async def schedule_loads(
+    connection: Connection, *, tenant: int, limit: int
+) -> list[tuple[str, datetime | None, datetime | None, int]]:
+    """Key, start, end, and how many jobs share them."""
+    rows = await connection.fetch(q("schedule_loads"), tenant, limit)
+    return [(r["key"], r["start_at"], r["end_at"], r["jobs"]) for r in rows]
+
+
 async def jobs_on_schedules(
     connection: Connection, *, tenant: int, schedule_ids: Sequence[int], each: int
 ) -> list[tuple[int, UUID, str]]:

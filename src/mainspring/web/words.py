@@ -53,7 +53,9 @@ LOOKS = {
 }
 
 
-def look(of: wire.Execution | wire.Attempt | wire.Job | wire.LastExecution | wire.Worker) -> Look:
+def look(
+    of: wire.Execution | wire.Attempt | wire.Job | wire.LastExecution | wire.LedgerEntry | wire.Worker,
+) -> Look:
     """The look of anything that has a state; a retry is told from a first wait."""
     if isinstance(of, wire.LastExecution) and of.state == "waiting":
         return LOOKS["retry"]  # those that wait for their first fire are not among the last

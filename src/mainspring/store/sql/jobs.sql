@@ -94,6 +94,17 @@ SELECT j.schedule_id, s.key, count(*) AS jobs FROM jobs j JOIN schedules s USING
 WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.paused_at IS NULL
 GROUP BY j.schedule_id, s.key LIMIT $2;
 
+-- name: schedule_loads
+-- How many active jobs of a tenant share a schedule, a start and an end; the most shared first.
+SELECT s.key, shared.start_at, shared.end_at, shared.jobs
+FROM (
+    SELECT schedule_id, start_at, end_at, count(*) AS jobs FROM jobs
+    WHERE tenant_id = $1 AND deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL
+      AND (end_at IS NULL OR end_at > (SELECT db_now()))
+    GROUP BY schedule_id, start_at, end_at ORDER BY count(*) DESC, schedule_id LIMIT $2
+) AS shared
+JOIN schedules s USING (schedule_id);
+
 -- name: jobs_on_schedules
 -- A few active jobs on each of these schedules.
 SELECT w.schedule_id, j.job_id, j.name
