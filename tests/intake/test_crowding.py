@@ -70,6 +70,28 @@ async def test_with_very_many_schedules_the_most_shared_are_counted(
     assert (await crowding.crowd(fresh, tenant=TENANT)).complete
 
 
+async def test_of_very_many_jobs_a_part_is_read_and_taken_for_all(
+    fresh: Database, virtual: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages are drawn at random: with 400 of them, a fifth is far from half and from a twentieth."""
+    await add(fresh, "many", schedule=ScheduleSpec(cron="0 * * * *"))
+    async with fresh.transaction() as connection:
+        await connection.execute(
+            "INSERT INTO jobs (job_id, tenant_id, name, version, shard, change, schedule_id, active_from, queue,"
+            " priority, overlap, misfire, misfire_s, misfire_most, created_at, updated_at)"
+            " SELECT gen_random_uuid(), tenant_id, name || n, 1, shard, 1, schedule_id, active_from, queue, priority,"
+            " overlap, misfire, misfire_s, misfire_most, created_at, updated_at FROM jobs, generate_series(1, 15000) n"
+        )
+        await connection.execute("ANALYZE jobs")
+    hour_ms = NOW_MS - NOW_MS % crowding.HOUR_MS
+    whole = await crowding.crowd(fresh, tenant=TENANT)
+    assert (whole.complete, whole.due_in_minute_of(hour_ms)) == (True, 15001)
+    monkeypatch.setattr(crowding, "MOST_JOBS", 3000)
+    part = await crowding.crowd(fresh, tenant=TENANT)
+    assert not part.complete
+    assert 7500 < part.due_in_minute_of(hour_ms) < 30000
+
+
 def test_a_quieter_minute_is_the_nearest_of_the_quietest() -> None:
     fires = [NOW_MS + day * 86_400_000 for day in range(5)]
     busy = Crowd([cron("0 * * * *", 900), cron("1-3 * * * *", 50), cron("* * * * *", 7)])

@@ -21,7 +21,7 @@ LAST_SHOWN = 20
 MAX_PAGE = 500
 _AFTER_ALL = UUID(int=(1 << 128) - 1)
 _LOG_CHUNKS = 200
-_WAITING_SEEN = 100
+_WAITING_SEEN = 40
 _PLACE = re.compile(r"(\d{1,4})\.(-1|\d{1,9})\Z", re.ASCII)
 
 
