@@ -58,6 +58,7 @@ def test_what_people_type_is_read(text: str, zone: str, schedule: Any) -> None:
         ('{"cron": ', "not JSON"),
         ("DTSTART:20270104T090000", "the rule itself is missing"),
         (f"RDATE:20270104T090000 RRULE:{RULE}", "RDATE is not known"),
+        ("[" * 9000, "nested too deeply"),
         ("0 " * 6000, "more than 10,000 characters"),
     ],
 )

@@ -122,7 +122,7 @@ def entry(state: State, reason: str | None = None, *, late_ms: int | None = None
 def test_every_ending_has_words() -> None:
     for state in STATES:
         assert told(entry(state, "misfire")).endswith("."), state
-    assert told(entry("skipped", "misfire")) == "It was missed, and is not made up for."
+    assert told(entry("skipped", "misfire")) == "Missed, and not made up for."
     assert told(entry("skipped", "something new")) == "Something new."
     assert told(entry("cancelled", "cancelled by ops")) == "Cancelled by ops."
     assert told(entry("waiting")) == "Its time has not come."

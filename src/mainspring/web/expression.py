@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from mainspring.codec import MAX_DEPTH, depth
 from mainspring.domain.cron import split_zone
 from mainspring.domain.errors import invalid
 from mainspring.domain.schedule import ScheduleSpecs
@@ -77,6 +78,8 @@ def with_minute(text: str, minute: int) -> str | None:
 
 
 def _from_json(text: str, zone: str) -> Any:
+    if depth(text.encode()) > MAX_DEPTH:
+        raise invalid("/schedule", "this is nested too deeply", hint='for example {"cron": "0 2 * * *"}')
     try:
         schedule = msgspec.json.decode(text.encode())
     except msgspec.DecodeError as error:

@@ -16,7 +16,7 @@ ENTRIES_SHOWN = 50
 FIRES_AHEAD = 50
 
 _WHY = {
-    "misfire": "it was missed, and is not made up for",
+    "misfire": "missed, and not made up for",
     "overlap": "the one before was still alive",
     "paused": "the job was paused",
     "rescheduled": "the schedule was changed first",
