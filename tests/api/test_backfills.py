@@ -135,10 +135,9 @@ async def test_a_paused_job_is_run_by_hand_for_a_nominal_time(cluster: Cluster, 
 async def test_deadlines_are_checked_and_shown(client: AsyncClient, http: httpx2.AsyncClient) -> None:
     job = await client.create_job(noop(schedule={"every": "1h"}, finish_by="10m", max_gap="2h", start_by="5m"))
     assert [(d.kind, d.state) for d in job.deadlines] == [("finish_by", "ok"), ("max_gap", "ok")]
-    assert [d.at for d in job.deadlines] == [
-        (job.next_fire_at or DAY) + timedelta(minutes=10),
-        (job.created_at + timedelta(hours=2)).replace(microsecond=job.created_at.microsecond // 1000 * 1000),
-    ]
+    finish_by, max_gap = (d.at for d in job.deadlines)
+    assert finish_by == (job.next_fire_at or DAY) + timedelta(minutes=10)
+    assert max_gap is not None and abs(max_gap - job.created_at - timedelta(hours=2)) < timedelta(seconds=1)
     for spec, pointer in (
         ({"finish_by": "10m"}, "/finish_by"),
         ({"start_by": "soon"}, "/start_by"),

@@ -76,3 +76,22 @@ def test_what_is_no_place(place: str) -> None:
 def test_places() -> None:
     assert catalog.parse_place(None) == catalog.parse_place("0.-1") == (0, -1)
     assert catalog.parse_place("3.17") == (3, 17)
+
+
+async def test_the_next_fires_of_all_jobs_have_one_time_jobs_among_them(fresh: Database, virtual: VirtualClock) -> None:
+    await add(fresh, "hourly", schedule=ScheduleSpec(cron="0 * * * *"))
+    for name, minutes in (("soon", 30), ("later", 90), ("held", 10)):
+        at = START + timedelta(minutes=minutes)
+        await add(fresh, name, schedule=ScheduleSpec(at=at.isoformat()), paused=name == "held")
+    on_demand = await add(fresh, "on-demand")
+    submission = Submission(TENANT, "test", on_demand, START + timedelta(minutes=5))
+    await Submitter(fresh).submit(submission)
+    found = [(at - START, name) for at, _, name in await catalog.upcoming(fresh, tenant=TENANT)]
+    assert found == [
+        (timedelta(minutes=30), "soon"),
+        (timedelta(minutes=60), "hourly"),
+        (timedelta(minutes=90), "later"),
+    ], "a pause holds one back, and a submission is no fire"
+    assert await catalog.upcoming(fresh, tenant=TENANT + 1) == []
+    await virtual.advance(minutes=45)
+    assert [name for _, _, name in await catalog.upcoming(fresh, tenant=TENANT)] == ["hourly", "later"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from mainspring import wire
-from mainspring.domain.errors import Invalid, NotFound
+from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.job import JobSpec, Misfire, NoopTask
 from mainspring.domain.schedule import ScheduleSpec
 from mainspring.intake import catalog, jobs
@@ -33,6 +34,23 @@ async def test_a_rollback_is_a_new_version_and_takes_effect(fresh: Database, vir
     assert found.spec.schedule == versions[-1].spec.schedule
     with pytest.raises(NotFound, match="no version 7"):
         await jobs.rollback(fresh, row.job_id, 7, tenant=TENANT, by="third")
+
+
+async def test_of_two_changes_made_for_one_version_the_second_is_refused(fresh: Database) -> None:
+    await add(fresh, "edited")
+    job_id = (await catalog.job_row(fresh, "edited", tenant=TENANT)).job_id
+    results = await asyncio.gather(
+        *(jobs.patch(fresh, job_id, {"priority": n}, tenant=TENANT, by=str(n), seen=1) for n in range(4)),
+        return_exceptions=True,
+    )
+    refused = [r for r in results if isinstance(r, Conflict)]
+    assert [(r.code, r.problems[0].pointer) for r in refused] == [("version_changed", "/version")] * 3
+    versions = (await catalog.list_versions(fresh, "edited", tenant=TENANT)).items
+    assert [v.version for v in versions] == [2, 1]
+    with pytest.raises(Conflict, match="has version 2 by now; this change was made for version 1"):
+        await jobs.rollback(fresh, job_id, 1, tenant=TENANT, by="late", seen=1)
+    await jobs.rollback(fresh, job_id, 1, tenant=TENANT, by="in time", seen=2)
+    assert (await catalog.job(fresh, "edited", tenant=TENANT)).version == 3
 
 
 async def test_versions_come_in_pages(fresh: Database) -> None:

@@ -27,6 +27,11 @@ class Page(HTMLParser):
     def text(self) -> str:
         return " ".join("".join(self._words).split())
 
+    @property
+    def raw_text(self) -> str:
+        """The words with their blanks and line ends."""
+        return "".join(self._words)
+
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
 

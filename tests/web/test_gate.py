@@ -18,6 +18,7 @@ from tests.web.reading import Page, open_page
 pytestmark = pytest.mark.anyio
 
 PAGES = ["/", "/jobs", "/jobs/missing", "/executions", "/executions?state=nonsense", "/workers", "/login"]
+PAGES += ["/playground", "/playground?expression=1&part=1", "/new", "/jobs/missing/ledger", "/nowhere"]
 
 
 def all_routes(cluster: Cluster) -> list[tuple[str, str]]:
@@ -165,14 +166,49 @@ async def test_one_session_s_token_is_no_good_in_another(
 
 async def test_get_never_changes_anything(cluster: Cluster, browser: httpx2.AsyncClient, job: JobSpec) -> None:
     csrf = (await open_page(browser, "/jobs/guarded")).csrf
-    for method, path in all_routes(cluster):
+    walked = all_routes(cluster)
+    wishes = {"csrf": csrf, "version": "1", "to": "1", "expression": "every 1h", "job": "by-get", "command": "true"}
+    for method, path in walked:
         if method == "POST" and path != "/login":
+            status = 200 if ("GET", path) in walked else 405  # some show a page of the same address
             path = path.replace("anything", "guarded")
-            assert (await browser.get(path, params={"csrf": csrf})).status_code == 405, path
+            assert (await browser.get(path, params=wishes)).status_code == status, path
     assert await state_of(cluster, job) == "active"
+    found = await catalog.list_jobs(cluster.database, tenant=DEFAULT_TENANT)
+    assert [(j.name, j.version, j.spec) for j in found.items] == [("guarded", 1, job)]
 
 
 async def test_a_form_beyond_measure_is_refused(browser: httpx2.AsyncClient, job: JobSpec) -> None:
     csrf = (await open_page(browser, "/jobs/guarded")).csrf
     answer = await browser.post("/jobs/guarded/pause", data={"reason": "x" * 100_000, "csrf": csrf})
     assert answer.status_code == 413
+
+
+async def test_what_is_not_there_is_told_to_people_on_a_page_and_to_programs_as_a_problem(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    for method, path, status, words in (
+        ("GET", "/nowhere", 404, "There is nothing at this path"),
+        ("GET", "/jobs/guarded/nowhere", 404, "There is nothing at this path"),
+        ("GET", "/logout", 405, "This path does not take that method"),
+        ("PUT", "/jobs", 405, "This path does not take that method"),
+    ):
+        answer = await browser.request(method, path)
+        assert answer.status_code == status, path
+        page = Page(answer.text)
+        assert words in page.text, path
+        assert {"/", "/jobs"} <= {a.get("href") for a in page.all("a")}
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        if status == 405:
+            assert "POST" in answer.headers["allow"] or "GET" in answer.headers["allow"]
+        for accept in ("*/*", "application/json"):
+            told = await browser.request(method, path, headers={"accept": accept})
+            assert told.status_code == status, path
+            assert told.headers["content-type"] == "application/problem+json"
+            assert told.json()["status"] == status
+
+
+async def test_a_stranger_at_a_wrong_path_is_asked_to_sign_in(stranger: httpx2.AsyncClient) -> None:
+    answer = await stranger.get("/nowhere?x=1")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login?then=/nowhere%3Fx%3D1")
+    assert (await stranger.get("/nowhere", headers={"accept": "*/*"})).status_code == 404

@@ -66,7 +66,8 @@ async def test_hostile_texts_stay_texts(browser: httpx2.AsyncClient, hostile: tu
     execution = await open_page(browser, f"/executions/{execution_id}")
     workers = await open_page(browser, "/workers")
     filtered = await open_page(browser, "/jobs?prefix=" + "%22%3E%3Cscript%3Ealert(1)%3C%2Fscript%3E")
-    others = [await open_page(browser, path) for path in ("/", "/jobs", "/executions")]
+    tabs = ("/jobs/hostile/ledger", "/jobs/hostile/versions", "/jobs/hostile/schedule?expression=@daily")
+    others = [await open_page(browser, path) for path in ("/", "/jobs", "/executions", *tabs)]
     for page in (job, execution, workers, filtered, *others):
         assert page.active_parts() == []
     for page in (job, execution, workers):
@@ -180,13 +181,19 @@ async def test_mistakes_are_told_on_a_page(browser: httpx2.AsyncClient) -> None:
 
 async def test_pages_are_well_built(browser: httpx2.AsyncClient, hostile: tuple[UUID, UUID]) -> None:
     """One first heading, ids once, every field with a label, every svg named or hidden."""
-    for path in ("/", "/jobs", f"/jobs/{hostile[0]}", "/executions", f"/executions/{hostile[1]}", "/workers", "/login"):
+    job = f"/jobs/{hostile[0]}"
+    for path in (
+        "/", "/jobs", job, f"{job}/ledger", f"{job}/versions", f"{job}/schedule", f"{job}/schedule?expression=@daily",
+        f"{job}/rollback?version=1", "/executions", f"/executions/{hostile[1]}", "/workers", "/playground",
+        "/playground?expression=@daily", "/playground?expression=1", "/new", "/login",
+    ):  # fmt: skip
         page = await open_page(browser, path)
         assert len(page.all("h1")) == 1, path
         ids = [a["id"] for _, a in page.elements if "id" in a]
         assert len(ids) == len(set(ids)), path
         labelled = {a.get("for") for a in page.all("label")}
-        assert [i for i in page.all("input") if i.get("type") != "hidden" and i.get("id") not in labelled] == [], path
+        fields = [*page.all("input"), *page.all("textarea")]
+        assert [i for i in fields if i.get("type") != "hidden" and i.get("id") not in labelled] == [], path
         assert [a for a in page.all("svg") if a.get("aria-hidden") != "true"] == [], path
         used = {str(a["href"])[1:] for a in page.all("use")}
         assert used <= {str(a["id"]) for a in page.all("symbol")}, path

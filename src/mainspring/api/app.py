@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,6 +17,9 @@ from mainspring.api.route import Call, Endpoint, Table, guarded, routes
 from mainspring.codec import encode
 
 docs = Table()
+
+Lost = Callable[[Context, Request, int, str], Awaitable[Response]]
+"""Answers a browser that asked for what is not there, with a status and a sentence."""
 
 
 def endpoints() -> list[Endpoint]:
@@ -34,8 +37,10 @@ async def openapi_document(_: Call) -> Response:
     return Response(encode(openapi.document(endpoints())), media_type="application/json")
 
 
-def build(context: Context, *, pages: Callable[[Context], Sequence[BaseRoute]] | None = None) -> Starlette:
-    """The application; `pages` adds the web UI."""
+def build(
+    context: Context, *, pages: Callable[[Context], Sequence[BaseRoute]] | None = None, lost: Lost | None = None
+) -> Starlette:
+    """The application; `pages` adds the web UI, `lost` its page for what is not there."""
 
     async def readyz(_: Request) -> Response:
         return await guarded(lambda: system.readyz(context))
@@ -46,13 +51,21 @@ def build(context: Context, *, pages: Callable[[Context], Sequence[BaseRoute]] |
         *routes(endpoints(), context),
         *(pages(context) if pages is not None else ()),
     ]
-    return Starlette(routes=table, exception_handlers={HTTPException: _http_error})
+
+    async def nothing_there(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code, detail = _MISSING.get(error.status_code, ("error", error.detail))
+        if lost is not None and "text/html" in request.headers.get("accept", ""):
+            answer = await lost(context, request, error.status_code, detail)
+        else:
+            answer = problem(error.status_code, code, detail)
+        answer.headers.update(error.headers or {})
+        return answer
+
+    return Starlette(routes=table, exception_handlers={HTTPException: nothing_there})
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "error")
-    detail = {404: "there is nothing at this path", 405: "this path does not take that method"}
-    answer = problem(error.status_code, code, detail.get(error.status_code, error.detail))
-    answer.headers.update(error.headers or {})
-    return answer
+_MISSING = {
+    404: ("not_found", "there is nothing at this path"),
+    405: ("method_not_allowed", "this path does not take that method"),
+}

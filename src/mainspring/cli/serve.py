@@ -30,6 +30,7 @@ from mainspring.store.definitions import Definitions
 from mainspring.store.migrate import migrate
 from mainspring.telemetry import logs
 from mainspring.web.app import routes as pages
+from mainspring.web.gate import lost
 
 log = structlog.get_logger()
 
@@ -65,7 +66,7 @@ class Server:
                 settler=self.settler,
                 session_lease_s=config.session_lease_s,
             )
-            app = build(self.context, pages=pages)
+            app = build(self.context, pages=pages, lost=lost)
             self.http = HttpServer(app, host=config.host, port=config.port)
             self._services += [self.http, self.context.dispatcher, self.context.live]
 

@@ -26,6 +26,7 @@ NOTED = 3
 MAX_PAGE = 500
 _AFTER_ALL = UUID(int=(1 << 128) - 1)
 _LOG_CHUNKS = 200
+_WAITING_SEEN = 40
 _PLACE = re.compile(r"(\d{1,4})\.(-1|\d{1,9})\Z", re.ASCII)
 
 
@@ -138,7 +139,8 @@ async def upcoming(database: Database, *, tenant: int, limit: int = 20) -> list[
                 ahead.append((at, schedule_id))
         at_of = {schedule_id: at for at, schedule_id in sorted(ahead)[:limit]}
         rows = await jobs.jobs_on_schedules(connection, tenant=tenant, schedule_ids=list(at_of), each=limit)
-    return sorted((instant(at_of[s]), job_id, name) for s, job_id, name in rows)[:limit]
+        once = await executions.next_one_time(connection, tenant=tenant, limit=limit, each=_WAITING_SEEN)
+    return sorted([*once, *((instant(at_of[s]), job_id, name) for s, job_id, name in rows)])[:limit]
 
 
 async def execution_id(database: Database, ref: str, *, tenant: int) -> UUID:

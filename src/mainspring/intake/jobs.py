@@ -53,15 +53,24 @@ async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> 
     return job_id
 
 
-async def patch(database: Database, job_id: UUID, changes: dict[str, Any], *, tenant: int, by: str) -> None:
-    """Merges changes into the definition as a new version; from now on it is in force."""
-    await _edit(database, job_id, lambda spec: _merged(spec, changes), tenant=tenant, by=by)
+async def patch(
+    database: Database, job_id: UUID, changes: dict[str, Any], *, tenant: int, by: str, seen: int | None = None
+) -> None:
+    """Merges changes into the definition as a new version; from now on it is in force.
+
+    With `seen`, only if that is still the current version.
+    """
+    await _edit(database, job_id, lambda spec: _merged(spec, changes), tenant=tenant, by=by, seen=seen)
 
 
-async def rollback(database: Database, job_id: UUID, version: int, *, tenant: int, by: str) -> None:
-    """An earlier definition as a new version; whether the job is paused does not change."""
-    spec = await _version(database, job_id, version, tenant=tenant)
-    await _edit(database, job_id, lambda old: msgspec.structs.replace(spec, paused=old.paused), tenant=tenant, by=by)
+async def rollback(
+    database: Database, job_id: UUID, version: int, *, tenant: int, by: str, seen: int | None = None
+) -> None:
+    """An earlier definition as a new version; whether the job is paused does not change. `seen` as in `patch`."""
+    spec = await version_of(database, job_id, version, tenant=tenant)
+    await _edit(
+        database, job_id, lambda old: msgspec.structs.replace(spec, paused=old.paused), tenant=tenant, by=by, seen=seen
+    )
 
 
 async def try_patch(database: Database, job_id: UUID, changes: dict[str, Any], *, tenant: int) -> wire.Change:
@@ -95,7 +104,8 @@ async def preview(database: Database, request: wire.PreviewRequest, *, tenant: i
     )
 
 
-async def _version(database: Database, job_id: UUID, version: int, *, tenant: int) -> JobSpec:
+async def version_of(database: Database, job_id: UUID, version: int, *, tenant: int) -> JobSpec:
+    """The definition that a version of a job had."""
     async with database.connection() as connection:
         found = await jobs.list_versions(connection, tenant=tenant, job_id=job_id, before=version + 1, limit=1)
     if not found or found[0][0] != version:
@@ -104,13 +114,16 @@ async def _version(database: Database, job_id: UUID, version: int, *, tenant: in
 
 
 async def _edit(
-    database: Database, job_id: UUID, change_spec: Callable[[JobSpec], JobSpec], *, tenant: int, by: str
-) -> None:
+    database: Database, job_id: UUID, change_spec: Callable[[JobSpec], JobSpec], *, tenant: int, by: str,
+    seen: int | None,
+) -> None:  # fmt: skip
     name = ""
     try:
         async with database.transaction() as connection:
             change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
             version, old, paused = await _lock(connection, tenant=tenant, job_id=job_id)
+            if seen is not None and seen != version:
+                raise _changed_meanwhile(seen, version)
             spec = change_spec(msgspec.structs.replace(old, paused=paused))
             name = spec.name
             check(spec)
@@ -305,6 +318,13 @@ async def _lock(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[i
     if found is None:
         raise NotFound(f"there is no job {job_id}")
     return found
+
+
+def _changed_meanwhile(seen: int, version: int) -> MainspringError:
+    message = f"the job has version {version} by now; this change was made for version {seen}"
+    return Conflict(
+        message, code="version_changed", problems=(Problem("/version", message, "look at it again, then save"),)
+    )
 
 
 def _name_taken(name: str) -> MainspringError:

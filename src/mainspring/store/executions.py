@@ -87,6 +87,14 @@ async def list_fires(
     ]  # fmt: skip
 
 
+async def next_one_time(
+    connection: Connection, *, tenant: int, limit: int, each: int
+) -> list[tuple[datetime, UUID, str]]:
+    """When, and which job; `each` bounds how many of a shard are looked at."""
+    rows = await connection.fetch(q("next_one_time"), tenant, limit, each)
+    return [(r["fire_at"], r["job_id"], r["name"]) for r in rows]
+
+
 async def execution_prefix(connection: Connection, *, tenant: int, prefix: str) -> list[UUID]:
     """At most two ids that begin with these hex digits."""
     low, high = UUID(prefix.ljust(32, "0")), UUID(prefix.ljust(32, "f"))

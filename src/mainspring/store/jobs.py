@@ -196,6 +196,19 @@ async def tenant_schedules(connection: Connection, *, tenant: int, limit: int) -
     return [(r["schedule_id"], r["key"]) for r in rows]
 
 
+async def jobs_about(connection: Connection) -> float:
+    """An estimate over all tenants; it says nothing about anybody's jobs."""
+    return float(await connection.fetchval(q("jobs_about")))
+
+
+async def schedule_loads(
+    connection: Connection, *, tenant: int, limit: int, percent: float
+) -> list[tuple[str, datetime | None, datetime | None, int]]:
+    """Key, start, end, and how many jobs share them, among so many percent of all jobs."""
+    rows = await connection.fetch(q("schedule_loads"), tenant, limit, percent)
+    return [(r["key"], r["start_at"], r["end_at"], r["jobs"]) for r in rows]
+
+
 async def jobs_on_schedules(
     connection: Connection, *, tenant: int, schedule_ids: Sequence[int], each: int
 ) -> list[tuple[int, UUID, str]]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any, NamedTuple
 
-from mainspring.clock import millis
+from mainspring.clock import whole_millis
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -56,7 +56,7 @@ async def changed_schedules(
 
 def _rows(rows: Sequence[Any]) -> list[ShardSchedule]:
     return [
-        ShardSchedule(schedule_id, shard, key, jobs, millis(active_from), chained, jittered)
+        ShardSchedule(schedule_id, shard, key, jobs, whole_millis(active_from), chained, jittered)
         for schedule_id, shard, key, jobs, active_from, chained, jittered in rows
     ]
 

@@ -7,8 +7,13 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import changes, login, pages
+from mainspring.web import changes, login, pages, versions
+from mainspring.web.creation import Creation
+from mainspring.web.crowds import Crowds
+from mainspring.web.edit import ScheduleEdit
 from mainspring.web.gate import Handle, Visit, changing, reading
+from mainspring.web.ledger import ledger
+from mainspring.web.playground import Playground
 from mainspring.web.pulse import Pulse
 from mainspring.web.render import HEADERS, STATIC, VERSION
 from mainspring.web.stream import Stream
@@ -16,14 +21,21 @@ from mainspring.web.stream import Stream
 
 def routes(context: Context) -> list[BaseRoute]:
     """Every path of the UI. Only the login answers strangers."""
-    pulse = Pulse()
+    pulse, crowds = Pulse(), Crowds()
+    creation, edit = Creation(crowds), ScheduleEdit(crowds)
     read: dict[str, Handle] = {
         "/": pages.Overviews(pulse),
         "/jobs": pages.jobs,
         "/jobs/{ref}": pages.job,
+        "/jobs/{ref}/ledger": ledger,
+        "/jobs/{ref}/versions": versions.versions,
+        "/jobs/{ref}/rollback": versions.look_back,
+        "/jobs/{ref}/schedule": edit.look,
         "/executions": pages.executions,
         "/executions/{ref}": pages.execution,
         "/workers": pages.workers,
+        "/playground": Playground(crowds),
+        "/new": creation.form,
         "/ui/stream": Stream(pulse),
         "/static/{file}": static,
     }
@@ -32,6 +44,9 @@ def routes(context: Context) -> list[BaseRoute]:
         "/jobs/{ref}/resume": changes.resume,
         "/jobs/{ref}/run": changes.run,
         "/jobs/{ref}/delete": changes.delete,
+        "/jobs/{ref}/schedule": edit.save,
+        "/jobs/{ref}/rollback": versions.bring_back,
+        "/new": creation.create,
         "/executions/{ref}/cancel": changes.cancel,
         "/backfills/{ref}/pause": changes.pause_backfill,
         "/backfills/{ref}/resume": changes.resume_backfill,

@@ -124,6 +124,18 @@ def _ask_to_log_in(request: Request, error: Unauthenticated) -> Response:
     return RedirectResponse(f"/login{then}", 303, render.HEADERS)
 
 
+async def lost(context: Context, request: Request, status: int, message: str) -> Response:
+    """What a browser gets where there is no page: a way back, or the login."""
+    try:
+        caller = await context.auth.caller(request)
+    except Unauthenticated as error:
+        return _ask_to_log_in(request, error)
+    except _NOBODY:
+        return PlainTextResponse(message + "\n", status, render.HEADERS)
+    title = TITLES.get(status, "Error")
+    return render.page("error.html", caller, status=status, title=title, message=message, hints=[])
+
+
 async def _error_page(context: Context, request: Request, error: MainspringError) -> Response:
     status = status_of(error)
     try:

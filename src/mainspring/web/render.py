@@ -25,6 +25,7 @@ STATIC = {
         "live.js": "text/javascript; charset=utf-8",
         "times.js": "text/javascript; charset=utf-8",
         "keys.js": "text/javascript; charset=utf-8",
+        "preview.js": "text/javascript; charset=utf-8",
     }.items()
 }
 VERSION = hashlib.sha256(b"".join(content for _, content in STATIC.values())).hexdigest()[:12]
@@ -53,6 +54,7 @@ RAIL = (
     ("Jobs", "/jobs", "list"),
     ("Executions", "/executions", "triangle"),
     ("Workers", "/workers", "rack"),
+    ("Playground", "/playground", "flask"),
 )
 
 _environment = Environment(

@@ -53,7 +53,12 @@ LOOKS = {
 }
 
 
-def look(of: wire.Execution | wire.Attempt | wire.Job | wire.LastExecution | wire.Worker | wire.Backfill) -> Look:
+Stateful = (
+    wire.Execution | wire.Attempt | wire.Job | wire.LastExecution | wire.LedgerEntry | wire.Worker | wire.Backfill
+)
+
+
+def look(of: Stateful) -> Look:
     """The look of anything that has a state; a retry is told from a first wait."""
     if isinstance(of, wire.LastExecution) and of.state == "waiting":
         return LOOKS["retry"]  # those that wait for their first fire are not among the last

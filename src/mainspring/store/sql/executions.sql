@@ -67,6 +67,24 @@ SELECT execution_id, version, state, reason, fire_at, due_at, started_at, durati
 WHERE tenant_id = $1 AND job_id = $2 AND execution_id < $3 AND trigger = 'fire'
 ORDER BY execution_id DESC LIMIT $4;
 
+-- name: next_one_time
+-- The next fires of a tenant's one-time jobs. Of each shard only the first few waiting executions are looked at ($3),
+-- whatever they are: neither a storm of retries nor the crowd of another tenant makes it slow. What a pause holds
+-- back is not ahead.
+SELECT next.fire_at, next.job_id, j.name
+FROM (
+    SELECT e.fire_at, e.job_id
+    FROM shards s
+    CROSS JOIN LATERAL (
+        SELECT job_id, tenant_id, trigger, attempt, fire_at FROM executions
+        WHERE state = 'waiting' AND shard = s.shard AND due_at > (SELECT db_now()) AND due_at < 'infinity'
+        ORDER BY due_at LIMIT $3
+    ) AS e
+    WHERE e.tenant_id = $1 AND e.trigger = 'fire' AND e.attempt = 0 AND e.fire_at > (SELECT db_now())
+    ORDER BY e.fire_at, e.job_id LIMIT $2
+) AS next
+JOIN jobs j USING (job_id) ORDER BY next.fire_at, next.job_id;
+
 -- name: execution_prefix
 -- The ids that begin with a prefix, given as the range it spans; two are enough to know it is ambiguous.
 SELECT execution_id FROM all_executions

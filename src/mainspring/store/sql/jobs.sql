@@ -103,6 +103,22 @@ SELECT j.schedule_id, coalesce(s.content, s.key) AS key, count(*) AS jobs FROM j
 WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.paused_at IS NULL
 GROUP BY j.schedule_id, s.schedule_id LIMIT $2;
 
+-- name: jobs_about
+-- About how many jobs the table has, over all tenants, as the last ANALYZE saw it; -1 if there was none yet.
+SELECT reltuples FROM pg_class WHERE oid = 'jobs'::regclass;
+
+-- name: schedule_loads
+-- How many active jobs of a tenant share a schedule, a start and an end; the most shared first. $3 is the part of the
+-- table that is read, in percent: pages at random, so that the work stays the same however many jobs there are.
+SELECT s.key, shared.start_at, shared.end_at, shared.jobs
+FROM (
+    SELECT schedule_id, start_at, end_at, count(*) AS jobs FROM jobs TABLESAMPLE SYSTEM ($3)
+    WHERE tenant_id = $1 AND deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL
+      AND (end_at IS NULL OR end_at > (SELECT db_now()))
+    GROUP BY schedule_id, start_at, end_at ORDER BY count(*) DESC, schedule_id LIMIT $2
+) AS shared
+JOIN schedules s USING (schedule_id);
+
 -- name: jobs_on_schedules
 -- A few active jobs on each of these schedules.
 SELECT w.schedule_id, j.job_id, j.name
