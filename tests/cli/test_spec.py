@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from mainspring.cli.spec import changed, merge_patch
 
-NAMES = "cron every at rrule dtstart tz queue priority retries timeout cwd overlap misfire delivery description"
+NAMES = (
+    "cron every at rrule dtstart tz queue priority retries timeout cwd overlap misfire delivery description"
+    " pause_after_failures start_by finish_by max_gap"
+)
 NONE: dict[str, Any] = {**dict.fromkeys(NAMES.split()), "env": {}}
 SPEC: dict[str, Any] = {
     "name": "x",
