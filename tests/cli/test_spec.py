@@ -11,7 +11,7 @@ from mainspring.cli.spec import changed, merge_patch
 
 NAMES = (
     "cron every at rrule dtstart tz calendar roll jitter max_fires queue priority retries timeout cwd overlap misfire"
-    " delivery description"
+    " delivery description pause_after_failures start_by finish_by max_gap"
 )
 NONE: dict[str, Any] = {**dict.fromkeys(NAMES.split()), "env": {}}
 SPEC: dict[str, Any] = {

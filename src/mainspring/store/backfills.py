@@ -85,7 +85,7 @@ async def open_backfills(connection: Connection, *, limit: int) -> list[UUID]:
 
 
 async def hold_backfill(connection: Connection, *, backfill_id: UUID) -> Feeding | None:
-    """None if it is not running any more."""
+    """None if it is not running any more. Like all of feeding, over all tenants: a duty of the system."""
     r = await connection.fetchrow(q("hold_backfill"), backfill_id)
     if r is None:
         return None
