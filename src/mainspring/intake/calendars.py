@@ -14,7 +14,7 @@ from mainspring.clock import instant, millis
 from mainspring.domain.calendar import CalendarError, check_calendar
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
 from mainspring.domain.job import NAME
-from mainspring.domain.schedule import with_calendar
+from mainspring.domain.schedule import compile_key, with_calendar
 from mainspring.domain.zone import day_number
 from mainspring.intake import catalog
 from mainspring.intake.undecided import undecided
@@ -141,8 +141,11 @@ async def _move(
     if not keys:
         return
     moved = {old_id: await schedules.intern_schedule(connection, key=new) for old_id, (_, new) in keys.items()}
+    # Shards that ticked together have one watermark, and most schedules asked for nothing since.
+    behind = {(job.schedule_id, watermarks[job.shard]) for job in followers if job.schedule_id in moved}
+    behind = {(schedule, mark) for schedule, mark in behind if _asks(keys[schedule][0], mark, now_ms)}
     for job in followers:
-        if job.schedule_id not in moved or job.paused_at is not None:
+        if (job.schedule_id, watermarks[job.shard]) not in behind or job.paused_at is not None:
             continue
         fires = undecided(
             keys[job.schedule_id][0], after_ms=max(watermarks[job.shard], millis(job.active_from)), upto_ms=now_ms,
@@ -154,6 +157,11 @@ async def _move(
                 count=len(fires), reason="rescheduled",
             )  # fmt: skip
     await calendars.move_followers(connection, tenant=tenant, name=name, moved=moved, active_from=instant(now_ms))
+
+
+def _asks(key: str, after_ms: int, upto_ms: int) -> bool:
+    following = compile_key(key).next_after(after_ms)
+    return following is not None and following <= upto_ms
 
 
 def _change(followers: list[Follower], keys: dict[int, tuple[str, str]], now_ms: int) -> wire.CalendarChange:
