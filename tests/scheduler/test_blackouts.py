@@ -258,3 +258,11 @@ async def test_without_a_blackout_nothing_is_asked_about_them(fresh: Database, v
     await scheduler.decide()
     assert await ledger(fresh, "job") == [(60, "queued", None)]
     assert millis(virtual.now) == millis(START) + 60_000
+
+
+async def test_a_window_between_milliseconds_covers_all_of_them(fresh: Database, virtual: VirtualClock) -> None:
+    start, end = START + timedelta(microseconds=1_999_700), START + timedelta(microseconds=9_000_100)
+    new = wire.NewBlackout(start_at=start, end_at=end)
+    shown = await blackouts.create(fresh, new, tenant=TENANT, by="test")
+    assert shown.start_at == START + timedelta(milliseconds=1999)
+    assert shown.end_at == START + timedelta(milliseconds=9001)

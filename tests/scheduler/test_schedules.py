@@ -9,12 +9,14 @@ from uuid import UUID
 import pytest
 
 from mainspring import wire
+from mainspring.client import AsyncClient
 from mainspring.clock import millis
 from mainspring.domain.jitter import jitter_ms
 from mainspring.domain.schedule import ScheduleSpec, ScheduleSpecs
 from mainspring.intake import calendars, catalog, executions, jobs
 from mainspring.store.db import Database
 from tests.clocks import START, VirtualClock
+from tests.conftest import Cluster
 from tests.scheduler.test_scheduler import TENANT, add, finish_all, ledger, scheduler_on, step
 
 pytestmark = pytest.mark.anyio
@@ -248,3 +250,48 @@ async def test_what_is_released_before_its_delay_waits_for_it(fresh: Database, v
     scheduler._gap()  # the NOTIFY of the release, which this scheduler does not hear
     await step(scheduler)
     assert (await executions_of(fresh, "job"))[1].state == "queued"
+
+
+# In real time ----------------------------------------------------------------------------------------
+
+
+async def finished(client: AsyncClient, job: str, count: int) -> list[wire.Execution]:
+    """The next few executions of a job that succeed."""
+    found: list[wire.Execution] = []
+    async for execution in client.feed():
+        if execution.job == job and execution.state == "succeeded":
+            found.append(execution)
+            if len(found) == count:
+                break
+    return found
+
+
+async def test_a_jittered_fire_starts_when_it_is_due(cluster: Cluster) -> None:
+    schedule = {"every": 1, "jitter": "900ms"}
+    async with cluster.client() as client, cluster.worker():
+        await client.create_job({"name": "spread", "task": {"kind": "noop"}, "schedule": schedule})
+        ran = await finished(client, "spread", 3)
+        await client.delete_job("spread")
+    for execution in ran:
+        delay = timedelta(milliseconds=jitter_ms(execution.execution_id, 900, 1000))
+        assert execution.due_at == execution.fire_at + delay
+        assert execution.started_at is not None and execution.started_at >= execution.due_at
+
+
+async def test_a_blackout_is_over_when_it_is_over(cluster: Cluster) -> None:
+    async with cluster.client() as client, cluster.worker():
+        spec = {"name": "held", "task": {"kind": "noop"}, "schedule": {"every": 1}, "overlap": "allow"}
+        await client.create_job(spec)
+        await finished(client, "held", 1)
+        async with cluster.database.connection() as connection:
+            now = await connection.fetchval("SELECT db_now()")
+        blackout = await client.add_blackout(wire.NewBlackout(start_at=now, end_at=now + timedelta(seconds=3)))
+        assert blackout.end_at is not None
+        await finished(client, "held", 3)
+        await client.delete_job("held")
+        known = [e for e in (await client.executions(limit=100)).items if e.job == "held"]
+    # A fire of the moment in which the blackout was added may have been decided before.
+    inside = [e for e in known if now + timedelta(milliseconds=500) < e.fire_at < blackout.end_at]
+    assert [e.state for e in inside if e.started_at is not None and e.started_at < blackout.end_at] == []
+    assert {e.reason for e in inside if e.state == "skipped"} == {"blackout"}
+    assert [e.due_at for e in inside if e.state != "skipped"] == [blackout.end_at], "the latest waited for the end"

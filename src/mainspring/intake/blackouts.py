@@ -41,8 +41,8 @@ async def create(database: Database, request: wire.NewBlackout, *, tenant: int, 
             lasts_ms = _lasts_ms(request)
             key = await _key(connection, request.schedule, lasts_ms, tenant=tenant, now_ms=now_ms)
         row = BlackoutRow(
-            blackout_id, tenant, request.queue, job_id, request.start_at, request.end_at, request.schedule, key,
-            lasts_ms, request.reason, by,
+            blackout_id, tenant, request.queue, job_id, _whole(request.start_at), _whole(request.end_at, up=True),
+            request.schedule, key, lasts_ms, request.reason, by,
         )  # fmt: skip
         await blackouts.insert_blackout(connection, tenant=tenant, row=row)
         return _shown((await blackouts.list_blackouts(connection, tenant=tenant, blackout_id=blackout_id))[0], now_ms)
@@ -95,6 +95,11 @@ def _check_window(request: wire.NewBlackout, now_ms: int) -> None:
         raise invalid("/end_at", "end_at is not after start_at", hint="choose a later end_at", code="bad_window")
     if millis(request.end_at) <= now_ms:
         raise invalid("/end_at", "end_at is in the past", hint="choose a later end_at", code="past_time")
+
+
+def _whole(at: datetime | None, *, up: bool = False) -> datetime | None:
+    """In milliseconds, as fires are: what is asked for is covered, never less."""
+    return None if at is None else instant(-(-at.timestamp() * 1000 // 1) if up else at.timestamp() * 1000 // 1)
 
 
 def _lasts_ms(request: wire.NewBlackout) -> int:

@@ -14,7 +14,7 @@ from mainspring.clock import instant, millis
 from mainspring.domain.calendar import CalendarError, check_calendar
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
 from mainspring.domain.job import NAME
-from mainspring.domain.schedule import with_calendar
+from mainspring.domain.schedule import compile_key, with_calendar
 from mainspring.domain.zone import day_number
 from mainspring.intake import catalog
 from mainspring.store import calendars, schedules, shards
@@ -141,17 +141,28 @@ async def _move(
     if not keys:
         return
     moved = {old_id: await schedules.intern_schedule(connection, key=new) for old_id, (_, new) in keys.items()}
+    # Shards that ticked together have one watermark, and most schedules asked for nothing since.
+    behind = {(job.schedule_id, watermarks[job.shard]) for job in followers if job.schedule_id in moved}
+    behind = {(schedule, mark) for schedule, mark in behind if _asks(keys[schedule][0], mark, now_ms)}
     for job in followers:
+        asked = job.paused_at is not None or (job.schedule_id, watermarks[job.shard]) in behind
+        if job.schedule_id not in moved or not asked:
+            continue
         within = bounds(
             active_from=job.active_from, paused_at=job.paused_at, start_at=job.start_at, end_at=job.end_at,
             watermark_ms=watermarks[job.shard], upto=instant(now_ms),
         )  # fmt: skip
-        if job.schedule_id in moved and within is not None:
+        if within is not None:
             await record(
                 connection, keys[job.schedule_id][0], within, tenant=tenant, job_id=job.job_id, version=job.version,
                 reason="rescheduled" if job.paused_at is None else "paused",
             )  # fmt: skip
     await calendars.move_followers(connection, tenant=tenant, name=name, moved=moved, active_from=instant(now_ms))
+
+
+def _asks(key: str, after_ms: int, upto_ms: int) -> bool:
+    following = compile_key(key).next_after(after_ms)
+    return following is not None and following <= upto_ms
 
 
 def _change(followers: list[Follower], keys: dict[int, tuple[str, str]], now_ms: int) -> wire.CalendarChange:

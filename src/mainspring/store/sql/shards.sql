@@ -18,7 +18,8 @@ RETURNING s.shard, s.epoch, s.changes;
 
 -- name: release_shards
 -- Gives shards back at a planned stop, so that a peer need not wait for the lease.
-UPDATE shards SET owner = NULL, lease_expires_at = NULL WHERE owner = $1;
+WITH mine AS (SELECT shard FROM shards WHERE owner = $1 ORDER BY shard FOR UPDATE)
+UPDATE shards s SET owner = NULL, lease_expires_at = NULL FROM mine WHERE s.shard = mine.shard;
 
 -- name: lock_shards
 -- First statement of a firing transaction: what follows sees everything committed before the locks.
