@@ -17,7 +17,8 @@ from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
 
-LOOK_S = 1.0
+LOOK_S = 2.0
+"""An idle cluster asks little: with a scheduler's beat this is the most of it."""
 SWEEP_S = 10.0
 UPKEEP_S = 600.0
 PARTITION_DAYS = 7

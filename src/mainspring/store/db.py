@@ -43,7 +43,11 @@ Taken = asyncpg.UniqueViolationError
 CONFLICTS: tuple[type[BaseException], ...] = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 
+IDLE_TRANSACTION = "idle_in_transaction_session_timeout"
+"""Whoever is stopped or cut off inside a transaction holds its row locks; after this time the server ends it."""
+
 HOT = {
+    IDLE_TRANSACTION: "5s",
     "plan_cache_mode": "force_generic_plan",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
@@ -118,10 +122,14 @@ class Database:
         async with self._hot_pool.acquire() as connection:
             yield connection
 
-    async def dedicated(self) -> asyncpg.Connection[Any]:
-        """A connection of its own, for LISTEN."""
+    async def dedicated(self, *, prepared: bool = False) -> asyncpg.Connection[Any]:
+        """A connection of its own, for LISTEN and for session locks."""
         connection: asyncpg.Connection[Any] = await asyncpg.connect(
-            self.dsn, timeout=10, server_settings=connection_settings(), statement_cache_size=0
+            self.dsn,
+            timeout=10,
+            server_settings=connection_settings(),
+            statement_cache_size=100 if prepared and self._prepared else 0,
+            max_cached_statement_lifetime=0,
         )
         return connection
 
@@ -131,7 +139,7 @@ async def _leave_as_it_is(_: Connection) -> None:
 
 
 def connection_settings() -> dict[str, str]:
-    return {"search_path": SCHEMA, "timezone": "UTC", "application_name": "mainspring"}
+    return {"search_path": SCHEMA, "timezone": "UTC", "application_name": "mainspring", IDLE_TRANSACTION: "15s"}
 
 
 async def prepare_connection(connection: Connection) -> None:
