@@ -26,6 +26,7 @@ log = structlog.get_logger()
 
 LEASE_S = 5.0
 BEAT_S = 1.0
+"""Or a fifth of the lease, if that is less."""
 RETRY_S = 0.0625
 """Doubles up to a second: when the database is back, nobody sleeps much longer."""
 HANDOVER_S = 2.0
@@ -55,6 +56,7 @@ class Scheduler:
         self._bus = bus
         self._clock = DatabaseClock()
         self._leases = Leases(database, self._clock, name=name, lease_s=lease_s)
+        self._beat_s = min(BEAT_S, lease_s / 5)
         self._book = Book(0)
         self._holdings: dict[int, Holding] = {}
         self._decided = Decided(0, ())
@@ -127,7 +129,7 @@ class Scheduler:
             self._counted = self._clock.monotonic()
             await self._count_jobs()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._called.wait(), BEAT_S)
+            await asyncio.wait_for(self._called.wait(), self._beat_s)
         self._called.clear()
 
     async def lease(self) -> None:
