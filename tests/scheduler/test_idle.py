@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
@@ -38,7 +37,7 @@ async def test_an_idle_tick_asks_nothing(fresh: Database, virtual: VirtualClock)
 
 
 @pytest.fixture
-async def hundred_thousand(postgres: EmbeddedServer) -> AsyncIterator[str]:
+async def hundred_thousand(postgres: EmbeddedServer) -> str:
     """A database with so many hourly jobs, none due within the next half hour."""
     url = await clone(postgres)
     async with Database(url) as database:
@@ -54,7 +53,7 @@ async def hundred_thousand(postgres: EmbeddedServer) -> AsyncIterator[str]:
                 "INSERT INTO job_versions SELECT j.job_id, 1, v.tenant_id, v.spec, v.created_at, v.created_by"
                 " FROM jobs j CROSS JOIN job_versions v WHERE j.job_id <> v.job_id"
             )
-    yield url
+    return url
 
 
 async def test_a_whole_idle_scheduler_asks_less_than_twice_a_second(

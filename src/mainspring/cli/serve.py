@@ -132,8 +132,13 @@ async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
 @click.option("--host", envvar="MAINSPRING_HOST", default="127.0.0.1", show_default=True)
 @click.option("--port", envvar="MAINSPRING_PORT", default=7171, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--session-lease", default=20.0, show_default=True, help="Seconds until a silent worker is lost.")
-@click.option("--shard-lease", default=5.0, show_default=True, type=click.FloatRange(1, 60),
-              help="Seconds until a scheduler that hangs or is cut off is replaced; a dead one is at once.")  # fmt: skip
+@click.option(
+    "--shard-lease",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(1, 60),
+    help="Seconds until a scheduler that hangs or is cut off is replaced; a dead one is at once.",
+)
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 def serve(

@@ -18,7 +18,7 @@ from mainspring.telemetry import metrics
 log = structlog.get_logger()
 
 LOOK_S = (1.0, 4.0)
-"""Between two looks at least and at most: the next one is due when the next lease ends, and an idle cluster asks little."""
+"""Least and most between two looks; within, the end of the next lease counts. So an idle cluster asks little."""
 SWEEP_S = 10.0
 UPKEEP_S = 600.0
 PARTITION_DAYS = 7

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections import Counter
 from collections.abc import Iterable
@@ -38,7 +39,7 @@ class Leases:
     def __init__(self, database: Database, clock: DatabaseClock, *, name: str | None, lease_s: float) -> None:
         self.me = uuid4()
         host = socket.gethostname()
-        self._scheduler = shards.Scheduler(self.me, name or f"{host}-{str(self.me)[:4]}", host, __version__)
+        self._scheduler = shards.Scheduler(self.me, name or f"{host}-{os.getpid()}", host, __version__)
         self._database = database
         self._clock = clock
         self._lease_s = lease_s
