@@ -20,6 +20,7 @@ from mainspring.embedded.server import EmbeddedServer
 from mainspring.intake import jobs
 from mainspring.store.db import Database, connection_settings
 from tests.faults.checker import Verdict, judge
+from tests.flow.processes import free_port
 
 LEASE_S = 5.0
 ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))
@@ -34,13 +35,14 @@ class Fleet:
         self.url = url
         self.lease_s = lease_s
         self.warm_s = 0.0
+        self.ports: dict[str, int] = {}
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._names = 0
 
     # Processes ---------------------------------------------------------------------------------------
 
-    def start(self, *, through: str | None = None) -> str:
+    def start(self, *, through: str | None = None, api: bool = False) -> str:
         """A new scheduler process; its name is what `kill` and `term` want."""
         self._names += 1
         name = f"scheduler-{self._names}"
@@ -48,7 +50,8 @@ class Fleet:
         with (self._folder / f"{name}.log").open("wb") as out:
             self._processes[name] = subprocess.Popen(
                 [
-                    sys.executable, "-m", "mainspring.cli.main", "serve", "--roles", "scheduler",
+                    sys.executable, "-m", "mainspring.cli.main", "serve",
+                    "--roles", "scheduler,api" if api else "scheduler", "--port", str(self._port(name, api)),
                     "--parent", str(os.getpid()), "--shard-lease", str(self.lease_s),
                 ],
                 env=env | {"MAINSPRING_DATABASE_URL": through or self.url},
@@ -56,11 +59,17 @@ class Fleet:
             )  # fmt: skip
         return name
 
+    def _port(self, name: str, api: bool) -> int:
+        if api:
+            self.ports[name] = free_port()
+        return self.ports.get(name, 0)
+
     def signal(self, name: str, number: int) -> None:
         self._processes[name].send_signal(number)
 
     async def ended(self, name: str) -> int:
         """Its exit status."""
+        self.ports.pop(name, None)
         return await asyncio.to_thread(self._processes.pop(name).wait, 30)
 
     async def kill(self, name: str) -> None:
@@ -191,7 +200,8 @@ async def fleet(
     try:
         for _ in range(schedulers):
             running.start()
-        await running.balanced(schedulers)
+        if schedulers:
+            await running.balanced(schedulers)
         running.warm_s = await running.now_s()
         yield running
     except BaseException:

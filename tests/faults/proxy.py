@@ -13,7 +13,10 @@ CHUNK = 65536
 
 
 class Proxy:
-    """`url` leads through it. `cut` ends all connections and refuses new ones, `swallow` just passes no bytes on."""
+    """`url` leads through it. `cut` ends all connections and refuses new ones, `swallow` just passes no bytes on.
+
+    `strand` lets new connections through again, but those from before go on leading nowhere.
+    """
 
     def __init__(self, url: str, folder: Path) -> None:
         parts = urlsplit(url)
@@ -39,6 +42,10 @@ class Proxy:
     def swallow(self) -> None:
         self._open.clear()
 
+    def strand(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+
     def heal(self) -> None:
         self._refuses = False
         self._open.set()
@@ -59,16 +66,17 @@ class Proxy:
                 if not self._refuses:
                     back, there = await asyncio.open_unix_connection(self._target)
                     self._writers.add(there)
-                    await asyncio.gather(self._pass(reader, there), self._pass(back, writer))
+                    passing = self._open
+                    await asyncio.gather(self._pass(reader, there, passing), self._pass(back, writer, passing))
         finally:
             for end in filter(None, (writer, there)):
                 self._writers.discard(end)
                 end.transport.abort()
             self._tasks.discard(task)
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passing: asyncio.Event) -> None:
         while data := await reader.read(CHUNK):
-            await self._open.wait()
+            await passing.wait()
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError("one side has ended")

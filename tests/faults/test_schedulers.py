@@ -119,3 +119,22 @@ async def test_a_scheduler_cut_from_the_database(
             await schedulers.balanced(3)
         verdict = await schedulers.judge()
     verdict.demand(f"scheduler cut off ({how})", lease_s=2, gap_max_s=round(max(gaps), 3))
+
+
+async def test_connections_that_a_broken_network_swallowed(
+    durable: EmbeddedServer, loaded: str, tmp_path: Path
+) -> None:
+    """Nobody tells the scheduler that its connections lead nowhere; it must not wait for an answer for long."""
+    async with proxy(loaded) as door, fleet(durable, loaded, tmp_path, schedulers=0, lease_s=2) as schedulers:
+        schedulers.start(through=door.url)
+        await schedulers.balanced(1)
+        cut = await schedulers.now_s()
+        door.swallow()
+        await schedulers.until("the lease ends", "SELECT max(lease_expires_at) < clock_timestamp() FROM shards")
+        door.strand()
+        back = await schedulers.now_s()
+        await schedulers.decided(back, within_s=30)
+        verdict = await schedulers.judge()
+        resumed = max(verdict.first_after(back, range(64)).values())
+    verdict.demand("swallowed connections", lease_s=2, cut_s=round(back - cut, 3), resume_max_s=round(resumed, 3))
+    assert resumed <= 15

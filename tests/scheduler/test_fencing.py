@@ -194,6 +194,7 @@ class Owners(RuleBasedStateMachine):
             self.do(self.database.close())
 
 
+@pytest.mark.fault
 @pytest.mark.requirement(32)
 def test_at_most_one_owner_decides_and_nothing_is_lost_or_doubled(postgres: EmbeddedServer) -> None:
     with asyncio.Runner() as runner:

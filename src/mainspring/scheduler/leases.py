@@ -48,6 +48,7 @@ class Leases:
         self._beaten: float | None = None
         self._judges_from = 0.0
         self._warned = float("-inf")
+        self._unanswered: float | None = None
         self._free_for: Counter[int] = Counter()
         self._view = View(0, frozenset(), [])
 
@@ -84,11 +85,21 @@ class Leases:
                     if not self._watched:
                         self._watched = await shards.watch_scheduler(self._watch, scheduler_id=self.me)
                     self._view = await self._beat(self._watch, decided, draining)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, TimeoutError):
+                self._unanswered = self._clock.monotonic()
+                await self._database.distrust_idle()
             if self._watch is not None:
                 self._watch.terminate()  # an answer may be under way that belongs to no question any more
             raise
+        self._end_stranded()
         return self._view
+
+    def _end_stranded(self) -> None:
+        """A beat went unanswered, and others are answered since: statements that still wait do so in vain."""
+        if self._unanswered is not None and self._clock.monotonic() - self._unanswered > 2 * self._lease_s:
+            self._database.end_stranded(longer_than_s=self._clock.monotonic() - self._unanswered)
+            self._unanswered = None
 
     async def _beat(self, connection: Connection, decided: Decided, draining: bool) -> View:
         before = self._clock.monotonic()

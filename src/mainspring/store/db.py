@@ -70,6 +70,7 @@ class Database:
         self._prepared = prepared
         self._pool: Pool | None = None
         self._hot_pool: Pool | None = None
+        self._lent: dict[Connection, float] = {}
 
     async def open(self) -> None:
         self._pool = await self._make_pool(self._size, {})
@@ -107,7 +108,7 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         assert self._pool is not None, "open the database first"
-        async with self._pool.acquire() as connection:
+        async with self._lend(self._pool) as connection:
             yield connection
 
     @asynccontextmanager
@@ -119,8 +120,28 @@ class Database:
     async def hot(self) -> AsyncIterator[Connection]:
         """A connection for claiming, settling and firing, and for nothing else."""
         assert self._hot_pool is not None, "open the database first"
-        async with self._hot_pool.acquire() as connection:
+        async with self._lend(self._hot_pool) as connection:
             yield connection
+
+    @asynccontextmanager
+    async def _lend(self, pool: Pool) -> AsyncIterator[Connection]:
+        async with pool.acquire() as connection:
+            self._lent[connection] = asyncio.get_running_loop().time()
+            try:
+                yield connection
+            finally:
+                del self._lent[connection]
+
+    async def distrust_idle(self) -> None:
+        """Uses none of the idle connections again: after an outage they may lead nowhere, and not say so."""
+        for pool in filter(None, (self._pool, self._hot_pool)):
+            await pool.expire_connections()
+
+    def end_stranded(self, *, longer_than_s: float) -> None:
+        """Ends connections that have been in use for so long: what a broken network swallowed is never answered."""
+        before = asyncio.get_running_loop().time() - longer_than_s
+        for connection in [c for c, since in self._lent.items() if since < before]:
+            connection.terminate()
 
     async def dedicated(self, *, prepared: bool = False) -> asyncpg.Connection[Any]:
         """A connection of its own, for LISTEN and for session locks."""
