@@ -301,3 +301,17 @@ async def test_a_skewed_clock_is_measured_and_told_once(fresh: Database, virtual
     warnings = [line for line in told if "clock" in line["event"]]
     assert len(warnings) == 1 and abs(warnings[0]["skew_s"]) > 1
     assert [at for at, _, _ in await ledger(fresh, "minutely")] == [60, 120, 180]
+
+
+async def test_whoever_stops_inside_a_transaction_is_ended_by_the_server(fresh: Database) -> None:
+    """Its row locks would keep a successor from the shard."""
+    for lend, patience in ((fresh.hot, "5s"), (fresh.connection, "15s")):
+        async with lend() as connection:
+            assert await connection.fetchval("SHOW idle_in_transaction_session_timeout") == patience
+    async with fresh.hot() as stopped:
+        await stopped.execute("SET idle_in_transaction_session_timeout = '50ms'")
+        await stopped.execute("BEGIN; SELECT FROM shards WHERE shard = 7 FOR UPDATE")
+        async with watched(fresh) as successor:
+            await successor.beat(NOTHING)
+            while 7 not in {s.shard for s in await successor.take(successor.plan().take)}:
+                await successor.beat(NOTHING)
