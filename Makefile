@@ -44,8 +44,8 @@ bench: install-dev ## measure what the documentation claims (ARGS="name" for one
 		echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
 	done
 
-faults: install-dev ## tests that kill, cut and freeze things
-	@$(BIN)/python -m pytest -m fault $(PYTEST_ARGS)
+faults: install-dev ## tests that kill, cut and freeze things, in their long form; figures are lines of JSON
+	@FAULT_ROUNDS=10 RACE_SECONDS=120 $(BIN)/python -m pytest -s -m fault $(PYTEST_ARGS)
 
 requirements: install-dev ## which requirements a passing test of the last run proves
 	@$(BIN)/python -m tools.requirement_report

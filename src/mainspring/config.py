@@ -35,6 +35,7 @@ class ServeConfig:
     host: str = "127.0.0.1"
     port: int = 7171
     session_lease_s: float = 20.0
+    shard_lease_s: float = 5.0
 
 
 def parse_roles(text: str) -> tuple[Role, ...]:

@@ -316,6 +316,35 @@ class Worker(Answer):
     seen_at: datetime
 
 
+class SchedulerProcess(Answer):
+    """A scheduler process; `lost` ones died without a word, and peers own their shards."""
+
+    scheduler_id: UUID
+    name: str
+    state: Literal["active", "draining", "lost"]
+    host: str
+    version: str
+    shards: int
+    started_at: datetime
+    seen_at: datetime
+
+
+class Shard(Answer):
+    """Who decides the fires of a slice of the jobs. `lag_s`: everything that was due so long ago is decided."""
+
+    shard: int
+    owner: str | None
+    epoch: int
+    lease_expires_at: datetime | None
+    watermark: datetime
+    lag_s: float
+
+
+class Shards(Answer):
+    schedulers: list[SchedulerProcess]
+    shards: list[Shard]
+
+
 class Health(Answer):
     status: Literal["ok", "unavailable"]
     version: str

@@ -247,6 +247,21 @@ def test_workers(server: Scripted, invoke: Invoke) -> None:
     assert "zone=eu" in invoke("workers", "list", "-o", "wide").stdout
 
 
+def test_shards(server: Scripted, invoke: Invoke) -> None:
+    process = wire.SchedulerProcess(
+        scheduler_id=JOB_ID, name="here-1", state="active", host="here", version="0.1.0", shards=1, started_at=T0,
+        seen_at=T0,
+    )  # fmt: skip
+    shard = wire.Shard(shard=7, owner="here-1", epoch=3, lease_expires_at=T0, watermark=T0, lag_s=1.5)
+    free = wire.Shard(shard=8, owner=None, epoch=2, lease_expires_at=None, watermark=T0, lag_s=70)
+    server.on("GET", "/api/v1/system/shards", Reply(wire.Shards(schedulers=[process], shards=[shard, free])))
+    lines = [line.split() for line in invoke("shards").stdout.splitlines()]
+    assert lines[1][:4] == ["here-1", "active", "1", "here"]
+    assert lines[4][:3] == ["7", "here-1", "3"] and lines[4][-2:] == ["1.5", "s"]
+    assert lines[5][:4] == ["8", "nobody", "2", "–"]
+    assert '"owner":"here-1"' in invoke("shards", "-o", "json").stdout.replace(" ", "")
+
+
 def test_the_doctor_names_each_check_and_offender(server: Scripted, invoke: Invoke) -> None:
     well = wire.Diagnosis(healthy=True, checks={"never early": "ok"}, findings=[])
     server.on("GET", "/api/v1/doctor", Reply(well))

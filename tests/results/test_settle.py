@@ -199,9 +199,9 @@ async def test_a_session_is_lost_by_database_time_only(bench: Bench, virtual: Vi
     execution, session = await bench.started()
     await virtual.advance(seconds=19)
     async with bench.database.connection() as connection:
-        assert await sessions.expire_sessions(connection) == []
+        assert await sessions.expire_sessions(connection) == ([], 1.0)
         await virtual.advance(seconds=2)
-        assert await sessions.expire_sessions(connection) == [session]
+        assert await sessions.expire_sessions(connection) == ([session], None)
         renewed = await sessions.renew_session(
             connection, tenant=TENANT, session_id=session, lease_s=20, busy=1, draining=False
         )

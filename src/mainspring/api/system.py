@@ -14,7 +14,8 @@ from mainspring.api.context import Context
 from mainspring.api.route import Call, Table
 from mainspring.clock import SystemClock, instant
 from mainspring.codec import encode
-from mainspring.store import doctor, sessions, upkeep
+from mainspring.intake.overview import shards_now
+from mainspring.store import doctor, sessions, shards, upkeep
 from mainspring.store.db import AWAY
 from mainspring.store.migrate import schema_version
 from mainspring.telemetry import metrics
@@ -27,6 +28,12 @@ async def examine(call: Call) -> wire.Diagnosis:
     """Ask every promise for its offenders."""
     async with call.context.database.connection() as connection:
         return await doctor.examine(connection)
+
+
+@table.route("GET", "/api/v1/system/shards", scope="admin", answer=wire.Shards)
+async def list_shards(call: Call) -> wire.Shards:
+    """List the scheduler processes, and who owns which shard."""
+    return await shards_now(call.context.database)
 
 
 @table.route("POST", "/api/v1/login-links", scope="read", answer=wire.LoginLink, status=201)
@@ -42,6 +49,7 @@ async def scrape(call: Call) -> Response:
     """Prometheus metrics."""
     async with call.context.database.connection() as connection:
         depths = await upkeep.queue_depths(connection)
+        leases = await shards.list_shards(connection)
         workers = [w for w in await sessions.list_workers(connection, tenant=call.tenant) if w.state != "lost"]
     metrics.JOB_QUEUE_SIZE.clear()
     metrics.QUEUE_OLDEST.clear()
@@ -49,6 +57,9 @@ async def scrape(call: Call) -> Response:
         metrics.JOB_QUEUE_SIZE.labels(depth.queue, str(depth.priority)).set(depth.depth)
         oldest = metrics.QUEUE_OLDEST.labels(depth.queue)
         oldest.set(max(depth.oldest_s, 0.0))
+    for lease in leases:
+        age_s = float("inf") if lease.seen_at is None else (lease.now - lease.seen_at).total_seconds()
+        metrics.SHARD_HEARTBEAT_AGE.labels(str(lease.shard)).set(max(age_s, 0.0))
     live = [w for w in workers if w.state in ("active", "draining", "suspect")]
     metrics.ACTIVE_WORKERS.set(len(live))
     slots = sum(w.slots for w in live)

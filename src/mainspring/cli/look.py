@@ -11,7 +11,7 @@ from mainspring import wire
 from mainspring.cli.connect import connected
 from mainspring.cli.feed import feed_line, follow
 from mainspring.cli.output import Output, clean, has_color
-from mainspring.cli.views import EXECUTIONS, WORKERS
+from mainspring.cli.views import EXECUTIONS, SCHEDULERS, SHARDS, WORKERS
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -27,6 +27,19 @@ def workers() -> None:
 async def list_workers(client: AsyncClient, out: Output) -> None:
     """List the workers with their slots and when they were last seen."""
     out.page(await client.workers(), WORKERS)
+
+
+@click.command
+@connected
+async def shards(client: AsyncClient, out: Output) -> None:
+    """Show the scheduler processes, and for each shard its owner and how far it has got."""
+    found = await client.shards()
+    if out.for_people:
+        out.page(wire.Page(items=found.schedulers), SCHEDULERS)
+        click.echo()
+        out.page(wire.Page(items=found.shards), SHARDS)
+    else:
+        out.value(found)
 
 
 @click.command

@@ -28,6 +28,7 @@ COMMANDS = {
     "executions": ("executions", "List, look at, wait for and cancel executions; read their output."),
     "events": ("look", "Show executions as they start and end."),
     "workers": ("look", "List the workers."),
+    "shards": ("look", "Show the schedulers and who owns which shard."),
     "cron": ("cron", "Explain cron expressions; needs no server."),
     "ui": ("look", "Print a link that signs a browser in."),
     "doctor": ("look", "Check that the server keeps its promises."),

@@ -52,7 +52,7 @@ class Server:
         self.context: Context | None = None
         self._services: list[Service] = [self.bus, self.announcer]
         if "scheduler" in config.roles:
-            self.scheduler = Scheduler(self.database, self.bus)
+            self.scheduler = Scheduler(self.database, self.bus, lease_s=config.shard_lease_s)
             rescue = Rescue(self.database, self.settler, leads=self.scheduler.leads)
             duties = Duties(self.database, self.bus, leads=self.scheduler.leads)
             self._services += [self.scheduler, rescue, duties]
@@ -135,11 +135,19 @@ async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
 @click.option("--host", envvar="MAINSPRING_HOST", default="127.0.0.1", show_default=True)
 @click.option("--port", envvar="MAINSPRING_PORT", default=7171, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--session-lease", default=20.0, show_default=True, help="Seconds until a silent worker is lost.")
+@click.option(
+    "--shard-lease",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(1, 60),
+    help="Seconds until a scheduler that hangs or is cut off is replaced; a dead one is at once.",
+)
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 def serve(
-    database_url: str, roles: str, host: str, port: int, session_lease: float, level: str, parent: int | None
-) -> None:
+    database_url: str, roles: str, host: str, port: int, session_lease: float, shard_lease: float, level: str,
+    parent: int | None,
+) -> None:  # fmt: skip
     """Start a server against a PostgreSQL database."""
     if parent is not None:
         die_with_parent(parent)
@@ -152,5 +160,6 @@ def serve(
         host=host,
         port=port,
         session_lease_s=session_lease,
+        shard_lease_s=shard_lease,
     )
     run(serve_until_stopped(config, greet=parent is None))

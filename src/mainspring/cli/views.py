@@ -191,6 +191,35 @@ WORKERS: Look[wire.Worker] = Look(
 )
 
 
+SCHEDULERS: Look[wire.SchedulerProcess] = Look(
+    name=lambda scheduler: scheduler.name,
+    columns=[
+        Column("SCHEDULER", lambda scheduler: scheduler.name),
+        Column("STATE", lambda scheduler: scheduler.state),
+        Column("SHARDS", lambda scheduler: str(scheduler.shards)),
+        Column("HOST", lambda scheduler: scheduler.host),
+        Column("VERSION", lambda scheduler: scheduler.version),
+        Column("SEEN", lambda scheduler: distance(min(scheduler.seen_at, now()), now())),
+        Column("STARTED", lambda scheduler: local(scheduler.started_at), wide=True),
+        Column("ID", lambda scheduler: str(scheduler.scheduler_id), wide=True),
+    ],
+    empty="no schedulers; start one with: mainspring serve --roles scheduler",
+)
+
+SHARDS: Look[wire.Shard] = Look(
+    name=lambda shard: str(shard.shard),
+    columns=[
+        Column("SHARD", lambda shard: str(shard.shard)),
+        Column("OWNER", lambda shard: shard.owner or "nobody"),
+        Column("EPOCH", lambda shard: str(shard.epoch)),
+        Column("LEASE", lambda s: "–" if s.lease_expires_at is None else distance(s.lease_expires_at, now())),
+        Column("LAG", lambda shard: span(shard.lag_s * 1000)),
+        Column("WATERMARK", lambda shard: local(shard.watermark), wide=True),
+    ],
+    empty="no shards",
+)
+
+
 def job_details(job: wire.Job) -> str:
     spec, schedule = job.spec, job.spec.schedule
     raw = "" if schedule is None else f"  {encode(schedule).decode()}"

@@ -279,6 +279,10 @@ class AsyncClient:
     async def workers(self) -> wire.Page[wire.Worker]:
         return await self._transport.ask(wire.Page[wire.Worker], "GET", "/api/v1/workers")
 
+    async def shards(self) -> wire.Shards:
+        """The scheduler processes, and who owns which shard."""
+        return await self._transport.ask(wire.Shards, "GET", "/api/v1/system/shards")
+
     async def doctor(self) -> wire.Diagnosis:
         """Asks the server whether it keeps its promises."""
         return await self._transport.ask(wire.Diagnosis, "GET", "/api/v1/doctor")

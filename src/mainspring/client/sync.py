@@ -174,6 +174,9 @@ class Client:
     def feed(self) -> Iterator[wire.Execution]:
         return self._each(self._inner.feed())
 
+    def shards(self) -> wire.Shards:
+        return self._wait(self._inner.shards())
+
     def workers(self) -> wire.Page[wire.Worker]:
         return self._wait(self._inner.workers())
 

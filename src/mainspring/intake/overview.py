@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 from uuid import UUID
 
 from mainspring import wire
@@ -71,6 +72,41 @@ async def overview(database: Database, *, tenant: int) -> Overview:
         late_ms=late_p95(recent),
         recent=recent,
         upcoming=upcoming,
+    )
+
+
+async def shards_now(database: Database) -> wire.Shards:
+    """The scheduler processes, and who owns which shard."""
+    async with database.connection() as connection:
+        schedulers = await shards.list_schedulers(connection)
+        leases = await shards.list_shards(connection)
+    return wire.Shards(schedulers=[*map(_process, schedulers)], shards=[*map(_shard, leases)])
+
+
+def _process(lease: shards.SchedulerLease) -> wire.SchedulerProcess:
+    alive: Literal["active", "draining"] = "draining" if lease.draining else "active"
+    return wire.SchedulerProcess(
+        scheduler_id=lease.scheduler.scheduler_id,
+        name=lease.scheduler.name,
+        state=alive if lease.lease_expires_at > lease.now else "lost",
+        host=lease.scheduler.host,
+        version=lease.scheduler.version,
+        shards=lease.shards,
+        started_at=lease.started_at,
+        seen_at=lease.seen_at,
+    )
+
+
+def _shard(lease: shards.ShardLease) -> wire.Shard:
+    owner = None if lease.owner is None else lease.owner_name or str(lease.owner)
+    lag_s = max(0.0, (lease.now - lease.watermark).total_seconds())
+    return wire.Shard(
+        shard=lease.shard,
+        owner=owner,
+        epoch=lease.epoch,
+        lease_expires_at=lease.lease_expires_at,
+        watermark=lease.watermark,
+        lag_s=lag_s,
     )
 
 

@@ -17,7 +17,8 @@ from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
 
-LOOK_S = 1.0
+LOOK_S = (1.0, 4.0)
+"""Least and most between two looks; within, the end of the next lease counts. So an idle cluster asks little."""
 SWEEP_S = 10.0
 UPKEEP_S = 600.0
 PARTITION_DAYS = 7
@@ -50,9 +51,11 @@ class Rescue:
         await self._loops.stop()
 
     async def _look(self) -> None:
+        wait_s, most_s = LOOK_S
         if self._leads():
             async with self._database.connection() as connection:
-                expired = await sessions.expire_sessions(connection)
+                expired, next_end_s = await sessions.expire_sessions(connection)
+            wait_s = min(max(wait_s, most_s if next_end_s is None else next_end_s), most_s)
             now = self._clock.monotonic()
             if expired or now - self._swept >= SWEEP_S:
                 self._swept = now
@@ -61,7 +64,7 @@ class Rescue:
             if now - self._kept >= UPKEEP_S:
                 self._kept = now
                 await self._keep()
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(wait_s)
 
     async def _release_blocked(self) -> None:
         """The net under the release that follows a settling: a server may have died in between."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from uuid import UUID, uuid4
+from dataclasses import dataclass
+from uuid import UUID
 
 import structlog
 
@@ -13,42 +14,78 @@ from mainspring import ports
 from mainspring.clock import DatabaseClock
 from mainspring.scheduler import gate
 from mainspring.scheduler.book import Book, Group, bits
+from mainspring.scheduler.leases import Leases
 from mainspring.scheduler.tick import Holding, Ticked, tick
 from mainspring.service import Loops
 from mainspring.store import fires, schedules, shards
-from mainspring.store.db import AWAY, Database, database_now_ms
+from mainspring.store.db import AWAY, Database
+from mainspring.store.schedules import ShardSchedule
+from mainspring.store.shards import Decided, Shard, View
 from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
 
 LEASE_S = 5.0
-RENEW_S = 1.5
+BEAT_S = 1.0
+"""Or a fifth of the lease, if that is less."""
+RETRY_S = 0.0625
+"""Doubles up to a second: when the database is back, nobody sleeps much longer."""
+HANDOVER_S = 2.0
+"""So long a drain waits for the transaction under way, before it is rolled back."""
+COUNT_S = 600.0
 CHUNK_JOBS = 10_000
 """A herd is cut by shard so that one transaction makes about this many executions."""
 PARALLEL_CHUNKS = 2
+ARRIVAL_ROWS = 10_000
+MOST_ARRIVALS = 3
+"""So many portions of new schedules may wait for the wheel: a million at once would double the memory."""
 PROMOTE_BATCH = 500
 LEADER_SHARD = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Shards that have become ours, with what they bring for the wheel. The rows are younger than `changes`."""
+
+    shards: dict[int, Shard]
+    rows: list[ShardSchedule]
 
 
 class Scheduler:
     """One scheduler process. Any number may live at once; the shard rows say who decides what."""
 
-    def __init__(self, database: Database, bus: ports.Bus, *, lease_s: float = LEASE_S) -> None:
-        self.owner: UUID = uuid4()
+    def __init__(
+        self, database: Database, bus: ports.Bus, *, lease_s: float = LEASE_S, name: str | None = None
+    ) -> None:
         self._database = database
-        self._lease_s = lease_s
+        self._bus = bus
         self._clock = DatabaseClock()
+        self._leases = Leases(database, self._clock, name=name, lease_s=lease_s)
+        self._beat_s = min(BEAT_S, lease_s / 5)
         self._book = Book(0)
         self._holdings: dict[int, Holding] = {}
-        self._taken: list[shards.Shard] = []
-        self._lost: set[int] = set()
+        self._decided = Decided(0, ())
+        self._arrivals: list[Arrival] = []
+        self._arriving: dict[int, int] = {}
+        self._ticking = False
+        self._room = asyncio.Event()
+        self._leaving: dict[int, UUID] = {}
+        self._lost: dict[int, int] = {}
         self._edited: set[int] = set()
         self._waiting_ms: int | None = None
         self._look_for_waiting = True
+        self._counted = float("-inf")
+        self._deciding = asyncio.Lock()
         self._wake = asyncio.Event()
+        self._called = asyncio.Event()
         self._ready = asyncio.Event()
         self._loops = Loops("scheduler")
         bus.subscribe(ports.SHARDS, self._hear, on_gap=self._gap)
+        bus.subscribe(ports.OWNERS, self._hear_owner, on_gap=self._called.set)
+
+    @property
+    def owner(self) -> UUID:
+        return self._leases.me
 
     @property
     def clock(self) -> DatabaseClock:
@@ -59,126 +96,207 @@ class Scheduler:
         return sorted(self._holdings)
 
     def leads(self) -> bool:
-        """Whether this process has the singleton duties: they go with one shard."""
-        return LEADER_SHARD in self._holdings
+        """Whether this process has the singleton duties: they go with one shard, and end with the lease."""
+        return LEADER_SHARD in self._holdings and self._leases.held
 
     async def start(self) -> None:
-        await self._measure_clock()
+        await self._leases.open()
+        await self._leases.beat(self._decided)
         self._book = Book(int(self._clock.now_ms()))
-        self._loops.forever("lease", self._lease_step, backoff_s=0.25)
-        self._loops.forever("tick", self._tick_step, backoff_s=0.1)
+        await self._bus.publish(ports.OWNERS, "join")
+        self._ticking = True
+        self._loops.forever("lease", self._lease_step, backoff_s=RETRY_S)
+        self._loops.forever("tick", self._tick_step, backoff_s=RETRY_S)
 
     async def ready(self) -> None:
         await self._ready.wait()
 
     async def drain(self) -> None:
-        """Hands the shards over: a peer may take them at once."""
+        """Hands the shards over to the peers, after the transaction under way."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._deciding.acquire(), HANDOVER_S)
         await self._loops.stop()
         try:
-            async with self._database.connection() as connection:
-                await shards.release_shards(connection, owner=self.owner)
+            await self._leases.leave()
         except AWAY as error:
-            log.warning("could not hand over the shards; a peer takes them when the lease ends", error=str(error))
-        self._holdings.clear()
+            log.warning("could not hand over the shards; a peer takes them when it sees us gone", error=repr(error))
+        self._drop(set(self._holdings))
+        self._export()
 
     async def stop(self) -> None:
         await self._loops.stop()
+        await self._leases.close()
 
     # Owning: the lease loop asks and tells; only the tick loop changes what is held ------------------
 
     async def _lease_step(self) -> None:
         await self.lease()
-        if not self._taken:
+        if not self._arriving:
             self._ready.set()  # nothing to take: others own it all, and this one stands by
-        metrics.SCHEDULER_IS_LEADER.set(self.leads())
-        metrics.WHEEL_ENTRIES.set(len(self._book))
-        metrics.CLOCK_SKEW.set(self._clock.skew_s())
-        await asyncio.sleep(RENEW_S)
+        if self._holdings and self._clock.monotonic() - self._counted >= COUNT_S:
+            self._counted = self._clock.monotonic()
+            await self._count_jobs()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._called.wait(), self._beat_s)
+        self._called.clear()
 
     async def lease(self) -> None:
-        """Renews what is ours, takes what is nobody's, and measures the clock."""
-        await self._measure_clock()
-        async with self._database.connection() as connection:
-            kept = await shards.renew_shards(connection, owner=self.owner, lease_s=self._lease_s)
-            for shard, holding in self._holdings.items():
-                epoch, changes = kept.get(shard, (None, 0))
-                if epoch != holding.epoch:
-                    self._lost.add(shard)
-                elif changes > holding.loaded:
-                    self._edited.add(shard)
-            self._taken += await shards.acquire_shards(connection, owner=self.owner, lease_s=self._lease_s)
-        if self._edited or self._lost or self._taken:
-            self._wake.set()
+        """One beat: renews what is ours, finds what was given to us or lost, takes what nobody living owns."""
+        view = await self._leases.beat(self._decided)
+        self._compare(view)
+        plan = self._leases.plan()
+        self._leaving = {shard: peer for shard, peer in plan.give.items() if shard in self._holdings}
+        mine = [s for s in view.shards if s.owner == self.owner]
+        if plan.take:
+            mine += await self._leases.take(plan.take)
+        await self._load([s for s in mine if self._is_new(s)])
+        self._wake.set()
 
-    async def _take_in(self) -> None:
-        """Builds the wheel for newly taken shards and decides what nobody did: exactly (watermark, now]."""
-        taken, self._taken = {s.shard: s for s in self._taken}, []
+    def _compare(self, view: View) -> None:
+        seen = {s.shard: s for s in view.shards if s.owner == self.owner}
+        for shard, holding in self._holdings.items():
+            ours = seen.get(shard)
+            if ours is None or ours.epoch > holding.epoch:
+                self._lost[shard] = holding.epoch
+            elif ours.epoch == holding.epoch and ours.changes > holding.loaded:
+                self._edited.add(shard)
+
+    def _is_new(self, shard: Shard) -> bool:
+        holding = self._holdings.get(shard.shard)
+        held = -1 if holding is None else holding.epoch
+        return shard.epoch > held and shard.epoch > self._arriving.get(shard.shard, -1)
+
+    async def _load(self, new: list[Shard]) -> None:
+        """Here and not in the tick loop, so that what is held goes on firing meanwhile."""
+        if not new:
+            return
+        missing = {s.shard: s for s in new}
+        self._arriving |= {s.shard: s.epoch for s in new}
+        rows: list[ShardSchedule] = []
+        try:
+            async with self._database.connection() as connection:
+                async for portion in schedules.shard_schedules(connection, shards=sorted(missing)):
+                    rows += portion
+                    if len(rows) >= ARRIVAL_ROWS:
+                        rows = await self._arrive(missing, rows)
+        except BaseException:
+            for shard in missing:
+                self._arriving.pop(shard, None)
+            raise
+        self._arrivals.append(Arrival(missing, rows))
+
+    async def _arrive(self, missing: dict[int, Shard], rows: list[ShardSchedule]) -> list[ShardSchedule]:
+        """Passes on the shards whose rows are complete, and keeps the leases while a million schedules are read."""
+        last = rows[-1].shard  # they come in the order of shards
+        complete = {s: missing.pop(s) for s in [s for s in missing if s < last]}
+        if complete:
+            self._arrivals.append(Arrival(complete, [row for row in rows if row.shard < last]))
+            self._wake.set()
+        if self._leases.age_s > self._beat_s:
+            await self._leases.beat(self._decided)
+        while self._ticking and len(self._arrivals) > MOST_ARRIVALS:
+            self._room.clear()
+            await self._room.wait()
+        return [row for row in rows if row.shard >= last]
+
+    async def _take_in(self, arrival: Arrival) -> None:
+        """Puts shards on the wheel and decides what nobody did: exactly (watermark, now]."""
+        taken = arrival.shards
         try:
             self._drop(set(taken))
             # What `changes` said before the rows were read counts as loaded: a later edit is read twice, never missed.
             self._holdings |= {s.shard: Holding(s.epoch, s.changes) for s in taken.values()}
-            watermarks = {s.shard: s.watermark_ms for s in taken.values()}
             now_ms = int(self._clock.now_ms())
-            groups: list[Group] = []
-            async with self._database.connection() as connection:
-                async for rows in schedules.shard_schedules(connection, shards=list(taken)):
-                    groups += self._book.learn(rows, watermarks, upto_ms=now_ms)
+            groups = self._book.learn(arrival.rows, {s.shard: s.watermark_ms for s in taken.values()}, upto_ms=now_ms)
             await self._tick_all(groups, set(taken), now_ms, only=set(taken))
         except BaseException:
-            self._drop(set(taken))
-            self._taken += taken.values()
+            self._drop(set(taken))  # the next beat finds them again
             raise
+        finally:
+            for shard, seen in taken.items():
+                if self._arriving.get(shard) == seen.epoch:
+                    del self._arriving[shard]
         self._look_for_waiting = True
+        self._counted = float("-inf")
         log.info("took shards", shards=len(taken), schedules=len(self._book))
 
-    def _drop(self, lost: set[int]) -> None:
-        held = lost & self._holdings.keys()
+    async def _hand_over(self) -> None:
+        """Between two transactions, so that everything up to the watermark is decided, and nothing beyond it."""
+        leaving, self._leaving = self._leaving, {}
+        heirs = [(s, self._holdings[s].epoch, peer) for s, peer in leaving.items() if s in self._holdings]
+        if heirs:
+            given = await self._leases.give(heirs)
+            self._drop(given)
+            log.info("handed shards over", shards=len(given), peers=len({peer for _, _, peer in heirs}))
+
+    def _drop(self, shards: set[int]) -> None:
+        held = shards & self._holdings.keys()
         for shard in held:
             del self._holdings[shard]
+            metrics.SHARD_JOBS.remove(str(shard))
         self._book.forget_shards(sum(1 << s for s in held))
 
-    async def _measure_clock(self) -> None:
+    def _drop_lost(self) -> None:
+        lost = {s for s, epoch in self._lost.items() if s in self._holdings and self._holdings[s].epoch <= epoch}
+        self._lost = {}
+        if lost:
+            log.warning("lost shards", shards=sorted(lost))
+            self._drop(lost)
+
+    async def _count_jobs(self) -> None:
         async with self._database.connection() as connection:
-            before = self._clock.monotonic()
-            now_ms = await database_now_ms(connection)
-            self._clock.observe(now_ms, before, self._clock.monotonic())
+            counts = await shards.count_shard_jobs(connection, shards=self.shards)
+        for shard in self._holdings:
+            metrics.SHARD_JOBS.labels(str(shard)).set(counts.get(shard, 0))
+
+    def _export(self) -> None:
+        metrics.SCHEDULER_IS_LEADER.set(self.leads())
+        metrics.WHEEL_ENTRIES.set(len(self._book))
 
     # Deciding ----------------------------------------------------------------------------------------
 
     async def _tick_step(self) -> None:
         await self._sleep()
-        await self.decide()
+        async with self._deciding:
+            await self.decide()
 
     async def decide(self) -> None:
-        """Everything that is due now: shards lost and taken, waiting executions, fires."""
-        if self._lost:
-            log.warning("lost shards", shards=sorted(self._lost))
-            self._drop(self._lost)
-            self._lost = set()
-        if self._taken:
-            await self._take_in()
+        """Everything that is due now: shards lost, given and taken, waiting executions, fires."""
+        self._drop_lost()
+        await self._hand_over()
+        while self._arrivals:
+            self._room.set()
+            await self._take_in(self._arrivals.pop(0))
+        if not self._arriving:
             self._ready.set()
+        self._export()
         now_ms = int(self._clock.now_ms())
         if self._look_for_waiting or (self._waiting_ms is not None and self._waiting_ms <= now_ms):
             await self._promote()
         groups = self._book.due(now_ms)
         edited, self._edited = self._edited & self._holdings.keys(), set()
-        if not groups and not edited:
-            return
-        try:
-            self._book.plan_after(groups, now_ms)
-            await self._tick_all(groups, edited, now_ms)
-        except BaseException:
-            self._book.put_back(groups)
-            self._edited |= edited
-            raise
+        if groups or edited:
+            try:
+                self._book.plan_after(groups, now_ms)
+                settled = await self._tick_all(groups, edited, now_ms)
+            except BaseException:
+                self._book.put_back(groups)
+                self._edited |= edited
+                raise
+            if not settled:
+                return
+        # Nothing that was due is left: the next beat may move the watermarks, also of shards where nothing was.
+        self._decided = Decided(now_ms, [(s, h.epoch, h.loaded) for s, h in self._holdings.items()])
 
     async def _tick_all(
         self, groups: list[Group], edited: set[int], now_ms: int, *, only: set[int] | None = None
-    ) -> None:
-        """Cuts a herd into transactions by shard. A shard whose transaction fails is simply decided again."""
+    ) -> bool:
+        """Cuts a herd into transactions by shard. A shard whose transaction fails is simply decided again.
+
+        False: some of it was not due yet by database time, and is back on the wheel.
+        """
         started = self._clock.monotonic()
-        touched = 0
+        touched, undecided = 0, list[Group]()
         for group in groups:
             touched |= group.shards
         wanted = sorted({s for s in bits(touched) if s in self._holdings and (only is None or s in only)} | edited)
@@ -193,6 +311,7 @@ class Scheduler:
                 )  # fmt: skip
                 self._drop(ticked.lost)
                 self._book.put_back(ticked.undecided)
+                undecided.extend(ticked.undecided)
                 self._hear_wait(ticked.wait_ms)
                 self._count(ticked, groups)
 
@@ -204,6 +323,7 @@ class Scheduler:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         metrics.TICK_SECONDS.observe(self._clock.monotonic() - started)
+        return not undecided
 
     def _count(self, ticked: Ticked, groups: Sequence[Group]) -> None:
         metrics.JOBS_SCHEDULED.inc(ticked.queued)
@@ -233,7 +353,7 @@ class Scheduler:
 
     async def _sleep(self) -> None:
         """Until the next entry, the next waiting execution, or a call."""
-        if self._look_for_waiting or self._edited or self._taken or self._lost:
+        if self._look_for_waiting or self._edited or self._arrivals or self._leaving or self._lost:
             return
         wakes = [at for at in (self._book.wheel.next_wake(), self._waiting_ms) if at is not None]
         wait_s = max(0.0, (min(wakes) - self._clock.now_ms()) / 1000) if wakes else None
@@ -250,6 +370,10 @@ class Scheduler:
         else:
             self._hear_wait(int(value))
         self._wake.set()
+
+    def _hear_owner(self, payload: str) -> None:
+        if payload in (str(self.owner), "free", "join"):
+            self._called.set()
 
     def _hear_wait(self, due_ms: int | None) -> None:
         if due_ms is not None and (self._waiting_ms is None or due_ms < self._waiting_ms):

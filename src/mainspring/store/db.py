@@ -43,7 +43,11 @@ Taken = asyncpg.UniqueViolationError
 CONFLICTS: tuple[type[BaseException], ...] = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 
+IDLE_TRANSACTION = "idle_in_transaction_session_timeout"
+"""Whoever is stopped or cut off inside a transaction holds its row locks; after this time the server ends it."""
+
 HOT = {
+    IDLE_TRANSACTION: "5s",
     "plan_cache_mode": "force_generic_plan",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
@@ -66,6 +70,7 @@ class Database:
         self._prepared = prepared
         self._pool: Pool | None = None
         self._hot_pool: Pool | None = None
+        self._lent: dict[Connection, float] = {}
 
     async def open(self) -> None:
         self._pool = await self._make_pool(self._size, {})
@@ -103,7 +108,7 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         assert self._pool is not None, "open the database first"
-        async with self._pool.acquire() as connection:
+        async with self._lend(self._pool) as connection:
             yield connection
 
     @asynccontextmanager
@@ -115,13 +120,37 @@ class Database:
     async def hot(self) -> AsyncIterator[Connection]:
         """A connection for claiming, settling and firing, and for nothing else."""
         assert self._hot_pool is not None, "open the database first"
-        async with self._hot_pool.acquire() as connection:
+        async with self._lend(self._hot_pool) as connection:
             yield connection
 
-    async def dedicated(self) -> asyncpg.Connection[Any]:
-        """A connection of its own, for LISTEN."""
+    @asynccontextmanager
+    async def _lend(self, pool: Pool) -> AsyncIterator[Connection]:
+        async with pool.acquire() as connection:
+            self._lent[connection] = asyncio.get_running_loop().time()
+            try:
+                yield connection
+            finally:
+                del self._lent[connection]
+
+    async def distrust_idle(self) -> None:
+        """Uses none of the idle connections again: after an outage they may lead nowhere, and not say so."""
+        for pool in filter(None, (self._pool, self._hot_pool)):
+            await pool.expire_connections()
+
+    def end_stranded(self, *, longer_than_s: float) -> None:
+        """Ends connections that have been in use for so long: what a broken network swallowed is never answered."""
+        before = asyncio.get_running_loop().time() - longer_than_s
+        for connection in [c for c, since in self._lent.items() if since < before]:
+            connection.terminate()
+
+    async def dedicated(self, *, prepared: bool = False) -> asyncpg.Connection[Any]:
+        """A connection of its own, for LISTEN and for session locks."""
         connection: asyncpg.Connection[Any] = await asyncpg.connect(
-            self.dsn, timeout=10, server_settings=connection_settings(), statement_cache_size=0
+            self.dsn,
+            timeout=10,
+            server_settings=connection_settings(),
+            statement_cache_size=100 if prepared and self._prepared else 0,
+            max_cached_statement_lifetime=0,
         )
         return connection
 
@@ -131,7 +160,7 @@ async def _leave_as_it_is(_: Connection) -> None:
 
 
 def connection_settings() -> dict[str, str]:
-    return {"search_path": SCHEMA, "timezone": "UTC", "application_name": "mainspring"}
+    return {"search_path": SCHEMA, "timezone": "UTC", "application_name": "mainspring", IDLE_TRANSACTION: "15s"}
 
 
 async def prepare_connection(connection: Connection) -> None:

@@ -9,6 +9,7 @@ from mainspring.zones import rules_version
 
 CHECKS: dict[str, str] = {
     "invariant_i1": "I1 one execution per fire",
+    "invariant_i2": "I2 nothing due stays undecided",
     "invariant_i4": "I4 never early",
     "invariant_i6": "I6 attempts are serial",
     "invariant_i9": "I9 running if and only if it has a session",

@@ -64,9 +64,23 @@ CREATE TABLE schedules (
     content      text                               -- the long key itself, which an index could not hold
 );
 
+-- One scheduler process. Its peers spread the shards over those that live: whose lease has not ended and, if it is
+-- watched, whose session still holds the advisory lock of its id. A killed process loses that lock at once.
+CREATE TABLE schedulers (
+    scheduler_id      uuid PRIMARY KEY,
+    name              text NOT NULL,
+    host              text NOT NULL,
+    version           text NOT NULL,
+    started_at        timestamptz NOT NULL DEFAULT db_now(),
+    seen_at           timestamptz NOT NULL DEFAULT db_now(),
+    lease_expires_at  timestamptz NOT NULL,
+    watched           boolean NOT NULL,             -- holds its lock, so the lack of it means its death
+    draining          boolean NOT NULL DEFAULT false
+) WITH (fillfactor = 50);
+
 CREATE TABLE shards (
     shard             smallint PRIMARY KEY,
-    owner             uuid,
+    owner             uuid,                         -- a scheduler_id, or a process of an older version
     epoch             bigint NOT NULL DEFAULT 0,    -- grows with every change of owner: the fence
     lease_expires_at  timestamptz,
     watermark         timestamptz NOT NULL DEFAULT db_now(),

@@ -71,9 +71,10 @@ async def end_session(connection: Connection, *, tenant: int, session_id: UUID, 
     return await connection.fetchval(q("end_session"), session_id, tenant, "lost" if lost else "ended") is not None
 
 
-async def expire_sessions(connection: Connection) -> list[UUID]:
-    """Over all tenants: the rescue is a duty of the system."""
-    return [r["session_id"] for r in await connection.fetch(q("expire_sessions"))]
+async def expire_sessions(connection: Connection) -> tuple[list[UUID], float | None]:
+    """Those expired, and seconds until the next lease ends. Over all tenants: the rescue is a duty of the system."""
+    *expired, last = await connection.fetch(q("expire_sessions"))
+    return [r["session_id"] for r in expired], last["next_end_s"]
 
 
 async def orphans(connection: Connection, *, limit: int) -> list[Orphan]:

@@ -19,6 +19,10 @@ START_LATENCY = Histogram("mainspring_start_latency_seconds", "From due to start
 WORKER_UTILIZATION = Gauge("mainspring_worker_utilization", "Busy slots of all slots of live sessions")
 EXECUTION_ERRORS = Counter("mainspring_job_execution_errors", "Attempts that did not succeed", ["error_type"])
 WHEEL_ENTRIES = Gauge("mainspring_wheel_entries", "Distinct schedules on the wheel")
+SHARD_JOBS = Gauge("mainspring_shard_jobs", "Jobs in a shard, told by its owner every ten minutes", ["shard"])
+SHARD_HEARTBEAT_AGE = Gauge(
+    "mainspring_shard_heartbeat_age_seconds", "Since a shard's owner was last seen; infinite without one", ["shard"]
+)
 TICK_SECONDS = Histogram("mainspring_tick_seconds", "How long deciding a batch of fires took", buckets=FINE)
 FIRES_SKIPPED = Counter("mainspring_fires_missed", "Fires recorded as skipped", ["policy"])
 STALE_RESULTS = Counter("mainspring_stale_results", "Results refused because nobody waited for them any more")

@@ -35,7 +35,7 @@ SELECT backfill_id FROM backfills WHERE state = 'running' ORDER BY backfill_id L
 
 -- name: hold_backfill
 -- First statement of a feeding transaction: whoever comes second sees where the first has got to.
-SELECT b.*, s.key AS schedule_key, j.deleted_at IS NOT NULL AS job_deleted, j.start_at, j.end_at
+SELECT b.*, coalesce(s.content, s.key) AS schedule_key, j.deleted_at IS NOT NULL AS job_deleted, j.start_at, j.end_at
 FROM backfills b JOIN jobs j USING (job_id) JOIN schedules s ON s.schedule_id = b.schedule_id
 WHERE b.backfill_id = $1 AND b.state = 'running' FOR UPDATE OF b;
 

@@ -31,7 +31,7 @@ SELECT extract(epoch FROM least(
 
 -- name: watched_jobs
 -- Active jobs of a tenant that have deadlines: a partial index, not a walk over all jobs.
-SELECT j.*, v.spec, v.created_by, s.key AS schedule_key
+SELECT j.*, v.spec, v.created_by, coalesce(s.content, s.key) AS schedule_key
 FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
 WHERE j.tenant_id = $1 AND (j.finish_by_s IS NOT NULL OR j.max_gap_s IS NOT NULL)
   AND j.deleted_at IS NULL AND j.paused_at IS NULL

@@ -8,6 +8,11 @@ UNION ALL
 SELECT execution_id::text, 'final ' || count(*) || ' times' FROM history GROUP BY execution_id HAVING count(*) > 1
 LIMIT 20;
 
+-- name: invariant_i2
+-- I2 every shard is decided up to 10 s ago: its owner moves the watermark also when nothing is due.
+SELECT shard::text AS offender, 'decided only up to ' || watermark AS what
+FROM shards WHERE watermark < db_now() - interval '10 s' ORDER BY shard LIMIT 20;
+
 -- name: invariant_i4
 -- I4 never early: nothing was queued before its fire.
 SELECT execution_id::text AS offender, 'queued ' || (fire_at - queued_at) || ' early' AS what
@@ -32,8 +37,10 @@ WHERE e.state = 'running' AND coalesce(s.ended_at, s.lease_expires_at) < db_now(
 
 -- name: invariant_i17
 -- I17 each shard is owned, or was until less than 10 s ago.
-SELECT shard::text AS offender, 'no scheduler owns it' AS what
-FROM shards WHERE owner IS NULL OR lease_expires_at < db_now() - interval '10 s' ORDER BY shard LIMIT 20;
+SELECT shard::text AS offender, coalesce('its owner ' || owner || ' is gone', 'no scheduler owns it') AS what
+FROM shards
+WHERE (owner IS NULL AND watermark < db_now() - interval '10 s') OR lease_expires_at < db_now() - interval '10 s'
+ORDER BY shard LIMIT 20;
 
 -- name: invariant_i18
 -- I18 nothing is queued for more than 5 s while a worker that serves its queue is idle.

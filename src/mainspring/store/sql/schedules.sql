@@ -13,7 +13,7 @@ LIMIT 1;
 SELECT schedule_id, coalesce(content, key) AS key FROM schedules WHERE schedule_id = ANY ($1::bigint[]);
 
 -- name: shard_schedules
--- Every schedule with active jobs in these shards: what a wheel is built from. Counted before joined: a million jobs on
+-- Every schedule with active jobs in these shards, by shard: what a wheel is built from. Counted before joined: a million jobs on
 -- two hundred schedules take one pass over the jobs.
 SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, j.jobs, j.active_from, j.chained, j.jittered
 FROM (
@@ -23,7 +23,8 @@ FROM (
     FROM jobs
     WHERE shard = ANY ($1::smallint[]) AND deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL
     GROUP BY schedule_id, shard
-) AS j JOIN schedules s USING (schedule_id);
+) AS j JOIN schedules s USING (schedule_id)
+ORDER BY j.shard;
 
 -- name: changed_schedules
 -- The schedules of jobs edited since this shard's changes were last loaded.

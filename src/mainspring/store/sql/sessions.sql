@@ -44,13 +44,19 @@ WHERE session_id = $1 AND tenant_id = $2 AND ended_at IS NULL
 RETURNING session_id;
 
 -- name: expire_sessions
--- Declares sessions lost whose lease has ended, by database time.
-UPDATE sessions SET state = 'lost', ended_at = db_now()
-WHERE session_id IN (
-    SELECT session_id FROM sessions WHERE ended_at IS NULL AND lease_expires_at < (SELECT db_now())
-    ORDER BY session_id FOR UPDATE SKIP LOCKED
+-- Declares sessions lost whose lease has ended, by database time. The last row says when to look again.
+WITH expired AS (
+    UPDATE sessions SET state = 'lost', ended_at = db_now()
+    WHERE session_id IN (
+        SELECT session_id FROM sessions WHERE ended_at IS NULL AND lease_expires_at < (SELECT db_now())
+        ORDER BY session_id FOR UPDATE SKIP LOCKED
+    )
+    RETURNING session_id
 )
-RETURNING session_id, tenant_id;
+SELECT session_id, NULL::float8 AS next_end_s FROM expired
+UNION ALL
+SELECT NULL, extract(epoch FROM min(lease_expires_at) - db_now())::float8
+FROM sessions WHERE ended_at IS NULL AND lease_expires_at >= (SELECT db_now());
 
 -- name: orphans
 -- Running executions whose session has ended: the rescue's work.

@@ -1,25 +1,78 @@
--- name: acquire_shards
--- Takes shards that nobody holds, or whose lease has ended. The new epoch shuts out the old owner.
-UPDATE shards SET owner = $1, epoch = epoch + 1, lease_expires_at = db_now() + make_interval(secs => $2)
-WHERE shard IN (
-    SELECT shard FROM shards WHERE owner IS NULL OR lease_expires_at < db_now()
+-- name: beat
+-- A scheduler's heartbeat: renews its own lease and those of its shards, and answers with all it must know of the rest.
+-- Shards that are locked are passed over: who can't lock them can't take them either, and a beat must never wait.
+-- $9-$12: up to $9 this scheduler has decided everything for these shards, if their epoch and edits are still those it
+-- knows. So a watermark is never far behind, though nothing is due. An edit of the shard either came before, then its
+-- number differs, or locks the row after us, then its job is active from later than this.
+WITH me AS (
+    INSERT INTO schedulers AS s (scheduler_id, name, host, version, lease_expires_at, watched, draining)
+    VALUES ($1, $2, $3, $4, db_now() + make_interval(secs => $5), $6, $7)
+    ON CONFLICT (scheduler_id) DO UPDATE SET seen_at = db_now(), lease_expires_at = EXCLUDED.lease_expires_at,
+        watched = EXCLUDED.watched, draining = EXCLUDED.draining
+), mine AS (
+    SELECT shard FROM shards
+    WHERE owner = $1 AND lease_expires_at < (SELECT db_now()) + make_interval(secs => $8)
     ORDER BY shard FOR UPDATE SKIP LOCKED
+), renewed AS (
+    UPDATE shards s SET lease_expires_at = db_now() + make_interval(secs => $5),
+        watermark = CASE WHEN s.epoch = decided.epoch AND s.changes = decided.changes
+                         THEN greatest(s.watermark, least($9, db_now())) ELSE s.watermark END
+    FROM mine LEFT JOIN unnest($10::smallint[], $11::bigint[], $12::bigint[]) AS decided (shard, epoch, changes)
+        ON decided.shard = mine.shard
+    WHERE s.shard = mine.shard AND s.owner = $1
+), peers AS MATERIALIZED (
+    SELECT scheduler_id, draining,
+           CASE WHEN lease_expires_at < (SELECT db_now()) THEN false
+                WHEN watched THEN NOT pg_try_advisory_xact_lock_shared(
+                    hashtextextended('mainspring:scheduler:' || scheduler_id, 0))
+                ELSE true END AS live
+    FROM schedulers WHERE scheduler_id <> $1
 )
-RETURNING shard, epoch, watermark, changes;
+SELECT s.shard, s.owner, s.epoch, s.watermark, s.changes, db_now() AS now,
+       s.owner IS NOT NULL
+           AND (s.owner = $1 OR coalesce(p.live, s.lease_expires_at > (SELECT db_now()))) AS held,
+       (SELECT array_agg(scheduler_id) FROM peers WHERE live AND NOT draining) AS peers
+FROM shards s LEFT JOIN peers p ON p.scheduler_id = s.owner
+ORDER BY s.shard;
 
--- name: renew_shards
--- Renews the leases this owner still has; what is not returned is no longer ours. Changes: the net under NOTIFY.
-WITH mine AS (
-    SELECT shard FROM shards WHERE owner = $1 ORDER BY shard FOR UPDATE
+-- name: watch_scheduler
+-- Takes the advisory lock whose loss tells the peers of this process's death; false while an older session has it.
+SELECT pg_try_advisory_lock(hashtextextended('mainspring:scheduler:' || $1::uuid, 0));
+
+-- name: take_shards
+-- Takes shards that a beat found without a living owner, if they are still as it saw them. The new epoch shuts out the
+-- old owner, should it live after all. Locked ones (its last transaction ends) are for the next try.
+WITH free AS (
+    SELECT s.shard FROM shards s
+    JOIN unnest($3::smallint[], $4::uuid[], $5::bigint[]) AS seen (shard, owner, epoch) ON seen.shard = s.shard
+    WHERE s.owner IS NOT DISTINCT FROM seen.owner AND s.epoch = seen.epoch
+    ORDER BY s.shard FOR UPDATE OF s SKIP LOCKED
 )
-UPDATE shards s SET lease_expires_at = db_now() + make_interval(secs => $2)
-FROM mine WHERE s.shard = mine.shard
-RETURNING s.shard, s.epoch, s.changes;
+UPDATE shards s SET owner = $1, epoch = epoch + 1, lease_expires_at = db_now() + make_interval(secs => $2)
+FROM free WHERE s.shard = free.shard
+RETURNING s.shard, s.epoch, s.watermark, s.changes;
 
--- name: release_shards
--- Gives shards back at a planned stop, so that a peer need not wait for the lease.
-WITH mine AS (SELECT shard FROM shards WHERE owner = $1 ORDER BY shard FOR UPDATE)
-UPDATE shards s SET owner = NULL, lease_expires_at = NULL FROM mine WHERE s.shard = mine.shard;
+-- name: hand_over_shards
+-- The owner makes peers the owners of some of its shards, or nobody, and calls them. Both the old owner's epoch and the
+-- peer are checked here: one that drains meanwhile gets nothing.
+WITH given AS (
+    SELECT s.shard, g.heir FROM shards s
+    JOIN unnest($3::smallint[], $4::bigint[], $5::uuid[]) AS g (shard, epoch, heir) ON g.shard = s.shard
+    LEFT JOIN schedulers peer ON peer.scheduler_id = g.heir AND NOT peer.draining
+    WHERE s.owner = $1 AND s.epoch = g.epoch AND (g.heir IS NULL OR peer.scheduler_id IS NOT NULL)
+    ORDER BY s.shard FOR UPDATE OF s
+), moved AS (
+    UPDATE shards s SET owner = given.heir, epoch = epoch + 1,
+        lease_expires_at = CASE WHEN given.heir IS NOT NULL THEN db_now() + make_interval(secs => $2) END
+    FROM given WHERE s.shard = given.shard AND s.owner = $1
+    RETURNING s.shard, s.owner
+)
+SELECT array_agg(shard) AS shards, pg_notify('mainspring_owners', coalesce(owner::text, 'free'))
+FROM moved GROUP BY owner;
+
+-- name: leave_schedulers
+-- The last statement of a scheduler; also forgets peers that died long ago.
+DELETE FROM schedulers WHERE scheduler_id = $1 OR lease_expires_at < db_now() - interval '1 hour';
 
 -- name: lock_shards
 -- First statement of a firing transaction: what follows sees everything committed before the locks.
@@ -50,8 +103,19 @@ WITH held AS (SELECT shard FROM shards ORDER BY shard FOR UPDATE)
 UPDATE shards s SET blackouts = blackouts + 1 FROM held WHERE s.shard = held.shard;
 
 -- name: list_shards
--- Every shard with its lease, for people.
-SELECT shard, owner, epoch, lease_expires_at, watermark, changes, db_now() AS now FROM shards ORDER BY shard;
+-- Every shard with its lease and its owner, for people.
+SELECT s.shard, s.owner, o.name, s.epoch, s.lease_expires_at, s.watermark, o.seen_at, db_now() AS now
+FROM shards s LEFT JOIN schedulers o ON o.scheduler_id = s.owner ORDER BY s.shard;
+
+-- name: list_schedulers
+-- The scheduler processes, oldest first, with how many shards each owns; those without a lease have died.
+SELECT o.scheduler_id, o.name, o.host, o.version, o.started_at, o.seen_at, o.lease_expires_at, o.draining,
+       (SELECT count(*) FROM shards s WHERE s.owner = o.scheduler_id) AS shards, db_now() AS now
+FROM schedulers o ORDER BY o.started_at, o.scheduler_id;
+
+-- name: count_shard_jobs
+-- How many jobs these shards have.
+SELECT shard, count(*) AS jobs FROM jobs WHERE shard = ANY ($1::smallint[]) AND deleted_at IS NULL GROUP BY shard;
 
 -- name: database_now
 -- Database time, to correct a node's clock.

@@ -1,0 +1,42 @@
+"""A durable PostgreSQL that a test may stop, restart and kill, and a fresh database on it for every test."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from mainspring.embedded.server import EmbeddedServer
+from mainspring.store.migrate import migrate
+from tests.faults.fleet import load
+
+
+@pytest.fixture(scope="package")
+def folder() -> Iterator[Path]:
+    # A short path: the address of the server must be the same after a restart, and a long one would be moved.
+    with tempfile.TemporaryDirectory(prefix="ms-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="package")
+async def durable(folder: Path, anyio_backend: object) -> AsyncIterator[EmbeddedServer]:
+    server = EmbeddedServer(folder, settings={"shared_buffers": "128MB"})
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def loaded(durable: EmbeddedServer, request: pytest.FixtureRequest) -> str:
+    """The address of a database with some four hundred jobs that fire every second, two or three."""
+    name = f"f{abs(hash(request.node.nodeid)):x}"
+    connection = await asyncpg.connect(durable.superuser_dsn("postgres"))
+    await connection.execute(f"CREATE DATABASE {name} OWNER mainspring")
+    await connection.close()
+    url = durable.dsn_for(name)
+    await migrate(url)
+    await load(url)
+    return url

@@ -1,0 +1,94 @@
+"""A door between a process and PostgreSQL that can be shut: with a bang, or without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
+
+CHUNK = 65536
+
+
+class Proxy:
+    """`url` leads through it. `cut` ends all connections and refuses new ones, `swallow` just passes no bytes on.
+
+    `strand` lets new connections through again, but those from before go on leading nowhere.
+    """
+
+    def __init__(self, url: str, folder: Path) -> None:
+        parts = urlsplit(url)
+        query = parse_qs(parts.query)
+        name = f".s.PGSQL.{query['port'][0]}"
+        self._target = Path(query["host"][0]) / name
+        self._socket = folder / name
+        self.url = urlunsplit(parts._replace(query=f"host={quote(str(folder))}&port={query['port'][0]}"))
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open = asyncio.Event()
+        self._open.set()
+        self._refuses = False
+
+    async def run(self) -> asyncio.Server:
+        return await asyncio.start_unix_server(self._accept, self._socket)
+
+    def cut(self) -> None:
+        self._refuses = True
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    def swallow(self) -> None:
+        self._open.clear()
+
+    def strand(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+
+    def heal(self) -> None:
+        self._refuses = False
+        self._open.set()
+
+    def end(self) -> None:
+        self.cut()
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        there: asyncio.StreamWriter | None = None
+        try:
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                if not self._refuses:
+                    back, there = await asyncio.open_unix_connection(self._target)
+                    self._writers.add(there)
+                    passing = self._open
+                    await asyncio.gather(self._pass(reader, there, passing), self._pass(back, writer, passing))
+        finally:
+            for end in filter(None, (writer, there)):
+                self._writers.discard(end)
+                end.transport.abort()
+            self._tasks.discard(task)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passing: asyncio.Event) -> None:
+        while data := await reader.read(CHUNK):
+            await passing.wait()
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionResetError("one side has ended")
+
+
+@contextlib.asynccontextmanager
+async def proxy(url: str) -> AsyncIterator[Proxy]:
+    with tempfile.TemporaryDirectory(prefix="ms-") as folder:
+        door = Proxy(url, Path(folder))
+        server = await door.run()
+        try:
+            yield door
+        finally:
+            server.close()
+            door.end()

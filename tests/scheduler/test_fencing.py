@@ -1,0 +1,218 @@
+"""Owners come, go, die, sleep, lose their connections and wake up again, in any order, on the virtual clock.
+
+Whatever happens: every instant up to a shard's watermark is decided once, and none beyond it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from mainspring.domain.job import Misfire
+from mainspring.domain.schedule import ScheduleSpec
+from mainspring.embedded.server import EmbeddedServer
+from mainspring.scheduler.service import Scheduler
+from mainspring.store.db import Connection, Database
+from tests.clocks import START, VirtualClock
+from tests.conftest import clone
+from tests.faults.checker import judge
+from tests.scheduler.test_scheduler import SilentBus, add, step
+
+T = TypeVar("T")
+ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))
+LEASE_S = 30
+MOST = 4
+EVERY = st.sampled_from([5, 7, 20, 60])
+LONGEST_S = 450
+"""So that no job ever misses more instants than are listed one by one."""
+
+
+class Flaky(Database):
+    """Loses connections on demand: before anything was asked, or after the commit, so that its answer is lost."""
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__(dsn, size=4)
+        self.trouble: list[str] = []
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        fails = self.trouble.pop() if self.trouble else ""
+        _lose(fails == "before")
+        async with super().connection() as connection:
+            yield connection
+        _lose(fails == "after")
+
+    @asynccontextmanager
+    async def hot(self) -> AsyncIterator[Connection]:
+        fails = self.trouble.pop() if self.trouble else ""
+        _lose(fails == "before")
+        async with super().hot() as connection:
+            yield connection
+        _lose(fails == "after")
+
+
+def _lose(really: bool) -> None:
+    if really:
+        raise ConnectionResetError("lost on purpose")
+
+
+RESET = """
+TRUNCATE executions, history, job_versions, jobs, schedulers CASCADE;
+UPDATE shards SET owner = NULL, lease_expires_at = NULL, watermark = db_now(), changes = 0;
+"""
+
+
+class Owners(RuleBasedStateMachine):
+    """Each scheduler has a connection pool of its own, as processes have."""
+
+    runner: asyncio.Runner
+    url: str
+
+    @initialize(every=st.lists(EVERY, min_size=1, max_size=4))
+    def begin(self, every: list[int]) -> None:
+        self.living: list[tuple[Scheduler, Flaky]] = []
+        self.dead: list[tuple[Scheduler, Flaky]] = []
+        self.jobs = 0
+        self.database = Database(self.url, size=2)
+        self.clock = VirtualClock(self.database)
+        self.do(self.database.open())
+        self.do(self._reset())
+        for every_s in every:
+            self.add_job(every_s)
+        self.join()
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(work)
+
+    async def _reset(self) -> None:
+        await self.clock.set(START)
+        async with self.database.connection() as connection:
+            await connection.execute(RESET)
+
+    @rule()
+    @precondition(lambda self: len(self.living) < MOST)
+    def join(self) -> None:
+        database = Flaky(self.url)
+        self.do(database.open())
+        scheduler = Scheduler(database, SilentBus(), lease_s=LEASE_S)
+        self.do(scheduler.lease())
+        self.living.append((scheduler, database))
+
+    @rule(n=st.integers(0, MOST - 1))
+    @precondition(lambda self: self.living)
+    def leave(self, n: int) -> None:
+        scheduler, database = self.living.pop(n % len(self.living))
+        with suppress(ConnectionResetError):
+            self.do(scheduler.drain())
+        self.dead.append((scheduler, database))
+
+    @rule(n=st.integers(0, MOST - 1))
+    @precondition(lambda self: self.living)
+    def die(self, n: int) -> None:
+        """Or be stopped: it may wake up later, with the wheel it had."""
+        self.dead.append(self.living.pop(n % len(self.living)))
+
+    @rule(n=st.integers(0, 10), leases=st.booleans())
+    @precondition(lambda self: self.dead)
+    def wake_up(self, n: int, leases: bool) -> None:
+        scheduler, database = self.dead[n % len(self.dead)]
+        database.trouble.clear()
+        self.do(scheduler.decide())
+        if leases:
+            self.living.append(self.dead.pop(n % len(self.dead)))
+
+    @rule(n=st.integers(0, MOST - 1), what=st.sampled_from(["step", "lease", "decide"]))
+    @precondition(lambda self: self.living)
+    def act(self, n: int, what: str) -> None:
+        scheduler, _ = self.living[n % len(self.living)]
+        work = step(scheduler) if what == "step" else getattr(scheduler, what)()
+        with suppress(ConnectionResetError):
+            self.do(work)
+
+    @rule(first=st.integers(0, MOST - 1), second=st.integers(0, MOST - 1))
+    @precondition(lambda self: len(self.living) > 1)
+    def act_at_once(self, first: int, second: int) -> None:
+        async def both() -> None:
+            pair = {self.living[n % len(self.living)][0] for n in (first, second)}
+            await asyncio.gather(*[step(s) for s in pair], return_exceptions=True)
+
+        self.do(both())
+
+    @rule(n=st.integers(0, MOST - 1), trouble=st.lists(st.sampled_from(["before", "after", ""]), max_size=4))
+    @precondition(lambda self: self.living)
+    def lose_connections(self, n: int, trouble: list[str]) -> None:
+        self.living[n % len(self.living)][1].trouble = trouble
+
+    @rule(seconds=st.sampled_from([0.3, 1, 5, 20, 31, 90]))
+    @precondition(lambda self: (self.clock.now - START).total_seconds() < LONGEST_S - 90 - LEASE_S - 1)
+    def time_passes(self, seconds: float) -> None:
+        self.do(self.clock.advance(seconds=seconds))
+
+    @rule(every_s=EVERY)
+    @precondition(lambda self: self.jobs < 12)
+    def add_job(self, every_s: int) -> None:
+        self.jobs += 1
+        spec = {"schedule": ScheduleSpec(every=every_s, aligned=True), "misfire": Misfire(policy="all")}
+        self.do(add(self.database, f"job-{every_s}-{self.jobs}", overlap="allow", **spec))
+
+    @invariant()
+    def every_instant_up_to_the_watermark_is_decided_once(self) -> None:
+        verdict = self.do(judge(self.url))
+        assert not (verdict.missed or verdict.doubled or verdict.invented or verdict.early), vars(verdict)
+
+    def teardown(self) -> None:
+        """In the end one that lives decides everything."""
+        if not hasattr(self, "living"):
+            return
+        try:
+            self.do(self.clock.advance(seconds=LEASE_S + 1))
+            if len(self.living) == MOST:
+                self.die(0)
+            self.join()
+            survivor, _ = self.living[-1]
+            self.do(step(survivor))
+            assert survivor.shards, "whoever comes after the lease has ended owns something"
+            self.every_instant_up_to_the_watermark_is_decided_once()
+        finally:
+            for _, database in [*self.living, *self.dead]:
+                self.do(database.close())
+            self.do(self.database.close())
+
+
+@pytest.mark.fault
+@pytest.mark.requirement(32)
+def test_at_most_one_owner_decides_and_nothing_is_lost_or_doubled(postgres: EmbeddedServer) -> None:
+    with asyncio.Runner() as runner:
+        Owners.runner, Owners.url = runner, runner.run(clone(postgres))
+
+        async def install() -> None:
+            async with Database(Owners.url, size=1) as database:
+                await VirtualClock(database).install()
+
+        runner.run(install())
+        run_state_machine_as_test(
+            Owners,
+            settings=settings(
+                max_examples=12 * ROUNDS,
+                stateful_step_count=25,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+                phases=[Phase.explicit, Phase.reuse, Phase.generate],
+                print_blob=True,
+            ),
+        )
