@@ -116,9 +116,12 @@ async def test_argv_is_not_read_by_a_shell(cluster: Cluster, client: AsyncClient
 
 
 async def test_a_parameter_that_was_not_given_is_named(cluster: Cluster, client: AsyncClient) -> None:
-    async with cluster.worker():
-        done = await run(client, script("echo {{params.who}}"))
-    assert (done.state, done.error) == ("failed", "the parameter 'params.who' was not given")
+    job = await client.create_job(script("echo {{params.who}}"))
+    with pytest.raises(Invalid, match="the parameter 'who' was not given"):
+        await client.trigger(job.name)
+    answer = await client.submit([wire.BatchItem(job=job.name), wire.BatchItem(job=job.name, params={"who": "me"})])
+    assert [item.status for item in answer.items] == [422, 201]
+    assert answer.items[0].error == "the parameter 'who' was not given"
 
 
 async def test_a_task_knows_who_it_is_and_nothing_of_its_worker(
@@ -491,7 +494,7 @@ async def test_the_metrics_of_what_happened(cluster: Cluster, client: AsyncClien
 async def test_workers_are_listed(cluster: Cluster, client: AsyncClient) -> None:
     async with cluster.worker(slots=3, name="lister"):
         (found,) = [w for w in (await client.workers()).items if w.name == "lister"]
-        assert (found.state, found.slots, found.queues) == ("active", 3, ["short", "long"])
+        assert (found.state, found.slots, found.queues) == ("idle", 3, ["short", "long"])
         assert {"noop", "shell"} <= set(found.kinds)
     (found,) = [w for w in (await client.workers()).items if w.name == "lister"]
-    assert found.state == "ended"
+    assert found.state == "offline"

@@ -236,13 +236,13 @@ def test_events_follow_until_refused(server: Scripted, invoke: Invoke) -> None:
 
 def test_workers(server: Scripted, invoke: Invoke) -> None:
     worker = wire.Worker(
-        worker_id=JOB_ID, name="local", session_id=JOB_ID, state="active", host="here", version="0.1.0",
+        worker_id=JOB_ID, name="local", session_id=JOB_ID, state="idle", host="here", version="0.1.0",
         slots=8, busy=3, queues=["short", "long"], kinds=["shell"], labels={"zone": "eu"}, started_at=T0,
         seen_at=T0,
     )  # fmt: skip
     server.on("GET", "/api/v1/workers", Reply(wire.Page(items=[worker])))
     row = invoke("workers", "list").stdout.splitlines()[1].split()
-    assert row[:5] == ["local", "active", "3/8", "short,long", "here"]
+    assert row[:5] == ["local", "idle", "3/8", "short,long", "here"]
     assert "zone=eu" in invoke("workers", "list", "-o", "wide").stdout
 
 

@@ -39,7 +39,7 @@ def test_a_parameter_that_is_missing_is_named() -> None:
     [
         ("{{fire_at}} {{params.any_thing}}", []),
         ("{{fireat}}", [("fireat", "did you mean {{fire_at}}?")]),
-        ("{{x}}", [("x", "known: fire_at, execution_date, execution_id, attempt, job, params.<name>")]),
+        ("{{x}}", [("x", "known: fire_at, execution_date, execution_id, attempt, job, run_id, params.<name>")]),
         ("{{params.}}", None),
         ("{{params.a.b}}", None),
         ("{{__class__}}", None),

@@ -49,7 +49,7 @@ async def scrape(call: Call) -> Response:
         metrics.JOB_QUEUE_SIZE.labels(depth.queue, str(depth.priority)).set(depth.depth)
         oldest = metrics.QUEUE_OLDEST.labels(depth.queue)
         oldest.set(max(depth.oldest_s, 0.0))
-    live = [w for w in workers if w.state in ("active", "draining", "suspect")]
+    live = [w for w in workers if w.state in ("idle", "busy", "draining", "suspect")]
     metrics.ACTIVE_WORKERS.set(len(live))
     slots = sum(w.slots for w in live)
     metrics.WORKER_UTILIZATION.set(sum(w.busy for w in live) / slots if slots else 0.0)

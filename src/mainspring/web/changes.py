@@ -8,6 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from mainspring.intake import catalog, executions, jobs
 from mainspring.intake.executions import Submission
+from mainspring.intake.params import check_params
 from mainspring.web import render
 from mainspring.web.gate import Visit, own_path
 
@@ -29,6 +30,7 @@ async def resume(visit: Visit) -> Response:
 
 async def run(visit: Visit) -> Response:
     row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    check_params(row.spec, None)
     submission = Submission(visit.caller.tenant, visit.caller.name, row.job_id)
     execution_id = await visit.context.submitter.submit(submission)
     return RedirectResponse(f"/executions/{execution_id}", 303, render.HEADERS)
