@@ -135,8 +135,8 @@ async def test_a_task_knows_who_it_is_and_nothing_of_its_worker(
         found = dict(line.split("=", 1) for line in (await output(client, done)).splitlines())
     fire_at = done.fire_at.isoformat().replace("+00:00", "Z")
     ours = {name: value for name, value in found.items() if name.startswith("MAINSPRING_")}
-    session = ours.pop("MAINSPRING_SESSION_ID")
-    assert session
+    assert ours.pop("MAINSPRING_SESSION_ID")
+    assert ours.pop("MAINSPRING_PROGRESS")
     assert ours == {
         "MAINSPRING_EXECUTION_ID": str(done.execution_id),
         "MAINSPRING_IDEMPOTENCY_KEY": str(done.execution_id),

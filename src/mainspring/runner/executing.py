@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from threading import Timer
 from time import monotonic
 
 from mainspring import calls
@@ -44,13 +45,22 @@ class CallInProgress:
         told = calls.Told(
             self.number, float(done), None if total is None else float(total), None if message is None else str(message)
         )
-        if monotonic() - self._told_at < TELL_S:
-            self._progress = told
-            return
-        self._progress, self._told_at = None, monotonic()
-        self._send(told)
+        waits, self._progress = self._progress is not None, told
+        if monotonic() - self._told_at >= TELL_S:
+            self._tell_now()
+        elif not waits:  # the last word must not wait for a next one
+            timer = Timer(TELL_S, self._tell_now)
+            timer.daemon = True
+            timer.start()
+
+    def _tell_now(self) -> None:
+        told, self._progress = self._progress, None
+        if told is not None:
+            self._told_at = monotonic()
+            self._send(told)
 
     def end(self) -> None:
+        self._progress = None
         if self._pending:
             self.flush()
 

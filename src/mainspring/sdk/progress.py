@@ -11,6 +11,8 @@ from mainspring.sdk.context import current
 
 T = TypeVar("T")
 
+FILE = "MAINSPRING_PROGRESS"
+"""For programs that a shell task started: where they write how far they are."""
 TELL_S = 0.2
 """`track` reports at most so often; nobody sees more."""
 
@@ -22,7 +24,7 @@ def report_progress(done: float, total: float | None = None, message: str | None
     """
     if (executing := current.get()) is not None:
         executing.tell(done, total, message)
-    elif path := os.environ.get("MAINSPRING_PROGRESS"):
+    elif path := os.environ.get(FILE):
         words = f"{done:g}" if total is None else f"{done:g}/{total:g}"
         line = f"{words} {message}" if message else words
         with open(path, "w", encoding="utf-8", errors="replace") as file:

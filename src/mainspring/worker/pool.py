@@ -109,8 +109,9 @@ class Pool:
 
     def _deal(self) -> None:
         self._dealing = False
-        if self._broken is not None and self._waiting and all(r.retiring for r in self._runners):
+        if self._broken is not None and not any(r.ready and not r.retiring for r in self._runners):
             self._deal_broken(self._broken)
+            return
         while self._waiting and (runner := self._free_runner(self._waiting[0].function)) is not None:
             batch = self._batch(runner)
             if not runner.items:
@@ -124,9 +125,9 @@ class Pool:
 
     def _deal_broken(self, why: str) -> None:
         """Nothing can be called; after a while it is tried again, in case somebody has mended it."""
-        if self._clock.monotonic() - self._broken_at > BROKEN_S:
-            self._broken_at = self._clock.monotonic()
-            self._grow()
+        if self._waiting and self._clock.monotonic() - self._broken_at > BROKEN_S:
+            if not self._runners:
+                self._grow()
             return
         while self._waiting:
             self._finish(self._waiting.popleft(), Done("failed", error=why))
@@ -151,7 +152,7 @@ class Pool:
         concurrent = function in self._concurrent
         most = CONCURRENT if concurrent else max(1, self._at_once(function) // 2)
         free = (r for r in self._runners if len(r.items) < most and self._takes(r, concurrent=concurrent))
-        return min(free, key=lambda r: len(r.items), default=None)
+        return min(free, key=lambda r: (r.concurrent != concurrent, len(r.items)), default=None)
 
     def _takes(self, runner: RunnerProcess, *, concurrent: bool) -> bool:
         """Whether it may be given a call; an idle one becomes concurrent if need be, and never back."""
@@ -233,7 +234,7 @@ class Pool:
             else:
                 unstarted.append(item)
         self._waiting.extendleft(reversed(unstarted))
-        if not runner.loaded and self._broken is None and not self._stopping:
+        if not runner.loaded and not runner.retiring and self._broken is None and not self._stopping:
             self._break(f"a process for functions could not start: {_death(code)}")
         self._changed.set()
         if not self._stopping:
@@ -299,6 +300,8 @@ class Pool:
 
     def _make_room(self, function: str) -> None:
         """For calls that have waited: more runners, or at the limit one in place of an idle one of the other sort."""
+        if self._broken is not None:
+            return
         if self._may_start():
             starting = sum(not r.ready for r in self._runners)
             for _ in range(min(STARTING - starting, len(self._waiting))):

@@ -40,7 +40,7 @@ class PythonExecutor:
 
     async def execute(self, work: Work) -> Done:
         ended: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
-        self.begin(work, lambda _, done: ended.set_result(done))
+        self.begin(work, lambda _, done: None if ended.done() else ended.set_result(done))
         return await ended
 
     def begin(self, work: Work, finish: Callable[[Work, Done], None]) -> None:
