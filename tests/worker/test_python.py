@@ -89,7 +89,7 @@ async def test_arguments_have_the_types_the_function_asks_for(calling: PythonExe
         ("reprot", None, f"there is no function '{APP}:reprot' on this worker; did you mean '{APP}:report'?", True),
         ("_private", None, "it has nothing, report, ", True),
         ("boom", {"x": 1}, f"{APP}:boom takes no argument 'x'; it takes none", False),
-        ("report", {"regoin": 1, "day": "x"}, f"{APP}:report takes no argument 'regoin'; did you mean 'region'?", False),
+        ("report", {"regoin": 1, "day": ""}, f"{APP}:report takes no argument 'regoin'; did you mean 'region'?", False),
         ("report", None, f"{APP}:report: the argument 'day' was not given; it takes day, region", False),
     ],
 )  # fmt: skip

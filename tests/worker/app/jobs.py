@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import subprocess
 import sys
+import signal
 import threading
-import time
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -16,6 +17,18 @@ from typing import Any
 from uuid import UUID
 
 import mainspring as ms
+
+
+pause = threading.Event().wait
+
+
+def touch(file: str) -> None:
+    Path(file).touch()
+
+
+async def moment() -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.Event().wait(), 0.01)
 
 
 @ms.job
@@ -80,35 +93,33 @@ def whoami() -> int:
 def shared(file: str) -> int:
     """Returns once `file` exists."""
     while not os.path.exists(file):
-        time.sleep(0.01)
+        pause(0.01)
     return os.getpid()
 
 
 async def meet(file: str, name: str, of: int) -> int:
     """Returns when `of` of them have come, which only works if they run side by side."""
     print(f"{name} waits")
-    Path(file, name).touch()
+    touch(os.path.join(file, name))
     while len(os.listdir(file)) < of:
-        await asyncio.sleep(0.01)
+        await moment()
     print(f"{name} goes")
     return os.getpid()
 
 
 async def hang_softly(file: str) -> None:
     try:
-        Path(file).touch()
+        touch(file)
         await asyncio.Event().wait()
     finally:
         print("cleaned up")
 
 
 async def hang_hard(file: str) -> None:
-    Path(file).touch()
+    touch(file)
     while True:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            pass
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
 
 
 def hang(file: str = "") -> None:
@@ -118,7 +129,7 @@ def hang(file: str = "") -> None:
         os.rename(file + ".new", file)
     try:
         while True:
-            time.sleep(0.05)
+            pause(0.05)
     finally:
         print("cleaned up")
 
@@ -127,10 +138,8 @@ def deaf(file: str) -> None:
     Path(file + ".new").write_text(str(os.getpid()))
     os.rename(file + ".new", file)
     while True:
-        try:
-            time.sleep(60)
-        except BaseException:
-            pass
+        with contextlib.suppress(BaseException):
+            signal.pause()
 
 
 def noisy() -> None:
@@ -149,14 +158,14 @@ def counting(file: str) -> int:
         if done == 410:
             ms.report_progress(410, 1000, "counting")
             while not os.path.exists(file):
-                time.sleep(0.01)
+                pause(0.01)
     return done
 
 
 def maybe_hang(file: str, hang: bool) -> None:
     """Quick, until it is not."""
     while hang and not os.path.exists(file):
-        time.sleep(0.01)
+        pause(0.01)
 
 
 def _private() -> None: ...
