@@ -41,11 +41,13 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'mainspring' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a checker shall know what is not there
 
-    value = getattr(import_module(f"mainspring.sdk.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'mainspring' has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(f"mainspring.sdk.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
@@ -19,9 +18,8 @@ from tests.worker.app import jobs as app
 
 
 @pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(declaring, "declared", {})
-    yield
 
 
 def test_a_declared_function_is_what_it_was() -> None:

@@ -56,9 +56,7 @@ class Program:
 
 
 @asynccontextmanager
-async def worker(
-    folder: Path, url: str, token: str, *options: str, path: str | None = None
-) -> AsyncIterator[Program]:
+async def worker(folder: Path, url: str, token: str, *options: str, path: str | None = None) -> AsyncIterator[Program]:
     program = Program(folder, url, token, *options, path=path)
     try:
         await program.up()

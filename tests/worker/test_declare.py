@@ -62,7 +62,7 @@ async def test_what_is_unchanged_gets_no_new_version(cluster: Cluster) -> None:
         assert sorted(found.change for (found,) in changed) == ["unchanged"] * 19 + ["updated"]
         job = await client.job(name)
         versions = await client.versions(name)
-    assert (job.version, job.spec.queue, job.state) == (2, "long", "paused"), "code does not resume what a person paused"
+    assert (job.version, job.spec.queue, job.state) == (2, "long", "paused"), "code does not resume it"
     assert [v.version for v in versions.items] == [2, 1]
 
 

@@ -17,6 +17,7 @@ import structlog
 
 from mainspring import calls, wire
 from mainspring.worker.executors import Children, Done, Work
+from mainspring.worker.progress import Progress
 
 log = structlog.get_logger()
 
@@ -162,7 +163,8 @@ class RunnerProcess(asyncio.Protocol):
                 if item := self.items.get(number):
                     item.work.output.write(stream, text.encode("utf-8", "replace"))
             case calls.Told(number, done, total, message):
-                if (item := self.items.get(number)) and item.work.progress is not None:
+                if item := self.items.get(number):
+                    item.work.progress = item.work.progress or Progress()
                     item.work.progress.report(done, total, message)
             case calls.Hello(error):
                 self.ready = self.loaded = error is None

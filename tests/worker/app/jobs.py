@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import subprocess
 import sys
-import signal
 import threading
 from dataclasses import dataclass
 from datetime import date
@@ -17,7 +17,6 @@ from typing import Any
 from uuid import UUID
 
 import mainspring as ms
-
 
 pause = threading.Event().wait
 

@@ -10,7 +10,6 @@ from mainspring.domain.task import PythonTask
 from mainspring.domain.template import fill
 from mainspring.worker.executors import Done, Host, Work
 from mainspring.worker.pool import Pool
-from mainspring.worker.progress import Progress
 from mainspring.worker.runner import Item
 
 
@@ -55,5 +54,4 @@ class PythonExecutor:
         except KeyError as error:
             finish(work, Done("failed", error=f"the parameter {error} was not given", retry=False))
             return
-        work.progress = Progress()
         self._pool.submit(Item(work, task.function, args | work.params, finish))
