@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar
 from threading import Timer
 from time import monotonic
 
 from mainspring import calls
-from mainspring.sdk.context import Executing, current
 
 TELL_S = 0.1
 GATHER_S = 0.05
@@ -17,10 +15,13 @@ GATHER_S = 0.05
 class CallInProgress:
     """Gathers output for a moment, so that a line printed does not cost a message."""
 
-    __slots__ = ("_pending", "_progress", "_send", "_sent_at", "_told_at", "number")
+    __slots__ = (
+        "_pending", "_progress", "_send", "_sent_at", "_told_at", "attempt", "execution_id", "fire_at", "job", "number",
+    )  # fmt: skip
 
-    def __init__(self, number: int, send: Callable[[calls.Word], None]) -> None:
-        self.number = number
+    def __init__(self, call: calls.Call, send: Callable[[calls.Word], None]) -> None:
+        self.number, self.execution_id, self.job = call.number, call.execution_id, call.job
+        self.attempt, self.fire_at = call.attempt, call.fire_at
         self._send = send
         self._pending: list[tuple[calls.Stream, list[str]]] = []
         self._sent_at = 0.0
@@ -63,14 +64,3 @@ class CallInProgress:
         self._progress = None
         if self._pending:
             self.flush()
-
-
-executing: ContextVar[CallInProgress | None] = ContextVar("mainspring_call", default=None)
-
-
-def enter(call: calls.Call, send: Callable[[calls.Word], None]) -> CallInProgress:
-    """Makes this context that of a call."""
-    progress = CallInProgress(call.number, send)
-    executing.set(progress)
-    current.set(Executing(call.execution_id, call.job, call.attempt, call.fire_at, progress.tell))
-    return progress

@@ -40,6 +40,8 @@ class Function:
 
     def arguments(self, args: dict[str, Any]) -> dict[str, Any]:
         """The arguments with their types, or what is wrong with them."""
+        if not args and not self.required:
+            return args
         if not self.required <= args.keys() or (not self.open and not args.keys() <= self.accepted):
             raise NotCallable(self._mismatch(args))
         for name, hint in self._types.items():

@@ -20,10 +20,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from mainspring import calls
-from mainspring.runner.executing import CallInProgress, enter
+from mainspring.runner.executing import CallInProgress
 from mainspring.runner.functions import Function, Functions, NotCallable
 from mainspring.runner.modules import BadModule, load
 from mainspring.runner.streams import Stream
+from mainspring.sdk.context import current
 
 READ_BYTES = 1 << 20
 MOST_RESULT = 262_144
@@ -134,7 +135,8 @@ class Serving:
             os._exit(0)  # whatever the function made of it: after this nothing begins here
 
     def _call(self, call: calls.Call, function: Function, args: dict[str, Any]) -> calls.Returned:
-        progress = enter(call, self.send)
+        progress = CallInProgress(call, self.send)
+        current.set(progress)
         try:
             self._running = True
             try:
@@ -183,7 +185,8 @@ class Serving:
             self.send(calls.Unstarted(others))
 
     async def _await(self, call: calls.Call, function: Function, args: dict[str, Any]) -> None:
-        progress: CallInProgress = enter(call, self.send)
+        progress = CallInProgress(call, self.send)
+        current.set(progress)
         try:
             returned = _returned(call, await function.call(**args))
         except asyncio.CancelledError:

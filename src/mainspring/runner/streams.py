@@ -6,7 +6,7 @@ import io
 from typing import TextIO
 
 from mainspring import calls
-from mainspring.runner.executing import executing
+from mainspring.sdk.context import current
 
 FLUSH_CHARS = 8_000
 
@@ -33,7 +33,7 @@ class Stream(io.TextIOBase):
         return self._real.fileno()
 
     def write(self, text: str) -> int:
-        if (call := executing.get()) is not None:
+        if (call := current.get()) is not None:
             call.write(self._name, text, flush=len(text) > FLUSH_CHARS or "\n" in text)
         else:
             self._real.write(text)
@@ -41,7 +41,7 @@ class Stream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        if (call := executing.get()) is not None:
+        if (call := current.get()) is not None:
             call.flush()
         else:
             self._real.flush()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-
-Tell = Callable[[float, float | None, str | None], None]
+from typing import Literal, Protocol
 
 
 class NotExecuting(RuntimeError):
@@ -30,15 +28,21 @@ class Context:
     idempotency_key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Executing:
+class Executing(Protocol):
     """What a runner provides for one call."""
 
-    execution_id: str
-    job: str
-    attempt: int
-    fire_at: str
-    tell: Tell
+    @property
+    def execution_id(self) -> str: ...
+    @property
+    def job(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def fire_at(self) -> str: ...
+
+    def tell(self, done: float, total: float | None, message: str | None) -> None: ...
+    def write(self, stream: Literal["stdout", "stderr"], text: str, *, flush: bool) -> None: ...
+    def flush(self) -> None: ...
 
 
 current: ContextVar[Executing | None] = ContextVar("mainspring_executing", default=None)

@@ -164,8 +164,7 @@ class Pool:
         item.since = item.work.started = runner.heard_at = self._clock.monotonic()
 
     def _finish(self, item: Item, done: Done) -> None:
-        for stream in ("stdout", "stderr"):
-            item.work.finish_output(stream)
+        item.work.finish_output()
         item.finish(item.work, done)
 
     # What runners say ------------------------------------------------------------------------------------

@@ -59,9 +59,11 @@ class Work:
     def take_output(self) -> list[wire.Output]:
         return self._output.take() if self._output is not None else []
 
-    def finish_output(self, stream: wire.Stream) -> None:
+    def finish_output(self) -> None:
+        """Nothing more is written."""
         if self._output is not None:
-            self._output.finish(stream)
+            self._output.finish("stdout")
+            self._output.finish("stderr")
 
     def end(self, outcome: Outcome) -> None:
         """Asks the executor to end the attempt now."""
