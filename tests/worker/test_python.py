@@ -167,8 +167,9 @@ async def test_a_cancelled_function_cleans_up_and_its_programs_end(tmp_path: Pat
         assert value(await call(made, function("whoami"))) not in pids
 
 
-async def test_a_function_that_runs_too_long_is_timed_out(calling: PythonExecutor) -> None:
-    done = await call(calling, function("hang", timeout_s=0.2))
+@pytest.mark.parametrize("name", ["hang", "hang_softly"])
+async def test_a_function_that_runs_too_long_is_timed_out(calling: PythonExecutor, tmp_path: Path, name: str) -> None:
+    done = await call(calling, function(name, {"file": f"{tmp_path}/file"}, timeout_s=0.2))
     assert (done.outcome, done.error) == ("timed_out", "timed out after 0.2 s")
 
 

@@ -184,7 +184,7 @@ def definition(spec: JobSpec) -> Definition:
         retries=spec.retries,
         delivery=spec.delivery,
         params=spec.params,
-        timezone=spec.schedule.timezone if spec.schedule is not None else None,
+        timezone=getattr(spec.schedule, "timezone", None),
     )
 
 
