@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,9 @@ class Machine:
             MAINSPRING_DATABASE_URL=self.postgres.dsn,
         )  # fmt: skip
 
-    def work(self, *, slots: int, name: str = "bench") -> None:
+    def work(self, *, slots: int, name: str = "bench", options: Sequence[str] = ()) -> None:
         self.spawn(
-            "worker", "worker", "--slots", str(slots), "--name", name,
+            "worker", "worker", "--slots", str(slots), "--name", name, *options,
             MAINSPRING_URL=self.url, MAINSPRING_TOKEN=self.worker_token,
         )  # fmt: skip
 
@@ -157,6 +157,13 @@ def _cpu(pid: int) -> float:
         return 0.0
     # Own time and that of children already waited for: backends that ended count with their postmaster.
     return sum(int(fields[n]) for n in (11, 12, 13, 14)) / TICK
+
+
+def processor_s(root: int) -> tuple[float, float]:
+    """CPU seconds of a process, and of it with everything it started."""
+    fields = Path(f"/proc/{root}/stat").read_text().rpartition(")")[2].split()
+    own = (int(fields[11]) + int(fields[12])) / TICK
+    return own, sum(_cpu(pid) for pid in _family(root))
 
 
 def _family(root: int) -> list[int]:

@@ -106,11 +106,10 @@ class Cluster:
         return AsyncClient(self.url, self.token)
 
     @asynccontextmanager
-    async def worker(self, *, slots: int = 8, name: str = "test") -> AsyncIterator[Worker]:
+    async def worker(self, *, slots: int = 8, name: str = "test", **more: Any) -> AsyncIterator[Worker]:
         """A worker in this process, drained at the end."""
-        worker = Worker(
-            WorkerConfig(Address(self.url, self.worker_token), slots=slots, name=name, drain_s=5.0), load_executors()
-        )
+        config = WorkerConfig(Address(self.url, self.worker_token), slots=slots, name=name, drain_s=5.0, **more)
+        worker = Worker(config, load_executors())
         await worker.start()
         await worker.ready()
         try:

@@ -1,3 +1,53 @@
-"""Mainspring: a distributed job scheduler on PostgreSQL alone."""
+"""Mainspring: a distributed job scheduler on PostgreSQL alone.
+
+import mainspring as ms
+
+@ms.job(schedule="0 2 * * *", tz="Europe/Berlin", retries=3)
+def report(day: ms.FireDate, region: str = "eu") -> dict: ...
+
+report.submit(region="us")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from mainspring.sdk.context import Context as Context
+    from mainspring.sdk.context import NotExecuting as NotExecuting
+    from mainspring.sdk.context import context as context
+    from mainspring.sdk.job import FireDate as FireDate
+    from mainspring.sdk.job import Job as Job
+    from mainspring.sdk.job import every as every
+    from mainspring.sdk.job import job as job
+    from mainspring.sdk.progress import report_progress as report_progress
+    from mainspring.sdk.progress import track as track
+
+_HOMES = {
+    "Context": "context",
+    "FireDate": "job",
+    "Job": "job",
+    "NotExecuting": "context",
+    "context": "context",
+    "every": "job",
+    "job": "job",
+    "report_progress": "progress",
+    "track": "progress",
+}
+__all__ = [
+    "Context", "FireDate", "Job", "NotExecuting", "__version__", "context", "every", "job", "report_progress", "track",
+]  # fmt: skip
+
+
+if not TYPE_CHECKING:  # a checker shall know what is not there
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'mainspring' has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(f"mainspring.sdk.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value

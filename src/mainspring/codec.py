@@ -18,6 +18,7 @@ MAX_DEPTH = 32
 _PLACE = re.compile(r" - at `(.*)`\Z")
 _STEP = re.compile(r"\[(.*?)\]|\.")
 _FIELD = re.compile(r"unknown field `(.*?)`")
+_VALUE = re.compile(r"^Invalid value '(.*?)'")
 
 # The closing quote is optional: a string that never ends is passed over once, not once for every quote inside it.
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
@@ -80,16 +81,31 @@ def problem_of(message: str, type_: Any) -> Problem:
         close = difflib.get_close_matches(unknown[1], known, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]!r}?" if close else f"known fields: {', '.join(known)}"
         pointer, text = f"{pointer}/{unknown[1]}", f"unknown field {unknown[1]!r}"
+    elif (wrong := _VALUE.search(text)) and (kinds := sorted(_kinds_at(type_, pointer))):
+        close = difflib.get_close_matches(wrong[1], kinds, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(kinds)}"
+        text = f"there is no {pointer.rpartition('/')[2]} {wrong[1]!r}"
     return Problem(pointer or "/", text, hint)
 
 
 def _fields_at(type_: Any, pointer: str) -> set[str]:
     """Field names allowed at a pointer inside a type; unions give the names of all their members."""
+    return {f.encode_name for t in _structs_at(type_, pointer) for f in msgspec.structs.fields(t)}
+
+
+def _kinds_at(type_: Any, pointer: str) -> set[str]:
+    """What the field at a pointer may say if it tells the members of a union apart."""
+    place, _, field = pointer.rpartition("/")
+    configs = [t.__struct_config__ for t in _structs_at(type_, place)]
+    return {str(config.tag) for config in configs if config.tag_field == field}
+
+
+def _structs_at(type_: Any, pointer: str) -> set[Any]:
     types = _structs(type_)
     for part in pointer.split("/")[1:]:
         inner = [f.type for t in types for f in msgspec.structs.fields(t) if f.encode_name == part]
         types = {s for t in inner for s in _structs(t)} if inner else types
-    return {f.encode_name for t in types for f in msgspec.structs.fields(t)}
+    return types
 
 
 def _structs(type_: Any) -> set[Any]:

@@ -23,6 +23,8 @@ PROTOCOL = "1"
 """Version of the worker protocol; a worker sends it in the header `Mainspring-Protocol`."""
 
 JobState = Literal["active", "paused", "finished", "deleted"]
+WorkerState = Literal["idle", "busy", "draining", "suspect", "lost", "offline"]
+"""`suspect` has missed heartbeats, `lost` stopped without a word, `offline` said goodbye."""
 Stream = Literal["stdout", "stderr", "system"]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 """In requests: an instant that says its offset."""
@@ -249,6 +251,17 @@ class Attempt(Answer):
     worker: str | None
 
 
+class Progress(Answer):
+    """How far a running attempt is, by its own report. `rate` is per second."""
+
+    done: float
+    total: float | None = None
+    percent: float | None = None
+    rate: float | None = None
+    eta_s: float | None = None
+    message: str | None = None
+
+
 class Execution(Answer):
     """One occurrence of a job, across its attempts."""
 
@@ -278,6 +291,7 @@ class Execution(Answer):
     fires: int
     attempts: list[Attempt] = []
     backfill_id: UUID | None = None
+    progress: Progress | None = None
 
     @property
     def late_ms(self) -> int | None:
@@ -298,13 +312,14 @@ class Logs(Answer):
     chunks: list[LogChunk]
     place: str
     complete: bool
+    progress: Progress | None = None
 
 
 class Worker(Answer):
     worker_id: UUID
     name: str
     session_id: UUID
-    state: Literal["active", "draining", "suspect", "ended", "lost"]
+    state: WorkerState
     host: str
     version: str
     slots: int
@@ -499,6 +514,8 @@ class Registered(Answer):
     session_id: UUID
     lease_s: float
     heartbeat_s: float
+    takes: list[str] = []
+    """Parts of the protocol that older servers refuse: `progress`, `no_retry`."""
 
 
 class Poll(Request):
@@ -546,10 +563,13 @@ class Result(Request, array_like=True):
     result: Any = None
 
 
-class Results(Request):
+class Results(Request, omit_defaults=True):
+    """`no_retry` names results that another try would not change."""
+
     session_id: UUID
     results: Annotated[list[Result], msgspec.Meta(max_length=5000)]
     output: Annotated[list[Output], msgspec.Meta(max_length=5000)] = []
+    no_retry: Annotated[list[UUID], msgspec.Meta(max_length=5000)] = []
 
 
 class Settled(Answer):
@@ -558,17 +578,54 @@ class Settled(Answer):
     stale: list[UUID]
 
 
-class Heartbeat(Request):
-    """A worker lives. `running` is all it holds, results not yet delivered included: the rest is given to others."""
+class ProgressReport(Request, array_like=True):
+    """How far one attempt is."""
+
+    execution_id: UUID
+    attempt: int
+    done: float
+    total: float | None = None
+    rate: float | None = None
+    message: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+
+
+class Heartbeat(Request, omit_defaults=True):
+    """A worker lives. `running` is all it holds, results not yet delivered included: the rest is given to others.
+
+    `progress` has the last word of every running attempt that has one.
+    """
 
     session_id: UUID
     running: Annotated[list[UUID], msgspec.Meta(max_length=100_000)]
     draining: bool = False
+    progress: Annotated[list[ProgressReport], msgspec.Meta(max_length=10_000)] = []
 
 
 class Beat(Answer):
+    """`gone` lists what the worker holds and should not: it belongs to others, or has ended."""
+
     lease_s: float
     cancels: list[UUID]
+    gone: list[UUID] = []
+
+
+class Declare(Request):
+    """Jobs as a worker's code declares them."""
+
+    jobs: Annotated[list[JobSpec], msgspec.Meta(min_length=1, max_length=1000)]
+
+
+class Declared(Answer):
+    """What became of one declared job, in the order of the request."""
+
+    name: str
+    change: Literal["created", "updated", "unchanged", "refused"]
+    version: int | None = None
+    problem: str | None = None
+
+
+class DeclareAnswer(Answer):
+    jobs: list[Declared]
 
 
 class Goodbye(Request):

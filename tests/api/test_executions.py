@@ -116,9 +116,12 @@ async def test_argv_is_not_read_by_a_shell(cluster: Cluster, client: AsyncClient
 
 
 async def test_a_parameter_that_was_not_given_is_named(cluster: Cluster, client: AsyncClient) -> None:
-    async with cluster.worker():
-        done = await run(client, script("echo {{params.who}}"))
-    assert (done.state, done.error) == ("failed", "the parameter 'params.who' was not given")
+    job = await client.create_job(script("echo {{params.who}}"))
+    with pytest.raises(Invalid, match="the parameter 'who' was not given"):
+        await client.trigger(job.name)
+    answer = await client.submit([wire.BatchItem(job=job.name), wire.BatchItem(job=job.name, params={"who": "me"})])
+    assert [item.status for item in answer.items] == [422, 201]
+    assert answer.items[0].error == "the parameter 'who' was not given"
 
 
 async def test_a_task_knows_who_it_is_and_nothing_of_its_worker(
@@ -132,8 +135,8 @@ async def test_a_task_knows_who_it_is_and_nothing_of_its_worker(
         found = dict(line.split("=", 1) for line in (await output(client, done)).splitlines())
     fire_at = done.fire_at.isoformat().replace("+00:00", "Z")
     ours = {name: value for name, value in found.items() if name.startswith("MAINSPRING_")}
-    session = ours.pop("MAINSPRING_SESSION_ID")
-    assert session
+    assert ours.pop("MAINSPRING_SESSION_ID")
+    assert ours.pop("MAINSPRING_PROGRESS")
     assert ours == {
         "MAINSPRING_EXECUTION_ID": str(done.execution_id),
         "MAINSPRING_IDEMPOTENCY_KEY": str(done.execution_id),
@@ -491,7 +494,7 @@ async def test_the_metrics_of_what_happened(cluster: Cluster, client: AsyncClien
 async def test_workers_are_listed(cluster: Cluster, client: AsyncClient) -> None:
     async with cluster.worker(slots=3, name="lister"):
         (found,) = [w for w in (await client.workers()).items if w.name == "lister"]
-        assert (found.state, found.slots, found.queues) == ("active", 3, ["short", "long"])
+        assert (found.state, found.slots, found.queues) == ("idle", 3, ["short", "long"])
         assert {"noop", "shell"} <= set(found.kinds)
     (found,) = [w for w in (await client.workers()).items if w.name == "lister"]
-    assert found.state == "ended"
+    assert found.state == "offline"

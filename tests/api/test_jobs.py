@@ -29,6 +29,7 @@ FULL: dict[str, Any] = {
     "misfire": {"policy": "all"},
     "delivery": "at_least_once",
     "paused": False,
+    "params": {"who": {"type": "string", "default": "you"}},
 }
 
 

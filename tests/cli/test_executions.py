@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from mainspring import wire
+from mainspring.cli.progress import progress_text
 from mainspring.domain.execution import State
 from tests.cli.conftest import Invoke
 from tests.client.scripted import (
@@ -106,6 +107,32 @@ def test_follow_shows_each_stream_where_it_belongs(server: Scripted, invoke: Inv
     assert str(EXECUTION_ID) in first
     assert "failed: exit 3" in last
     assert invoke("run", "hello", "--follow", "-o", "json").exit_code == 2
+
+
+def test_follow_shows_how_far_it_is(server: Scripted, invoke: Invoke) -> None:
+    """On a terminal the line rewrites itself; elsewhere every tenth is a remark."""
+    reports = [
+        wire.Progress(done=done, total=1000, percent=done / 10, rate=50.0, eta_s=(1000 - done) / 50)
+        for done in (410, 411, 420, 500)
+    ]
+    server.on("GET", ONE + "/logs", events(*(event("progress", p) for p in reports), event("end", {})))
+    server.on("GET", ONE, Reply(execution()))
+    result = invoke("run", "hello", "--follow")
+    lines = [line for line in result.stderr.splitlines() if "left" in line]
+    assert lines == ["41 % · 410/1000 · ~12 s left", "50 % · 500/1000 · ~10 s left"]
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (wire.Progress(done=41, total=100, percent=41.0, message="on\x1bit"), "41 % · on\\x1bit"),
+        (wire.Progress(done=7), "7 done"),
+        (wire.Progress(done=1000, total=1000, percent=100.0, rate=1.0, eta_s=0.0), "100 % · 1000/1000"),
+        (wire.Progress(done=1, total=7200, percent=0.0, rate=1.0, eta_s=7199.0), "0 % · 1/7200 · ~1 h 59 min left"),
+    ],
+)
+def test_progress_in_one_line(progress: wire.Progress, text: str) -> None:
+    assert progress_text(progress) == text
 
 
 def test_follow_ends_when_its_time_is_over(server: Scripted, invoke: Invoke) -> None:
@@ -237,13 +264,13 @@ def test_events_follow_until_refused(server: Scripted, invoke: Invoke) -> None:
 
 def test_workers(server: Scripted, invoke: Invoke) -> None:
     worker = wire.Worker(
-        worker_id=JOB_ID, name="local", session_id=JOB_ID, state="active", host="here", version="0.1.0",
+        worker_id=JOB_ID, name="local", session_id=JOB_ID, state="idle", host="here", version="0.1.0",
         slots=8, busy=3, queues=["short", "long"], kinds=["shell"], labels={"zone": "eu"}, started_at=T0,
         seen_at=T0,
     )  # fmt: skip
     server.on("GET", "/api/v1/workers", Reply(wire.Page(items=[worker])))
     row = invoke("workers", "list").stdout.splitlines()[1].split()
-    assert row[:5] == ["local", "active", "3/8", "short,long", "here"]
+    assert row[:5] == ["local", "idle", "3/8", "short,long", "here"]
     assert "zone=eu" in invoke("workers", "list", "-o", "wide").stdout
 
 

@@ -37,8 +37,12 @@ class Remote:
         ]
         return await self.link.results(wire.Results(session_id=self.session_id, results=[result], output=chunks))
 
-    async def beat(self, *running: UUID, draining: bool = False) -> wire.Beat:
-        body = wire.Heartbeat(session_id=self.session_id, running=list(running), draining=draining)
+    async def beat(
+        self, *running: UUID, draining: bool = False, progress: list[wire.ProgressReport] | None = None
+    ) -> wire.Beat:
+        body = wire.Heartbeat(
+            session_id=self.session_id, running=list(running), draining=draining, progress=progress or []
+        )
         answer = await self._http.post("/api/v1/worker/heartbeat", content=encode(body))
         return read_answer(answer.status_code, answer.content, wire.Beat)
 

@@ -18,9 +18,11 @@ ENDLESS = "while :; do sleep 0.05; done"
 class Program:
     """A running `mainspring worker`."""
 
-    def __init__(self, folder: Path, url: str, token: str, *options: str) -> None:
+    def __init__(self, folder: Path, url: str, token: str, *options: str, path: str | None = None) -> None:
         self.screen = folder / f"worker-{len(list(folder.iterdir()))}.txt"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MAINSPRING_")}
+        if path is not None:
+            environment["PYTHONPATH"] = path
         with self.screen.open("wb") as screen:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "mainspring.cli.main", "worker", *options],
@@ -54,8 +56,8 @@ class Program:
 
 
 @asynccontextmanager
-async def worker(folder: Path, url: str, token: str, *options: str) -> AsyncIterator[Program]:
-    program = Program(folder, url, token, *options)
+async def worker(folder: Path, url: str, token: str, *options: str, path: str | None = None) -> AsyncIterator[Program]:
+    program = Program(folder, url, token, *options, path=path)
     try:
         await program.up()
         yield program

@@ -94,7 +94,7 @@ async def test_a_draining_worker_finishes_what_it_has_and_takes_nothing_new(clus
             found = await client.execution(left.execution_id)
             assert (found.state, found.attempt) == ("queued", 0), "three free slots, and none of them took it"
             await client.cancel(left.execution_id)
-        assert {w.name: w.state for w in (await client.workers()).items}["old"] == "ended"
+        assert {w.name: w.state for w in (await client.workers()).items}["old"] == "offline"
 
 
 async def test_what_a_draining_worker_can_not_finish_in_time_is_given_back(cluster: Cluster, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mainspring.announce import Announcer
 from mainspring.api.auth import Authenticator
 from mainspring.api.live import Live
 from mainspring.dispatch.service import Dispatcher
@@ -20,4 +21,5 @@ class Context:
     submitter: Submitter
     dispatcher: Dispatcher
     settler: Settler
+    announcer: Announcer
     session_lease_s: float = 20.0

@@ -75,9 +75,13 @@ async def watch(call: Call) -> Response:
 
 
 async def _follow(call: Call, execution_id: UUID, place: str | None) -> AsyncIterator[bytes]:
+    told: wire.Progress | None = None
     async for logs in call.context.live.output(execution_id, tenant=call.tenant, place=place):
         for chunk in logs.chunks:
             yield sse.event("chunk", chunk, id_=f"{chunk.attempt}.{chunk.seq}")
+        if logs.progress is not None and logs.progress != told:
+            told = logs.progress
+            yield sse.event("progress", told)
         if logs.complete:
             found = await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
             yield sse.event("end", {"state": found.state})

@@ -12,6 +12,7 @@ from mainspring.codec import encode
 from mainspring.domain.job import JobSpec
 from mainspring.intake import catalog, jobs
 from mainspring.intake.executions import Submission
+from mainspring.intake.params import check_params
 
 table = Table()
 JOBS = "/api/v1/jobs"
@@ -111,6 +112,7 @@ async def trigger(call: Call) -> Response:
     """Run a job now or at a time; its cadence does not move."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     body: wire.RunNow = call.body
+    check_params(row.spec, body.params)
     key = body.key or call.request.headers.get("idempotency-key")
     submission = Submission(call.tenant, call.caller.name, row.job_id, body.at, body.params, body.fire_at)
     submit = call.context.submitter

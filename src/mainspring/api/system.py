@@ -60,7 +60,7 @@ async def scrape(call: Call) -> Response:
     for lease in leases:
         age_s = float("inf") if lease.seen_at is None else (lease.now - lease.seen_at).total_seconds()
         metrics.SHARD_HEARTBEAT_AGE.labels(str(lease.shard)).set(max(age_s, 0.0))
-    live = [w for w in workers if w.state in ("active", "draining", "suspect")]
+    live = [w for w in workers if w.state in ("idle", "busy", "draining", "suspect")]
     metrics.ACTIVE_WORKERS.set(len(live))
     slots = sum(w.slots for w in live)
     metrics.WORKER_UTILIZATION.set(sum(w.busy for w in live) / slots if slots else 0.0)

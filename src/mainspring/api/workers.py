@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from uuid import uuid4
 
 from starlette.responses import Response
@@ -13,6 +14,7 @@ from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Invalid
 from mainspring.domain.job import QUEUE
 from mainspring.intake import catalog
+from mainspring.intake.declare import declare
 from mainspring.results.rescue import rescue_orphans
 from mainspring.results.settle import Report
 from mainspring.store import sessions
@@ -37,7 +39,8 @@ async def register(call: Call) -> wire.Registered:
             connection, tenant=call.tenant, session_id=session_id, worker_id=uuid4(), register=call.body,
             lease_s=lease_s,
         )  # fmt: skip
-    return wire.Registered(session_id=session_id, lease_s=lease_s, heartbeat_s=lease_s / 4)
+    takes = ["progress", "no_retry"]
+    return wire.Registered(session_id=session_id, lease_s=lease_s, heartbeat_s=lease_s / 4, takes=takes)
 
 
 @table.route("POST", WORKER + "/poll", scope="worker", body=wire.Poll, answer=wire.Polled)
@@ -67,6 +70,9 @@ async def results(call: Call) -> wire.Settled:
         Ended(r.execution_id, r.attempt, body.session_id, r.outcome, r.duration_ms, r.exit_code, r.error, r.result)
         for r in body.results
     ]
+    if body.no_retry:
+        hopeless = set(body.no_retry)
+        ended = [replace(e, retry=False) if e.execution_id in hopeless else e for e in ended]
     stale = await call.context.settler.settle(Report(body.session_id, ended, body.output))
     return wire.Settled(stale=sorted(stale))
 
@@ -80,7 +86,7 @@ async def heartbeat(call: Call) -> wire.Beat:
     async with call.context.database.connection() as connection:
         alive = await sessions.renew_session(
             connection, tenant=call.tenant, session_id=body.session_id, lease_s=lease_s, busy=len(body.running),
-            draining=body.draining,
+            draining=body.draining, progress=body.progress,
         )  # fmt: skip
         if not alive:
             raise Conflict("this session has ended; register again", code="session_ended")
@@ -88,10 +94,25 @@ async def heartbeat(call: Call) -> wire.Beat:
         strays = await sessions.session_strays(
             connection, tenant=call.tenant, session_id=body.session_id, known=body.running, older_than_s=STRAY_AFTER_S
         )
+        gone = await sessions.session_gone(
+            connection, tenant=call.tenant, session_id=body.session_id, known=body.running
+        )
+    if body.progress:
+        call.context.announcer.tell("output", [report.execution_id for report in body.progress])
     if strays:
         ended = [Ended(execution, attempt, body.session_id, "preempted") for execution, attempt in strays]
         await call.context.settler.settle(Report(body.session_id, ended))
-    return wire.Beat(lease_s=lease_s, cancels=cancels)
+    return wire.Beat(lease_s=lease_s, cancels=cancels, gone=gone)
+
+
+@table.route("POST", WORKER + "/jobs", scope="worker", body=wire.Declare, answer=wire.DeclareAnswer)
+async def declare_jobs(call: Call) -> wire.DeclareAnswer:
+    """Register the jobs that a worker's code declares; what is like that already stays as it is."""
+    _check_protocol(call)
+    found = [
+        await declare(call.context.database, spec, tenant=call.tenant, by=call.caller.name) for spec in call.body.jobs
+    ]
+    return wire.DeclareAnswer(jobs=found)
 
 
 @table.route("POST", WORKER + "/goodbye", scope="worker", body=wire.Goodbye)

@@ -31,6 +31,8 @@ from mainspring.telemetry import logs
 log = structlog.get_logger()
 
 FOLDER = ".mainspring"
+JOBS = "jobs"
+"""The folder whose Python files are loaded, and loaded again when they change."""
 WORKER_TOKEN = "dev worker"
 STEP_S = 0.02
 START_S = 30.0
@@ -78,7 +80,10 @@ class Child:
 class Dev:
     """The whole of it, from an empty folder to the feed."""
 
-    def __init__(self, folder: Path, *, port: int, slots: int, database_url: str | None) -> None:
+    def __init__(
+        self, folder: Path, *, port: int, slots: int, database_url: str | None, allow_net: tuple[str, ...] = ()
+    ) -> None:
+        self._allowed = [word for network in allow_net for word in ("--allow-net", network)]
         self._home = folder / FOLDER
         self._port = port
         self._slots = slots
@@ -157,7 +162,21 @@ class Dev:
             ),
             Child(
                 "worker",
-                ["worker", "--name", "local", "--slots", str(self._slots), "--drain", "5", "--log", level],
+                [
+                    "worker",
+                    "--name",
+                    "local",
+                    "--slots",
+                    str(self._slots),
+                    "--drain",
+                    "5",
+                    "--log",
+                    level,
+                    "-m",
+                    str(self._home.parent / JOBS),
+                    "--reload",
+                    *self._allowed,
+                ],
                 env | {"MAINSPRING_URL": self.url, "MAINSPRING_TOKEN": worker_token},
             ),
         ]
@@ -179,7 +198,9 @@ class Dev:
                 leases = await shards.list_shards(connection)
                 owned = all(s.lease_expires_at is not None and s.lease_expires_at > s.now for s in leases)
                 workers = await sessions.list_workers(connection, tenant=DEFAULT_TENANT)
-            fresh = [w for w in workers if w.state == "active" and w.started_at.timestamp() * 1000 > begun - 60_000]
+            fresh = [
+                w for w in workers if w.state in ("idle", "busy") and w.started_at.timestamp() * 1000 > begun - 60_000
+            ]
             if owned and fresh:
                 break
             if self._clock.monotonic() > deadline:
@@ -285,7 +306,14 @@ async def develop(dev: Dev) -> None:
 @click.option("--port", envvar="MAINSPRING_PORT", default=7171, show_default=True, type=click.IntRange(1, 65535))
 @click.option("--slots", default=8, show_default=True, type=click.IntRange(1, 10_000), help="Of the local worker.")
 @click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", help="Use this PostgreSQL instead of our own.")
-def dev(folder: Path, port: int, slots: int, database_url: str | None) -> None:
-    """Start everything on this machine: database, scheduler, worker, web UI."""
+@click.option(
+    "--allow-net", "allow_net", multiple=True, metavar="CIDR", envvar="MAINSPRING_ALLOW_NET",
+    help="A network that http tasks may call though it is not public. Repeatable.",
+)  # fmt: skip
+def dev(folder: Path, port: int, slots: int, database_url: str | None, allow_net: tuple[str, ...]) -> None:
+    """Start everything on this machine: database, scheduler, worker, web UI.
+
+    Python files in FOLDER/jobs are loaded, and loaded again when they change.
+    """
     logs.configure(os.environ.get("MAINSPRING_LOG", "warning"))
-    run(develop(Dev(folder, port=port, slots=slots, database_url=database_url)))
+    run(develop(Dev(folder, port=port, slots=slots, database_url=database_url, allow_net=allow_net)))

@@ -16,6 +16,7 @@ from mainspring.cli.connect import connected
 from mainspring.cli.failure import state_code
 from mainspring.cli.feed import feed_line
 from mainspring.cli.output import Output, has_color, remark
+from mainspring.cli.progress import ProgressLine
 from mainspring.cli.times import seconds, when
 from mainspring.cli.views import EXECUTIONS, state_text
 
@@ -99,10 +100,17 @@ async def watch(client: AsyncClient, execution: wire.Execution, timeout_s: float
 
 
 async def print_output(client: AsyncClient, ref: str) -> None:
-    """The output of an execution as it comes, each stream to its own."""
-    printer = OutputPrinter()
-    async for chunk in client.follow_logs(ref):
-        printer.write(chunk)
+    """The output of an execution as it comes, each stream to its own, and how far it is."""
+    printer, line = OutputPrinter(), ProgressLine()
+    try:
+        async for news in client.follow(ref):
+            if isinstance(news, wire.Progress):
+                line.show(news)
+            else:
+                line.hide()
+                printer.write(news)
+    finally:
+        line.hide()
 
 
 class OutputPrinter:

@@ -61,9 +61,10 @@ class Server:
                 database=self.database,
                 auth=Authenticator(self.database),
                 live=Live(self.database, self.bus),
-                submitter=Submitter(self.database),
+                submitter=Submitter(self.database, definitions),
                 dispatcher=Dispatcher(self.database, self.bus, definitions, self.announcer),
                 settler=self.settler,
+                announcer=self.announcer,
                 session_lease_s=config.session_lease_s,
             )
             app = build(self.context, pages=pages, lost=lost)

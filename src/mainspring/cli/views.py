@@ -10,10 +10,11 @@ from typing import Any
 from mainspring import wire
 from mainspring.cli.feed import GLYPHS, SHORT_ID
 from mainspring.cli.output import Column, Look, aligned, clean
+from mainspring.cli.progress import progress_text
 from mainspring.cli.times import both, distance, local, now, span
 from mainspring.codec import encode
 from mainspring.domain.execution import State
-from mainspring.domain.job import JobSpec, ShellTask
+from mainspring.domain.job import JobSpec, ShellTask, task_text
 from mainspring.domain.schedule import describe_spec
 
 _JOB_GLYPHS = {"active": "●", "paused": "⏸", "finished": "✔", "deleted": "⊘"}
@@ -33,7 +34,7 @@ def schedule_text(job: wire.Job) -> str:
 
 
 def command_text(spec: JobSpec) -> str:
-    return shlex.join(spec.task.argv) if isinstance(spec.task, ShellTask) else "nothing (noop)"
+    return shlex.join(spec.task.argv) if isinstance(spec.task, ShellTask) else task_text(spec.task)
 
 
 def strip(job: wire.Job) -> str:
@@ -256,6 +257,7 @@ def execution_details(execution: wire.Execution) -> str:
         ("id", str(execution.execution_id)),
         ("job", f"{execution.job}, version {execution.version}"),
         ("state", state),
+        ("progress", progress_text(execution.progress) if execution.progress else ""),
         ("reason", execution.reason),
         ("error", execution.error),
         ("exit code", execution.exit_code),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 
 import click
 import structlog
@@ -22,8 +23,12 @@ log = structlog.get_logger()
 
 async def work_until_stopped(config: WorkerConfig) -> None:
     stop = stop_signal()
-    service = Worker(config, load_executors())
-    await service.start()
+    service = Worker(config, load_executors(), tell=lambda words: click.echo(f" {words}", err=True))
+    try:
+        await service.start()
+    except BaseException:
+        await service.stop()
+        raise
     stopped, refused = asyncio.create_task(stop.wait()), asyncio.create_task(service.refused())
     try:
         await asyncio.wait({stopped, refused}, return_when=asyncio.FIRST_COMPLETED)
@@ -42,12 +47,21 @@ async def work_until_stopped(config: WorkerConfig) -> None:
 @click.option("--name", help="How this worker is known.  [default: the host's name]")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="What jobs may select it by.")
 @click.option("--drain", default=60.0, show_default=True, help="Seconds running attempts get to finish at a stop.")
+@click.option(
+    "-m", "--module", "modules", multiple=True, metavar="MODULE",
+    help="A module, file or folder with functions to call; its declared jobs are registered. Repeatable.",
+)  # fmt: skip
+@click.option("--reload", is_flag=True, help="Load the modules anew when their files change.")
+@click.option(
+    "--allow-net", "allow_net", multiple=True, metavar="CIDR", envvar="MAINSPRING_ALLOW_NET",
+    help="A network that http tasks may call though it is not public, such as 10.0.0.0/8. Repeatable.",
+)  # fmt: skip
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 @click.pass_obj
 def worker(
     options: Options, queues: tuple[str, ...], slots: int, name: str | None, labels: tuple[str, ...], drain: float,
-    level: str, parent: int | None,
+    modules: tuple[str, ...], reload: bool, allow_net: tuple[str, ...], level: str, parent: int | None,
 ) -> None:  # fmt: skip
     """Start a worker that executes jobs for a server."""
     if parent is not None:
@@ -64,7 +78,10 @@ def worker(
         queues=queues,
         labels=dict(_label(text) for text in labels),
         drain_s=drain,
-        **({"name": name} if name else {}),
+        modules=modules,
+        reload=reload,
+        allow_net=allow_net,
+        name=name or socket.gethostname(),
     )
     run(work_until_stopped(config))
 

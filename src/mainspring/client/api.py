@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
@@ -227,6 +228,13 @@ class AsyncClient:
 
     async def follow_logs(self, ref: Ref) -> AsyncGenerator[wire.LogChunk, None]:
         """All output, live, until the execution is final. Survives a restart of the server."""
+        async with contextlib.aclosing(self.follow(ref)) as news:
+            async for item in news:
+                if isinstance(item, wire.LogChunk):
+                    yield item
+
+    async def follow(self, ref: Ref) -> AsyncGenerator[wire.LogChunk | wire.Progress, None]:
+        """All output and progress, live, until the execution is final. Survives a restart of the server."""
         path, place, patience = await self._execution(ref, "logs"), "", Patience()
         while True:
             try:
@@ -239,6 +247,8 @@ class AsyncClient:
                         place = event.id or place
                         if event.event == "chunk":
                             yield self._transport.read(wire.LogChunk, event.data)
+                        elif event.event == "progress":
+                            yield self._transport.read(wire.Progress, event.data)
                 await patience.pause(Unreachable(self.server, "the stream of output ended too early"))
             except Unavailable as error:
                 await patience.pause(error)

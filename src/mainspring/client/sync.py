@@ -168,6 +168,9 @@ class Client:
     def follow_logs(self, ref: Ref) -> Iterator[wire.LogChunk]:
         return self._each(self._inner.follow_logs(ref))
 
+    def follow(self, ref: Ref) -> Iterator[wire.LogChunk | wire.Progress]:
+        return self._each(self._inner.follow(ref))
+
     def wait(self, ref: Ref, *, timeout_s: float = math.inf) -> wire.Execution:
         return self._wait(self._inner.wait(ref, timeout_s=timeout_s))
 

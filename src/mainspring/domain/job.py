@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -10,9 +11,11 @@ import msgspec
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.execution import Delivery
+from mainspring.domain.params import Param, declaration_problems
 from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule import ScheduleSpecs, is_one_time
-from mainspring.domain.template import unknown_names
+from mainspring.domain.task import HttpTask, PythonTask, task_problems, template_strings
+from mainspring.domain.template import param_names, unknown_names
 
 Overlap = Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"]
 MisfirePolicy = Literal["latest", "all", "skip"]
@@ -36,7 +39,7 @@ class NoopTask(msgspec.Struct, frozen=True, tag="noop", tag_field="kind", forbid
     """Does nothing and succeeds: a marker, or a measure of everything around it."""
 
 
-Task = ShellTask | NoopTask
+Task = ShellTask | NoopTask | HttpTask | PythonTask
 
 
 class Misfire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,6 +70,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start_by: str | int | float | None = None
     finish_by: str | int | float | None = None
     max_gap: str | int | float | None = None
+    params: dict[str, Param] = {}
 
     @property
     def overlap_policy(self) -> Overlap:
@@ -84,6 +88,31 @@ class Definition(msgspec.Struct, frozen=True):
     timeout_s: float
     retries: RetryPolicy
     delivery: Delivery
+    params: dict[str, Param] = {}
+    timezone: str | None = None
+
+
+def task_text(task: Task) -> str:
+    """What a task does, in a few words."""
+    match task:
+        case HttpTask(url=url, method=method):
+            return f"{method} {url}"
+        case PythonTask(function=function):
+            return f"{function}()"
+        case ShellTask(argv=argv):
+            return " ".join(argv)
+        case _:
+            return "nothing (noop)"
+
+
+def needed_params(task: Task) -> frozenset[str]:
+    """The parameters a task's templates ask for."""
+    texts: Iterable[str] = ()
+    if isinstance(task, ShellTask):
+        texts = (*task.argv, *task.env.values())
+    elif not isinstance(task, NoopTask):
+        texts = (text for _, text in template_strings(task))
+    return frozenset(name for text in texts for name in param_names(text))
 
 
 def check(spec: JobSpec) -> None:
@@ -119,6 +148,9 @@ def _problems(spec: JobSpec) -> list[Problem]:
         )
     if isinstance(spec.task, ShellTask):
         found.extend(_shell_problems(spec.task))
+    elif not isinstance(spec.task, NoopTask):
+        found.extend(task_problems(spec.task))
+    found.extend(declaration_problems(spec.params, needed_params(spec.task), scheduled=spec.schedule is not None))
     return found
 
 

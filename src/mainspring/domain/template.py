@@ -1,13 +1,16 @@
-"""`{{name}}` in a task's strings, filled in when an attempt starts: plain substitution, one pass, no logic."""
+"""`{{name}}` in a task's values, filled in when an attempt starts: plain substitution, one pass, no logic."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-NAMES = ("fire_at", "execution_date", "execution_id", "attempt", "job")
-"""Known everywhere; `params.<name>` besides."""
+import msgspec
+
+NAMES = ("fire_at", "execution_date", "execution_id", "attempt", "job", "run_id")
+"""Known everywhere; `params.<name>` besides. `run_id` is empty outside a workflow."""
 
 _PLACE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _PARAM = re.compile(r"params\.[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -24,8 +27,43 @@ def unknown_names(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def render(text: str, values: Mapping[str, str]) -> str:
-    """Fills in the values; a parameter that was not given is an error of the attempt."""
+def param_names(text: str) -> Iterator[str]:
+    """The parameters a string asks for."""
+    return (name.removeprefix("params.") for name in _PLACE.findall(text) if _PARAM.match(name))
+
+
+def strings(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
+    """Every string inside a JSON value that may hold names, with its pointer; keys of objects never do."""
+    if isinstance(value, str):
+        yield pointer, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from strings(item, f"{pointer}/{key}")
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            yield from strings(item, f"{pointer}/{place}")
+
+
+def render(text: str, values: Mapping[str, Any]) -> str:
+    """Fills in the values as text; a parameter that was not given is an error of the attempt."""
     if "{{" not in text:
         return text
-    return _PLACE.sub(lambda match: values[match[1]], text)
+    return _PLACE.sub(lambda match: _text(values[match[1]]), text)
+
+
+def fill(value: Any, values: Mapping[str, Any]) -> Any:
+    """Fills in a JSON value: a string that is one name and nothing else becomes the value itself, with its type."""
+    if isinstance(value, str):
+        whole = _PLACE.fullmatch(value)
+        return values[whole[1]] if whole else render(value, values)
+    if isinstance(value, dict):
+        return {key: fill(item, values) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [fill(item, values) for item in value]
+    return value
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

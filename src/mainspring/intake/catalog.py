@@ -207,7 +207,7 @@ async def read_logs(database: Database, execution_id: UUID, *, tenant: int, plac
     ]
     last = (rows[-1][0], rows[-1][1]) if rows else after
     complete = found.state not in LIVE and len(rows) < _LOG_CHUNKS
-    return wire.Logs(chunks=chunks, place=f"{last[0]}.{last[1]}", complete=complete)
+    return wire.Logs(chunks=chunks, place=f"{last[0]}.{last[1]}", complete=complete, progress=found.progress)
 
 
 async def list_versions(

@@ -12,11 +12,13 @@ from mainspring import wire
 from mainspring.batch import Batcher
 from mainspring.clock import instant, millis
 from mainspring.codec import encode
-from mainspring.domain.errors import Conflict, NotFound
+from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.execution import LIVE, execution_id
 from mainspring.intake.catalog import is_id
+from mainspring.intake.params import Demands, check_params
 from mainspring.store import chains, executions, jobs
 from mainspring.store.db import Database, database_now_ms
+from mainspring.store.definitions import Definitions
 from mainspring.store.executions import NewExecution
 
 
@@ -35,8 +37,9 @@ class Submission:
 class Submitter:
     """Takes executions in. What callers submit at the same time is written in one statement."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, definitions: Definitions | None = None) -> None:
         self._database = database
+        self._demands = Demands(definitions or Definitions(database))
         self._batcher: Batcher[Submission, UUID | None] = Batcher(self._insert, max_items=1000)
 
     async def submit(self, submission: Submission) -> UUID:
@@ -71,23 +74,41 @@ class Submitter:
         async with self._database.connection() as connection:
             wanted = {item.job for item in batch.items}
             ids = [UUID(ref) for ref in wanted if is_id(ref)]
-            known = await jobs.find_jobs(connection, tenant=tenant, names=list(wanted), job_ids=ids)
+            found = await jobs.find_jobs(connection, tenant=tenant, names=list(wanted), job_ids=ids)
+        known = {ref: job_id for ref, (job_id, _) in found.items()}
+        wrong = await self._wrong_params(batch, found)
         plain = [
             Submission(tenant, by, known[i.job], i.at, i.params, i.fire_at)
-            for i in batch.items
-            if i.job in known and not i.key
+            for place, i in enumerate(batch.items)
+            if i.job in known and not i.key and place not in wrong
         ]
         made = iter(await self._insert(plain) if plain else [])
         answers = []
-        for item in batch.items:
+        for place, item in enumerate(batch.items):
             if item.job not in known:
                 answers.append(wire.Submitted(status=404, error=f"there is no job {item.job!r}"))
+            elif place in wrong:
+                answers.append(wire.Submitted(status=422, error=wrong[place]))
             elif item.key:
                 submission = Submission(tenant, by, known[item.job], item.at, item.params, item.fire_at)
                 answers.append(await self._one_of_batch(submission, item.key))
             else:
                 answers.append(_submitted(item.job, next(made)))
         return wire.BatchAnswer(items=answers)
+
+    async def _wrong_params(self, batch: wire.Batch, found: dict[str, tuple[UUID, int]]) -> dict[int, str]:
+        """What is wrong with the parameters of some items, by their place."""
+        asking = await self._demands.of(found.values())
+        wrong: dict[int, str] = {}
+        if not asking:
+            return wrong
+        for place, item in enumerate(batch.items):
+            if item.job in found and (definition := asking.get(found[item.job])) is not None:
+                try:
+                    check_params(definition, item.params)
+                except Invalid as error:
+                    wrong[place] = error.message
+        return wrong
 
     async def _one_of_batch(self, submission: Submission, key: str) -> wire.Submitted:
         try:

@@ -63,6 +63,22 @@ async def patch(
     await _edit(database, job_id, lambda spec: _merged(spec, changes), tenant=tenant, by=by, seen=seen)
 
 
+class Unchanged(Exception):
+    """The job is like that already: nothing is written."""
+
+
+async def replace_spec(database: Database, job_id: UUID, spec: JobSpec, *, tenant: int, by: str) -> None:
+    """A whole new definition as a new version; whether the job is paused does not change. May raise `Unchanged`."""
+
+    def replaced(old: JobSpec) -> JobSpec:
+        new = msgspec.structs.replace(spec, paused=old.paused)
+        if new == old:
+            raise Unchanged
+        return new
+
+    await _edit(database, job_id, replaced, tenant=tenant, by=by, seen=None)
+
+
 async def rollback(
     database: Database, job_id: UUID, version: int, *, tenant: int, by: str, seen: int | None = None
 ) -> None:

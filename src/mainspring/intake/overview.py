@@ -54,7 +54,7 @@ async def overview(database: Database, *, tenant: int) -> Overview:
         failures = await upkeep.trouble_count(connection, tenant=tenant, since=now - DAY)
         workers = await sessions.list_workers(connection, tenant=tenant)
         leases = await shards.list_shards(connection)
-    alive = [w for w in workers if w.state in ("active", "draining")]
+    alive = [w for w in workers if w.state in ("idle", "busy", "draining")]
     return Overview(
         now=now,
         jobs=jobs,

@@ -23,7 +23,7 @@ def verdict(held: Held, ended: Ended, definition: Definition, rng: random.Random
     failures = held.failures + 1
     if ended.outcome == "lost":
         return _after_loss(held, ended, definition, failures)
-    if failures > definition.retries.max:
+    if failures > definition.retries.max or not ended.retry:
         return Final(ended, ended.outcome, None)
     return Again(ended, delay_s(definition.retries, failures=failures, rng=rng), failures, 0)
 

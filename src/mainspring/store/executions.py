@@ -163,4 +163,18 @@ def _execution(r: Any) -> wire.Execution:
         worker=r["worker_name"], cancelling=r["cancel_at"] is not None, reason=r["reason"], error=r["error"],
         result=r["result"], params=r["params"], created_by=r["created_by"], fires=r["fires"],
         backfill_id=r["backfill_id"],
+        progress=_progress(r["progress"], r["attempt"]),
+    )  # fmt: skip
+
+
+def _progress(told: Any, attempt: int) -> wire.Progress | None:
+    """As the session's last heartbeat said it; what an earlier attempt said is over."""
+    if told is None or told[0] != attempt:
+        return None
+    _, done, total, rate, message = told
+    left = None if total is None else max(0.0, total - done)
+    return wire.Progress(
+        done=done, total=total, rate=rate, message=message,
+        percent=None if not total else round(min(100.0, 100 * done / total), 1),
+        eta_s=None if left is None or not rate else round(left / rate, 1),
     )  # fmt: skip

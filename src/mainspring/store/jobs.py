@@ -185,10 +185,11 @@ async def list_versions(
 
 async def find_jobs(
     connection: Connection, *, tenant: int, names: Sequence[str], job_ids: Sequence[UUID]
-) -> dict[str, UUID]:
-    """Ids by name and by id as text."""
+) -> dict[str, tuple[UUID, int]]:
+    """Ids and versions by name and by id as text."""
     rows = await connection.fetch(q("find_jobs"), tenant, names, job_ids)
-    return {r["name"]: r["job_id"] for r in rows} | {str(r["job_id"]): r["job_id"] for r in rows}
+    found = {r["name"]: (r["job_id"], r["version"]) for r in rows}
+    return found | {str(job_id): (job_id, version) for job_id, version in found.values()}
 
 
 async def tenant_schedules(connection: Connection, *, tenant: int, limit: int) -> list[tuple[int, str]]:
@@ -223,6 +224,8 @@ def definition(spec: JobSpec) -> Definition:
         timeout_s=parse_duration(spec.timeout),
         retries=spec.retries,
         delivery=spec.delivery,
+        params=spec.params,
+        timezone=getattr(spec.schedule, "timezone", None),
     )
 
 

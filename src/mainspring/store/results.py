@@ -24,6 +24,7 @@ class Ended:
     exit_code: int | None = None
     error: str | None = None
     result: Any = None
+    retry: bool = True  # false: another try would end the same way
 
 
 @dataclass(frozen=True, slots=True)

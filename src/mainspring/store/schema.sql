@@ -241,6 +241,7 @@ CREATE TABLE sessions (
     seen_at           timestamptz NOT NULL DEFAULT db_now(),
     lease_expires_at  timestamptz NOT NULL,
     ended_at          timestamptz,
+    progress          jsonb,                        -- by execution, as of the last heartbeat: it writes this row anyway
     CHECK ((state IN ('ended', 'lost')) = (ended_at IS NOT NULL))
 ) WITH (fillfactor = 50);
 CREATE INDEX sessions_open ON sessions (lease_expires_at) WHERE ended_at IS NULL;

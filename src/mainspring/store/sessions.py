@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -34,9 +35,12 @@ async def insert_session(
 
 
 async def renew_session(
-    connection: Connection, *, tenant: int, session_id: UUID, lease_s: float, busy: int, draining: bool
-) -> bool:
-    return await connection.fetchval(q("renew_session"), session_id, tenant, lease_s, busy, draining) is not None
+    connection: Connection, *, tenant: int, session_id: UUID, lease_s: float, busy: int, draining: bool,
+    progress: Sequence[wire.ProgressReport] = (),
+) -> bool:  # fmt: skip
+    told = {str(p.execution_id): [p.attempt, p.done, p.total, p.rate, p.message] for p in progress} or None
+    renewed = await connection.fetchval(q("renew_session"), session_id, tenant, lease_s, busy, draining, told)
+    return renewed is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,11 @@ async def session_strays(
     return [(r["execution_id"], r["attempt"]) for r in rows]
 
 
+async def session_gone(connection: Connection, *, tenant: int, session_id: UUID, known: Sequence[UUID]) -> list[UUID]:
+    rows = await connection.fetch(q("session_gone"), session_id, tenant, known)
+    return [r["execution_id"] for r in rows]
+
+
 async def session_cancels(connection: Connection, *, tenant: int, session_id: UUID) -> list[UUID]:
     return [r["execution_id"] for r in await connection.fetch(q("session_cancels"), session_id, tenant)]
 
@@ -87,9 +96,19 @@ async def list_workers(connection: Connection, *, tenant: int, each: int = 3, li
 
 
 def _worker(r: Any) -> wire.Worker:
-    late = r["ended_at"] is None and (r["lease_expires_at"] - r["now"]) < (r["lease_expires_at"] - r["seen_at"]) / 2
     return wire.Worker(
-        worker_id=r["worker_id"], name=r["name"], session_id=r["session_id"], state="suspect" if late else r["state"],
+        worker_id=r["worker_id"], name=r["name"], session_id=r["session_id"], state=_state(r),
         host=r["host"], version=r["version"], slots=r["slots"], busy=r["busy"], queues=r["queues"], kinds=r["kinds"],
         labels=r["labels"], started_at=r["started_at"], seen_at=r["seen_at"],
     )  # fmt: skip
+
+
+def _state(r: Any) -> wire.WorkerState:
+    """What a person should think of a session; half a lease without a word makes it suspect."""
+    if r["ended_at"] is not None:
+        return "lost" if r["state"] == "lost" else "offline"
+    if r["lease_expires_at"] - r["now"] < (r["lease_expires_at"] - r["seen_at"]) / 2:
+        return "suspect"
+    if r["state"] == "draining":
+        return "draining"
+    return "busy" if r["busy"] else "idle"

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from mainspring.domain.errors import NotFound
 from mainspring.intake import backfills, catalog, executions, jobs
 from mainspring.intake.executions import Submission
+from mainspring.intake.params import check_params
 from mainspring.web import render
 from mainspring.web.gate import Visit, own_path
 
@@ -55,6 +56,7 @@ async def _change_backfill(visit: Visit, change: Callable[..., Awaitable[None]])
 
 async def run(visit: Visit) -> Response:
     row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    check_params(row.spec, None)
     submission = Submission(visit.caller.tenant, visit.caller.name, row.job_id)
     execution_id = await visit.context.submitter.submit(submission)
     return RedirectResponse(f"/executions/{execution_id}", 303, render.HEADERS)

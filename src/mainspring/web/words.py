@@ -14,7 +14,7 @@ import msgspec
 from mainspring import wire
 from mainspring.cli.times import span
 from mainspring.codec import encode
-from mainspring.domain.job import JobSpec, ShellTask
+from mainspring.domain.job import JobSpec, ShellTask, task_text
 from mainspring.domain.schedule import ScheduleSpec, ScheduleSpecs, members_of
 
 SHORT_ID = 18
@@ -49,7 +49,9 @@ LOOKS = {
     "deleted": Look("deleted", "barred", "dim"),
     "draining": Look("draining", "hourglass", "retry"),
     "suspect": Look("suspect", "clock", "bad"),
-    "ended": Look("ended", "barred", "dim"),
+    "idle": Look("idle", "dot", "good"),
+    "busy": Look("busy", "play", "busy"),
+    "offline": Look("offline", "barred", "dim"),
 }
 
 
@@ -133,7 +135,7 @@ def _raw(schedule: ScheduleSpec) -> str:
 def command(spec: JobSpec) -> str:
     """What the job runs, as one would type it."""
     if not isinstance(spec.task, ShellTask):
-        return "nothing (noop)"
+        return task_text(spec.task)
     return spec.task.argv[0] if spec.task.shell else shlex.join(spec.task.argv)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from mainspring import wire
@@ -25,10 +26,14 @@ REFUSED = "the api refused the result"
 class Delivery:
     """Sends results as soon as the last batch is accepted, and the output of running attempts now and then."""
 
-    def __init__(self, link: Link, session_id: UUID, *, delivered: Callable[[list[UUID]], None]) -> None:
+    def __init__(
+        self, link: Link, session_id: UUID, *, delivered: Callable[[list[UUID]], None], takes: Collection[str] = ()
+    ) -> None:
         self._link = link
         self._session_id = session_id
         self._delivered = delivered
+        self._takes = takes
+        self._no_retry: set[UUID] = set()
         self._results: list[tuple[wire.Result, list[wire.Output]]] = []
         self._live: dict[UUID, Work] = {}
         self._some = asyncio.Event()
@@ -45,8 +50,10 @@ class Delivery:
     def begin(self, work: Work) -> None:
         self._live[work.assignment.execution_id] = work
 
-    def end(self, work: Work, result: wire.Result) -> None:
+    def end(self, work: Work, result: wire.Result, *, retry: bool = True) -> None:
         self._live.pop(work.assignment.execution_id, None)
+        if not retry and "no_retry" in self._takes:
+            self._no_retry.add(work.assignment.execution_id)
         self._results.append((result, work.take_output()))
         self._empty.clear()
         self._some.set()
@@ -69,8 +76,9 @@ class Delivery:
 
     async def _send_batch(self) -> None:
         batch, size = 0, 0
-        for _, output in self._results[:BATCH]:
-            size += sum(len(chunk.data) for chunk in output)
+        for result, output in self._results[:BATCH]:
+            size += sum(len(chunk.data) for chunk in output) if output else 0
+            size += len(result.result) if isinstance(result.result, msgspec.Raw) else 0
             if batch and size > BATCH_BYTES:
                 break
             batch += 1
@@ -82,6 +90,8 @@ class Delivery:
             await self._deliver([], head)
         await self._deliver([result for result, _ in sending], output)
         del self._results[:batch]
+        if self._no_retry:
+            self._no_retry.difference_update(result.execution_id for result, _ in sending)
         self._delivered([result.execution_id for result, _ in sending])
         if not self._results:
             self._some.clear()
@@ -99,7 +109,8 @@ class Delivery:
         """Until accepted: the api may be away for long, and what was done must not be forgotten."""
         if not results and not output:
             return
-        body = wire.Results(session_id=self._session_id, results=results, output=output)
+        no_retry = [r.execution_id for r in results if r.execution_id in self._no_retry] if self._no_retry else []
+        body = wire.Results(session_id=self._session_id, results=results, output=output, no_retry=no_retry)
         while True:
             try:
                 settled = await self._link.results(body)

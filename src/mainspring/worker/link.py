@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypeVar
+from uuid import UUID
 
 import httpx2
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from mainspring import wire
 from mainspring.codec import encode
 from mainspring.domain.errors import MainspringError
+from mainspring.domain.job import Definition, JobSpec
 
 T = TypeVar("T")
 
@@ -47,6 +49,18 @@ class Address:
         }
 
 
+class Given(wire.Polled):  # type: ignore[misc]  # frozen, as its base is
+    """An answer to a poll, with what this worker can't make sense of: a newer server may know more kinds."""
+
+    unreadable: dict[str, str] = {}  # noqa: RUF012 - a struct copies it
+
+
+class _Raw(wire.Answer, frozen=True):
+    executions: list[wire.Assignment]
+    definitions: dict[str, msgspec.Raw]
+    cancels: list[UUID]
+
+
 class Link:
     """One call per message of the worker protocol."""
 
@@ -61,8 +75,18 @@ class Link:
     async def register(self, register: wire.Register) -> wire.Registered:
         return await self._post("/api/v1/worker/sessions", register, wire.Registered)
 
-    async def poll(self, poll: wire.Poll) -> wire.Polled:
-        return await self._post("/api/v1/worker/poll", poll, wire.Polled)
+    async def poll(self, poll: wire.Poll) -> Given:
+        raw = await self._post("/api/v1/worker/poll", poll, _Raw)
+        readable, unreadable = {}, {}
+        for name, text in raw.definitions.items():
+            try:
+                readable[name] = msgspec.json.decode(text, type=Definition)
+            except msgspec.DecodeError as error:
+                unreadable[name] = str(error)
+        return Given(executions=raw.executions, definitions=readable, cancels=raw.cancels, unreadable=unreadable)
+
+    async def declare(self, jobs: list[JobSpec]) -> wire.DeclareAnswer:
+        return await self._post("/api/v1/worker/jobs", wire.Declare(jobs=jobs), wire.DeclareAnswer)
 
     async def results(self, results: wire.Results) -> wire.Settled:
         return await self._post("/api/v1/worker/results", results, wire.Settled)
@@ -80,7 +104,10 @@ class Link:
 
 def read_answer(status: int, content: bytes, answer: type[T]) -> T:
     if status < 300:
-        return msgspec.json.decode(content, type=answer)
+        try:
+            return msgspec.json.decode(content, type=answer)
+        except msgspec.DecodeError as error:
+            raise ApiAway(f"the api's answer can't be read: {error}") from error
     try:
         problem = msgspec.json.decode(content, type=dict)
     except msgspec.DecodeError:

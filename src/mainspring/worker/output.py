@@ -64,6 +64,12 @@ class Output:
         return chunks
 
 
+def clean_text(text: str) -> str:
+    """Text that a database and a terminal take as it is: no control characters, no half surrogates."""
+    plain = "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)
+    return plain.encode("utf-8", "replace").decode()
+
+
 def _whole(data: bytes) -> int:
     """How many bytes there are up to the last whole UTF-8 character; all, if it is no UTF-8."""
     for back, byte in enumerate(reversed(data[-3:]), start=1):

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -15,12 +15,14 @@ import structlog
 from mainspring import __version__, wire
 from mainspring.clock import Clock, SystemClock
 from mainspring.domain.execution import Outcome
-from mainspring.domain.job import Definition
+from mainspring.domain.job import Definition, NoopTask
+from mainspring.domain.retry import RetryPolicy
 from mainspring.service import Loops
 from mainspring.worker import attempt
+from mainspring.worker.declare import Loader, Renewable
 from mainspring.worker.delivery import Delivery
-from mainspring.worker.executors import Executor, Work
-from mainspring.worker.link import Address, ApiAway, Link, Refused, SessionEnded
+from mainspring.worker.executors import Direct, Done, Executor, Host, Work, start_all, stop_all
+from mainspring.worker.link import Address, ApiAway, Given, Link, Refused, SessionEnded
 from mainspring.worker.session import GuardianPipe, Session
 
 log = structlog.get_logger()
@@ -29,6 +31,10 @@ POLL_S = 30.0
 SATURATED_S = 0.2
 FLUSH_S = 20.0
 RECALL_S = 1.0
+LONGEST_WAIT_S = 10.0
+MOST_PROGRESS = 1000
+
+_UNREADABLE = Definition(name="", task=NoopTask(), timeout_s=0, retries=RetryPolicy(), delivery="at_least_once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +47,33 @@ class WorkerConfig:
     name: str = field(default_factory=socket.gethostname)
     labels: dict[str, str] = field(default_factory=dict)
     drain_s: float = 60.0
+    modules: Sequence[str] = ()
+    reload: bool = False
+    allow_net: Sequence[str] = ()
 
 
 class Worker:
     """One worker process. It holds one session at a time; when that ends, it begins a new one."""
 
-    def __init__(self, config: WorkerConfig, executors: dict[str, Executor], *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, config: WorkerConfig, executors: dict[str, Executor], *, clock: Clock | None = None,
+        tell: Callable[[str], None] = log.info,
+    ) -> None:  # fmt: skip
+        self._tell = tell
         self._config = config
-        self._executors = executors
+        # Offered only with something to call.
+        self._executors = {kind: e for kind, e in executors.items() if kind != "python" or config.modules}
         self._clock = clock or SystemClock()
         self._link = Link(config.address)
         self._guardian: GuardianPipe | None = None
+        self._loader: Loader | None = None
         self._session: Session | None = None
         self._delivery: Delivery | None = None
         self._running: dict[UUID, Work] = {}
         self._undelivered: set[UUID] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._polling: asyncio.Task[None] | None = None
         self._definitions: dict[str, Definition] = {}
         self._slot_freed = asyncio.Event()
@@ -71,6 +88,15 @@ class Worker:
 
     async def start(self) -> None:
         self._guardian = GuardianPipe()
+        python = self._executors.get("python")
+        if isinstance(python, Renewable):
+            self._loader = Loader(
+                self._config.modules, self._link, reload=self._config.reload, renew=python.renew,
+                children=self._guardian, tell=self._tell,
+            )  # fmt: skip
+            await self._loader.start()
+        host = Host(self._config.slots, self._guardian, self._config.modules, self._config.allow_net)
+        await start_all(self._executors, host)
         self._loops.forever("session", self._live)
 
     async def ready(self) -> None:
@@ -87,26 +113,28 @@ class Worker:
             self._session.draining = True
         self._slot_freed.set()
         await self._recall_poll()
-        if self._tasks:
-            log.info("finishing what runs", executions=len(self._tasks), seconds=self._config.drain_s)
-            await asyncio.wait(self._tasks, timeout=self._config.drain_s)
-        if self._tasks:
-            self._stop_all("preempted")
-            await asyncio.wait(self._tasks)
+        if self._running:
+            log.info("finishing what runs", executions=len(self._running), seconds=self._config.drain_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), self._config.drain_s)
+        self._stop_all("preempted")
+        await self._idle.wait()
         if self._delivery is not None and not await self._delivery.flushed(FLUSH_S):
             log.error("some results could not be delivered; the session's lease decides")
         await self._say_goodbye()
 
     async def stop(self) -> None:
         self._stop_all("preempted")
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._idle.wait()
         await self._loops.stop()
+        if self._loader is not None:
+            await self._loader.stop()
         if self._delivery is not None:
             await self._delivery.stop()
         if self._session is not None:
             self._session.stop()
             await self._session.ended()
+        await stop_all(self._executors)
         if self._guardian is not None:
             self._guardian.close()
         await self._link.close()
@@ -120,9 +148,11 @@ class Worker:
         ended = asyncio.Event()
         session = self._session = Session(
             self._config.address, registered, guardian=self._guardian, running=self._held,
-            on_cancel=self._cancel, on_end=ended.set,
+            on_cancel=self._cancel, on_end=ended.set, on_gone=self._let_go, progress=self._progress,
         )  # fmt: skip
-        self._delivery = Delivery(self._link, session.session_id, delivered=self._undelivered.difference_update)
+        self._delivery = Delivery(
+            self._link, session.session_id, delivered=self._undelivered.difference_update, takes=registered.takes
+        )
         session.start()
         self._delivery.start()
         self._ready.set()
@@ -157,8 +187,7 @@ class Worker:
     async def _give_up(self, session: Session) -> None:
         """Whatever still runs belongs to others now, and they need not wait for the lease."""
         self._stop_all("lost")
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._idle.wait()
         assert self._delivery is not None
         await self._delivery.stop()
         self._undelivered.clear()
@@ -188,22 +217,26 @@ class Worker:
             free = self._config.slots - self.busy
             try:
                 if free:
-                    polled: wire.Polled | None = await self._link.poll(
+                    polled: Given | None = await self._link.poll(
                         wire.Poll(session_id=session.session_id, free=free, wait_s=POLL_S)
                     )
                 else:
                     polled = await self._poll_while_full(session)
+                if polled is not None:
+                    self._take(polled, session)
                 wait = 0.1
-            except ApiAway as error:
-                log.warning("the api is away", error=str(error), wait_s=round(wait, 1))
-                await asyncio.sleep(random.uniform(wait / 2, wait))
-                wait = min(wait * 2, 10.0)
-                continue
             except (SessionEnded, Refused) as error:
                 log.warning("the poll was refused", reason=str(error))
                 return
-            if polled is not None:
-                self._take(polled, session)
+            except Exception as error:
+                # Away, or an error of our own: what runs goes on, and the next poll comes later.
+                away = isinstance(error, ApiAway)
+                log.warning(
+                    "the api is away" if away else "polling failed", error=repr(error), wait_s=round(wait, 1),
+                    exc_info=not away,
+                )  # fmt: skip
+                await asyncio.sleep(random.uniform(wait / 2, wait))
+                wait = min(wait * 2, LONGEST_WAIT_S)
 
     async def _recall_poll(self) -> None:
         """Has the api answer the open poll: what it was just given comes with it, and nothing after."""
@@ -214,7 +247,7 @@ class Worker:
         await asyncio.wait({self._polling}, timeout=RECALL_S)
         self._polling.cancel()
 
-    async def _poll_while_full(self, session: Session) -> wire.Polled | None:
+    async def _poll_while_full(self, session: Session) -> Given | None:
         """No slot is free: listen for cancellations only, and only until one is."""
         self._slot_freed.clear()
         freed = asyncio.create_task(self._slot_freed.wait())
@@ -231,30 +264,53 @@ class Worker:
         finally:
             freed.cancel()
 
-    def _take(self, polled: wire.Polled, session: Session) -> None:
+    def _take(self, polled: Given, session: Session) -> None:
         if len(self._definitions) > 10_000:
             self._definitions.clear()
         self._definitions |= polled.definitions
         self._cancel(polled.cancels)
+        if polled.executions:
+            self._idle.clear()
         for assignment in polled.executions:
             assert self._guardian is not None and self._delivery is not None
-            work = Work(
-                assignment, self._definitions[assignment.definition], session_id=session.session_id,
-                children=self._guardian,
-            )  # fmt: skip
+            definition = self._definitions.get(assignment.definition)
+            work = Work(assignment, definition or _UNREADABLE, session_id=session.session_id, children=self._guardian)
             self._running[assignment.execution_id] = work
             self._undelivered.add(assignment.execution_id)
-            task = asyncio.create_task(self._run(work, self._delivery))
+            self._delivery.begin(work)
+            work.started = self._clock.monotonic()
+            if definition is None:
+                trouble = polled.unreadable.get(assignment.definition, "it did not come along")
+                self._finish(work, Done("failed", error=f"this worker ({__version__}) can't read the job: {trouble}"))
+            else:
+                self._begin_attempt(work)
+
+    def _begin_attempt(self, work: Work) -> None:
+        executor = attempt.executor_of(work, self._executors)
+        if executor is None:
+            kind = str(type(work.definition.task).__struct_config__.tag)
+            self._finish(work, attempt.no_executor(kind, self._executors))
+        elif isinstance(executor, Direct):
+            try:
+                executor.begin(work, self._finish)
+            except Exception as error:
+                self._finish(work, attempt.failed_by(error))
+        else:
+            task = asyncio.create_task(self._execute(work, executor))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, work: Work, delivery: Delivery) -> None:
-        started = self._clock.monotonic()
-        delivery.begin(work)
-        done = await attempt.execute(work, self._executors)
-        del self._running[work.assignment.execution_id]
+    async def _execute(self, work: Work, executor: Executor) -> None:
+        self._finish(work, await attempt.execute(work, executor))
+
+    def _finish(self, work: Work, done: Done) -> None:
+        if self._running.pop(work.assignment.execution_id, None) is None:
+            return  # an executor that ends an attempt twice
         self._slot_freed.set()
-        delivery.end(work, attempt.tell(work, done, started=started, clock=self._clock))
+        if not self._running:
+            self._idle.set()
+        assert self._delivery is not None
+        self._delivery.end(work, attempt.tell(work, done, clock=self._clock), retry=done.retry)
 
     # Ending ------------------------------------------------------------------------------------------
 
@@ -267,6 +323,23 @@ class Worker:
             if work := self._running.get(execution_id):
                 work.end("cancelled")
 
+    def _let_go(self, executions: Sequence[UUID], asked: float) -> None:
+        """The api says that these are not ours: nobody waits for how they end. What began since it was asked may be."""
+        for execution_id in executions:
+            if (work := self._running.get(execution_id)) and work.started < asked:
+                log.warning("an attempt is not ours any more", execution=str(execution_id))
+                work.end("lost")
+
+    def _progress(self) -> list[wire.ProgressReport]:
+        """The last word of every attempt that has one. Called by the heartbeat."""
+        found = []
+        for work in self._running.copy().values():
+            if (progress := work.progress) is not None:
+                progress.refresh()
+                if (report := progress.as_wire(work.assignment)) is not None:
+                    found.append(report)
+        return found[:MOST_PROGRESS]
+
     def _stop_all(self, outcome: Outcome) -> None:
-        for work in self._running.values():
+        for work in list(self._running.values()):
             work.end(outcome)

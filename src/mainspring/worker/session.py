@@ -18,12 +18,15 @@ import httpx2
 import structlog
 
 from mainspring import wire
-from mainspring.clock import boottime
+from mainspring.clock import SystemClock, boottime
 from mainspring.codec import encode
 from mainspring.domain.errors import MainspringError
 from mainspring.worker.link import Address, ApiAway, SessionEnded, read_answer
 
 log = structlog.get_logger()
+
+PROGRESS_S = 1.0
+"""So often the heartbeat looks for progress; it is told at most once in that time, for all attempts together."""
 
 
 class GuardianPipe:
@@ -64,6 +67,7 @@ class Session:
     def __init__(
         self, address: Address, registered: wire.Registered, *, guardian: GuardianPipe,
         running: Callable[[], list[UUID]], on_cancel: Callable[[list[UUID]], None], on_end: Callable[[], None],
+        on_gone: Callable[[list[UUID], float], None], progress: Callable[[], list[wire.ProgressReport]],
     ) -> None:  # fmt: skip
         self.session_id = registered.session_id
         self.draining = False
@@ -73,6 +77,10 @@ class Session:
         self._running = running
         self._on_cancel = on_cancel
         self._on_end = on_end
+        self._on_gone = on_gone
+        self._progress = progress
+        self._clock = SystemClock()
+        self._told: list[wire.ProgressReport] = []
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
@@ -98,7 +106,7 @@ class Session:
 
     def _beat_with(self, client: httpx2.Client) -> None:
         wait = self._registered.heartbeat_s
-        while not self._stop.wait(wait):
+        while not self._sleep(wait):
             try:
                 self._beat(client)
                 wait = self._registered.heartbeat_s
@@ -112,13 +120,36 @@ class Session:
             except MainspringError as error:
                 log.error("heartbeat refused", error=str(error))
                 wait = self._registered.heartbeat_s
+            except Exception:
+                # An error of our own: without this thread the lease would end, and all work with it.
+                log.exception("heartbeat failed by an error of this worker, trying again")
+                wait = 1.0
+
+    def _sleep(self, wait: float) -> bool:
+        """Until the next heartbeat is due, or there is progress to tell; whether the session has ended."""
+        while wait > PROGRESS_S:
+            if self._stop.wait(PROGRESS_S):
+                return True
+            wait -= PROGRESS_S
+            if self._news() != self._told:
+                return False
+        return self._stop.wait(wait)
+
+    def _news(self) -> list[wire.ProgressReport]:
+        return self._progress() if "progress" in self._registered.takes else []
 
     def _beat(self, client: httpx2.Client) -> None:
-        asked_at = boottime()
-        body = wire.Heartbeat(session_id=self.session_id, running=self._running(), draining=self.draining)
+        asked_at, asked = boottime(), self._clock.monotonic()
+        news = self._news()
+        body = wire.Heartbeat(
+            session_id=self.session_id, running=self._running(), draining=self.draining, progress=news
+        )
         response = client.post("/api/v1/worker/heartbeat", content=encode(body))
         beat = read_answer(response.status_code, response.content, wire.Beat)
         # Counted from before the request left: never longer than what the database granted.
         self._guardian.tell(f"lease {asked_at + beat.lease_s}")
+        self._told = news
+        if beat.gone:
+            self._loop.call_soon_threadsafe(self._on_gone, beat.gone, asked)
         if beat.cancels:
             self._loop.call_soon_threadsafe(self._on_cancel, beat.cancels)

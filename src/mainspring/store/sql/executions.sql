@@ -40,21 +40,24 @@ LIMIT 1;
 
 -- name: execution_by_id
 -- One execution, live or final. The time inside the id rules out the partitions before it.
-SELECT e.*, j.name AS job_name, w.name AS worker_name
+SELECT e.*, j.name AS job_name, w.name AS worker_name,
+       CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress
 FROM all_executions e JOIN jobs j USING (job_id)
 LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
 WHERE e.execution_id = $1 AND e.tenant_id = $2 AND coalesce(e.finished_at, 'infinity') >= $3;
 
 -- name: executions_by_id
 -- Several executions at once, for the live feed.
-SELECT e.*, j.name AS job_name, w.name AS worker_name
+SELECT e.*, j.name AS job_name, w.name AS worker_name,
+       CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress
 FROM all_executions e JOIN jobs j USING (job_id)
 LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
 WHERE e.execution_id = ANY ($1::uuid[]) AND e.tenant_id = $2 AND coalesce(e.finished_at, 'infinity') >= $3;
 
 -- name: list_executions
 -- A page of executions, newest fire first, before an id; optionally of one job and of some states.
-SELECT e.*, j.name AS job_name, w.name AS worker_name
+SELECT e.*, j.name AS job_name, w.name AS worker_name,
+       CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress
 FROM all_executions e JOIN jobs j USING (job_id)
 LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
 WHERE e.tenant_id = $1 AND e.execution_id < $2

@@ -93,8 +93,8 @@ SELECT version, spec, created_at, created_by, tzdata FROM job_versions
 WHERE job_id = $1 AND tenant_id = $2 AND version < $3 ORDER BY version DESC LIMIT $4;
 
 -- name: find_jobs
--- Ids of jobs by name or id, for batches.
-SELECT job_id, name FROM jobs
+-- Ids and versions of jobs by name or id, for batches.
+SELECT job_id, name, version FROM jobs
 WHERE tenant_id = $1 AND deleted_at IS NULL AND (name = ANY ($2::text[]) OR job_id = ANY ($3::uuid[]));
 
 -- name: tenant_schedules

@@ -13,7 +13,7 @@ VALUES ($1, $2, $3, 'active', $4, $5, $6, $7, $8, $9, db_now() + make_interval(s
 -- name: renew_session
 -- A heartbeat: renews the one lease behind all executions of the session. No row: the session has ended.
 UPDATE sessions SET lease_expires_at = db_now() + make_interval(secs => $3), seen_at = db_now(), busy = $4,
-    state = CASE WHEN $5 THEN 'draining' ELSE state END
+    progress = $6, state = CASE WHEN $5 THEN 'draining' ELSE state END
 WHERE session_id = $1 AND tenant_id = $2 AND ended_at IS NULL
 RETURNING session_id;
 
@@ -31,6 +31,15 @@ SELECT EXISTS (SELECT FROM sessions WHERE session_id = $1 AND tenant_id = $2);
 SELECT execution_id, attempt FROM executions
 WHERE session_id = $1 AND tenant_id = $2 AND state = 'running' AND NOT execution_id = ANY ($3::uuid[])
   AND started_at < db_now() - make_interval(secs => $4);
+
+-- name: session_gone
+-- What a session says it runs, and does not: it belongs to others, or has ended.
+SELECT known.execution_id FROM unnest($3::uuid[]) AS known (execution_id)
+WHERE NOT EXISTS (
+    SELECT FROM executions e
+    WHERE e.execution_id = known.execution_id AND e.session_id IS NOT DISTINCT FROM $1 AND e.tenant_id = $2
+      AND e.state = 'running'
+);
 
 -- name: session_cancels
 -- What a person asked this session to end.

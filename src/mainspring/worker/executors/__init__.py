@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from mainspring import wire
-from mainspring.codec import encode
 from mainspring.domain.execution import Outcome
 from mainspring.domain.job import Definition
+from mainspring.domain.params import defaults
 from mainspring.worker.guardian import MARK
 from mainspring.worker.output import Output
+from mainspring.worker.progress import Progress
 
 GROUP = "mainspring.executors"
 
@@ -28,7 +31,10 @@ class Children(Protocol):
 class Work:
     """One attempt, as an executor sees it. What only some kinds need is made when it is asked for."""
 
-    __slots__ = ("_output", "_stop", "assignment", "children", "definition", "session_id", "stop_outcome")
+    __slots__ = (
+        "_on_end", "_output", "_stop", "assignment", "children", "definition", "progress", "session_id", "started",
+        "stop_outcome",
+    )  # fmt: skip
 
     def __init__(
         self, assignment: wire.Assignment, definition: Definition, *, session_id: UUID, children: Children
@@ -38,7 +44,10 @@ class Work:
         self.session_id = session_id
         self.children = children
         self.stop_outcome: Outcome | None = None  # set: the attempt must end, and this is how it ended
+        self.started = 0.0  # on the monotonic clock
+        self.progress: Progress | None = None
         self._stop: asyncio.Event | None = None
+        self._on_end: Callable[[Work], None] | None = None
         self._output: Output | None = None
 
     @property
@@ -50,11 +59,25 @@ class Work:
     def take_output(self) -> list[wire.Output]:
         return self._output.take() if self._output is not None else []
 
+    def finish_output(self) -> None:
+        """Nothing more is written."""
+        if self._output is not None:
+            self._output.finish("stdout")
+            self._output.finish("stderr")
+
     def end(self, outcome: Outcome) -> None:
         """Asks the executor to end the attempt now."""
         self.stop_outcome = outcome
         if self._stop is not None:
             self._stop.set()
+        if self._on_end is not None:
+            self._on_end(self)
+
+    def on_end(self, hear: Callable[[Work], None]) -> None:
+        """Has `hear` called when the attempt must end; at once, if it is so already."""
+        self._on_end = hear
+        if self.stop_outcome is not None:
+            hear(self)
 
     @property
     def stop(self) -> asyncio.Event:
@@ -65,19 +88,23 @@ class Work:
                 self._stop.set()
         return self._stop
 
-    def values(self) -> dict[str, str]:
+    @property
+    def params(self) -> dict[str, Any]:
+        """What was given, over the job's defaults."""
+        given: dict[str, Any] = self.assignment.params or {}
+        return defaults(self.definition.params) | given if self.definition.params else given
+
+    def values(self) -> dict[str, Any]:
         """What templates may name."""
-        fire_at = self._fire_at()
-        values = {
-            "fire_at": fire_at,
-            "execution_date": fire_at[:10],
+        return {
+            "fire_at": self.fire_at,
+            "execution_date": self.execution_date,
             "execution_id": str(self.assignment.execution_id),
-            "attempt": str(self.assignment.attempt),
+            "attempt": self.assignment.attempt,
             "job": self.definition.name,
+            "run_id": None,
+            **{f"params.{name}": value for name, value in self.params.items()},
         }
-        for name, value in (self.assignment.params or {}).items():
-            values[f"params.{name}"] = value if isinstance(value, str) else encode(value).decode()
-        return values
 
     def context(self) -> dict[str, str]:
         """The environment every task gets: who it is, and the key that makes its effects repeatable."""
@@ -86,13 +113,21 @@ class Work:
             "MAINSPRING_EXECUTION_ID": execution_id,
             "MAINSPRING_JOB": self.definition.name,
             "MAINSPRING_ATTEMPT": str(self.assignment.attempt),
-            "MAINSPRING_FIRE_AT": self._fire_at(),
+            "MAINSPRING_FIRE_AT": self.fire_at,
             "MAINSPRING_IDEMPOTENCY_KEY": execution_id,
             MARK: str(self.session_id),
         }
 
-    def _fire_at(self) -> str:
+    @property
+    def fire_at(self) -> str:
         return self.assignment.fire_at.isoformat().replace("+00:00", "Z")
+
+    @property
+    def execution_date(self) -> str:
+        """The day of the fire where the job's schedule lives."""
+        zone = self.definition.timezone
+        at = self.assignment.fire_at if zone is None else self.assignment.fire_at.astimezone(ZoneInfo(zone))
+        return at.date().isoformat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +138,51 @@ class Done:
     exit_code: int | None = None
     error: str | None = None
     result: Any = None
+    retry: bool = True  # false: another try would end the same way, whatever the job's policy
 
 
 class Executor(Protocol):
     """Executes attempts of one kind. Must end soon after `work.stop` is set."""
 
     async def execute(self, work: Work) -> Done: ...
+
+
+@runtime_checkable
+class Direct(Protocol):
+    """An executor that needs no task of the event loop for each attempt: `begin` returns at once, `finish` is
+    called when the attempt has ended. What `begin` raises is an outcome, as with `execute`."""
+
+    def begin(self, work: Work, finish: Callable[[Work, Done], None]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The worker, as far as executors need to know it."""
+
+    slots: int
+    children: Children
+    modules: Sequence[str] = ()  # with functions for the `python` kind
+    allow_net: Sequence[str] = ()  # networks that tasks may call besides the public ones
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """An executor that keeps something from attempt to attempt: started and stopped with its worker."""
+
+    async def start(self, host: Host) -> None: ...
+    async def stop(self) -> None: ...
+
+
+async def start_all(executors: Mapping[str, Executor], host: Host) -> None:
+    for executor in executors.values():
+        if isinstance(executor, Lasting):
+            await executor.start(host)
+
+
+async def stop_all(executors: Mapping[str, Executor]) -> None:
+    for executor in executors.values():
+        if isinstance(executor, Lasting):
+            await executor.stop()
 
 
 def load_executors() -> dict[str, Executor]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
+import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from pathlib import Path
 
 from mainspring import wire
 from mainspring.domain.execution import Outcome
 from mainspring.domain.job import ShellTask
 from mainspring.domain.template import render
-from mainspring.worker.executors import Done, Work
+from mainspring.worker.executors import Done, Host, Work
+from mainspring.worker.progress import FileProgress
 
 GRACE_S = 10.0
 READ_BYTES = 65_536
@@ -25,13 +29,34 @@ INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"
 class ShellExecutor:
     """The `shell` kind."""
 
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+
+    async def start(self, host: Host) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="mainspring-"))
+
+    async def stop(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
     async def execute(self, work: Work) -> Done:
+        told = None
+        if self._folder is not None:
+            told = self._folder / f"{work.assignment.execution_id}.{work.assignment.attempt}"
+            work.progress = FileProgress(told)
+        try:
+            return await self._execute(work, told)
+        finally:
+            if told is not None:
+                told.unlink(missing_ok=True)
+
+    async def _execute(self, work: Work, told: Path | None) -> Done:
         task = work.definition.task
         assert isinstance(task, ShellTask)
         try:
-            process = await self._start(task, work)
+            process = await self._start(task, work, told)
         except KeyError as error:
-            return Done("failed", error=f"the parameter {error} was not given")
+            return Done("failed", error=f"the parameter {error} was not given", retry=False)
         except FileNotFoundError:
             return Done("failed", exit_code=127, error=f"{_missing(task)}: no such file or directory on this worker")
         except OSError as error:
@@ -43,7 +68,7 @@ class ShellExecutor:
             _signal(process.pid, signal.SIGKILL)  # nothing of the group outlives the attempt
             work.children.gone(process.pid)
 
-    async def _start(self, task: ShellTask, work: Work) -> Process:
+    async def _start(self, task: ShellTask, work: Work, told: Path | None) -> Process:
         values = work.values()
         argv = [render(word, values) for word in task.argv]
         if task.shell:
@@ -51,6 +76,8 @@ class ShellExecutor:
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
         env |= {name: render(value, values) for name, value in task.env.items()}
         env |= work.context()
+        if told is not None:
+            env["MAINSPRING_PROGRESS"] = str(told)
         return await asyncio.create_subprocess_exec(
             *argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=env, cwd=task.cwd, start_new_session=True
         )

@@ -1,0 +1,92 @@
+"""Parameters of a job: what may be given when it is run, with types and defaults."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from mainspring.domain.errors import Problem
+
+ParamType = Literal["string", "integer", "number", "boolean", "array", "object"]
+
+_FITS: dict[ParamType, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+class Param(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One parameter. Without a default it must be given; without a type it may be any JSON."""
+
+    type: ParamType | None = None
+    default: Any = msgspec.UNSET
+    description: str = ""
+
+
+def declaration_problems(params: Mapping[str, Param], needed: frozenset[str], *, scheduled: bool) -> list[Problem]:
+    """What is wrong with the parameters of a job as it is saved; a fire of a schedule brings none."""
+    found = []
+    for name, param in params.items():
+        if not name.isidentifier():
+            found.append(Problem(f"/params/{name}", f"{name!r} is not a name", "letters, digits, '_'"))
+        elif param.default is not msgspec.UNSET and not _fits(param, param.default):
+            found.append(Problem(f"/params/{name}/default", _misfit(name, param, param.default), "change one of them"))
+    if scheduled:
+        for name in sorted(needed | params.keys()):
+            if name not in params or params[name].default is msgspec.UNSET:
+                found.append(
+                    Problem(
+                        f"/params/{name}",
+                        f"a schedule gives no parameters, and {name!r} has no default",
+                        f'add "params": {{"{name}": {{"default": …}}}}',
+                    )
+                )
+    return found
+
+
+def given_problems(
+    params: Mapping[str, Param], needed: frozenset[str], given: Mapping[str, Any], also: frozenset[str] = frozenset()
+) -> list[Problem]:
+    """What is wrong with the parameters given to one execution. `also` are names that may be given, but need not."""
+    found = []
+    known = params.keys() | needed | also
+    for name, value in given.items():
+        if name in params and not _fits(params[name], value):
+            found.append(Problem(f"/params/{name}", _misfit(name, params[name], value), "give a value of that type"))
+        elif params and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+            found.append(Problem(f"/params/{name}", f"the job has no parameter {name!r}", hint))
+    for name in sorted(needed | params.keys()):
+        if name not in given and (name not in params or params[name].default is msgspec.UNSET):
+            found.append(
+                Problem(f"/params/{name}", f"the parameter {name!r} was not given", "give it, or give it a default")
+            )
+    return found
+
+
+def defaults(params: Mapping[str, Param]) -> dict[str, Any]:
+    return {name: param.default for name, param in params.items() if param.default is not msgspec.UNSET}
+
+
+def _fits(param: Param, value: Any) -> bool:
+    if param.type is None:
+        return True
+    if isinstance(value, bool):
+        return param.type == "boolean"
+    if param.type == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _FITS[param.type])
+
+
+def _misfit(name: str, param: Param, value: Any) -> str:
+    kind = "null" if value is None else type(value).__name__
+    words = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
+    return f"the parameter {name!r} is a {param.type}, and {words.get(kind, kind)} was given"

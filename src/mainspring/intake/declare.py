@@ -1,0 +1,52 @@
+"""Jobs as code declares them: created, updated, or left as they are. Repeatable by any number of workers."""
+
+from __future__ import annotations
+
+from mainspring import wire
+from mainspring.domain.errors import Conflict, Invalid, NotFound
+from mainspring.domain.job import JobSpec
+from mainspring.domain.task import PythonTask
+from mainspring.intake import catalog, jobs
+from mainspring.store.db import Database
+
+TRIES = 5
+
+
+async def declare(database: Database, spec: JobSpec, *, tenant: int, by: str) -> wire.Declared:
+    """One declared job. A worker's token may declare functions and nothing else."""
+    if not isinstance(spec.task, PythonTask):
+        return _refused(spec, "a worker can only declare jobs that call functions")
+    try:
+        for _ in range(TRIES):  # two workers may be first, or somebody may delete it in between
+            if (declared := await _try(database, spec, tenant=tenant, by=by)) is not None:
+                return declared
+    except Invalid as error:
+        problem = error.problems[0] if error.problems else None
+        hint = f" ({problem.hint})" if problem is not None and problem.hint else ""
+        return _refused(spec, f"{error.message}{hint}")
+    return _refused(spec, "it kept changing; try again")
+
+
+async def _try(database: Database, spec: JobSpec, *, tenant: int, by: str) -> wire.Declared | None:
+    try:
+        row = await catalog.job_row(database, spec.name, tenant=tenant)
+    except NotFound:
+        try:
+            await jobs.create(database, spec, tenant=tenant, by=by)
+        except Conflict:
+            return None
+        return wire.Declared(name=spec.name, change="created", version=1)
+    if not isinstance(row.spec.task, PythonTask):
+        return _refused(spec, f"there is a job {spec.name!r} that no code declared: rename the function, or delete it")
+    try:
+        await jobs.replace_spec(database, row.job_id, spec, tenant=tenant, by=by)
+    except jobs.Unchanged:
+        return wire.Declared(name=spec.name, change="unchanged", version=row.version)
+    except NotFound:
+        return None
+    found = await catalog.job_row(database, str(row.job_id), tenant=tenant)
+    return wire.Declared(name=spec.name, change="updated", version=found.version)
+
+
+def _refused(spec: JobSpec, why: str) -> wire.Declared:
+    return wire.Declared(name=spec.name, change="refused", problem=why)

@@ -1,0 +1,66 @@
+"""One call while it runs: where its output and progress go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Timer
+from time import monotonic
+
+from mainspring import calls
+
+TELL_S = 0.1
+GATHER_S = 0.05
+
+
+class CallInProgress:
+    """Gathers output for a moment, so that a line printed does not cost a message."""
+
+    __slots__ = (
+        "_pending", "_progress", "_send", "_sent_at", "_told_at", "attempt", "execution_id", "fire_at", "job", "number",
+    )  # fmt: skip
+
+    def __init__(self, call: calls.Call, send: Callable[[calls.Word], None]) -> None:
+        self.number, self.execution_id, self.job = call.number, call.execution_id, call.job
+        self.attempt, self.fire_at = call.attempt, call.fire_at
+        self._send = send
+        self._pending: list[tuple[calls.Stream, list[str]]] = []
+        self._sent_at = 0.0
+        self._told_at = 0.0
+        self._progress: calls.Told | None = None
+
+    def write(self, stream: calls.Stream, text: str, *, flush: bool) -> None:
+        if self._pending and self._pending[-1][0] == stream:
+            self._pending[-1][1].append(text)
+        else:
+            self._pending.append((stream, [text]))
+        if flush and monotonic() - self._sent_at > GATHER_S:
+            self.flush()
+
+    def flush(self) -> None:
+        pending, self._pending = self._pending, []
+        for stream, parts in pending:
+            self._send(calls.Wrote(self.number, stream, "".join(parts)))
+        self._sent_at = monotonic()
+
+    def tell(self, done: float, total: float | None, message: str | None) -> None:
+        told = calls.Told(
+            self.number, float(done), None if total is None else float(total), None if message is None else str(message)
+        )
+        waits, self._progress = self._progress is not None, told
+        if monotonic() - self._told_at >= TELL_S:
+            self._tell_now()
+        elif not waits:  # the last word must not wait for a next one
+            timer = Timer(TELL_S, self._tell_now)
+            timer.daemon = True
+            timer.start()
+
+    def _tell_now(self) -> None:
+        told, self._progress = self._progress, None
+        if told is not None:
+            self._told_at = monotonic()
+            self._send(told)
+
+    def end(self) -> None:
+        self._progress = None
+        if self._pending:
+            self.flush()

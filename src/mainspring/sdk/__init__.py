@@ -1,0 +1,1 @@
+"""What jobs written in Python use; `import mainspring` offers it."""

@@ -1,0 +1,64 @@
+"""Who is being executed: for functions in a runner, and for programs that a shell task started."""
+
+from __future__ import annotations
+
+import os
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol
+
+
+class NotExecuting(RuntimeError):
+    """`context()` was asked for outside an execution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The execution that runs this code.
+
+    `idempotency_key` is the same for all attempts of an execution: whoever is called with it can tell a
+    repetition. `attempt` only grows, so it fences an earlier attempt off.
+    """
+
+    execution_id: str
+    job: str
+    attempt: int
+    fire_at: datetime
+    idempotency_key: str
+
+
+class Executing(Protocol):
+    """What a runner provides for one call."""
+
+    @property
+    def execution_id(self) -> str: ...
+    @property
+    def job(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def fire_at(self) -> str: ...
+
+    def tell(self, done: float, total: float | None, message: str | None) -> None: ...
+    def write(self, stream: Literal["stdout", "stderr"], text: str, *, flush: bool) -> None: ...
+    def flush(self) -> None: ...
+
+
+current: ContextVar[Executing | None] = ContextVar("mainspring_executing", default=None)
+
+
+def context() -> Context:
+    """The execution this code runs in; raises `NotExecuting` where there is none."""
+    if (executing := current.get()) is not None:
+        return _context(executing.execution_id, executing.job, str(executing.attempt), executing.fire_at)
+    names = ("EXECUTION_ID", "JOB", "ATTEMPT", "FIRE_AT")
+    values = [os.environ.get(f"MAINSPRING_{name}") for name in names]
+    if not all(values):
+        raise NotExecuting("this code is not executed by Mainspring, so there is no context")
+    return _context(*(value or "" for value in values))
+
+
+def _context(execution_id: str, job: str, attempt: str, fire_at: str) -> Context:
+    at = datetime.fromisoformat(fire_at.replace("Z", "+00:00"))
+    return Context(execution_id, job, int(attempt), at, idempotency_key=execution_id)

@@ -1,0 +1,173 @@
+"""`@job`: declares a function as a job. The function stays an ordinary function; importing it does nothing else.
+
+A worker started with `-m module` registers what the module declares.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+
+if TYPE_CHECKING:
+    from mainspring.wire import Execution
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+_FIRE_DATE = "mainspring: the day of the fire"
+FireDate = Annotated[date, _FIRE_DATE]
+"""A parameter that gets the day the execution was due, where its schedule lives. It is a plain `date`."""
+
+RESERVED = ("at", "key", "conn")
+_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    interval: str | int | float
+
+
+def every(interval: str | int | float) -> Every:
+    """A schedule with a fixed interval: `every("1h")`, `every("PT90S")`, `every(30)` seconds."""
+    return Every(interval)
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A job as code declares it, in the words of the API."""
+
+    spec: dict[str, Any]
+    file: str
+    line: int
+
+    @property
+    def name(self) -> str:
+        return str(self.spec["name"])
+
+
+class Job(Protocol[P, R]):
+    """A declared function: call it as before, or submit it."""
+
+    declaration: Declaration
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def submit(self, *, at: datetime | str | None = None, key: str | None = None, **params: Any) -> Execution:
+        """Has a worker execute it, now or at a time; the same `key` gives the same execution for a day."""
+        ...
+
+
+declared: dict[str, tuple[Declaration, Callable[..., Any]]] = {}
+"""Every job declared in this process, by name."""
+
+
+@overload
+def job(function: Callable[P, R], /) -> Job[P, R]: ...
+@overload
+def job(
+    *, name: str | None = None, schedule: str | Every | Mapping[str, Any] | None = None, tz: str | None = None,
+    retries: int | Mapping[str, Any] | None = None, timeout: str | int | float | None = None,
+    queue: str | None = None, priority: int | None = None,
+    overlap: Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"] | None = None,
+    misfire: Literal["latest", "all", "skip"] | Mapping[str, Any] | None = None,
+    delivery: Literal["at_least_once", "at_most_once"] | None = None, description: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Callable[[Callable[P, R]], Job[P, R]]: ...  # fmt: skip
+def job(function: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
+    """Declares a function as a job.
+
+    `schedule` is a cron expression, `every("1h")` or a schedule as the API takes it; without one the job runs when
+    it is submitted. Its parameters are those of the function: they travel as JSON.
+    """
+
+    def declare(function: Callable[P, R]) -> Job[P, R]:
+        spec = _spec(function, name or function.__name__.replace("__", "_").strip("_"), options)
+        code = inspect.unwrap(function).__code__
+        declaration = Declaration(spec, code.co_filename, code.co_firstlineno)
+        known = declared.get(declaration.name)
+        if known is not None and known[0].spec["task"] != spec["task"]:
+            was = known[0]
+            raise ValueError(f"two jobs are called {was.name!r}: here and {was.file}:{was.line}; give one a name=")
+        declared[declaration.name] = (declaration, function)
+        marked = cast(Any, function)
+        marked.declaration = declaration
+        marked.submit = _submitter(declaration)
+        return cast("Job[P, R]", function)
+
+    return declare if function is None else declare(function)
+
+
+def _spec(function: Callable[..., Any], name: str, options: dict[str, Any]) -> dict[str, Any]:
+    args, params = _parameters(function)
+    task = {"kind": "python", "function": f"{function.__module__}:{function.__qualname__}", "args": args}
+    spec: dict[str, Any] = {"name": name, "task": task, "params": params}
+    schedule, zone = options.pop("schedule", None), options.pop("tz", None)
+    if schedule is not None:
+        spec["schedule"] = _schedule(schedule) | ({"timezone": zone} if zone else {})
+    elif zone is not None:
+        raise ValueError("tz belongs to a schedule: say when with schedule=")
+    retries, misfire = options.pop("retries", None), options.pop("misfire", None)
+    if retries is not None:
+        spec["retries"] = {"max": retries} if isinstance(retries, int) else dict(retries)
+    if misfire is not None:
+        spec["misfire"] = {"policy": misfire} if isinstance(misfire, str) else dict(misfire)
+    described = (inspect.getdoc(function) or "").partition("\n\n")[0]
+    spec["description"] = options.pop("description", None) or described[:4000]
+    return spec | {option: value for option, value in options.items() if value is not None}
+
+
+def _schedule(schedule: str | Every | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(schedule, str):
+        return {"cron": schedule}
+    return {"every": schedule.interval} if isinstance(schedule, Every) else dict(schedule)
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """What is filled in when it is called, and what may be given."""
+    if "<locals>" in function.__qualname__ or "." in function.__qualname__:
+        raise ValueError(f"{function.__qualname__} can't be a job: only functions at the top of a module can")
+    hints = typing.get_type_hints(function, include_extras=True)
+    args: dict[str, str] = {}
+    params: dict[str, dict[str, Any]] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.POSITIONAL_ONLY or name in RESERVED:
+            why = "is taken by submit()" if name in RESERVED else "is positional only; jobs are called by name"
+            raise ValueError(f"{function.__name__}: the parameter {name!r} {why}")
+        hint = hints.get(name)
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if is_fire_date(hint):
+            args[name] = "{{execution_date}}"
+            continue
+        params[name] = _param(hint, parameter.default)
+    return args, params
+
+
+def is_fire_date(hint: Any) -> bool:
+    return _FIRE_DATE in getattr(hint, "__metadata__", ())
+
+
+def _param(hint: Any, default: Any) -> dict[str, Any]:
+    import msgspec
+
+    kind = _TYPES.get(typing.get_origin(hint) or hint)
+    if default is inspect.Parameter.empty:
+        return {"type": kind} if kind else {}
+    as_json = msgspec.to_builtins(default)
+    # A default outside its own type, such as None for a string, says more than the annotation.
+    fits = kind is not None and type(as_json) is (typing.get_origin(hint) or hint)
+    return ({"type": kind} if fits else {}) | {"default": as_json}
+
+
+def _submitter(declaration: Declaration) -> Callable[..., Execution]:
+    def submit(*, at: datetime | str | None = None, key: str | None = None, **params: Any) -> Execution:
+        """Has a worker execute it, now or at a time; the same `key` gives the same execution for a day."""
+        from mainspring.sdk.submit import submit as send
+
+        return send(declaration, at=at, key=key, params=params)
+
+    return submit

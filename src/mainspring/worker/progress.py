@@ -1,0 +1,89 @@
+"""How far an attempt is: the last word counts, and the rate since the first one tells how long the rest takes."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+from mainspring import wire
+from mainspring.clock import Clock, SystemClock
+from mainspring.worker.output import clean_text
+
+MOST_MESSAGE = 200
+TAIL_BYTES = 1000
+_LINE = re.compile(
+    r"\s*(?:(?P<percent>\d+(?:\.\d+)?)\s*%|(?P<done>\d+(?:\.\d+)?)(?:\s*/\s*(?P<total>\d+(?:\.\d+)?))?)(?:\s+(?P<message>.*))?\Z"
+)
+
+
+class Progress:
+    """What one attempt reported last. Written by the event loop, read by the heartbeat."""
+
+    __slots__ = ("_clock", "_first", "done", "message", "rate", "total")
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._first: tuple[float, float] | None = None
+        self.done = 0.0
+        self.total: float | None = None
+        self.rate: float | None = None
+        self.message: str | None = None
+
+    def report(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """Numbers that are no numbers are left out: progress must not fail what it tells of."""
+        if not math.isfinite(done):
+            return
+        now = self._clock.monotonic()
+        if self._first is None or done < self._first[1]:
+            self._first = (now, done)
+        elif done > self._first[1] and now > self._first[0]:
+            self.rate = (done - self._first[1]) / (now - self._first[0])
+        self.done = done
+        self.total = total if total is not None and math.isfinite(total) and total > 0 else None
+        self.message = clean_text(message)[:MOST_MESSAGE] if message else None
+
+    def read(self, line: str) -> None:
+        """A line of the file in MAINSPRING_PROGRESS: `410/1000 loading`, `41% loading` or `410`."""
+        if (found := _LINE.match(line)) is None:
+            return
+        if found["percent"]:
+            self.report(float(found["percent"]), 100.0, found["message"])
+        else:
+            self.report(float(found["done"]), float(found["total"]) if found["total"] else None, found["message"])
+
+    def refresh(self) -> None:
+        """Looks whether there is news; what is told to us directly needs no look."""
+
+    def as_wire(self, given: wire.Assignment) -> wire.ProgressReport | None:
+        if self._first is None:
+            return None
+        return wire.ProgressReport(
+            execution_id=given.execution_id, attempt=given.attempt, done=self.done, total=self.total, rate=self.rate,
+            message=self.message,
+        )  # fmt: skip
+
+
+class FileProgress(Progress):
+    """Progress that a program writes into a file, over the last word or after it."""
+
+    __slots__ = ("_path", "_seen")
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._seen = (0, 0)
+
+    def refresh(self) -> None:
+        try:
+            stat = self._path.stat()
+            if (stat.st_mtime_ns, stat.st_size) == self._seen:
+                return
+            with self._path.open("rb") as file:
+                file.seek(max(0, stat.st_size - TAIL_BYTES))
+                tail = file.read(TAIL_BYTES).decode("utf-8", "replace")
+        except OSError:
+            return
+        self._seen = (stat.st_mtime_ns, stat.st_size)
+        if lines := tail.strip().splitlines():
+            self.read(lines[-1])

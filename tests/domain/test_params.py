@@ -1,0 +1,55 @@
+"""Parameters: declared with types and defaults, checked when they are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from mainspring.domain.params import Param, declaration_problems, defaults, given_problems
+
+NONE = frozenset[str]()
+PARAMS = {"region": Param("string", default="eu"), "count": Param("integer"), "any": Param(default=None)}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"count": 1}, {}),
+        ({"count": 2.0, "region": "us", "any": [1]}, {}),
+        ({}, {"/params/count": "the parameter 'count' was not given"}),
+        ({"count": "1"}, {"/params/count": "the parameter 'count' is a integer, and string was given"}),
+        ({"count": True}, {"/params/count": "the parameter 'count' is a integer, and boolean was given"}),
+        ({"count": 1.5}, {"/params/count": "the parameter 'count' is a integer, and number was given"}),
+        ({"count": 1, "region": None}, {"/params/region": "the parameter 'region' is a string, and null was given"}),
+        ({"count": 1, "regoin": "us"}, {"/params/regoin": "the job has no parameter 'regoin'"}),
+    ],
+)
+def test_given(given: dict[str, Any], found: dict[str, str]) -> None:
+    assert {p.pointer: p.message for p in given_problems(PARAMS, NONE, given)} == found
+
+
+def test_a_slip_of_the_fingers_gets_a_hint() -> None:
+    (problem,) = given_problems(PARAMS, NONE, {"count": 1, "regoin": 1})
+    assert problem.hint == "did you mean 'region'?"
+
+
+def test_a_job_that_declares_nothing_takes_anything_its_templates_need() -> None:
+    assert given_problems({}, NONE, {"x": 1}) == []
+    assert [p.message for p in given_problems({}, frozenset(("who",)), {})] == ["the parameter 'who' was not given"]
+    assert given_problems(PARAMS, frozenset(("who",)), {"count": 1, "who": 2}) == []
+    assert given_problems(PARAMS, NONE, {"count": 1, "day": "x"}, frozenset(("day",))) == []
+
+
+def test_a_default_outside_its_type_is_refused() -> None:
+    (problem,) = declaration_problems({"n": Param("integer", default="x")}, NONE, scheduled=False)
+    assert problem.pointer == "/params/n/default"
+    (problem,) = declaration_problems({"a b": Param()}, NONE, scheduled=False)
+    assert "is not a name" in problem.message
+
+
+def test_no_default_and_a_default_of_null_are_different() -> None:
+    assert defaults(PARAMS) == {"region": "eu", "any": None}
+    for param in PARAMS.values():
+        assert msgspec.json.decode(msgspec.json.encode(param), type=Param) == param

@@ -1,0 +1,51 @@
+"""`.submit()` against a real server, from code without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from mainspring.domain.errors import Invalid, NotFound
+from mainspring.sdk import submit
+from mainspring.sdk.job import Declaration
+from tests.conftest import Cluster
+from tests.worker.app import jobs as app
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def _at_home(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The server is found as everybody finds it."""
+    monkeypatch.setenv("MAINSPRING_URL", cluster.url)
+    monkeypatch.setenv("MAINSPRING_TOKEN", cluster.token)
+    submit.client.cache_clear()
+    yield
+    submit.client(os.getpid()).close()
+    submit.client.cache_clear()
+
+
+@pytest.mark.usefixtures("_at_home")
+async def test_a_function_is_submitted_with_its_parameters(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        await client.create_job(app.report.declaration.spec)
+        made = await asyncio.to_thread(app.report.submit, region="us")
+        assert (made.job, made.params, made.state) == ("report", {"region": "us"}, "queued")
+        at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+        later = await asyncio.to_thread(app.report.submit, at=at.replace(tzinfo=None).isoformat(), key="once")
+        again = await asyncio.to_thread(app.report.submit, at=at, key="once")
+        assert (later.state, later.due_at, later.execution_id) == ("waiting", at, again.execution_id)
+        with pytest.raises(Invalid, match="the job has no parameter 'regoin'"):
+            await asyncio.to_thread(app.report.submit, regoin="us")
+
+
+@pytest.mark.usefixtures("_at_home")
+async def test_a_job_nobody_registered_says_what_registers_it() -> None:
+    spec = {"name": f"job-{uuid4()}", "task": {"kind": "python", "function": "app.jobs:x"}}
+    with pytest.raises(NotFound, match=r"a worker registers it: mainspring worker -m app\.jobs"):
+        await asyncio.to_thread(submit.submit, Declaration(spec, "x.py", 1), at=None, key=None, params={})

@@ -1,0 +1,150 @@
+"""How a worker behaves: what it says of itself, and that no trouble of its own ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from mainspring import wire
+from mainspring.store import sessions
+from mainspring.worker import service
+from mainspring.worker.link import Given, Link
+from tests.conftest import Cluster
+from tests.dispatch.remote import remote
+
+pytestmark = pytest.mark.anyio
+
+
+async def state_of(cluster: Cluster, name: str) -> str:
+    async with cluster.client() as client:
+        (found,) = [w for w in (await client.workers()).items if w.name == name]
+    return found.state
+
+
+@pytest.mark.requirement(88)
+async def test_every_state_of_a_worker_is_shown(cluster: Cluster) -> None:
+    name = f"w{uuid4().hex}"
+    async with remote(cluster, name=name, queue=name) as worker, cluster.client() as client:
+        assert await state_of(cluster, name) == "idle"
+        await client.create_job({"name": name, "task": {"kind": "noop"}, "queue": name})
+        await client.trigger(name)
+        (given,) = (await worker.poll()).executions
+        await worker.beat(given.execution_id)
+        assert await state_of(cluster, name) == "busy"
+        await worker.beat(given.execution_id, draining=True)
+        assert await state_of(cluster, name) == "draining"
+        async with cluster.database.connection() as connection:
+            await connection.execute(
+                "UPDATE sessions SET seen_at = seen_at - interval '15 s',"
+                " lease_expires_at = lease_expires_at - interval '15 s' WHERE session_id = $1",
+                worker.session_id,
+            )
+        assert await state_of(cluster, name) == "suspect"
+        await worker.goodbye(lost=True)
+        assert await state_of(cluster, name) == "lost"
+    other = f"w{uuid4().hex}"
+    async with remote(cluster, name=other, queue=other):
+        pass
+    assert await state_of(cluster, other) == "offline"
+
+
+class Clumsy(Link):
+    """Stumbles over its own feet a few times."""
+
+    stumbles = 3
+    stumbled: asyncio.Event
+
+    async def poll(self, poll: wire.Poll) -> Given:
+        if type(self).stumbles:
+            type(self).stumbles -= 1
+            self.stumbled.set()
+            raise RuntimeError("an error of the worker's own")
+        return await super().poll(poll)
+
+
+@pytest.mark.requirement(95)
+async def test_an_error_of_its_own_does_not_end_a_workers_loop_and_it_is_asked_what_it_runs(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It backs off and goes on in the same session; what it says it runs and does not is taken from it."""
+    Clumsy.stumbled = asyncio.Event()
+    monkeypatch.setattr(service, "Link", Clumsy)
+    queue = f"q{uuid4().hex}"
+    async with cluster.client() as client, cluster.worker(queues=(queue,), name=queue):
+        await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue})
+        run = await client.trigger(queue)
+        await asyncio.wait_for(Clumsy.stumbled.wait(), 10)
+        done = await client.wait(run.execution_id, timeout_s=30)
+        assert (done.state, done.attempt) == ("succeeded", 1)
+        assert len([w for w in (await client.workers()).items if w.name == queue]) == 1, "one session all along"
+    async with cluster.client() as client, remote(cluster, queue=queue) as worker:
+        await client.trigger(queue)
+        (given,) = (await worker.poll()).executions
+        stranger = uuid4()
+        beat = await worker.beat(given.execution_id, stranger)
+        assert beat.gone == [stranger]
+        await worker.tell(given)
+        assert (await worker.beat(given.execution_id)).gone == [given.execution_id]
+
+
+async def test_an_attempt_that_is_not_its_own_any_more_is_let_go(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database may know better than the worker: then the worker ends it, and its result counts for nothing."""
+    asked = asyncio.Event()
+    real = sessions.session_gone
+
+    async def gone(*args: Any, known: list[UUID], **more: Any) -> list[UUID]:
+        if known:
+            asked.set()
+        return [*await real(*args, known=known, **more), *known]
+
+    queue = f"q{uuid4().hex}"
+    async with cluster.client() as client, cluster.worker(queues=(queue,), name=queue) as worker:
+        task = {"kind": "shell", "argv": ["sleep", "600"]}
+        await client.create_job({"name": queue, "task": task, "queue": queue, "retries": {"max": 0}})
+        run = await client.trigger(queue)
+        monkeypatch.setattr(sessions, "session_gone", gone)
+        await asyncio.wait_for(asked.wait(), 30)
+        done = await client.wait(run.execution_id, timeout_s=30)
+        assert (done.state, worker.busy) == ("lost", 0)
+
+
+async def test_what_a_worker_can_not_read_fails_with_the_reason(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer server may know kinds that this worker does not: that is told, and nothing else suffers."""
+
+    class Old(Link):
+        async def _post(self, path: str, body: Any, answer: Any) -> Any:
+            found = await super()._post(path, body, answer)
+            if path.endswith("/poll"):
+                strange = msgspec.Raw(b'{"name": "x", "task": {"kind": "teleport"}}')
+                found = msgspec.structs.replace(found, definitions=dict.fromkeys(found.definitions, strange))
+            return found
+
+    monkeypatch.setattr(service, "Link", Old)
+    queue = f"q{uuid4().hex}"
+    async with cluster.client() as client, cluster.worker(queues=(queue,)):
+        await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue, "retries": {"max": 0}})
+        done = await client.wait((await client.trigger(queue)).execution_id, timeout_s=30)
+    assert done.state == "failed"
+    assert done.error is not None and "can't read the job" in done.error and "teleport" in done.error
+
+
+@pytest.mark.parametrize("retry", [True, False])
+async def test_a_failure_that_another_try_would_not_change_is_final(cluster: Cluster, retry: bool) -> None:
+    """A refused address is a mistake in the configuration; a server that is away may come back."""
+    queue = f"q{uuid4().hex}"
+    url = "http://no-such-host.invalid/" if retry else "http://127.0.0.1:1/"
+    async with cluster.client() as client, cluster.worker(queues=(queue,)):
+        task = {"kind": "http", "url": url}
+        retries = {"max": 1, "base": "10ms", "jitter": "none"}
+        await client.create_job({"name": queue, "task": task, "queue": queue, "retries": retries})
+        done = await client.wait((await client.trigger(queue)).execution_id, timeout_s=30)
+    assert (done.state, done.attempt) == ("failed", 2 if retry else 1)
+    assert done.error
