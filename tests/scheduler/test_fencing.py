@@ -38,6 +38,7 @@ ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))
 LEASE_S = 30
 MOST = 4
 EVERY = st.sampled_from([5, 7, 20, 60])
+TROUBLE = st.lists(st.sampled_from(["before", "after", ""]), max_size=3)
 LONGEST_S = 450
 """So that no job ever misses more instants than are listed one by one."""
 
@@ -96,6 +97,10 @@ class Owners(RuleBasedStateMachine):
             self.add_job(every_s)
         self.join()
 
+    @property
+    def has_time(self) -> bool:
+        return (self.clock.now - START).total_seconds() < LONGEST_S - 90 - LEASE_S - 1
+
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
 
@@ -136,13 +141,26 @@ class Owners(RuleBasedStateMachine):
         if leases:
             self.living.append(self.dead.pop(n % len(self.dead)))
 
-    @rule(n=st.integers(0, MOST - 1), what=st.sampled_from(["step", "lease", "decide"]))
+    @rule(n=st.integers(0, MOST - 1), what=st.sampled_from(["step", "lease", "decide"]), trouble=TROUBLE)
     @precondition(lambda self: self.living)
-    def act(self, n: int, what: str) -> None:
-        scheduler, _ = self.living[n % len(self.living)]
+    def act(self, n: int, what: str, trouble: list[str]) -> None:
+        scheduler, database = self.living[n % len(self.living)]
+        database.trouble = list(trouble)
         work = step(scheduler) if what == "step" else getattr(scheduler, what)()
         with suppress(ConnectionResetError):
             self.do(work)
+        database.trouble = []
+
+    @rule(n=st.integers(0, MOST - 1), seconds=st.sampled_from([5, 16, 25]), trouble=TROUBLE)
+    @precondition(lambda self: self.living and self.has_time)
+    def act_later(self, n: int, seconds: int, trouble: list[str]) -> None:
+        """All is well, then time passes, its beat succeeds and its deciding runs into trouble; then the next beat."""
+        self.act(n, "step", [])
+        self.do(self.clock.advance(seconds=seconds))
+        self.act(n, "lease", [])
+        self.act(n, "decide", trouble)
+        self.do(self.clock.advance(seconds=seconds))
+        self.act(n, "lease", [])
 
     @rule(first=st.integers(0, MOST - 1), second=st.integers(0, MOST - 1))
     @precondition(lambda self: len(self.living) > 1)
@@ -153,13 +171,8 @@ class Owners(RuleBasedStateMachine):
 
         self.do(both())
 
-    @rule(n=st.integers(0, MOST - 1), trouble=st.lists(st.sampled_from(["before", "after", ""]), max_size=4))
-    @precondition(lambda self: self.living)
-    def lose_connections(self, n: int, trouble: list[str]) -> None:
-        self.living[n % len(self.living)][1].trouble = trouble
-
     @rule(seconds=st.sampled_from([0.3, 1, 5, 20, 31, 90]))
-    @precondition(lambda self: (self.clock.now - START).total_seconds() < LONGEST_S - 90 - LEASE_S - 1)
+    @precondition(lambda self: self.has_time)
     def time_passes(self, seconds: float) -> None:
         self.do(self.clock.advance(seconds=seconds))
 

@@ -21,6 +21,7 @@ from mainspring.store import shards
 from mainspring.store.db import Database
 from mainspring.store.shards import Decided, View
 from tests.clocks import START, VirtualClock
+from tests.scheduler.test_fencing import Flaky
 from tests.scheduler.test_scheduler import TENANT, SilentBus, add, finish_all, ledger, scheduler_on, step
 
 NOTHING = Decided(0, ())
@@ -227,6 +228,30 @@ async def test_a_beat_moves_no_watermark_past_an_edit_the_wheel_does_not_know(
     assert marks.pop(shard) == 0 and set(marks.values()) == {61}
     await scheduler.decide()
     assert await ledger(fresh, "unheard-of") == [(60, "queued", None)]
+
+
+@pytest.mark.parametrize("lost", ["before", "after"], ids=["connection lost", "answer lost"])
+async def test_a_beat_moves_no_watermark_past_what_a_failed_tick_left(
+    fresh: Database, virtual: VirtualClock, lost: str
+) -> None:
+    await add(fresh, "minutely", overlap="allow")
+    async with Flaky(fresh.dsn) as flaky:
+        scheduler = Scheduler(flaky, SilentBus(), lease_s=30)
+        await step(scheduler)
+        await step(scheduler)
+        for seconds in (29, 29, 4):
+            await virtual.advance(seconds=seconds)
+            await scheduler.lease()
+        flaky.trouble = [lost]
+        with pytest.raises(ConnectionResetError):
+            await scheduler.decide()
+        for _ in range(2):
+            await virtual.advance(seconds=20)
+            await scheduler.lease()
+        if lost == "before":
+            assert max((await watermarks(fresh)).values()) < 60
+        await scheduler.decide()
+    assert await ledger(fresh, "minutely") == [(60, "queued", None)]
 
 
 async def test_a_beat_moves_no_watermark_of_another_epoch(fresh: Database, virtual: VirtualClock) -> None:
