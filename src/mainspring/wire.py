@@ -24,6 +24,8 @@ JobState = Literal["active", "paused", "finished", "deleted"]
 Stream = Literal["stdout", "stderr", "system"]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 """In requests: an instant that says its offset."""
+Amount = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""Of a resource: cpu in thousandths of a core, memory and disk in bytes, anything else counted."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +208,8 @@ class Worker(Answer):
     labels: dict[str, str]
     started_at: datetime
     seen_at: datetime
+    resources: dict[str, int] = {}
+    shared: bool = False
 
 
 class Health(Answer):
@@ -286,6 +290,8 @@ class Register(Request):
     queues: Annotated[list[str], msgspec.Meta(min_length=1, max_length=100)]
     kinds: Annotated[list[str], msgspec.Meta(min_length=1, max_length=100)]
     labels: dict[str, str] = {}
+    resources: Annotated[dict[str, Amount], msgspec.Meta(max_length=100)] = {}
+    shared: bool = False
 
 
 class Registered(Answer):
@@ -295,11 +301,13 @@ class Registered(Answer):
 
 
 class Poll(Request):
-    """A worker asks for work: it has `free` slots and waits up to `wait_s`."""
+    """A worker asks for work: it has `free` slots and waits up to `wait_s`. `resources` is what is left of its own;
+    null: all of it."""
 
     session_id: UUID
     free: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
     wait_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 30.0
+    resources: dict[str, int] | None = None
 
 
 class Assignment(Answer, array_like=True):

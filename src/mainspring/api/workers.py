@@ -78,11 +78,11 @@ async def heartbeat(call: Call) -> wire.Beat:
     body: wire.Heartbeat = call.body
     lease_s = call.context.session_lease_s
     async with call.context.database.connection() as connection:
-        alive = await sessions.renew_session(
+        renewed_s = await sessions.renew_session(
             connection, tenant=call.tenant, session_id=body.session_id, lease_s=lease_s, busy=len(body.running),
             draining=body.draining,
         )  # fmt: skip
-        if not alive:
+        if renewed_s is None:
             raise Conflict("this session has ended; register again", code="session_ended")
         cancels = await sessions.session_cancels(connection, tenant=call.tenant, session_id=body.session_id)
         strays = await sessions.session_strays(
@@ -91,7 +91,7 @@ async def heartbeat(call: Call) -> wire.Beat:
     if strays:
         ended = [Ended(execution, attempt, body.session_id, "preempted") for execution, attempt in strays]
         await call.context.settler.settle(Report(body.session_id, ended))
-    return wire.Beat(lease_s=lease_s, cancels=cancels)
+    return wire.Beat(lease_s=renewed_s, cancels=cancels)
 
 
 @table.route("POST", WORKER + "/goodbye", scope="worker", body=wire.Goodbye)

@@ -16,11 +16,12 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, MainspringError, NotFound, Problem
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.domain.job import JobSpec, check
+from mainspring.domain.line import keyed, line_of
 from mainspring.domain.schedule import Resolved, ScheduleError, ScheduleSpec, describe_spec, job_seed, notes, resolve
 from mainspring.ids import new_id, shard_of
 from mainspring.intake import catalog
 from mainspring.intake.undecided import account_for
-from mainspring.store import executions, jobs, schedules, shards
+from mainspring.store import executions, jobs, lines, schedules, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 
 KINDS = {"cron", "every", "at", "rrule"}
@@ -40,7 +41,7 @@ async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> 
             change, _ = await shards.bump_shard(connection, shard=shard_of(job_id))
             await jobs.insert_job(
                 connection, tenant=tenant, job_id=job_id, name=spec.name, shard=shard_of(job_id), change=change,
-                at=await _placement(connection, spec, when), paused=spec.paused,
+                at=await _placement(connection, spec, when, tenant=tenant, job_id=job_id), paused=spec.paused,
             )  # fmt: skip
             await jobs.insert_version(connection, tenant=tenant, job_id=job_id, version=1, spec=spec, created_by=by)
             await _add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
@@ -113,7 +114,7 @@ async def _edit(
             rescheduled = spec.schedule != old.schedule or (_spread(old) and spec.name != old.name)
             when = resolve_schedule(spec, now_ms, tenant) if rescheduled else None
             row = await _row(connection, tenant=tenant, job_id=job_id)
-            placement = await _placement(connection, spec, when)
+            placement = await _placement(connection, spec, when, tenant=tenant, job_id=job_id)
             if not rescheduled:  # an interval keeps its phase, and times that have passed are no reason to refuse
                 placement = replace(placement, schedule_id=row.schedule_id, start_at=row.start_at, end_at=row.end_at)
             new_version, over_at = await jobs.update_job(
@@ -229,18 +230,23 @@ async def _row(connection: Connection, *, tenant: int, job_id: UUID) -> jobs.Job
     return row
 
 
-async def _placement(connection: Connection, spec: JobSpec, when: Resolved | None) -> jobs.Placement:
+async def _placement(
+    connection: Connection, spec: JobSpec, when: Resolved | None, *, tenant: int, job_id: UUID
+) -> jobs.Placement:
     key = when.key if when is not None else None
+    (line,) = await lines.intern_lines(connection, tenant=tenant, specs=[line_of(spec, job_id=job_id)])
     return jobs.Placement(
         schedule_id=None if key is None else await schedules.intern_schedule(connection, key=key),
         start_at=None if when is None or when.start_ms is None else instant(when.start_ms),
         end_at=None if when is None or when.end_ms is None else instant(when.end_ms),
-        queue=spec.queue,
+        queue=spec.queue_name,
         priority=spec.priority,
         overlap=spec.overlap_policy,
         misfire=spec.misfire.policy,
         misfire_s=parse_duration(spec.misfire.window),
         misfire_most=spec.misfire.max,
+        line=line,
+        keyed=keyed(spec),
     )
 
 

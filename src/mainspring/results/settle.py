@@ -82,6 +82,8 @@ class Settler:
                         await results.settle_succeeded(connection, ended=smooth, done=done)
                     if rough:
                         await self._settle_rough(connection, rough, held, done)
+            if done.freed:
+                await self._tell_freed(connection, done.freed)
         if done.chained:
             await self._release_soon(done.chained)
         self._tell(ended, done)
@@ -95,6 +97,11 @@ class Settler:
             await self.release(job_ids)
         except (*AWAY, *CONFLICTS) as error:
             log.warning("blocked executions wait for the sweep", error=repr(error))
+
+    async def _tell_freed(self, connection: Connection, limit_ids: Iterable[int]) -> None:
+        """Dispatchers look for the next execution under these keys; if they don't hear it, their slow poll does."""
+        with contextlib.suppress(*AWAY):
+            await results.tell_freed(connection, limit_ids=sorted(limit_ids))
 
     async def release(self, job_ids: Iterable[UUID]) -> None:
         """Lets the next blocked execution of each job go, if nothing else of the job lives. The sweep repeats it."""

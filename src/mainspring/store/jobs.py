@@ -12,7 +12,9 @@ import msgspec
 
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.job import Definition, JobSpec
+from mainspring.domain.resources import parse_amounts
 from mainspring.store.db import Connection
+from mainspring.store.lines import LineRef
 from mainspring.store.queries import q
 
 
@@ -50,6 +52,8 @@ class Placement:
     misfire: str
     misfire_s: float
     misfire_most: int
+    line: LineRef
+    keyed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,8 @@ async def insert_job(
 ) -> None:  # fmt: skip
     await connection.execute(
         q("insert_job"), job_id, tenant, name, shard, change, at.schedule_id, at.start_at, at.end_at, at.queue,
-        at.priority, at.overlap, at.misfire, paused, at.misfire_s, at.misfire_most,
+        at.priority, at.overlap, at.misfire, paused, at.misfire_s, at.misfire_most, at.line.line_id, at.line.limit_id,
+        at.keyed,
     )  # fmt: skip
 
 
@@ -93,7 +98,8 @@ async def update_job(
     """The new version, and the instant from which the old schedule asks for nothing any more, if it does."""
     row = await connection.fetchrow(
         q("update_job"), job_id, tenant, version, name, change, at.schedule_id, at.start_at, at.end_at, at.queue,
-        at.priority, at.overlap, at.misfire, rescheduled, paused, at.misfire_s, at.misfire_most,
+        at.priority, at.overlap, at.misfire, rescheduled, paused, at.misfire_s, at.misfire_most, at.line.line_id,
+        at.line.limit_id, at.keyed,
     )  # fmt: skip
     assert row is not None, "the caller holds the job's row"
     return row["version"], row["active_from"] if rescheduled else row["paused_at"]
@@ -175,6 +181,11 @@ async def jobs_on_schedules(
     return [(r["schedule_id"], r["job_id"], r["name"]) for r in rows]
 
 
+async def keyed_specs(connection: Connection, *, tenant: int, job_ids: Sequence[UUID]) -> dict[UUID, JobSpec]:
+    """Definitions of those jobs whose executions find their line by their params."""
+    return {r["job_id"]: _spec(r["spec"]) for r in await connection.fetch(q("keyed_specs"), tenant, job_ids)}
+
+
 def definition(spec: JobSpec) -> Definition:
     return Definition(
         name=spec.name,
@@ -182,6 +193,8 @@ def definition(spec: JobSpec) -> Definition:
         timeout_s=parse_duration(spec.timeout),
         retries=spec.retries,
         delivery=spec.delivery,
+        resources=parse_amounts(spec.resources),
+        exclusive=spec.exclusive,
     )
 
 

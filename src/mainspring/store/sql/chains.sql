@@ -23,7 +23,7 @@ ORDER BY e.execution_id FOR UPDATE OF e;
 WITH free AS (
     SELECT w.job_id, (
         SELECT e.execution_id FROM executions e WHERE e.job_id = w.job_id AND e.state = 'blocked' AND e.chained
-        ORDER BY e.rank LIMIT 1
+        ORDER BY e.execution_id LIMIT 1
     ) AS execution_id
     FROM unnest($1::uuid[]) AS w (job_id)
     WHERE (
@@ -34,9 +34,9 @@ WITH free AS (
 ), queued AS (
     UPDATE executions e SET state = 'queued', queued_at = db_now()
     FROM free WHERE e.execution_id = free.execution_id AND e.state = 'blocked' AND e.chained
-    RETURNING e.queue
+    RETURNING e.line_id, e.rank
 )
-SELECT queue, count(*) AS n, pg_notify('mainspring_queued', queue) FROM queued GROUP BY queue;
+SELECT count(*) AS n, pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM queued GROUP BY line_id;
 
 -- name: lock_jobs
 -- Holds job rows, in order, so that what follows sees what others decided about them.
@@ -52,7 +52,7 @@ SELECT DISTINCT job_id FROM executions WHERE state = 'blocked' AND chained LIMIT
 WITH newest AS (
     SELECT j.job_id, (
         SELECT e.execution_id FROM executions e WHERE e.job_id = j.job_id AND e.state = 'blocked' AND e.chained
-        ORDER BY e.rank DESC LIMIT 1
+        ORDER BY e.execution_id DESC LIMIT 1
     ) AS execution_id
     FROM jobs j
     WHERE j.schedule_id = ANY ($1::bigint[]) AND j.shard = ANY ($2::smallint[])

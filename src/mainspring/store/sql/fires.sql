@@ -9,7 +9,8 @@ WITH due AS (
         AS d (schedule_id, fire_at, prefix, trigger_key, rank, newer)
 ), candidates AS (
     SELECT execution_id(d.prefix, j.job_id, d.trigger_key) AS execution_id,
-           j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, d.rank, d.fire_at,
+           j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, d.fire_at,
+           d.rank - j.priority * 900000 AS rank, j.line_id, j.limit_id,
            d.newer >= 0 AND (j.misfire = 'skip' OR j.misfire = 'latest' AND d.newer > 0
                              OR d.newer >= j.misfire_most OR d.fire_at < $8::timestamptz - make_interval(secs => j.misfire_s))
                AS missed,
@@ -32,14 +33,14 @@ WITH due AS (
     FROM candidates
 ), queued AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, chained, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at)
+                            rank, fire_at, due_at, queued_at, line_id, limit_id)
     SELECT execution_id, job_id, tenant_id, version, shard, priority,
            overlap IN ('queue_one', 'queue_all', 'cancel_running'),
            CASE WHEN coalesce(lives, false) THEN 'blocked' ELSE 'queued' END, 'fire', queue,
-           rank, fire_at, fire_at, CASE WHEN lives THEN NULL ELSE $8 END
+           rank, fire_at, fire_at, CASE WHEN lives THEN NULL ELSE $8 END, line_id, limit_id
     FROM wanted WHERE reason IS NULL
     ON CONFLICT (execution_id) DO NOTHING
-    RETURNING job_id, queue, state, fire_at
+    RETURNING line_id, rank, queue, state
 ), skipped AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
                          fire_at, due_at, finished_at, reason)
@@ -49,8 +50,9 @@ WITH due AS (
     ON CONFLICT DO NOTHING
     RETURNING reason
 )
-SELECT queue AS word, true AS queued, count(*) AS n, pg_notify('mainspring_queued', queue)
-FROM queued WHERE state = 'queued' GROUP BY queue
+SELECT min(queue) AS word, true AS queued, count(*) AS n,
+       pg_notify('mainspring_queued', line_id || ' ' || min(rank))
+FROM queued WHERE state = 'queued' GROUP BY line_id
 UNION ALL
 SELECT 'blocked', true, count(*), NULL FROM queued WHERE state = 'blocked' HAVING count(*) > 0
 UNION ALL
@@ -82,9 +84,9 @@ WITH due AS (
 ), queued AS (
     UPDATE executions e SET state = 'queued', queued_at = db_now()
     FROM due WHERE e.execution_id = due.execution_id AND e.state = due.state
-    RETURNING e.queue
+    RETURNING e.line_id, e.rank
 )
-SELECT queue, count(*) AS n, pg_notify('mainspring_queued', queue) FROM queued GROUP BY queue;
+SELECT count(*) AS n, pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM queued GROUP BY line_id;
 
 -- name: next_waiting
 -- When the next waiting execution of these shards is due.
