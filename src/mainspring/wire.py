@@ -13,6 +13,7 @@ import msgspec
 
 from mainspring.domain.execution import Outcome, State, Trigger
 from mainspring.domain.job import Definition, JobSpec
+from mainspring.domain.queue import QueueSettings
 from mainspring.domain.schedule import ScheduleSpec
 
 T = TypeVar("T")
@@ -73,6 +74,7 @@ class Job(Answer):
     created_at: datetime
     created_by: str
     updated_at: datetime
+    warnings: list[str] = []
 
 
 class Fires(Answer):
@@ -231,6 +233,60 @@ class Diagnosis(Answer):
     healthy: bool
     checks: dict[str, str]
     findings: list[Finding]
+
+
+class Queue(Answer):
+    """A queue: its settings, and what waits and runs. Beyond 10,000 in a line, `depth` is estimated and not `exact`."""
+
+    name: str
+    settings: QueueSettings
+    depth: int
+    exact: bool
+    by_priority: dict[str, int]
+    oldest_s: float
+    running: int
+    workers: int
+    slots: int
+
+
+class LimitHolder(Answer):
+    execution_id: UUID
+    job: str
+    started_at: datetime
+
+
+class LimitState(Answer):
+    """A concurrency or rate key in use, and who holds its slots."""
+
+    kind: Literal["concurrency", "rate"]
+    key: str
+    limit: int
+    per_s: float | None
+    next_at: datetime | None
+    holders: list[LimitHolder]
+
+
+class Queues(Answer):
+    items: list[Queue]
+    limits: list[LimitState]
+
+
+class Reason(Answer):
+    """One thing that holds an execution up: until when, or by which executions, if that is known."""
+
+    code: str
+    message: str
+    until: datetime | None = None
+    holders: list[UUID] = []
+
+
+class Why(Answer):
+    """Why an execution does not run yet, in the order the reasons must fall away."""
+
+    execution_id: UUID | None
+    job: str
+    state: State | None
+    reasons: list[Reason]
 
 
 class LoginLink(Answer):

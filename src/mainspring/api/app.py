@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mainspring.api import executions, jobs, openapi, system, workers
+from mainspring.api import executions, jobs, openapi, queues, system, workers
 from mainspring.api.context import Context
 from mainspring.api.problem import problem
 from mainspring.api.route import Call, Endpoint, Table, guarded, routes
@@ -21,7 +21,7 @@ docs = Table()
 
 def endpoints() -> list[Endpoint]:
     """The whole table, in order."""
-    tables = (jobs.table, executions.table, workers.table, system.table, docs)
+    tables = (jobs.table, executions.table, queues.table, workers.table, system.table, docs)
     return [endpoint for table in tables for endpoint in table.endpoints]
 
 

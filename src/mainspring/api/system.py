@@ -14,7 +14,8 @@ from mainspring.api.context import Context
 from mainspring.api.route import Call, Table
 from mainspring.clock import SystemClock, instant
 from mainspring.codec import encode
-from mainspring.store import doctor, sessions, upkeep
+from mainspring.intake.queues import depths_of
+from mainspring.store import doctor, sessions
 from mainspring.store.db import AWAY
 from mainspring.store.migrate import schema_version
 from mainspring.telemetry import metrics
@@ -41,14 +42,16 @@ async def login_link(call: Call) -> wire.LoginLink:
 async def scrape(call: Call) -> Response:
     """Prometheus metrics."""
     async with call.context.database.connection() as connection:
-        depths = await upkeep.queue_depths(connection)
+        depths = await depths_of(connection, tenant=None)
         workers = [w for w in await sessions.list_workers(connection, tenant=call.tenant) if w.state != "lost"]
     metrics.JOB_QUEUE_SIZE.clear()
     metrics.QUEUE_OLDEST.clear()
+    oldest: dict[str, float] = {}
     for depth in depths:
-        metrics.JOB_QUEUE_SIZE.labels(depth.queue, str(depth.priority)).set(depth.depth)
-        oldest = metrics.QUEUE_OLDEST.labels(depth.queue)
-        oldest.set(max(depth.oldest_s, 0.0))
+        metrics.JOB_QUEUE_SIZE.labels(depth.queue, str(depth.priority)).inc(depth.depth)
+        oldest[depth.queue] = max(depth.oldest_s, oldest.get(depth.queue, 0.0))
+    for queue, seconds in oldest.items():
+        metrics.QUEUE_OLDEST.labels(queue).set(seconds)
     live = [w for w in workers if w.state in ("active", "draining", "suspect")]
     metrics.ACTIVE_WORKERS.set(len(live))
     slots = sum(w.slots for w in live)

@@ -10,12 +10,12 @@ from starlette.responses import Response
 from mainspring import wire
 from mainspring.api.route import Call, Table
 from mainspring.codec import encode
-from mainspring.domain.errors import Conflict, Invalid
+from mainspring.domain.errors import Conflict, Forbidden, Invalid
 from mainspring.domain.job import QUEUE
 from mainspring.intake import catalog
 from mainspring.results.rescue import rescue_orphans
 from mainspring.results.settle import Report
-from mainspring.store import sessions
+from mainspring.store import queues, sessions
 from mainspring.store.results import Ended
 
 table = Table()
@@ -31,8 +31,13 @@ async def register(call: Call) -> wire.Registered:
     for queue in call.body.queues:
         if not QUEUE.match(queue):
             raise Invalid(f"{queue!r} is not a queue name")
-    session_id, lease_s = uuid4(), call.context.session_lease_s
+    if call.body.shared and "shared" not in call.caller.scopes:
+        raise Forbidden("this token serves one tenant; a shared worker needs one with the scope 'shared'")
+    session_id = uuid4()
     async with call.context.database.transaction() as connection:
+        settings = await queues.queue_settings(connection, tenant=call.tenant)
+        leases = [s.lease_s for name in call.body.queues if (s := settings.get(name)) and s.lease_s is not None]
+        lease_s = max(leases, default=call.context.session_lease_s)
         await sessions.insert_session(
             connection, tenant=call.tenant, session_id=session_id, worker_id=uuid4(), register=call.body,
             lease_s=lease_s,

@@ -13,6 +13,7 @@ from mainspring import wire
 from mainspring.cli.add import describe
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.output import Output, remark
+from mainspring.cli.queues import show_why
 from mainspring.cli.spec import as_json, changed, completed, merge_patch, spec_options
 from mainspring.cli.times import when
 from mainspring.cli.views import EXECUTIONS, JOBS, LEDGER, VERSIONS, fire_lines, job_details, schedule_text
@@ -100,6 +101,14 @@ async def delete(client: AsyncClient, out: Output, job: tuple[str, ...], yes: bo
 async def pause(client: AsyncClient, out: Output, job: str, reason: str) -> None:
     """Let a job fire no more until it is resumed."""
     out.one(await client.pause_job(job, reason), JOBS, lambda found: describe(found, "paused", None))
+
+
+@jobs.command
+@click.argument("job")
+@connected
+async def why(client: AsyncClient, out: Output, job: str) -> None:
+    """Say why the job's next execution does not run yet."""
+    show_why(out, await client.why_job(job))
 
 
 @jobs.command

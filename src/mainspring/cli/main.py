@@ -23,6 +23,8 @@ COMMANDS = {
     "jobs": ("jobs", "List, look at, change, pause and delete jobs."),
     "executions": ("executions", "List, look at, wait for and cancel executions; read their output."),
     "events": ("look", "Show executions as they start and end."),
+    "why": ("queues", "Say why an execution does not run yet."),
+    "queues": ("queues", "List queues with what waits in them, and set how they are worked off."),
     "workers": ("look", "List the workers."),
     "cron": ("cron", "Explain cron expressions; needs no server."),
     "ui": ("look", "Print a link that signs a browser in."),

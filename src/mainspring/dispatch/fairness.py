@@ -24,6 +24,7 @@ class Shares:
         return min(tenants, key=lambda tenant: (self._clocks[tenant], tenant))
 
     def charge(self, tenant: int, starts: int = 1) -> None:
-        clock = self._clocks.get(tenant, self._now)
-        self._now = max(self._now, clock)
-        self._clocks[tenant] = clock + starts / self.weights.get(tenant, 1.0)
+        stride = 1 / self.weights.get(tenant, 1.0)
+        after = self._clocks.get(tenant, self._now) + starts * stride
+        self._clocks[tenant] = after
+        self._now = max(self._now, after - stride)

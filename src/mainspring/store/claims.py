@@ -43,9 +43,12 @@ async def peek(connection: Connection, *, lines: Sequence[tuple[int, Place, int]
 
 async def take(connection: Connection, *, matched: Sequence[tuple[UUID, UUID]]) -> list[Claimed]:
     """Executions with their sessions in; those that could be taken out. The lines they came from have a tenant."""
+    sessions = list(dict.fromkeys(session for _, session in matched))
+    place = {session: n for n, session in enumerate(sessions, start=1)}
     rows: list[Claimed] = await connection.fetch(
-        q("take"), [execution for execution, _ in matched], [session for _, session in matched], "queued"
-    )
+        q("take"), sessions, [execution for execution, _ in matched], "queued",
+        [place[session] for _, session in matched],
+    )  # fmt: skip
     return rows
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from mainspring.domain.queue import QueueSettings
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
 
-@dataclass(frozen=True, slots=True)
-class Depth:
+class Depth(msgspec.Struct, frozen=True):
     """What waits in one line at one priority, counted up to a bound."""
 
     line_id: int
@@ -22,6 +22,7 @@ class Depth:
     priority: int
     depth: int
     oldest_s: float
+    exact: bool = True
 
 
 async def upsert_queue(connection: Connection, *, tenant: int, name: str, settings: QueueSettings, by: str) -> None:

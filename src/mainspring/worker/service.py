@@ -18,6 +18,7 @@ from mainspring.domain.execution import Outcome
 from mainspring.domain.job import Definition
 from mainspring.service import Loops
 from mainspring.worker import attempt
+from mainspring.worker.capacity import detect, left
 from mainspring.worker.delivery import Delivery
 from mainspring.worker.executors import Executor, Work
 from mainspring.worker.link import Address, ApiAway, Link, Refused, SessionEnded
@@ -26,6 +27,8 @@ from mainspring.worker.session import GuardianPipe, Session
 log = structlog.get_logger()
 
 POLL_S = 30.0
+BUSY_POLL_S = 2.0
+"""While something runs, so that what needs an idle worker, or more than was left, is given one soon after it is."""
 SATURATED_S = 0.2
 FLUSH_S = 20.0
 RECALL_S = 1.0
@@ -41,6 +44,8 @@ class WorkerConfig:
     name: str = field(default_factory=socket.gethostname)
     labels: dict[str, str] = field(default_factory=dict)
     drain_s: float = 60.0
+    resources: dict[str, int] = field(default_factory=detect)
+    shared: bool = False
 
 
 class Worker:
@@ -55,6 +60,7 @@ class Worker:
         self._session: Session | None = None
         self._delivery: Delivery | None = None
         self._running: dict[UUID, Work] = {}
+        self._demanding = 0  # attempts that take more of this worker than a slot
         self._undelivered: set[UUID] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._polling: asyncio.Task[None] | None = None
@@ -169,6 +175,7 @@ class Worker:
         return wire.Register(
             name=self._config.name, host=socket.gethostname(), version=__version__, slots=self._config.slots,
             queues=list(self._config.queues), kinds=sorted(self._executors), labels=self._config.labels,
+            resources=self._config.resources, shared=self._config.shared,
         )  # fmt: skip
 
     async def _say_goodbye(self) -> None:
@@ -185,11 +192,16 @@ class Worker:
     async def _poll_on(self, session: Session) -> None:
         wait = 0.1
         while not self._draining:
-            free = self._config.slots - self.busy
+            free = self._free()
             try:
                 if free:
                     polled: wire.Polled | None = await self._link.poll(
-                        wire.Poll(session_id=session.session_id, free=free, wait_s=POLL_S)
+                        wire.Poll(
+                            session_id=session.session_id,
+                            free=free,
+                            resources=self._left(),
+                            wait_s=BUSY_POLL_S if self._running else POLL_S,
+                        )
                     )
                 else:
                     polled = await self._poll_while_full(session)
@@ -204,6 +216,24 @@ class Worker:
                 return
             if polled is not None:
                 self._take(polled, session)
+
+    def _free(self) -> int:
+        """Slots; none while an attempt has the worker to itself."""
+        if self._demanding and any(work.definition.exclusive for work in self._running.values()):
+            return 0
+        return self._config.slots - self.busy
+
+    def _left(self) -> dict[str, int] | None:
+        if not self._demanding:
+            return None
+        return left(self._config.resources, (work.definition for work in self._running.values()))
+
+    async def _renew_poll(self) -> None:
+        """Has the api answer the open poll, which says less than there is room for now; the next one says more."""
+        with contextlib.suppress(ApiAway, SessionEnded, Refused):
+            if self._session is not None:
+                poll = wire.Poll(session_id=self._session.session_id, free=0, wait_s=0)
+                self._cancel((await self._link.poll(poll)).cancels)
 
     async def _recall_poll(self) -> None:
         """Has the api answer the open poll: what it was just given comes with it, and nothing after."""
@@ -243,6 +273,7 @@ class Worker:
                 children=self._guardian,
             )  # fmt: skip
             self._running[assignment.execution_id] = work
+            self._demanding += _demands(work)
             self._undelivered.add(assignment.execution_id)
             task = asyncio.create_task(self._run(work, self._delivery))
             self._tasks.add(task)
@@ -253,7 +284,10 @@ class Worker:
         delivery.begin(work)
         done = await attempt.execute(work, self._executors)
         del self._running[work.assignment.execution_id]
+        self._demanding -= _demands(work)
         self._slot_freed.set()
+        if _demands(work) and not self._draining:
+            self._loops.spawn(self._renew_poll(), "renew poll")
         delivery.end(work, attempt.tell(work, done, started=started, clock=self._clock))
 
     # Ending ------------------------------------------------------------------------------------------
@@ -270,3 +304,7 @@ class Worker:
     def _stop_all(self, outcome: Outcome) -> None:
         for work in self._running.values():
             work.end(outcome)
+
+
+def _demands(work: Work) -> bool:
+    return bool(work.definition.resources) or work.definition.exclusive

@@ -42,18 +42,22 @@ CROSS JOIN LATERAL (
 -- name: take
 -- Writes matched executions as running. What somebody else took or holds meanwhile is left out, and so is what was
 -- matched with a session that ended or drains. $3 is 'queued': as a constant it would have the planner walk the queue.
-WITH wanted AS (
-    SELECT w.execution_id, s.session_id FROM unnest($1::uuid[], $2::uuid[]) AS w (execution_id, session_id)
-    JOIN sessions s ON s.session_id = w.session_id AND s.state = 'active' AND s.lease_expires_at > (SELECT db_now())
+WITH live AS (
+    SELECT array_agg(s.session_id ORDER BY f.place) AS sessions
+    FROM unnest($1::uuid[]) WITH ORDINALITY AS f (session_id, place)
+    LEFT JOIN sessions s
+      ON s.session_id = f.session_id AND s.state = 'active' AND s.lease_expires_at > (SELECT db_now())
 ), free AS (
-    SELECT e.execution_id, w.session_id FROM wanted w JOIN executions e ON e.execution_id = w.execution_id
-    WHERE e.state = $3::text
+    SELECT e.ctid AS tid, (SELECT sessions FROM live)[w.turn] AS session_id
+    FROM unnest($2::uuid[], $4::smallint[]) AS w (execution_id, turn)
+    JOIN executions e ON e.execution_id = w.execution_id
+    WHERE e.state = $3::text AND (SELECT sessions FROM live)[w.turn] IS NOT NULL
     FOR UPDATE OF e SKIP LOCKED
 )
 UPDATE executions e
 SET state = 'running', session_id = free.session_id, attempt = e.attempt + 1, started_at = db_now()
 FROM free
-WHERE e.execution_id = free.execution_id AND e.state = $3::text
+WHERE e.ctid = free.tid
 RETURNING e.execution_id, e.job_id, e.version, e.attempt, e.session_id, e.fire_at, e.due_at, e.params, e.line_id, e.rank;
 
 -- name: queued_lines
