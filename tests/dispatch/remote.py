@@ -24,9 +24,7 @@ class Remote:
         self.session_id = session_id
         self._http = http
 
-    async def poll(
-        self, free: int = 1, wait_s: float = 10.0, resources: dict[str, int] | None = None
-    ) -> wire.Polled:
+    async def poll(self, free: int = 1, wait_s: float = 10.0, resources: dict[str, int] | None = None) -> wire.Polled:
         return await self.link.poll(
             wire.Poll(session_id=self.session_id, free=free, wait_s=wait_s, resources=resources)
         )
@@ -64,9 +62,11 @@ async def remote(
     has: dict[str, Any] = {"slots": 100, "queues": [queue], "kinds": ["noop", "shell"], **given}
     register = wire.Register(name=name, host="here", version="1", **has)
     async with httpx2.AsyncClient(base_url=cluster.url, headers=address.headers, trust_env=False) as http:
-        found = Remote(link, http, (await link.register(register)).session_id)
         try:
-            yield found
+            found = Remote(link, http, (await link.register(register)).session_id)
+            try:
+                yield found
+            finally:
+                await found.goodbye()
         finally:
-            await found.goodbye()
             await link.close()

@@ -67,7 +67,8 @@ async def most_at_once(database: Database, *names: str) -> int:
     """How many executions of these jobs ran at the same time, from the times the database wrote."""
     async with database.connection() as connection:
         rows = await connection.fetch(
-            "SELECT h.started_at, h.finished_at FROM history h JOIN jobs j USING (job_id) WHERE j.name = ANY ($1)", names
+            "SELECT h.started_at, h.finished_at FROM history h JOIN jobs j USING (job_id) WHERE j.name = ANY ($1)",
+            names,
         )
     # At the same instant an end comes first.
     changes = sorted([(r["started_at"], 1) for r in rows] + [(r["finished_at"], -1) for r in rows])
@@ -114,9 +115,7 @@ async def test_a_slot_is_free_when_its_holder_is_gone(fresh: Database, monkeypat
         assert await given(first) == ids[:1]
         monkeypatch.setattr(service, "SLOW_POLL_S", 3600.0)
         assert await given(second) == []
-        waiting = asyncio.create_task(
-            dispatcher.poll(wire.Poll(session_id=second, free=4, wait_s=20), tenant=TENANT)
-        )
+        waiting = asyncio.create_task(dispatcher.poll(wire.Poll(session_id=second, free=4, wait_s=20), tenant=TENANT))
         async with fresh.connection() as connection:  # as after kill -9: the guardian or the lease says so
             await sessions.end_session(connection, tenant=TENANT, session_id=first, lost=True)
         await rescue_orphans(fresh, found.settler)
@@ -153,9 +152,7 @@ async def test_a_rate_spaces_starts(fresh: Database) -> None:
     st.floats(1, 1000), st.integers(1, 5),
     st.lists(st.tuples(st.floats(0, 2000), st.integers(0, 5)), min_size=1, max_size=30),
 )  # fmt: skip
-def test_a_pace_never_lets_more_start_than_it_says(
-    every: float, burst: int, tries: list[tuple[float, int]]
-) -> None:
+def test_a_pace_never_lets_more_start_than_it_says(every: float, burst: int, tries: list[tuple[float, int]]) -> None:
     """In any stretch of time: as many as fit into it, and the burst."""
     now, pace, starts = 1e12, Pace(every, burst, None), list[float]()
     for gap, wanted in tries:
