@@ -1,4 +1,4 @@
-"""Several dispatchers on one database, as several api processes would be, with workers that remember what they were given."""
+"""Several dispatchers on one database, as several api processes would be, with workers that remember what they got."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.intake import jobs
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.results.settle import Report, Settler
+from mainspring.service import Service
 from mainspring.store import sessions
 from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
@@ -80,7 +81,8 @@ async def fleet(database: Database, *, dispatchers: int) -> AsyncIterator[Fleet]
         [Dispatcher(database, bus, definitions, announcer) for _ in range(dispatchers)],
     )  # fmt: skip
     async with AsyncExitStack() as stack:
-        for service in [bus, *found.dispatchers]:
+        services: list[Service] = [bus, *found.dispatchers]
+        for service in services:
             await service.start()
             stack.push_async_callback(service.stop)
         await bus.ready()

@@ -142,5 +142,6 @@ async def test_what_an_older_program_queued_finds_its_line(cluster: Cluster, mon
         assert given.execution_id == min(executions)
         async with cluster.database.connection() as connection:
             row = await connection.fetchrow("SELECT * FROM executions WHERE execution_id = $1", given.execution_id)
+            assert row is not None
             assert row["line_id"] > 0 and row["limit_id"] is not None and row["rank"] == 1000 - 5 * 900_000
             assert await connection.fetchval("SELECT line_id FROM jobs WHERE job_id = $1", job.job_id) == row["line_id"]

@@ -192,3 +192,20 @@ async def test_what_comes_back_with_an_old_rank_is_found(cluster: Cluster, queue
         assert await kept.ids(free=2) == ids[2:4]
         await lost.goodbye(lost=True)
         assert await kept.ids(free=4) == [*ids[:2], *ids[4:]], "first come, first served again"
+
+
+async def test_a_worker_is_kept_for_what_is_too_large(
+    cluster: Cluster, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small executions that always fit would keep the large one waiting for ever."""
+    monkeypatch.setattr(service, "SLOW_POLL_S", 0.02)
+    async with cluster.client() as client, remote(cluster, queue=queue, slots=2, resources={"cpu": 2000}) as worker:
+        await client.set_queue(queue, {"patience_s": 0})
+        (small,) = await submit(client, queue)
+        assert await worker.ids(free=2) == [small]
+        (large,) = await submit(client, queue, resources={"cpu": 2}, exclusive=True)
+        assert await worker.ids(free=1, wait_s=0.5) == [], "it is too large now, but from now on the worker is its own"
+        (later,) = await submit(client, queue)
+        assert await worker.ids(free=1, wait_s=0.3) == []
+        assert await worker.ids(free=2) == [large]
+        assert await worker.ids(free=2) == [later], "and then it is anybody's again"

@@ -84,7 +84,8 @@ async def test_a_real_worker_takes_what_fits_and_the_rest_when_there_is_room(clu
     )  # fmt: skip
     worker = Worker(config, load_executors())
     async with cluster.client() as client:
-        for name, demand in {"1": {"resources": {"cpu": 1}}, "2": {"exclusive": True}}.items():
+        demands: dict[str, dict[str, Any]] = {"1": {"resources": {"cpu": 1}}, "2": {"exclusive": True}}
+        for name, demand in demands.items():
             script = f"echo +{name} >> {evidence}; sleep 0.1; echo -{name} >> {evidence}"
             shell = {"kind": "shell", "shell": True, "argv": [script]}
             await client.create_job({"name": f"{queue}-{name}", "task": shell, "queue": queue, **demand})

@@ -23,10 +23,11 @@ class Profile:
     queues: tuple[str, ...]
     kinds: frozenset[str]
     labels: tuple[tuple[str, str], ...]
+    kept: int | None = None  # for this line only, until it has been served
 
     def reaches(self, line: Line) -> bool:
         """Whether the line's tenant, kind and labels are right; the queue is another matter."""
-        if self.tenant not in (None, line.tenant):
+        if self.tenant not in (None, line.tenant) or self.kept not in (None, line.line_id):
             return False
         return can_run(line.demand, self.kinds, dict(self.labels))
 

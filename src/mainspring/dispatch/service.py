@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from mainspring import ports, wire
@@ -19,7 +19,9 @@ from mainspring.dispatch.adopt import adopt
 from mainspring.dispatch.claim import BATCH, Claimer
 from mainspring.dispatch.lines import Line, LineBook, Profile, profile_of
 from mainspring.dispatch.match import Room
+from mainspring.dispatch.patience import Patience
 from mainspring.dispatch.settings import Settings
+from mainspring.domain.demand import has_amounts
 from mainspring.domain.errors import Conflict
 from mainspring.domain.job import Definition
 from mainspring.service import Loops
@@ -62,6 +64,7 @@ class Dispatcher:
         self._cancelled: set[UUID] = set()
         self._book = LineBook()
         self._settings = Settings()
+        self._patience = Patience()
         self._claimer = Claimer(database, self._book, self._settings, clock=self._clock)
         self._look = asyncio.Event()
         self._stale = True
@@ -129,6 +132,7 @@ class Dispatcher:
     def forget(self, session_id: UUID) -> None:
         """The session has ended: its poll, if any, is answered with nothing."""
         self._sessions.pop(session_id, None)
+        self._patience.forget(session_id)
         self._cancelled.discard(session_id)
         if waiting := self._polls.get(session_id):
             self._answer(waiting, [], {})
@@ -250,7 +254,7 @@ class Dispatcher:
         try:
             await asyncio.wait_for(self._look.wait(), SLOW_POLL_S)
         except TimeoutError:
-            if not self._waiting:
+            if not self._polls:
                 return
         self._look.clear()
         try:
@@ -263,7 +267,42 @@ class Dispatcher:
             raise
         self._stale = True
         self._book.found(found)
+        self._be_patient()
         self._wake.set()
+
+    def _be_patient(self) -> None:
+        """Keeps a worker for each line that has long been too large for what any worker has left."""
+        tight = {line for line in self._book.fresh if not line.demand.plain and self._is_tight(line)}
+        for session_id in self._patience.let_go(tight):
+            self._keep(session_id, None)
+        now = self._clock.monotonic()
+        for line in self._patience.overdue(tight, lambda line: self._settings.of(line).patience_s, now):
+            able = [w for w in self._polls.values() if w.profile.kept is None and _could_run(w, line)]
+            if able:
+                chosen = max(able, key=lambda w: w.room.free).session.session_id
+                self._patience.keep(line, chosen)
+                self._keep(chosen, line)
+
+    def _is_tight(self, line: Line) -> bool:
+        if line.full or self._settings.of(line).paused:
+            return False
+        return not any(
+            line.queue in profile.queues and line.reached_by(profile) and self._has_room(profile, line)
+            for profile in self._waiting
+        )
+
+    def _keep(self, session_id: UUID, line: Line | None) -> None:
+        """From now on the worker takes only from this line; None: from any again."""
+        if (known := self._sessions.get(session_id)) is None:
+            return
+        profile = replace(known[1], kept=None if line is None else line.line_id)
+        self._sessions[session_id] = (known[0], profile)
+        waiting = self._polls.get(session_id)
+        if waiting is not None and waiting in self._waiting.get(waiting.profile, ()):
+            self._withdraw(waiting)
+            waiting.profile = profile
+            self._waiting.setdefault(profile, {})[waiting] = None
+            self._polls[session_id] = waiting
 
     def _hear_queued(self, payload: str) -> None:
         """`<line> <rank>`; an older program says only the queue, and then there is work without a line."""
@@ -296,3 +335,9 @@ class Dispatcher:
                 connection, tenant=session.tenant, session_id=session.session_id
             )
         self._answer(waiting, [], {})
+
+
+def _could_run(waiting: Waiting, line: Line) -> bool:
+    """Whether the worker could run the line's executions once it is idle."""
+    reached = line.queue in waiting.profile.queues and line.reached_by(waiting.profile)
+    return reached and has_amounts(line.demand.resources, waiting.session.resources)
