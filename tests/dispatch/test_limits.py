@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from itertools import accumulate
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import given
@@ -81,8 +81,13 @@ async def test_keys_made_of_params_are_limits_of_their_own(fresh: Database) -> N
         eu = await found.submit(job, 5, {"region": "eu"})
         us = await found.submit(job, 5, {"region": "us"})
         session = await found.session()
-        polled = await found.dispatchers[0].poll(wire.Poll(session_id=session, free=4, wait_s=5), tenant=TENANT)
-        assert {g.execution_id for g in polled.executions} == {min(eu), min(us)}
+        got = set[UUID]()
+        while len(got) < 2:  # the two lines may be heard of one after the other
+            polled = await found.dispatchers[0].poll(wire.Poll(session_id=session, free=4, wait_s=5), tenant=TENANT)
+            got |= {g.execution_id for g in polled.executions}
+        assert got == {min(eu), min(us)}
+        poll = wire.Poll(session_id=session, free=4, wait_s=0.2)
+        assert (await found.dispatchers[0].poll(poll, tenant=TENANT)).executions == []
         seen = await queues.overview(fresh, tenant=TENANT)
         assert {(k.key, k.limit, len(k.holders)) for k in seen.limits} == {("report-eu", 1, 1), ("report-us", 1, 1)}
 
@@ -133,7 +138,8 @@ async def test_an_ordered_job_starts_in_order(fresh: Database) -> None:
         ids = [(await found.submit(job, 1))[0] for _ in range(25)]
         await found.submit(await found.job("beside"), 25)
         await race(found, 50)
-        assert [execution for name, execution in found.started if name == "ordered"] == ids
+        # By due time, which ids begin with; two that came in the same millisecond go by id.
+        assert [execution for name, execution in found.started if name == "ordered"] == sorted(ids)
         assert await most_at_once(fresh, "ordered") == 1
 
 

@@ -12,6 +12,7 @@ from mainspring.store.lines import LineRow
 from mainspring.store.sessions import Session
 
 SMALL = 32
+MOST_KNOWN = 20_000
 _FIRST_ID = UUID(int=0)
 
 
@@ -62,7 +63,7 @@ class Line:
     def reached_by(self, profile: Profile) -> bool:
         known = self._reached.get(profile)
         if known is None:
-            if len(self._reached) > 10_000:
+            if len(self._reached) > 200:
                 self._reached.clear()
             known = self._reached[profile] = profile.reaches(self)
         return known
@@ -126,6 +127,17 @@ class LineBook:
             if (line := self._known.get(line_id)) is not None:
                 line.full = False
             self.tell(line_id, rank)
+        if len(self._known) > MOST_KNOWN:
+            self._forget_empty()
+
+    def _forget_empty(self) -> None:
+        """Keys made of params make lines without end; one that is told of again is learned again."""
+        for line in [line for line in self._known.values() if line not in self.fresh]:
+            del self._known[line.line_id]
+            for limit_id in filter(None, (line.limit_id, line.rate_id)):
+                self._by_limit[limit_id].discard(line)
+                if not self._by_limit[limit_id]:
+                    del self._by_limit[limit_id]
 
     def freed(self, limit_id: int) -> None:
         """A slot of a key is free, or its limit has changed."""

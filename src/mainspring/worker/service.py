@@ -61,6 +61,7 @@ class Worker:
         self._delivery: Delivery | None = None
         self._running: dict[UUID, Work] = {}
         self._demanding = 0  # attempts that take more of this worker than a slot
+        self._offering = False  # a poll is open that says what was free when it began
         self._undelivered: set[UUID] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._polling: asyncio.Task[None] | None = None
@@ -195,14 +196,7 @@ class Worker:
             free = self._free()
             try:
                 if free:
-                    polled: wire.Polled | None = await self._link.poll(
-                        wire.Poll(
-                            session_id=session.session_id,
-                            free=free,
-                            resources=self._left(),
-                            wait_s=BUSY_POLL_S if self._running else POLL_S,
-                        )
-                    )
+                    polled: wire.Polled | None = await self._ask(session, free)
                 else:
                     polled = await self._poll_while_full(session)
                 wait = 0.1
@@ -227,6 +221,16 @@ class Worker:
         if not self._demanding:
             return None
         return left(self._config.resources, (work.definition for work in self._running.values()))
+
+    async def _ask(self, session: Session, free: int) -> wire.Polled:
+        wait_s = BUSY_POLL_S if self._running else POLL_S
+        self._offering = True
+        try:
+            return await self._link.poll(
+                wire.Poll(session_id=session.session_id, free=free, wait_s=wait_s, resources=self._left())
+            )
+        finally:
+            self._offering = False
 
     async def _renew_poll(self) -> None:
         """Has the api answer the open poll, which says less than there is room for now; the next one says more."""
@@ -286,7 +290,8 @@ class Worker:
         del self._running[work.assignment.execution_id]
         self._demanding -= _demands(work)
         self._slot_freed.set()
-        if _demands(work) and not self._draining:
+        if _demands(work) and self._offering and not self._draining:
+            self._offering = False
             self._loops.spawn(self._renew_poll(), "renew poll")
         delivery.end(work, attempt.tell(work, done, started=started, clock=self._clock))
 
