@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,10 @@ class Machine:
             MAINSPRING_DATABASE_URL=self.postgres.dsn,
         )  # fmt: skip
 
-    def work(self, *, slots: int, name: str = "bench", options: Sequence[str] = ()) -> None:
+    def work(self, *options: str, slots: int, name: str = "bench", token: str = "") -> None:
         self.spawn(
             "worker", "worker", "--slots", str(slots), "--name", name, *options,
-            MAINSPRING_URL=self.url, MAINSPRING_TOKEN=self.worker_token,
+            MAINSPRING_URL=self.url, MAINSPRING_TOKEN=token or self.worker_token,
         )  # fmt: skip
 
     def cpu_s(self) -> dict[str, float]:

@@ -6,7 +6,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 QUEUED = "mainspring_queued"
-"""Something was queued; the payload is the queue."""
+"""Something was queued: `<line> <lowest rank>`; from an older program, the queue."""
+FREED = "mainspring_freed"
+"""A slot of a concurrency key is free, or the key has another limit; the payload is its id."""
+SETTINGS = "mainspring_settings"
+"""A queue or a tenant was given other settings; the payload is the tenant."""
 SHARDS = "mainspring_shards"
 """`edit <shard>`: a job of that shard was edited. `wait <ms>`: an execution waits until then."""
 OWNERS = "mainspring_owners"

@@ -15,6 +15,7 @@ from mainspring.domain.backfill import BackfillState, Order, Reprocess
 from mainspring.domain.deadline import DeadlineKind, DeadlineState
 from mainspring.domain.execution import Outcome, State, Trigger
 from mainspring.domain.job import Definition, JobSpec
+from mainspring.domain.queue import QueueSettings
 from mainspring.domain.schedule import ScheduleSpecs
 
 T = TypeVar("T")
@@ -28,6 +29,8 @@ WorkerState = Literal["idle", "busy", "draining", "suspect", "lost", "offline"]
 Stream = Literal["stdout", "stderr", "system"]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 """In requests: an instant that says its offset."""
+Amount = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""Of a resource: cpu in thousandths of a core, memory and disk in bytes, anything else counted."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +92,7 @@ class Job(Answer):
     paused_at: datetime | None = None
     paused_until: datetime | None = None
     deadlines: list[Deadline] = []
+    warnings: list[str] = []
 
 
 class Fires(Answer):
@@ -329,6 +333,8 @@ class Worker(Answer):
     labels: dict[str, str]
     started_at: datetime
     seen_at: datetime
+    resources: dict[str, int] = {}
+    shared: bool = False
 
 
 class SchedulerProcess(Answer):
@@ -382,6 +388,60 @@ class Diagnosis(Answer):
     tzdata: str = ""
     """The time zone rules this server computes by."""
     notes: list[str] = []
+
+
+class Queue(Answer):
+    """A queue: its settings, and what waits and runs. Beyond 10,000 in a line, `depth` is estimated and not `exact`."""
+
+    name: str
+    settings: QueueSettings
+    depth: int
+    exact: bool
+    by_priority: dict[str, int]
+    oldest_s: float
+    running: int
+    workers: int
+    slots: int
+
+
+class LimitHolder(Answer):
+    execution_id: UUID
+    job: str
+    started_at: datetime
+
+
+class LimitState(Answer):
+    """A concurrency or rate key in use, and who holds its slots."""
+
+    kind: Literal["concurrency", "rate"]
+    key: str
+    limit: int
+    per_s: float | None
+    next_at: datetime | None
+    holders: list[LimitHolder]
+
+
+class Queues(Answer):
+    items: list[Queue]
+    limits: list[LimitState]
+
+
+class Reason(Answer):
+    """One thing that holds an execution up: until when, or by which executions, if that is known."""
+
+    code: str
+    message: str
+    until: datetime | None = None
+    holders: list[UUID] = []
+
+
+class Why(Answer):
+    """Why an execution does not run yet, in the order the reasons must fall away."""
+
+    execution_id: UUID | None
+    job: str
+    state: State | None
+    reasons: list[Reason]
 
 
 class LoginLink(Answer):
@@ -508,6 +568,8 @@ class Register(Request):
     queues: Annotated[list[str], msgspec.Meta(min_length=1, max_length=100)]
     kinds: Annotated[list[str], msgspec.Meta(min_length=1, max_length=100)]
     labels: dict[str, str] = {}
+    resources: Annotated[dict[str, Amount], msgspec.Meta(max_length=100)] = {}
+    shared: bool = False
 
 
 class Registered(Answer):
@@ -519,11 +581,13 @@ class Registered(Answer):
 
 
 class Poll(Request):
-    """A worker asks for work: it has `free` slots and waits up to `wait_s`."""
+    """A worker asks for work: it has `free` slots and waits up to `wait_s`. `resources` is what is left of its own;
+    null: all of it."""
 
     session_id: UUID
     free: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
     wait_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 30.0
+    resources: dict[str, int] | None = None
 
 
 class Assignment(Answer, array_like=True):

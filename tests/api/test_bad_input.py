@@ -76,7 +76,7 @@ TABLE = [
         "unknown field of the task", shell("x", ev={}), "/task/ev", "unknown field 'ev'", "did you mean 'env'?"
     ),
     unfit(
-        "unknown field like none", spec(qqqqqq=3), "/qqqqqq", "unknown field", "known fields: delivery, description"
+        "unknown field like none", spec(qqqqqq=3), "/qqqqqq", "unknown field", "known fields: "
     ),
     unfit("missing field", {"name": "new"}, "/", "missing required field `task`"),
     unfit("wrong type", spec(priority="high"), "/priority", "Expected `int`, got `str`"),

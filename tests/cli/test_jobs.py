@@ -119,7 +119,7 @@ def test_replace_makes_the_job_like_this_and_nothing_else(server: Scripted, invo
     server.on("PATCH", f"/api/v1/jobs/{JOB_ID}", Reply(job()))
     result = invoke("add", "hello", "--replace", "--every", "5s", "--", "echo", "hi")
     assert "hello changed" in result.stdout
-    assert server.last("PATCH").json() == {"schedule": {"cron": None, "every": "5s"}, "queue": "short"}
+    assert server.last("PATCH").json() == {"schedule": {"cron": None, "every": "5s"}, "queue": None}
     server.on("GET", HELLO, Reply(job()))
     assert "hello unchanged" in invoke("add", "hello", "--replace", "--every", "5s", "--", "echo", "hi").stdout
 

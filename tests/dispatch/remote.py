@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import UUID
 
 import httpx2
@@ -23,8 +24,14 @@ class Remote:
         self.session_id = session_id
         self._http = http
 
-    async def poll(self, free: int = 1, wait_s: float = 10.0) -> wire.Polled:
-        return await self.link.poll(wire.Poll(session_id=self.session_id, free=free, wait_s=wait_s))
+    async def poll(self, free: int = 1, wait_s: float = 10.0, resources: dict[str, int] | None = None) -> wire.Polled:
+        return await self.link.poll(
+            wire.Poll(session_id=self.session_id, free=free, wait_s=wait_s, resources=resources)
+        )
+
+    async def ids(self, free: int = 1, wait_s: float = 10.0, resources: dict[str, int] | None = None) -> list[UUID]:
+        """What a poll brings, by id."""
+        return [given.execution_id for given in (await self.poll(free, wait_s, resources)).executions]
 
     async def tell(self, given: wire.Assignment, outcome: Outcome = "succeeded", *output: bytes) -> wire.Settled:
         """Reports one attempt's end, with its output."""
@@ -51,14 +58,19 @@ class Remote:
 
 
 @asynccontextmanager
-async def remote(cluster: Cluster, *, name: str = "remote", queue: str = "short") -> AsyncIterator[Remote]:
-    address = Address(cluster.url, cluster.worker_token)
+async def remote(
+    cluster: Cluster, *, name: str = "remote", queue: str = "short", token: str | None = None, **given: Any
+) -> AsyncIterator[Remote]:
+    address = Address(cluster.url, token or cluster.worker_token)
     link = Link(address)
-    register = wire.Register(name=name, host="here", version="1", slots=100, queues=[queue], kinds=["noop", "shell"])
+    has: dict[str, Any] = {"slots": 100, "queues": [queue], "kinds": ["noop", "shell"], **given}
+    register = wire.Register(name=name, host="here", version="1", **has)
     async with httpx2.AsyncClient(base_url=cluster.url, headers=address.headers, trust_env=False) as http:
-        found = Remote(link, http, (await link.register(register)).session_id)
         try:
-            yield found
+            found = Remote(link, http, (await link.register(register)).session_id)
+            try:
+                yield found
+            finally:
+                await found.goodbye()
         finally:
-            await found.goodbye()
             await link.close()

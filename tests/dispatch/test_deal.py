@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.dispatch.service import BATCH, Waiting, deal
-from mainspring.store.sessions import Session
+from mainspring.dispatch.match import Room, deal
 
 
-def waiting(frees: list[int]) -> tuple[list[Waiting], list[UUID]]:
-    loop = asyncio.new_event_loop()
-    ids = [uuid4() for _ in frees]
-    found = [
-        Waiting(Session(session_id, 1, free, ("short",)), free, loop.create_future())
-        for session_id, free in zip(ids, frees, strict=True)
-    ]
-    loop.close()
-    return found, ids
+def rooms(*free: int, slots: int = 700) -> list[Room]:
+    return [Room(uuid4(), slots, n) for n in free]
 
 
-def test_one_each_then_the_next() -> None:
-    found, (a, b, c) = waiting([3, 1, 2])
-    assert deal(found) == [a, b, c, a, c, a]
+def test_the_least_loaded_first() -> None:
+    assert deal(rooms(3, 1, 2, slots=4), 100) == [1, 1, 3, 1, 2, 3]
+    assert deal(rooms(2, 2), 3) == [1, 2, 1]
 
 
-@given(st.lists(st.integers(0, 700), max_size=6))
-def test_nobody_gets_more_than_its_slots_and_load_spreads(frees: list[int]) -> None:
-    found, ids = waiting(frees)
-    slots = deal(found)
-    assert len(slots) == min(sum(frees), BATCH)
-    given_to = Counter(slots)
-    for session, free in zip(ids, frees, strict=True):
-        assert given_to[session] <= free
-        # Whoever still has room has no fewer than one less than anybody else.
-        if given_to[session] < free:
-            assert given_to[session] >= max(given_to.values()) - 1
+def test_packing_fills_the_fullest_first() -> None:
+    assert deal(rooms(3, 1, 2, slots=4), 5, packs=True) == [2, 3, 3, 1, 1]
+
+
+@given(st.lists(st.integers(0, 700), max_size=6), st.booleans())
+def test_nobody_gets_more_than_its_slots_and_load_spreads(frees: list[int], packs: bool) -> None:
+    found = rooms(*frees)
+    dealt = deal(found, 1000, packs=packs)
+    assert len(dealt) == min(sum(frees), 1000)
+    left = {n: free - got for n, free in enumerate(frees, start=1) for got in [Counter(dealt)[n]]}
+    assert min(left.values(), default=0) >= 0
+    if not packs:
+        # Whoever was given something is no fuller than anybody else, but for the last slot.
+        given_to = {n: left[n] for n in set(dealt)}
+        assert min(given_to.values(), default=0) >= max(left.values(), default=0) - 1

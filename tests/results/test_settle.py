@@ -64,8 +64,16 @@ class Bench:
         return await self.submitter.submit(Submission(TENANT, "test", job_id))
 
     async def claim(self, session_id: UUID, slots: int = 1) -> list[Any]:
+        """What a dispatcher would claim for this session, from whatever line has something."""
         async with self.database.connection() as connection:
-            return await claims.claim(connection, tenant=TENANT, slots=[session_id] * slots, queues=["short"])
+            lines = [(line, claims.START, slots) for line in await claims.queued_lines(connection, limit=1000)]
+            if len(lines) == 1:
+                return await claims.claim(
+                    connection, tenant=TENANT, line_id=lines[0][0], after=claims.START, sessions=[session_id],
+                    turns=[1] * slots,
+                )  # fmt: skip
+            rows = sorted(row for found in (await claims.peek(connection, lines=lines)).values() for row in found)
+            return await claims.take(connection, matched=[(execution, session_id) for _, execution in rows[:slots]])
 
     async def started(self, **spec: Any) -> tuple[UUID, UUID]:
         """A running execution and its session."""

@@ -132,8 +132,8 @@ async def test_the_claim_reads_its_index_and_nothing_else(fresh: Database) -> No
     async with fresh.connection() as connection:
         await connection.execute(
             "INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger,"
-            " queue, rank, fire_at, due_at, queued_at) SELECT gen_random_uuid(), gen_random_uuid(), 1, 1, 0, 5,"
-            " 'queued', 'fire', 'short', n, db_now(), db_now(), db_now() FROM generate_series(1, 100000) n"
+            " queue, rank, fire_at, due_at, queued_at, line_id) SELECT gen_random_uuid(), gen_random_uuid(), 1, 1, 0,"
+            " 5, 'queued', 'fire', 'short', n, db_now(), db_now(), db_now(), 1 FROM generate_series(1, 100000) n"
         )
         await connection.execute("ANALYZE executions")
         session = "00000000-0000-4000-8000-000000000001"
@@ -144,17 +144,25 @@ async def test_the_claim_reads_its_index_and_nothing_else(fresh: Database) -> No
             " db_now() + interval '1 hour')",
             session,
         )
-        sql = q("claim").replace("$1::uuid[]", f"array_fill('{session}'::uuid, ARRAY[50])")
-        sql = sql.replace("$2::text[]", "ARRAY['short']").replace("$3", "1")
+        sql = q("claim").replace("$1::uuid[]", f"ARRAY['{session}']::uuid[]")
+        sql = sql.replace("$2::smallint[]", "$2").replace("$2", "array_fill(1::smallint, ARRAY[50])")
+        zero = "'00000000-0000-0000-0000-000000000000'::uuid"
+        sql = sql.replace("$3", "1").replace("$4", "0").replace("$5", zero).replace("$6", "1")
         plan = "\n".join(r[0] for r in await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, SUMMARY OFF) {sql}"))
-    assert "executions_claim" in plan
+    assert "executions_line" in plan and "actual" in plan
     assert "Seq Scan on executions" not in plan
+    assert max(int(n) for n in re.findall(r"actual time=\S+ rows=(\d+)", plan)) <= 50
 
 
 async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:
     """A server that starts on a new database plans its hot statements before there is a single row."""
     wanted = {
-        "claim": {"executions_claim", "executions_pkey", "sessions_pkey"},
+        "claim": {"executions_line", "sessions_pkey"},
+        "peek": {"executions_line"},
+        "take": {"executions_pkey", "sessions_pkey"},
+        "queued_lines": {"executions_line"},
+        "lock_limits": {"limits_pkey"},
+        "count_holders": {"executions_limit"},
         "promote_waiting": {"executions_waiting", "executions_pkey", "blackouts_open"},
         "settle_succeeded": {"executions_pkey"},
         "lock_results": {"executions_pkey"},

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
 from mainspring import wire
 from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.job import JobSpec
-from mainspring.intake import catalog, jobs
+from mainspring.intake import catalog, jobs, why
 from mainspring.intake.executions import Submission
 from mainspring.intake.params import check_params
 
@@ -23,7 +24,7 @@ JOB = JOBS + "/{ref}"
 async def create(call: Call) -> wire.Job:
     """Create a job."""
     job_id = await jobs.create(call.context.database, call.body, tenant=call.tenant, by=call.caller.name)
-    return await catalog.job(call.context.database, str(job_id), tenant=call.tenant)
+    return await _with_warnings(call, await catalog.job(call.context.database, str(job_id), tenant=call.tenant))
 
 
 @table.route("GET", JOBS, scope="read", answer=wire.Page[wire.Job], query=("limit", "cursor", "prefix"))
@@ -48,7 +49,7 @@ async def patch(call: Call) -> wire.Job | wire.Change:
     if call.query("dry_run") in ("true", "1"):
         return await jobs.try_patch(call.context.database, row.job_id, call.body, tenant=call.tenant)
     await jobs.patch(call.context.database, row.job_id, call.body, tenant=call.tenant, by=call.caller.name)
-    return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
+    return await _with_warnings(call, await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant))
 
 
 @table.route("GET", JOB + "/versions", scope="read", answer=wire.Page[wire.Version], query=("limit", "cursor"))
@@ -141,3 +142,9 @@ async def executions(call: Call) -> wire.Page[wire.Execution]:
         call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
         job=call.path("ref"), states=call.request.query_params.getlist("state"),
     )  # fmt: skip
+
+
+async def _with_warnings(call: Call, job: wire.Job) -> wire.Job:
+    """What is no error, and yet will keep the job from running."""
+    warnings = await why.unfit(call.context.database, job.spec, tenant=call.tenant)
+    return msgspec.structs.replace(job, warnings=warnings) if warnings else job

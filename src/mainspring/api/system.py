@@ -15,7 +15,8 @@ from mainspring.api.route import Call, Table
 from mainspring.clock import SystemClock, instant
 from mainspring.codec import encode
 from mainspring.intake.overview import shards_now
-from mainspring.store import doctor, sessions, shards, upkeep
+from mainspring.intake.queues import depths_of
+from mainspring.store import doctor, sessions, shards
 from mainspring.store.db import AWAY
 from mainspring.store.migrate import schema_version
 from mainspring.telemetry import metrics
@@ -48,15 +49,17 @@ async def login_link(call: Call) -> wire.LoginLink:
 async def scrape(call: Call) -> Response:
     """Prometheus metrics."""
     async with call.context.database.connection() as connection:
-        depths = await upkeep.queue_depths(connection)
+        depths = await depths_of(connection, tenant=None)
         leases = await shards.list_shards(connection)
         workers = [w for w in await sessions.list_workers(connection, tenant=call.tenant) if w.state != "lost"]
     metrics.JOB_QUEUE_SIZE.clear()
     metrics.QUEUE_OLDEST.clear()
+    oldest: dict[str, float] = {}
     for depth in depths:
-        metrics.JOB_QUEUE_SIZE.labels(depth.queue, str(depth.priority)).set(depth.depth)
-        oldest = metrics.QUEUE_OLDEST.labels(depth.queue)
-        oldest.set(max(depth.oldest_s, 0.0))
+        metrics.JOB_QUEUE_SIZE.labels(depth.queue, str(depth.priority)).inc(depth.depth)
+        oldest[depth.queue] = max(depth.oldest_s, oldest.get(depth.queue, 0.0))
+    for queue, seconds in oldest.items():
+        metrics.QUEUE_OLDEST.labels(queue).set(seconds)
     for lease in leases:
         age_s = float("inf") if lease.seen_at is None else (lease.now - lease.seen_at).total_seconds()
         metrics.SHARD_HEARTBEAT_AGE.labels(str(lease.shard)).set(max(age_s, 0.0))

@@ -11,13 +11,13 @@ from starlette.responses import Response
 from mainspring import wire
 from mainspring.api.route import Call, Table
 from mainspring.codec import encode
-from mainspring.domain.errors import Conflict, Invalid
+from mainspring.domain.errors import Conflict, Forbidden, Invalid
 from mainspring.domain.job import QUEUE
 from mainspring.intake import catalog
 from mainspring.intake.declare import declare
 from mainspring.results.rescue import rescue_orphans
 from mainspring.results.settle import Report
-from mainspring.store import sessions
+from mainspring.store import queues, sessions
 from mainspring.store.results import Ended
 
 table = Table()
@@ -33,8 +33,13 @@ async def register(call: Call) -> wire.Registered:
     for queue in call.body.queues:
         if not QUEUE.match(queue):
             raise Invalid(f"{queue!r} is not a queue name")
-    session_id, lease_s = uuid4(), call.context.session_lease_s
+    if call.body.shared and "shared" not in call.caller.scopes:
+        raise Forbidden("this token serves one tenant; a shared worker needs one with the scope 'shared'")
+    session_id = uuid4()
     async with call.context.database.transaction() as connection:
+        settings = await queues.queue_settings(connection, tenant=call.tenant)
+        leases = [s.lease_s for name in call.body.queues if (s := settings.get(name)) and s.lease_s is not None]
+        lease_s = max(leases, default=call.context.session_lease_s)
         await sessions.insert_session(
             connection, tenant=call.tenant, session_id=session_id, worker_id=uuid4(), register=call.body,
             lease_s=lease_s,
@@ -84,11 +89,11 @@ async def heartbeat(call: Call) -> wire.Beat:
     body: wire.Heartbeat = call.body
     lease_s = call.context.session_lease_s
     async with call.context.database.connection() as connection:
-        alive = await sessions.renew_session(
+        renewed_s = await sessions.renew_session(
             connection, tenant=call.tenant, session_id=body.session_id, lease_s=lease_s, busy=len(body.running),
             draining=body.draining, progress=body.progress,
         )  # fmt: skip
-        if not alive:
+        if renewed_s is None:
             raise Conflict("this session has ended; register again", code="session_ended")
         cancels = await sessions.session_cancels(connection, tenant=call.tenant, session_id=body.session_id)
         strays = await sessions.session_strays(
@@ -102,7 +107,7 @@ async def heartbeat(call: Call) -> wire.Beat:
     if strays:
         ended = [Ended(execution, attempt, body.session_id, "preempted") for execution, attempt in strays]
         await call.context.settler.settle(Report(body.session_id, ended))
-    return wire.Beat(lease_s=lease_s, cancels=cancels, gone=gone)
+    return wire.Beat(lease_s=renewed_s, cancels=cancels, gone=gone)
 
 
 @table.route("POST", WORKER + "/jobs", scope="worker", body=wire.Declare, answer=wire.DeclareAnswer)

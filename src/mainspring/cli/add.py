@@ -50,6 +50,8 @@ async def add(
     out.one(job, JOBS, lambda job: describe(job, verb, fires))
     for note in fires.notes if fires else ():
         remark(f"note: {note}")
+    for warning in job.warnings:
+        remark(f"warning: {warning}")
 
 
 async def _replace(client: AsyncClient, spec: dict[str, Any]) -> tuple[wire.Job, str]:

@@ -13,6 +13,7 @@ from mainspring import wire
 from mainspring.cli.add import describe
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.output import Output, remark
+from mainspring.cli.queues import show_why
 from mainspring.cli.spec import as_json, changed, completed, merge_patch, spec_options
 from mainspring.cli.times import until as until_time
 from mainspring.cli.times import when
@@ -103,6 +104,14 @@ async def pause(client: AsyncClient, out: Output, job: str, reason: str, until: 
     """Let a job fire no more until it is resumed. Of a paused job, --until and --reason are set anew."""
     found = await client.pause_job(job, reason, until=until)
     out.one(found, JOBS, lambda found: describe(found, "paused", None))
+
+
+@jobs.command
+@click.argument("job")
+@connected
+async def why(client: AsyncClient, out: Output, job: str) -> None:
+    """Say why the job's next execution does not run yet."""
+    show_why(out, await client.why_job(job))
 
 
 @jobs.command

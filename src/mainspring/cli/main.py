@@ -27,6 +27,8 @@ COMMANDS = {
     "blackouts": ("blackouts", "Maintenance windows in which nothing starts."),
     "executions": ("executions", "List, look at, wait for and cancel executions; read their output."),
     "events": ("look", "Show executions as they start and end."),
+    "why": ("queues", "Say why an execution does not run yet."),
+    "queues": ("queues", "List queues with what waits in them, and set how they are worked off."),
     "workers": ("look", "List the workers."),
     "shards": ("look", "Show the schedulers and who owns which shard."),
     "cron": ("cron", "Explain cron expressions; needs no server."),

@@ -23,6 +23,7 @@ _PLAIN = (
     "queue", "priority", "timeout", "overlap", "delivery", "description", "pause_after_failures", "start_by",
     "finish_by", "max_gap",
 )  # fmt: skip
+_FLAGS = ("ordered", "exclusive")
 
 
 def _at(text: str) -> str:
@@ -63,6 +64,15 @@ _OPTIONS = (
     click.option("--finish-by", metavar="D", help="A success is expected so long after each fire."),
     click.option("--max-gap", metavar="D", help="So long without a success is too long."),
     click.option("--description", metavar="TEXT", help="What it is for."),
+    click.option(
+        "--expect", "estimated_duration", metavar="D", help="How long it takes; decides between short and long."
+    ),
+    click.option("--labels", multiple=True, callback=_pair, metavar="K=V", help="Only on workers with this label."),
+    click.option("--resources", multiple=True, callback=_pair, metavar="K=V", help="cpu=2, memory=4Gi, gpu=1, ..."),
+    click.option("--exclusive", is_flag=True, default=None, help="A whole worker to itself."),
+    click.option("--ordered", is_flag=True, default=None, help="One execution at a time, in order."),
+    click.option("--concurrency", metavar="[KEY=]N", help="At most N at once, of all jobs with that key.  [the job's]"),
+    click.option("--rate", metavar="[KEY=]N/D", help="At most N starts in D, such as 10/1m."),
 )
 
 
@@ -81,8 +91,33 @@ def changed(spec: dict[str, Any], flags: dict[str, Any], argv: tuple[str, ...]) 
         wanted["retries"] = {**spec.get("retries", {}), "max": flags["retries"]}
     if flags["misfire"] is not None:
         wanted["misfire"] = {**spec.get("misfire", {}), "policy": flags["misfire"]}
+    for name in ("estimated_duration", *_FLAGS):
+        if flags.get(name) is not None:
+            wanted[name] = flags[name]
+    for name in ("labels", "resources"):
+        if flags.get(name):
+            wanted[name] = {**spec.get(name, {}), **flags[name]}
+    if flags.get("concurrency") is not None:
+        wanted["concurrency"] = _concurrency(flags["concurrency"])
+    if flags.get("rate") is not None:
+        wanted["rate"] = _rate(flags["rate"])
     wanted["task"] = _task(spec.get("task", {"kind": "shell"}), flags, argv)
     return wanted
+
+
+def _concurrency(text: str) -> dict[str, Any]:
+    key, _, limit = text.rpartition("=")
+    if not limit.isdigit():
+        raise click.UsageError(f"--concurrency {text!r}: write a number, or KEY=NUMBER")
+    return {**({"key": key} if key else {}), "limit": int(limit)}
+
+
+def _rate(text: str) -> dict[str, Any]:
+    key, _, pace = text.rpartition("=")
+    limit, slash, per = pace.partition("/")
+    if not limit.isdigit() or not slash or not per:
+        raise click.UsageError(f"--rate {text!r}: write starts per time, such as 10/1m or KEY=10/1m")
+    return {**({"key": key} if key else {}), "limit": int(limit), "per": per if per[0].isdigit() else f"1{per}"}
 
 
 def completed(spec: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from mainspring.client.discovery import discover
 from mainspring.domain.errors import Invalid, Unauthenticated
 from mainspring.process import die_with_parent, hide_environment, run, stop_signal
 from mainspring.telemetry import logs
+from mainspring.worker.capacity import detect, parse_capacity
 from mainspring.worker.executors import load_executors
 from mainspring.worker.link import Address
 from mainspring.worker.service import Worker, WorkerConfig
@@ -45,7 +46,9 @@ async def work_until_stopped(config: WorkerConfig) -> None:
 @click.option("-q", "--queue", "queues", multiple=True, default=("short", "long"), show_default=True)
 @click.option("--slots", default=8, show_default=True, type=click.IntRange(1, 100_000), help="Attempts at once.")
 @click.option("--name", help="How this worker is known.  [default: the host's name]")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="What jobs may select it by.")
+@click.option("--label", "--labels", "labels", multiple=True, metavar="K=V,...", help="What jobs may select it by.")
+@click.option("--resources", metavar="cpu=4,gpu=1", help="What jobs may ask for; adds to and replaces what it finds.")
+@click.option("--shared", is_flag=True, help="Serve every tenant; its token needs the scope `shared`.")
 @click.option("--drain", default=60.0, show_default=True, help="Seconds running attempts get to finish at a stop.")
 @click.option(
     "-m", "--module", "modules", multiple=True, metavar="MODULE",
@@ -60,8 +63,9 @@ async def work_until_stopped(config: WorkerConfig) -> None:
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 @click.pass_obj
 def worker(
-    options: Options, queues: tuple[str, ...], slots: int, name: str | None, labels: tuple[str, ...], drain: float,
-    modules: tuple[str, ...], reload: bool, allow_net: tuple[str, ...], level: str, parent: int | None,
+    options: Options, queues: tuple[str, ...], slots: int, name: str | None, labels: tuple[str, ...],
+    resources: str | None, shared: bool, drain: float, modules: tuple[str, ...], reload: bool,
+    allow_net: tuple[str, ...], level: str, parent: int | None,
 ) -> None:  # fmt: skip
     """Start a worker that executes jobs for a server."""
     if parent is not None:
@@ -76,7 +80,9 @@ def worker(
         address=Address(server.url, server.token),
         slots=slots,
         queues=queues,
-        labels=dict(_label(text) for text in labels),
+        labels=dict(_label(text) for group in labels for text in group.split(",")),
+        resources=detect() | _capacity(resources),
+        shared=shared,
         drain_s=drain,
         modules=modules,
         reload=reload,
@@ -91,3 +97,10 @@ def _label(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise Invalid(f"{text!r} is not a label; write KEY=VALUE")
     return key, value
+
+
+def _capacity(text: str | None) -> dict[str, int]:
+    try:
+        return parse_capacity(text or "")
+    except ValueError as error:
+        raise Invalid(f"--resources: {error}") from None

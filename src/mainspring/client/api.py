@@ -286,6 +286,22 @@ class AsyncClient:
             except Unavailable as error:
                 await patience.pause(error)
 
+    async def queues(self) -> wire.Queues:
+        """Every queue with what waits and runs, and the limits in use."""
+        return await self._transport.ask(wire.Queues, "GET", "/api/v1/queues")
+
+    async def set_queue(self, name: str, changes: dict[str, Any]) -> wire.Queue:
+        """Changes what `changes` names; null takes a setting back to its default."""
+        return await self._transport.ask(wire.Queue, "PATCH", _path("queues", name, ""), body=changes)
+
+    async def why(self, ref: Ref) -> wire.Why:
+        """Why an execution does not run yet."""
+        return await self._transport.ask(wire.Why, "GET", await self._execution(ref, "why"))
+
+    async def why_job(self, ref: Ref) -> wire.Why:
+        """Why a job's next execution does not run yet."""
+        return await self._transport.ask(wire.Why, "GET", _job(ref, "why"))
+
     async def workers(self) -> wire.Page[wire.Worker]:
         return await self._transport.ask(wire.Page[wire.Worker], "GET", "/api/v1/workers")
 

@@ -1,35 +1,38 @@
 """Dispatch: holds the long polls of its workers and claims for them in batches.
 
-A queue is *fresh* while something may be in it: since a NOTIFY, since a claim that took all it asked for,
-or since the slow poll. Polls on queues that are not fresh wait without a query. Losing a NOTIFY costs at
-most the slow poll's interval, never an execution.
+A line is *fresh* while something may be in it: since a NOTIFY, since a claim that took all it asked for, or since the
+slow poll. Lines that are not fresh, or that fit no waiting worker, are not asked for. Losing a NOTIFY costs at most the
+slow poll's interval, never an execution.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from mainspring import ports, wire
 from mainspring.announce import Announcer
 from mainspring.clock import Clock, SystemClock, millis
+from mainspring.dispatch.adopt import adopt
+from mainspring.dispatch.claim import BATCH, Claimer
+from mainspring.dispatch.lines import Line, LineBook, Profile, profile_of
+from mainspring.dispatch.match import Room
+from mainspring.dispatch.patience import Patience
+from mainspring.dispatch.settings import Settings
+from mainspring.domain.demand import has_amounts
 from mainspring.domain.errors import Conflict
 from mainspring.domain.job import Definition
 from mainspring.service import Loops
-from mainspring.store import claims, sessions
+from mainspring.store import claims, lines, sessions
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.sessions import Session
 from mainspring.telemetry import metrics
 
 SLOW_POLL_S = 2.0
-BATCH = 1000
-SMALL = 32
-
-Line = tuple[int, tuple[str, ...]]
-"""What may be claimed together: a tenant and a set of queues."""
+MOST_LINES = 20_000
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +40,8 @@ class Waiting:
     """A worker that waits for work."""
 
     session: Session
-    free: int
+    profile: Profile
+    room: Room
     answer: asyncio.Future[wire.Polled]
     cancels: list[UUID] = field(default_factory=list)
 
@@ -53,17 +57,24 @@ class Dispatcher:
         self._definitions = definitions
         self._announcer = announcer
         self._clock = clock or SystemClock()
-        self._sessions: dict[UUID, Session] = {}
-        self._waiting: dict[Line, dict[Waiting, None]] = {}
+        self._sessions: dict[UUID, tuple[Session, Profile]] = {}
+        self._waiting: dict[Profile, dict[Waiting, None]] = {}
         self._polls: dict[UUID, Waiting] = {}
+        self._offered: dict[UUID, Waiting] = {}
         self._cancelled: set[UUID] = set()
-        self._fresh: set[str] = set()
-        self._asked: dict[Line, int] = {}
+        self._book = LineBook()
+        self._settings = Settings()
+        self._patience = Patience()
+        self._claimer = Claimer(database, self._book, self._settings, clock=self._clock)
+        self._look = asyncio.Event()
+        self._stale = True
         self._wake = asyncio.Event()
         self._claiming = asyncio.Lock()
         self._closing = False
         self._loops = Loops("dispatcher")
-        bus.subscribe(ports.QUEUED, self._hear_queued, on_gap=self._refresh)
+        bus.subscribe(ports.QUEUED, self._hear_queued, on_gap=self._look.set)
+        bus.subscribe(ports.FREED, self._hear_freed, on_gap=lambda: None)
+        bus.subscribe(ports.SETTINGS, self._hear_settings, on_gap=lambda: None)
         bus.subscribe(ports.CANCEL, self._hear_cancel, on_gap=lambda: None)
 
     async def start(self) -> None:
@@ -85,20 +96,22 @@ class Dispatcher:
 
     async def poll(self, poll: wire.Poll, *, tenant: int) -> wire.Polled:
         """Answers when there is work, a cancellation, or the wait is over."""
-        session = await self._session(poll.session_id, tenant)
+        session, profile = await self._session(poll.session_id, tenant)
         if self._closing:
             return wire.Polled(executions=[], definitions={}, cancels=[])
         if old := self._polls.get(poll.session_id):
             self._answer(old, [], {})
-        waiting = Waiting(session, min(poll.free, BATCH), asyncio.get_running_loop().create_future())
+        resources = session.resources if poll.resources is None else poll.resources
+        room = Room(session.session_id, session.slots, min(poll.free, session.slots, BATCH), resources)
+        waiting = Waiting(session, profile, room, asyncio.get_running_loop().create_future())
         self._polls[poll.session_id] = waiting
         if poll.session_id in self._cancelled:
             self._cancelled.discard(poll.session_id)
             self._loops.spawn(self._tell_cancels(waiting), "cancel")
-        if waiting.free:
-            line = (session.tenant, session.queues)
-            self._waiting.setdefault(line, {})[waiting] = None
-            if not self._fresh.isdisjoint(session.queues):
+        if room.free:
+            self._waiting.setdefault(profile, {})[waiting] = None
+            self._claimer.reopen_capped()
+            if self._book.fresh:
                 self._wake.set()
         try:
             return await asyncio.wait_for(asyncio.shield(waiting.answer), poll.wait_s)
@@ -111,75 +124,93 @@ class Dispatcher:
 
     async def serves(self, session_id: UUID, *, tenant: int) -> bool:
         """Whether the session, ended or not, is this tenant's: nobody reports for others."""
-        if (session := self._sessions.get(session_id)) is not None:
-            return session.tenant == tenant
+        if (known := self._sessions.get(session_id)) is not None:
+            return known[0].tenant == tenant
         async with self._database.connection() as connection:
             return await sessions.is_session_of(connection, tenant=tenant, session_id=session_id)
 
     def forget(self, session_id: UUID) -> None:
         """The session has ended: its poll, if any, is answered with nothing."""
         self._sessions.pop(session_id, None)
+        self._patience.forget(session_id)
         self._cancelled.discard(session_id)
         if waiting := self._polls.get(session_id):
             self._answer(waiting, [], {})
 
-    async def _session(self, session_id: UUID, tenant: int) -> Session:
-        session = self._sessions.get(session_id)
-        if session is None:
+    async def _session(self, session_id: UUID, tenant: int) -> tuple[Session, Profile]:
+        known = self._sessions.get(session_id)
+        if known is None:
             async with self._database.connection() as connection:
                 session = await sessions.session_by_id(connection, tenant=tenant, session_id=session_id)
             if session is None:
                 raise Conflict("this session has ended; register again", code="session_ended")
-            self._sessions[session_id] = session
-            self._fresh.update(session.queues)
-        if session.tenant != tenant:
+            known = self._sessions[session_id] = (session, profile_of(session))
+            self._look.set()
+        if known[0].tenant != tenant:
             raise Conflict("this session has ended; register again", code="session_ended")
-        return session
+        return known
 
     # Claiming ----------------------------------------------------------------------------------------
 
     async def _claim_step(self) -> None:
         await self._wake.wait()
         self._wake.clear()
-        again = True
-        while again:
-            again = False
-            for line in [line for line, waiting in self._waiting.items() if waiting]:
-                async with self._claiming:
-                    again |= await self._claim_line(line)
-
-    async def _claim_line(self, line: Line) -> bool:
-        """One claim for the workers of one line; whether there may be more to claim for those still waiting."""
-        tenant, queues = line
-        fresh = self._fresh.intersection(queues)
-        waiting = list(self._waiting.get(line, ()))
-        slots = deal(waiting, self._asked.get(line, SMALL))
-        if not fresh or not slots:
-            return False
-        # Before the claim: what is queued while it runs makes its queue fresh again.
-        self._fresh -= fresh
         try:
-            async with self._database.hot() as connection:
-                rows = await claims.claim(connection, tenant=tenant, slots=slots, queues=sorted(fresh))
+            while await self._claim_all():
+                pass
         except BaseException:
-            self._fresh |= fresh
             self._wake.set()
             raise
-        if len(rows) == len(slots):
-            self._fresh |= fresh
-        # About what there was last time: a thousand slots in the statement cost a millisecond even if one is used.
-        self._asked[line] = min(BATCH, max(SMALL, 4 * len(rows)))
-        if rows:
-            await self._hand_over(waiting, rows)
-        return bool(self._fresh.intersection(queues)) and bool(self._waiting.get(line))
+        if (at := self._claimer.next_start()) is not None:
+            asyncio.get_running_loop().call_later(max(0.0, at - self._clock.monotonic()), self._wake.set)
 
-    async def _hand_over(self, waiting: list[Waiting], rows: list[claims.Claimed]) -> None:
+    async def _claim_all(self) -> bool:
+        """One claim for each set of lines that compete for workers; whether another round may find more."""
+        await self._learn()
+        again = False
+        for plan in self._claimer.plan(list(self._waiting), self._has_room):
+            async with self._claiming:
+                self._offered.clear()
+                rows = await self._claimer.claim(plan, self._rooms)
+                if rows:
+                    await self._hand_over(rows)
+                for session_id in self._claimer.unlucky:
+                    self._answer(self._offered[session_id], [], {})
+                again |= bool(rows or self._claimer.unlucky) or not self._book.fresh.issuperset(plan.lines)
+        return again
+
+    async def _learn(self) -> None:
+        """Reads what this dispatcher has only heard of: lines, and changed settings."""
+        if unknown := self._book.unknown:
+            async with self._database.connection() as connection:
+                self._book.learn(unknown, await lines.lines_by_id(connection, line_ids=unknown))
+        if self._stale:
+            self._stale = False
+            try:
+                await self._settings.load(self._database)
+            except BaseException:
+                self._stale = True
+                raise
+            self._claimer.shares.weights = self._settings.weights
+            self._claimer.reopen_capped()
+
+    def _has_room(self, profile: Profile, line: Line) -> bool:
+        waiting = self._waiting.get(profile, ())
+        return bool(waiting) if line.demand.plain else any(w.room.fits(line.demand) for w in waiting)
+
+    def _rooms(self, profile: Profile) -> Iterator[Room]:
+        """Room to match with; what a worker really gets shows when it is claimed."""
+        for w in self._waiting.get(profile, ()):
+            self._offered[w.room.session_id] = w  # its wait may end while the claim is under way
+            yield Room(w.room.session_id, w.room.slots, w.room.free, w.room.resources)
+
+    async def _hand_over(self, rows: list[claims.Claimed]) -> None:
         known = await self._definitions.get({(r["job_id"], r["version"]) for r in rows})
         names = {version: f"{version[0]}.{version[1]}" for version in known}
         now_ms = self._clock.now_ms()
         given: dict[UUID, list[wire.Assignment]] = {}
         used: dict[UUID, dict[str, Definition]] = {}
-        for execution_id, job_id, version, attempt, session_id, fire_at, _, params in rows:
+        for execution_id, job_id, version, attempt, session_id, fire_at, _, params, *_ in rows:
             name = names[job_id, version]
             if session_id not in given:
                 given[session_id], used[session_id] = [], {}
@@ -190,9 +221,8 @@ class Dispatcher:
                     params=params,
                 )
             )  # fmt: skip
-        for w in waiting:
-            if executions := given.get(w.session.session_id):
-                self._answer(w, executions, used[w.session.session_id])
+        for session_id, executions in given.items():
+            self._answer(self._offered[session_id], executions, used[session_id])
         self._announcer.tell("started", [row[0] for row in rows])
         metrics.START_LATENCY.observe(max(0.0, (now_ms - millis(rows[0]["due_at"])) / 1000))
 
@@ -210,33 +240,86 @@ class Dispatcher:
         return wire.Polled(executions=[], definitions={}, cancels=waiting.cancels)
 
     def _withdraw(self, waiting: Waiting) -> None:
-        line = (waiting.session.tenant, waiting.session.queues)
-        if (group := self._waiting.get(line)) is not None:
+        if (group := self._waiting.get(waiting.profile)) is not None:
             group.pop(waiting, None)
             if not group:
-                del self._waiting[line]
+                del self._waiting[waiting.profile]
         if self._polls.get(waiting.session.session_id) is waiting:
             del self._polls[waiting.session.session_id]
 
     # Waking ------------------------------------------------------------------------------------------
 
     async def _slow_poll(self) -> None:
-        """The net under NOTIFY."""
-        await asyncio.sleep(SLOW_POLL_S)
-        queues = {queue for _, queues in self._waiting for queue in queues} - self._fresh
-        if queues:
+        """The net under NOTIFY; also the first look for a new session, and after a gap."""
+        try:
+            await asyncio.wait_for(self._look.wait(), SLOW_POLL_S)
+        except TimeoutError:
+            if not self._polls:
+                return
+        self._look.clear()
+        try:
             async with self._database.connection() as connection:
-                self._make_fresh(await claims.queued_queues(connection, queues=sorted(queues)))
-
-    def _hear_queued(self, queue: str) -> None:
-        self._make_fresh([queue])
-
-    def _make_fresh(self, queues: Iterable[str]) -> None:
-        self._fresh.update(queues)
+                found = await claims.queued_lines(connection, limit=MOST_LINES)
+            if 0 in found:
+                await adopt(self._database)
+        except BaseException:
+            self._look.set()
+            raise
+        self._stale = True
+        self._book.found(found)
+        self._be_patient()
         self._wake.set()
 
-    def _refresh(self) -> None:
-        self._make_fresh(queue for session in self._sessions.values() for queue in session.queues)
+    def _be_patient(self) -> None:
+        """Keeps a worker for each line that has long been too large for what any worker has left."""
+        tight = {line for line in self._book.fresh if not line.demand.plain and self._is_tight(line)}
+        for session_id in self._patience.let_go(tight):
+            self._keep(session_id, None)
+        now = self._clock.monotonic()
+        for line in self._patience.overdue(tight, lambda line: self._settings.of(line).patience_s, now):
+            able = [w for w in self._polls.values() if w.profile.kept is None and _could_run(w, line)]
+            if able:
+                chosen = max(able, key=lambda w: w.room.free).session.session_id
+                self._patience.keep(line, chosen)
+                self._keep(chosen, line)
+
+    def _is_tight(self, line: Line) -> bool:
+        if line.full or self._settings.of(line).paused:
+            return False
+        return not any(
+            line.queue in profile.queues and line.reached_by(profile) and self._has_room(profile, line)
+            for profile in self._waiting
+        )
+
+    def _keep(self, session_id: UUID, line: Line | None) -> None:
+        """From now on the worker takes only from this line; None: from any again."""
+        if (known := self._sessions.get(session_id)) is None:
+            return
+        profile = replace(known[1], kept=None if line is None else line.line_id)
+        self._sessions[session_id] = (known[0], profile)
+        waiting = self._polls.get(session_id)
+        if waiting is not None and waiting in self._waiting.get(waiting.profile, ()):
+            self._withdraw(waiting)
+            waiting.profile = profile
+            self._waiting.setdefault(profile, {})[waiting] = None
+            self._polls[session_id] = waiting
+
+    def _hear_queued(self, payload: str) -> None:
+        """`<line> <rank>`; an older program says only the queue, and then there is work without a line."""
+        line_id, _, rank = payload.partition(" ")
+        if not rank:
+            self._look.set()
+            return
+        self._book.tell(int(line_id), int(rank))
+        self._wake.set()
+
+    def _hear_freed(self, payload: str) -> None:
+        self._book.freed(int(payload))
+        self._wake.set()
+
+    def _hear_settings(self, _: str) -> None:
+        self._stale = True
+        self._wake.set()
 
     def _hear_cancel(self, session: str) -> None:
         session_id = UUID(session)
@@ -254,13 +337,7 @@ class Dispatcher:
         self._answer(waiting, [], {})
 
 
-def deal(waiting: list[Waiting], most: int = BATCH) -> list[UUID]:
-    """Free slots in the order they should be filled: one per worker, then the next one, so load spreads."""
-    slots: list[UUID] = []
-    for turn in range(max((w.free for w in waiting), default=0)):
-        for w in waiting:
-            if turn < w.free:
-                slots.append(w.session.session_id)
-                if len(slots) == most:
-                    return slots
-    return slots
+def _could_run(waiting: Waiting, line: Line) -> bool:
+    """Whether the worker could run the line's executions once it is idle."""
+    reached = line.queue in waiting.profile.queues and line.reached_by(waiting.profile)
+    return reached and has_amounts(line.demand.resources, waiting.session.resources)

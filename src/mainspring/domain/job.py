@@ -11,7 +11,9 @@ import msgspec
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.execution import Delivery
+from mainspring.domain.limit import Concurrency, Rate, key_problems
 from mainspring.domain.params import Param, declaration_problems
+from mainspring.domain.resources import parse_amount
 from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule import ScheduleSpecs, is_one_time
 from mainspring.domain.task import HttpTask, PythonTask, task_problems, template_strings
@@ -24,6 +26,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 RESERVED_ENV = "MAINSPRING_"
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}\Z")
+LONG_AFTER_S = 600.0
+"""What is expected to take longer than this waits in `long`, unless its job names a queue."""
 
 
 class ShellTask(msgspec.Struct, frozen=True, tag="shell", tag_field="kind", forbid_unknown_fields=True):
@@ -58,7 +63,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schedule: ScheduleSpecs | None = None
     description: Annotated[str, msgspec.Meta(max_length=4000)] = ""
     metadata: dict[str, Any] = {}
-    queue: str = "short"
+    queue: str | None = None
     priority: Annotated[int, msgspec.Meta(ge=0, le=10)] = 5
     timeout: str | int | float = "1h"
     retries: RetryPolicy = RetryPolicy()
@@ -71,6 +76,28 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     finish_by: str | int | float | None = None
     max_gap: str | int | float | None = None
     params: dict[str, Param] = {}
+    estimated_duration: str | int | float | None = None
+    labels: dict[str, str] = {}
+    resources: dict[str, str | int | float] = {}
+    exclusive: bool = False
+    concurrency: Concurrency | None = None
+    rate: Rate | None = None
+    ordered: bool = False
+
+    @property
+    def queue_name(self) -> str:
+        """The queue as given; otherwise `long` for what is expected to take more than ten minutes, else `short`."""
+        if self.queue is not None:
+            return self.queue
+        if self.estimated_duration in (None, "short", "long"):
+            return str(self.estimated_duration or "short")
+        assert self.estimated_duration is not None
+        return "long" if parse_duration(self.estimated_duration) > LONG_AFTER_S else "short"
+
+    @property
+    def kind(self) -> str:
+        """Of the task: which executor a worker must have."""
+        return str(getattr(self.task, "kind", None) or self.task.__struct_config__.tag)
 
     @property
     def overlap_policy(self) -> Overlap:
@@ -90,6 +117,8 @@ class Definition(msgspec.Struct, frozen=True):
     delivery: Delivery
     params: dict[str, Param] = {}
     timezone: str | None = None
+    resources: dict[str, int] = {}
+    exclusive: bool = False
 
 
 def task_text(task: Task) -> str:
@@ -128,7 +157,7 @@ def _problems(spec: JobSpec) -> list[Problem]:
         found.append(
             Problem("/name", f"{spec.name!r} is not a job name", "letters, digits, '.', '_', '-'; at most 128")
         )
-    if not QUEUE.match(spec.queue):
+    if spec.queue is not None and not QUEUE.match(spec.queue):
         found.append(Problem("/queue", f"{spec.queue!r} is not a queue name", "lower case letters, digits, '_', '-'"))
     for pointer, value, least in (
         ("/timeout", spec.timeout, 0.001),
@@ -151,6 +180,8 @@ def _problems(spec: JobSpec) -> list[Problem]:
     elif not isinstance(spec.task, NoopTask):
         found.extend(task_problems(spec.task))
     found.extend(declaration_problems(spec.params, needed_params(spec.task), scheduled=spec.schedule is not None))
+    found.extend(_demand_problems(spec))
+    found.extend(_limit_problems(spec))
     return found
 
 
@@ -163,6 +194,40 @@ def _deadline_problems(spec: JobSpec) -> list[Problem]:
         found.append(
             Problem("/finish_by", "it is counted from each fire, and this job has no recurring schedule", "use timeout")
         )
+    return found
+
+
+def _demand_problems(spec: JobSpec) -> list[Problem]:
+    found = [
+        Problem(f"/labels/{name}", f"{name}={value} is not a label", "letters, digits, '.', '_', '-', '/'; at most 63")
+        for name, value in spec.labels.items()
+        if not LABEL.match(name) or not (value == "*" or LABEL.match(value))
+    ]
+    for name, value in spec.resources.items():
+        try:
+            parse_amount(name, value)
+        except ValueError as error:
+            found.append(Problem(f"/resources/{name}", str(error), 'for example {"cpu": 2, "memory": "4Gi", "gpu": 1}'))
+    if spec.estimated_duration not in (None, "short", "long"):
+        found.extend(_duration_problem("/estimated_duration", spec.estimated_duration or 0, 0.001))
+    return found
+
+
+def _limit_problems(spec: JobSpec) -> list[Problem]:
+    found: list[Problem] = []
+    if spec.concurrency is not None:
+        found.extend(key_problems("/concurrency/key", spec.concurrency.key))
+        if spec.ordered:
+            found.append(
+                Problem(
+                    "/ordered",
+                    "an ordered job runs one execution at a time, so it can't have a concurrency key too",
+                    "remove ordered or concurrency",
+                )
+            )
+    if spec.rate is not None:
+        found.extend(key_problems("/rate/key", spec.rate.key))
+        found.extend(_duration_problem("/rate/per", spec.rate.per, 0.001))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,10 +14,11 @@ from mainspring.clock import instant, millis
 from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.execution import LIVE, execution_id
+from mainspring.domain.line import line_of
 from mainspring.intake.catalog import is_id
 from mainspring.intake.params import Demands, check_params
-from mainspring.store import chains, executions, jobs
-from mainspring.store.db import Database, database_now_ms
+from mainspring.store import chains, executions, jobs, lines
+from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.definitions import Definitions
 from mainspring.store.executions import NewExecution
 
@@ -56,7 +57,7 @@ class Submitter:
         digest = hashlib.sha256(encode(asked)).digest()
         async with self._database.transaction() as connection:
             now_ms = int(await database_now_ms(connection))
-            new = _new(submission, now_ms, key)
+            (new,) = await with_lines(connection, [_new(submission, now_ms, key)], tenant=submission.tenant)
             known_id, first_digest, first = await executions.insert_idempotency_key(
                 connection, tenant=submission.tenant, job_id=submission.job_id, key=key,
                 execution_id=new.execution_id, digest=digest,
@@ -127,6 +128,7 @@ class Submitter:
             now_ms = int(await database_now_ms(connection))
             for (tenant, by), places in groups.items():
                 new = [_new(batch[place], now_ms, None) for place in places]
+                new = await with_lines(connection, new, tenant=tenant)
                 added = await executions.insert_executions(connection, tenant=tenant, new=new, created_by=by)
                 for place, execution in zip(places, new, strict=True):
                     answers[place] = execution.execution_id if execution.execution_id in added else None
@@ -146,6 +148,25 @@ def _new(submission: Submission, now_ms: int, key: str | None) -> NewExecution:
         execution_id(submission.job_id, due_ms, trigger_key), submission.job_id, "manual", instant(due_ms),
         submission.params, submission.fire_at,
     )  # fmt: skip
+
+
+async def with_lines(connection: Connection, new: list[NewExecution], *, tenant: int) -> list[NewExecution]:
+    """Executions whose params decide their limit keys get a line of their own; the others go to their job's."""
+    jobs_with_params = sorted({e.job_id for e in new if e.params})
+    if not jobs_with_params:
+        return new
+    specs = await jobs.keyed_specs(connection, tenant=tenant, job_ids=jobs_with_params)
+    wanted = [n for n, e in enumerate(new) if e.params and e.job_id in specs]
+    if not wanted:
+        return new
+    refs = await lines.intern_lines(
+        connection, tenant=tenant,
+        specs=[line_of(specs[new[n].job_id], job_id=new[n].job_id, params=new[n].params) for n in wanted],
+    )  # fmt: skip
+    found = list(new)
+    for n, ref in zip(wanted, refs, strict=True):
+        found[n] = replace(new[n], line=ref)
+    return found
 
 
 async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, reason: str) -> None:

@@ -17,12 +17,13 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, MainspringError, NotFound, Problem, invalid
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.domain.job import JobSpec, check
+from mainspring.domain.line import keyed, line_of
 from mainspring.domain.schedule import Resolved, calendars_of, describe_spec, job_seed, members_of, notes
 from mainspring.ids import new_id, shard_of
 from mainspring.intake import catalog
 from mainspring.intake.catchup import catch_up
 from mainspring.intake.schedules import resolved
-from mainspring.store import executions, jobs, schedules, shards
+from mainspring.store import executions, jobs, lines, schedules, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.undecided import account_for
 
@@ -44,7 +45,8 @@ async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> 
             when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms)
             await jobs.insert_job(
                 connection, tenant=tenant, job_id=job_id, name=spec.name, shard=shard_of(job_id), change=change,
-                at=await _placement(connection, spec, when), paused=spec.paused, active_from=instant(now_ms),
+                at=await _placement(connection, spec, when, tenant=tenant, job_id=job_id), paused=spec.paused,
+                active_from=instant(now_ms),
             )  # fmt: skip
             await jobs.insert_version(connection, tenant=tenant, job_id=job_id, version=1, spec=spec, created_by=by)
             await _add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
@@ -147,7 +149,7 @@ async def _edit(
             rescheduled = spec.schedule != old.schedule or (_spread(old) and spec.name != old.name)
             when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms) if rescheduled else None
             row = await _row(connection, tenant=tenant, job_id=job_id)
-            placement = await _placement(connection, spec, when)
+            placement = await _placement(connection, spec, when, tenant=tenant, job_id=job_id)
             if not rescheduled:  # an interval keeps its phase, and times that have passed are no reason to refuse
                 placement = replace(
                     placement, schedule_id=row.schedule_id, start_at=row.start_at, end_at=row.end_at,
@@ -286,13 +288,16 @@ async def _row(connection: Connection, *, tenant: int, job_id: UUID) -> jobs.Job
     return row
 
 
-async def _placement(connection: Connection, spec: JobSpec, when: Resolved | None) -> jobs.Placement:
+async def _placement(
+    connection: Connection, spec: JobSpec, when: Resolved | None, *, tenant: int, job_id: UUID
+) -> jobs.Placement:
     key = when.key if when is not None else None
+    (line,) = await lines.intern_lines(connection, tenant=tenant, specs=[line_of(spec, job_id=job_id)])
     return jobs.Placement(
         schedule_id=None if key is None else await schedules.intern_schedule(connection, key=key),
         start_at=None if when is None or when.start_ms is None else instant(when.start_ms),
         end_at=None if when is None or when.end_ms is None else instant(when.end_ms),
-        queue=spec.queue,
+        queue=spec.queue_name,
         priority=spec.priority,
         overlap=spec.overlap_policy,
         misfire=spec.misfire.policy,
@@ -304,6 +309,8 @@ async def _placement(connection: Connection, spec: JobSpec, when: Resolved | Non
         max_gap_s=_seconds(spec.max_gap),
         jitter_ms=when.jitter_ms or None if when is not None else None,
         calendars=calendars_of(spec.schedule) or None,
+        line=line,
+        keyed=keyed(spec),
     )
 
 

@@ -86,6 +86,8 @@ class Settler:
                         failed = await self._settle_rough(connection, rough, held, done)
                         paused = await pause_failing(connection, pausing, failed)
                         done.paused = {failed[job_id] for job_id in paused}
+            if done.freed:
+                await self._tell_freed(connection, done.freed)
         if done.paused:
             self._announcer.tell("paused", done.paused)
         if done.chained:
@@ -101,6 +103,11 @@ class Settler:
             await self.release(job_ids)
         except (*AWAY, *CONFLICTS) as error:
             log.warning("blocked executions wait for the sweep", error=repr(error))
+
+    async def _tell_freed(self, connection: Connection, limit_ids: Iterable[int]) -> None:
+        """Dispatchers look for the next execution under these keys; if they don't hear it, their slow poll does."""
+        with contextlib.suppress(*AWAY):
+            await results.tell_freed(connection, limit_ids=sorted(limit_ids))
 
     async def release(self, job_ids: Iterable[UUID]) -> None:
         """Lets the next blocked execution of each job go, if nothing else of the job lives. The sweep repeats it."""

@@ -6,19 +6,68 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
+from mainspring.domain.job import JobSpec
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
 Claimed = Any
-"""A row: execution_id, job_id, version, attempt, session_id, fire_at, params."""
+"""A row: execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank."""
+
+Place = tuple[int, UUID]
+"""A rank and an id: everything in a line that may be claimed lies beyond it."""
+
+START: Place = (-(2**63), UUID(int=0))
 
 
-async def claim(connection: Connection, *, tenant: int, slots: Sequence[UUID], queues: Sequence[str]) -> list[Claimed]:
-    """One session id per free slot in; claimed rows out."""
-    rows: list[Claimed] = await connection.fetch(q("claim"), slots, queues, tenant)
+async def claim(
+    connection: Connection, *, tenant: int, line_id: int, after: Place, sessions: Sequence[UUID], turns: Sequence[int]
+) -> list[Claimed]:
+    """The best of one line of this tenant, for the slots `turns` names by their place (from 1) in `sessions`."""
+    rows: list[Claimed] = await connection.fetch(q("claim"), sessions, turns, line_id, *after, tenant)
     return rows
 
 
-async def queued_queues(connection: Connection, *, queues: Sequence[str]) -> list[str]:
-    """Looks across tenants: it only decides whether a claim, which does not, is worth its while."""
-    return [r["queue"] for r in await connection.fetch(q("queued_queues"), queues)]
+async def peek(connection: Connection, *, lines: Sequence[tuple[int, Place, int]]) -> dict[int, list[tuple[int, UUID]]]:
+    """(rank, id) of the best of each line, in order; lines as (id, after, most). A line has one tenant."""
+    found: dict[int, list[tuple[int, UUID]]] = {line_id: [] for line_id, _, _ in lines}
+    rows = await connection.fetch(
+        q("peek"), [line[0] for line in lines], [line[1][0] for line in lines], [line[1][1] for line in lines],
+        [line[2] for line in lines],
+    )  # fmt: skip
+    for line_id, execution_id, rank in rows:
+        found[line_id].append((rank, execution_id))
+    return found
+
+
+async def take(connection: Connection, *, matched: Sequence[tuple[UUID, UUID]]) -> list[Claimed]:
+    """Executions with their sessions in; those that could be taken out. The lines they came from have a tenant."""
+    sessions = list(dict.fromkeys(session for _, session in matched))
+    place = {session: n for n, session in enumerate(sessions, start=1)}
+    rows: list[Claimed] = await connection.fetch(
+        q("take"), sessions, [execution for execution, _ in matched], "queued",
+        [place[session] for _, session in matched],
+    )  # fmt: skip
+    return rows
+
+
+async def queued_lines(connection: Connection, *, limit: int) -> dict[int, int]:
+    """Lines with something in them, with their lowest rank. Over all tenants: it decides whether a claim, which is for
+    one line, is worth its while."""
+    return {r["line_id"]: r["rank"] for r in await connection.fetch(q("queued_lines"), limit)}
+
+
+async def lineless_jobs(connection: Connection, *, limit: int) -> list[tuple[UUID, int, int, JobSpec]]:
+    """Over all tenants: (job, tenant, line or 0, definition) of what an older program queued."""
+    rows = await connection.fetch(q("lineless_jobs"), limit)
+    return [(r["job_id"], r["tenant_id"], r["line_id"], msgspec.convert(r["spec"], JobSpec)) for r in rows]
+
+
+async def adopt_job(connection: Connection, *, tenant: int, job_id: UUID, line_id: int, limit_id: int | None) -> None:
+    await connection.execute(q("adopt_job"), job_id, line_id, limit_id, tenant)
+
+
+async def adopt_executions(connection: Connection, *, limit: int) -> int:
+    """Over all tenants: each joins the line of its own job."""
+    return sum(r["n"] for r in await connection.fetch(q("adopt_executions"), limit))

@@ -13,6 +13,7 @@ from mainspring.clock import LAST_MS, instant, millis
 from mainspring.domain.execution import Trigger, fire_key, fire_ms_of
 from mainspring.store.chains import release_blocked
 from mainspring.store.db import Connection
+from mainspring.store.lines import LineRef
 from mainspring.store.queries import q
 
 
@@ -24,6 +25,7 @@ class NewExecution:
     due_at: datetime
     params: Any = None
     fire_at: datetime | None = None  # nominal; None: when it is due
+    line: LineRef | None = None  # its job's, unless its params say otherwise
 
 
 async def insert_executions(
@@ -33,7 +35,8 @@ async def insert_executions(
     rows = await connection.fetch(
         q("insert_executions"), tenant, [e.execution_id for e in new], [e.job_id for e in new],
         [e.trigger for e in new], [e.due_at for e in new], [millis(e.due_at) for e in new],
-        [e.params for e in new], created_by, [e.fire_at or e.due_at for e in new],
+        [e.params for e in new], created_by, [e.line and e.line.line_id for e in new],
+        [e.line and e.line.limit_id for e in new], [e.fire_at or e.due_at for e in new],
     )  # fmt: skip
     return {r["execution_id"] for r in rows}
 

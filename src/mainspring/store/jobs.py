@@ -12,7 +12,9 @@ import msgspec
 
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.job import Definition, JobSpec
+from mainspring.domain.resources import parse_amounts
 from mainspring.store.db import Connection
+from mainspring.store.lines import LineRef
 from mainspring.store.queries import q
 from mainspring.zones import rules_version
 
@@ -54,6 +56,8 @@ class Placement:
     misfire: str
     misfire_s: float
     misfire_most: int
+    line: LineRef
+    keyed: bool
     pause_after: int | None = None
     start_by_s: float | None = None
     finish_by_s: float | None = None
@@ -79,7 +83,8 @@ async def insert_job(
     await connection.execute(
         q("insert_job"), job_id, tenant, name, shard, change, at.schedule_id, at.start_at, at.end_at, at.queue,
         at.priority, at.overlap, at.misfire, paused, at.misfire_s, at.misfire_most, at.pause_after, at.start_by_s,
-        at.finish_by_s, at.max_gap_s, at.jitter_ms, at.calendars, active_from,
+        at.finish_by_s, at.max_gap_s, at.jitter_ms, at.calendars, active_from, at.line.line_id, at.line.limit_id,
+        at.keyed,
     )  # fmt: skip
 
 
@@ -107,7 +112,8 @@ async def update_job(
     row = await connection.fetchrow(
         q("update_job"), job_id, tenant, version, name, change, at.schedule_id, at.start_at, at.end_at, at.queue,
         at.priority, at.overlap, at.misfire, rescheduled, paused, at.misfire_s, at.misfire_most, at.pause_after,
-        at.start_by_s, at.finish_by_s, at.max_gap_s, at.jitter_ms, at.calendars, active_from,
+        at.start_by_s, at.finish_by_s, at.max_gap_s, at.jitter_ms, at.calendars, active_from, at.line.line_id,
+        at.line.limit_id, at.keyed,
     )  # fmt: skip
     assert row is not None, "the caller holds the job's row"
     return row["version"], row["active_from"] if rescheduled or resumed else row["paused_at"]
@@ -217,6 +223,11 @@ async def jobs_on_schedules(
     return [(r["schedule_id"], r["job_id"], r["name"]) for r in rows]
 
 
+async def keyed_specs(connection: Connection, *, tenant: int, job_ids: Sequence[UUID]) -> dict[UUID, JobSpec]:
+    """Definitions of those jobs whose executions find their line by their params."""
+    return {r["job_id"]: _spec(r["spec"]) for r in await connection.fetch(q("keyed_specs"), tenant, job_ids)}
+
+
 def definition(spec: JobSpec) -> Definition:
     return Definition(
         name=spec.name,
@@ -226,6 +237,8 @@ def definition(spec: JobSpec) -> Definition:
         delivery=spec.delivery,
         params=spec.params,
         timezone=getattr(spec.schedule, "timezone", None),
+        resources=parse_amounts(spec.resources),
+        exclusive=spec.exclusive,
     )
 
 

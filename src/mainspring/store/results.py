@@ -69,14 +69,17 @@ class Done:
     chained: set[UUID] = field(default_factory=set)
     final: dict[str, int] = field(default_factory=dict)  # how many ended for good, by state
     paused: set[UUID] = field(default_factory=set)  # executions whose failure paused their job
+    freed: set[int] = field(default_factory=set)  # concurrency keys that have a slot again
 
     def add(self, rows: Sequence[Any], states: Mapping[UUID, str] | None = None) -> None:
-        for execution_id, job_id in rows:
+        for execution_id, job_id, limit_id in rows:
             self.executions.add(execution_id)
             state = "succeeded" if states is None else states[execution_id]
             self.final[state] = self.final.get(state, 0) + 1
             if job_id is not None:
                 self.chained.add(job_id)
+            if limit_id is not None:
+                self.freed.add(limit_id)
 
 
 async def settle_succeeded(connection: Connection, *, ended: Sequence[Ended], done: Done) -> None:
@@ -118,3 +121,8 @@ async def settle_final(connection: Connection, *, final: Sequence[Final], done: 
 
 def _guard(ended: Sequence[Ended]) -> tuple[list[UUID], list[int], list[UUID]]:
     return [e.execution_id for e in ended], [e.attempt for e in ended], [e.session_id for e in ended]
+
+
+async def tell_freed(connection: Connection, *, limit_ids: Sequence[int]) -> None:
+    """Over all tenants: the keys come from rows the caller has just changed."""
+    await connection.execute(q("tell_freed"), limit_ids)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -30,17 +30,20 @@ async def insert_session(
     worker_id = await connection.fetchval(q("upsert_worker"), worker_id, tenant, register.name)
     await connection.execute(
         q("insert_session"), session_id, tenant, worker_id, register.host, register.version, register.slots,
-        register.queues, register.kinds, register.labels, lease_s,
+        register.queues, register.kinds, register.labels, lease_s, register.resources, register.shared,
     )  # fmt: skip
 
 
 async def renew_session(
     connection: Connection, *, tenant: int, session_id: UUID, lease_s: float, busy: int, draining: bool,
     progress: Sequence[wire.ProgressReport] = (),
-) -> bool:  # fmt: skip
+) -> float | None:  # fmt: skip
+    """The lease it was renewed by; None if the session has ended."""
     told = {str(p.execution_id): [p.attempt, p.done, p.total, p.rate, p.message] for p in progress} or None
-    renewed = await connection.fetchval(q("renew_session"), session_id, tenant, lease_s, busy, draining, told)
-    return renewed is not None
+    renewed: float | None = await connection.fetchval(
+        q("renew_session"), session_id, tenant, lease_s, busy, draining, told
+    )
+    return renewed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,20 @@ class Session:
     tenant: int
     slots: int
     queues: tuple[str, ...]
+    kinds: frozenset[str] = frozenset()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, int] = field(default_factory=dict)
+    shared: bool = False
 
 
 async def session_by_id(connection: Connection, *, tenant: int, session_id: UUID) -> Session | None:
     row = await connection.fetchrow(q("session_by_id"), session_id, tenant)
-    return None if row is None else Session(session_id, tenant, row["slots"], tuple(row["queues"]))
+    if row is None:
+        return None
+    return Session(
+        session_id, tenant, row["slots"], tuple(row["queues"]), frozenset(row["kinds"]), row["labels"],
+        row["resources"], row["shared"],
+    )  # fmt: skip
 
 
 async def is_session_of(connection: Connection, *, tenant: int, session_id: UUID) -> bool:
@@ -99,7 +111,8 @@ def _worker(r: Any) -> wire.Worker:
     return wire.Worker(
         worker_id=r["worker_id"], name=r["name"], session_id=r["session_id"], state=_state(r),
         host=r["host"], version=r["version"], slots=r["slots"], busy=r["busy"], queues=r["queues"], kinds=r["kinds"],
-        labels=r["labels"], started_at=r["started_at"], seen_at=r["seen_at"],
+        labels=r["labels"], resources=r["resources"], shared=r["shared"], started_at=r["started_at"],
+        seen_at=r["seen_at"],
     )  # fmt: skip
 
 

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
-
-
-@dataclass(frozen=True, slots=True)
-class Depth:
-    queue: str
-    priority: int
-    depth: int
-    oldest_s: float
 
 
 async def make_partitions(connection: Connection, *, days: int) -> list[str]:
@@ -23,11 +14,6 @@ async def make_partitions(connection: Connection, *, days: int) -> list[str]:
 
 async def forget_idempotency_keys(connection: Connection) -> None:
     await connection.execute(q("forget_idempotency_keys"))
-
-
-async def queue_depths(connection: Connection) -> list[Depth]:
-    rows = await connection.fetch(q("queue_depths"))
-    return [Depth(r["queue"], r["priority"], r["depth"], (r["now"] - r["oldest_at"]).total_seconds()) for r in rows]
 
 
 async def live_counts(connection: Connection, *, tenant: int) -> dict[str, int]:

@@ -19,6 +19,7 @@ from mainspring.domain.job import Definition, NoopTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.service import Loops
 from mainspring.worker import attempt
+from mainspring.worker.capacity import detect, left
 from mainspring.worker.declare import Loader, Renewable
 from mainspring.worker.delivery import Delivery
 from mainspring.worker.executors import Direct, Done, Executor, Host, Work, start_all, stop_all
@@ -28,6 +29,8 @@ from mainspring.worker.session import GuardianPipe, Session
 log = structlog.get_logger()
 
 POLL_S = 30.0
+BUSY_POLL_S = 2.0
+"""While something runs, so that what needs an idle worker, or more than was left, is given one soon after it is."""
 SATURATED_S = 0.2
 FLUSH_S = 20.0
 RECALL_S = 1.0
@@ -50,6 +53,8 @@ class WorkerConfig:
     modules: Sequence[str] = ()
     reload: bool = False
     allow_net: Sequence[str] = ()
+    resources: dict[str, int] = field(default_factory=detect)
+    shared: bool = False
 
 
 class Worker:
@@ -70,6 +75,8 @@ class Worker:
         self._session: Session | None = None
         self._delivery: Delivery | None = None
         self._running: dict[UUID, Work] = {}
+        self._demanding = 0  # attempts that take more of this worker than a slot
+        self._offering = False  # a poll is open that says what was free when it began
         self._undelivered: set[UUID] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
@@ -198,6 +205,7 @@ class Worker:
         return wire.Register(
             name=self._config.name, host=socket.gethostname(), version=__version__, slots=self._config.slots,
             queues=list(self._config.queues), kinds=sorted(self._executors), labels=self._config.labels,
+            resources=self._config.resources, shared=self._config.shared,
         )  # fmt: skip
 
     async def _say_goodbye(self) -> None:
@@ -214,12 +222,10 @@ class Worker:
     async def _poll_on(self, session: Session) -> None:
         wait = 0.1
         while not self._draining:
-            free = self._config.slots - self.busy
+            free = self._free()
             try:
                 if free:
-                    polled: Given | None = await self._link.poll(
-                        wire.Poll(session_id=session.session_id, free=free, wait_s=POLL_S)
-                    )
+                    polled: Given | None = await self._ask(session, free)
                 else:
                     polled = await self._poll_while_full(session)
                 if polled is not None:
@@ -237,6 +243,34 @@ class Worker:
                 )  # fmt: skip
                 await asyncio.sleep(random.uniform(wait / 2, wait))
                 wait = min(wait * 2, LONGEST_WAIT_S)
+
+    def _free(self) -> int:
+        """Slots; none while an attempt has the worker to itself."""
+        if self._demanding and any(work.definition.exclusive for work in self._running.values()):
+            return 0
+        return self._config.slots - self.busy
+
+    def _left(self) -> dict[str, int] | None:
+        if not self._demanding:
+            return None
+        return left(self._config.resources, (work.definition for work in self._running.values()))
+
+    async def _ask(self, session: Session, free: int) -> Given:
+        wait_s = BUSY_POLL_S if self._running else POLL_S
+        self._offering = True
+        try:
+            return await self._link.poll(
+                wire.Poll(session_id=session.session_id, free=free, wait_s=wait_s, resources=self._left())
+            )
+        finally:
+            self._offering = False
+
+    async def _renew_poll(self) -> None:
+        """Has the api answer the open poll, which says less than there is room for now; the next one says more."""
+        with contextlib.suppress(ApiAway, SessionEnded, Refused):
+            if self._session is not None:
+                poll = wire.Poll(session_id=self._session.session_id, free=0, wait_s=0)
+                self._cancel((await self._link.poll(poll)).cancels)
 
     async def _recall_poll(self) -> None:
         """Has the api answer the open poll: what it was just given comes with it, and nothing after."""
@@ -276,6 +310,7 @@ class Worker:
             definition = self._definitions.get(assignment.definition)
             work = Work(assignment, definition or _UNREADABLE, session_id=session.session_id, children=self._guardian)
             self._running[assignment.execution_id] = work
+            self._demanding += _demands(work)
             self._undelivered.add(assignment.execution_id)
             self._delivery.begin(work)
             work.started = self._clock.monotonic()
@@ -307,6 +342,11 @@ class Worker:
         if self._running.pop(work.assignment.execution_id, None) is None:
             return  # an executor that ends an attempt twice
         self._slot_freed.set()
+        if _demands(work):
+            self._demanding -= 1
+            if self._offering and not self._draining:
+                self._offering = False
+                self._loops.spawn(self._renew_poll(), "renew poll")
         if not self._running:
             self._idle.set()
         assert self._delivery is not None
@@ -343,3 +383,7 @@ class Worker:
     def _stop_all(self, outcome: Outcome) -> None:
         for work in list(self._running.values()):
             work.end(outcome)
+
+
+def _demands(work: Work) -> bool:
+    return bool(work.definition.resources) or work.definition.exclusive

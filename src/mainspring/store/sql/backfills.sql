@@ -59,22 +59,23 @@ SELECT DISTINCT ON (fire_at) fire_at, state FROM (
 -- made before is not made again.
 WITH fresh AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at, params, created_by, backfill_id)
+                            rank, fire_at, due_at, queued_at, params, created_by, backfill_id, line_id, limit_id)
     SELECT w.execution_id, j.job_id, j.tenant_id, j.version, j.shard, b.priority, 'queued', 'backfill', j.queue,
-           line.ends_at + w.place, w.fire_at, clock.at, clock.at, b.params, b.created_by, b.backfill_id
+           line.ends_at + w.place, w.fire_at, clock.at, clock.at, b.params, b.created_by, b.backfill_id, j.line_id,
+           j.limit_id
     FROM backfills b JOIN jobs j USING (job_id)
     CROSS JOIN unnest($2::uuid[], $3::timestamptz[]) WITH ORDINALITY AS w (execution_id, fire_at, place)
     CROSS JOIN (SELECT db_now()) AS clock (at)
     CROSS JOIN LATERAL (
-        SELECT greatest(floor(extract(epoch FROM clock.at) * 1000), max(e.rank)) AS ends_at
+        SELECT greatest(floor(extract(epoch FROM clock.at) * 1000) - b.priority * 900000, max(e.rank)) AS ends_at
         FROM executions e WHERE e.backfill_id = $1
     ) AS line
     WHERE b.backfill_id = $1 AND b.state = 'running' AND j.deleted_at IS NULL
       AND NOT EXISTS (SELECT FROM history h WHERE h.execution_id = w.execution_id AND h.finished_at >= b.created_at)
     ON CONFLICT (execution_id) DO NOTHING
-    RETURNING queue
+    RETURNING line_id, rank
 )
-SELECT queue, pg_notify('mainspring_queued', queue) FROM fresh GROUP BY queue;
+SELECT line_id, pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh GROUP BY line_id;
 
 -- name: move_backfill
 -- Last statement of a feeding transaction: everything up to the new cursor is decided.

@@ -69,8 +69,8 @@ WITH verdict AS (
 ), queued AS (
     UPDATE executions e SET state = 'queued', queued_at = db_now() FROM verdict v
     WHERE e.execution_id = v.execution_id AND e.state = 'waiting' AND NOT v.skipped AND v.until IS NULL
-    RETURNING e.queue
+    RETURNING e.line_id, e.rank
 ), told AS (
-    SELECT pg_notify('mainspring_queued', queue) FROM queued GROUP BY queue
+    SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM queued GROUP BY line_id
 )
 SELECT (SELECT count(*) FROM told) AS told, (SELECT array_agg(job_id) FROM gone WHERE chained) AS chained;

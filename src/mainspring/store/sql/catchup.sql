@@ -16,17 +16,20 @@ FROM executions WHERE job_id = $1 AND tenant_id = $2 AND backfill_id IS NULL;
 -- Executions of missed instants: in line behind one another (blocked, until they are released), or queued at once.
 WITH fresh AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, chained, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at, start_by_at)
+                            rank, fire_at, due_at, queued_at, start_by_at, line_id, limit_id)
     SELECT w.execution_id, j.job_id, j.tenant_id, j.version, j.shard, j.priority, $6,
-           CASE WHEN $6 THEN 'blocked' ELSE 'queued' END, 'fire', j.queue, w.rank, w.fire_at, w.fire_at,
-           CASE WHEN NOT $6 THEN db_now() END, w.fire_at + make_interval(secs => j.start_by_s)
+           CASE WHEN $6 THEN 'blocked' ELSE 'queued' END, 'fire', j.queue, w.rank - j.priority * 900000,
+           w.fire_at, w.fire_at,
+           CASE WHEN NOT $6 THEN db_now() END, w.fire_at + make_interval(secs => j.start_by_s), j.line_id,
+           j.limit_id
     FROM unnest($3::uuid[], $4::timestamptz[], $5::bigint[]) AS w (execution_id, fire_at, rank)
     JOIN jobs j ON j.job_id = $1
     WHERE j.tenant_id = $2 AND j.deleted_at IS NULL
     ON CONFLICT (execution_id) DO NOTHING
-    RETURNING queue, state
+    RETURNING line_id, rank, state
 )
-SELECT queue, pg_notify('mainspring_queued', queue) FROM fresh WHERE state = 'queued' GROUP BY queue;
+SELECT line_id, pg_notify('mainspring_queued', line_id || ' ' || min(rank))
+FROM fresh WHERE state = 'queued' GROUP BY line_id;
 
 -- name: skip_missed
 -- Missed instants that do not run, one row each.

@@ -24,7 +24,7 @@ ORDER BY e.execution_id FOR UPDATE OF e;
 WITH free AS (
     SELECT w.job_id, (
         SELECT e.execution_id FROM executions e WHERE e.job_id = w.job_id AND e.state = 'blocked' AND e.chained
-        ORDER BY e.rank LIMIT 1
+        ORDER BY e.execution_id LIMIT 1
     ) AS execution_id
     FROM unnest($1::uuid[]) AS w (job_id)
     WHERE (
@@ -39,9 +39,10 @@ WITH free AS (
         queued_at = CASE WHEN e.due_at > now.at THEN NULL ELSE now.at END
     FROM free, (SELECT db_now()) AS now (at)
     WHERE e.execution_id = free.execution_id AND e.state = 'blocked' AND e.chained
-    RETURNING e.queue, e.state, e.due_at
+    RETURNING e.line_id, e.rank, e.state, e.due_at
 )
-SELECT count(*) AS n, pg_notify('mainspring_queued', queue) FROM freed WHERE state = 'queued' GROUP BY queue
+SELECT count(*) AS n, pg_notify('mainspring_queued', line_id || ' ' || min(rank))
+FROM freed WHERE state = 'queued' GROUP BY line_id
 UNION ALL
 SELECT count(*), pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
 FROM freed WHERE state = 'waiting' HAVING count(*) > 0;
@@ -60,7 +61,7 @@ SELECT DISTINCT job_id FROM executions WHERE state = 'blocked' AND chained LIMIT
 WITH newest AS (
     SELECT j.job_id, (
         SELECT e.execution_id FROM executions e WHERE e.job_id = j.job_id AND e.state = 'blocked' AND e.chained
-        ORDER BY e.rank DESC LIMIT 1
+        ORDER BY e.execution_id DESC LIMIT 1
     ) AS execution_id
     FROM jobs j
     WHERE j.schedule_id = ANY ($1::bigint[]) AND j.shard = ANY ($2::smallint[])

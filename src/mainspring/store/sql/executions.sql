@@ -2,24 +2,28 @@
 -- Manual and one-time executions: queued at once, or waiting when due later.
 -- Their trigger keys are fresh (random, or just entered in idempotency_keys), so history need not be asked.
 WITH wanted AS (
-    SELECT w.*, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.start_by_s, clock.at AS now
-    FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::timestamptz[], $6::bigint[], $7::jsonb[], $9::timestamptz[])
-        AS w (execution_id, job_id, trigger, due_at, rank, params, fire_at)
+    SELECT w.execution_id, w.job_id, w.trigger, w.due_at, w.params, w.fire_at, w.due_ms - j.priority * 900000 AS rank,
+           j.tenant_id, j.version, j.shard, j.priority, j.queue, j.start_by_s, clock.at AS now,
+           coalesce(w.line_id, j.line_id) AS line_id,
+           CASE WHEN w.line_id IS NULL THEN j.limit_id ELSE w.limit_id END AS limit_id
+    FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::timestamptz[], $6::bigint[], $7::jsonb[], $9::int[],
+                $10::bigint[], $11::timestamptz[])
+        AS w (execution_id, job_id, trigger, due_at, due_ms, params, line_id, limit_id, fire_at)
     JOIN jobs j USING (job_id)
     CROSS JOIN (SELECT db_now()) AS clock (at)
     WHERE j.tenant_id = $1 AND j.deleted_at IS NULL
 ), fresh AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at, params, created_by, start_by_at)
+                            rank, fire_at, due_at, queued_at, params, created_by, start_by_at, line_id, limit_id)
     SELECT execution_id, job_id, tenant_id, version, shard, priority,
            CASE WHEN due_at > now THEN 'waiting' ELSE 'queued' END, trigger, queue,
            rank, fire_at, due_at, CASE WHEN due_at <= now THEN now END, params, $8,
-           due_at + make_interval(secs => start_by_s)
+           due_at + make_interval(secs => start_by_s), line_id, limit_id
     FROM wanted
     ON CONFLICT (execution_id) DO NOTHING
-    RETURNING execution_id, state, queue, due_at
+    RETURNING execution_id, state, due_at, line_id, rank
 ), told AS (
-    SELECT pg_notify('mainspring_queued', queue) FROM fresh WHERE state = 'queued' GROUP BY queue
+    SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh WHERE state = 'queued' GROUP BY line_id
     UNION ALL
     SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
     FROM fresh WHERE state = 'waiting' HAVING count(*) > 0

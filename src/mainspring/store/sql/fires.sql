@@ -14,7 +14,8 @@ WITH due AS (
         AS d (schedule_id, shard, fire_at, prefix, trigger_key, rank, newer)
 ), candidates AS (
     SELECT execution_id(d.prefix, j.job_id, d.trigger_key) AS execution_id,
-           j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, d.rank, d.fire_at, j.start_by_s,
+           j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, d.fire_at, j.start_by_s,
+           d.rank - j.priority * 900000 AS rank, j.line_id, j.limit_id,
            d.newer >= 0 AND (j.misfire = 'skip' OR j.misfire = 'latest' AND d.newer > 0
                              OR d.newer >= j.misfire_most OR d.fire_at < $8::timestamptz - make_interval(secs => j.misfire_s))
                AS missed,
@@ -40,14 +41,15 @@ WITH due AS (
     WHERE CASE WHEN $9 THEN (SELECT 1 FROM executions e WHERE e.execution_id = c.execution_id) IS NULL ELSE true END
 ), queued AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, chained, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at, start_by_at)
+                            rank, fire_at, due_at, queued_at, start_by_at, line_id, limit_id)
     SELECT execution_id, job_id, tenant_id, version, shard, priority,
            overlap IN ('queue_one', 'queue_all', 'cancel_running'),
            CASE WHEN coalesce(lives, false) THEN 'blocked' ELSE 'queued' END, 'fire', queue,
-           rank, fire_at, fire_at, CASE WHEN lives THEN NULL ELSE $8 END, fire_at + make_interval(secs => start_by_s)
+           rank, fire_at, fire_at, CASE WHEN lives THEN NULL ELSE $8 END, fire_at + make_interval(secs => start_by_s),
+           line_id, limit_id
     FROM wanted WHERE reason IS NULL
     ORDER BY job_id
-    RETURNING queue, state
+    RETURNING line_id, rank, queue, state
 ), skipped AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
                          fire_at, due_at, finished_at, reason)
@@ -57,8 +59,9 @@ WITH due AS (
     ON CONFLICT DO NOTHING
     RETURNING reason
 )
-SELECT queue AS word, true AS queued, count(*) AS n, pg_notify('mainspring_queued', queue)
-FROM queued WHERE state = 'queued' GROUP BY queue
+SELECT min(queue) AS word, true AS queued, count(*) AS n,
+       pg_notify('mainspring_queued', line_id || ' ' || min(rank))
+FROM queued WHERE state = 'queued' GROUP BY line_id
 UNION ALL
 SELECT 'blocked', true, count(*), NULL FROM queued WHERE state = 'blocked' HAVING count(*) > 0
 UNION ALL
@@ -67,8 +70,8 @@ SELECT reason, false, count(*), NULL FROM skipped GROUP BY reason;
 -- name: fire_later
 -- Like `fire`, for schedules with jobs that start later than they fire: by their jitter, or because a blackout holds.
 -- $9 has the milliseconds to the next fire. $10 to $16: for an instant of a schedule and some jobs (tenant, queue, job;
--- null: any) the end of the blackout, and the newer fires inside it. What falls inside counts as missed in advance: at once the misfire
--- policy says which of the fires wait for the end.
+-- null: any) the end of the blackout, and the newer fires inside it. What falls inside counts as missed in advance: at
+-- once the misfire policy says which of the fires wait for the end.
 WITH due AS (
     SELECT * FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::text[], $5::text[], $6::bigint[],
                          $7::smallint[], $9::bigint[])
@@ -80,7 +83,8 @@ WITH due AS (
 ), active AS (
     SELECT execution_id(d.prefix, j.job_id, d.trigger_key) AS execution_id,
            j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, j.misfire, j.misfire_most,
-           j.misfire_s, j.jitter_ms, j.start_by_s, d.gap_ms, d.rank, d.fire_at, h.until,
+           j.misfire_s, j.jitter_ms, j.start_by_s, j.line_id, j.limit_id, d.gap_ms,
+           d.rank - j.priority * 900000 AS rank, d.fire_at, h.until,
            greatest(h.until, CASE WHEN d.newer >= 0 THEN $8::timestamptz END) AS decided_at,
            greatest(d.newer, (
                SELECT count(*) FROM unnest(string_to_array(h.inside, ',')::bigint[]) AS inside (ms)
@@ -122,15 +126,15 @@ WITH due AS (
     FROM candidates
 ), queued AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, chained, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at, start_by_at)
+                            rank, fire_at, due_at, queued_at, start_by_at, line_id, limit_id)
     SELECT execution_id, job_id, tenant_id, version, shard, priority,
            overlap IN ('queue_one', 'queue_all', 'cancel_running'),
            CASE WHEN lives THEN 'blocked' WHEN due_at > $8 THEN 'waiting' ELSE 'queued' END, 'fire', queue,
            rank, fire_at, due_at, CASE WHEN lives OR due_at > $8 THEN NULL ELSE $8 END,
-           fire_at + make_interval(secs => start_by_s)
+           fire_at + make_interval(secs => start_by_s), line_id, limit_id
     FROM wanted WHERE reason IS NULL
     ON CONFLICT (execution_id) DO NOTHING
-    RETURNING queue, state, due_at
+    RETURNING queue, state, due_at, line_id, rank
 ), skipped AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
                          fire_at, due_at, finished_at, reason)
@@ -140,8 +144,9 @@ WITH due AS (
     ON CONFLICT DO NOTHING
     RETURNING reason
 )
-SELECT queue AS word, true AS queued, count(*) AS n, NULL::timestamptz AS due_at, pg_notify('mainspring_queued', queue)
-FROM queued WHERE state = 'queued' GROUP BY queue
+SELECT min(queue) AS word, true AS queued, count(*) AS n, NULL::timestamptz AS due_at,
+       pg_notify('mainspring_queued', line_id || ' ' || min(rank))
+FROM queued WHERE state = 'queued' GROUP BY line_id
 UNION ALL
 SELECT state, true, count(*), min(due_at) FILTER (WHERE state = 'waiting'), NULL
 FROM queued WHERE state <> 'queued' GROUP BY state
@@ -189,9 +194,9 @@ WITH due AS (
 ), queued AS (
     UPDATE executions e SET state = 'queued', queued_at = db_now()
     FROM due WHERE e.execution_id = due.execution_id AND e.state = due.state
-    RETURNING e.queue
+    RETURNING e.line_id, e.rank
 )
-SELECT queue, count(*) AS n, pg_notify('mainspring_queued', queue) FROM queued GROUP BY queue;
+SELECT count(*) AS n, pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM queued GROUP BY line_id;
 
 -- name: next_waiting
 -- When the next waiting execution of these shards is due.

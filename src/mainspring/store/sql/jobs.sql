@@ -2,9 +2,9 @@
 -- A new job. The caller holds its shard row (bump_shard), so the next tick sees it.
 INSERT INTO jobs (job_id, tenant_id, name, version, shard, change, schedule_id, active_from, start_at, end_at,
                   queue, priority, overlap, misfire, misfire_s, misfire_most, paused_at, created_at, updated_at,
-                  pause_after, start_by_s, finish_by_s, max_gap_s, jitter_ms, calendars)
+                  pause_after, start_by_s, finish_by_s, max_gap_s, jitter_ms, calendars, line_id, limit_id, keyed)
 SELECT $1, $2, $3, 1, $4, $5, $6, $22, $7, $8, $9, $10, $11, $12, $14, $15, CASE WHEN $13 THEN now.at END, now.at,
-       now.at, $16, $17, $18, $19, $20, $21
+       now.at, $16, $17, $18, $19, $20, $21, $23, $24, $25
 FROM (SELECT db_now()) AS now (at);
 
 -- name: insert_version
@@ -21,6 +21,7 @@ WHERE j.job_id = $1 AND j.tenant_id = $2 FOR UPDATE OF j;
 UPDATE jobs SET name = $4, version = version + 1, change = $5, schedule_id = $6, start_at = $7, end_at = $8,
     queue = $9, priority = $10, overlap = $11, misfire = $12, misfire_s = $15, misfire_most = $16,
     pause_after = $17, start_by_s = $18, finish_by_s = $19, max_gap_s = $20, jitter_ms = $21, calendars = $22,
+    line_id = $24, limit_id = $25, keyed = $26,
     active_from = CASE WHEN $13 OR (paused_at IS NOT NULL AND NOT $14) THEN $23 ELSE active_from END,
     paused_at = CASE WHEN $14 THEN coalesce(paused_at, db_now()) END,
     pause_reason = CASE WHEN $14 THEN pause_reason END, paused_until = CASE WHEN $14 THEN paused_until END,
@@ -129,3 +130,8 @@ CROSS JOIN LATERAL (
       AND (start_at IS NULL OR start_at <= db_now()) AND (end_at IS NULL OR end_at > db_now())
     LIMIT $3
 ) AS j;
+
+-- name: keyed_specs
+-- Those of these jobs whose limit keys depend on params.
+SELECT j.job_id, v.spec FROM jobs j JOIN job_versions v USING (job_id, version)
+WHERE j.tenant_id = $1 AND j.job_id = ANY ($2::uuid[]) AND j.keyed AND j.deleted_at IS NULL;

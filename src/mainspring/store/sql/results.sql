@@ -25,7 +25,7 @@ WITH r AS (
            created_by, backfill_id
     FROM done
 )
-SELECT execution_id, CASE WHEN chained THEN job_id END AS chained FROM done;
+SELECT execution_id, CASE WHEN chained THEN job_id END AS chained, limit_id FROM done;
 
 -- name: lock_results
 -- First statement of the richer path: the rows whose session and attempt are current, held for the verdict.
@@ -60,9 +60,11 @@ WITH r AS (
     FROM r
     WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
       AND e.state = 'running'
-    RETURNING e.execution_id, e.state, e.queue, e.due_at
+    RETURNING e.execution_id, e.state, e.due_at, e.line_id, e.limit_id, e.rank
 ), told AS (
-    SELECT pg_notify('mainspring_queued', queue) FROM back WHERE state = 'queued' GROUP BY queue
+    SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM back WHERE state = 'queued' GROUP BY line_id
+    UNION ALL
+    SELECT pg_notify('mainspring_freed', limit_id::text) FROM back WHERE limit_id IS NOT NULL GROUP BY limit_id
     UNION ALL
     SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
     FROM back WHERE state = 'waiting' HAVING count(*) > 0
@@ -95,4 +97,8 @@ WITH r AS (
            result, params, created_by, backfill_id
     FROM done
 )
-SELECT execution_id, CASE WHEN chained THEN job_id END AS chained FROM done;
+SELECT execution_id, CASE WHEN chained THEN job_id END AS chained, limit_id FROM done;
+
+-- name: tell_freed
+-- After the settling has committed: slots of these concurrency keys are free.
+SELECT pg_notify('mainspring_freed', limit_id::text) FROM unnest($1::bigint[]) AS freed (limit_id);

@@ -7,19 +7,19 @@ RETURNING worker_id;
 -- name: insert_session
 -- One life of a worker's process begins.
 INSERT INTO sessions (session_id, tenant_id, worker_id, state, host, version, slots, queues, kinds, labels,
-                      lease_expires_at)
-VALUES ($1, $2, $3, 'active', $4, $5, $6, $7, $8, $9, db_now() + make_interval(secs => $10));
+                      resources, shared, lease_s, lease_expires_at)
+VALUES ($1, $2, $3, 'active', $4, $5, $6, $7, $8, $9, $11, $12, $10, db_now() + make_interval(secs => $10));
 
 -- name: renew_session
 -- A heartbeat: renews the one lease behind all executions of the session. No row: the session has ended.
-UPDATE sessions SET lease_expires_at = db_now() + make_interval(secs => $3), seen_at = db_now(), busy = $4,
-    progress = $6, state = CASE WHEN $5 THEN 'draining' ELSE state END
+UPDATE sessions SET lease_expires_at = db_now() + make_interval(secs => coalesce(lease_s, $3)), seen_at = db_now(),
+    busy = $4, progress = $6, state = CASE WHEN $5 THEN 'draining' ELSE state END
 WHERE session_id = $1 AND tenant_id = $2 AND ended_at IS NULL
-RETURNING session_id;
+RETURNING coalesce(lease_s, $3) AS lease_s;
 
 -- name: session_by_id
 -- A session that has not ended, with what dispatch needs of it.
-SELECT session_id, tenant_id, slots, queues, kinds, labels FROM sessions
+SELECT session_id, tenant_id, slots, queues, kinds, labels, resources, shared FROM sessions
 WHERE session_id = $1 AND tenant_id = $2 AND ended_at IS NULL;
 
 -- name: is_session_of
@@ -28,9 +28,9 @@ SELECT EXISTS (SELECT FROM sessions WHERE session_id = $1 AND tenant_id = $2);
 
 -- name: session_strays
 -- Claimed for this session, but it never heard of them: the answer was lost on the way.
-SELECT execution_id, attempt FROM executions
-WHERE session_id = $1 AND tenant_id = $2 AND state = 'running' AND NOT execution_id = ANY ($3::uuid[])
-  AND started_at < db_now() - make_interval(secs => $4);
+SELECT e.execution_id, e.attempt FROM executions e JOIN sessions s USING (session_id)
+WHERE s.session_id = $1 AND s.tenant_id = $2 AND e.state = 'running' AND NOT execution_id = ANY ($3::uuid[])
+  AND e.started_at < db_now() - make_interval(secs => $4);
 
 -- name: session_gone
 -- What a session says it runs, and does not: it belongs to others, or has ended.
@@ -43,8 +43,8 @@ WHERE NOT EXISTS (
 
 -- name: session_cancels
 -- What a person asked this session to end.
-SELECT execution_id FROM executions
-WHERE session_id = $1 AND tenant_id = $2 AND state = 'running' AND cancel_at IS NOT NULL;
+SELECT e.execution_id FROM executions e JOIN sessions s USING (session_id)
+WHERE s.session_id = $1 AND s.tenant_id = $2 AND e.state = 'running' AND e.cancel_at IS NOT NULL;
 
 -- name: end_session
 -- A session says goodbye, or its guardian does after its death.
@@ -77,6 +77,7 @@ ORDER BY e.execution_id LIMIT $1;
 -- name: list_workers
 -- Each worker with its latest session.
 SELECT w.worker_id, w.name, s.session_id, s.state, s.host, s.version, s.slots, s.busy, s.queues, s.kinds, s.labels,
+       s.resources, s.shared,
        s.started_at, s.seen_at, s.lease_expires_at, s.ended_at, db_now() AS now
 FROM workers w
 JOIN LATERAL (

@@ -6,11 +6,6 @@ SELECT * FROM make_partitions($1);
 -- Keys are remembered for a day.
 DELETE FROM idempotency_keys WHERE created_at < db_now() - interval '1 day';
 
--- name: queue_depths
--- How much is queued, by queue and priority, and since when.
-SELECT queue, priority, count(*) AS depth, min(queued_at) AS oldest_at, db_now() AS now
-FROM executions WHERE state = 'queued' GROUP BY queue, priority;
-
 -- name: live_counts
 -- How many executions are in each live state, for one tenant.
 SELECT state, count(*) AS n FROM executions WHERE tenant_id = $1 GROUP BY state;

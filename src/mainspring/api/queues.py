@@ -1,0 +1,38 @@
+"""Queues over HTTP, and why something waits in one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mainspring import wire
+from mainspring.api.route import Call, Table
+from mainspring.intake import queues, why
+
+table = Table()
+QUEUES = "/api/v1/queues"
+
+
+@table.route("GET", QUEUES, scope="read", answer=wire.Queues)
+async def overview(call: Call) -> wire.Queues:
+    """Every queue with its settings, how much waits and runs, and the limits in use with their holders."""
+    return await queues.overview(call.context.database, tenant=call.tenant)
+
+
+@table.route("PATCH", QUEUES + "/{name}", scope="admin", body=dict[str, Any], answer=wire.Queue)
+async def change(call: Call) -> wire.Queue:
+    """Change a queue's settings: what is given replaces what was, null takes it back to the default."""
+    return await queues.change(
+        call.context.database, call.path("name"), call.body, tenant=call.tenant, by=call.caller.name
+    )
+
+
+@table.route("GET", "/api/v1/executions/{ref}/why", scope="read", answer=wire.Why)
+async def why_execution(call: Call) -> wire.Why:
+    """Why an execution does not run yet: every reason, in order, with who holds it up."""
+    return await why.execution(call.context.database, call.path("ref"), tenant=call.tenant)
+
+
+@table.route("GET", "/api/v1/jobs/{ref}/why", scope="read", answer=wire.Why)
+async def why_job(call: Call) -> wire.Why:
+    """Why a job's next execution does not run yet."""
+    return await why.job(call.context.database, call.path("ref"), tenant=call.tenant)

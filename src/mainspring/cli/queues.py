@@ -1,0 +1,107 @@
+"""`mainspring queues` and `mainspring why`: how much waits, under which rules, and what holds one execution up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring import wire
+from mainspring.cli.connect import connected
+from mainspring.cli.output import Column, Look, Output, clean
+from mainspring.cli.times import local, seconds, span
+from mainspring.domain.queue import Placement
+
+if TYPE_CHECKING:
+    from mainspring.client import AsyncClient
+
+QUEUES: Look[wire.Queue] = Look(
+    name=lambda queue: queue.name,
+    columns=[
+        Column("QUEUE", lambda queue: queue.name + (" (paused)" if queue.settings.paused else "")),
+        Column("WAITING", lambda queue: f"{'' if queue.exact else '~'}{queue.depth:,}"),
+        Column("OLDEST", lambda queue: span(queue.oldest_s * 1000) if queue.depth else "–"),
+        Column("RUNNING", lambda q: f"{q.running:,}" + (f"/{q.settings.cap:,}" if q.settings.cap else "")),
+        Column("WORKERS", lambda queue: str(queue.workers)),
+        Column("SLOTS", lambda queue: f"{queue.slots:,}"),
+        Column("MAY HELP", lambda queue: ",".join(queue.settings.may_help), wide=True),
+        Column("PLACEMENT", lambda queue: queue.settings.placement, wide=True),
+    ],
+    empty="no queues",
+)
+
+
+@click.group
+def queues() -> None:
+    """List queues with what waits in them, and set how they are worked off."""
+
+
+@queues.command("list")
+@connected
+async def list_queues(client: AsyncClient, out: Output) -> None:
+    """List queues with what waits and runs, then the limits in use."""
+    found = await client.queues()
+    if not out.for_people:
+        out.value(found)
+        return
+    out.page(wire.Page(items=found.items), QUEUES)
+    for limit in found.limits:
+        click.echo(clean(_limit_line(limit)))
+
+
+@queues.command("set")
+@click.argument("name")
+@click.option("--cap", type=click.IntRange(0), help="At most so many run at once; 0: no cap.")
+@click.option("--lease", metavar="D", help="How long a silent worker of this queue keeps its executions.")
+@click.option("--patience", metavar="D", help="After this long, a worker is kept free for what is too large.")
+@click.option("--placement", type=click.Choice(["auto", "best_fit", "least_loaded"]))
+@click.option("--may-help", metavar="Q,...", help="Queues its workers take from while it is empty; '' for none.")
+@click.option("--pause/--resume", default=None, help="Start nothing of it; or go on.")
+@connected
+async def set_queue(
+    client: AsyncClient, out: Output, /, name: str, cap: int | None, lease: str | None, patience: str | None,
+    placement: Placement | None, may_help: str | None, pause: bool | None,
+) -> None:  # fmt: skip
+    """Change a queue's settings."""
+    changes: dict[str, Any] = {} if cap is None else {"cap": cap or None}
+    if lease is not None:
+        changes["lease_s"] = seconds(lease)
+    if patience is not None:
+        changes["patience_s"] = seconds(patience)
+    if placement is not None:
+        changes["placement"] = placement
+    if may_help is not None:
+        changes["may_help"] = [word for word in may_help.split(",") if word]
+    if pause is not None:
+        changes["paused"] = pause
+    if not changes:
+        raise click.UsageError("nothing to set; see --help")
+    out.page(wire.Page(items=[await client.set_queue(name, changes)]), QUEUES)
+
+
+@click.command
+@click.argument("execution")
+@connected
+async def why(client: AsyncClient, out: Output, execution: str) -> None:
+    """Say why an execution does not run yet. EXECUTION is an id, the beginning of one, or @last."""
+    show_why(out, await client.why(execution))
+
+
+def show_why(out: Output, found: wire.Why) -> None:
+    if not out.for_people:
+        out.value(found)
+        return
+    click.echo(clean(f"{found.job} {found.execution_id or ''} {found.state or ''}".rstrip()))
+    for reason in found.reasons:
+        until = f", until {local(reason.until)}" if reason.until is not None else ""
+        held = f"; held by {', '.join(map(str, reason.holders))}" if reason.holders else ""
+        click.echo(clean(f"  {reason.message}{until}{held}"))
+
+
+def _limit_line(limit: wire.LimitState) -> str:
+    if limit.per_s is not None:
+        return f"rate {limit.key}: {limit.limit} per {limit.per_s:g} s"
+    holders = ", ".join(f"{holder.job} {holder.execution_id}" for holder in limit.holders[:5])
+    return f"concurrency {limit.key}: {len(limit.holders)} of {limit.limit}" + (
+        f", held by {holders}" if holders else ""
+    )

@@ -1,0 +1,30 @@
+"""Fair shares: whose turn it is among tenants that want the same workers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+
+class Shares:
+    """Stride scheduling: each start moves its tenant's clock on by 1 / weight, and the tenant whose clock is furthest
+    behind is next. A tenant that comes back after a quiet time starts from now: it has saved up nothing."""
+
+    def __init__(self) -> None:
+        self.weights: Mapping[int, float] = {}
+        self._clocks: dict[int, float] = {}
+        self._now = 0.0
+
+    def begin(self, tenants: Iterable[int]) -> None:
+        """These want something now."""
+        for tenant in tenants:
+            self._clocks[tenant] = max(self._clocks.get(tenant, 0.0), self._now)
+
+    def next(self, tenants: Iterable[int]) -> int:
+        """Whose turn it is; ties go to the lower id."""
+        return min(tenants, key=lambda tenant: (self._clocks[tenant], tenant))
+
+    def charge(self, tenant: int, starts: int = 1) -> None:
+        stride = 1 / self.weights.get(tenant, 1.0)
+        after = self._clocks.get(tenant, self._now) + starts * stride
+        self._clocks[tenant] = after
+        self._now = max(self._now, after - stride)

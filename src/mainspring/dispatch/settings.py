@@ -1,0 +1,37 @@
+"""Settings of queues and tenants, as a dispatcher keeps them: read anew when one changes, and at every slow poll.
+
+What limits depend on (caps) is read again, and held, in the transaction that claims under it.
+"""
+
+from __future__ import annotations
+
+from mainspring.dispatch.lines import Line, Profile
+from mainspring.domain.queue import DEFAULTS, QueueSettings
+from mainspring.store import queues
+from mainspring.store.db import Database
+
+
+class Settings:
+    def __init__(self) -> None:
+        self._queues: dict[tuple[int, str], QueueSettings] = {}
+        self._tenants: dict[int, tuple[float, int | None]] = {}
+
+    async def load(self, database: Database) -> None:
+        async with database.connection() as connection:
+            self._queues = await queues.all_queue_settings(connection)
+            self._tenants = await queues.tenant_shares(connection)
+
+    @property
+    def weights(self) -> dict[int, float]:
+        return {tenant: weight for tenant, (weight, _) in self._tenants.items()}
+
+    def of(self, line: Line) -> QueueSettings:
+        return self._queues.get((line.tenant, line.queue), DEFAULTS)
+
+    def capped(self, line: Line) -> bool:
+        return self.of(line).cap is not None or self._tenants.get(line.tenant, (1.0, None))[1] is not None
+
+    def helps(self, profile: Profile, line: Line) -> bool:
+        """Whether a queue of these workers lets them take from another queue of the same tenant."""
+        own = (self._queues.get((line.tenant, queue)) for queue in profile.queues)
+        return any(settings is not None and line.queue in settings.may_help for settings in own)

@@ -1,0 +1,85 @@
+"""Limits of a job: how many of its executions run at once, and how often they start. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+from mainspring.domain.errors import Problem
+
+KEY = re.compile(r"[^\s\x00-\x1f]{1,200}\Z")
+_PLACE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+_PARAM = re.compile(r"params\.([A-Za-z_][A-Za-z0-9_]*)\Z")
+
+
+class Concurrency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """At most `limit` executions with the same key run at once. Jobs that share a key share the limit; where they
+    give it different limits, the latest one written counts. `{{params.name}}` and `{{job}}` may stand in the key."""
+
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] = "{{job}}"
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
+
+
+class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """At most `limit` starts with the same key in any stretch of `per`, evenly spaced; `burst` may start together after
+    a quiet time, on top of that."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+    per: str | int | float = "1s"
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] = "{{job}}"
+    burst: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
+
+
+def key_problems(pointer: str, template: str) -> list[Problem]:
+    found = [
+        Problem(pointer, f"{{{{{name}}}}} can't be part of a key", "known: job, params.<name>")
+        for name in _PLACE.findall(template)
+        if name != "job" and not _PARAM.match(name)
+    ]
+    if not KEY.match(_PLACE.sub("", template) or "x"):
+        found.append(Problem(pointer, "a key has no spaces and at most 200 characters", "for example report-{{job}}"))
+    return found
+
+
+def depends_on_params(template: str) -> bool:
+    return any(_PARAM.match(name) for name in _PLACE.findall(template))
+
+
+def resolve_key(template: str, *, job: str, params: Mapping[str, Any] | None) -> str:
+    """The key itself; a parameter that was not given counts as empty."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] == "job":
+            return job
+        found = (params or {}).get(match[1].removeprefix("params."))
+        if found is None:
+            return ""
+        return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+
+    return _PLACE.sub(value, template)[:500]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Evenly spaced starts (GCRA): `next_ms` is when the next one is due, kept on the key's row."""
+
+    every_ms: float
+    burst: int
+    next_ms: float | None
+
+    def _from_ms(self, now_ms: float) -> float:
+        earliest = now_ms - (self.burst - 1) * self.every_ms
+        return earliest if self.next_ms is None else max(self.next_ms, earliest)
+
+    def allowed(self, now_ms: float) -> int:
+        """How many may start now."""
+        behind = now_ms - self._from_ms(now_ms)
+        return 0 if behind < 0 else int(behind / self.every_ms + 1e-9) + 1
+
+    def after(self, started: int, now_ms: float) -> float:
+        """When the next one is due once so many have started."""
+        return self._from_ms(now_ms) + started * self.every_ms

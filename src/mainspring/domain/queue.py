@@ -1,0 +1,29 @@
+"""Settings of a queue; one that was never set has these defaults."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from mainspring.domain.demand import Demand
+
+Placement = Literal["auto", "best_fit", "least_loaded"]
+
+
+class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a queue is worked off. Durations are seconds."""
+
+    cap: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    lease_s: Annotated[float, msgspec.Meta(ge=2, le=3600)] | None = None
+    patience_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 30.0
+    placement: Placement = "auto"
+    may_help: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = ()
+    paused: bool = False
+
+    def packs(self, demand: Demand) -> bool:
+        """Whether to fill the fullest worker that fits (best fit) instead of the least loaded."""
+        return self.placement == "best_fit" or (self.placement == "auto" and demand.scarce)
+
+
+DEFAULTS = QueueSettings()

@@ -1,0 +1,170 @@
+"""Why an execution does not run yet: every reason, in the order they must fall away, each with who holds it up."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.clock import instant
+from mainspring.domain.demand import Demand, lacks
+from mainspring.domain.job import JobSpec
+from mainspring.domain.line import demand_of
+from mainspring.intake import catalog
+from mainspring.store import lines, queues, why
+from mainspring.store.db import Connection, Database, database_now_ms
+from mainspring.store.why import PendingRow, Server
+
+MOST_AHEAD = 10_000
+MOST_HOLDERS = 10
+
+
+async def execution(database: Database, ref: str | UUID, *, tenant: int) -> wire.Why:
+    found = await catalog.execution(database, ref, tenant=tenant)
+    async with database.connection() as connection:
+        row = await why.pending_execution(connection, tenant=tenant, execution_id=found.execution_id)
+        reasons = [_ended(found)] if row is None else await _reasons(connection, row, tenant)
+    return wire.Why(execution_id=found.execution_id, job=found.job, state=found.state, reasons=reasons)
+
+
+async def job(database: Database, ref: str, *, tenant: int) -> wire.Why:
+    """Of the job's next execution; without one, why there is none."""
+    row = await catalog.job_row(database, ref, tenant=tenant)
+    async with database.connection() as connection:
+        live = await why.pending_of_job(connection, tenant=tenant, job_id=row.job_id, limit=100)
+        now_ms = int(await database_now_ms(connection))
+    waiting = next((e for e, state in live if state != "running"), live[0][0] if live else None)
+    reasons = []
+    if row.deleted_at is not None:
+        reasons.append(wire.Reason(code="job_deleted", message="the job is deleted"))
+    elif row.paused_at is not None:
+        words = f": {row.pause_reason}" if row.pause_reason else ""
+        reasons.append(wire.Reason(code="job_paused", message=f"the job is paused{words}"))
+    if waiting is not None:
+        found = await execution(database, waiting, tenant=tenant)
+        return wire.Why(execution_id=waiting, job=row.name, state=found.state, reasons=[*reasons, *found.reasons])
+    ahead = catalog.next_fires(row, after_ms=now_ms, count=1)
+    if not reasons and ahead:
+        until = instant(ahead[0])
+        reasons.append(wire.Reason(code="not_due", message="its next fire is not due yet", until=until))
+    elif not reasons:
+        nothing = "it has no schedule; run it by hand" if row.spec.schedule is None else "its schedule has ended"
+        reasons.append(wire.Reason(code="no_fire", message=nothing))
+    return wire.Why(execution_id=None, job=row.name, state=None, reasons=reasons)
+
+
+async def unfit(database: Database, spec: JobSpec, *, tenant: int) -> list[str]:
+    """Said when a job is written: no worker known now could run it. It is no error, a worker may come."""
+    async with database.connection() as connection:
+        servers = await why.live_sessions(connection, tenant=tenant)
+    reason = _no_worker(demand_of(spec), spec.queue_name, servers)
+    return [] if reason is None else [reason.message]
+
+
+def _ended(found: wire.Execution) -> wire.Reason:
+    words = found.reason or found.error
+    return wire.Reason(code="ended", message=f"it has ended: {found.state}" + (f" ({words})" if words else ""))
+
+
+async def _reasons(connection: Connection, row: PendingRow, tenant: int) -> list[wire.Reason]:
+    match row.state:
+        case "running":
+            return [wire.Reason(code="running", message=f"it runs on {row.worker}, attempt {row.attempt}")]
+        case "waiting":
+            return [_waiting(row)]
+        case "blocked":
+            return [await _blocked(connection, row, tenant)]
+        case _:
+            return await _queued(connection, row, tenant)
+
+
+def _waiting(row: PendingRow) -> wire.Reason:
+    if row.due_at.year >= 9999:
+        return wire.Reason(code="job_paused", message="its job is paused")
+    words = f"attempt {row.attempt} did not succeed; the next one waits" if row.attempt else "it is not due yet"
+    return wire.Reason(code="retry" if row.attempt else "not_due", message=words, until=row.due_at)
+
+
+async def _blocked(connection: Connection, row: PendingRow, tenant: int) -> wire.Reason:
+    live = await why.pending_of_job(connection, tenant=tenant, job_id=row.job_id, limit=MOST_HOLDERS)
+    before = [e for e, state in live if e != row.execution_id and (state == "running" or e < row.execution_id)]
+    return wire.Reason(
+        code="overlap", message="an earlier execution of the job has not ended", holders=before[:MOST_HOLDERS]
+    )
+
+
+async def _queued(connection: Connection, row: PendingRow, tenant: int) -> list[wire.Reason]:
+    found: list[wire.Reason] = []
+    settings = (await queues.queue_settings(connection, tenant=tenant)).get(row.queue)
+    if settings is not None and settings.paused:
+        found.append(wire.Reason(code="queue_paused", message=f"the queue {row.queue} is paused"))
+    found += await _limits(connection, row, tenant)
+    _, tenant_cap = (await queues.tenant_shares(connection)).get(tenant, (1.0, None))
+    if (settings is not None and settings.cap is not None) or tenant_cap is not None:
+        of_queue, of_tenant = await why.running_of_queue(connection, tenant=tenant, queue=row.queue)
+        if settings is not None and settings.cap is not None and of_queue >= settings.cap:
+            words = f"{of_queue} of at most {settings.cap} executions of the queue {row.queue} run"
+            found.append(wire.Reason(code="queue_cap", message=words))
+        if tenant_cap is not None and of_tenant >= tenant_cap:
+            words = f"{of_tenant} of at most {tenant_cap} executions of this tenant run"
+            found.append(wire.Reason(code="tenant_cap", message=words))
+    servers = await why.live_sessions(connection, tenant=tenant)
+    helped = await _helpers(connection, row, tenant)
+    servers = [s for s in servers if row.queue in s.queues or s.queues & helped]
+    if (reason := _no_worker(row.demand, row.queue, servers, helped)) is not None:
+        return [*found, reason]
+    return [*found, *await _busy(connection, row, tenant, servers)]
+
+
+async def _helpers(connection: Connection, row: PendingRow, tenant: int) -> set[str]:
+    settings = await queues.queue_settings(connection, tenant=tenant)
+    return {name for name, queue in settings.items() if row.queue in queue.may_help}
+
+
+async def _limits(connection: Connection, row: PendingRow, tenant: int) -> list[wire.Reason]:
+    ids = [i for i in (row.limit_id, row.rate_id) if i]
+    states = await lines.limit_holders(connection, tenant=tenant, limit_ids=ids) if ids else {}
+    found = []
+    for state in states.values():
+        if state.per_s is None and len(state.holders) >= state.most:
+            words = f"the concurrency key {state.key!r} is full: {len(state.holders)} of {state.most} run"
+            holders = [holder.execution_id for holder in state.holders[:MOST_HOLDERS]]
+            found.append(wire.Reason(code="limit", message=words, holders=holders))
+        elif state.next_at is not None and state.next_at > row.now:
+            words = f"the rate of {state.key!r} is {state.most} per {state.per_s:g} s"
+            found.append(wire.Reason(code="rate", message=words, until=state.next_at))
+    return found
+
+
+def _no_worker(
+    demand: Demand, queue: str, servers: list[Server], helped: set[str] | frozenset[str] = frozenset()
+) -> wire.Reason | None:
+    """What no live worker has, told by the one that lacks least; None if one could run it when idle."""
+    serving = [s for s in servers if (queue in s.queues or s.queues & helped) and s.state == "active"]
+    if not serving:
+        return wire.Reason(code="no_worker", message=f"no worker serves the queue {queue}")
+    closest, missing = min(
+        ((s, lacks(demand, s.kinds, s.labels, s.resources)) for s in serving), key=lambda pair: len(pair[1])
+    )
+    if not missing:
+        return None
+    words = f"no worker fits: the closest, {closest.name}, lacks {' and '.join(missing)}"
+    return wire.Reason(code="no_fit", message=words)
+
+
+async def _busy(connection: Connection, row: PendingRow, tenant: int, servers: list[Server]) -> list[wire.Reason]:
+    fitting = [s for s in servers if not lacks(row.demand, s.kinds, s.labels, s.resources) and s.state == "active"]
+    ahead = 0
+    if row.line_id is not None:
+        ahead = await why.ahead_in_line(
+            connection, tenant=tenant, line_id=row.line_id, rank=row.rank, execution_id=row.execution_id,
+            most=MOST_AHEAD,
+        )  # fmt: skip
+    line = f"{ahead:,}{'+' if ahead == MOST_AHEAD else ''} ahead of it"
+    free = [s for s in fitting if s.busy < s.slots and not (row.demand.exclusive and s.busy)]
+    if not free:
+        words = f"all {len(fitting)} fitting workers are busy; {line}"
+        return [wire.Reason(code="busy", message=words)]
+    if row.demand.resources:
+        words = f"{len(free)} fitting workers have a slot, but maybe not the resources left; {line}"
+        return [wire.Reason(code="busy", message=words)]
+    return [wire.Reason(code="next", message=f"it is about to start; {line}")]

@@ -1,0 +1,153 @@
+"""Lines, where executions wait, and the keys that limit them: both stored once, by content."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from mainspring.clock import instant
+from mainspring.domain.demand import Demand, read_demand
+from mainspring.domain.limit import Pace
+from mainspring.domain.line import Key, LineSpec
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+@dataclass(frozen=True, slots=True)
+class LineRef:
+    """Where an execution goes: its line, and the concurrency key it counts against."""
+
+    line_id: int
+    limit_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LineRow:
+    line_id: int
+    tenant: int
+    queue: str
+    demand: Demand
+    limit_id: int
+    rate_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A key whose row is held: how many at once, or at what pace."""
+
+    limit_id: int
+    most: int
+    pace: Pace | None
+    now_ms: float
+
+    def started(self, n: int) -> Limit:
+        """The key once so many have started under its rate."""
+        assert self.pace is not None
+        return replace(self, pace=replace(self.pace, next_ms=self.pace.after(n, self.now_ms)))
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    execution_id: UUID
+    job: str
+    started_at: datetime
+
+
+@dataclass(slots=True)
+class KeyState:
+    """A key as people see it."""
+
+    kind: str
+    key: str
+    most: int
+    per_s: float | None
+    next_at: datetime | None
+    holders: list[Holder]
+
+
+async def intern_lines(connection: Connection, *, tenant: int, specs: Sequence[LineSpec]) -> list[LineRef]:
+    """The line of each, added if need be."""
+    limits = await _intern_limits(connection, tenant, specs)
+    rows = [
+        (s.queue, s.demand.key, limits[_name(s.limit)] if s.limit else 0, limits[_name(s.rate)] if s.rate else 0)
+        for s in specs
+    ]
+    # In one order, so that two who add the same ones never wait for each other in a circle.
+    wanted = sorted(set(rows))
+    columns = [[row[n] for row in wanted] for n in range(4)]
+    await connection.execute(q("touch_lines"), tenant, *columns)
+    found = [r["line_id"] for r in await connection.fetch(q("find_lines"), tenant, *columns)]
+    by_content = dict(zip(wanted, found, strict=True))
+    return [LineRef(by_content[row], row[2] or None) for row in rows]
+
+
+async def _intern_limits(connection: Connection, tenant: int, specs: Sequence[LineSpec]) -> dict[tuple[str, str], int]:
+    keys = {_name(key): key for spec in specs for key in (spec.limit, spec.rate) if key is not None}
+    if not keys:
+        return {}
+    names = sorted(keys)
+    kinds, words = [kind for kind, _ in names], [word for _, word in names]
+    await connection.execute(
+        q("touch_limits"), tenant, kinds, words, [keys[n].most for n in names], [keys[n].per_s for n in names],
+        [keys[n].burst for n in names],
+    )  # fmt: skip
+    found = await connection.fetch(q("find_limits"), tenant, kinds, words)
+    return dict(zip(names, [r["limit_id"] for r in found], strict=True))
+
+
+def _name(key: Key) -> tuple[str, str]:
+    return ("concurrency" if key.per_s is None else "rate", key.key)
+
+
+async def lines_by_id(connection: Connection, *, line_ids: Sequence[int]) -> list[LineRow]:
+    """Over all tenants: each line says whose it is."""
+    rows = await connection.fetch(q("lines_by_id"), line_ids)
+    return [
+        LineRow(r["line_id"], r["tenant_id"], r["queue"], read_demand(r["demand"]), r["limit_id"], r["rate_id"])
+        for r in rows
+    ]
+
+
+async def lock_limits(connection: Connection, *, limit_ids: Sequence[int]) -> list[Limit]:
+    """Holds the keys until the end of the transaction. The lines they come from have a tenant."""
+    return [
+        Limit(r["limit_id"], r["most"], _pace(r["most"], r["per_s"], r["burst"], r["next_at"]), _exact_ms(r["now"]))
+        for r in await connection.fetch(q("lock_limits"), limit_ids)
+    ]
+
+
+async def count_holders(connection: Connection, *, limit_ids: Sequence[int]) -> dict[int, int]:
+    """Slots taken of each key; its row is held by the caller."""
+    return {r["limit_id"]: r["n"] for r in await connection.fetch(q("count_holders"), limit_ids)}
+
+
+async def advance_rates(connection: Connection, *, next_ms: dict[int, float]) -> None:
+    """The rows are held by the caller."""
+    await connection.execute(q("advance_rates"), list(next_ms), [instant(ms) for ms in next_ms.values()])
+
+
+async def limit_holders(connection: Connection, *, tenant: int, limit_ids: Sequence[int]) -> dict[int, KeyState]:
+    found: dict[int, KeyState] = {}
+    for r in await connection.fetch(q("limit_holders"), tenant, limit_ids):
+        state = found.setdefault(r["limit_id"], KeyState(r["kind"], r["key"], r["most"], r["per_s"], r["next_at"], []))
+        if r["execution_id"] is not None:
+            state.holders.append(Holder(r["execution_id"], r["job_name"], r["started_at"]))
+    return found
+
+
+async def forget_lines(connection: Connection) -> None:
+    """Over all tenants: upkeep is a duty of the system."""
+    await connection.execute(q("forget_lines"))
+    await connection.execute(q("forget_limits"))
+
+
+def _exact_ms(at: datetime) -> float:
+    return at.timestamp() * 1000
+
+
+def _pace(most: int, per_s: float | None, burst: int, next_at: datetime | None) -> Pace | None:
+    if per_s is None:
+        return None
+    return Pace(per_s * 1000 / most, burst, None if next_at is None else _exact_ms(next_at))

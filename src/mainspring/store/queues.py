@@ -1,0 +1,96 @@
+"""Queues and tenants as dispatch sees them: settings, caps, and how much waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from mainspring.domain.queue import QueueSettings
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+class Depth(msgspec.Struct, frozen=True):
+    """What waits in one line at one priority, counted up to a bound."""
+
+    line_id: int
+    tenant: int
+    queue: str
+    priority: int
+    depth: int
+    oldest_s: float
+    exact: bool = True
+
+
+async def upsert_queue(connection: Connection, *, tenant: int, name: str, settings: QueueSettings, by: str) -> None:
+    await connection.execute(
+        q("upsert_queue"), tenant, name, settings.cap, settings.lease_s, settings.patience_s, settings.placement,
+        list(settings.may_help), settings.paused, by,
+    )  # fmt: skip
+
+
+async def lock_queue(connection: Connection, *, tenant: int, name: str) -> QueueSettings:
+    row = await connection.fetchrow(q("lock_queue"), tenant, name)
+    return QueueSettings() if row is None else _settings(row)
+
+
+async def queue_settings(connection: Connection, *, tenant: int) -> dict[str, QueueSettings]:
+    return {r["name"]: _settings(r) for r in await connection.fetch(q("queue_settings"), tenant)}
+
+
+async def all_queue_settings(connection: Connection) -> dict[tuple[int, str], QueueSettings]:
+    """Over all tenants: for dispatchers, which serve them all."""
+    return {(r["tenant_id"], r["name"]): _settings(r) for r in await connection.fetch(q("all_queue_settings"))}
+
+
+async def tenant_shares(connection: Connection) -> dict[int, tuple[float, int | None]]:
+    """Over all tenants: (weight, cap) where they are not the defaults."""
+    return {r["tenant_id"]: (r["weight"], r["cap"]) for r in await connection.fetch(q("tenant_shares"))}
+
+
+async def set_tenant_share(connection: Connection, *, tenant: int, weight: float, cap: int | None) -> None:
+    await connection.execute(q("set_tenant_share"), tenant, weight, cap)
+
+
+async def lock_caps(
+    connection: Connection, *, queues: Sequence[tuple[int, str]]
+) -> tuple[dict[tuple[int, str], int], dict[int, int]]:
+    """Caps of (tenant, queue)s and of their tenants; the rows are held until the end of the transaction."""
+    rows = await connection.fetch(q("lock_queue_caps"), [t for t, _ in queues], [name for _, name in queues])
+    tenants = await connection.fetch(q("lock_tenant_caps"), sorted({t for t, _ in queues}))
+    return {(r["tenant_id"], r["name"]): r["cap"] for r in rows}, {r["tenant_id"]: r["cap"] for r in tenants}
+
+
+async def count_running(connection: Connection, *, tenants: Sequence[int]) -> dict[tuple[int, str], int]:
+    """What runs of these tenants, by queue; their caps are held by the caller."""
+    return {(r["tenant_id"], r["queue"]): r["n"] for r in await connection.fetch(q("count_running"), list(tenants))}
+
+
+async def line_depths(connection: Connection, *, tenant: int | None, most: int) -> list[Depth]:
+    """Of one tenant; None is for metrics, which are the system's."""
+    return [
+        Depth(
+            r["line_id"], r["tenant_id"], r["queue"], r["priority"], r["n"],
+            max(0.0, (r["now"] - r["oldest_at"]).total_seconds()),
+        )
+        for r in await connection.fetch(q("line_depths"), tenant, most)
+    ]  # fmt: skip
+
+
+async def queued_estimate(connection: Connection) -> int:
+    return int(await connection.fetchval(q("queued_estimate")))
+
+
+async def limited_keys(connection: Connection, *, tenant: int, limit: int) -> list[int]:
+    return [r["limit_id"] for r in await connection.fetch(q("limited_keys"), tenant, limit)]
+
+
+def _settings(r: Any) -> QueueSettings:
+    paused_at: datetime | None = r["paused_at"]
+    return QueueSettings(
+        cap=r["cap"], lease_s=r["lease_s"], patience_s=r["patience_s"], placement=r["placement"],
+        may_help=tuple(r["may_help"]), paused=paused_at is not None,
+    )  # fmt: skip

@@ -1,0 +1,80 @@
+-- name: upsert_queue
+-- Writes a queue's settings.
+INSERT INTO queues (tenant_id, name, cap, lease_s, patience_s, placement, may_help, paused_at, updated_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $8 THEN db_now() END, $9)
+ON CONFLICT (tenant_id, name) DO UPDATE
+SET cap = $3, lease_s = $4, patience_s = $5, placement = $6, may_help = $7,
+    paused_at = CASE WHEN $8 THEN coalesce(queues.paused_at, db_now()) END, updated_at = db_now(), updated_by = $9
+RETURNING pg_notify('mainspring_settings', $1::text);
+
+-- name: queue_settings
+-- The settings of a tenant's queues; only those that were ever set have a row.
+SELECT name, cap, lease_s, patience_s, placement, may_help, paused_at FROM queues WHERE tenant_id = $1 ORDER BY name;
+
+-- name: lock_queue
+-- One queue's settings as they are now, held until the end of the transaction.
+SELECT name, cap, lease_s, patience_s, placement, may_help, paused_at FROM queues
+WHERE tenant_id = $1 AND name = $2 FOR UPDATE;
+
+-- name: all_queue_settings
+-- What dispatchers keep in memory: the settings of every tenant's queues.
+SELECT tenant_id, name, cap, lease_s, patience_s, placement, may_help, paused_at FROM queues;
+
+-- name: tenant_shares
+-- What dispatchers keep in memory of tenants: their share of shared workers, and how many may run at once.
+SELECT tenant_id, weight, cap FROM tenants WHERE weight <> 1 OR cap IS NOT NULL;
+
+-- name: set_tenant_share
+-- Writes a tenant's weight and cap.
+UPDATE tenants SET weight = $2, cap = $3 WHERE tenant_id = $1 RETURNING pg_notify('mainspring_settings', $1::text);
+
+-- name: lock_queue_caps
+-- Holds the queues that have a cap, in order, so that nobody else counts at the same time. Before the count.
+SELECT q.tenant_id, q.name, q.cap FROM queues q
+JOIN unnest($1::int[], $2::text[]) AS w (tenant_id, name) ON q.tenant_id = w.tenant_id AND q.name = w.name COLLATE "C"
+WHERE q.cap IS NOT NULL ORDER BY q.tenant_id, q.name FOR NO KEY UPDATE OF q;
+
+-- name: lock_tenant_caps
+-- The same for tenants.
+SELECT tenant_id, cap FROM tenants WHERE tenant_id = ANY ($1::int[]) AND cap IS NOT NULL
+ORDER BY tenant_id FOR NO KEY UPDATE;
+
+-- name: count_running
+-- How many executions of these tenants run, by queue: all that runs is looked at, which is as much as there are slots.
+SELECT tenant_id, queue, count(*) AS n FROM executions
+WHERE session_id IS NOT NULL AND tenant_id = ANY ($1::int[]) GROUP BY tenant_id, queue;
+
+-- name: line_depths
+-- How much waits in each of a tenant's lines that have something: counted up to $2, with what is first in it.
+WITH RECURSIVE found AS (
+    (SELECT line_id FROM executions WHERE state = 'queued' ORDER BY line_id, rank, execution_id LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM found CROSS JOIN LATERAL (
+        SELECT line_id FROM executions WHERE state = 'queued' AND line_id > found.line_id
+        ORDER BY line_id, rank, execution_id LIMIT 1
+    ) AS n
+)
+SELECT l.line_id, l.queue, l.tenant_id, waits.priority, waits.n, waits.oldest_at, db_now() AS now
+FROM found JOIN lines l USING (line_id)
+CROSS JOIN LATERAL (
+    SELECT priority, count(*) AS n, min(queued_at) AS oldest_at FROM (
+        SELECT priority, queued_at FROM executions
+        WHERE state = 'queued' AND line_id = found.line_id ORDER BY rank, execution_id LIMIT $2
+    ) AS e
+    GROUP BY priority
+) AS waits
+WHERE $1::int IS NULL OR l.tenant_id = $1;
+
+-- name: queued_estimate
+-- About how many executions are queued over all lines, as of the last vacuum or analyze.
+SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'executions_line'::regclass;
+
+-- name: limited_keys
+-- The keys of a tenant that are in use now: somebody holds a slot, or something waits under them.
+SELECT DISTINCT limit_id FROM (
+    SELECT limit_id FROM executions WHERE limit_id IS NOT NULL AND session_id IS NOT NULL AND tenant_id = $1
+    UNION ALL
+    SELECT unnest(ARRAY[nullif(l.limit_id, 0), nullif(l.rate_id, 0)]) FROM lines l
+    WHERE l.tenant_id = $1 AND (l.limit_id > 0 OR l.rate_id > 0)
+      AND EXISTS (SELECT FROM executions e WHERE e.state = 'queued' AND e.line_id = l.line_id)
+) AS used WHERE limit_id IS NOT NULL LIMIT $2;

@@ -1,0 +1,86 @@
+"""The facts behind the question why an execution does not run yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from mainspring.domain.demand import Demand, read_demand
+from mainspring.domain.execution import State
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRow:
+    execution_id: UUID
+    job_id: UUID
+    job: str
+    state: State
+    attempt: int
+    due_at: datetime
+    started_at: datetime | None
+    rank: int
+    chained: bool
+    limit_id: int | None
+    rate_id: int
+    worker: str | None
+    line_id: int | None
+    queue: str
+    demand: Demand
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A worker with a live session, as far as it matters for placement."""
+
+    name: str
+    state: str
+    slots: int
+    busy: int
+    queues: frozenset[str]
+    kinds: frozenset[str]
+    labels: Mapping[str, str]
+    resources: Mapping[str, int]
+
+
+async def pending_execution(connection: Connection, *, tenant: int, execution_id: UUID) -> PendingRow | None:
+    r = await connection.fetchrow(q("pending_execution"), execution_id, tenant)
+    if r is None:
+        return None
+    return PendingRow(
+        r["execution_id"], r["job_id"], r["job_name"], r["state"], r["attempt"], r["due_at"], r["started_at"],
+        r["rank"], r["chained"], r["limit_id"], r["rate_id"], r["worker_name"], r["line_id"], r["queue"],
+        Demand() if r["demand"] is None else read_demand(r["demand"]), r["now"],
+    )  # fmt: skip
+
+
+async def pending_of_job(connection: Connection, *, tenant: int, job_id: UUID, limit: int) -> list[tuple[UUID, State]]:
+    rows = await connection.fetch(q("pending_of_job"), job_id, tenant, limit)
+    return [(r["execution_id"], r["state"]) for r in rows]
+
+
+async def live_sessions(connection: Connection, *, tenant: int, limit: int = 10_000) -> list[Server]:
+    return [
+        Server(
+            r["name"], r["state"], r["slots"], r["busy"], frozenset(r["queues"]), frozenset(r["kinds"]), r["labels"],
+            r["resources"],
+        )
+        for r in await connection.fetch(q("live_sessions"), tenant, limit)
+    ]  # fmt: skip
+
+
+async def ahead_in_line(
+    connection: Connection, *, tenant: int, line_id: int, rank: int, execution_id: UUID, most: int
+) -> int:
+    return int(await connection.fetchval(q("ahead_in_line"), line_id, rank, execution_id, tenant, most))
+
+
+async def running_of_queue(connection: Connection, *, tenant: int, queue: str) -> tuple[int, int]:
+    """Of this queue, and of the tenant in all."""
+    row = await connection.fetchrow(q("running_of_queue"), tenant, queue)
+    assert row is not None
+    return row["of_queue"], row["of_tenant"]
