@@ -169,13 +169,14 @@ async def test_a_module_that_never_finishes_loading_is_given_up(
     assert groups.living == set()
 
 
-async def test_a_worker_without_modules_says_what_it_lacks(cluster: Cluster) -> None:
+async def test_a_function_waits_for_a_worker_with_modules_and_why_says_so(cluster: Cluster) -> None:
     name = unique()
     async with cluster.client() as client, cluster.worker(queues=(name,)):
         await client.create_job(spec(name, queue=name, schedule=None, retries={"max": 0}))
-        done = await client.wait((await client.trigger(name)).execution_id, timeout_s=30)
-    assert done.state == "failed"
-    assert done.error is not None and "no executor for 'python'" in done.error and "-m MODULE" in done.error
+        waiting = await client.trigger(name)
+        (reason,) = (await client.why(waiting.execution_id)).reasons
+        await client.cancel(waiting.execution_id, reason="nobody can run it")
+    assert reason.code == "no_fit" and "python" in reason.message
 
 
 @pytest.mark.fault
