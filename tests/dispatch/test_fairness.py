@@ -88,7 +88,8 @@ async def test_sharing_is_a_right_of_its_own(database_url: str) -> None:
             (given,) = (await worker.poll()).executions
             assert given.execution_id == execution
             await client.cancel(execution)
-            assert (await worker.beat(execution)).cancels == [execution], "of whatever tenant"
+            beat = await worker.beat(execution)
+            assert (beat.cancels, beat.gone) == ([execution], []), "of whatever tenant"
             await worker.tell(given, "cancelled")
             assert (await client.execution(execution)).state == "cancelled"
 

@@ -210,9 +210,8 @@ async def test_a_session_is_lost_by_database_time_only(bench: Bench, virtual: Vi
         assert await sessions.expire_sessions(connection) == ([], 1.0)
         await virtual.advance(seconds=2)
         assert await sessions.expire_sessions(connection) == ([session], None)
-        renewed = await sessions.renew_session(
-            connection, tenant=TENANT, session_id=session, lease_s=20, busy=1, draining=False
-        )
+        beat = sessions.Heartbeat(TENANT, session, [execution])
+        renewed = await sessions.renew_sessions(connection, beats=[beat], lease_s=20)
     assert not renewed, "a lost session can't come back to life"
     await rescue_orphans(bench.database, bench.settler)
     assert (await bench.look(execution)).state == "queued"

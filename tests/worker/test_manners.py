@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import msgspec
 import pytest
 
 from mainspring import wire
+from mainspring.dispatch import heartbeat
 from mainspring.store import sessions
 from mainspring.worker import service
 from mainspring.worker.link import Given, Link
@@ -96,19 +98,19 @@ async def test_an_attempt_that_is_not_its_own_any_more_is_let_go(
 ) -> None:
     """The database may know better than the worker: then the worker ends it, and its result counts for nothing."""
     asked = asyncio.Event()
-    real = sessions.session_gone
+    real = heartbeat.compare
 
-    async def gone(*args: Any, known: list[UUID], **more: Any) -> list[UUID]:
-        if known:
+    def compare(beat: sessions.Heartbeat, *args: Any) -> heartbeat.Renewed:
+        if beat.running:
             asked.set()
-        return [*await real(*args, known=known, **more), *known]
+        return replace(real(beat, *args), gone=list(beat.running))
 
     queue = f"q{uuid4().hex}"
     async with cluster.client() as client, cluster.worker(queues=(queue,), name=queue) as worker:
         task = {"kind": "shell", "argv": ["sleep", "600"]}
         await client.create_job({"name": queue, "task": task, "queue": queue, "retries": {"max": 0}})
         run = await client.trigger(queue)
-        monkeypatch.setattr(sessions, "session_gone", gone)
+        monkeypatch.setattr(heartbeat, "compare", compare)
         await asyncio.wait_for(asked.wait(), 30)
         done = await client.wait(run.execution_id, timeout_s=30)
         assert (done.state, worker.busy) == ("lost", 0)

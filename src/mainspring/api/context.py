@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mainspring.announce import Announcer
 from mainspring.api.auth import Authenticator
 from mainspring.api.live import Live
+from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
 from mainspring.intake.executions import Submitter
 from mainspring.results.settle import Settler
@@ -20,6 +21,7 @@ class Context:
     live: Live
     submitter: Submitter
     dispatcher: Dispatcher
+    heartbeats: Heartbeats
     settler: Settler
     announcer: Announcer
     session_lease_s: float = 20.0

@@ -19,11 +19,11 @@ from mainspring.results.rescue import rescue_orphans
 from mainspring.results.settle import Report
 from mainspring.store import queues, sessions
 from mainspring.store.results import Ended
+from mainspring.store.sessions import Heartbeat
 
 table = Table()
 WORKER = "/api/v1/worker"
 RESULTS_LIMIT = 8_000_000
-STRAY_AFTER_S = 10.0
 
 
 @table.route("POST", WORKER + "/sessions", scope="worker", body=wire.Register, answer=wire.Registered, status=201)
@@ -87,27 +87,16 @@ async def heartbeat(call: Call) -> wire.Beat:
     """Renew the session's lease; cancellations come back."""
     _check_protocol(call)
     body: wire.Heartbeat = call.body
-    lease_s = call.context.session_lease_s
-    async with call.context.database.connection() as connection:
-        renewed_s = await sessions.renew_session(
-            connection, tenant=call.tenant, session_id=body.session_id, lease_s=lease_s, busy=len(body.running),
-            draining=body.draining, progress=body.progress,
-        )  # fmt: skip
-        if renewed_s is None:
-            raise Conflict("this session has ended; register again", code="session_ended")
-        cancels = await sessions.session_cancels(connection, tenant=call.tenant, session_id=body.session_id)
-        strays = await sessions.session_strays(
-            connection, tenant=call.tenant, session_id=body.session_id, known=body.running, older_than_s=STRAY_AFTER_S
-        )
-        gone = await sessions.session_gone(
-            connection, tenant=call.tenant, session_id=body.session_id, known=body.running
-        )
+    beat = Heartbeat(call.tenant, body.session_id, body.running, body.draining, body.progress)
+    renewed = await call.context.heartbeats.beat(beat)
+    if renewed is None:
+        raise Conflict("this session has ended; register again", code="session_ended")
     if body.progress:
         call.context.announcer.tell("output", [report.execution_id for report in body.progress])
-    if strays:
-        ended = [Ended(execution, attempt, body.session_id, "preempted") for execution, attempt in strays]
+    if renewed.strays:
+        ended = [Ended(execution, attempt, body.session_id, "preempted") for execution, attempt in renewed.strays]
         await call.context.settler.settle(Report(body.session_id, ended))
-    return wire.Beat(lease_s=renewed_s, cancels=cancels, gone=gone)
+    return wire.Beat(lease_s=renewed.lease_s, cancels=renewed.cancels, gone=renewed.gone)
 
 
 @table.route("POST", WORKER + "/jobs", scope="worker", body=wire.Declare, answer=wire.DeclareAnswer)

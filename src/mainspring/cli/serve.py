@@ -15,6 +15,7 @@ from mainspring.api.context import Context
 from mainspring.api.live import Live
 from mainspring.api.service import HttpServer
 from mainspring.config import ServeConfig, parse_roles, unknown_settings
+from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
 from mainspring.intake.duties import Duties
 from mainspring.intake.executions import Submitter
@@ -63,6 +64,7 @@ class Server:
                 live=Live(self.database, self.bus),
                 submitter=Submitter(self.database, definitions),
                 dispatcher=Dispatcher(self.database, self.bus, definitions, self.announcer),
+                heartbeats=Heartbeats(self.database, lease_s=config.session_lease_s),
                 settler=self.settler,
                 announcer=self.announcer,
                 session_lease_s=config.session_lease_s,

@@ -34,16 +34,46 @@ async def insert_session(
     )  # fmt: skip
 
 
-async def renew_session(
-    connection: Connection, *, tenant: int, session_id: UUID, lease_s: float, busy: int, draining: bool,
-    progress: Sequence[wire.ProgressReport] = (),
-) -> float | None:  # fmt: skip
-    """The lease it was renewed by; None if the session has ended."""
-    told = {str(p.execution_id): [p.attempt, p.done, p.total, p.rate, p.message] for p in progress} or None
-    renewed: float | None = await connection.fetchval(
-        q("renew_session"), session_id, tenant, lease_s, busy, draining, told
-    )
-    return renewed
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A session lives, and runs these; results that it has not delivered yet count as running."""
+
+    tenant: int
+    session_id: UUID
+    running: Sequence[UUID]
+    draining: bool = False
+    progress: Sequence[wire.ProgressReport] = ()
+
+
+async def renew_sessions(
+    connection: Connection, *, beats: Sequence[Heartbeat], lease_s: float
+) -> dict[UUID, float]:  # fmt: skip
+    """The leases they were renewed by; a session that is missing has ended. Each beat names its own tenant."""
+    rows = await connection.fetch(
+        q("renew_sessions"), [b.session_id for b in beats], [b.tenant for b in beats], [len(b.running) for b in beats],
+        [b.draining for b in beats], [_told(b.progress) for b in beats], lease_s,
+    )  # fmt: skip
+    return {r["session_id"]: r["lease_s"] for r in rows}
+
+
+def _told(progress: Sequence[wire.ProgressReport]) -> dict[str, Any] | None:
+    return {str(p.execution_id): [p.attempt, p.done, p.total, p.rate, p.message] for p in progress} or None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    session_id: UUID
+    execution_id: UUID
+    attempt: int
+    cancelling: bool
+    old: bool
+
+
+async def running_of_sessions(
+    connection: Connection, *, session_ids: Sequence[UUID], old_after_s: float
+) -> list[Running]:  # fmt: skip
+    """Over all tenants: the caller has just renewed these sessions as their owner."""
+    return [Running(*r.values()) for r in await connection.fetch(q("running_of_sessions"), session_ids, old_after_s)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +100,6 @@ async def session_by_id(connection: Connection, *, tenant: int, session_id: UUID
 
 async def is_session_of(connection: Connection, *, tenant: int, session_id: UUID) -> bool:
     return bool(await connection.fetchval(q("is_session_of"), session_id, tenant))
-
-
-async def session_strays(
-    connection: Connection, *, tenant: int, session_id: UUID, known: list[UUID], older_than_s: float
-) -> list[tuple[UUID, int]]:
-    rows = await connection.fetch(q("session_strays"), session_id, tenant, known, older_than_s)
-    return [(r["execution_id"], r["attempt"]) for r in rows]
-
-
-async def session_gone(connection: Connection, *, tenant: int, session_id: UUID, known: Sequence[UUID]) -> list[UUID]:
-    rows = await connection.fetch(q("session_gone"), session_id, tenant, known)
-    return [r["execution_id"] for r in rows]
 
 
 async def session_cancels(connection: Connection, *, tenant: int, session_id: UUID) -> list[UUID]:

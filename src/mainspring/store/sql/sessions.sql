@@ -10,12 +10,22 @@ INSERT INTO sessions (session_id, tenant_id, worker_id, state, host, version, sl
                       resources, shared, lease_s, lease_expires_at)
 VALUES ($1, $2, $3, 'active', $4, $5, $6, $7, $8, $9, $11, $12, $10, db_now() + make_interval(secs => $10));
 
--- name: renew_session
--- A heartbeat: renews the one lease behind all executions of the session. No row: the session has ended.
-UPDATE sessions SET lease_expires_at = db_now() + make_interval(secs => coalesce(lease_s, $3)), seen_at = db_now(),
-    busy = $4, progress = $6, state = CASE WHEN $5 THEN 'draining' ELSE state END
-WHERE session_id = $1 AND tenant_id = $2 AND ended_at IS NULL
-RETURNING coalesce(lease_s, $3) AS lease_s;
+-- name: renew_sessions
+-- Heartbeats: each renews the one lease behind all executions of its session. Sessions that have ended are not returned.
+WITH told AS (
+    SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::boolean[], $5::jsonb[])
+        AS h (session_id, tenant_id, busy, draining, progress)
+), held AS (
+    SELECT s.session_id FROM sessions s JOIN told USING (session_id)
+    WHERE s.tenant_id = told.tenant_id AND s.ended_at IS NULL
+    ORDER BY s.session_id FOR UPDATE OF s
+)
+UPDATE sessions s
+SET lease_expires_at = db_now() + make_interval(secs => coalesce(s.lease_s, $6)), seen_at = db_now(), busy = told.busy,
+    progress = told.progress, state = CASE WHEN told.draining THEN 'draining' ELSE s.state END
+FROM held JOIN told USING (session_id)
+WHERE s.session_id = held.session_id
+RETURNING s.session_id, coalesce(s.lease_s, $6) AS lease_s;
 
 -- name: session_by_id
 -- A session that has not ended, with what dispatch needs of it.
@@ -26,20 +36,12 @@ WHERE session_id = $1 AND tenant_id = $2 AND ended_at IS NULL;
 -- Whether a session, ended or not, is a tenant's.
 SELECT EXISTS (SELECT FROM sessions WHERE session_id = $1 AND tenant_id = $2);
 
--- name: session_strays
--- Claimed for this session, but it never heard of them: the answer was lost on the way.
-SELECT e.execution_id, e.attempt FROM executions e JOIN sessions s USING (session_id)
-WHERE s.session_id = $1 AND s.tenant_id = $2 AND e.state = 'running' AND NOT execution_id = ANY ($3::uuid[])
-  AND e.started_at < db_now() - make_interval(secs => $4);
-
--- name: session_gone
--- What a session says it runs, and does not: it belongs to others, or has ended.
-SELECT known.execution_id FROM unnest($3::uuid[]) AS known (execution_id)
-WHERE NOT EXISTS (
-    SELECT FROM executions e
-    WHERE e.execution_id = known.execution_id AND e.session_id IS NOT DISTINCT FROM $1 AND e.tenant_id = $2
-      AND e.state = 'running'
-);
+-- name: running_of_sessions
+-- What these sessions run as far as we know; `old`: long enough that they must have heard of it. Of any tenant: a shared
+-- session runs for all of them.
+SELECT session_id, execution_id, attempt, cancel_at IS NOT NULL AS cancelling,
+       started_at < db_now() - make_interval(secs => $2) AS old
+FROM executions WHERE session_id = ANY ($1::uuid[]) AND state = 'running';
 
 -- name: session_cancels
 -- What a person asked this session to end.
