@@ -10,10 +10,9 @@ import httpx2
 import pytest
 
 from mainspring import wire
-from mainspring.api import workers
 from mainspring.client import AsyncClient
 from mainspring.codec import encode
-from mainspring.dispatch import service
+from mainspring.dispatch import heartbeat, service
 from mainspring.worker.link import Refused, SessionEnded
 from tests.conftest import Cluster
 from tests.dispatch.remote import remote
@@ -91,7 +90,7 @@ async def test_what_an_answer_lost_on_its_way_carried_is_given_out_again(
         lost, kept = (await worker.poll(free=2)).executions
         await worker.beat(kept.execution_id)
         assert (await client.execution(lost.execution_id)).state == "running", "the answer may still be on its way"
-        monkeypatch.setattr(workers, "STRAY_AFTER_S", 0.0)
+        monkeypatch.setattr(heartbeat, "STRAY_AFTER_S", 0.0)
         await worker.beat(kept.execution_id)
         found = await client.execution(lost.execution_id)
         assert (found.state, [a.outcome for a in found.attempts]) == ("queued", ["preempted"])
