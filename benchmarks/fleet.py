@@ -115,6 +115,11 @@ async def simulate(url: str, token: str, first: int, count: int, until: float) -
     )  # fmt: skip
 
 
+def start_fleet(target: Machine, first: int, count: int, until: float) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, __file__, target.url, target.worker_token, str(first), str(count), str(until)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE)
+
+
 def rss_mb(target: Machine, role: str) -> float:
     pages = int(Path(f"/proc/{target.processes[role][0].pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -130,13 +135,7 @@ async def main() -> None:
         before_mb = rss_mb(target, "api")
         until = time.time() + 25 + SECONDS
         share = WORKERS // PROCESSES
-        fleets = [
-            subprocess.Popen(
-                [sys.executable, __file__, target.url, target.worker_token, str(n * share), str(share), str(until)],
-                stdout=subprocess.PIPE,
-            )
-            for n in range(PROCESSES)
-        ]
+        fleets = [start_fleet(target, n * share, share, until) for n in range(PROCESSES)]
         await asyncio.sleep(25)  # all registered
         async with target.database.connection() as connection:
             live = await connection.fetchval("SELECT count(*) FROM sessions WHERE ended_at IS NULL")

@@ -25,7 +25,7 @@ async def measured(target: Machine, name: str, task: Task, *options: str) -> tup
         job = await client.create_job(JobSpec(name=name, task=task))
     since = datetime.now(UTC)
     await throughput.submit_all(target, name)
-    target.work(slots=SLOTS, options=options)
+    target.work(*options, slots=SLOTS)
     (worker,) = target.processes["worker"]
     async with target.client() as client:
         while not any(w.state in ("idle", "busy") for w in (await client.workers()).items):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from mainspring.intake import catalog, jobs
@@ -10,6 +12,8 @@ from tests.clocks import START, VirtualClock
 from tests.scheduler.test_scheduler import TENANT, add, ledger, scheduler_on, step
 
 pytestmark = pytest.mark.anyio
+
+MINUTE = timedelta(minutes=1)
 
 
 async def test_a_schedule_whose_last_job_is_gone_leaves_the_wheel(fresh: Database, virtual: VirtualClock) -> None:
@@ -59,3 +63,26 @@ async def test_an_execution_that_is_there_already_does_not_stop_the_tick(
     await step(await scheduler_on(fresh))
     assert await ledger(fresh, "known") == [(60, "queued", None)]
     assert await ledger(fresh, "other") == [(60, "queued", None)]
+
+
+async def test_a_range_of_missed_fires_counts_what_each_job_wanted(fresh: Database, virtual: VirtualClock) -> None:
+    """More than a hundred missed instants are one row per job; a window that opens or closes within them counts."""
+    from mainspring.domain.schedule import ScheduleSpec
+
+    def window(**given: str) -> ScheduleSpec:
+        return ScheduleSpec(every=60, aligned=True, **given)
+
+    at_90 = (START + timedelta(minutes=90)).isoformat()
+    await add(fresh, "always", schedule=window(), overlap="allow")
+    await add(fresh, "late", schedule=window(start_at=at_90), overlap="allow")
+    await add(fresh, "early", schedule=window(end_at=at_90), overlap="allow")
+    await virtual.advance(seconds=100 * 60)
+    await add(fresh, "new", schedule=window(), overlap="allow")
+    await virtual.advance(seconds=150 * 60)
+    await scheduler_on(fresh)
+    counted = {}
+    for name in ("always", "late", "early", "new"):
+        entries = (await catalog.ledger(fresh, name, tenant=TENANT, limit=500)).items
+        counted[name] = [(entry.fires, (entry.fire_at - START) // MINUTE) for entry in entries if entry.fires > 1]
+        assert sum(entry.fires for entry in entries) == {"always": 250, "late": 161, "early": 90, "new": 150}[name]
+    assert counted == {"always": [(150, 150)], "late": [(61, 150)], "early": [(90, 90)], "new": [(50, 150)]}

@@ -8,6 +8,7 @@ schedule the wheel did not know. The watermark moves last, in the same transacti
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -177,11 +178,16 @@ class Decision:
         return found
 
     async def _skip_older(self, group: Group) -> None:
-        last_ms = group.older[-1]
-        await fires.skip_range(
-            self.connection, schedule_id=group.schedule_id, last_ms=last_ms, count=len(group.older),
-            shards=[s for s in bits(group.shards) if last_ms > self.watermarks.get(s, last_ms)], now_ms=self.now_ms,
-        )  # fmt: skip
+        """Shards that were decided up to different instants have missed different ones."""
+        missed: dict[int, list[int]] = {}
+        for shard in bits(group.shards):
+            if shard in self.watermarks:
+                missed.setdefault(bisect_right(group.older, self.watermarks[shard]), []).append(shard)
+        for start, shards_ in missed.items():
+            if older := group.older[start:]:
+                await fires.skip_range(
+                    self.connection, schedule_id=group.schedule_id, fires=older, shards=shards_, now_ms=self.now_ms
+                )
 
     async def _replace(self, chained: list[int], mine: list[int]) -> None:
         replaced = await chains.replace_running(

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mainspring.clock import instant, millis
+from mainspring.clock import instant, millis, whole_millis
 from mainspring.domain.blackouts import Scope
 from mainspring.domain.execution import fire_key
+from mainspring.store import executions
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -90,12 +91,26 @@ def _decided(rows: Sequence[Any]) -> Decided:
 
 
 async def skip_range(
-    connection: Connection, *, schedule_id: int, last_ms: int, count: int, shards: Sequence[int], now_ms: int
+    connection: Connection, *, schedule_id: int, fires: Sequence[int], shards: Sequence[int], now_ms: int
 ) -> None:
+    """One row for each job that wants all of them, and one for each that wants some."""
+    first, last = instant(fires[0]), instant(fires[-1])
     await connection.execute(
-        q("skip_range"), schedule_id, instant(last_ms), f"{last_ms:012x}", fire_key(last_ms), shards, count,
+        q("skip_range"), schedule_id, first, last, f"{fires[-1]:012x}", fire_key(fires[-1]), shards, len(fires),
         instant(now_ms),
     )  # fmt: skip
+    for job in await connection.fetch(q("partly_active"), schedule_id, first, last, shards):
+        wanted = [
+            at for at in fires
+            if at > whole_millis(job["active_from"])
+            and (job["start_at"] is None or at >= millis(job["start_at"]))
+            and (job["end_at"] is None or at <= millis(job["end_at"]))
+        ]  # fmt: skip
+        if wanted:
+            await executions.skip_undecided(
+                connection, tenant=job["tenant_id"], job_id=job["job_id"], version=job["version"],
+                last_ms=wanted[-1], count=len(wanted), reason="misfire",
+            )  # fmt: skip
 
 
 async def abandoned(connection: Connection, *, due: Sequence[Due], now_ms: int) -> list[tuple[int, int]]:

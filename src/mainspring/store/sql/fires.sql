@@ -154,16 +154,24 @@ UNION ALL
 SELECT reason, false, count(*), NULL, NULL FROM skipped GROUP BY reason;
 
 -- name: skip_range
--- Records missed instants too many to list as one skipped row per job; $2 is the last of them, $6 their number.
+-- Records missed instants too many to list as one skipped row per job: from $2 to $3, $7 of them. Jobs that want only
+-- some of them are counted one by one, see partly_active.
 INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
                      fire_at, due_at, finished_at, reason, fires)
-SELECT execution_id($3, j.job_id, $4), j.job_id, j.tenant_id, j.version, j.priority, 0, 'skipped', 'fire', j.queue,
-       $2, $2, $7, 'misfire', $6
+SELECT execution_id($4, j.job_id, $5), j.job_id, j.tenant_id, j.version, j.priority, 0, 'skipped', 'fire', j.queue,
+       $3, $3, $8, 'misfire', $7
 FROM jobs j
-WHERE j.schedule_id = $1 AND j.shard = ANY ($5::smallint[]) AND j.deleted_at IS NULL AND j.paused_at IS NULL
-  AND $2 > j.active_from
-  AND (j.start_at IS NULL OR $2 >= j.start_at) AND (j.end_at IS NULL OR $2 <= j.end_at)
+WHERE j.schedule_id = $1 AND j.shard = ANY ($6::smallint[]) AND j.deleted_at IS NULL AND j.paused_at IS NULL
+  AND j.active_from < $2 AND (j.start_at IS NULL OR j.start_at <= $2) AND (j.end_at IS NULL OR j.end_at >= $3)
 ON CONFLICT DO NOTHING;
+
+-- name: partly_active
+-- Jobs on a schedule that were active for a part of the instants from $2 to $3.
+SELECT j.job_id, j.tenant_id, j.version, j.active_from, j.start_at, j.end_at
+FROM jobs j
+WHERE j.schedule_id = $1 AND j.shard = ANY ($4::smallint[]) AND j.deleted_at IS NULL AND j.paused_at IS NULL
+  AND NOT (j.active_from < $2 AND (j.start_at IS NULL OR j.start_at <= $2) AND (j.end_at IS NULL OR j.end_at >= $3))
+  AND j.active_from < $3 AND (j.start_at IS NULL OR j.start_at <= $3) AND (j.end_at IS NULL OR j.end_at >= $2);
 
 -- name: abandoned
 -- Which of these schedules have no active job in that shard any more. The caller holds the shards' rows.

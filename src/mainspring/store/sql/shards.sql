@@ -75,11 +75,15 @@ FROM moved GROUP BY owner;
 DELETE FROM schedulers WHERE scheduler_id = $1 OR lease_expires_at < db_now() - interval '1 hour';
 
 -- name: lock_shards
--- First statement of a firing transaction: what follows sees everything committed before the locks.
-SELECT s.shard, s.watermark, s.changes, s.blackouts, db_now() AS now
-FROM shards s JOIN unnest($2::smallint[], $3::bigint[]) AS held (shard, epoch) USING (shard)
-WHERE s.owner = $1 AND s.epoch = held.epoch
-ORDER BY s.shard FOR UPDATE OF s;
+-- First statement of a firing transaction: what follows sees everything committed before the locks. The time is asked
+-- for when all of them are held (the sort stands between), so that no edit in force is younger than it.
+WITH locked AS MATERIALIZED (
+    SELECT s.shard, s.watermark, s.changes, s.blackouts
+    FROM shards s JOIN unnest($2::smallint[], $3::bigint[]) AS held (shard, epoch) USING (shard)
+    WHERE s.owner = $1 AND s.epoch = held.epoch
+    ORDER BY s.shard FOR UPDATE OF s
+)
+SELECT shard, watermark, changes, blackouts, db_now() AS now FROM locked ORDER BY shard;
 
 -- name: advance_shards
 -- Last statement of a firing transaction: everything up to here is decided.
