@@ -307,7 +307,7 @@ class Dispatcher:
     def _hear_queued(self, payload: str) -> None:
         """`<line> <rank>`; an older program says only the queue, and then there is work without a line."""
         line_id, _, rank = payload.partition(" ")
-        if not rank:
+        if not rank or line_id == "0":
             self._look.set()
             return
         self._book.tell(int(line_id), int(rank))
