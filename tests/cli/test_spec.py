@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.cli.spec import changed, merge_patch
+from mainspring.cli.spec import changed, completed, merge_patch
 
 NAMES = (
     "cron every at rrule dtstart tz calendar roll jitter max_fires queue priority retries timeout cwd overlap misfire"
@@ -70,6 +70,21 @@ def test_contradicting_flags_are_refused() -> None:
         changed({"name": "x"}, {**NONE, "dtstart": "2027-01-01"}, ("true",))
     with pytest.raises(click.UsageError, match="--tz belongs to a schedule"):
         changed({"name": "x"}, {**NONE, "tz": "UTC"}, ("true",))
+
+
+def test_where_and_how_often_it_runs() -> None:
+    flags = {
+        **NONE, "labels": {"zone": "eu"}, "resources": {"gpu": "1"}, "exclusive": True, "concurrency": "a=b=2",
+        "rate": "10/m", "estimated_duration": "2h",
+    }  # fmt: skip
+    wanted = changed({"name": "x"}, flags, ("true",))
+    assert wanted["labels"] == {"zone": "eu"} and wanted["resources"] == {"gpu": "1"} and wanted["exclusive"] is True
+    assert wanted["concurrency"] == {"key": "a=b", "limit": 2}
+    assert wanted["rate"] == {"limit": 10, "per": "1m"}
+    assert completed(wanted)["estimated_duration"] == "2h"
+    for name, wrong in [("concurrency", "many"), ("concurrency", "k="), ("rate", "10"), ("rate", "k=x/1m")]:
+        with pytest.raises(click.UsageError, match=f"--{name}"):
+            changed({"name": "x"}, {**NONE, name: wrong}, ("true",))
 
 
 def apply(target: Any, patch: Any) -> Any:

@@ -13,6 +13,7 @@ from mainspring import wire
 from mainspring.client import AsyncClient
 from mainspring.codec import encode
 from mainspring.dispatch import heartbeat, service
+from mainspring.store import claims
 from mainspring.worker.link import Refused, SessionEnded
 from tests.conftest import Cluster
 from tests.dispatch.remote import remote
@@ -239,3 +240,28 @@ async def test_a_draining_session_gets_nothing_more(cluster: Cluster, queue: str
         assert (await worker.poll(wait_s=0.2)).executions == []
         assert (await client.execution(execution)).state == "queued"
         assert {w.name: w.state for w in (await client.workers()).items}["drainer"] == "draining"
+
+
+async def test_a_poll_that_is_relieved_takes_along_what_is_being_claimed_for_it(
+    cluster: Cluster, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a worker renews its poll: what was claimed for the old one must not wait for a heartbeat to be missed."""
+    claiming, go_on = asyncio.Event(), asyncio.Event()
+    claim = claims.claim
+
+    async def slowly(connection: Any, **given: Any) -> Any:
+        rows = await claim(connection, **given)
+        claiming.set()
+        await go_on.wait()
+        return rows
+
+    async with cluster.client() as client, remote(cluster, queue=queue) as worker:
+        monkeypatch.setattr(claims, "claim", slowly)
+        first = asyncio.create_task(worker.poll(wait_s=30))
+        ids = await submit(client, queue)
+        await asyncio.wait_for(claiming.wait(), 10)
+        second = asyncio.create_task(worker.poll(free=0, wait_s=0))
+        await worker.beat()  # the second poll is in by then
+        go_on.set()
+        assert [given.execution_id for given in (await asyncio.wait_for(first, 10)).executions] == ids
+        assert (await asyncio.wait_for(second, 10)).executions == []

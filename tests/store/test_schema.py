@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib import resources
 
@@ -152,6 +153,33 @@ async def test_the_claim_reads_its_index_and_nothing_else(fresh: Database) -> No
     assert "executions_line" in plan and "actual" in plan
     assert "Seq Scan on executions" not in plan
     assert max(int(n) for n in re.findall(r"actual time=\S+ rows=(\d+)", plan)) <= 50
+
+
+async def test_dead_entries_behind_a_claim_are_not_walked_again(fresh: Database) -> None:
+    """Whoever remembers where the last claim ended reads a fraction of what a look from the start does."""
+    from uuid import UUID
+
+    from mainspring.store import claims
+    from mainspring.store.queries import q
+
+    async with fresh.connection() as connection:
+        await connection.execute("ALTER TABLE executions SET (autovacuum_enabled = off)")
+        await connection.execute(
+            "INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger,"
+            " queue, rank, fire_at, due_at, queued_at, line_id) SELECT gen_random_uuid(), gen_random_uuid(), 1, 1, 0,"
+            " 5, 'queued', 'fire', 'short', n, db_now(), db_now(), db_now(), 1 FROM generate_series(1, 20000) n"
+        )
+        await connection.execute("DELETE FROM executions WHERE rank <= 19000")
+        await connection.execute(f"PREPARE peek AS {q('peek')}")
+
+        async def pages(rank: int, execution: UUID) -> int:
+            plan = await connection.fetchval(
+                "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)"
+                f" EXECUTE peek (ARRAY[1], ARRAY[{rank}], ARRAY['{execution}']::uuid[], ARRAY[10])"
+            )
+            return int(json.loads(plan)[0]["Plan"]["Shared Hit Blocks"])
+
+        assert await pages(19000, UUID(int=0)) * 5 < await pages(*claims.START)
 
 
 async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:

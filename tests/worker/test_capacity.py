@@ -57,8 +57,7 @@ def test_what_the_machine_has(tmp_path: Path) -> None:
         (tmp_path / "dev" / name).touch()
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup/memory.max").write_text(f"{GI}\n")
-    again = detect(tmp_path)
-    assert again == found | {"gpu": 2, "memory": GI, "disk": again["disk"]}
+    assert {**detect(tmp_path), "disk": 0} == {**found, "gpu": 2, "memory": GI, "disk": 0}
 
 
 def test_flags() -> None:

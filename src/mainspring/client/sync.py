@@ -180,6 +180,18 @@ class Client:
     def shards(self) -> wire.Shards:
         return self._wait(self._inner.shards())
 
+    def queues(self) -> wire.Queues:
+        return self._wait(self._inner.queues())
+
+    def set_queue(self, name: str, changes: dict[str, Any]) -> wire.Queue:
+        return self._wait(self._inner.set_queue(name, changes))
+
+    def why(self, ref: Ref) -> wire.Why:
+        return self._wait(self._inner.why(ref))
+
+    def why_job(self, ref: Ref) -> wire.Why:
+        return self._wait(self._inner.why_job(ref))
+
     def workers(self) -> wire.Page[wire.Worker]:
         return self._wait(self._inner.workers())
 

@@ -13,12 +13,10 @@ async def adopt(database: Database) -> None:
     """Repeats until nothing is left without a line, so that nobody waits for another look."""
     while True:
         async with database.transaction() as connection:
-            for job_id, tenant, line_id, spec in await claims.lineless_jobs(connection, limit=BATCH):
-                if not line_id:
-                    (ref,) = await lines.intern_lines(connection, tenant=tenant, specs=[line_of(spec, job_id=job_id)])
-                    await claims.adopt_job(
-                        connection, tenant=tenant, job_id=job_id, line_id=ref.line_id, limit_id=ref.limit_id
-                    )
+            for tenant, jobs in (await claims.lineless_jobs(connection, limit=BATCH)).items():
+                wanted = [line_of(spec, job_id=job_id) for job_id, spec in jobs.items()]
+                refs = await lines.intern_lines(connection, tenant=tenant, specs=wanted)
+                await claims.adopt_jobs(connection, tenant=tenant, lines=dict(zip(jobs, refs, strict=True)))
         async with database.connection() as connection:
             if await claims.adopt_executions(connection, limit=BATCH) < BATCH:
                 return

@@ -71,6 +71,7 @@ class Dispatcher:
         self._wake = asyncio.Event()
         self._claiming = asyncio.Lock()
         self._closing = False
+        self._timer: asyncio.Handle = asyncio.get_running_loop().call_soon(lambda: None)
         self._loops = Loops("dispatcher")
         bus.subscribe(ports.QUEUED, self._hear_queued, on_gap=self._look.set)
         bus.subscribe(ports.FREED, self._hear_freed, on_gap=lambda: None)
@@ -92,6 +93,7 @@ class Dispatcher:
 
     async def stop(self) -> None:
         await self.drain()
+        self._timer.cancel()
         await self._loops.stop()
 
     async def poll(self, poll: wire.Poll, *, tenant: int) -> wire.Polled:
@@ -100,7 +102,7 @@ class Dispatcher:
         if self._closing:
             return wire.Polled(executions=[], definitions={}, cancels=[])
         if old := self._polls.get(poll.session_id):
-            self._answer(old, [], {})
+            await self._relieve(old)
         resources = session.resources if poll.resources is None else poll.resources
         room = Room(session.session_id, session.slots, min(poll.free, session.slots, BATCH), resources)
         waiting = Waiting(session, profile, room, asyncio.get_running_loop().create_future())
@@ -161,8 +163,10 @@ class Dispatcher:
         except BaseException:
             self._wake.set()
             raise
+        self._timer.cancel()
         if (at := self._claimer.next_start()) is not None:
-            asyncio.get_running_loop().call_later(max(0.0, at - self._clock.monotonic()), self._wake.set)
+            wait_s = max(0.0, at - self._clock.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._wake.set)
 
     async def _claim_all(self) -> bool:
         """One claim for each set of lines that compete for workers; whether another round may find more."""
@@ -178,6 +182,12 @@ class Dispatcher:
                     self._answer(self._offered[session_id], [], {})
                 again |= bool(rows or self._claimer.unlucky) or not self._book.fresh.issuperset(plan.lines)
         return again
+
+    async def _relieve(self, waiting: Waiting) -> None:
+        """Sends a poll home; what a claim under way has for it goes with it, and nothing after."""
+        self._withdraw(waiting)
+        async with self._claiming:
+            self._answer(waiting, [], {})
 
     async def _learn(self) -> None:
         """Reads what this dispatcher has only heard of: lines, and changed settings."""
@@ -307,7 +317,7 @@ class Dispatcher:
     def _hear_queued(self, payload: str) -> None:
         """`<line> <rank>`; an older program says only the queue, and then there is work without a line."""
         line_id, _, rank = payload.partition(" ")
-        if not rank:
+        if not rank or line_id == "0":
             self._look.set()
             return
         self._book.tell(int(line_id), int(rank))
@@ -334,7 +344,7 @@ class Dispatcher:
             waiting.cancels += await sessions.session_cancels(
                 connection, tenant=session.tenant, session_id=session.session_id
             )
-        self._answer(waiting, [], {})
+        await self._relieve(waiting)
 
 
 def _could_run(waiting: Waiting, line: Line) -> bool:

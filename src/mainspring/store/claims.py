@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +10,7 @@ import msgspec
 
 from mainspring.domain.job import JobSpec
 from mainspring.store.db import Connection
+from mainspring.store.lines import LineRef
 from mainspring.store.queries import q
 
 Claimed = Any
@@ -58,14 +59,20 @@ async def queued_lines(connection: Connection, *, limit: int) -> dict[int, int]:
     return {r["line_id"]: r["rank"] for r in await connection.fetch(q("queued_lines"), limit)}
 
 
-async def lineless_jobs(connection: Connection, *, limit: int) -> list[tuple[UUID, int, int, JobSpec]]:
-    """Over all tenants: (job, tenant, line or 0, definition) of what an older program queued."""
-    rows = await connection.fetch(q("lineless_jobs"), limit)
-    return [(r["job_id"], r["tenant_id"], r["line_id"], msgspec.convert(r["spec"], JobSpec)) for r in rows]
+async def lineless_jobs(connection: Connection, *, limit: int) -> dict[int, dict[UUID, JobSpec]]:
+    """Definitions, by tenant, of the jobs without a line among those that something queued has none of."""
+    found: dict[int, dict[UUID, JobSpec]] = {}
+    for r in await connection.fetch(q("lineless_jobs"), limit):
+        found.setdefault(r["tenant_id"], {})[r["job_id"]] = msgspec.convert(r["spec"], JobSpec)
+    return found
 
 
-async def adopt_job(connection: Connection, *, tenant: int, job_id: UUID, line_id: int, limit_id: int | None) -> None:
-    await connection.execute(q("adopt_job"), job_id, line_id, limit_id, tenant)
+async def adopt_jobs(connection: Connection, *, tenant: int, lines: Mapping[UUID, LineRef]) -> None:
+    """In the order of `lines`."""
+    await connection.execute(
+        q("adopt_jobs"), tenant, list(lines), [ref.line_id for ref in lines.values()],
+        [ref.limit_id for ref in lines.values()],
+    )  # fmt: skip
 
 
 async def adopt_executions(connection: Connection, *, limit: int) -> int:

@@ -77,17 +77,20 @@ SELECT line_id, rank FROM found LIMIT $1;
 
 -- name: lineless_jobs
 -- Jobs with queued executions that an older program wrote, which knows no lines.
-SELECT j.job_id, j.tenant_id, j.line_id, v.spec
+SELECT j.job_id, j.tenant_id, v.spec
 FROM (
     SELECT DISTINCT job_id FROM (
         SELECT job_id FROM executions WHERE state = 'queued' AND line_id = 0 ORDER BY rank, execution_id LIMIT $1
     ) AS lost
 ) AS e
-JOIN jobs j USING (job_id) JOIN job_versions v ON v.job_id = j.job_id AND v.version = j.version;
+JOIN jobs j USING (job_id) JOIN job_versions v ON v.job_id = j.job_id AND v.version = j.version
+WHERE j.line_id = 0 ORDER BY j.job_id;
 
--- name: adopt_job
--- Gives a job that an older program wrote its line.
-UPDATE jobs SET line_id = $2, limit_id = $3 WHERE job_id = $1 AND tenant_id = $4 AND line_id = 0;
+-- name: adopt_jobs
+-- Gives jobs that an older program wrote their lines.
+UPDATE jobs j SET line_id = w.line_id, limit_id = w.limit_id
+FROM unnest($2::uuid[], $3::int[], $4::bigint[]) AS w (job_id, line_id, limit_id)
+WHERE j.job_id = w.job_id AND j.tenant_id = $1 AND j.line_id = 0;
 
 -- name: adopt_executions
 -- Lets what an older program queued join its job's line, by priority; to it, rank was the due time alone.
