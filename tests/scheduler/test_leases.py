@@ -235,7 +235,8 @@ async def test_a_beat_moves_no_watermark_past_what_a_failed_tick_left(
     fresh: Database, virtual: VirtualClock, lost: str
 ) -> None:
     await add(fresh, "minutely", overlap="allow")
-    async with Flaky(fresh.dsn) as flaky:
+    flaky = Flaky(fresh.dsn)
+    async with flaky:
         scheduler = Scheduler(flaky, SilentBus(), lease_s=30)
         await step(scheduler)
         await step(scheduler)
