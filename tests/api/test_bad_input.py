@@ -318,7 +318,7 @@ async def unwritten(cluster: Cluster, _jobs: None) -> AsyncIterator[None]:
 
 
 async def everything(database: Database) -> dict[str, str | None]:
-    """A digest of the rows of each table, of the order of edits for shards (their leases go on by themselves)."""
+    """A digest of the rows of each table, of the order of edits for shards (leases go on by themselves)."""
     async with database.connection() as connection:
         tables = await connection.fetch(
             "SELECT relname FROM pg_class WHERE relnamespace = 'mainspring'::regnamespace"
@@ -326,7 +326,7 @@ async def everything(database: Database) -> dict[str, str | None]:
         )
         found = {}
         for (table,) in tables:
-            row = "(t.shard, t.changes, t.blackouts)" if table == "shards" else "t"
+            row = {"shards": "(t.shard, t.changes)", "schedulers": "t.scheduler_id"}.get(table, "t")
             found[table] = await connection.fetchval(
                 f"SELECT count(*) || md5(string_agg({row}::text, '' ORDER BY {row}::text)) FROM {table} t"
             )

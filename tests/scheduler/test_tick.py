@@ -69,8 +69,8 @@ async def test_a_range_of_missed_fires_counts_what_each_job_wanted(fresh: Databa
     """More than a hundred missed instants are one row per job; a window that opens or closes within them counts."""
     from mainspring.domain.schedule import ScheduleSpec
 
-    def window(**given: str) -> ScheduleSpec:
-        return ScheduleSpec(every=60, aligned=True, **given)
+    def window(start_at: str | None = None, end_at: str | None = None) -> ScheduleSpec:
+        return ScheduleSpec(every=60, aligned=True, start_at=start_at, end_at=end_at)
 
     at_90 = (START + timedelta(minutes=90)).isoformat()
     await add(fresh, "always", schedule=window(), overlap="allow")
