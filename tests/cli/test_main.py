@@ -57,13 +57,15 @@ def test_help_of_a_command_does_without_http_and_rich(command: str) -> None:
 def test_help_is_immediate(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
 
-    def seconds() -> float:
+    def seconds(*argv: str) -> float:
         began = time.perf_counter()
-        subprocess.run([PROGRAM, "--help"], env=env, capture_output=True, check=True)
+        subprocess.run(argv, env=env, capture_output=True, check=True)
         return time.perf_counter() - began
 
-    seconds()  # compiles
-    assert min(seconds() for _ in range(10)) < 0.15
+    seconds(PROGRAM, "--help")  # compiles
+    # Against a bare interpreter in the same moment, so that a busy machine does not decide.
+    pairs = [(seconds(PROGRAM, "--help"), seconds(sys.executable, "-c", "import click")) for _ in range(10)]
+    assert min(ours / bare for ours, bare in pairs) < 2.5
 
 
 def test_help_lists_every_command_and_each_can_be_loaded(invoke: Invoke) -> None:

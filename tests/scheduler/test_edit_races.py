@@ -44,6 +44,9 @@ class Told:
     windows: list[tuple[int, datetime, datetime]] = field(default_factory=list)
     versions: list[tuple[datetime, int]] = field(default_factory=list)
     promises: list[tuple[datetime, int | None]] = field(default_factory=list)
+    pauses: list[tuple[int, datetime, datetime]] = field(default_factory=list)
+    paused_since: datetime | None = None
+    active_from: datetime | None = None
     deleted: bool = False
 
     def close(self, at: datetime) -> None:
@@ -56,9 +59,20 @@ class Told:
         open_window = [] if self.since is None else [(self.every_s, self.since, upto)]
         return set[int]().union(*[multiples(*window) for window in [*self.windows, *open_window]])
 
+    def account(self, upto: datetime) -> None:
+        """What came due during the pause until then is on record as skipped."""
+        if self.paused_since is not None:
+            self.pauses.append((self.every_s, self.paused_since, upto))
+            self.paused_since = upto
+
+    def on_record(self, upto: datetime) -> set[int]:
+        return self.wanted(upto).union(*[multiples(*window) for window in self.pauses])
+
     def promise(self, row: JobRow, next_fire_at: datetime | None) -> None:
         """An answer tells the next fire; it holds if the job is not touched before."""
-        self.promises.append((row.updated_at, None if next_fire_at is None else round(next_fire_at.timestamp())))
+        at = row.updated_at if row.active_from == self.active_from else row.active_from
+        self.active_from = row.active_from
+        self.promises.append((at, None if next_fire_at is None else round(next_fire_at.timestamp())))
 
     def kept(self, end: datetime) -> set[int]:
         """The promised instants that came before the next edit."""
@@ -118,14 +132,18 @@ class Writers:
                 row = await self._answer(job_id, told)
                 assert row.paused_at is not None
                 told.close(row.paused_at)
+                told.paused_since = row.paused_at
             case "resume":
                 await jobs.resume(self._database, job_id, tenant=TENANT)
                 told.since = (await self._answer(job_id, told)).active_from
+                told.account(told.since)
+                told.paused_since = None
             case "delete":
                 await jobs.delete(self._database, job_id, tenant=TENANT, by="test")
                 row = await self._answer(job_id, told)
                 assert row.deleted_at is not None
                 told.close(row.deleted_at)
+                told.account(row.deleted_at)
                 told.deleted = True
             case "edit":
                 change = {"priority": self._random.randrange(10)}
@@ -138,6 +156,7 @@ class Writers:
                 row = await self._answer(job_id, told)
                 active = told.since is not None
                 told.close(row.active_from)
+                told.account(row.active_from)
                 told.every_s, told.since = 3 - told.every_s, row.active_from if active else None
                 told.versions.append((row.updated_at, row.version))
 
@@ -201,7 +220,7 @@ async def compare(database: Database, writers: Writers, end: datetime) -> None:
     async with database.connection() as connection:
         rows = await connection.fetch("SELECT job_id, version, state, fire_at, queued_at, fires FROM all_executions")
     found: dict[UUID, Counter[int]] = {job: Counter() for job in writers.told}
-    wanted = {job: told.wanted(end) for job, told in writers.told.items()}
+    wanted = {job: told.on_record(end) for job, told in writers.told.items()}
     for row in rows:
         job, told, at_s = row["job_id"], writers.told[row["job_id"]], round(row["fire_at"].timestamp())
         # A range says its end and its number; several at once have come due only if all were wanted.

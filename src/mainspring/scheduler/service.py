@@ -68,6 +68,7 @@ class Scheduler:
         self._arrivals: list[Arrival] = []
         self._arriving: dict[int, int] = {}
         self._ticking = False
+        self._joined = False
         self._room = asyncio.Event()
         self._leaving: dict[int, UUID] = {}
         self._lost: dict[int, int] = {}
@@ -150,6 +151,7 @@ class Scheduler:
         if plan.take:
             mine += await self._leases.take(plan.take)
         await self._load([s for s in mine if self._is_new(s)])
+        self._joined = True
         self._wake.set()
 
     def _compare(self, view: View) -> None:
@@ -267,7 +269,7 @@ class Scheduler:
         while self._arrivals:
             self._room.set()
             await self._take_in(self._arrivals.pop(0))
-        if not self._arriving:
+        if self._joined and not self._arriving:
             self._ready.set()
         self._export()
         now_ms = int(self._clock.now_ms())
