@@ -21,9 +21,10 @@ _FIELD = re.compile(r"unknown field `(.*?)`")
 _VALUE = re.compile(r"^Invalid value '(.*?)'")
 
 # The closing quote is optional: a string that never ends is passed over once, not once for every quote inside it.
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_ROUND = bytes.maketrans(b"[{]}", b"(())")
 
 encode = msgspec.json.Encoder().encode
 
@@ -40,7 +41,8 @@ def decode(body: bytes, type_: type[T], *, limit: int = MAX_BODY) -> T:
         raise Invalid("the request does not fit", problems=(problem_of(str(error), type_),)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"the body is not JSON: {error}", code="not_json") from None
-    if _NUL.search(body) and (pointer := _nul_at(msgspec.json.decode(body))) is not None:
+    # The plain look first: the pattern alone took a fifth of what a batch of results costs.
+    if b"\\u0000" in body and _NUL.search(body) and (pointer := _nul_at(msgspec.json.decode(body))) is not None:
         raise invalid(pointer or "/", "text can't hold a NUL character", hint="remove it")
     return value
 
@@ -59,14 +61,13 @@ def depth(body: bytes) -> int:
     """How deep brackets nest, without decoding: a bomb is refused before it is parsed."""
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return 0
-    deepest = level = 0
-    for byte in _STRING.sub(b"", body).translate(None, _NOT_BRACKETS):
-        if byte in b"[{":
-            level += 1
-            deepest = max(deepest, level)
-        else:
-            level -= 1
-    return deepest
+    brackets = _STRING.sub(b"", body).translate(_ROUND, _NOT_BRACKETS)
+    levels = 0
+    while b"()" in brackets and levels <= MAX_DEPTH:  # what is innermost goes first, one level at a time
+        brackets = brackets.replace(b"()", b"")
+        levels += 1
+    # What is left has no partner. It can't be read, and is not tried if it would nest as deep.
+    return levels + brackets.count(b"(")
 
 
 def problem_of(message: str, type_: Any) -> Problem:

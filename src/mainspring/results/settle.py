@@ -133,9 +133,8 @@ class Settler:
         metrics.STALE_RESULTS.inc(len(ended) - len(done.executions))
         for state, n in done.final.items():
             metrics.JOBS_COMPLETED.labels(state).inc(n)
-        for e in ended:
-            if e.execution_id in done.executions:
-                if e.duration_ms is not None:
-                    metrics.JOB_DURATION.observe(e.duration_ms / 1000)
-                if e.outcome != "succeeded":
-                    metrics.EXECUTION_ERRORS.labels(e.outcome).inc()
+        settled = [e for e in ended if e.execution_id in done.executions]
+        metrics.observe_all(metrics.JOB_DURATION, [e.duration_ms / 1000 for e in settled if e.duration_ms is not None])
+        for e in settled:
+            if e.outcome != "succeeded":
+                metrics.EXECUTION_ERRORS.labels(e.outcome).inc()

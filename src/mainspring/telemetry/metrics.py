@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter as Tally
+from collections.abc import Sequence
+
 from prometheus_client import Counter, Gauge, Histogram
 
 FINE = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -28,3 +32,15 @@ FIRES_SKIPPED = Counter("mainspring_fires_missed", "Fires recorded as skipped", 
 STALE_RESULTS = Counter("mainspring_stale_results", "Results refused because nobody waited for them any more")
 CLOCK_SKEW = Gauge("mainspring_clock_skew_seconds", "This machine's clock minus the database's")
 RESCUED = Counter("mainspring_executions_rescued", "Executions taken back from sessions that stopped")
+
+
+def observe_all(histogram: Histogram, values: Sequence[float]) -> None:
+    """Many observations at the price of a few: one lock per bucket that is hit instead of two per value."""
+    if len(values) < 4:
+        for value in values:
+            histogram.observe(value)
+        return
+    bounds = histogram._upper_bounds
+    for bucket, n in Tally(bisect_left(bounds, value) for value in values).items():
+        histogram._buckets[bucket].inc(n)
+    histogram._sum.inc(sum(values))

@@ -4,8 +4,11 @@
 
 -- name: settle_succeeded
 -- The all-success batch: moves the rows whose session and attempt are current. What is not returned was stale.
+-- A missing array says: attempt 1, session $6, no result, for all of them.
 WITH r AS (
-    SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::int[], $5::jsonb[])
+    SELECT execution_id, coalesce(attempt, 1::smallint) AS attempt, coalesce(session_id, $6::uuid) AS session_id,
+           duration_ms, result
+    FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::int[], $5::jsonb[])
         AS r (execution_id, attempt, session_id, duration_ms, result)
 ), done AS (
     DELETE FROM executions e USING r
