@@ -1,7 +1,7 @@
 """How the scheduler holds up: a million jobs, herds, sustained firing, lateness; real processes, a durable PostgreSQL.
 
 Jobs are written straight into the tables (a million HTTP calls would measure something else); everything after that is
-what any installation does. Parts can be chosen: BENCH_PARTS=cold,herd,sustained,lateness,start,idle.
+what any installation does. Parts can be chosen: BENCH_PARTS=cold,herd,sustained,lateness,start.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Any
 
 from harness import Machine, machine, publish, quantile
 
+from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.schedule import ScheduleSpec, resolve
+from mainspring.intake import jobs as intake
 
-PARTS = os.environ.get("BENCH_PARTS", "cold,herd,sustained,lateness,start,idle").split(",")
+PARTS = os.environ.get("BENCH_PARTS", "cold,herd,sustained,lateness,start").split(",")
 JOBS = int(os.environ.get("BENCH_JOBS", "1000000"))
 HERD = int(os.environ.get("BENCH_HERD", "100000"))
 SUSTAINED_S = int(os.environ.get("BENCH_SUSTAINED_S", "20"))
@@ -35,10 +37,10 @@ WITH known AS (
     FROM generate_series($2::int, $3::int - 1) AS n
 ), fresh AS (
     INSERT INTO jobs (job_id, tenant_id, name, version, shard, change, schedule_id, active_from, queue, priority,
-                      overlap, misfire, misfire_s, misfire_most, created_at, updated_at)
+                      overlap, misfire, misfire_s, misfire_most, created_at, updated_at, line_id)
     SELECT job_id, 1, $4 || n, 1, get_byte(uuid_send(job_id), 15) & 63, 0,
            (SELECT ids FROM known)[n % (SELECT n FROM known) + 1], now(), 'short', n % 11, $5, 'latest', 86400, 100,
-           now(), now()
+           now(), now(), $6
     FROM made RETURNING job_id, name
 )
 INSERT INTO job_versions (job_id, version, tenant_id, spec, created_by)
@@ -56,14 +58,16 @@ def every_key(every_ms: int, phase_ms: int) -> str:
 
 
 async def seed(target: Machine, keys: list[str], *, jobs: int, prefix: str, overlap: str = "skip") -> None:
+    first = await intake.create(target.database, JobSpec(name=f"{prefix}first", task=NoopTask()), tenant=1, by="bench")
     async with target.database.connection() as connection:
+        line = await connection.fetchval("SELECT line_id FROM jobs WHERE job_id = $1", first)
         for start in range(0, len(keys), 50_000):
             await connection.execute(SEED_SCHEDULES, keys[start : start + 50_000], timeout=600)
         distinct = len(keys) > 50_000
         for start in range(0, jobs, 50_000):
             end = min(jobs, start + 50_000)
             part = keys[start:end] if distinct else keys
-            await connection.execute(SEED_JOBS, part, start, end, prefix, overlap, timeout=600)
+            await connection.execute(SEED_JOBS, part, start, end, prefix, overlap, line, timeout=600)
         await connection.execute("UPDATE shards SET watermark = clock_timestamp(), changes = changes + 1")
         await connection.execute("VACUUM (ANALYZE) jobs", timeout=600)
         await connection.execute("VACUUM (ANALYZE) schedules", timeout=600)
@@ -196,25 +200,6 @@ async def start_together(target: Machine, schedules: int = 10_000) -> list[float
     return sorted(row["s"] for row in rows)
 
 
-async def idle(target: Machine, seconds: int = 30) -> float:
-    """Statements per second of a scheduler with 100,000 hourly jobs, none of them due."""
-    fire_ms = (int(time.time()) + 1800) * 1000
-    await seed(target, [every_key(3_600_000, fire_ms + n) for n in range(1000)], jobs=100_000, prefix="idle-")
-    target.serve("scheduler")
-    await until_owned(target)
-    await asyncio.sleep(3)
-    async with target.database.connection() as connection:
-        await connection.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
-        await connection.execute("SELECT pg_stat_statements_reset()")
-        await asyncio.sleep(seconds)
-        calls = await connection.fetchval(
-            "SELECT sum(calls)::float FROM pg_stat_statements WHERE toplevel AND query NOT LIKE '%pg_stat_statements%'"
-        )
-    target.stop("scheduler")
-    await clear(target)
-    return float(calls) / seconds
-
-
 async def main() -> None:
     lines = ["| | measured | goal |", "|---|---|---|"]
     figures: dict[str, Any] = {}
@@ -261,9 +246,6 @@ async def main() -> None:
         if "start" in PARTS:
             s = await start_together(target)
             show("10,000 schedules due at once: last started by a worker, s", f"{s[-1]:.2f}", "1", start_10k_s=s[-1])
-        if "idle" in PARTS:
-            per_s = await idle(target)
-            show("statements per second, idle with 100,000 jobs", f"{per_s:.2f}", "2", idle_statements_per_s=per_s)
     publish("firing", lines, figures)
 
 

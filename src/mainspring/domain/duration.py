@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import lru_cache
 
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _UNIT_NAMES = {"w": "week", "d": "day", "h": "hour", "m": "minute", "s": "second", "ms": "millisecond"}
@@ -23,6 +24,7 @@ _HOW = "write seconds (90), units from large to small (1h30m, 10m, 500ms) or ISO
 _NO_MONTHS = "months and years differ in length: use days (30d), or a cron schedule such as `0 9 1 * *`"
 
 
+@lru_cache(maxsize=4096)
 def parse_duration(text: str | int | float) -> float:
     """Seconds meant by `text`: 5, "5", "10m", "1h30m", "500ms", "2d", "PT3H" or "P1DT2H"."""
     if isinstance(text, bool):

@@ -120,6 +120,8 @@ class Book:
 
     def forget_shards(self, shards: int) -> None:
         """Shards that are somebody else's now, as a bit set."""
+        if not shards:
+            return
         for schedule_id in [i for i, known in self._known.items() if known.shards & shards]:
             self._leave(schedule_id, shards)
 

@@ -33,7 +33,7 @@ RETRY_S = 0.0625
 HANDOVER_S = 2.0
 """So long a drain waits for the transaction under way, before it is rolled back."""
 COUNT_S = 600.0
-CHUNK_JOBS = 10_000
+CHUNK_JOBS = 2_500
 """A herd is cut by shard so that one transaction makes about this many executions."""
 PARALLEL_CHUNKS = 2
 ARRIVAL_ROWS = 10_000
