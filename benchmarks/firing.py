@@ -234,7 +234,7 @@ async def main() -> None:
             rate, share, cpu = await sustained(target)
             spent = " · ".join(f"{role} {us:.1f}" for role, us in sorted(cpu.items()))
             show(
-                f"decided per second, {SUSTAINED_RATE:,} due each ({share:.0%} of them on time)",
+                f"decided per second, {SUSTAINED_RATE:,} due each second ({share:.0%} of that)",
                 f"{rate:,.0f}", "30,000", decided_per_s=round(rate),
             )  # fmt: skip
             show("CPU µs per decision", spent, "")
