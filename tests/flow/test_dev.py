@@ -44,6 +44,11 @@ async def test_a_job_fires_and_its_line_appears(tmp_path: Path) -> None:
         assert "1 job scheduled" in again.text(), "a second start finds its data again"
 
 
+async def test_the_first_screen_complains_of_nothing(tmp_path: Path) -> None:
+    async with dev(tmp_path) as running:
+        assert "✖" not in running.text() and "error" not in running.text(), running.text()
+
+
 async def test_a_taken_port_is_told_before_anything_is_started(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

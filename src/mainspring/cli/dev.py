@@ -173,7 +173,7 @@ class Dev:
                     "--log",
                     level,
                     "-m",
-                    str(self._home.parent / JOBS),
+                    str((self._home.parent / JOBS).resolve()),
                     "--reload",
                     *self._allowed,
                 ],
