@@ -163,6 +163,6 @@ async def _check(url: str, evidence: Path, *, begun: datetime, created: datetime
 
 def _dsn(running: Dev) -> str:
     """As the server process knows it."""
-    environ = Path(f"/proc/{running.child('serve')}/environ").read_bytes().split(b"\0")
+    environ = Path(f"/proc/{running.child('mainspring.cli.main serve')}/environ").read_bytes().split(b"\0")
     found = next(entry for entry in environ if entry.startswith(b"MAINSPRING_DATABASE_URL="))
     return found.partition(b"=")[2].decode()

@@ -334,10 +334,13 @@ async def test_whoever_stops_inside_a_transaction_is_ended_by_the_server(fresh: 
     for lend, patience in ((fresh.hot, "5s"), (fresh.connection, "15s")):
         async with lend() as connection:
             assert await connection.fetchval("SHOW idle_in_transaction_session_timeout") == patience
-    async with fresh.hot() as stopped:
+    stopped = await fresh.dedicated()
+    try:
         await stopped.execute("SET idle_in_transaction_session_timeout = '50ms'")
         await stopped.execute("BEGIN; SELECT FROM shards WHERE shard = 7 FOR UPDATE")
         async with watched(fresh) as successor:
             await successor.beat(NOTHING)
             while 7 not in {s.shard for s in await successor.take(successor.plan().take)}:
                 await successor.beat(NOTHING)
+    finally:
+        stopped.terminate()
