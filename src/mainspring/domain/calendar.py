@@ -41,7 +41,7 @@ class Calendar(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     def is_open(self, day: int) -> bool:
         """Whether schedules fire on a day, given in days since the epoch."""
-        listed = day in self._days or any(rule.matches_day(day) for rule in self._rules)
+        listed = day in self._days or any(day in rule.dates for rule in self._rules)
         return listed == (self.mode == "include")
 
     @cached_property

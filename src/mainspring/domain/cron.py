@@ -8,9 +8,11 @@ import difflib
 from functools import lru_cache
 from typing import Final
 
+from mainspring.domain.cron_dates import Dates
 from mainspring.domain.cron_fields import Field
 from mainspring.domain.cron_match import Cron
-from mainspring.domain.cron_terms import KINDS, WEEKDAY, Flaw, Kind, parse_field
+from mainspring.domain.cron_terms import DAY, HOUR, KINDS, MINUTE, MONTH, SECOND, WEEKDAY, Flaw, Kind, parse_field
+from mainspring.domain.cron_times import Times
 
 __all__ = ["Cron", "CronError", "parse_cron", "split_zone"]
 
@@ -41,27 +43,45 @@ class CronError(ValueError):
         self.hint = hint
 
 
-@lru_cache(maxsize=16_384)
 def parse_cron(text: str, *, day_and: bool = False, seed: str | None = None) -> Cron:
     """Read an expression of five or six fields or a macro such as `@daily`; raises `CronError`.
 
     `seed` is what `H` is derived from, such as "tenant/job-name".
     """
-    if text.strip().startswith("@"):
-        return parse_cron(_expand(text), day_and=day_and)
     words = text.split()
-    kinds = _FIVE if len(words) == len(_FIVE) else _SIX
-    if len(words) != len(kinds):
+    if len(words) == 1 and words[0][0] == "@":
+        return parse_cron(_expand(text), day_and=day_and)
+    if len(words) not in (5, 6):
         raise _wrong_count(text, len(words))
+    if seed is not None and "H" not in text.upper():
+        seed = None  # means the same for every job
+    *clock, day, month, weekday = words
     try:
-        fields = [parse_field(word, kind, seed) for word, kind in zip(words, kinds, strict=True)]
+        times, dates = _read_times(seed, *clock), _read_dates(seed, day, month, weekday, day_and)
     except Flaw as flaw:
-        raise _at_field(text, words, kinds, flaw) from None
-    if words[-3] == words[-1] == "?":
+        raise _at_field(text, words, KINDS[-len(words) :], flaw) from None
+    if day == weekday == "?":
         spot = text.rindex("?")
         hint = "write * in one of the two day fields"
         raise CronError("only one day field may be ?", text=text, at=spot, width=1, field=WEEKDAY.name, hint=hint)
-    return Cron(fields if kinds is _SIX else [_ON_THE_MINUTE, *fields], day_and=day_and)
+    return Cron(times, dates)
+
+
+# Most expressions of a fleet have the same few times and dates: each is read once for all of them.
+@lru_cache(maxsize=16_384)
+def _read_times(seed: str | None, *words: str) -> Times:
+    second = parse_field(words[-3], SECOND, seed) if len(words) == 3 else _ON_THE_MINUTE
+    return Times(second, parse_field(words[-2], MINUTE, seed), parse_field(words[-1], HOUR, seed))
+
+
+@lru_cache(maxsize=16_384)
+def _read_dates(seed: str | None, day: str, month: str, weekday: str, day_and: bool) -> Dates:
+    on_day, in_month, on_weekday = (
+        parse_field(day, DAY, seed),
+        parse_field(month, MONTH, seed),
+        parse_field(weekday, WEEKDAY, seed),
+    )
+    return Dates(on_day, in_month, on_weekday, day_and=day_and)
 
 
 def split_zone(text: str) -> tuple[str | None, str]:

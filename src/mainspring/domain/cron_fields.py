@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 ALL_MINUTES: Final = (1 << 60) - 1
 ALL_HOURS: Final = (1 << 24) - 1
@@ -42,13 +42,14 @@ class NthWeekday:
 Special = LastDay | NearestWeekday | NthWeekday
 
 
-class Field(NamedTuple):
+class Field:
     """One field: its values as bits, whether it has a leading `*`, its normal form, and days by rule."""
 
-    bits: int
-    starred: bool
-    text: str
-    special: tuple[Special, ...] = ()
+    __slots__ = ("bits", "first", "last", "special", "starred", "text")
+
+    def __init__(self, bits: int, starred: bool, text: str, special: tuple[Special, ...] = ()) -> None:
+        self.bits, self.starred, self.text, self.special = bits, starred, text, special
+        self.first, self.last = lowest(bits), highest(bits)
 
 
 def lowest(bits: int) -> int:

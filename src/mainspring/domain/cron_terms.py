@@ -79,7 +79,7 @@ _EVEN: Final = {name: {bits for bits in sets if bits.bit_count() > 1} for name, 
 def parse_field(word: str, kind: Kind, seed: str | None) -> Field:
     """Raises `Flaw`. `H` stands for values that depend on `seed` alone."""
     # A field without `H` means the same for every job, so it is read once for all of them.
-    return read_field(word, kind.name, seed if "H" in word.upper() else None)
+    return read_field(word, kind.name, seed if seed is not None and "H" in word.upper() else None)
 
 
 @lru_cache(maxsize=8192)

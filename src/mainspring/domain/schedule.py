@@ -22,6 +22,7 @@ from mainspring.domain.recurrence import Interval, Schedule
 from mainspring.domain.rrule_text import parse_rule
 from mainspring.domain.schedule_key import (
     Key,
+    build_schedule,
     compile_key,
     counted,
     covered,
@@ -50,8 +51,8 @@ from mainspring.domain.zone import DAY_S, Zone
 
 __all__ = [
     "ErrorCode", "Gap", "Interval", "OverlapHour", "Resolved", "Schedule", "ScheduleError", "ScheduleSpec",
-    "ScheduleSpecs", "WallClock", "bounded_key", "calendars_of", "compile_key", "describe_spec", "is_one_time",
-    "job_seed", "members_of", "notes", "resolve", "resolve_all", "stands_for",
+    "ScheduleSpecs", "WallClock", "bounded_key", "build_schedule", "calendars_of", "compile_key", "describe_spec",
+    "is_one_time", "job_seed", "members_of", "notes", "resolve", "resolve_all", "stands_for",
     "with_calendar", "zone_of",
 ]  # fmt: skip
 

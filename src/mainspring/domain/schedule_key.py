@@ -61,10 +61,13 @@ def encode_key(key: Key) -> str:
     return msgspec.json.encode(key).decode()
 
 
-@lru_cache(maxsize=16_384)
-def compile_key(key: str) -> Schedule:
-    """The schedule behind a key made by `resolve`."""
+def build_schedule(key: str) -> Schedule:
+    """The schedule behind a key made by `resolve`, made anew: for whoever goes through a million of them."""
     return _compile(_decode_key(key), key)
+
+
+compile_key = lru_cache(maxsize=16_384)(build_schedule)
+"""The schedule behind a key; the last ones asked for are kept."""
 
 
 def days_of_calendar(calendar: Calendar) -> Days:

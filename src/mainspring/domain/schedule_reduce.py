@@ -16,7 +16,7 @@ def reduce_spec(spec: ScheduleSpec, zone: Zone, anchor_ms: int, seed: str | None
     """The key of a recurring schedule; intervals and rules without a start of their own begin at `anchor_ms`."""
     if spec.cron is not None:
         cron = read_cron(spec.cron, spec.day_and, seed)
-        key = Key(cron=cron.text, tz=zone.name, day_and=spec.day_and and not cron.days_starred)
+        key = Key(cron=cron.text, tz=zone.name, day_and=spec.day_and and not cron.dates.starred)
     elif spec.rrule is not None:
         key = rule_key(spec, zone, anchor_ms)
     else:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mainspring.domain.blackouts import Blackouts
-from mainspring.domain.schedule import Interval, Schedule, compile_key
+from mainspring.domain.schedule import Interval, Schedule, build_schedule, compile_key
 from mainspring.ids import SHARDS
 from mainspring.scheduler.wheel import Wheel
 from mainspring.store.schedules import ShardSchedule
@@ -29,8 +29,7 @@ class Known:
 
     __slots__ = ("_when", "chained", "jittered", "jobs", "shards")
 
-    def __init__(self, row: ShardSchedule, shards: int) -> None:
-        compiled = compile_key(row.key)
+    def __init__(self, row: ShardSchedule, compiled: Schedule, shards: int) -> None:
         self._when: Schedule | str = compiled if isinstance(compiled, Interval) else row.key
         self.shards = shards  # bit n: shard n has jobs on it
         self.jobs = row.jobs
@@ -73,12 +72,14 @@ class Book:
     def learn(self, rows: Iterable[ShardSchedule], watermarks: Mapping[int, int], *, upto_ms: int) -> list[Group]:
         """Takes in schedules of shards; returns what came due between their watermarks and `upto_ms`."""
         behind: dict[int, tuple[int, int]] = {}
+        compiled: dict[int, Schedule] = {}
         for row in rows:
             schedule_id, bit = row.schedule_id, _BIT[row.shard]
             start = max(watermarks[row.shard], row.active_from_ms)
             known = self._known.get(schedule_id)
             if known is None:
-                self._known[schedule_id] = Known(row, bit)
+                schedule = compiled[schedule_id] = build_schedule(row.key)
+                self._known[schedule_id] = Known(row, schedule, bit)
             else:
                 known.jobs = max(known.jobs, row.jobs) if known.shards & bit else known.jobs + row.jobs
                 known.shards |= bit
@@ -88,7 +89,7 @@ class Book:
             behind[schedule_id] = (min(earliest, start), shards | bit)
         groups = []
         for schedule_id, (start, shards) in behind.items():
-            schedule = self._known[schedule_id].schedule
+            schedule = compiled.get(schedule_id) or self._known[schedule_id].schedule
             following = schedule.next_after(start)
             if following is not None and following <= upto_ms:
                 fires = schedule.between(start, upto_ms, MOST_FIRES)

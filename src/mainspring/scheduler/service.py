@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -210,6 +211,8 @@ class Scheduler:
             self._holdings |= {s.shard: Holding(s.epoch, s.changes) for s in taken.values()}
             now_ms = int(self._clock.now_ms())
             groups = self._book.learn(arrival.rows, {s.shard: s.watermark_ms for s in taken.values()}, upto_ms=now_ms)
+            # What is on the wheel stays there: looking for garbage among a million of them would hold up the next fire.
+            gc.freeze()
             await self._tick_all(groups, set(taken), now_ms, only=set(taken))
         except BaseException:
             self._drop(set(taken))  # the next beat finds them again

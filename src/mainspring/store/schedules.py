@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from mainspring.clock import whole_millis
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -44,21 +44,21 @@ async def shard_schedules(connection: Connection, *, shards: Sequence[int]) -> A
     async with connection.transaction():
         await connection.fetchval(q("more_memory"))
         cursor = await connection.cursor(q("shard_schedules"), shards)
-        while rows := await cursor.fetch(PORTION):
-            yield _rows(rows)
+        coming = asyncio.ensure_future(cursor.fetch(PORTION))
+        try:
+            while rows := await coming:
+                coming = asyncio.ensure_future(cursor.fetch(PORTION))
+                await asyncio.sleep(0)  # sent: PostgreSQL finds the next while we work on these
+                yield [ShardSchedule(*row) for row in rows]
+        finally:
+            coming.cancel()
+            await asyncio.wait([coming])
 
 
 async def changed_schedules(
     connection: Connection, *, shards: Sequence[int], loaded: Sequence[int]
 ) -> list[ShardSchedule]:
-    return _rows(await connection.fetch(q("changed_schedules"), shards, loaded))
-
-
-def _rows(rows: Sequence[Any]) -> list[ShardSchedule]:
-    return [
-        ShardSchedule(schedule_id, shard, key, jobs, whole_millis(active_from), chained, jittered)
-        for schedule_id, shard, key, jobs, active_from, chained, jittered in rows
-    ]
+    return [ShardSchedule(*row) for row in await connection.fetch(q("changed_schedules"), shards, loaded)]
 
 
 def _digest(key: str) -> str:

@@ -15,7 +15,8 @@ SELECT schedule_id, coalesce(content, key) AS key FROM schedules WHERE schedule_
 -- name: shard_schedules
 -- Every schedule with active jobs in these shards, by shard: what a wheel is built from. Counted before joined: a million jobs on
 -- two hundred schedules take one pass over the jobs.
-SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, j.jobs, j.active_from, j.chained, j.jittered
+SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, j.jobs,
+       floor(extract(epoch FROM j.active_from) * 1000)::bigint AS active_from_ms, j.chained, j.jittered
 FROM (
     SELECT schedule_id, shard, count(*) AS jobs, min(active_from) AS active_from,
            bool_or(overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained,
@@ -28,7 +29,8 @@ ORDER BY j.shard;
 
 -- name: changed_schedules
 -- The schedules of jobs edited since this shard's changes were last loaded.
-SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, count(*) AS jobs, min(j.active_from) AS active_from,
+SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, count(*) AS jobs,
+       floor(extract(epoch FROM min(j.active_from)) * 1000)::bigint AS active_from_ms,
        bool_or(j.overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained,
        bool_or(j.jitter_ms IS NOT NULL) AS jittered
 FROM unnest($1::smallint[], $2::bigint[]) AS loaded (shard, change)
