@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import contextlib
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
