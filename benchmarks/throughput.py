@@ -43,7 +43,7 @@ async def drained(target: Machine, job_id: object, since: datetime) -> tuple[flo
     """Waits for all to end; (jobs/s from the first start to the last end, in the database's time)."""
     async with target.database.connection() as connection:
         while await connection.fetchval("SELECT count(*) FROM executions") > 0:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(1)
         row = await connection.fetchrow(
             "SELECT count(*) AS n, extract(epoch FROM max(finished_at) - min(started_at))::float AS s FROM history"
             " WHERE job_id = $1 AND state = 'succeeded' AND fire_at >= $2",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+from uuid import UUID
 
 QUEUED = "mainspring_queued"
 """Something was queued: `<line> <lowest rank>`; from an older program, the queue."""
@@ -33,3 +35,20 @@ class Bus(Protocol):
     def subscribe(self, channel: str, hear: Callable[[str], None], *, on_gap: Callable[[], None]) -> None: ...
 
     async def publish(self, channel: str, payload: str) -> None: ...
+
+
+class Offer(Protocol):
+    """A worker that waits for work, here and now."""
+
+    @property
+    def session_id(self) -> UUID: ...
+
+    async def accept(self, row: Any) -> None:
+        """Its execution, committed as running: the worker is told."""
+
+
+class Counter(Protocol):
+    """Where workers wait. A hint, never the truth: whether the session lives is checked where the work is written."""
+
+    def offer(self, line_id: int, *, tenant: int) -> AbstractAsyncContextManager[Offer | None]:
+        """A worker for something new in a line; nobody else gives it work until the block ends. None: queue it."""

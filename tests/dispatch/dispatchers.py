@@ -48,8 +48,8 @@ class Fleet:
     async def session(self, *, slots: int = 4, tenant: int = TENANT, **has: Any) -> UUID:
         session_id = uuid4()
         register = wire.Register(
-            name=str(session_id), host="h", version="1", slots=slots, kinds=["noop"],
-            **{"queues": ["short", "long"], **has},
+            name=str(session_id), host="h", version="1", slots=slots,
+            **{"kinds": ["noop"], "queues": ["short", "long"], **has},
         )  # fmt: skip
         async with self.database.connection() as connection:
             await sessions.insert_session(

@@ -58,12 +58,13 @@ class Server:
             duties = Duties(self.database, self.bus, leads=self.scheduler.leads)
             self._services += [self.scheduler, rescue, duties]
         if "api" in config.roles:
+            dispatcher = Dispatcher(self.database, self.bus, definitions, self.announcer)
             self.context = Context(
                 database=self.database,
                 auth=Authenticator(self.database),
                 live=Live(self.database, self.bus),
-                submitter=Submitter(self.database, definitions),
-                dispatcher=Dispatcher(self.database, self.bus, definitions, self.announcer),
+                submitter=Submitter(self.database, definitions, dispatcher),
+                dispatcher=dispatcher,
                 heartbeats=Heartbeats(self.database, lease_s=config.session_lease_s),
                 settler=self.settler,
                 announcer=self.announcer,

@@ -82,9 +82,13 @@ class Claimer:
         """Claims for one plan. Lines stay fresh that may have more."""
         self.unlucky = set()
         first, *others = plan.lines
-        if not others and first.demand.plain and not first.limited and not self._settings.capped(first):
+        if not others and self.is_plain(first):
             return await self._claim_plain(first, list(islice(chain(*map(rooms, plan.profiles)), MOST_ROOMS)))
         return await self._claim_matched(plan, rooms)
+
+    def is_plain(self, line: Line) -> bool:
+        """Whether any free slot will do, and nothing has to be counted."""
+        return line.demand.plain and not line.limited and not self._settings.capped(line)
 
     async def _claim_plain(self, line: Line, rooms: list[Room]) -> list[Claimed]:
         turns = deal(rooms, line.asked, packs=self._settings.of(line).packs(line.demand))

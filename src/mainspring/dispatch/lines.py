@@ -106,6 +106,9 @@ class LineBook:
                 if limit_id:
                     self._by_limit.setdefault(limit_id, set()).add(line)
 
+    def known(self, line_id: int) -> Line | None:
+        return self._known.get(line_id)
+
     @property
     def unknown(self) -> list[int]:
         return list(self._told)

@@ -8,17 +8,20 @@ slow poll's interval, never an execution.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from uuid import UUID
 
 from mainspring import ports, wire
 from mainspring.announce import Announcer
 from mainspring.clock import Clock, SystemClock, millis
 from mainspring.dispatch.adopt import adopt
-from mainspring.dispatch.claim import BATCH, Claimer
+from mainspring.dispatch.claim import BATCH, MOST_ROOMS, Claimer
+from mainspring.dispatch.counter import Offer
 from mainspring.dispatch.lines import Line, LineBook, Profile, profile_of
-from mainspring.dispatch.match import Room
+from mainspring.dispatch.match import Room, deal
 from mainspring.dispatch.patience import Patience
 from mainspring.dispatch.settings import Settings
 from mainspring.domain.demand import has_amounts
@@ -138,6 +141,29 @@ class Dispatcher:
         self._cancelled.discard(session_id)
         if waiting := self._polls.get(session_id):
             self._answer(waiting, [], {})
+
+    @asynccontextmanager
+    async def offer(self, line_id: int, *, tenant: int) -> AsyncIterator[Offer | None]:
+        """A worker for something new in a line, if nothing else waits for one; see ports.Counter."""
+        waiting = None if self._claiming.locked() else self._first_free(line_id, tenant)
+        if waiting is None:
+            yield None
+            return
+        async with self._claiming:
+            session_id = waiting.room.session_id
+            self._offered = {session_id: waiting}
+            yield Offer(session_id, self._hand_over)
+
+    def _first_free(self, line_id: int, tenant: int) -> Waiting | None:
+        line = self._book.known(line_id)
+        if line is None or line.tenant != tenant or not self._claimer.is_plain(line):
+            return None
+        if self._book.fresh or self._stale or self._closing or self._settings.of(line).paused:
+            return None
+        serving = [p for p in self._waiting if line.queue in p.queues and line.reached_by(p)]
+        free = list(islice((w for p in serving for w in self._waiting[p]), MOST_ROOMS))
+        turns = deal([w.room for w in free], 1, packs=self._settings.of(line).packs(line.demand))
+        return free[turns[0] - 1] if turns else None
 
     async def _session(self, session_id: UUID, tenant: int) -> tuple[Session, Profile]:
         known = self._sessions.get(session_id)

@@ -41,6 +41,16 @@ async def insert_executions(
     return {r["execution_id"] for r in rows}
 
 
+async def insert_one(
+    connection: Connection, *, tenant: int, job_id: UUID, trigger_key: str, params: Any, created_by: str,
+    fire_at: datetime | None, session_id: UUID | None, line_id: int | None,
+) -> Any:  # fmt: skip
+    """The row as a claim would return it, with its state; None if there is no such job."""
+    return await connection.fetchrow(
+        q("insert_one"), tenant, job_id, trigger_key, params, created_by, fire_at, session_id, line_id
+    )
+
+
 async def insert_idempotency_key(
     connection: Connection, *, tenant: int, job_id: UUID, key: str, execution_id: UUID, digest: bytes
 ) -> tuple[UUID, bytes, bool]:

@@ -30,6 +30,34 @@ WITH wanted AS (
 )
 SELECT execution_id, state, (SELECT count(*) FROM told) AS told FROM fresh;
 
+-- name: insert_one
+-- One manual execution, due now, in one round trip. If $7 is a session that waits for work of the line $8, and it lives
+-- and the job still belongs to that line, it begins as running there: handed over without ever standing in the queue.
+WITH wanted AS (
+    SELECT j.*, clock.ms, clock.at, timestamptz 'epoch' + clock.ms * interval '1 millisecond' AS due_at,
+           CASE WHEN j.line_id = $8::int THEN (
+               SELECT session_id FROM sessions
+               WHERE session_id = $7::uuid AND state = 'active' AND lease_expires_at > clock.at
+           ) END AS session_id
+    FROM jobs j
+    CROSS JOIN (SELECT at, floor(extract(epoch FROM at) * 1000)::bigint AS ms FROM (SELECT db_now()) AS c (at)) AS clock
+    WHERE j.job_id = $2 AND j.tenant_id = $1 AND j.deleted_at IS NULL
+), fresh AS (
+    INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
+                            rank, fire_at, due_at, queued_at, params, created_by, start_by_at, line_id, limit_id,
+                            session_id, attempt, started_at)
+    SELECT execution_id(lpad(to_hex(ms), 12, '0'), job_id, $3), job_id, tenant_id, version, shard, priority,
+           CASE WHEN session_id IS NULL THEN 'queued' ELSE 'running' END, 'manual', queue,
+           ms - priority * 900000, coalesce($6, due_at), due_at, at, $4, $5,
+           due_at + make_interval(secs => start_by_s), line_id, limit_id,
+           session_id, (session_id IS NOT NULL)::int, CASE WHEN session_id IS NOT NULL THEN at END
+    FROM wanted
+    RETURNING execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank, state
+), told AS (
+    SELECT pg_notify('mainspring_queued', line_id || ' ' || rank) FROM fresh WHERE state = 'queued'
+)
+SELECT fresh.*, (SELECT count(*) FROM told) AS told FROM fresh;
+
 -- name: insert_idempotency_key
 -- Remembers which execution a key stands for; returns the row of whoever was first.
 WITH fresh AS (
