@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -30,7 +31,7 @@ class Waiter:
         return [given.execution_id for given in (await self.answer).executions]
 
 
-async def at_the_counter(found: Fleet, **spec: object) -> tuple[Submitter, UUID]:
+async def at_the_counter(found: Fleet, **spec: Any) -> tuple[Submitter, UUID]:
     """A job that the dispatcher has served before, and a submitter that knows where workers wait."""
     job = await found.job("job", **spec)
     submitter = Submitter(found.database, counter=found.dispatchers[0])
@@ -62,6 +63,7 @@ async def state_of(database: Database, execution: UUID) -> tuple[str, UUID | Non
             "SELECT state, session_id, queued_at, started_at, attempt FROM executions WHERE execution_id = $1",
             execution,
         )
+    assert row is not None
     if row["state"] == "running":
         assert row["queued_at"] == row["started_at"] and row["attempt"] == 1
     return row["state"], row["session_id"]
@@ -112,7 +114,7 @@ async def test_a_job_that_moved_to_another_queue_is_queued_there(fresh: Database
 
 
 @pytest.mark.parametrize("has", [{"queues": ["long"]}, {"kinds": ["shell"]}, {"draining": True}])
-async def test_only_a_worker_that_may_run_it(fresh: Database, has: dict[str, object]) -> None:
+async def test_only_a_worker_that_may_run_it(fresh: Database, has: dict[str, Any]) -> None:
     async with fleet(fresh, dispatchers=1) as found:
         submitter, job = await at_the_counter(found)
         draining = has.pop("draining", False)

@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
 
 from mainspring import wire
@@ -17,6 +16,7 @@ from mainspring.domain.job import ShellTask
 from mainspring.domain.template import render
 from mainspring.worker.executors import Done, Host, Work
 from mainspring.worker.progress import FileProgress
+from mainspring.worker.spawn import Child, Pipe, spawn
 
 GRACE_S = 10.0
 READ_BYTES = 65_536
@@ -54,7 +54,7 @@ class ShellExecutor:
         task = work.definition.task
         assert isinstance(task, ShellTask)
         try:
-            process = await self._start(task, work, told)
+            process = self._start(task, work, told)
         except KeyError as error:
             return Done("failed", error=f"the parameter {error} was not given", retry=False)
         except FileNotFoundError:
@@ -68,7 +68,7 @@ class ShellExecutor:
             _signal(process.pid, signal.SIGKILL)  # nothing of the group outlives the attempt
             work.children.gone(process.pid)
 
-    async def _start(self, task: ShellTask, work: Work, told: Path | None) -> Process:
+    def _start(self, task: ShellTask, work: Work, told: Path | None) -> Child:
         values = work.values()
         argv = [render(word, values) for word in task.argv]
         if task.shell:
@@ -78,11 +78,9 @@ class ShellExecutor:
         env |= work.context()
         if told is not None:
             env["MAINSPRING_PROGRESS"] = str(told)
-        return await asyncio.create_subprocess_exec(
-            *argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=env, cwd=task.cwd, start_new_session=True
-        )
+        return spawn(argv, env=env, cwd=task.cwd)
 
-    async def _see_through(self, process: Process, work: Work) -> Done:
+    async def _see_through(self, process: Child, work: Work) -> Done:
         reading = [
             asyncio.create_task(_read(process.stdout, "stdout", work)),
             asyncio.create_task(_read(process.stderr, "stderr", work)),
@@ -104,7 +102,7 @@ class ShellExecutor:
         return Done("failed", code, f"ended by {_signal_name(code)}" if code and code < 0 else f"exit code {code}")
 
 
-async def _wait(process: Process, work: Work) -> Outcome | None:
+async def _wait(process: Child, work: Work) -> Outcome | None:
     """None when the program ended by itself, else why it was ended."""
     ended = asyncio.create_task(process.wait())
     stopped = asyncio.create_task(work.stop.wait())
@@ -124,12 +122,12 @@ async def _wait(process: Process, work: Work) -> Outcome | None:
         ended.cancel()
 
 
-async def _read(pipe: asyncio.StreamReader | None, stream: wire.Stream, work: Work) -> None:
-    assert pipe is not None
+async def _read(pipe: Pipe, stream: wire.Stream, work: Work) -> None:
     try:
         while data := await pipe.read(READ_BYTES):
             work.output.write(stream, data)
     finally:
+        pipe.close()
         work.output.finish(stream)
 
 
