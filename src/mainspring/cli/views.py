@@ -276,11 +276,20 @@ def execution_details(execution: wire.Execution) -> str:
         ("params", _json(execution.params)),
         ("result", _json(execution.result)),
     )
+    return "\n".join([text, *attempt_lines(execution.attempts)])
+
+
+def attempt_lines(attempts: Iterable[wire.Attempt]) -> list[str]:
+    """How each attempt ended, where, and the first line of why."""
     rows = [
-        [str(a.attempt), a.outcome, local(a.started_at), f"took {_between(a)}", clean(a.error or "")]
-        for a in execution.attempts
-    ]
-    return "\n".join([text, *(["attempts"] if rows else []), *aligned(rows, indent="  ")])
+        [
+            str(a.attempt), a.outcome.replace("_", " "), local(a.started_at), f"took {_between(a)}",
+            "" if a.exit_code is None else f"exit {a.exit_code}", "" if a.worker is None else f"on {clean(a.worker)}",
+            clean((a.error or "").strip().partition("\n")[0]),
+        ]
+        for a in attempts
+    ]  # fmt: skip
+    return [*(["attempts"] if rows else []), *aligned(rows, indent="  ")]
 
 
 def deadline_text(deadline: wire.Deadline) -> str:
