@@ -74,9 +74,13 @@ class Transaction:
         if kind is not None:
             self._connection.rollback()
             return
-        if self._key is not None and self.result is not None:
-            self._run("keep", _as_json(self.result), self._key)
-        self._connection.commit()
+        try:
+            if self._key is not None and self.result is not None:
+                self._run("keep", _as_json(self.result), self._key)
+            self._connection.commit()
+        except BaseException:
+            self._connection.rollback()
+            raise
         self._committed()
 
     async def __aenter__(self) -> Transaction:
@@ -97,8 +101,12 @@ class Transaction:
         if kind is not None:
             await self._end("rollback")
             return
-        if self._key is not None and self.result is not None:
-            await self._await("keep", _as_json(self.result), self._key)
+        try:
+            if self._key is not None and self.result is not None:
+                await self._await("keep", _as_json(self.result), self._key)
+        except BaseException:
+            await self._end("rollback")
+            raise
         await self._end("commit")
         self._committed()
 
