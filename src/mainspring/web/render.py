@@ -55,6 +55,7 @@ RAIL = (
     ("Now", "/", "pulse"),
     ("Jobs", "/jobs", "list"),
     ("Executions", "/executions", "triangle"),
+    ("Failures", "/failures", "skull"),
     ("Workers", "/workers", "rack"),
     ("Playground", "/playground", "flask"),
 )
