@@ -27,8 +27,8 @@ TENANT = 1
 RUNNING = """
 INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, attempt, state, trigger, queue, rank,
                         fire_at, due_at, queued_at, started_at, session_id, line_id)
-SELECT execution_id(lpad(to_hex(floor(extract(epoch FROM now()) * 1000)::bigint + n), 12, '0'), job_id, n::text), job_id, 1,
-        1, shard, 5, 1, 'running', 'manual', queue, n, db_now(), db_now(), db_now(), db_now(), $2, line_id
+SELECT execution_id(lpad(to_hex(floor(extract(epoch FROM now()) * 1000)::bigint + n), 12, '0'), job_id, n::text),
+       job_id, 1, 1, shard, 5, 1, 'running', 'manual', queue, n, db_now(), db_now(), db_now(), db_now(), $2, line_id
 FROM jobs, generate_series(1, $3) AS n WHERE job_id = $1
 RETURNING execution_id
 """
