@@ -24,20 +24,27 @@ if TYPE_CHECKING:
     from mainspring.sdk.job import job as job
     from mainspring.sdk.progress import report_progress as report_progress
     from mainspring.sdk.progress import track as track
+    from mainspring.sdk.transaction import AlreadyDone as AlreadyDone
+    from mainspring.sdk.transaction import create_marker_table as create_marker_table
+    from mainspring.sdk.transaction import transaction as transaction
 
 _HOMES = {
+    "AlreadyDone": "transaction",
     "Context": "context",
     "FireDate": "job",
     "Job": "job",
     "NotExecuting": "context",
     "context": "context",
+    "create_marker_table": "transaction",
     "every": "job",
     "job": "job",
     "report_progress": "progress",
     "track": "progress",
+    "transaction": "transaction",
 }
 __all__ = [
-    "Context", "FireDate", "Job", "NotExecuting", "__version__", "context", "every", "job", "report_progress", "track",
+    "AlreadyDone", "Context", "FireDate", "Job", "NotExecuting", "__version__", "context", "create_marker_table",
+    "every", "job", "report_progress", "track", "transaction",
 ]  # fmt: skip
 
 

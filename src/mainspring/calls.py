@@ -15,7 +15,7 @@ Stream = Literal["stdout", "stderr"]
 
 
 class Call(msgspec.Struct, array_like=True, tag="call", gc=False):
-    """Call a function. Id and instant travel as text."""
+    """Call a function. Id and instant travel as text. `once`: it must commit through `ms.transaction`."""
 
     number: int
     function: str
@@ -25,6 +25,7 @@ class Call(msgspec.Struct, array_like=True, tag="call", gc=False):
     attempt: int
     fire_at: Any
     session_id: Any
+    once: bool = False
 
 
 class Cancel(msgspec.Struct, array_like=True, tag="cancel"):

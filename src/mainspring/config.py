@@ -17,6 +17,7 @@ ENVIRONMENT = (
     "MAINSPRING_ALLOW_NET",
     "MAINSPRING_DATABASE_URL",
     "MAINSPRING_HOST",
+    "MAINSPRING_KEEP_DEAD_LETTERS",
     "MAINSPRING_LOG",
     "MAINSPRING_PG_AS",
     "MAINSPRING_PG_BIN",
@@ -37,6 +38,7 @@ class ServeConfig:
     port: int = 7171
     session_lease_s: float = 20.0
     shard_lease_s: float = 5.0
+    keep_dead_letters_s: float = 14 * 86_400.0
 
 
 def parse_roles(text: str) -> tuple[Role, ...]:

@@ -21,6 +21,8 @@ CANCEL = "mainspring_cancel"
 """A running execution shall be cancelled; the payload is the session that runs it."""
 BACKFILLS = "mainspring_backfills"
 """A backfill was made, paused, resumed or cancelled."""
+REPLAYS = "mainspring_replays"
+"""A dead letter was replayed."""
 EVENTS = "mainspring_events"
 """Something people may be watching happened; the payload is an event of domain/events.py."""
 

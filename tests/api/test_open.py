@@ -23,7 +23,7 @@ from tests.conftest import Cluster
 from tools.openapi import DOCUMENT, text
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-SCOPES = ("read", "write", "worker", "admin")
+SCOPES = ("read", "write", "operate", "worker", "admin")
 FOREIGN: list[dict[str, str]] = [
     {},
     {"Accept": "text/html"},

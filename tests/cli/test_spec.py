@@ -48,6 +48,17 @@ def test_flags_change_what_they_name_and_leave_the_rest_of_it() -> None:
     assert SPEC["task"]["argv"] == ["true"]
 
 
+def test_the_whole_retry_policy_has_flags() -> None:
+    flags = {
+        "retry_cap": "5m", "retry_factor": 3.0, "retry_jitter": "decorrelated", "retry_on": ("failed",),
+        "no_retry_exit_code": (2, 3), "retry_error": ("TimeoutError",), "retry_exit_code": (),
+    }  # fmt: skip
+    assert changed(SPEC, {**NONE, **flags}, ())["retries"] == {
+        "max": 3, "base": "60s", "cap": "5m", "factor": 3.0, "jitter": "decorrelated", "on": ("failed",),
+        "never_exit_codes": (2, 3), "only_errors": ("TimeoutError",),
+    }  # fmt: skip
+
+
 def test_a_schedule_of_the_same_kind_keeps_its_options_and_another_only_the_zone() -> None:
     cron = changed(SPEC, {**NONE, "cron": "0 3 * * *"}, ())["schedule"]
     assert cron == {"cron": "0 3 * * *", "timezone": "Europe/Berlin", "gap": "skip"}

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -26,6 +26,15 @@ async def until(what: str, condition: Callable[[], bool], *, within_s: float) ->
     """Waits for an event; the limit only says when to give up."""
     deadline = time.monotonic() + within_s
     while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within_s} s: {what}")
+        await asyncio.sleep(0.02)
+
+
+async def until_async(what: str, condition: Callable[[], Awaitable[bool]], *, within_s: float) -> None:
+    """Like `until`, for what must be asked for."""
+    deadline = time.monotonic() + within_s
+    while not await condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s} s: {what}")
         await asyncio.sleep(0.02)

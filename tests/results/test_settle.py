@@ -15,6 +15,7 @@ from mainspring.announce import Announcer
 from mainspring.domain.errors import Conflict
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.retry import RetryPolicy
+from mainspring.domain.schedule import ScheduleSpec
 from mainspring.intake import catalog, executions, jobs
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.results.rescue import rescue_orphans
@@ -23,6 +24,7 @@ from mainspring.store import claims, fires, sessions, upkeep
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Ended
+from mainspring.telemetry import metrics
 from tests.clocks import VirtualClock
 
 pytestmark = pytest.mark.anyio
@@ -139,6 +141,98 @@ async def test_timeouts_are_retried_too(bench: Bench) -> None:
     execution, session = await bench.started(retries=RetryPolicy(max=1, base="10s", jitter="none"))
     assert await bench.end(execution, session, "timed_out")
     assert (await bench.look(execution)).state == "waiting"
+
+
+@pytest.mark.requirement(114)
+async def test_by_default_a_failing_job_is_tried_four_times(bench: Bench, virtual: VirtualClock) -> None:
+    """Three retries within a minute, two and four; none waits longer than an hour (full jitter may shorten each)."""
+    execution, session = await bench.started(retries=RetryPolicy())
+    for attempt, most in ((1, 60), (2, 120), (3, 240)):
+        assert await bench.end(execution, session, "failed", attempt=attempt)
+        found = await bench.look(execution)
+        assert found.state == "waiting" and 0 <= (found.due_at - virtual.now).total_seconds() <= most <= 3600
+        await virtual.set(max(found.due_at, virtual.now))
+        async with bench.database.connection() as connection:
+            await fires.promote_waiting(connection, shards=list(range(64)), limit=10)
+        session = await bench.session()
+        assert len(await bench.claim(session)) == 1
+    assert await bench.end(execution, session, "failed", attempt=4)
+    assert (await bench.look(execution)).state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("policy", "ending"),
+    [
+        ({"never_exit_codes": (2,)}, {"exit_code": 2, "error": "exit code 2"}),
+        ({"only_errors": ("TimeoutError",)}, {"error": "ValueError: no"}),
+        ({"on": ("timed_out", "lost")}, {"error": "no"}),
+        ({}, {"error": "no", "retry": False}),
+    ],
+)
+async def test_what_the_policy_leaves_out_is_final_at_once(
+    bench: Bench, policy: dict[str, Any], ending: dict[str, Any]
+) -> None:
+    execution, session = await bench.started(retries=RetryPolicy(max=5, **policy))
+    assert await bench.end(execution, session, "failed", **ending)
+    found = await bench.look(execution)
+    assert (found.state, found.attempt) == ("failed", 1)
+
+
+async def test_a_job_may_leave_out_lost_workers(bench: Bench) -> None:
+    execution, session = await bench.started(retries=RetryPolicy(max=5, on=("failed",)))
+    await bench.end_session(session)
+    found = await bench.look(execution)
+    assert found.state == "lost" and found.reason is not None and "leave that out" in found.reason
+
+
+async def test_stale_results_are_counted(bench: Bench) -> None:
+    def counted() -> float:
+        return float(metrics.STALE_RESULTS._value.get())
+
+    execution, session = await bench.started()
+    before = counted()
+    assert await bench.end(execution, session, "succeeded")
+    assert counted() == before
+    assert not await bench.end(execution, session, "succeeded")
+    assert not await bench.end(uuid4(), session, "failed")
+    assert counted() == before + 2
+
+
+class Releases(Settler):
+    """Notes how many executions were still running at each release."""
+
+    noted: list[tuple[int, int]]
+
+    async def release(self, job_ids: Any) -> None:
+        async with self._database.connection() as connection:
+            live = await upkeep.live_counts(connection, tenant=TENANT)
+        self.noted.append((live.get("running", 0), len(set(job_ids))))
+        await super().release(job_ids)
+
+
+async def test_while_results_pile_up_outcomes_come_first_and_releases_follow(bench: Bench) -> None:
+    """Five batches of two at a time; each job has one running and one blocked execution. Only who ends after the
+    last batch was taken releases anything, and then what all of them owe."""
+    for _ in range(320):
+        await bench.job(overlap="queue_one", schedule=ScheduleSpec(every=3600))
+    session = await bench.session()
+    insert = (
+        "INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, chained, attempt, state,"
+        " trigger, queue, rank, fire_at, due_at, queued_at, started_at, session_id, line_id)"
+        " SELECT gen_random_uuid(), job_id, 1, 1, shard, 5, true, $3, $1, 'fire', queue, 1, db_now(), db_now(),"
+        " db_now(), db_now(), $2, line_id FROM jobs"
+    )
+    async with bench.database.connection() as connection:
+        await connection.execute(insert, "running", session, 1)
+        await connection.execute(insert, "blocked", None, 0)
+        running = await connection.fetch("SELECT execution_id FROM executions WHERE state = 'running'")
+    settler = Releases(bench.database, Definitions(bench.database), Announcer(Silence()), busy=5)
+    settler.noted = []
+    reports = [Report(session, [Ended(r["execution_id"], 1, session, "succeeded")]) for r in running]
+    assert await asyncio.gather(*(settler.settle(report) for report in reports)) == [set()] * 320
+    assert await bench.live() == {"queued": 320}, "nothing is left blocked"
+    assert sum(jobs for _, jobs in settler.noted) == 320 and len(settler.noted) <= 2
+    assert settler.noted[0][0] <= 128, "no release before the pile was gone"
 
 
 @pytest.mark.parametrize("guard", ["another session", "an old attempt", "already settled", "not started"])

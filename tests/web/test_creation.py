@@ -5,6 +5,7 @@ import pytest
 
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.job import ShellTask
+from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule import ScheduleSpec
 from mainspring.intake import catalog
 from tests.conftest import Cluster
@@ -36,6 +37,19 @@ async def test_a_job_is_added_from_the_form(cluster: Cluster, browser: httpx2.As
     assert piped.spec.schedule is None
 
 
+async def test_retries_and_delivery_are_part_of_the_form(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    form = {"csrf": (await open_page(browser, "/new")).csrf, "command": "true", "expression": "", "zone": ""}
+    waits = {"retries": "5", "retry_base": "10s", "retry_cap": "", "retry_jitter": "decorrelated"}
+    assert (await browser.post("/new", data=form | waits | {"job": "patient"})).status_code == 303
+    found = (await catalog.job(cluster.database, "patient", tenant=TENANT)).spec.retries
+    assert found == RetryPolicy(max=5, base="10s", jitter="decorrelated")
+    once = {"job": "careful", "retries": "0", "delivery": "at_most_once"}
+    assert (await browser.post("/new", data=form | once)).status_code == 303
+    assert (await catalog.job(cluster.database, "careful", tenant=TENANT)).spec.delivery == "at_most_once"
+    page = await open_page(browser, "/jobs/patient")
+    assert "5, from 10s to 1h; decorrelated jitter" in page.text
+
+
 @pytest.mark.parametrize(
     ("wrong", "status", "says"),
     [
@@ -49,6 +63,8 @@ async def test_a_job_is_added_from_the_form(cluster: Cluster, browser: httpx2.As
         ({"zone": "Nowhere"}, 422, "unknown time zone 'Nowhere'"),
         ({"expression": '{"cron": 5}'}, 422, "cron"),
         ({"command": "echo \0"}, 422, "NUL"),
+        ({"retries": "many"}, 422, "'many' is not a number of retries"),
+        ({"delivery": "at_most_once"}, 422, "can't be retried by the system"),
     ],
 )
 async def test_a_slip_keeps_what_was_typed_and_adds_nothing(

@@ -69,7 +69,9 @@ async def test_at_most_once_is_lost_with_its_worker(cluster: Cluster, tmp_path: 
             await until("the start", lambda: written(tmp_path / "begun"), within_s=20)
             program.send(signal.SIGKILL)
             done = await client.wait(execution.execution_id, timeout_s=LEASE_S)
-    assert (done.state, done.attempt) == ("lost", 1)
+        assert (done.state, done.attempt) == ("lost", 1)
+        (letter,) = (await client.dead_letters(job=job.name)).items
+    assert (letter.dead_letter_id, letter.ended_as) == (execution.execution_id, "lost")
 
 
 @pytest.mark.requirement(92)
@@ -138,6 +140,8 @@ async def test_work_goes_on_while_the_api_is_away_and_its_results_arrive_later(p
                 done = await client.wait(execution.execution_id, timeout_s=30)
                 assert (done.state, done.attempt) == ("succeeded", 1), "once, and its result was not forgotten"
                 assert "".join(c.text for c in (await client.logs(done.execution_id)).chunks) == "done\n"
+            assert len((await client.executions(job=jobs[0].name)).items) == 1
+            assert (await client.doctor()).findings == [], "none is final twice"
             later = await client.trigger(jobs[0].name)
             assert (await client.wait(later.execution_id, timeout_s=30)).state == "succeeded"
     finally:

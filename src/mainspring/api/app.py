@@ -10,7 +10,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mainspring.api import backfills, blackouts, calendars, executions, jobs, openapi, queues, system, workers
+from mainspring.api import (
+    backfills,
+    blackouts,
+    calendars,
+    dead_letters,
+    executions,
+    jobs,
+    openapi,
+    queues,
+    system,
+    workers,
+)  # fmt: skip
 from mainspring.api.context import Context
 from mainspring.api.problem import problem
 from mainspring.api.route import Call, Endpoint, Table, guarded, routes
@@ -25,8 +36,8 @@ Lost = Callable[[Context, Request, int, str], Awaitable[Response]]
 def endpoints() -> list[Endpoint]:
     """The whole table, in order."""
     tables = (
-        jobs.table, backfills.table, calendars.table, blackouts.table, executions.table, queues.table, workers.table,
-        system.table, docs,
+        jobs.table, backfills.table, calendars.table, blackouts.table, executions.table, dead_letters.table,
+        queues.table, workers.table, system.table, docs,
     )  # fmt: skip
     return [endpoint for table in tables for endpoint in table.endpoints]
 

@@ -16,7 +16,7 @@ from mainspring.clock import SystemClock, instant
 from mainspring.codec import encode
 from mainspring.intake.overview import shards_now
 from mainspring.intake.queues import depths_of
-from mainspring.store import doctor, sessions, shards
+from mainspring.store import dead_letters, doctor, sessions, shards
 from mainspring.store.db import AWAY
 from mainspring.store.migrate import schema_version
 from mainspring.telemetry import metrics
@@ -51,6 +51,7 @@ async def scrape(call: Call) -> Response:
     async with call.context.database.connection() as connection:
         depths = await depths_of(connection, tenant=None)
         leases = await shards.list_shards(connection)
+        open_letters = await dead_letters.count_open(connection, tenant=call.tenant)
         workers = [w for w in await sessions.list_workers(connection, tenant=call.tenant) if w.state != "lost"]
     metrics.JOB_QUEUE_SIZE.clear()
     metrics.QUEUE_OLDEST.clear()
@@ -65,6 +66,7 @@ async def scrape(call: Call) -> Response:
         metrics.SHARD_HEARTBEAT_AGE.labels(str(lease.shard)).set(max(age_s, 0.0))
     live = [w for w in workers if w.state in ("idle", "busy", "draining", "suspect")]
     metrics.ACTIVE_WORKERS.set(len(live))
+    metrics.DEAD_LETTERS.set(open_letters)
     slots = sum(w.slots for w in live)
     metrics.WORKER_UTILIZATION.set(sum(w.busy for w in live) / slots if slots else 0.0)
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

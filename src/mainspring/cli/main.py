@@ -26,6 +26,7 @@ COMMANDS = {
     "calendars": ("calendars", "Open and closed days that schedules follow."),
     "blackouts": ("blackouts", "Maintenance windows in which nothing starts."),
     "executions": ("executions", "List, look at, wait for and cancel executions; read their output."),
+    "dead-letters": ("dead_letters", "Look at, claim, replay and dismiss what failed for good."),
     "events": ("look", "Show executions as they start and end."),
     "why": ("queues", "Say why an execution does not run yet."),
     "queues": ("queues", "List queues with what waits in them, and set how they are worked off."),
@@ -48,7 +49,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"mainspring.cli.{COMMANDS[cmd_name][0]}")
-        command = getattr(module, cmd_name)
+        command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

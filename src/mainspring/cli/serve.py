@@ -17,6 +17,7 @@ from mainspring.api.service import HttpServer
 from mainspring.config import ServeConfig, parse_roles, unknown_settings
 from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
+from mainspring.domain.duration import parse_duration
 from mainspring.intake.duties import Duties
 from mainspring.intake.executions import Submitter
 from mainspring.process import die_with_parent, run, stop_signal
@@ -54,7 +55,9 @@ class Server:
         self._services: list[Service] = [self.bus, self.announcer]
         if "scheduler" in config.roles:
             self.scheduler = Scheduler(self.database, self.bus, lease_s=config.shard_lease_s)
-            rescue = Rescue(self.database, self.settler, leads=self.scheduler.leads)
+            rescue = Rescue(
+                self.database, self.settler, leads=self.scheduler.leads, keep_dead_letters_s=config.keep_dead_letters_s
+            )
             duties = Duties(self.database, self.bus, leads=self.scheduler.leads)
             self._services += [self.scheduler, rescue, duties]
         if "api" in config.roles:
@@ -133,6 +136,13 @@ async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
         await server.stop()
 
 
+def _days(text: str) -> float:
+    """A duration on the command line, in seconds."""
+    if (seconds := parse_duration(text)) < 1:
+        raise ValueError(f"{text!r} is too short")
+    return seconds
+
+
 @click.command()
 @click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", required=True, help="PostgreSQL 14 or later.")
 @click.option("--roles", envvar="MAINSPRING_ROLES", default="api,scheduler", show_default=True)
@@ -146,11 +156,19 @@ async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
     type=click.FloatRange(1, 60),
     help="Seconds until a scheduler that hangs or is cut off is replaced; a dead one is at once.",
 )
+@click.option(
+    "--keep-dead-letters",
+    envvar="MAINSPRING_KEEP_DEAD_LETTERS",
+    default="14d",
+    show_default=True,
+    type=_days,
+    help="How long they wait for a person.",
+)
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 def serve(
-    database_url: str, roles: str, host: str, port: int, session_lease: float, shard_lease: float, level: str,
-    parent: int | None,
+    database_url: str, roles: str, host: str, port: int, session_lease: float, shard_lease: float,
+    keep_dead_letters: float, level: str, parent: int | None,
 ) -> None:  # fmt: skip
     """Start a server against a PostgreSQL database."""
     if parent is not None:
@@ -165,5 +183,6 @@ def serve(
         port=port,
         session_lease_s=session_lease,
         shard_lease_s=shard_lease,
+        keep_dead_letters_s=keep_dead_letters,
     )
     run(serve_until_stopped(config, greet=parent is None))

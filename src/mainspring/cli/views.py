@@ -15,6 +15,7 @@ from mainspring.cli.times import both, distance, local, now, span
 from mainspring.codec import encode
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec, ShellTask, task_text
+from mainspring.domain.retry import describe_retries
 from mainspring.domain.schedule import describe_spec
 
 _JOB_GLYPHS = {"active": "●", "paused": "⏸", "finished": "✔", "deleted": "⊘"}
@@ -238,7 +239,7 @@ def job_details(job: wire.Job) -> str:
         ("folder", spec.task.cwd or "" if isinstance(spec.task, ShellTask) else ""),
         ("queue", f"{spec.queue_name}, priority {spec.priority}"),
         ("timeout", str(spec.timeout)),
-        ("retries", f"{spec.retries.max}, from {spec.retries.base} to {spec.retries.cap}"),
+        ("retries", describe_retries(spec.retries)),
         ("policies", f"overlap {spec.overlap_policy}, misfire {spec.misfire.policy}, {spec.delivery}"),
         ("start by", f"{spec.start_by} after it was due, else skipped" if spec.start_by else ""),
         ("pauses", f"after {spec.pause_after_failures} failures in a row" if spec.pause_after_failures else ""),
@@ -275,11 +276,20 @@ def execution_details(execution: wire.Execution) -> str:
         ("params", _json(execution.params)),
         ("result", _json(execution.result)),
     )
+    return "\n".join([text, *attempt_lines(execution.attempts)])
+
+
+def attempt_lines(attempts: Iterable[wire.Attempt]) -> list[str]:
+    """How each attempt ended, where, and the first line of why."""
     rows = [
-        [str(a.attempt), a.outcome, local(a.started_at), f"took {_between(a)}", clean(a.error or "")]
-        for a in execution.attempts
-    ]
-    return "\n".join([text, *(["attempts"] if rows else []), *aligned(rows, indent="  ")])
+        [
+            str(a.attempt), a.outcome.replace("_", " "), local(a.started_at), f"took {_between(a)}",
+            "" if a.exit_code is None else f"exit {a.exit_code}", "" if a.worker is None else f"on {clean(a.worker)}",
+            clean((a.error or "").strip().partition("\n")[0]),
+        ]
+        for a in attempts
+    ]  # fmt: skip
+    return [*(["attempts"] if rows else []), *aligned(rows, indent="  ")]
 
 
 def deadline_text(deadline: wire.Deadline) -> str:

@@ -17,6 +17,7 @@ from mainspring import wire
 from mainspring.client.discovery import Server, discover
 from mainspring.client.problems import Unreachable, WaitTimedOut
 from mainspring.client.transport import Params, Patience, Transport
+from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.errors import NotFound, Unavailable
 from mainspring.domain.execution import FINAL, State
 from mainspring.domain.job import JobSpec
@@ -25,6 +26,7 @@ Ref = str | UUID
 """A job's name or id; an execution's id, the unique beginning of one, or `@last`."""
 
 LONG_POLL_S = 30.0
+_DEAD_LETTERS = "/api/v1/dead-letters"
 
 
 class AsyncClient:
@@ -268,6 +270,62 @@ class AsyncClient:
             except Unavailable as error:
                 await patience.pause(error)
         return execution
+
+    # Dead letters
+
+    async def dead_letters(
+        self, *, job: str | None = None, fingerprint: str | None = None, state: Sequence[DeadLetterState] = (),
+        limit: int | None = None, cursor: str | None = None,
+    ) -> wire.Page[wire.DeadLetter]:  # fmt: skip
+        """Executions that failed or were lost for good, newest fire first."""
+        params: Params = {
+            "job": job, "fingerprint": fingerprint, "state": list(state), "limit": limit, "cursor": cursor,
+        }  # fmt: skip
+        return await self._transport.ask(wire.Page[wire.DeadLetter], "GET", _DEAD_LETTERS, params=params)
+
+    async def dead_letter_groups(
+        self, *, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.DeadLetterGroup]:
+        """What is open, by job and fingerprint of the error."""
+        params: Params = {"limit": limit, "cursor": cursor}
+        path = _DEAD_LETTERS + ":groups"
+        return await self._transport.ask(wire.Page[wire.DeadLetterGroup], "GET", path, params=params)
+
+    async def dead_letter(self, ref: Ref) -> wire.DeadLetter:
+        return await self._transport.ask(wire.DeadLetter, "GET", _path("dead-letters", ref, ""))
+
+    async def claim_dead_letter(self, ref: Ref, *, for_: str | int | float = "10m") -> wire.DeadLetter:
+        """Nobody else can change it for that time."""
+        path, body = _path("dead-letters", ref, "claim"), wire.DeadLetterClaimOne(for_=for_)
+        return await self._transport.ask(wire.DeadLetter, "POST", path, body=body)
+
+    async def claim_dead_letters(self, request: wire.DeadLetterClaim | None = None) -> wire.Page[wire.DeadLetter]:
+        """The oldest that nobody has claimed."""
+        body = request or wire.DeadLetterClaim()
+        return await self._transport.ask(wire.Page[wire.DeadLetter], "POST", _DEAD_LETTERS + ":claim", body=body)
+
+    async def release_dead_letter(self, ref: Ref) -> wire.DeadLetter:
+        return await self._transport.ask(wire.DeadLetter, "POST", _path("dead-letters", ref, "release"))
+
+    async def edit_dead_letter(self, ref: Ref, edit: wire.DeadLetterEdit) -> wire.DeadLetter:
+        """Writes a note, or the parameters that a replay is given."""
+        return await self._transport.ask(wire.DeadLetter, "PATCH", _path("dead-letters", ref, ""), body=edit)
+
+    async def replay_dead_letter(self, ref: Ref, request: wire.ReplayOne | None = None) -> wire.Replay:
+        """Makes an execution of it; asked for again, the same one."""
+        path, body = _path("dead-letters", ref, "replay"), request or wire.ReplayOne()
+        return await self._transport.ask(wire.Replay, "POST", path, body=body)
+
+    async def replay_dead_letters(self, request: wire.ReplayMany) -> wire.Replay:
+        """Many: at a rate, after a canary, or only as a plan."""
+        return await self._transport.ask(wire.Replay, "POST", _DEAD_LETTERS + ":replay", body=request)
+
+    async def dismiss_dead_letter(self, ref: Ref, reason: str) -> wire.DeadLetter:
+        path, body = _path("dead-letters", ref, "dismiss"), wire.Dismiss(reason=reason)
+        return await self._transport.ask(wire.DeadLetter, "POST", path, body=body)
+
+    async def dismiss_dead_letters(self, request: wire.DismissMany) -> wire.Dismissed:
+        return await self._transport.ask(wire.Dismissed, "POST", _DEAD_LETTERS + ":dismiss", body=request)
 
     # The rest
 

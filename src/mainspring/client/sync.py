@@ -13,6 +13,7 @@ from uuid import UUID
 from mainspring import wire
 from mainspring.client.api import AsyncClient, Ref
 from mainspring.client.discovery import Server
+from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec
 
@@ -173,6 +174,46 @@ class Client:
 
     def wait(self, ref: Ref, *, timeout_s: float = math.inf) -> wire.Execution:
         return self._wait(self._inner.wait(ref, timeout_s=timeout_s))
+
+    def dead_letters(
+        self, *, job: str | None = None, fingerprint: str | None = None, state: Sequence[DeadLetterState] = (),
+        limit: int | None = None, cursor: str | None = None,
+    ) -> wire.Page[wire.DeadLetter]:  # fmt: skip
+        return self._wait(
+            self._inner.dead_letters(job=job, fingerprint=fingerprint, state=state, limit=limit, cursor=cursor)
+        )
+
+    def dead_letter_groups(
+        self, *, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.DeadLetterGroup]:
+        return self._wait(self._inner.dead_letter_groups(limit=limit, cursor=cursor))
+
+    def dead_letter(self, ref: Ref) -> wire.DeadLetter:
+        return self._wait(self._inner.dead_letter(ref))
+
+    def claim_dead_letter(self, ref: Ref, *, for_: str | int | float = "10m") -> wire.DeadLetter:
+        return self._wait(self._inner.claim_dead_letter(ref, for_=for_))
+
+    def claim_dead_letters(self, request: wire.DeadLetterClaim | None = None) -> wire.Page[wire.DeadLetter]:
+        return self._wait(self._inner.claim_dead_letters(request))
+
+    def release_dead_letter(self, ref: Ref) -> wire.DeadLetter:
+        return self._wait(self._inner.release_dead_letter(ref))
+
+    def edit_dead_letter(self, ref: Ref, edit: wire.DeadLetterEdit) -> wire.DeadLetter:
+        return self._wait(self._inner.edit_dead_letter(ref, edit))
+
+    def replay_dead_letter(self, ref: Ref, request: wire.ReplayOne | None = None) -> wire.Replay:
+        return self._wait(self._inner.replay_dead_letter(ref, request))
+
+    def replay_dead_letters(self, request: wire.ReplayMany) -> wire.Replay:
+        return self._wait(self._inner.replay_dead_letters(request))
+
+    def dismiss_dead_letter(self, ref: Ref, reason: str) -> wire.DeadLetter:
+        return self._wait(self._inner.dismiss_dead_letter(ref, reason))
+
+    def dismiss_dead_letters(self, request: wire.DismissMany) -> wire.Dismissed:
+        return self._wait(self._inner.dismiss_dead_letters(request))
 
     def feed(self) -> Iterator[wire.Execution]:
         return self._each(self._inner.feed())

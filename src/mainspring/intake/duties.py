@@ -1,5 +1,5 @@
 """What happens by itself to jobs and their executions, done by one scheduler at a time: pauses end, executions that did
-not start in time are skipped, backfills are fed.
+not start in time are skipped, backfills are fed, replays are followed to their end.
 
 Each duty sleeps until the next instant it knows of, or until it is called; while there is nothing to do it looks at
 the database every half minute. Losing the lead midway does no harm: every statement checks what it assumes.
@@ -16,6 +16,7 @@ import structlog
 from mainspring import ports
 from mainspring.intake import jobs
 from mainspring.intake.feeding import feed_all
+from mainspring.intake.replays import follow_replays
 from mainspring.service import Loops
 from mainspring.store import chains, deadlines, pauses
 from mainspring.store.db import Database
@@ -28,7 +29,7 @@ NET_S = 30.0
 STAND_BY_S = 1.0
 """So often a process that does not lead asks itself, not the database, whether it does now."""
 FEED_S = 1.0
-"""While a backfill is running, it is looked at this often though nobody tells of an ending."""
+"""While a backfill or a replay is running, it is looked at this often though nobody tells of an ending."""
 BREATH_S = 0.05
 """However often it is called, a duty looks no more often than this."""
 LEAST_S = 0.25
@@ -42,18 +43,21 @@ class Duties:
     def __init__(self, database: Database, bus: ports.Bus, *, leads: Callable[[], bool]) -> None:
         self._database = database
         self._leads = leads
-        self._feeding = False
+        self._feeding = self._replaying = False
         self._edited = [asyncio.Event(), asyncio.Event()]
         self._feed = asyncio.Event()
+        self._replayed = asyncio.Event()
         self._loops = Loops("duties")
         bus.subscribe(ports.SHARDS, self._hear_edit, on_gap=self._gap)
         bus.subscribe(ports.BACKFILLS, lambda _: self._feed.set(), on_gap=lambda: None)
+        bus.subscribe(ports.REPLAYS, lambda _: self._replayed.set(), on_gap=lambda: None)
         bus.subscribe(ports.EVENTS, self._hear_event, on_gap=lambda: None)
 
     async def start(self) -> None:
         self._loops.forever("pauses", lambda: self._turn(self._end_pauses, self._edited[0]))
         self._loops.forever("overdue", lambda: self._turn(self._skip_overdue, self._edited[1]))
         self._loops.forever("backfills", lambda: self._turn(self._feed_backfills, self._feed))
+        self._loops.forever("replays", lambda: self._turn(self._follow_replays, self._replayed))
 
     async def ready(self) -> None:
         return
@@ -91,6 +95,10 @@ class Duties:
         self._feeding = await feed_all(self._database) > 0
         return FEED_S if self._feeding else None
 
+    async def _follow_replays(self) -> float | None:
+        self._replaying = await follow_replays(self._database)
+        return FEED_S if self._replaying else None
+
     def _hear_edit(self, payload: str) -> None:
         if payload.startswith("edit"):
             for event in self._edited:
@@ -100,9 +108,11 @@ class Duties:
         # Whatever has ended may have been a backfill's; while none is running nobody cares.
         if self._feeding:
             self._feed.set()
+        if self._replaying:
+            self._replayed.set()
 
     def _gap(self) -> None:
-        for event in (*self._edited, self._feed):
+        for event in (*self._edited, self._feed, self._replayed):
             event.set()
 
 

@@ -10,7 +10,7 @@ import structlog
 from mainspring.clock import Clock, SystemClock
 from mainspring.results.settle import Report, Settler
 from mainspring.service import Loops
-from mainspring.store import chains, lines, sessions, upkeep
+from mainspring.store import chains, dead_letters, lines, sessions, upkeep
 from mainspring.store.db import Database
 from mainspring.store.results import Ended
 from mainspring.telemetry import metrics
@@ -23,18 +23,21 @@ SWEEP_S = 10.0
 UPKEEP_S = 600.0
 PARTITION_DAYS = 7
 BATCH = 500
+KEEP_DEAD_LETTERS_S = 14 * 86_400.0
 
 
 class Rescue:
     """Looks for sessions whose lease has ended, by database time, and settles what they ran as lost."""
 
     def __init__(
-        self, database: Database, settler: Settler, *, leads: Callable[[], bool], clock: Clock | None = None
-    ) -> None:
+        self, database: Database, settler: Settler, *, leads: Callable[[], bool], clock: Clock | None = None,
+        keep_dead_letters_s: float = KEEP_DEAD_LETTERS_S,
+    ) -> None:  # fmt: skip
         self._database = database
         self._settler = settler
         self._leads = leads
         self._clock = clock or SystemClock()
+        self._keep_dead_letters_s = keep_dead_letters_s
         self._swept = self._kept = float("-inf")
         self._loops = Loops("rescue")
 
@@ -63,7 +66,7 @@ class Rescue:
                 await self._release_blocked()
             if now - self._kept >= UPKEEP_S:
                 self._kept = now
-                await self._keep()
+                await self.keep()
         await asyncio.sleep(wait_s)
 
     async def _release_blocked(self) -> None:
@@ -73,11 +76,13 @@ class Rescue:
         if blocked:
             await self._settler.release(blocked)
 
-    async def _keep(self) -> None:
+    async def keep(self) -> None:
+        """Makes what will be needed and forgets what was kept long enough."""
         async with self._database.connection() as connection:
             await upkeep.make_partitions(connection, days=PARTITION_DAYS)
             await upkeep.forget_idempotency_keys(connection)
             await lines.forget_lines(connection)
+            await dead_letters.forget_dead_letters(connection, after_s=self._keep_dead_letters_s)
 
 
 async def rescue_orphans(database: Database, settler: Settler) -> int:

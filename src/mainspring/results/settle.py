@@ -28,6 +28,8 @@ from mainspring.telemetry import metrics
 log = structlog.get_logger()
 
 MOST_CONFLICTS = 3
+BUSY = 10_000
+"""While more results than this wait to be settled, releases wait too: outcomes come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +45,26 @@ class Settler:
     """Settles in batches: reports that arrive while one batch is written make up the next."""
 
     def __init__(
-        self, database: Database, definitions: Definitions, announcer: Announcer, *, rng: random.Random | None = None
-    ) -> None:
+        self, database: Database, definitions: Definitions, announcer: Announcer, *, rng: random.Random | None = None,
+        busy: int = BUSY,
+    ) -> None:  # fmt: skip
         self._database = database
         self._definitions = definitions
         self._announcer = announcer
         self._rng = rng or random.Random()
+        self._busy = busy
+        self._waiting = 0  # results that are in no batch yet
+        self._owed: set[UUID] = set()  # jobs whose next blocked execution is still to be released
         self._batcher: Batcher[Report, set[UUID]] = Batcher(self._flush, max_items=64, parallel=2)
 
     async def settle(self, report: Report) -> set[UUID]:
         """Returns the stale ones: nobody waits for them any more."""
+        self._waiting += len(report.ended)
         return await self._batcher.submit(report)
 
     async def _flush(self, reports: list[Report]) -> list[set[UUID]]:
         """Two transactions that met in a circle lose nothing: the one PostgreSQL gave up is repeated."""
+        self._waiting -= sum(len(report.ended) for report in reports)
         for _ in range(MOST_CONFLICTS):
             with contextlib.suppress(*CONFLICTS):
                 return await self._settle_all(reports)
@@ -90,8 +98,10 @@ class Settler:
                 await self._tell_freed(connection, done.freed)
         if done.paused:
             self._announcer.tell("paused", done.paused)
-        if done.chained:
-            await self._release_soon(done.chained)
+        self._owed |= done.chained
+        if self._owed and self._waiting <= self._busy:
+            owed, self._owed = self._owed, set()
+            await self._release_soon(owed)
         self._tell(ended, done)
         if written := {chunk.execution_id for r in reports for chunk in r.output}:
             self._announcer.tell("output", written)

@@ -16,12 +16,14 @@ class CallInProgress:
     """Gathers output for a moment, so that a line printed does not cost a message."""
 
     __slots__ = (
-        "_pending", "_progress", "_send", "_sent_at", "_told_at", "attempt", "execution_id", "fire_at", "job", "number",
+        "_pending", "_progress", "_send", "_sent_at", "_told_at", "attempt", "committed", "execution_id", "fire_at",
+        "job", "number",
     )  # fmt: skip
 
     def __init__(self, call: calls.Call, send: Callable[[calls.Word], None]) -> None:
         self.number, self.execution_id, self.job = call.number, call.execution_id, call.job
         self.attempt, self.fire_at = call.attempt, call.fire_at
+        self.committed = False
         self._send = send
         self._pending: list[tuple[calls.Stream, list[str]]] = []
         self._sent_at = 0.0

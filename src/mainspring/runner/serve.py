@@ -25,6 +25,7 @@ from mainspring.runner.functions import Function, Functions, NotCallable
 from mainspring.runner.modules import BadModule, load
 from mainspring.runner.streams import Stream
 from mainspring.sdk.context import current
+from mainspring.sdk.transaction import AlreadyDone
 
 READ_BYTES = 1 << 20
 MOST_RESULT = 262_144
@@ -143,9 +144,11 @@ class Serving:
                 value = function.call(**args)
             finally:
                 self._running = False  # from here on SIGTERM raises nothing: what follows is ours
-            return _returned(call, value)
+            return _returned(call, value, progress)
         except Cancelled:
             return calls.Returned(call.number, error="cancelled")
+        except AlreadyDone as done:
+            return _stored(call, done)
         except BaseException as error:
             return _raised(call, error)
         finally:
@@ -188,9 +191,11 @@ class Serving:
         progress = CallInProgress(call, self.send)
         current.set(progress)
         try:
-            returned = _returned(call, await function.call(**args))
+            returned = _returned(call, await function.call(**args), progress)
         except asyncio.CancelledError:
             returned = calls.Returned(call.number, error="cancelled")
+        except AlreadyDone as done:
+            returned = _stored(call, done)
         except BaseException as error:
             returned = _raised(call, error)
         progress.end()
@@ -202,7 +207,18 @@ class Serving:
             task.cancel()
 
 
-def _returned(call: calls.Call, value: Any) -> calls.Returned:
+def _stored(call: calls.Call, done: AlreadyDone) -> calls.Returned:
+    """An earlier attempt did the work."""
+    return calls.Returned(call.number, msgspec.Raw((done.stored or "null").encode()))
+
+
+def _returned(call: calls.Call, value: Any, progress: CallInProgress) -> calls.Returned:
+    if call.once and not progress.committed:
+        return calls.Returned(
+            call.number, retry=False,
+            error="the job is effectively_once, but the function did not commit through ms.transaction:"
+            " put its effects into `with ms.transaction(connection)`, or make the job at_least_once",
+        )  # fmt: skip
     if value is None:
         return calls.Returned(call.number)
     try:

@@ -13,6 +13,7 @@ CHECKS: dict[str, str] = {
     "invariant_i4": "I4 never early",
     "invariant_i6": "I6 attempts are serial",
     "invariant_i9": "I9 running if and only if it has a session",
+    "invariant_i14": "I14 what failed for good has one dead letter, and nothing else has",
     "invariant_i15": "I15 limits and caps hold",
     "invariant_i16": "I16 nothing runs on a dead session",
     "invariant_i17": "I17 each shard has an owner",

@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import changes, login, pages, versions
+from mainspring.web import changes, failures, login, pages, versions
 from mainspring.web.creation import Creation
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
@@ -52,11 +52,27 @@ def routes(context: Context) -> list[BaseRoute]:
         "/backfills/{ref}/resume": changes.resume_backfill,
         "/backfills/{ref}/cancel": changes.cancel_backfill,
     }
+    operate: dict[str, Handle] = {
+        "/failures": failures.failures,
+        "/failures/plan": failures.plan,
+        "/failures/{ref}": failures.failure,
+    }
+    settle: dict[str, Handle] = {
+        "/failures/group/replay": failures.replay_group,
+        "/failures/group/dismiss": failures.dismiss_group,
+        "/failures/{ref}/claim": failures.claim,
+        "/failures/{ref}/release": failures.release,
+        "/failures/{ref}/note": failures.note,
+        "/failures/{ref}/replay": failures.replay,
+        "/failures/{ref}/dismiss": failures.dismiss,
+    }
     return [
         Route("/login", login.login(context), methods=["GET", "POST"]),
         Route("/logout", changing(context, login.logout, "read"), methods=["POST"]),
         *(Route(path, reading(context, handle), methods=["GET"]) for path, handle in read.items()),
         *(Route(path, changing(context, handle), methods=["POST"]) for path, handle in change.items()),
+        *(Route(path, reading(context, handle, failures.SCOPE), methods=["GET"]) for path, handle in operate.items()),
+        *(Route(path, changing(context, handle, failures.SCOPE), methods=["POST"]) for path, handle in settle.items()),
     ]
 
 

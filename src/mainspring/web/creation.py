@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import Any, get_args
 
 from starlette.responses import RedirectResponse, Response
 
 from mainspring.codec import decode, encode
 from mainspring.domain.errors import Conflict, Invalid, Problem, invalid
+from mainspring.domain.execution import Delivery
 from mainspring.domain.job import JobSpec
+from mainspring.domain.retry import Jitter
 from mainspring.intake import jobs
 from mainspring.web import expression, render
 from mainspring.web.crowds import Crowds
@@ -17,7 +19,8 @@ from mainspring.web.gate import Visit
 from mainspring.web.playground import all_zones, part, shown_zones
 from mainspring.web.trial import Typed, try_out
 
-FIELDS = ("job", "command", "expression", "zone", "description")
+POLICIES = ("retries", "retry_base", "retry_cap", "retry_jitter", "delivery")
+FIELDS = ("job", "command", "expression", "zone", "description", *POLICIES)
 
 
 class Creation:
@@ -52,6 +55,7 @@ class Creation:
         return render.page(
             "new.html", visit.caller, status=status, given=given, shell="shell" in visit.form, typed=typed, trial=trial,
             zones=zones, problems=others, all_zones=all_zones(),
+            jitters=get_args(Jitter), deliveries=get_args(Delivery),
         )  # fmt: skip
 
 
@@ -65,6 +69,22 @@ def _definition(given: dict[str, str], *, shell: bool) -> dict[str, Any]:
     spec: dict[str, Any] = {"name": given["job"], "task": {"kind": "shell", "argv": argv, "shell": shell}}
     if given["description"]:
         spec["description"] = given["description"]
+    if retries := _retries(given):
+        spec["retries"] = retries
+    if given["delivery"]:
+        spec["delivery"] = given["delivery"]
     if given["expression"]:
         spec["schedule"] = expression.read(given["expression"], given["zone"])
     return spec
+
+
+def _retries(given: dict[str, str]) -> dict[str, Any]:
+    """What the form says about retries; what it leaves out has its default."""
+    found: dict[str, Any] = {
+        name: given[f"retry_{name}"] for name in ("base", "cap", "jitter") if given[f"retry_{name}"]
+    }
+    if given["retries"]:
+        if not given["retries"].isdecimal():
+            raise invalid("/retries/max", f"{given['retries']!r} is not a number of retries", hint="such as 3, or 0")
+        found["max"] = int(given["retries"])
+    return found

@@ -45,12 +45,12 @@ Handle = Callable[[Visit], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def reading(context: Context, handle: Handle) -> Endpoint:
+def reading(context: Context, handle: Handle, scope: str = "read") -> Endpoint:
     """For GET: needs the right to read, changes nothing."""
 
     async def enter(request: Request) -> Response:
         caller = await context.auth.caller(request)
-        caller.demand("read")
+        caller.demand(scope)
         return await handle(Visit(context, request, caller))
 
     return _answering(context, enter)

@@ -52,11 +52,24 @@ LOOKS = {
     "idle": Look("idle", "dot", "good"),
     "busy": Look("busy", "play", "busy"),
     "offline": Look("offline", "barred", "dim"),
+    "open": Look("open", "alert", "bad"),
+    "held": Look("held", "hourglass", "retry"),
+    "replaying": Look("replaying", "play", "busy"),
+    "resolved": Look("resolved", "check", "good"),
+    "superseded": Look("superseded", "again", "dim"),
+    "dismissed": Look("dismissed", "barred", "dim"),
 }
 
 
 Stateful = (
-    wire.Execution | wire.Attempt | wire.Job | wire.LastExecution | wire.LedgerEntry | wire.Worker | wire.Backfill
+    wire.Execution
+    | wire.Attempt
+    | wire.Job
+    | wire.LastExecution
+    | wire.LedgerEntry
+    | wire.Worker
+    | wire.Backfill
+    | wire.DeadLetter
 )
 
 

@@ -46,7 +46,7 @@ class Item:
         self.number = number
         return calls.Call(
             number, self.function, self.args, given.execution_id, self.work.definition.name, given.attempt,
-            given.fire_at, self.work.session_id,
+            given.fire_at, self.work.session_id, self.work.definition.delivery == "effectively_once",
         )  # fmt: skip
 
 

@@ -29,6 +29,20 @@ SELECT a.execution_id::text AS offender, 'attempts ' || a.attempt || ' and ' || 
 FROM attempts a JOIN attempts b ON b.execution_id = a.execution_id AND b.attempt > a.attempt
 WHERE b.started_at < a.ended_at LIMIT 20;
 
+-- name: invariant_i14
+-- I14 each execution of the last day that failed or was lost for good has its dead letter, and no other has. What ended
+-- before there were dead letters has none.
+SELECT h.execution_id::text AS offender, h.state || ' without a dead letter' AS what FROM history h
+WHERE h.state IN ('failed', 'timed_out', 'lost') AND h.finished_at > (SELECT db_now()) - interval '1 day'
+  AND h.finished_at > (SELECT applied_at FROM migrations WHERE number = 8)
+  AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.dead_letter_id = h.execution_id)
+UNION ALL
+SELECT d.dead_letter_id::text, 'a dead letter of nothing that failed' FROM dead_letters d
+WHERE d.created_at > (SELECT db_now()) - interval '1 day' AND NOT EXISTS (
+    SELECT FROM history h WHERE h.execution_id = d.dead_letter_id AND h.state IN ('failed', 'timed_out', 'lost')
+      AND h.finished_at > (SELECT db_now()) - interval '2 days')
+LIMIT 20;
+
 -- name: invariant_i15
 -- I15 what runs is within its concurrency key, counting what started since the limit was last written, and within caps.
 SELECT l.key AS offender, count(*) || ' run, at most ' || l.most || ' may' AS what

@@ -1,5 +1,5 @@
-// Keys: / to the filter, g then n j e w p to a page, j and k along a table, Enter to open.
-const PAGES = { n: "/", j: "/jobs", e: "/executions", w: "/workers", p: "/playground" };
+// Keys: / to the filter, g then n j e f w p to a page, j and k along a table, Enter to open.
+const PAGES = { n: "/", j: "/jobs", e: "/executions", f: "/failures", w: "/workers", p: "/playground" };
 let going = false;
 
 function step(by) {

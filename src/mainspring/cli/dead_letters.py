@@ -1,0 +1,268 @@
+"""`mainspring dead-letters`: what failed for good and waits for a person."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import click
+
+from mainspring import wire
+from mainspring.cli.connect import connected, gather
+from mainspring.cli.feed import SHORT_ID
+from mainspring.cli.jobs import limit_option
+from mainspring.cli.output import Column, Look, Output, clean, remark
+from mainspring.cli.run import params_option
+from mainspring.cli.times import local
+from mainspring.cli.views import attempt_lines, pairs
+from mainspring.codec import encode
+from mainspring.domain.dead_letter import DEAD_LETTER_STATES, DeadLetterState
+
+if TYPE_CHECKING:
+    from mainspring.client import AsyncClient
+
+LETTERS: Look[wire.DeadLetter] = Look(
+    name=lambda letter: str(letter.dead_letter_id),
+    columns=[
+        Column("ID", lambda letter: str(letter.dead_letter_id)[:SHORT_ID]),
+        Column("JOB", lambda letter: letter.job, wraps=True),
+        Column("STATE", lambda letter: letter.state),
+        Column("ENDED", lambda letter: f"{letter.ended_as.replace('_', ' ')} {local(letter.created_at)}"),
+        Column("WHAT", lambda letter: letter.what[:120], wraps=True),
+        Column("CLAIMED BY", lambda letter: letter.claimed_by or "–", wide=True),
+        Column("FINGERPRINT", lambda letter: letter.fingerprint, wide=True),
+        Column("FULL ID", lambda letter: str(letter.dead_letter_id), wide=True),
+    ],
+    empty="no dead letters: nothing that failed for good waits for you",
+)
+GROUPS: Look[wire.DeadLetterGroup] = Look(
+    name=lambda group: group.fingerprint,
+    columns=[
+        Column("JOB", lambda group: group.job, wraps=True),
+        Column("COUNT", lambda group: f"{group.count:,}" + ("" if group.exact else "+")),
+        Column("FIRST", lambda group: local(group.first_at)),
+        Column("LAST", lambda group: local(group.last_at)),
+        Column("WHAT", lambda group: group.what[:120], wraps=True),
+        Column("FINGERPRINT", lambda group: group.fingerprint),
+    ],
+    empty=LETTERS.empty,
+)
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """Look at, claim, replay and dismiss executions that failed for good.
+
+    LETTER is an id, which is that of the execution, or the unique beginning of one.
+    """
+
+
+@dead_letters.command("list")
+@click.option("--job", metavar="JOB", help="Only of this job.")
+@click.option("--fingerprint", metavar="HEX", help="Only with this fingerprint.")
+@click.option("--state", multiple=True, type=click.Choice(DEAD_LETTER_STATES), help="Repeatable.  [open]")
+@click.option("--all", "everything", is_flag=True, help="In every state.")
+@click.option("--group", is_flag=True, help="What is open, by job and fingerprint.")
+@limit_option(20)
+@connected
+async def list_dead_letters(
+    client: AsyncClient, out: Output, job: str | None, fingerprint: str | None, state: tuple[DeadLetterState, ...],
+    everything: bool, group: bool, limit: int,
+) -> None:  # fmt: skip
+    """List dead letters, newest fire first."""
+    if group:
+        out.page(
+            await gather(lambda count, cursor: client.dead_letter_groups(limit=count, cursor=cursor), limit), GROUPS
+        )
+        return
+    states = () if everything else state or ("open",)
+    page = await gather(
+        lambda count, cursor: client.dead_letters(
+            job=job, fingerprint=fingerprint, state=states, limit=count, cursor=cursor
+        ),
+        limit,
+    )
+    out.page(page, LETTERS)
+
+
+@dead_letters.command
+@click.argument("letter")
+@connected
+async def get(client: AsyncClient, out: Output, letter: str) -> None:
+    """Show one dead letter with its attempts."""
+    out.one(await client.dead_letter(letter), LETTERS, dead_letter_details)
+
+
+@dead_letters.command
+@click.argument("letter", required=False)
+@click.option("--for", "for_", default="10m", show_default=True, metavar="D", help="For so long it is yours alone.")
+@click.option("--job", metavar="JOB", help="Without LETTER: the oldest of this job.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=1, show_default=True, help="Without LETTER: so many.")
+@click.option("--release", is_flag=True, help="Give it back.")
+@connected
+async def claim(
+    client: AsyncClient, out: Output, letter: str | None, for_: str, job: str | None, limit: int, release: bool
+) -> None:
+    """Claim LETTER, or the oldest that nobody has: nobody else can change it meanwhile."""
+    if letter is None and release:
+        raise click.UsageError("say which LETTER to give back")
+    if letter is not None:
+        found = await (client.release_dead_letter(letter) if release else client.claim_dead_letter(letter, for_=for_))
+        out.one(found, LETTERS, _line)
+        return
+    request = wire.DeadLetterClaim(job=job, limit=limit, for_=for_)
+    out.page(await client.claim_dead_letters(request), LETTERS)
+
+
+@dead_letters.command
+@click.argument("letter")
+@click.argument("text")
+@connected
+async def note(client: AsyncClient, out: Output, letter: str, text: str) -> None:
+    """Write a note on LETTER for whoever looks at it later."""
+    out.one(await client.edit_dead_letter(letter, wire.DeadLetterEdit(note=text)), LETTERS, dead_letter_details)
+
+
+@dead_letters.command
+@click.argument("letter")
+@params_option
+@connected
+async def edit(client: AsyncClient, out: Output, letter: str, params: dict[str, Any] | None) -> None:
+    """Set the parameters that a replay of LETTER is given (all of them)."""
+    if params is None:
+        raise click.UsageError("nothing to change: give parameters with -p NAME=VALUE")
+    out.one(await client.edit_dead_letter(letter, wire.DeadLetterEdit(params=params)), LETTERS, dead_letter_details)
+
+
+@dead_letters.command
+@click.argument("letters", nargs=-1)
+@click.option("--job", metavar="JOB", help="All open ones of this job.")
+@click.option("--fingerprint", metavar="HEX", help="All open ones with this fingerprint.")
+@click.option("--rate", metavar="N/D", help="So many starts in a time, such as 10/1m.")
+@click.option("--canary", is_flag=True, help="One first; the others only if it succeeds.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="At most so many.")
+@params_option
+@click.option("--dry-run", is_flag=True, help="Only show what it would do.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connected
+async def replay(
+    client: AsyncClient, out: Output, letters: tuple[str, ...], job: str | None, fingerprint: str | None,
+    rate: str | None, canary: bool, limit: int, params: dict[str, Any] | None, dry_run: bool, yes: bool,
+) -> None:  # fmt: skip
+    """Make executions again, of LETTERS or of all that the options name: of the job as it is now."""
+    if len(letters) == 1 and job is None and fingerprint is None:
+        one = wire.ReplayOne(params=params, dry_run=dry_run)
+        _print_replay(out, await client.replay_dead_letter(letters[0], one))
+        return
+    if params is not None:
+        raise click.UsageError("-p changes one LETTER: with several, edit them first")
+    ids = await _ids(client, letters)
+    request = wire.ReplayMany(
+        ids=ids, job=job, fingerprint=fingerprint, limit=limit, rate=rate, canary=canary, dry_run=True
+    )
+    plan = await client.replay_dead_letters(request)
+    if dry_run or not plan.replayed:
+        _print_replay(out, plan)
+        return
+    _confirm(f"{_sum(plan)}", yes)
+    request = wire.ReplayMany(ids=ids, job=job, fingerprint=fingerprint, limit=limit, rate=rate, canary=canary)
+    _print_replay(out, await client.replay_dead_letters(request))
+
+
+@dead_letters.command
+@click.argument("letters", nargs=-1)
+@click.option("--reason", required=True, metavar="TEXT", help="Why nothing is to be done about it.")
+@click.option("--job", metavar="JOB", help="All open ones of this job.")
+@click.option("--fingerprint", metavar="HEX", help="All open ones with this fingerprint.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="At most so many.")
+@click.option("--dry-run", is_flag=True, help="Only show how many it would be.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connected
+async def dismiss(
+    client: AsyncClient, out: Output, letters: tuple[str, ...], reason: str, job: str | None, fingerprint: str | None,
+    limit: int, dry_run: bool, yes: bool,
+) -> None:  # fmt: skip
+    """Dismiss LETTERS, or all that the options name: nothing more is to be done about them."""
+    if len(letters) == 1 and job is None and fingerprint is None and not dry_run:
+        out.one(await client.dismiss_dead_letter(letters[0], reason), LETTERS, _line)
+        return
+    ids = await _ids(client, letters)
+
+    async def ask(*, dry: bool) -> wire.Dismissed:
+        return await client.dismiss_dead_letters(
+            wire.DismissMany(ids=ids, job=job, fingerprint=fingerprint, limit=limit, reason=reason, dry_run=dry)
+        )
+
+    done = await ask(dry=True)
+    if not dry_run and done.dismissed:
+        _confirm(f"{done.dismissed:,} would be dismissed", yes)
+        done = await ask(dry=False)
+    if out.for_people:
+        click.echo(f"{done.dismissed:,} {'would be ' if done.dry_run else ''}dismissed")
+    else:
+        out.value(done)
+
+
+async def _ids(client: AsyncClient, letters: tuple[str, ...]) -> list[UUID] | None:
+    return [(await client.dead_letter(letter)).dead_letter_id for letter in letters] or None
+
+
+def _confirm(what: str, yes: bool) -> None:
+    remark(what)
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("nothing was changed: without a terminal to ask on, this needs --yes")
+    if not yes and not click.confirm("Go on?", err=True):
+        raise click.exceptions.Exit(1)
+
+
+def _sum(replay: wire.Replay) -> str:
+    would = "would be " if replay.dry_run else ""
+    parts = [f"{replay.replayed:,} {would}replayed"]
+    parts += [f"{replay.held:,} {'would wait' if replay.dry_run else 'wait'} for that"] if replay.held else []
+    parts += [f"{replay.refused:,} can't be"] if replay.refused else []
+    return ", ".join(parts)
+
+
+def _print_replay(out: Output, replay: wire.Replay) -> None:
+    if not out.for_people:
+        out.value(replay)
+        return
+    for item in replay.items:
+        if item.problem is not None:
+            click.echo(f"{item.dead_letter_id}  {item.problem}")
+        elif item.execution_id is not None:
+            due = "" if item.due_at is None else f", due {local(item.due_at)}"
+            click.echo(f"{item.dead_letter_id}  becomes {item.execution_id}{due}")
+    click.echo(_sum(replay))
+
+
+def dead_letter_details(letter: wire.DeadLetter) -> str:
+    claimed = f"{letter.claimed_by}, until {local(letter.claimed_until)}" if letter.claimed_until else ""
+    text = pairs(
+        ("id", letter.dead_letter_id),
+        ("job", f"{letter.job}, version {letter.version}"),
+        ("state", letter.state),
+        ("ended", f"{letter.ended_as.replace('_', ' ')} at {local(letter.created_at)}"),
+        ("reason", letter.reason),
+        ("exit code", letter.exit_code),
+        ("fire", local(letter.fire_at)),
+        ("claimed by", claimed),
+        ("note", f"{letter.note} ({letter.noted_by})" if letter.note else ""),
+        ("params", "" if letter.params is None else encode(letter.params).decode()),
+        ("edited params", "" if letter.new_params is None else encode(letter.new_params).decode()),
+        ("replay of", letter.replay_of),
+        ("replayed as", f"{letter.replayed_as} by {letter.replayed_by}" if letter.replayed_as else ""),
+        ("waits for", letter.replay_after),
+        ("resolved by", letter.resolved_by),
+        ("closed", f"{local(letter.closed_at)} by {letter.closed_by}" if letter.closed_at else ""),
+        ("because", letter.close_reason),
+        ("fingerprint", letter.fingerprint),
+    )
+    error = ["error", *(f"  {clean(line)}" for line in letter.error.splitlines())] if letter.error else []
+    return "\n".join([text, *attempt_lines(letter.attempts), *error])
+
+
+def _line(letter: wire.DeadLetter) -> str:
+    claimed = f", yours until {local(letter.claimed_until)}" if letter.claimed_until else ""
+    return f"{letter.dead_letter_id}  {letter.job}  {letter.state}{claimed}"

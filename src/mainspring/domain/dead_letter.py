@@ -1,0 +1,35 @@
+"""Dead letters: executions that failed or were lost for good and wait for a person.
+
+open ──replay──▶ replaying ──succeeded──▶ resolved
+ │ ▲                │ └─────failed──────▶ superseded (by the dead letter of its replay; resolved with it)
+ │ └─ cancelled ────┘
+ ├── replay after a canary ──▶ held ──canary succeeded──▶ replaying
+ │ ▲                            └────canary failed────▶ open
+ └── dismiss ──▶ dismissed
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+from uuid import UUID
+
+from mainspring.domain.duration import parse_duration
+
+DeadLetterState = Literal["open", "held", "replaying", "resolved", "superseded", "dismissed"]
+DEAD_LETTER_STATES: tuple[DeadLetterState, ...] = get_args(DeadLetterState)
+
+
+def replay_key(dead_letter_id: UUID, replays: int) -> str:
+    """The trigger key of a replay after so many: asked for twice, it is the same execution."""
+    return f"replay:{dead_letter_id}" if not replays else f"replay:{dead_letter_id}:{replays + 1}"
+
+
+def parse_rate(text: str) -> float:
+    """Seconds between two starts at a rate such as `10/1m`, `5/s`."""
+    limit, slash, per = text.strip().partition("/")
+    if not slash or not limit.isdigit() or int(limit) < 1 or not per:
+        raise ValueError(f"{text!r} is not a rate: write starts per time, such as 10/1m")
+    seconds = parse_duration(per if per[0].isdigit() else f"1{per}")
+    if seconds <= 0:
+        raise ValueError(f"{text!r} is not a rate: the time must be longer than nothing")
+    return seconds / int(limit)

@@ -1,0 +1,186 @@
+"""Dead letters: executions that failed or were lost for good, and what people do about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from mainspring import wire
+from mainspring.domain.dead_letter import DeadLetterState
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+NEXT = UUID(int=0), ""
+"""Before the first group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which open dead letters: some by id, or of one job, of one fingerprint; at most so many."""
+
+    ids: Sequence[UUID] | None = None
+    job_id: UUID | None = None
+    fingerprint: str | None = None
+    limit: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter whose row is held, as far as a replay needs it."""
+
+    dead_letter_id: UUID
+    job_id: UUID
+    fire_at: datetime
+    params: Any
+    replays: int
+    gap_s: float = 0.0
+    by: str = ""
+
+
+async def count_open(connection: Connection, *, tenant: int) -> int:
+    """How many wait for a person."""
+    return int(await connection.fetchval(q("count_open"), tenant))
+
+
+async def dead_letter_by_id(connection: Connection, *, tenant: int, dead_letter_id: UUID) -> wire.DeadLetter | None:
+    row = await connection.fetchrow(q("dead_letter_by_id"), dead_letter_id, tenant)
+    return None if row is None else _dead_letter(row)
+
+
+async def dead_letter_prefix(connection: Connection, *, tenant: int, prefix: str) -> list[UUID]:
+    """At most two ids that begin with these hex digits."""
+    low, high = UUID(prefix.ljust(32, "0")), UUID(prefix.ljust(32, "f"))
+    return [r["dead_letter_id"] for r in await connection.fetch(q("dead_letter_prefix"), tenant, low, high)]
+
+
+async def list_dead_letters(
+    connection: Connection, *, tenant: int, before: UUID, limit: int, job_id: UUID | None = None,
+    fingerprint: str | None = None, states: Sequence[str] | None = None,
+) -> list[wire.DeadLetter]:  # fmt: skip
+    rows = await connection.fetch(
+        q("list_dead_letters"), tenant, before, limit, job_id, fingerprint, list(states) if states else None
+    )
+    return [_dead_letter(r) for r in rows]
+
+
+async def group_dead_letters(
+    connection: Connection, *, tenant: int, after: tuple[UUID, str], limit: int, count_to: int
+) -> list[wire.DeadLetterGroup]:
+    rows = await connection.fetch(q("group_dead_letters"), tenant, *after, limit, count_to)
+    return [
+        wire.DeadLetterGroup(
+            job_id=r["job_id"], job=r["job_name"], fingerprint=r["fingerprint"], count=r["letters"],
+            exact=r["letters"] < count_to, first_at=r["first_at"], last_at=r["last_at"], sample_id=r["sample_id"],
+            ended_as=r["ended_as"], error=r["error"], reason=r["reason"],
+        )
+        for r in rows
+    ]  # fmt: skip
+
+
+async def claim_dead_letters(
+    connection: Connection, *, tenant: int, by: str, choice: Choice, for_s: float
+) -> list[UUID]:
+    rows = await connection.fetch(
+        q("claim_dead_letters"), tenant, by, choice.ids, choice.job_id, choice.fingerprint, choice.limit, for_s
+    )
+    return [r["dead_letter_id"] for r in rows]
+
+
+async def hold_dead_letters(connection: Connection, *, tenant: int, by: str, choice: Choice) -> list[Letter]:
+    rows = await connection.fetch(
+        q("hold_dead_letters"), tenant, by, choice.ids, choice.job_id, choice.fingerprint, choice.limit
+    )
+    return [Letter(r["dead_letter_id"], r["job_id"], r["fire_at"], r["params"], r["replays"]) for r in rows]
+
+
+async def edit_dead_letter(
+    connection: Connection, *, tenant: int, dead_letter_id: UUID, by: str, edit: wire.DeadLetterEdit
+) -> bool:
+    """Whether it could be: not while somebody else has claimed it; parameters only while it is open."""
+    row = await connection.fetchrow(
+        q("edit_dead_letter"), dead_letter_id, tenant, by, edit.note or None, edit.note is not None,
+        edit.params, edit.params is not None,
+    )  # fmt: skip
+    return row is not None
+
+
+async def release_dead_letter(connection: Connection, *, tenant: int, dead_letter_id: UUID, by: str) -> bool:
+    return await connection.fetchval(q("release_dead_letter"), dead_letter_id, tenant, by) is not None
+
+
+async def dismiss_dead_letters(
+    connection: Connection, *, tenant: int, ids: Sequence[UUID], by: str, reason: str
+) -> list[UUID]:
+    rows = await connection.fetch(q("dismiss_dead_letters"), tenant, list(ids), by, reason)
+    return [r["dead_letter_id"] for r in rows]
+
+
+async def mark_replayed(connection: Connection, *, tenant: int, replayed: Sequence[tuple[UUID, UUID]], by: str) -> None:
+    """Pairs of a dead letter and the execution made of it; their rows are held."""
+    rows = await connection.fetch(
+        q("mark_replayed"), tenant, [letter for letter, _ in replayed], [execution for _, execution in replayed], by
+    )
+    assert len(rows) == len(replayed), "their rows are held"
+
+
+async def hold_back(
+    connection: Connection, *, tenant: int, ids: Sequence[UUID], after: UUID, gap_s: float, by: str
+) -> None:
+    await connection.execute(q("hold_back"), tenant, list(ids), after, gap_s, by)
+
+
+async def close_replayed(connection: Connection, *, limit: int) -> dict[UUID, DeadLetterState]:
+    """Over all tenants, like all that follows replays: a duty of the system."""
+    return {r["dead_letter_id"]: r["state"] for r in await connection.fetch(q("close_replayed"), limit)}
+
+
+async def resolve_before(connection: Connection, *, resolved: Sequence[UUID]) -> list[UUID]:
+    return [r["dead_letter_id"] for r in await connection.fetch(q("resolve_before"), list(resolved))]
+
+
+async def replays_under_way(connection: Connection) -> bool:
+    return bool(await connection.fetchval(q("replays_under_way")))
+
+
+async def decided_canaries(connection: Connection, *, limit: int) -> list[tuple[UUID, int, DeadLetterState | None]]:
+    rows = await connection.fetch(q("decided_canaries"), limit)
+    return [(r["replay_after"], r["tenant_id"], r["state"]) for r in rows]
+
+
+async def hold_held(connection: Connection, *, tenant: int, after: UUID) -> list[Letter]:
+    rows = await connection.fetch(q("hold_held"), tenant, after)
+    return [
+        Letter(
+            r["dead_letter_id"], r["job_id"], r["fire_at"], r["params"], r["replays"], r["replay_gap_s"] or 0.0,
+            r["replayed_by"],
+        )
+        for r in rows
+    ]  # fmt: skip
+
+
+async def let_go(connection: Connection, *, tenant: int, ids: Sequence[UUID]) -> None:
+    await connection.execute(q("let_go"), tenant, list(ids))
+
+
+async def forget_dead_letters(connection: Connection, *, after_s: float) -> None:
+    """Over all tenants: upkeep is a duty of the system."""
+    await connection.execute(q("forget_dead_letters"), after_s)
+
+
+def _dead_letter(r: Any) -> wire.DeadLetter:
+    return wire.DeadLetter(
+        dead_letter_id=r["dead_letter_id"], job_id=r["job_id"], job=r["job_name"], version=r["version"],
+        state=r["state"], ended_as=r["ended_as"], trigger=r["trigger"], queue=r["queue"],
+        fingerprint=r["fingerprint"], fire_at=r["fire_at"], created_at=r["created_at"], exit_code=r["exit_code"],
+        reason=r["reason"], error=r["error"], attempts=msgspec.convert(r["attempts"], list[wire.Attempt]),
+        params=r["params"], new_params=r["new_params"], replay_of=r["replay_of"], claimed_by=r["claimed_by"],
+        claimed_until=r["claimed_until"], note=r["note"], noted_by=r["noted_by"], replayed_as=r["replayed_as"],
+        replayed_at=r["replayed_at"], replayed_by=r["replayed_by"], replay_after=r["replay_after"],
+        resolved_by=r["resolved_by"], closed_at=r["closed_at"], closed_by=r["closed_by"],
+        close_reason=r["close_reason"],
+    )  # fmt: skip

@@ -1,0 +1,169 @@
+-- A dead letter is locked before what is made of it; settling locks executions and only ever inserts dead letters, so the
+-- two never wait for each other in a circle. Whoever changes one checks its state, and that nobody else has claimed it.
+
+-- name: count_open
+-- How many dead letters wait for a person.
+SELECT count(*) FROM dead_letters WHERE tenant_id = $1 AND state = 'open';
+
+-- name: dead_letter_by_id
+-- One dead letter.
+SELECT d.*, j.name AS job_name FROM dead_letters d JOIN jobs j USING (job_id)
+WHERE d.dead_letter_id = $1 AND d.tenant_id = $2;
+
+-- name: dead_letter_prefix
+-- The dead letters whose ids begin with a prefix, given as the range it spans; two are enough to know it is ambiguous.
+SELECT dead_letter_id FROM dead_letters WHERE tenant_id = $1 AND dead_letter_id BETWEEN $2 AND $3 LIMIT 2;
+
+-- name: list_dead_letters
+-- A page of dead letters, newest fire first, before an id; optionally of one job, one fingerprint, some states.
+SELECT d.*, j.name AS job_name FROM dead_letters d JOIN jobs j USING (job_id)
+WHERE d.tenant_id = $1 AND d.dead_letter_id < $2 AND ($4::uuid IS NULL OR d.job_id = $4)
+  AND ($5::text IS NULL OR d.fingerprint = $5) AND ($6::text[] IS NULL OR d.state = ANY ($6))
+ORDER BY d.dead_letter_id DESC LIMIT $3;
+
+-- name: group_dead_letters
+-- Open dead letters by job and fingerprint, after a group. Walks the index from group to group and counts at most $5 of
+-- each, so a million letters of one mistake cost no more than a thousand.
+WITH RECURSIVE groups AS (
+    (SELECT job_id, fingerprint, 1 AS n FROM dead_letters
+     WHERE tenant_id = $1 AND state = 'open' AND (job_id, fingerprint) > ($2::uuid, $3::text)
+     ORDER BY job_id, fingerprint LIMIT 1)
+    UNION ALL
+    SELECT next.job_id, next.fingerprint, g.n + 1 FROM groups g
+    CROSS JOIN LATERAL (
+        SELECT d.job_id, d.fingerprint FROM dead_letters d
+        WHERE d.tenant_id = $1 AND d.state = 'open' AND (d.job_id, d.fingerprint) > (g.job_id, g.fingerprint)
+        ORDER BY d.job_id, d.fingerprint LIMIT 1
+    ) AS next
+    WHERE g.n < $4
+)
+SELECT g.job_id, j.name AS job_name, g.fingerprint, counted.n AS letters, oldest.created_at AS first_at,
+       newest.created_at AS last_at, newest.dead_letter_id AS sample_id, newest.error, newest.reason, newest.ended_as
+FROM groups g JOIN jobs j USING (job_id)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM (
+        SELECT FROM dead_letters d WHERE d.tenant_id = $1 AND d.job_id = g.job_id AND d.fingerprint = g.fingerprint
+          AND d.state = 'open' LIMIT $5
+    ) AS few
+) AS counted
+CROSS JOIN LATERAL (
+    SELECT d.created_at FROM dead_letters d WHERE d.tenant_id = $1 AND d.job_id = g.job_id
+      AND d.fingerprint = g.fingerprint AND d.state = 'open' ORDER BY d.created_at LIMIT 1
+) AS oldest
+CROSS JOIN LATERAL (
+    SELECT d.created_at, d.dead_letter_id, d.error, d.reason, d.ended_as FROM dead_letters d WHERE d.tenant_id = $1
+      AND d.job_id = g.job_id AND d.fingerprint = g.fingerprint AND d.state = 'open' ORDER BY d.created_at DESC LIMIT 1
+) AS newest
+ORDER BY g.job_id, g.fingerprint;
+
+-- name: claim_dead_letters
+-- Open dead letters for one operator, oldest first, each for $7 seconds; what others have claimed is passed over.
+-- A renewed claim of one's own is a claim too. Null in $3 to $5: any.
+UPDATE dead_letters d SET claimed_by = $2, claimed_until = db_now() + make_interval(secs => $7)
+FROM (
+    SELECT dead_letter_id FROM dead_letters
+    WHERE tenant_id = $1 AND state = 'open' AND (claimed_until IS NULL OR claimed_until <= db_now() OR claimed_by = $2)
+      AND ($3::uuid[] IS NULL OR dead_letter_id = ANY ($3)) AND ($4::uuid IS NULL OR job_id = $4)
+      AND ($5::text IS NULL OR fingerprint = $5)
+    ORDER BY created_at, dead_letter_id LIMIT $6 FOR UPDATE SKIP LOCKED
+) AS free
+WHERE d.dead_letter_id = free.dead_letter_id
+RETURNING d.dead_letter_id;
+
+-- name: hold_dead_letters
+-- Open dead letters that nobody else has claimed, held in key order until the transaction ends.
+SELECT dead_letter_id, job_id, fire_at, coalesce(new_params, params) AS params, replays FROM dead_letters
+WHERE tenant_id = $1 AND state = 'open' AND (claimed_until IS NULL OR claimed_until <= db_now() OR claimed_by = $2)
+  AND ($3::uuid[] IS NULL OR dead_letter_id = ANY ($3)) AND ($4::uuid IS NULL OR job_id = $4)
+  AND ($5::text IS NULL OR fingerprint = $5)
+ORDER BY dead_letter_id LIMIT $6 FOR UPDATE;
+
+-- name: edit_dead_letter
+-- A note, or parameters for the replay, by whoever may have it.
+UPDATE dead_letters SET note = CASE WHEN $5 THEN $4 ELSE note END, noted_by = CASE WHEN $5 THEN $3 ELSE noted_by END,
+    new_params = CASE WHEN $7 THEN $6 ELSE new_params END
+WHERE dead_letter_id = $1 AND tenant_id = $2 AND (NOT $7 OR state = 'open')
+  AND (claimed_until IS NULL OR claimed_until <= db_now() OR claimed_by = $3)
+RETURNING dead_letter_id;
+
+-- name: release_dead_letter
+-- Whoever claimed it gives it back before the time is over.
+UPDATE dead_letters SET claimed_by = NULL, claimed_until = NULL
+WHERE dead_letter_id = $1 AND tenant_id = $2 AND claimed_by = $3
+RETURNING dead_letter_id;
+
+-- name: dismiss_dead_letters
+-- Nothing more is to be done about these; their rows are held.
+UPDATE dead_letters SET state = 'dismissed', closed_at = db_now(), closed_by = $3, close_reason = $4,
+    claimed_by = NULL, claimed_until = NULL
+WHERE tenant_id = $1 AND dead_letter_id = ANY ($2::uuid[]) AND state = 'open'
+RETURNING dead_letter_id;
+
+-- name: mark_replayed
+-- These have become executions; their rows are held. Whoever follows replays is told.
+WITH marked AS (
+    UPDATE dead_letters d SET state = 'replaying', replayed_as = w.execution_id, replayed_at = db_now(),
+        replayed_by = $4, replays = replays + 1, replay_after = NULL, replay_gap_s = NULL,
+        claimed_by = NULL, claimed_until = NULL
+    FROM unnest($2::uuid[], $3::uuid[]) AS w (dead_letter_id, execution_id)
+    WHERE d.tenant_id = $1 AND d.dead_letter_id = w.dead_letter_id AND d.state IN ('open', 'held')
+    RETURNING d.dead_letter_id
+)
+SELECT dead_letter_id, pg_notify('mainspring_replays', '') FROM marked;
+
+-- name: hold_back
+-- These wait for the replay of one other dead letter to succeed; their rows are held.
+UPDATE dead_letters SET state = 'held', replay_after = $3, replay_gap_s = $4, replayed_by = $5,
+    claimed_by = NULL, claimed_until = NULL
+WHERE tenant_id = $1 AND dead_letter_id = ANY ($2::uuid[]) AND state = 'open';
+
+-- name: close_replayed
+-- What became of replays: one that succeeded resolves its dead letter, one that failed has a dead letter of its own, one
+-- that was cancelled or skipped leaves it open.
+WITH ended AS (
+    SELECT d.dead_letter_id, h.state FROM dead_letters d
+    CROSS JOIN LATERAL (
+        SELECT h.state FROM history h WHERE h.execution_id = d.replayed_as AND h.finished_at >= d.replayed_at
+    ) AS h
+    WHERE d.state = 'replaying' ORDER BY d.dead_letter_id LIMIT $1 FOR UPDATE OF d SKIP LOCKED
+)
+UPDATE dead_letters d
+SET state = CASE WHEN e.state = 'succeeded' THEN 'resolved'
+                 WHEN e.state IN ('failed', 'timed_out', 'lost') THEN 'superseded' ELSE 'open' END,
+    resolved_by = CASE WHEN e.state = 'succeeded' THEN d.replayed_as END,
+    closed_at = CASE WHEN e.state IN ('succeeded', 'failed', 'timed_out', 'lost') THEN db_now() END,
+    closed_by = CASE WHEN e.state IN ('succeeded', 'failed', 'timed_out', 'lost') THEN d.replayed_by END
+FROM ended e WHERE d.dead_letter_id = e.dead_letter_id AND d.state = 'replaying'
+RETURNING d.dead_letter_id, d.state;
+
+-- name: resolve_before
+-- A dead letter whose replay failed is resolved with the one that its replay has left.
+UPDATE dead_letters d SET state = 'resolved', resolved_by = n.resolved_by
+FROM dead_letters n
+WHERE n.dead_letter_id = ANY ($1::uuid[]) AND n.state = 'resolved' AND d.replayed_as = n.dead_letter_id
+  AND d.state = 'superseded'
+RETURNING d.dead_letter_id;
+
+-- name: replays_under_way
+-- Whether any replay has not ended, or waits for one.
+SELECT EXISTS (SELECT FROM dead_letters WHERE state = 'replaying') OR EXISTS (SELECT FROM dead_letters WHERE state = 'held');
+
+-- name: decided_canaries
+-- The dead letters that others wait for and whose replay is over, or that are gone (no state).
+SELECT DISTINCT h.replay_after, h.tenant_id, c.state
+FROM dead_letters h LEFT JOIN dead_letters c ON c.dead_letter_id = h.replay_after
+WHERE h.state = 'held' AND c.state IS DISTINCT FROM 'replaying' LIMIT $1;
+
+-- name: hold_held
+-- What waits for one dead letter, held in key order.
+SELECT dead_letter_id, job_id, fire_at, coalesce(new_params, params) AS params, replays, replay_gap_s, replayed_by
+FROM dead_letters WHERE tenant_id = $1 AND replay_after = $2 AND state = 'held' ORDER BY dead_letter_id FOR UPDATE;
+
+-- name: let_go
+-- The one that these waited for did not succeed: they are open again.
+UPDATE dead_letters SET state = 'open', replay_after = NULL, replay_gap_s = NULL
+WHERE tenant_id = $1 AND dead_letter_id = ANY ($2::uuid[]) AND state = 'held';
+
+-- name: forget_dead_letters
+-- Dead letters are kept for so many seconds.
+DELETE FROM dead_letters WHERE created_at < db_now() - make_interval(secs => $1);
