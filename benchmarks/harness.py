@@ -53,7 +53,7 @@ class Machine:
         return process
 
     def serve(self, *roles: str) -> None:
-        port = self.url.rpartition(":")[2]
+        port = self.url.rpartition(":")[2] if "api" in roles else "0"
         self.spawn(
             "+".join(roles), "serve", "--roles", ",".join(roles), "--port", port,
             MAINSPRING_DATABASE_URL=self.postgres.dsn,

@@ -27,6 +27,8 @@ ENVIRONMENT = (
     "MAINSPRING_URL",
 )
 
+PORT = 7171
+
 
 @dataclass(frozen=True, slots=True)
 class ServeConfig:
@@ -35,7 +37,7 @@ class ServeConfig:
     database_url: str
     roles: tuple[Role, ...] = ROLES
     host: str = "127.0.0.1"
-    port: int = 7171
+    port: int | None = None  # None: PORT for the API; nothing is served by a process without it
     session_lease_s: float = 20.0
     shard_lease_s: float = 5.0
     keep_dead_letters_s: float = 14 * 86_400.0

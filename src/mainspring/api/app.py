@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,10 +23,12 @@ from mainspring.api import (
     system,
     workers,
 )  # fmt: skip
+from mainspring.api.auth import Authenticator
 from mainspring.api.context import Context
 from mainspring.api.problem import problem
 from mainspring.api.route import Call, Endpoint, Table, guarded, routes
 from mainspring.codec import encode
+from mainspring.store.db import Database
 
 docs = Table()
 
@@ -53,12 +56,8 @@ def build(
 ) -> Starlette:
     """The application; `pages` adds the web UI, `lost` its page for what is not there."""
 
-    async def readyz(_: Request) -> Response:
-        return await guarded(lambda: system.readyz(context))
-
     table: list[BaseRoute] = [
-        Route("/healthz", system.healthz, methods=["GET"]),
-        Route("/readyz", readyz, methods=["GET"]),
+        *_health(context.database),
         *routes(endpoints(), context),
         *(pages(context) if pages is not None else ()),
     ]
@@ -74,6 +73,26 @@ def build(
         return answer
 
     return Starlette(routes=table, exception_handlers={HTTPException: nothing_there})
+
+
+def build_status(database: Database, auth: Authenticator) -> Starlette:
+    """For a process without the API: whether it lives and can work, and its metrics."""
+
+    async def scrape(request: Request) -> Response:
+        (await auth.caller(request)).demand("read")
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    async def metrics(request: Request) -> Response:
+        return await guarded(lambda: scrape(request))
+
+    return Starlette(routes=[*_health(database), Route("/metrics", metrics, methods=["GET"])])
+
+
+def _health(database: Database) -> list[BaseRoute]:
+    async def readyz(_: Request) -> Response:
+        return await guarded(lambda: system.readyz(database))
+
+    return [Route("/healthz", system.healthz, methods=["GET"]), Route("/readyz", readyz, methods=["GET"])]
 
 
 _MISSING = {

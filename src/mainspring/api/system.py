@@ -10,14 +10,13 @@ from starlette.responses import Response
 
 from mainspring import __version__, wire
 from mainspring.api.auth import LINK_S
-from mainspring.api.context import Context
 from mainspring.api.route import Call, Table
 from mainspring.clock import SystemClock, instant
 from mainspring.codec import encode
 from mainspring.intake.overview import shards_now
 from mainspring.intake.queues import depths_of
 from mainspring.store import dead_letters, doctor, sessions, shards
-from mainspring.store.db import AWAY
+from mainspring.store.db import AWAY, Database
 from mainspring.store.migrate import schema_version
 from mainspring.telemetry import metrics
 
@@ -77,10 +76,10 @@ async def healthz(_: Request) -> Response:
     return Response(encode({"status": "ok", "version": __version__}), media_type="application/json")
 
 
-async def readyz(context: Context) -> Response:
+async def readyz(database: Database) -> Response:
     """The process can do its work: the database answers."""
     try:
-        async with context.database.connection() as connection:
+        async with database.connection() as connection:
             version = await schema_version(connection)
     except AWAY as error:
         health = wire.Health(

@@ -9,12 +9,12 @@ import click
 import structlog
 
 from mainspring.announce import Announcer
-from mainspring.api.app import build
+from mainspring.api.app import build, build_status
 from mainspring.api.auth import Authenticator, issue_token
 from mainspring.api.context import Context
 from mainspring.api.live import Live
 from mainspring.api.service import HttpServer
-from mainspring.config import ServeConfig, parse_roles, unknown_settings
+from mainspring.config import PORT, ServeConfig, parse_roles, unknown_settings
 from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
 from mainspring.domain.duration import parse_duration
@@ -60,11 +60,12 @@ class Server:
             )
             duties = Duties(self.database, self.bus, leads=self.scheduler.leads)
             self._services += [self.scheduler, rescue, duties]
+        auth = self._auth = Authenticator(self.database)
         if "api" in config.roles:
             dispatcher = Dispatcher(self.database, self.bus, definitions, self.announcer)
             self.context = Context(
                 database=self.database,
-                auth=Authenticator(self.database),
+                auth=auth,
                 live=Live(self.database, self.bus),
                 submitter=Submitter(self.database, definitions, dispatcher),
                 dispatcher=dispatcher,
@@ -74,13 +75,15 @@ class Server:
                 session_lease_s=config.session_lease_s,
             )
             app = build(self.context, pages=pages, lost=lost)
-            self.http = HttpServer(app, host=config.host, port=config.port)
+            self.http = HttpServer(app, host=config.host, port=PORT if config.port is None else config.port)
             self._services += [self.http, self.context.dispatcher, self.context.live]
+        elif config.port is not None:
+            self.http = HttpServer(build_status(self.database, auth), host=config.host, port=config.port)
+            self._services.append(self.http)
 
     async def start(self) -> None:
         await self.database.open()
-        if self.context is not None:
-            await self.context.auth.open()
+        await self._auth.open()
         for service in self._services:
             await service.start()
         for service in self._services:
@@ -130,7 +133,8 @@ async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
     try:
         await server.start()
         if server.http is not None and greet:
-            click.echo(f"mainspring serves http://{config.host}:{server.http.port}", err=True)
+            what = "" if "api" in config.roles else " /healthz, /readyz and /metrics at"
+            click.echo(f"mainspring serves{what} http://{config.host}:{server.http.port}", err=True)
         await stop.wait()
     finally:
         await server.stop()
@@ -147,7 +151,10 @@ def _days(text: str) -> float:
 @click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", required=True, help="PostgreSQL 14 or later.")
 @click.option("--roles", envvar="MAINSPRING_ROLES", default="api,scheduler", show_default=True)
 @click.option("--host", envvar="MAINSPRING_HOST", default="127.0.0.1", show_default=True)
-@click.option("--port", envvar="MAINSPRING_PORT", default=7171, show_default=True, type=click.IntRange(0, 65535))
+@click.option(
+    "--port", envvar="MAINSPRING_PORT", type=click.IntRange(0, 65535),
+    help="Of the API; 7171 if not given. A process without it serves /healthz, /readyz and /metrics there, if given.",
+)  # fmt: skip
 @click.option("--session-lease", default=20.0, show_default=True, help="Seconds until a silent worker is lost.")
 @click.option(
     "--shard-lease",
@@ -167,7 +174,7 @@ def _days(text: str) -> float:
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 def serve(
-    database_url: str, roles: str, host: str, port: int, session_lease: float, shard_lease: float,
+    database_url: str, roles: str, host: str, port: int | None, session_lease: float, shard_lease: float,
     keep_dead_letters: float, level: str, parent: int | None,
 ) -> None:  # fmt: skip
     """Start a server against a PostgreSQL database."""
