@@ -598,6 +598,8 @@ class DeadLetter(Answer):
     closed_at: datetime | None
     closed_by: str | None
     close_reason: str | None
+    definition: JobSpec | None = None
+    """What was executed; told only of one dead letter at a time."""
 
     @property
     def what(self) -> str:

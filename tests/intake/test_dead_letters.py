@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from mainspring import wire
@@ -15,6 +16,7 @@ from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.params import Param
 from mainspring.domain.retry import RetryPolicy
 from mainspring.intake import dead_letters, executions, jobs, replays
+from mainspring.results.rescue import Rescue
 from mainspring.store import dead_letters as store
 from mainspring.store import fires
 from mainspring.store.db import Database
@@ -91,6 +93,46 @@ async def test_a_claim_keeps_others_out_until_its_time_is_over(desk: Desk, virtu
     released = await dead_letters.release(desk.database, letter, tenant=TENANT, by=BEN)
     assert released.claimed_by is None
     assert (await desk.replay(letter, by=ANN)).replayed == 1
+
+
+@pytest.mark.requirement(119)
+async def test_what_is_promised_about_dead_letters(desk: Desk, virtual: VirtualClock) -> None:
+    """The failure is on record whatever becomes of the letter; one person at a time; replay one and many; 14 days."""
+    job = await desk.failing()
+    execution, session = await desk.submit(job), await desk.session()
+    await desk.claim(session)
+    async with desk.database.connection() as connection:
+        await connection.execute("ALTER TABLE dead_letters ADD CONSTRAINT full_disk CHECK (false)")
+        with pytest.raises(asyncpg.CheckViolationError):
+            await desk.end(execution, session, "failed", error="no 0")
+        assert (await desk.look(execution)).state == "running", "seen, and reported again by its worker"
+        await connection.execute("ALTER TABLE dead_letters DROP CONSTRAINT full_disk")
+    assert await desk.end(execution, session, "failed", error="no 0")
+    assert (await desk.look(execution)).state == "failed"
+    letters = sorted([execution, *[await desk.letter(job, f"no {n}") for n in range(1, 5)]])
+
+    await desk.claim_letter(letters[0], ANN, "5m")
+    with pytest.raises(Conflict, match="ann works on it"):
+        await desk.replay(letters[0], by=BEN)
+    await virtual.advance(minutes=5)
+    assert (await desk.replay(letters[0], by=BEN)).replayed == 1
+    with pytest.raises(Conflict, match="replaying, not open"):
+        await dead_letters.dismiss(desk.database, letters[0], reason="x", tenant=TENANT, by=ANN)
+    assert (await desk.replay_many(by=ANN, job=str(job), limit=3)).replayed == 3
+    for _ in range(4):
+        await desk.settle_one("succeeded")
+    await desk.follow()
+    assert await desk.states(*letters) == ["resolved"] * 4 + ["open"]
+
+    rescue = Rescue(desk.database, desk.settler, leads=lambda: True)
+    await virtual.advance(days=13, hours=23)
+    await rescue.keep()
+    assert await desk.states(*letters) == ["resolved"] * 4 + ["open"]
+    await virtual.advance(hours=1)
+    await rescue.keep()
+    for letter in letters:
+        with pytest.raises(NotFound):
+            await desk.get(letter)
 
 
 async def test_people_who_claim_at_once_never_get_the_same(desk: Desk) -> None:

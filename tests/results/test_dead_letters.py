@@ -50,7 +50,9 @@ async def test_the_last_failure_leaves_a_letter_with_everything_one_needs(
     session = await bench.session()
     await bench.claim(session)
     assert await bench.end(execution, session, outcome, attempt=2, exit_code=4, error="ValueError: row 18")
-    (letter,) = await letters(bench)
+    letter = await dead_letters.get(bench.database, execution, tenant=TENANT)
+    assert letter.definition is not None and letter.definition.retries.max == 1
+    assert [listed.dead_letter_id for listed in await letters(bench)] == [execution]
     found = await bench.look(execution)
     assert (letter.dead_letter_id, letter.state, letter.ended_as) == (execution, "open", outcome)
     assert (letter.job_id, letter.version, letter.error, letter.exit_code) == (

@@ -19,8 +19,8 @@ from mainspring.embedded.server import EmbeddedServer
 from mainspring.sdk.transaction import create_marker_table
 from tests.conftest import Cluster
 from tests.faults.fleet import ROUNDS
-from tests.flow.processes import children, command_line, until_async
-from tests.worker.program import Program
+from tests.flow.processes import children, command_line, until, until_async
+from tests.worker.program import Program, worker
 
 pytestmark = pytest.mark.anyio
 
@@ -75,6 +75,26 @@ async def test_the_effect_is_there_once_wherever_the_runner_dies(
     assert (done.state, done.result) == ("succeeded", {"paid_by": paid_by})
     assert done.attempt == (2 if dies else 1)
     assert await effects(user_dsn, [str(done.execution_id)]) == [str(done.execution_id)]
+
+
+@pytest.mark.fault
+async def test_a_worker_killed_after_the_commit_leaves_nothing_to_do(
+    cluster: Cluster, user_dsn: str, tmp_path: Path
+) -> None:
+    """The second attempt would take for ever too; it finds the work done and has the first one's result."""
+    async with cluster.client() as client:
+        made = await client.create_job(job("pay_and_wait", params={"dsn": {}, "folder": {}}))
+        root = str(Path(__file__).parents[2])
+        async with worker(tmp_path, cluster.url, cluster.worker_token, "-m", APP, path=root) as first:
+            params = {"dsn": user_dsn, "folder": str(tmp_path)}
+            execution = await client.trigger(made.name, wire.RunNow(params=params))
+            await until("the commit", lambda: (tmp_path / "committed").exists(), within_s=30)
+            first.send(signal.SIGKILL)
+            async with cluster.worker(modules=(APP,)):
+                done = await client.wait(execution.execution_id, timeout_s=60)
+    assert (done.state, done.attempt, done.result) == ("succeeded", 2, "paid")
+    assert [a.outcome for a in done.attempts] == ["lost", "succeeded"]
+    assert len(await effects(user_dsn, [str(done.execution_id)])) == 1
 
 
 async def test_asynchronous_functions_too(cluster: Cluster, user_dsn: str) -> None:

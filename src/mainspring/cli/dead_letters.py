@@ -15,7 +15,7 @@ from mainspring.cli.jobs import limit_option
 from mainspring.cli.output import Column, Look, Output, clean, remark
 from mainspring.cli.run import params_option
 from mainspring.cli.times import local
-from mainspring.cli.views import attempt_lines, pairs
+from mainspring.cli.views import attempt_lines, command_text, pairs
 from mainspring.codec import encode
 from mainspring.domain.dead_letter import DEAD_LETTER_STATES, DeadLetterState
 
@@ -244,6 +244,7 @@ def dead_letter_details(letter: wire.DeadLetter) -> str:
         ("job", f"{letter.job}, version {letter.version}"),
         ("state", letter.state),
         ("ended", f"{letter.ended_as.replace('_', ' ')} at {local(letter.created_at)}"),
+        ("command", command_text(letter.definition) if letter.definition else ""),
         ("reason", letter.reason),
         ("exit code", letter.exit_code),
         ("fire", local(letter.fire_at)),

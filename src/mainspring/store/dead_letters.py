@@ -12,6 +12,7 @@ import msgspec
 
 from mainspring import wire
 from mainspring.domain.dead_letter import DeadLetterState
+from mainspring.domain.job import JobSpec
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -49,7 +50,7 @@ async def count_open(connection: Connection, *, tenant: int) -> int:
 
 async def dead_letter_by_id(connection: Connection, *, tenant: int, dead_letter_id: UUID) -> wire.DeadLetter | None:
     row = await connection.fetchrow(q("dead_letter_by_id"), dead_letter_id, tenant)
-    return None if row is None else _dead_letter(row)
+    return None if row is None else _dead_letter(row, msgspec.convert(row["spec"], JobSpec))
 
 
 async def dead_letter_prefix(connection: Connection, *, tenant: int, prefix: str) -> list[UUID]:
@@ -172,7 +173,7 @@ async def forget_dead_letters(connection: Connection, *, after_s: float) -> None
     await connection.execute(q("forget_dead_letters"), after_s)
 
 
-def _dead_letter(r: Any) -> wire.DeadLetter:
+def _dead_letter(r: Any, definition: JobSpec | None = None) -> wire.DeadLetter:
     return wire.DeadLetter(
         dead_letter_id=r["dead_letter_id"], job_id=r["job_id"], job=r["job_name"], version=r["version"],
         state=r["state"], ended_as=r["ended_as"], trigger=r["trigger"], queue=r["queue"],
@@ -182,5 +183,5 @@ def _dead_letter(r: Any) -> wire.DeadLetter:
         claimed_until=r["claimed_until"], note=r["note"], noted_by=r["noted_by"], replayed_as=r["replayed_as"],
         replayed_at=r["replayed_at"], replayed_by=r["replayed_by"], replay_after=r["replay_after"],
         resolved_by=r["resolved_by"], closed_at=r["closed_at"], closed_by=r["closed_by"],
-        close_reason=r["close_reason"],
+        close_reason=r["close_reason"], definition=definition,
     )  # fmt: skip

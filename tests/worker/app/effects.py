@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -27,6 +29,16 @@ def pay(dsn: str, dies: str = "") -> dict[str, Any]:
         if attempt == 1 and dies == "raises":
             raise OSError("after the commit")
     return {"paid_by": attempt}
+
+
+def pay_and_wait(dsn: str, folder: str) -> str:
+    """Says that it has committed, and then takes for ever."""
+    with psycopg.connect(dsn) as connection, ms.transaction(connection) as tx:
+        connection.execute("INSERT INTO effects VALUES (%s, %s)", (ms.context().execution_id, ms.context().attempt))
+        tx.result = "paid"
+    Path(folder, "committed").touch()
+    threading.Event().wait()
+    return "never"
 
 
 async def pay_async(dsn: str) -> dict[str, Any]:

@@ -6,8 +6,9 @@
 SELECT count(*) FROM dead_letters WHERE tenant_id = $1 AND state = 'open';
 
 -- name: dead_letter_by_id
--- One dead letter.
-SELECT d.*, j.name AS job_name FROM dead_letters d JOIN jobs j USING (job_id)
+-- One dead letter, with the definition that was executed.
+SELECT d.*, j.name AS job_name, v.spec
+FROM dead_letters d JOIN jobs j USING (job_id) JOIN job_versions v ON v.job_id = d.job_id AND v.version = d.version
 WHERE d.dead_letter_id = $1 AND d.tenant_id = $2;
 
 -- name: dead_letter_prefix
