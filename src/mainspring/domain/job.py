@@ -8,11 +8,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from mainspring.domain.container import ContainerTask, container_problems, container_strings
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.execution import Delivery
 from mainspring.domain.limit import Concurrency, Rate, key_problems
 from mainspring.domain.params import Param, declaration_problems
+from mainspring.domain.plugin import PluginTask, plugin_problems, plugin_strings
 from mainspring.domain.resources import parse_amount
 from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule import ScheduleSpecs, is_one_time
@@ -44,7 +46,12 @@ class NoopTask(msgspec.Struct, frozen=True, tag="noop", tag_field="kind", forbid
     """Does nothing and succeeds: a marker, or a measure of everything around it."""
 
 
-Task = ShellTask | NoopTask | HttpTask | PythonTask
+Task = ShellTask | NoopTask | HttpTask | PythonTask | ContainerTask | PluginTask
+
+
+def kind_of(task: Task) -> str:
+    """Which executor a worker must have."""
+    return task.type if isinstance(task, PluginTask) else str(task.__struct_config__.tag)
 
 
 class Misfire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,7 +104,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def kind(self) -> str:
         """Of the task: which executor a worker must have."""
-        return str(getattr(self.task, "kind", None) or self.task.__struct_config__.tag)
+        return kind_of(self.task)
 
     @property
     def overlap_policy(self) -> Overlap:
@@ -130,6 +137,10 @@ def task_text(task: Task) -> str:
             return f"{function}()"
         case ShellTask(argv=argv):
             return " ".join(argv)
+        case ContainerTask(image=image, command=command, args=args):
+            return " ".join((image, *command, *args))
+        case PluginTask(type=type_):
+            return type_
         case _:
             return "nothing (noop)"
 
@@ -139,6 +150,10 @@ def needed_params(task: Task) -> frozenset[str]:
     texts: Iterable[str] = ()
     if isinstance(task, ShellTask):
         texts = (*task.argv, *task.env.values())
+    elif isinstance(task, ContainerTask):
+        texts = (text for _, text in container_strings(task))
+    elif isinstance(task, PluginTask):
+        texts = (text for _, text in plugin_strings(task))
     elif not isinstance(task, NoopTask):
         texts = (text for _, text in template_strings(task))
     return frozenset(name for text in texts for name in param_names(text))
@@ -177,6 +192,10 @@ def _problems(spec: JobSpec) -> list[Problem]:
         )
     if isinstance(spec.task, ShellTask):
         found.extend(_shell_problems(spec.task))
+    elif isinstance(spec.task, ContainerTask):
+        found.extend(container_problems(spec.task))
+    elif isinstance(spec.task, PluginTask):
+        found.extend(plugin_problems(spec.task))
     elif not isinstance(spec.task, NoopTask):
         found.extend(task_problems(spec.task))
     found.extend(declaration_problems(spec.params, needed_params(spec.task), scheduled=spec.schedule is not None))

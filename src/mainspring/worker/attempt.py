@@ -9,13 +9,14 @@ import structlog
 
 from mainspring import wire
 from mainspring.clock import Clock
+from mainspring.domain.job import kind_of
 from mainspring.worker.executors import Done, Executor, Work
 
 log = structlog.get_logger()
 
 
 def executor_of(work: Work, executors: Mapping[str, Executor]) -> Executor | None:
-    return executors.get(str(type(work.definition.task).__struct_config__.tag))
+    return executors.get(kind_of(work.definition.task))
 
 
 async def execute(work: Work, executor: Executor) -> Done:

@@ -16,7 +16,7 @@ import structlog
 from mainspring import __version__, wire
 from mainspring.clock import Clock, SystemClock
 from mainspring.domain.execution import Outcome
-from mainspring.domain.job import Definition, NoopTask
+from mainspring.domain.job import Definition, NoopTask, kind_of
 from mainspring.domain.retry import RetryPolicy
 from mainspring.service import Loops
 from mainspring.worker import attempt
@@ -59,6 +59,8 @@ class WorkerConfig:
     allow_net: Sequence[str] = ()
     resources: dict[str, int] = field(default_factory=detect)
     shared: bool = False
+    engine: str | None = None  # the socket of a container engine
+    pull: bool = True
 
 
 class Worker:
@@ -70,8 +72,9 @@ class Worker:
     ) -> None:  # fmt: skip
         self._tell = tell
         self._config = config
-        # Offered only with something to call.
-        self._executors = {kind: e for kind, e in executors.items() if kind != "python" or config.modules}
+        # Offered only with something to call, and with an engine to run them.
+        needs = {"python": bool(config.modules), "container": config.engine is not None}
+        self._executors = {kind: e for kind, e in executors.items() if needs.get(kind, True)}
         self._clock = clock or SystemClock()
         self._link = Link(config.address)
         self._guardian: GuardianPipe | None = None
@@ -106,7 +109,10 @@ class Worker:
                 children=self._guardian, tell=self._tell,
             )  # fmt: skip
             await self._loader.start()
-        host = Host(self._config.slots, self._guardian, self._config.modules, self._config.allow_net)
+        host = Host(
+            self._config.slots, self._guardian, self._config.modules, self._config.allow_net,
+            engine=self._config.engine, pull=self._config.pull,
+        )  # fmt: skip
         await start_all(self._executors, host)
         self._loops.forever("session", self._live)
 
@@ -359,8 +365,7 @@ class Worker:
     def _begin_attempt(self, work: Work) -> None:
         executor = attempt.executor_of(work, self._executors)
         if executor is None:
-            kind = str(type(work.definition.task).__struct_config__.tag)
-            self._finish(work, attempt.no_executor(kind, self._executors))
+            self._finish(work, attempt.no_executor(kind_of(work.definition.task), self._executors))
         elif (begin := getattr(executor, "begin", None)) is not None:  # Direct: isinstance would cost 4 µs an attempt
             try:
                 begin(work, self._finish)

@@ -44,6 +44,9 @@ class GuardianPipe:
     def gone(self, group: int) -> None:
         self.tell(f"gone {group}")
 
+    def engine(self, path: str) -> None:
+        self.tell(f"engine {path}")
+
     def tell(self, line: str) -> None:
         pipe = self._process.stdin
         assert pipe is not None

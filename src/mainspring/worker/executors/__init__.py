@@ -26,6 +26,8 @@ class Children(Protocol):
 
     def born(self, group: int) -> None: ...
     def gone(self, group: int) -> None: ...
+    def engine(self, path: str) -> None:
+        """Containers that bear the session as a label are made by the engine at this socket."""
 
 
 class Work:
@@ -163,6 +165,8 @@ class Host:
     children: Children
     modules: Sequence[str] = ()  # with functions for the `python` kind
     allow_net: Sequence[str] = ()  # networks that tasks may call besides the public ones
+    engine: str | None = None  # the socket of a container engine
+    pull: bool = True  # whether images may be fetched
 
 
 @runtime_checkable
