@@ -570,6 +570,8 @@ class Register(Request):
     labels: dict[str, str] = {}
     resources: Annotated[dict[str, Amount], msgspec.Meta(max_length=100)] = {}
     shared: bool = False
+    schemas: Annotated[dict[str, dict[str, Any]], msgspec.Meta(max_length=100)] | msgspec.UnsetType = msgspec.UNSET
+    """Of kinds that plug-ins add: the JSON Schema of their settings."""
 
 
 class Registered(Answer):

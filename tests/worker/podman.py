@@ -27,16 +27,16 @@ class Podman:
         # Not below pytest's own folder: engines mount things there, and pytest would stumble over them.
         folder = self.folder = Path(tempfile.mkdtemp(prefix="mainspring-podman-"))
         self.socket = str(folder / "podman.sock")
+        self._podman = [
+            "podman", "--root", str(folder / "root"), "--runroot", str(folder / "run"), "--runtime", "runc",
+            "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "file",
+        ]  # fmt: skip
         self.process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
         with (self.folder / "podman.log").open("ab") as screen:
             self.process = subprocess.Popen(  # noqa: ASYNC220
-                [
-                    "podman", "--root", str(self.folder / "root"), "--runroot", str(self.folder / "run"),
-                    "--runtime", "runc", "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs",
-                    "--events-backend", "file", "system", "service", "--time=0", f"unix://{self.socket}",
-                ],
+                [*self._podman, "system", "service", "--time=0", f"unix://{self.socket}"],
                 stdout=screen, stderr=screen, start_new_session=True,
             )  # fmt: skip
         await until("Podman's answer", self._answers, within_s=30)
@@ -48,9 +48,8 @@ class Podman:
 
     def stop(self) -> None:
         """Leaves no container, no mount and no folder, whatever the tests did."""
-        with self.client() as client:
-            for found in client.get("/containers/json?all=1").json():
-                client.delete(f"/containers/{found['Id']}?force=1&v=1")
+        remove = [*self._podman, "rm", "--all", "--force", "--time", "0"]
+        subprocess.run(remove, check=True, stdout=subprocess.DEVNULL)
         self.kill()
         shutil.rmtree(self.folder)
 

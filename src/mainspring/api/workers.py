@@ -13,7 +13,7 @@ from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Forbidden, Invalid
 from mainspring.domain.job import QUEUE
-from mainspring.intake import catalog
+from mainspring.intake import catalog, plugins
 from mainspring.intake.declare import declare
 from mainspring.results.rescue import rescue_orphans
 from mainspring.results.settle import Report
@@ -44,6 +44,8 @@ async def register(call: Call) -> wire.Registered:
             connection, tenant=call.tenant, session_id=session_id, worker_id=uuid4(), register=call.body,
             lease_s=lease_s,
         )  # fmt: skip
+        schemas = call.body.schemas or {}
+        await plugins.learn(connection, schemas, tenant=call.tenant, shared=call.body.shared)
     takes = ["progress", "no_retry"]
     return wire.Registered(session_id=session_id, lease_s=lease_s, heartbeat_s=lease_s / 4, takes=takes)
 

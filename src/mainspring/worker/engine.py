@@ -9,15 +9,14 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import quote
-
-import httpx2
+from urllib.parse import quote, urlencode
 
 from mainspring import wire
 from mainspring.domain.errors import Invalid, MainspringError
 
 ANSWER_S = 30.0
 MOST_FRAME = 16_000_000
+MOST_ANSWER = 32_000_000
 _STREAMS: dict[int, wire.Stream] = {1: "stdout", 2: "stderr"}
 
 
@@ -63,15 +62,11 @@ class Engine:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._client = httpx2.AsyncClient(
-            transport=httpx2.AsyncHTTPTransport(uds=path), base_url="http://engine", timeout=ANSWER_S, trust_env=False
-        )
-
-    async def close(self) -> None:
-        await self._client.aclose()
 
     async def ping(self) -> None:
-        await self._ask("GET", "/_ping")
+        status, _ = await self._call("GET", "/_ping", timeout_s=ANSWER_S)
+        if status != 200:
+            raise EngineRefused(f"status {status}", status)
 
     async def has_image(self, image: str) -> bool:
         try:
@@ -85,24 +80,20 @@ class Engine:
     async def pull(self, image: str) -> None:
         """Until it is there. What went wrong on the way is told in the stream, after a status that said all is well."""
         name, tag = _reference(image)
-        params = {"fromImage": name} | ({"tag": tag} if tag else {})
-        try:
-            async with self._client.stream("POST", "/images/create", params=params, timeout=None) as response:
-                lines = [line async for line in response.aiter_lines()]
-        except (httpx2.TransportError, OSError) as error:
-            raise EngineAway(_away(self.path, error)) from error
-        for line in lines:
-            try:
-                said = json.loads(line)
-            except ValueError:
-                continue
-            if trouble := said.get("error") or (said.get("message") if response.status_code >= 400 else None):
-                raise EngineRefused(str(trouble), max(response.status_code, 400))
-        if response.status_code >= 400:
-            raise EngineRefused(f"status {response.status_code}", response.status_code)
+        status, content = await self._call(
+            "POST", "/images/create", {"fromImage": name} | ({"tag": tag} if tag else {})
+        )
+        for line in content.splitlines():
+            said = _json(line) or {}
+            if trouble := said.get("error") or (said.get("message") if status >= 400 else None):
+                raise EngineRefused(str(trouble), max(status, 400))
+        if status >= 400:
+            raise EngineRefused(f"status {status}", status)
+        if not await self.has_image(image):
+            raise EngineAway(_away(self.path, EOFError("it did not say that all of the image is there")))
 
     async def create(self, name: str, settings: Mapping[str, Any]) -> str:
-        made = await self._ask("POST", "/containers/create", params={"name": name}, content=json.dumps(settings))
+        made = await self._ask("POST", "/containers/create", {"name": name}, body=settings)
         return str(made["Id"])
 
     async def start(self, container: str) -> None:
@@ -110,7 +101,7 @@ class Engine:
 
     async def wait(self, container: str) -> int:
         """The exit code, when it has ended."""
-        said = await self._ask("POST", f"/containers/{container}/wait", timeout=None)
+        said = await self._ask("POST", f"/containers/{container}/wait", timeout_s=None)
         return int(said["StatusCode"])
 
     async def state(self, container: str) -> dict[str, Any]:
@@ -121,7 +112,7 @@ class Engine:
     async def signal(self, container: str, name: str) -> None:
         """Whoever has ended already needs none."""
         try:
-            await self._ask("POST", f"/containers/{container}/kill", params={"signal": name})
+            await self._ask("POST", f"/containers/{container}/kill", {"signal": name})
         except EngineRefused as error:
             if error.status not in (404, 409, 500):  # Podman says 500 of one that does not run
                 raise
@@ -129,7 +120,7 @@ class Engine:
     async def remove(self, container: str) -> None:
         """Ends it if it runs. One that is not there is removed already."""
         try:
-            await self._ask("DELETE", f"/containers/{container}", params={"force": "1", "v": "1"})
+            await self._ask("DELETE", f"/containers/{container}", {"force": "1", "v": "1"})
         except EngineRefused as error:
             if error.status not in (404, 409):  # 409: its removal is under way
                 raise
@@ -137,16 +128,13 @@ class Engine:
     async def labelled(self, *labels: str) -> list[dict[str, Any]]:
         """Containers, running or not, that bear all these labels."""
         wanted = {"all": "1", "filters": json.dumps({"label": list(labels)})}
-        found: list[dict[str, Any]] = await self._ask("GET", "/containers/json", params=wanted)
+        found: list[dict[str, Any]] = await self._ask("GET", "/containers/json", wanted)
         return found
 
     @asynccontextmanager
     async def attached(self, container: str) -> AsyncIterator[AsyncIterator[tuple[wire.Stream, bytes]]]:
         """What it writes from now on, straight from its pipes: no log file grows, a slow reader slows the writer."""
-        try:
-            reader, writer = await asyncio.open_unix_connection(self.path, limit=256_000)
-        except OSError as error:
-            raise EngineAway(_away(self.path, error)) from error
+        reader, writer = await self._connect()
         try:
             path = f"/containers/{container}/attach?stream=1&stdout=1&stderr=1"
             lines = [
@@ -167,26 +155,58 @@ class Engine:
         finally:
             writer.close()
 
-    async def _ask(self, method: str, path: str, *, timeout: float | None = ANSWER_S, **more: Any) -> Any:
-        headers = {"Content-Type": "application/json"} if "content" in more else {}
-        try:
-            response = await self._client.request(method, path, timeout=timeout, headers=headers, **more)
-        except (httpx2.TransportError, OSError) as error:
-            raise EngineAway(_away(self.path, error)) from error
-        said = _json(response.content)
-        if response.status_code >= 400:
+    async def _ask(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, *, body: Any = None,
+        timeout_s: float | None = ANSWER_S,
+    ) -> Any:  # fmt: skip
+        status, content = await self._call(method, path, query, body=body, timeout_s=timeout_s)
+        said = _json(content)
+        if status >= 400:
             message = said.get("message") or said.get("cause") if isinstance(said, dict) else None
-            raise EngineRefused(str(message or f"status {response.status_code}"), response.status_code)
+            raise EngineRefused(str(message or f"status {status}"), status)
+        if said is None and status != 204:
+            raise EngineAway(_away(self.path, EOFError("its answer was cut short")))
         return said
+
+    async def _call(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, *, body: Any = None,
+        timeout_s: float | None = None,
+    ) -> tuple[int, bytes]:  # fmt: skip
+        """One question, one answer, one connection. HTTP/1.0 has the answer end where the connection does."""
+        data = b"" if body is None else json.dumps(body).encode()
+        target = f"{path}?{urlencode(query)}" if query else path
+        head = f"{method} {target} HTTP/1.0\r\nHost: engine\r\nContent-Type: application/json\r\n"
+        reader, writer = await self._connect()
+        try:
+            writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+            async with asyncio.timeout(timeout_s):
+                answer = await reader.readuntil(b"\r\n\r\n")
+                content = bytearray()
+                while piece := await reader.read(65_536):
+                    content += piece
+                    if len(content) > MOST_ANSWER:
+                        raise EngineRefused(f"its answer has more than {MOST_ANSWER:,} bytes", 500)
+            return int(answer.split(None, 2)[1]), bytes(content)
+        except (OSError, EOFError, TimeoutError) as error:
+            raise EngineAway(_away(self.path, error)) from error
+        finally:
+            writer.close()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            return await asyncio.open_unix_connection(self.path, limit=256_000)
+        except OSError as error:
+            raise EngineAway(_away(self.path, error)) from error
 
 
 async def _refusal(reader: asyncio.StreamReader, head: bytes) -> str:
     """Why an attachment was refused: Podman looks for the program here already."""
     length = re.search(rb"content-length:\s*(\d+)", head, re.IGNORECASE)
     try:
-        said = _json(await asyncio.wait_for(reader.readexactly(int(length[1])), ANSWER_S)) if length else {}
+        said = _json(await asyncio.wait_for(reader.readexactly(int(length[1])), ANSWER_S)) if length else None
     except (OSError, EOFError, TimeoutError):
-        said = {}
+        said = None
+    said = said or {}
     return str(said.get("message") or said.get("cause") or "its output can't be had")
 
 
@@ -222,6 +242,6 @@ def _away(path: str, error: BaseException) -> str:
 
 def _json(content: bytes) -> Any:
     try:
-        return json.loads(content) if content else {}
+        return json.loads(content)
     except ValueError:
-        return {}
+        return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from mainspring import __version__, wire
@@ -23,7 +24,7 @@ from mainspring.worker import attempt
 from mainspring.worker.capacity import detect, left
 from mainspring.worker.declare import Loader, Renewable
 from mainspring.worker.delivery import Delivery
-from mainspring.worker.executors import Done, Executor, Host, Work, start_all, stop_all
+from mainspring.worker.executors import Done, Executor, Host, Work, schemas_of, start_all, stop_all
 from mainspring.worker.link import Address, ApiAway, Given, Link, Refused, SessionEnded
 from mainspring.worker.session import GuardianPipe, Session
 
@@ -216,6 +217,7 @@ class Worker:
             name=self._config.name, host=socket.gethostname(), version=__version__, slots=self._config.slots,
             queues=list(self._config.queues), kinds=sorted(self._executors), labels=self._config.labels,
             resources=self._config.resources, shared=self._config.shared,
+            schemas=schemas_of(self._executors) or msgspec.UNSET,
         )  # fmt: skip
 
     async def _say_goodbye(self) -> None:
@@ -366,6 +368,8 @@ class Worker:
         executor = attempt.executor_of(work, self._executors)
         if executor is None:
             self._finish(work, attempt.no_executor(kind_of(work.definition.task), self._executors))
+        elif (refused := attempt.bad_settings(work, executor)) is not None:
+            self._finish(work, refused)
         elif (begin := getattr(executor, "begin", None)) is not None:  # Direct: isinstance would cost 4 µs an attempt
             try:
                 begin(work, self._finish)

@@ -14,6 +14,8 @@ from mainspring import wire
 from mainspring.domain.execution import Outcome
 from mainspring.domain.job import Definition
 from mainspring.domain.params import defaults
+from mainspring.domain.plugin import OWN_KINDS, PluginTask
+from mainspring.domain.template import fill
 from mainspring.worker.guardian import MARK
 from mainspring.worker.output import Output
 from mainspring.worker.progress import Progress
@@ -96,6 +98,14 @@ class Work:
         given: dict[str, Any] = self.assignment.params or {}
         return defaults(self.definition.params) | given if self.definition.params else given
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of a plug-in's task, with all values filled in; KeyError names a parameter that was not given."""
+        task = self.definition.task
+        assert isinstance(task, PluginTask)
+        filled: dict[str, Any] = fill(task.settings, self.values())
+        return filled
+
     def values(self) -> dict[str, Any]:
         """What templates may name."""
         return {
@@ -144,7 +154,11 @@ class Done:
 
 
 class Executor(Protocol):
-    """Executes attempts of one kind. Must end soon after `work.stop` is set."""
+    """Executes attempts of one kind. Must end soon after `work.stop` is set.
+
+    One that another package adds may have `schema`, the JSON Schema of its task's settings: jobs are checked by it
+    when they are saved, and attempts before they begin.
+    """
 
     async def execute(self, work: Work) -> Done: ...
 
@@ -187,6 +201,12 @@ async def stop_all(executors: Mapping[str, Executor]) -> None:
     for executor in executors.values():
         if isinstance(executor, Lasting):
             await executor.stop()
+
+
+def schemas_of(executors: Mapping[str, Executor]) -> dict[str, dict[str, Any]]:
+    """What plug-ins say of the settings they take."""
+    found = {kind: getattr(executor, "schema", {}) for kind, executor in executors.items() if kind not in OWN_KINDS}
+    return {kind: schema for kind, schema in found.items() if schema}
 
 
 def load_executors() -> dict[str, Executor]:

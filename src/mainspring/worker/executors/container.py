@@ -55,8 +55,6 @@ class ContainerExecutor:
 
     async def stop(self) -> None:
         await self._loops.stop()
-        if self._engine is not None:
-            await self._engine.close()
 
     async def execute(self, work: Work) -> Done:
         assert self._engine is not None
@@ -118,7 +116,7 @@ class ContainerExecutor:
 
     async def _see_through(self, name: str, work: Work, engine: Engine) -> Done:
         """From its start to its end. An engine that goes away in between may come back: containers outlive it."""
-        asked = False
+        asked = back = False
         while True:
             try:
                 async with engine.attached(name) as frames:
@@ -132,10 +130,12 @@ class ContainerExecutor:
                     finally:
                         reading.cancel()
                 return _ended(code, await engine.state(name), work)
-            except EngineAway as error:
-                if not asked:
+            except (EngineAway, EngineRefused) as error:
+                # Back again, it refuses to attach to what has ended meanwhile.
+                if not asked or (isinstance(error, EngineRefused) and not back):
                     raise
                 state = await _await_return(name, engine, str(error))
+                back = True
                 work.output.write("system", b"\n[the container engine went away and is back; output between is lost]\n")
                 if not state.get("Running"):
                     if state.get("Status") in ("created", "configured", "initialized"):
