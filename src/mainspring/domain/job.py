@@ -17,6 +17,7 @@ from mainspring.domain.params import Param, declaration_problems
 from mainspring.domain.plugin import PluginTask, plugin_problems, plugin_strings
 from mainspring.domain.resources import parse_amount
 from mainspring.domain.retry import RetryPolicy
+from mainspring.domain.sandbox import Sandbox, sandbox_problems
 from mainspring.domain.schedule import ScheduleSpecs, is_one_time
 from mainspring.domain.task import HttpTask, PythonTask, task_problems, template_strings
 from mainspring.domain.template import param_names, unknown_names
@@ -90,6 +91,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: Concurrency | None = None
     rate: Rate | None = None
     ordered: bool = False
+    sandbox: Sandbox | None = None
 
     @property
     def queue_name(self) -> str:
@@ -126,6 +128,7 @@ class Definition(msgspec.Struct, frozen=True):
     timezone: str | None = None
     resources: dict[str, int] = {}
     exclusive: bool = False
+    sandbox: Sandbox | None = None
 
 
 def task_text(task: Task) -> str:
@@ -198,6 +201,8 @@ def _problems(spec: JobSpec) -> list[Problem]:
         found.extend(plugin_problems(spec.task))
     elif not isinstance(spec.task, NoopTask):
         found.extend(task_problems(spec.task))
+    if spec.sandbox is not None:
+        found.extend(sandbox_problems(spec.sandbox, spec.kind))
     found.extend(declaration_problems(spec.params, needed_params(spec.task), scheduled=spec.schedule is not None))
     found.extend(_demand_problems(spec))
     found.extend(_limit_problems(spec))

@@ -26,6 +26,10 @@ READ_BYTES = 65_536
 SECRETS = ("MAINSPRING_TOKEN", "MAINSPRING_DATABASE_URL")
 
 
+Wrap = Callable[[list[str]], tuple[list[str], dict[str, str]]]
+"""What is put around the command of a runner: the command that runs it, and its further environment."""
+
+
 class Item:
     """One call: waiting, or with a runner."""
 
@@ -81,13 +85,13 @@ class RunnerProcess(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._pipes: list[tuple[int, wire.Stream]] = []
 
-    async def start(self, targets: Sequence[str]) -> None:
+    async def start(self, targets: Sequence[str], wrap: Wrap | None = None) -> None:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         for one in (ours, theirs):  # a batch goes out in one write
             one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         with theirs:
-            self._process = process = _spawn(theirs.fileno(), targets)
+            self._process = process = _spawn(theirs.fileno(), targets, wrap)
         self._children.born(process.pid)
         assert process.stdout is not None and process.stderr is not None
         for pipe, stream in ((process.stdout, "stdout"), (process.stderr, "stderr")):
@@ -217,10 +221,13 @@ class RunnerProcess(asyncio.Protocol):
         self._listener.ended(self, items, code)
 
 
-def _spawn(descriptor: int, targets: Sequence[str]) -> subprocess.Popen[bytes]:
+def _spawn(descriptor: int, targets: Sequence[str], wrap: Wrap | None) -> subprocess.Popen[bytes]:
     env = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    argv = [sys.executable, "-m", "mainspring.runner", str(descriptor), *targets]
+    if wrap is not None:
+        argv, more = wrap(argv)
+        env |= more
     return subprocess.Popen(
-        [sys.executable, "-m", "mainspring.runner", str(descriptor), *targets],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
         pass_fds=(descriptor,), start_new_session=True,
     )  # fmt: skip

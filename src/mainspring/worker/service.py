@@ -26,6 +26,7 @@ from mainspring.worker.declare import Loader, Renewable
 from mainspring.worker.delivery import Delivery
 from mainspring.worker.executors import Done, Executor, Host, Work, schemas_of, start_all, stop_all
 from mainspring.worker.link import Address, ApiAway, Given, Link, Refused, SessionEnded
+from mainspring.worker.sandbox import Means, find_means
 from mainspring.worker.session import GuardianPipe, Session
 
 log = structlog.get_logger()
@@ -79,6 +80,7 @@ class Worker:
         self._clock = clock or SystemClock()
         self._link = Link(config.address)
         self._guardian: GuardianPipe | None = None
+        self._means = Means()
         self._loader: Loader | None = None
         self._session: Session | None = None
         self._delivery: Delivery | None = None
@@ -103,6 +105,7 @@ class Worker:
 
     async def start(self) -> None:
         self._guardian = GuardianPipe()
+        self._means = await asyncio.to_thread(find_means)
         python = self._executors.get("python")
         if isinstance(python, Renewable):
             self._loader = Loader(
@@ -112,7 +115,7 @@ class Worker:
             await self._loader.start()
         host = Host(
             self._config.slots, self._guardian, self._config.modules, self._config.allow_net,
-            engine=self._config.engine, pull=self._config.pull,
+            engine=self._config.engine, pull=self._config.pull, means=self._means,
         )  # fmt: skip
         await start_all(self._executors, host)
         self._loops.forever("session", self._live)
@@ -215,9 +218,9 @@ class Worker:
     def _register(self) -> wire.Register:
         return wire.Register(
             name=self._config.name, host=socket.gethostname(), version=__version__, slots=self._config.slots,
-            queues=list(self._config.queues), kinds=sorted(self._executors), labels=self._config.labels,
-            resources=self._config.resources, shared=self._config.shared,
-            schemas=schemas_of(self._executors) or msgspec.UNSET,
+            queues=list(self._config.queues), kinds=sorted(self._executors),
+            labels=self._means.labels() | self._config.labels, resources=self._config.resources,
+            shared=self._config.shared, schemas=schemas_of(self._executors) or msgspec.UNSET,
         )  # fmt: skip
 
     async def _say_goodbye(self) -> None:

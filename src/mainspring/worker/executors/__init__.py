@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
@@ -19,6 +19,7 @@ from mainspring.domain.template import fill
 from mainspring.worker.guardian import MARK
 from mainspring.worker.output import Output
 from mainspring.worker.progress import Progress
+from mainspring.worker.sandbox import Means
 
 GROUP = "mainspring.executors"
 
@@ -181,6 +182,7 @@ class Host:
     allow_net: Sequence[str] = ()  # networks that tasks may call besides the public ones
     engine: str | None = None  # the socket of a container engine
     pull: bool = True  # whether images may be fetched
+    means: Means = field(default_factory=Means)  # what attempts can be held to here
 
 
 @runtime_checkable
