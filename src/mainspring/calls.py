@@ -25,6 +25,7 @@ class Call(msgspec.Struct, array_like=True, tag="call", gc=False):
     attempt: int
     fire_at: Any
     session_id: Any
+    checkpoint: Any = None
 
 
 class Cancel(msgspec.Struct, array_like=True, tag="cancel"):
@@ -77,6 +78,13 @@ class Told(msgspec.Struct, array_like=True, tag="told"):
     message: str | None = None
 
 
+class Saved(msgspec.Struct, array_like=True, tag="saved"):
+    """Where a call would go on."""
+
+    number: int
+    value: msgspec.Raw
+
+
 class Concurrent(msgspec.Struct, array_like=True, tag="concurrent"):
     """The function is asynchronous: from now on this runner takes several of the kind at once, and no others."""
 
@@ -89,7 +97,7 @@ class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
     numbers: list[int]
 
 
-Word = Hello | Declares | Returned | Wrote | Told | Concurrent | Unstarted
+Word = Hello | Declares | Returned | Wrote | Told | Saved | Concurrent | Unstarted
 
 encode = msgspec.json.Encoder().encode
 read_orders = msgspec.json.Decoder(list[Order]).decode

@@ -579,7 +579,7 @@ class Registered(Answer):
     lease_s: float
     heartbeat_s: float
     takes: list[str] = []
-    """Parts of the protocol that older servers refuse: `progress`, `no_retry`."""
+    """Parts of the protocol that older servers refuse: `progress`, `no_retry`, `checkpoints`."""
 
 
 class Poll(Request):
@@ -673,6 +673,30 @@ class Beat(Answer):
     lease_s: float
     cancels: list[UUID]
     gone: list[UUID] = []
+
+
+class CheckpointReport(Request, array_like=True):
+    """Where one attempt would go on."""
+
+    execution_id: UUID
+    attempt: int
+    value: Any
+
+
+class SaveCheckpoints(Request):
+    session_id: UUID
+    checkpoints: Annotated[list[CheckpointReport], msgspec.Meta(max_length=1000)]
+
+
+class ReadCheckpoints(Request):
+    session_id: UUID
+    executions: Annotated[list[UUID], msgspec.Meta(max_length=10_000)]
+
+
+class Checkpoints(Answer):
+    """By execution, where earlier attempts left off; those that left nothing are not in it."""
+
+    checkpoints: dict[UUID, Any]
 
 
 class Declare(Request):

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from threading import Timer
 from time import monotonic
 
+import msgspec
+
 from mainspring import calls
 
 TELL_S = 0.1
@@ -16,12 +18,14 @@ class CallInProgress:
     """Gathers output for a moment, so that a line printed does not cost a message."""
 
     __slots__ = (
-        "_pending", "_progress", "_send", "_sent_at", "_told_at", "attempt", "execution_id", "fire_at", "job", "number",
+        "_pending", "_progress", "_send", "_sent_at", "_told_at", "attempt", "execution_id", "fire_at", "job",
+        "last_checkpoint", "number",
     )  # fmt: skip
 
     def __init__(self, call: calls.Call, send: Callable[[calls.Word], None]) -> None:
         self.number, self.execution_id, self.job = call.number, call.execution_id, call.job
         self.attempt, self.fire_at = call.attempt, call.fire_at
+        self.last_checkpoint = call.checkpoint
         self._send = send
         self._pending: list[tuple[calls.Stream, list[str]]] = []
         self._sent_at = 0.0
@@ -53,6 +57,9 @@ class CallInProgress:
             timer = Timer(TELL_S, self._tell_now)
             timer.daemon = True
             timer.start()
+
+    def save(self, value: bytes) -> None:
+        self._send(calls.Saved(self.number, msgspec.Raw(value)))
 
     def _tell_now(self) -> None:
         told, self._progress = self._progress, None

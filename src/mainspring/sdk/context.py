@@ -6,7 +6,13 @@ import os
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+FILE = "MAINSPRING_CHECKPOINT"
+"""For programs that a shell task started: where they read and write it."""
+MOST_CHECKPOINT = 64_000
 
 
 class NotExecuting(RuntimeError):
@@ -27,6 +33,33 @@ class Context:
     fire_at: datetime
     idempotency_key: str
 
+    def checkpoint(self, value: Any) -> None:
+        """Remembers where a further attempt would go on, as JSON of at most 64,000 bytes; the last word counts.
+
+        It is sent within a second, and at once when the attempt ends: a worker that dies may lose the very last one.
+        """
+        data = msgspec.json.encode(value)
+        if len(data) > MOST_CHECKPOINT:
+            raise ValueError(f"a checkpoint has at most {MOST_CHECKPOINT:,} bytes, and this has {len(data):,}")
+        if (executing := current.get()) is not None:
+            executing.save(data)
+        elif path := os.environ.get(FILE):
+            # Whole or not at all: it may be read at any moment.
+            with open(f"{path}.new", "wb") as file:
+                file.write(data)
+            os.replace(f"{path}.new", path)
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """What an earlier attempt said last with `checkpoint`; None at the first attempt, or if it said nothing."""
+        if (executing := current.get()) is not None:
+            return executing.last_checkpoint
+        try:
+            with open(os.environ[FILE], "rb") as file:
+                return msgspec.json.decode(file.read())
+        except (KeyError, OSError, msgspec.DecodeError):
+            return None
+
 
 class Executing(Protocol):
     """What a runner provides for one call."""
@@ -43,6 +76,10 @@ class Executing(Protocol):
     def tell(self, done: float, total: float | None, message: str | None) -> None: ...
     def write(self, stream: Literal["stdout", "stderr"], text: str, *, flush: bool) -> None: ...
     def flush(self) -> None: ...
+    def save(self, value: bytes) -> None: ...
+
+    @property
+    def last_checkpoint(self) -> Any: ...
 
 
 current: ContextVar[Executing | None] = ContextVar("mainspring_executing", default=None)

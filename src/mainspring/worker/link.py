@@ -91,6 +91,17 @@ class Link:
     async def results(self, results: wire.Results) -> wire.Settled:
         return await self._post("/api/v1/worker/results", results, wire.Settled)
 
+    async def save_checkpoints(self, body: wire.SaveCheckpoints) -> None:
+        try:
+            response = await self._client.post("/api/v1/worker/checkpoints", content=encode(body))
+        except httpx2.TransportError as error:
+            raise ApiAway(f"the api does not answer: {error!r}") from error
+        if response.status_code != 204:
+            read_answer(response.status_code, response.content, dict)
+
+    async def read_checkpoints(self, body: wire.ReadCheckpoints) -> wire.Checkpoints:
+        return await self._post("/api/v1/worker/checkpoints/read", body, wire.Checkpoints)
+
     async def goodbye(self, goodbye: wire.Goodbye) -> None:
         await self._post("/api/v1/worker/goodbye", goodbye, dict)
 

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from mainspring import calls, wire
+from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.executors import Children, Done, Work
 from mainspring.worker.progress import Progress
 
@@ -50,7 +51,7 @@ class Item:
         self.number = number
         return calls.Call(
             number, self.function, self.args, given.execution_id, self.work.definition.name, given.attempt,
-            given.fire_at, self.work.session_id,
+            given.fire_at, self.work.session_id, self.work.last_checkpoint,
         )  # fmt: skip
 
 
@@ -170,6 +171,10 @@ class RunnerProcess(asyncio.Protocol):
                 if item := self.items.get(number):
                     item.work.progress = item.work.progress or Progress()
                     item.work.progress.report(done, total, message)
+            case calls.Saved(number, value):
+                if item := self.items.get(number):
+                    item.work.checkpoint = item.work.checkpoint or Checkpoint()
+                    item.work.checkpoint.save(msgspec.Raw(value))
             case calls.Hello(error):
                 self.ready = self.loaded = error is None
                 self._listener.loaded(self, error)

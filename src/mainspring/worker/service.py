@@ -22,6 +22,7 @@ from mainspring.domain.retry import RetryPolicy
 from mainspring.service import Loops
 from mainspring.worker import attempt
 from mainspring.worker.capacity import detect, left
+from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.declare import Loader, Renewable
 from mainspring.worker.delivery import Delivery
 from mainspring.worker.executors import Done, Executor, Host, Work, schemas_of, start_all, stop_all
@@ -40,6 +41,7 @@ BULK = 100
 BEGIN_AT_ONCE = 64
 FLUSH_S = 20.0
 RECALL_S = 1.0
+RETRY_S = 0.5
 LONGEST_WAIT_S = 10.0
 MOST_PROGRESS = 1000
 
@@ -354,12 +356,39 @@ class Worker:
         try:
             while begun := list(islice(waiting, BEGIN_AT_ONCE)):
                 for work, trouble in begun:
-                    self._begin_one(work, trouble)
+                    if work.assignment.attempt > 1 and trouble is None:
+                        self._loops.spawn(self._begin_again(work), "begin again")
+                    else:
+                        self._begin_one(work, trouble)
                 if len(begun) == BEGIN_AT_ONCE:
                     await asyncio.sleep(0)
         finally:
             for work, trouble in waiting:  # nobody else would ever end what is held
                 self._begin_one(work, trouble)
+
+    async def _begin_again(self, work: Work) -> None:
+        """A further attempt: it goes on where the last one said, so that has to be known first."""
+        try:
+            await self._read_checkpoint(work)
+        finally:
+            self._begin_one(work, None)
+
+    async def _read_checkpoint(self, work: Work) -> None:
+        session = self._session
+        while session is not None and "checkpoints" in session.takes and work.stop_outcome is None:
+            ask = wire.ReadCheckpoints(session_id=work.session_id, executions=[work.assignment.execution_id])
+            try:
+                found = (await self._link.read_checkpoints(ask)).checkpoints
+            except ApiAway as error:
+                log.warning("a further attempt waits for the api", error=str(error))
+                await asyncio.sleep(RETRY_S)
+                continue
+            except (SessionEnded, Refused) as error:
+                log.error("a checkpoint was refused", error=str(error))
+                return
+            if work.assignment.execution_id in found:
+                work.checkpoint = Checkpoint(found[work.assignment.execution_id])
+            return
 
     def _begin_one(self, work: Work, trouble: str | None) -> None:
         if trouble is None:

@@ -73,6 +73,7 @@ class Session:
         on_gone: Callable[[list[UUID], float], None], progress: Callable[[], list[wire.ProgressReport]],
     ) -> None:  # fmt: skip
         self.session_id = registered.session_id
+        self.takes = registered.takes
         self.draining = False
         self._address = address
         self._registered = registered

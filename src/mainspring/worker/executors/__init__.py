@@ -16,6 +16,7 @@ from mainspring.domain.job import Definition
 from mainspring.domain.params import defaults
 from mainspring.domain.plugin import OWN_KINDS, PluginTask
 from mainspring.domain.template import fill
+from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.guardian import MARK
 from mainspring.worker.output import Output
 from mainspring.worker.progress import Progress
@@ -37,8 +38,8 @@ class Work:
     """One attempt, as an executor sees it. What only some kinds need is made when it is asked for."""
 
     __slots__ = (
-        "_on_end", "_output", "_stop", "assignment", "children", "definition", "progress", "session_id", "started",
-        "stop_outcome",
+        "_on_end", "_output", "_stop", "assignment", "checkpoint", "children", "definition", "progress", "session_id",
+        "started", "stop_outcome",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +52,7 @@ class Work:
         self.stop_outcome: Outcome | None = None  # set: the attempt must end, and this is how it ended
         self.started = 0.0  # on the monotonic clock
         self.progress: Progress | None = None
+        self.checkpoint: Checkpoint | None = None
         self._stop: asyncio.Event | None = None
         self._on_end: Callable[[Work], None] | None = None
         self._output: Output | None = None
@@ -63,6 +65,11 @@ class Work:
 
     def take_output(self) -> list[wire.Output]:
         return self._output.take() if self._output is not None else []
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """What an earlier attempt left; None if there was none, or it left nothing."""
+        return None if self.checkpoint is None else self.checkpoint.last
 
     def finish_output(self) -> None:
         """Nothing more is written."""

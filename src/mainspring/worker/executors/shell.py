@@ -18,6 +18,7 @@ from mainspring.domain.execution import Outcome
 from mainspring.domain.job import ShellTask
 from mainspring.domain.sandbox import Sandbox
 from mainspring.domain.template import render
+from mainspring.worker.checkpoint import FileCheckpoint
 from mainspring.worker.executors import Done, Host, Work
 from mainspring.worker.progress import FileProgress
 from mainspring.worker.sandbox import Cell, Means
@@ -26,7 +27,7 @@ GRACE_S = 10.0
 READ_BYTES = 65_536
 DRAIN_S = 2.0
 MEASURE_S = 0.25
-PROGRESS = "progress"
+PROGRESS, CHECKPOINT = "progress", "checkpoint"
 
 # What a task gets of the worker's environment; everything else is the worker's own, its token above all.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL")
@@ -52,11 +53,15 @@ class ShellExecutor:
         folder = self._folder / f"{work.assignment.execution_id}.{work.assignment.attempt}"
         folder.mkdir(mode=0o700)
         work.progress = FileProgress(folder / PROGRESS)
+        checkpoint = work.checkpoint = FileCheckpoint(folder / CHECKPOINT, work.last_checkpoint)
         try:
             if work.definition.sandbox is None:
                 return await self._execute(work, folder, None)
             return await self._confined(work, folder, work.definition.sandbox)
         finally:
+            checkpoint.refresh()
+            if checkpoint.trouble is not None:
+                work.output.write("system", f"\n[the checkpoint was not kept: {checkpoint.trouble}]\n".encode())
             await clear(folder)
 
     async def _confined(self, work: Work, folder: Path, sandbox: Sandbox) -> Done:
@@ -97,6 +102,7 @@ class ShellExecutor:
         env |= {name: render(value, values) for name, value in task.env.items()}
         env |= work.context()
         env["MAINSPRING_PROGRESS"] = str(folder / PROGRESS)
+        env["MAINSPRING_CHECKPOINT"] = str(folder / CHECKPOINT)
         cwd = task.cwd
         if cell is not None:
             cwd = cwd or str(folder)
@@ -170,7 +176,8 @@ async def clear(folder: Path) -> None:
 
 def _removed(folder: Path) -> bool:
     try:
-        (folder / PROGRESS).unlink(missing_ok=True)
+        for name in (PROGRESS, CHECKPOINT):
+            (folder / name).unlink(missing_ok=True)
         folder.rmdir()
     except OSError:
         return False
