@@ -85,6 +85,13 @@ class Saved(msgspec.Struct, array_like=True, tag="saved"):
     value: msgspec.Raw
 
 
+class Files(msgspec.Struct, array_like=True, tag="files"):
+    """The folder into which a call puts files to be kept."""
+
+    number: int
+    folder: str
+
+
 class Concurrent(msgspec.Struct, array_like=True, tag="concurrent"):
     """The function is asynchronous: from now on this runner takes several of the kind at once, and no others."""
 
@@ -97,7 +104,7 @@ class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
     numbers: list[int]
 
 
-Word = Hello | Declares | Returned | Wrote | Told | Saved | Concurrent | Unstarted
+Word = Hello | Declares | Returned | Wrote | Told | Saved | Files | Concurrent | Unstarted
 
 encode = msgspec.json.Encoder().encode
 read_orders = msgspec.json.Decoder(list[Order]).decode

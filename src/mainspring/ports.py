@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol
+from uuid import UUID
 
 QUEUED = "mainspring_queued"
 """Something was queued: `<line> <lowest rank>`; from an older program, the queue."""
@@ -33,3 +34,20 @@ class Bus(Protocol):
     def subscribe(self, channel: str, hear: Callable[[str], None], *, on_gap: Callable[[], None]) -> None: ...
 
     async def publish(self, channel: str, payload: str) -> None: ...
+
+
+class ArtifactStore(Protocol):
+    """Where the bytes of artifacts are. All api processes must use the same one.
+
+    A key is written once. `put` keeps all pieces or nothing, and has them safe when it returns; what is deleted, or was
+    never put, is FileNotFoundError. Deleting twice does no harm.
+    """
+
+    async def put(self, key: UUID, pieces: AsyncIterator[bytes]) -> None: ...
+
+    async def get(self, key: UUID) -> AsyncIterator[bytes]: ...
+
+    async def delete(self, key: UUID) -> None: ...
+
+    async def sweep(self) -> None:
+        """Removes what uploads left that were cut off, if anything stays of them."""

@@ -303,6 +303,18 @@ class Execution(Answer):
         return late_ms(self.due_at, self.started_at)
 
 
+class Artifact(Answer):
+    """A file that an execution has left; it is kept until `expires_at`."""
+
+    name: str
+    bytes: int
+    sha256: str
+    content_type: str
+    attempt: int
+    created_at: datetime
+    expires_at: datetime
+
+
 class LogChunk(Answer):
     """A piece of output. `place` names the last chunk read, to go on from there."""
 
@@ -579,7 +591,7 @@ class Registered(Answer):
     lease_s: float
     heartbeat_s: float
     takes: list[str] = []
-    """Parts of the protocol that older servers refuse: `progress`, `no_retry`, `checkpoints`."""
+    """Parts of the protocol that older servers refuse: `progress`, `no_retry`, `checkpoints`, `artifacts`."""
 
 
 class Poll(Request):

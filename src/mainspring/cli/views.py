@@ -173,6 +173,19 @@ VERSIONS: Look[wire.Version] = Look(
     empty="no versions",
 )
 
+ARTIFACTS: Look[wire.Artifact] = Look(
+    name=lambda artifact: artifact.name,
+    columns=[
+        Column("NAME", lambda artifact: artifact.name),
+        Column("BYTES", lambda artifact: f"{artifact.bytes:,}"),
+        Column("ATTEMPT", lambda artifact: str(artifact.attempt)),
+        Column("KEPT UNTIL", lambda artifact: local(artifact.expires_at)),
+        Column("TYPE", lambda artifact: artifact.content_type, wide=True),
+        Column("SHA256", lambda artifact: artifact.sha256, wide=True),
+    ],
+    empty="it has left no files",
+)
+
 WORKERS: Look[wire.Worker] = Look(
     name=lambda worker: worker.name,
     columns=[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,8 +11,12 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from mainspring.domain.artifact import name_problem
+
 FILE = "MAINSPRING_CHECKPOINT"
 """For programs that a shell task started: where they read and write it."""
+ARTIFACTS = "MAINSPRING_ARTIFACTS"
+"""For programs that a shell task started: the folder into which they put files to be kept."""
 MOST_CHECKPOINT = 64_000
 
 
@@ -60,6 +65,25 @@ class Context:
         except (KeyError, OSError, msgspec.DecodeError):
             return None
 
+    def artifact(self, name: str, content: bytes | str | os.PathLike[str]) -> None:
+        """Keeps a file with the execution under a name such as `report/2026.csv`: bytes, text, or a path to copy.
+
+        It is sent when the attempt ends. The same name again replaces it, also in a further attempt.
+        """
+        if (wrong := name_problem(name)) is not None:
+            raise ValueError(wrong)
+        executing = current.get()
+        folder = os.environ.get(ARTIFACTS) if executing is None else executing.folder()
+        if folder is None:
+            raise NotExecuting(f"{ARTIFACTS} is not set, so nobody would keep the file")
+        target = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if isinstance(content, os.PathLike):
+            shutil.copyfile(content, target)
+            return
+        with open(target, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+
 
 class Executing(Protocol):
     """What a runner provides for one call."""
@@ -77,6 +101,7 @@ class Executing(Protocol):
     def write(self, stream: Literal["stdout", "stderr"], text: str, *, flush: bool) -> None: ...
     def flush(self) -> None: ...
     def save(self, value: bytes) -> None: ...
+    def folder(self) -> str: ...
 
     @property
     def last_checkpoint(self) -> Any: ...

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -175,6 +176,9 @@ class RunnerProcess(asyncio.Protocol):
                 if item := self.items.get(number):
                     item.work.checkpoint = item.work.checkpoint or Checkpoint()
                     item.work.checkpoint.save(msgspec.Raw(value))
+            case calls.Files(number, folder):
+                if item := self.items.get(number):
+                    item.work.artifacts = Path(folder)
             case calls.Hello(error):
                 self.ready = self.loaded = error is None
                 self._listener.loaded(self, error)

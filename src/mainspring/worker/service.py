@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import shutil
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from uuid import UUID
 
 import msgspec
@@ -21,6 +23,7 @@ from mainspring.domain.job import Definition, NoopTask, kind_of
 from mainspring.domain.retry import RetryPolicy
 from mainspring.service import Loops
 from mainspring.worker import attempt
+from mainspring.worker.artifacts import send_files
 from mainspring.worker.capacity import detect, left
 from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.declare import Loader, Renewable
@@ -415,7 +418,18 @@ class Worker:
     async def _execute(self, work: Work, executor: Executor) -> None:
         self._finish(work, await attempt.execute(work, executor))
 
+    async def _finish_with_files(self, work: Work, done: Done, folder: Path) -> None:
+        """Files arrive before the result does: after that nobody takes them."""
+        if self._session is not None and "artifacts" in self._session.takes:
+            done = await send_files(folder, work, done, self._link)
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        self._finish(work, done)
+
     def _finish(self, work: Work, done: Done) -> None:
+        if work.artifacts is not None:
+            folder, work.artifacts = work.artifacts, None
+            self._loops.spawn(self._finish_with_files(work, done, folder), "send files")
+            return
         if self._running.pop(work.assignment.execution_id, None) is None:
             return  # an executor that ends an attempt twice
         self._slot_freed.set()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -38,8 +39,8 @@ class Work:
     """One attempt, as an executor sees it. What only some kinds need is made when it is asked for."""
 
     __slots__ = (
-        "_on_end", "_output", "_stop", "assignment", "checkpoint", "children", "definition", "progress", "session_id",
-        "started", "stop_outcome",
+        "_on_end", "_output", "_stop", "artifacts", "assignment", "checkpoint", "children", "definition", "progress",
+        "session_id", "started", "stop_outcome",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +54,7 @@ class Work:
         self.started = 0.0  # on the monotonic clock
         self.progress: Progress | None = None
         self.checkpoint: Checkpoint | None = None
+        self.artifacts: Path | None = None  # a folder with files to keep; it is removed once they are sent
         self._stop: asyncio.Event | None = None
         self._on_end: Callable[[Work], None] | None = None
         self._output: Output | None = None

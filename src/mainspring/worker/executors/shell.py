@@ -27,7 +27,7 @@ GRACE_S = 10.0
 READ_BYTES = 65_536
 DRAIN_S = 2.0
 MEASURE_S = 0.25
-PROGRESS, CHECKPOINT = "progress", "checkpoint"
+PROGRESS, CHECKPOINT, ARTIFACTS = "progress", "checkpoint", "artifacts"
 
 # What a task gets of the worker's environment; everything else is the worker's own, its token above all.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL")
@@ -51,7 +51,8 @@ class ShellExecutor:
     async def execute(self, work: Work) -> Done:
         assert self._folder is not None
         folder = self._folder / f"{work.assignment.execution_id}.{work.assignment.attempt}"
-        folder.mkdir(mode=0o700)
+        left = folder / ARTIFACTS
+        left.mkdir(mode=0o700, parents=True)
         work.progress = FileProgress(folder / PROGRESS)
         checkpoint = work.checkpoint = FileCheckpoint(folder / CHECKPOINT, work.last_checkpoint)
         try:
@@ -62,6 +63,7 @@ class ShellExecutor:
             checkpoint.refresh()
             if checkpoint.trouble is not None:
                 work.output.write("system", f"\n[the checkpoint was not kept: {checkpoint.trouble}]\n".encode())
+            work.artifacts = _set_aside(left)
             await clear(folder)
 
     async def _confined(self, work: Work, folder: Path, sandbox: Sandbox) -> Done:
@@ -103,6 +105,7 @@ class ShellExecutor:
         env |= work.context()
         env["MAINSPRING_PROGRESS"] = str(folder / PROGRESS)
         env["MAINSPRING_CHECKPOINT"] = str(folder / CHECKPOINT)
+        env["MAINSPRING_ARTIFACTS"] = str(folder / ARTIFACTS)
         cwd = task.cwd
         if cell is not None:
             cwd = cwd or str(folder)
@@ -172,6 +175,19 @@ async def clear(folder: Path) -> None:
     """Most attempts leave nothing; what others leave may be much."""
     if not _removed(folder):
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _set_aside(left: Path) -> Path | None:
+    """The folder with what the program left to be kept; None if that is nothing."""
+    try:
+        left.rmdir()
+    except OSError:
+        aside = left.parent.with_suffix(left.parent.suffix + ".artifacts")
+        try:
+            return left.rename(aside)
+        except OSError:  # the program removed it
+            return None
+    return None
 
 
 def _removed(folder: Path) -> bool:
