@@ -17,7 +17,7 @@ import pytest
 from tests.flow.processes import until
 
 IMAGE = "docker.io/library/mainspring-test:latest"
-APPLETS = ("sh", "echo", "cat", "sleep", "env", "ls", "head", "true", "ip", "id", "tr")
+APPLETS = ("sh", "echo", "cat", "sleep", "env", "ls", "head", "true", "ip", "tail", "cut", "touch")
 
 
 class Podman:

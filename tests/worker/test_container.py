@@ -21,6 +21,7 @@ from tests.flow.processes import until
 from tests.worker.attempts import attempt, host, written
 from tests.worker.podman import IMAGE, Podman, needed
 from tests.worker.program import worker
+from tests.worker.receiver import receiving, reply
 
 pytestmark = pytest.mark.anyio
 
@@ -75,7 +76,6 @@ async def test_output_environment_and_exit_code_come_back(executor: ContainerExe
     assert chunks == {"stdout": b"hello from the-job\n", "stderr": b"oops\n"}
 
 
-@pytest.mark.requirement(93)
 async def test_a_container_has_no_network_no_privileges_and_its_limits(executor: ContainerExecutor) -> None:
     """Unlike a process of the worker: its own files, no way out, no way up."""
     look = "ip -o link; cat /proc/self/status; ulimit -n; ls /"
@@ -219,3 +219,55 @@ async def test_a_container_runs_end_to_end(cluster: Cluster, engine: Podman) -> 
         logs = await client.logs(done.execution_id)
     assert (done.state, done.exit_code) == ("succeeded", 0)
     assert logs.chunks[0].text == f"on {done.fire_at.date()}\n"
+
+
+@pytest.mark.requirement(93)
+async def test_attempts_share_neither_files_nor_a_network(cluster: Cluster, engine: Podman) -> None:
+    """In a container, and as a process: with a folder of its own, under limits, and behind walls if asked."""
+    queue = f"q{uuid4().hex}"
+    look = "echo $TMPDIR; ulimit -n; cat /proc/net/dev | tail -n +3 | cut -d: -f1; touch /tmp/shared && ls -a /tmp"
+    sandbox = {"isolation": "bwrap", "open_files": 64}
+    jobs: dict[str, dict[str, Any]] = {
+        "container": {"task": {"kind": "container", "image": IMAGE, "command": ["/bin/sh", "-c", look]}},
+        "process": {"task": {"kind": "shell", "shell": True, "argv": [look]}, "sandbox": sandbox},
+    }
+    seen: dict[str, list[list[str]]] = {}
+    async with cluster.client() as client, cluster.worker(queues=(queue,), engine=engine.socket) as _:
+        for name, spec in jobs.items():
+            await client.create_job({"name": f"{queue}-{name}", "queue": queue, "retries": {"max": 0}, **spec})
+            for _ in range(2):
+                done = await client.wait((await client.trigger(f"{queue}-{name}")).execution_id, timeout_s=60)
+                assert (done.state, done.error) == ("succeeded", None)
+                text = "".join(chunk.text for chunk in (await client.logs(done.execution_id)).chunks)
+                seen.setdefault(name, []).append(text.split())
+    for name, (first, second) in seen.items():
+        assert [word for word in first if word in ("lo", "eth0")] == ["lo"], name
+        assert "shared" in first and len(first) == len(second), "the second found nothing of the first"
+    assert seen["process"][0][0] != seen["process"][1][0], "a folder of its own"
+    assert seen["process"][0][1] == "64"
+
+
+@pytest.mark.requirement(48)
+async def test_every_kind_of_task_has_a_passing_example(cluster: Cluster, engine: Podman, tmp_path: Path) -> None:
+    queue = f"q{uuid4().hex}"
+    (tmp_path / "example.py").write_text("def add(a: int, b: int) -> int:\n    return a + b\n")
+    more: dict[str, Any] = {"modules": (str(tmp_path / "example.py"),), "allow_net": ("127.0.0.0/8",)}
+    async with (
+        receiving(lambda _: reply(body=b"hi")) as receiver,
+        cluster.client() as client,
+        cluster.worker(queues=(queue,), engine=engine.socket, **more),
+    ):
+        tasks: dict[str, dict[str, Any]] = {
+            "shell": {"argv": ["echo", "hi"]},
+            "http": {"url": receiver.url()},
+            "python": {"function": "example:add", "args": {"a": 1, "b": 2}},
+            "container": {"image": IMAGE, "command": ["/bin/true"]},
+            "noop": {},
+        }
+        ended = {}
+        for kind, settings in tasks.items():
+            await client.create_job({"name": f"{queue}-{kind}", "task": {"kind": kind, **settings}, "queue": queue})
+            run = await client.trigger(f"{queue}-{kind}")
+            ended[kind] = await client.wait(run.execution_id, timeout_s=60)
+    assert {kind: done.state for kind, done in ended.items()} == dict.fromkeys(tasks, "succeeded")
+    assert (ended["python"].result, ended["http"].result["body"]) == (3, "hi")
