@@ -28,6 +28,9 @@ class Groups:
     def gone(self, group: int) -> None:
         self.living.discard(group)
 
+    def cell(self, door: str) -> None: ...
+    def cell_gone(self, door: str) -> None: ...
+
     def engine(self, path: str) -> None:
         self.engine_path = path
 

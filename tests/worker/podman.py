@@ -89,7 +89,7 @@ class Podman:
 
 def needed() -> None:
     """Skips where no engine can be had: its packages are missing, or this is not root."""
-    for program in ("podman", "runc", "busybox"):
+    for program in ("podman", "runc", "busybox", "bwrap"):
         if shutil.which(program) is None and not os.path.exists(f"/usr/sbin/{program}"):
             pytest.skip(f"needs {program}: make install-system")
     if os.geteuid() != 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,8 +24,9 @@ from mainspring.worker.executors import Done, Work
 from mainspring.worker.executors.shell import ShellExecutor
 from mainspring.worker.sandbox import Means, find_means
 from tests.conftest import Cluster
-from tests.flow.processes import alive, until
+from tests.flow.processes import alive, command_line, until
 from tests.worker.attempts import attempt, host, written
+from tests.worker.program import worker
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +69,7 @@ def gone(path: str) -> bool:
 
 
 async def test_every_attempt_has_a_temporary_folder_of_its_own(executor: ShellExecutor) -> None:
-    script = "echo $TMPDIR; touch $TMPDIR/a $TMPDIR/b; ls $TMPDIR | wc -l"
+    script = "echo $TMPDIR; touch $TMPDIR/a $TMPDIR/b; ls $TMPDIR | grep -c '^[ab]$'"
     first, second = [written((await see(executor, script, None))[1]).split() for _ in range(2)]
     assert first[0] != second[0]
     assert (first[1], second[1]) == ("2", "2")
@@ -336,3 +338,21 @@ def test_groups_of_a_dead_worker_are_cleared(tmp_path: Path) -> None:
     ours.mkdir()
     Cgroups({"pids": tmp_path}, unified=True).clear_the_dead()
     assert (gone.exists(), ours.exists()) == (False, True)
+
+
+@needs_pids
+async def test_a_daemon_in_a_cell_does_not_outlive_a_killed_worker(cluster: Cluster, tmp_path: Path) -> None:
+    """Without its environment and outside its session only its group gives it away; the guardian looks there."""
+    queue = f"q{uuid4().hex}"
+    mark = tmp_path / "pid"
+    hide = DAEMON.replace("print(os.getpid(), flush=True)", f"open({str(mark)!r}, 'w').write(str(os.getpid()))")
+    task = {"kind": "shell", "argv": [sys.executable, "-c", hide.replace("time.sleep(0.2)", "time.sleep(600)")]}
+    async with cluster.client() as client:
+        await client.create_job({"name": queue, "task": task, "queue": queue, "sandbox": {}})
+        await client.trigger(queue)
+        async with worker(tmp_path, cluster.url, cluster.worker_token, "-q", queue) as program:
+            await until("the daemon", lambda: mark.exists() and bool(mark.read_text()), within_s=20)
+            daemon = int(mark.read_text())
+            await until("its last step", lambda: "sleep" in command_line(daemon), within_s=10)
+            program.send(signal.SIGKILL)
+            await until("the daemon's end", lambda: not alive(daemon), within_s=10)

@@ -21,13 +21,16 @@ _TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}(; ?ch
 
 @table.route(
     "POST", "/api/v1/worker/artifacts", scope="worker", status=204,
-    query=("session_id", "execution_id", "attempt", "name"),
+    query=("session_id", "execution_id", "attempt", "name", "size"),
 )  # fmt: skip
 async def upload(call: Call) -> None:
-    """Keep a file that a running attempt leaves; the body is its content."""
+    """Keep a file that a running attempt leaves; the body is its content. With `size`, only ask whether it may come."""
     sender = Sender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
     if not await call.context.dispatcher.serves(sender.session_id, tenant=call.tenant):
         raise Conflict("there is no such session; register again", code="session_ended")
+    if call.query("size") is not None:
+        await call.context.artifacts.check(sender, call.query("name") or "", call.number("size", 0))
+        return
     length, kind = call.request.headers.get("content-length", ""), call.request.headers.get("content-type", "")
     await call.context.artifacts.receive(
         sender, call.query("name") or "", call.request.stream(),

@@ -40,15 +40,19 @@ class Artifacts:
         self._kept_s = kept_s
         self._loops = Loops("artifacts")
 
+    async def check(self, sender: Sender, name: str, size: int | None) -> None:
+        """Refuses a file for what can be known before it comes."""
+        if (wrong := name_problem(name)) is not None:
+            raise invalid("/name", wrong, hint="a relative path such as report/2026.csv")
+        if size is not None and size > self._most_bytes:
+            raise self._too_large(name)
+        await self._demand_held(sender)
+
     async def receive(
         self, sender: Sender, name: str, pieces: AsyncIterator[bytes], *, content_type: str, declared: int | None
     ) -> None:
         """Keeps a file; nothing of one that is too large, cut off, or of an attempt the sender does not run."""
-        if (wrong := name_problem(name)) is not None:
-            raise invalid("/name", wrong, hint="a relative path such as report/2026.csv")
-        if declared is not None and declared > self._most_bytes:
-            raise self._too_large(name)
-        await self._demand_held(sender)
+        await self.check(sender, name, declared)
         key, counted = uuid4(), Counted(pieces, self._most_bytes)
         try:
             await self._store.put(key, aiter(counted))

@@ -125,6 +125,8 @@ def _unified(base: Path) -> Cgroups | None:
         try:
             (base / "cgroup.subtree_control").write_text(wanted)
         except OSError:
+            if not all(_ours(pid) for pid in _members(base)):
+                return None  # somebody's session: not ours to rearrange
             leaf = base / "worker"
             leaf.mkdir(exist_ok=True)
             for pid in _members(base):
@@ -133,6 +135,16 @@ def _unified(base: Path) -> Cgroups | None:
     except OSError:
         return None
     return Cgroups(dict.fromkeys(sorted(there), base), unified=True)
+
+
+def _ours(pid: int) -> bool:
+    """Whether it is this process, or descends from it."""
+    while pid > 1 and pid != os.getpid():
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):
+            return False
+    return pid == os.getpid()
 
 
 def _may_make(base: Path) -> bool:

@@ -35,6 +35,7 @@ class Guardian:
         self._groups: set[int] = set()
         self._deadline: float | None = None
         self._session: dict[str, str] = {}
+        self._cells: set[str] = set()
         self._engine: str | None = None
         self._termed = False
         self._buffer = b""
@@ -71,6 +72,10 @@ class Guardian:
             elif word == "session":
                 self._session = json.loads(value)
                 self._deadline, self._termed = None, False
+            elif word == "cell":
+                self._cells.add(value)
+            elif word == "cell_gone":
+                self._cells.discard(value)
             elif word == "engine":
                 self._engine = value
             elif word == "goodbye":
@@ -108,11 +113,19 @@ class Guardian:
         for group in self._groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, number)
-        for pid in self._marked():
+        for pid in [*self._marked(), *self._caged()]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
         if self._engine is not None and self._session:
             end_containers(self._engine, self._session["session_id"], number)
+
+    def _caged(self) -> list[int]:
+        """Processes in control groups of attempts: whatever they did to hide, these they can't leave."""
+        found = []
+        for door in self._cells:
+            with contextlib.suppress(OSError), open(door) as file:
+                found += [int(pid) for pid in file.read().split()]
+        return found
 
     def _marked(self) -> list[int]:
         """Processes that carry our session in their environment, daemonised and unregistered ones too."""

@@ -107,9 +107,12 @@ class Link:
         return await self._post("/api/v1/worker/checkpoints/read", body, wire.Checkpoints)
 
     async def upload(self, query: dict[str, str], size: int, pieces: AsyncIterator[bytes]) -> None:
-        """One file, piece by piece."""
+        """One file, piece by piece. First the api is asked whether it may come: a refusal in mid-way may get lost."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         try:
+            response = await self._client.post("/api/v1/worker/artifacts", params=query | {"size": str(size)})
+            if response.status_code != 204:
+                read_answer(response.status_code, response.content, dict)
             response = await self._client.post(
                 "/api/v1/worker/artifacts", params=query, content=pieces, headers=headers, timeout=UPLOAD_S
             )

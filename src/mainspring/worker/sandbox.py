@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.resources import show_amount
@@ -62,11 +63,19 @@ def find_means() -> Means:
     return Means(cgroups, bwrap)
 
 
+class Watch(Protocol):
+    """Who ends what is in a cell when the worker can't."""
+
+    def cell(self, door: str) -> None: ...
+    def cell_gone(self, door: str) -> None: ...
+
+
 class Cell:
     """One attempt's confinement. Close it when the attempt has ended: nothing in it lives on."""
 
-    def __init__(self, sandbox: Sandbox, means: Means, folder: Path) -> None:
+    def __init__(self, sandbox: Sandbox, means: Means, folder: Path, watch: Watch) -> None:
         self._sandbox = sandbox
+        self._watch = watch
         self._means = means
         self._folder = folder
         self._group: Group | None = None
@@ -77,6 +86,7 @@ class Cell:
         if means.cgroups is not None:
             held = {name: value for name, value in self._limits.items() if name in means.cgroups.bases}
             self._group = means.cgroups.make(held)
+            watch.cell(self._group.doors[0])
 
     def argv(self, words: Sequence[str], *, keep: Iterable[str] = ()) -> list[str]:
         """The command that runs `words` inside. `keep` names folders that must be seen though they are masked."""
@@ -114,6 +124,7 @@ class Cell:
     def close(self) -> None:
         if self._group is not None:
             self._group.close()
+            self._watch.cell_gone(self._group.doors[0])
 
     def _rlimits(self) -> dict[str, int]:
         sandbox, held = self._sandbox, self._means.labels()

@@ -421,7 +421,10 @@ class Worker:
     async def _finish_with_files(self, work: Work, done: Done, folder: Path) -> None:
         """Files arrive before the result does: after that nobody takes them."""
         if self._session is not None and "artifacts" in self._session.takes:
-            done = await send_files(folder, work, done, self._link)
+            try:
+                done = await send_files(folder, work, done, self._link)
+            except Exception as error:
+                done = attempt.failed_by(error)
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         self._finish(work, done)
 

@@ -44,6 +44,12 @@ class GuardianPipe:
     def gone(self, group: int) -> None:
         self.tell(f"gone {group}")
 
+    def cell(self, door: str) -> None:
+        self.tell(f"cell {door}")
+
+    def cell_gone(self, door: str) -> None:
+        self.tell(f"cell_gone {door}")
+
     def engine(self, path: str) -> None:
         self.tell(f"engine {path}")
 

@@ -31,6 +31,10 @@ class Children(Protocol):
 
     def born(self, group: int) -> None: ...
     def gone(self, group: int) -> None: ...
+    def cell(self, door: str) -> None:
+        """Whatever is in the control group with this list of processes ends, too."""
+
+    def cell_gone(self, door: str) -> None: ...
     def engine(self, path: str) -> None:
         """Containers that bear the session as a label are made by the engine at this socket."""
 

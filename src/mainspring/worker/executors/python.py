@@ -84,7 +84,7 @@ class PythonExecutor:
         done = Done("failed", error="the sandbox could not be made")
         folder = Path(tempfile.mkdtemp(prefix="mainspring-"))
         try:
-            cell = Cell(sandbox, self._host.means, folder)
+            cell = Cell(sandbox, self._host.means, folder, work.children)
             try:
                 done = await self._call_inside(cell, folder, work, function, args)
             finally:

@@ -67,7 +67,7 @@ class ShellExecutor:
             await clear(folder)
 
     async def _confined(self, work: Work, folder: Path, sandbox: Sandbox) -> Done:
-        cell = Cell(sandbox, self._means, folder)
+        cell = Cell(sandbox, self._means, folder, work.children)
         try:
             done = await self._execute(work, folder, cell)
             if done.outcome == "failed" and (cause := cell.cause(done.exit_code)) is not None:
