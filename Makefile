@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: help dev test check lint types layers words format bench faults requirements docs lock install install-dev clean
+.PHONY: help dev test check lint types layers words format bench faults requirements docs lock install install-dev install-system clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
@@ -14,7 +14,7 @@ dev: install ## start everything on this machine: database, scheduler, worker, w
 	@# No shell in between: Ctrl-C and SIGTERM reach the server itself, which then stops cleanly and exits with 0.
 	@exec $(BIN)/mainspring dev $(ARGS)
 
-test: check ## check, then every test (PYTEST_ARGS="..." passes options)
+test: check install-system ## check, then every test (PYTEST_ARGS="..." passes options)
 	@# A module's tests stay in one process, so that they can share that module's database.
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
@@ -61,6 +61,9 @@ install:
 
 install-dev:
 	@sh tools/bootstrap.sh dev
+
+install-system: ## a container engine and bubblewrap, for tests of containment (root on Debian)
+	@sh tools/system.sh
 
 clean: ## remove everything that was installed, built or cached (keeps .mainspring)
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -26,6 +26,7 @@ class Call(msgspec.Struct, array_like=True, tag="call", gc=False):
     fire_at: Any
     session_id: Any
     once: bool = False
+    checkpoint: Any = None
 
 
 class Cancel(msgspec.Struct, array_like=True, tag="cancel"):
@@ -78,6 +79,20 @@ class Told(msgspec.Struct, array_like=True, tag="told"):
     message: str | None = None
 
 
+class Saved(msgspec.Struct, array_like=True, tag="saved"):
+    """Where a call would go on."""
+
+    number: int
+    value: msgspec.Raw
+
+
+class Files(msgspec.Struct, array_like=True, tag="files"):
+    """The folder into which a call puts files to be kept."""
+
+    number: int
+    folder: str
+
+
 class Concurrent(msgspec.Struct, array_like=True, tag="concurrent"):
     """The function is asynchronous: from now on this runner takes several of the kind at once, and no others."""
 
@@ -90,7 +105,7 @@ class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
     numbers: list[int]
 
 
-Word = Hello | Declares | Returned | Wrote | Told | Concurrent | Unstarted
+Word = Hello | Declares | Returned | Wrote | Told | Saved | Files | Concurrent | Unstarted
 
 encode = msgspec.json.Encoder().encode
 read_orders = msgspec.json.Decoder(list[Order]).decode

@@ -13,9 +13,12 @@ Role = Literal["api", "scheduler"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 PREFIX = "MAINSPRING_"
+ARTIFACT_STORE = ".mainspring/artifacts"
 ENVIRONMENT = (
     "MAINSPRING_ALLOW_NET",
+    "MAINSPRING_ARTIFACT_STORE",
     "MAINSPRING_DATABASE_URL",
+    "MAINSPRING_ENGINE",
     "MAINSPRING_HOST",
     "MAINSPRING_KEEP_DEAD_LETTERS",
     "MAINSPRING_LOG",
@@ -41,6 +44,9 @@ class ServeConfig:
     session_lease_s: float = 20.0
     shard_lease_s: float = 5.0
     keep_dead_letters_s: float = 14 * 86_400.0
+    artifact_store: str = ARTIFACT_STORE
+    artifact_bytes: int = 1 << 30
+    artifact_kept_s: float = 30 * 86_400.0
 
 
 def parse_roles(text: str) -> tuple[Role, ...]:

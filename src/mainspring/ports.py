@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 from uuid import UUID
@@ -54,3 +54,20 @@ class Counter(Protocol):
 
     def offer(self, line_id: int, *, tenant: int) -> AbstractAsyncContextManager[Offer | None]:
         """A worker for something new in a line; nobody else gives it work until the block ends. None: queue it."""
+
+
+class ArtifactStore(Protocol):
+    """Where the bytes of artifacts are. All api processes must use the same one.
+
+    A key is written once. `put` keeps all pieces or nothing, and has them safe when it returns; what is deleted, or was
+    never put, is FileNotFoundError. Deleting twice does no harm.
+    """
+
+    async def put(self, key: UUID, pieces: AsyncIterator[bytes]) -> None: ...
+
+    async def get(self, key: UUID) -> AsyncIterator[bytes]: ...
+
+    async def delete(self, key: UUID) -> None: ...
+
+    async def sweep(self) -> None:
+        """Removes what uploads left that were cut off, if anything stays of them."""

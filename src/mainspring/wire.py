@@ -304,6 +304,18 @@ class Execution(Answer):
         return late_ms(self.due_at, self.started_at)
 
 
+class Artifact(Answer):
+    """A file that an execution has left; it is kept until `expires_at`."""
+
+    name: str
+    bytes: int
+    sha256: str
+    content_type: str
+    attempt: int
+    created_at: datetime
+    expires_at: datetime
+
+
 class LogChunk(Answer):
     """A piece of output. `place` names the last chunk read, to go on from there."""
 
@@ -719,6 +731,8 @@ class Register(Request):
     labels: dict[str, str] = {}
     resources: Annotated[dict[str, Amount], msgspec.Meta(max_length=100)] = {}
     shared: bool = False
+    schemas: Annotated[dict[str, dict[str, Any]], msgspec.Meta(max_length=100)] | msgspec.UnsetType = msgspec.UNSET
+    """Of kinds that plug-ins add: the JSON Schema of their settings."""
 
 
 class Registered(Answer):
@@ -726,7 +740,7 @@ class Registered(Answer):
     lease_s: float
     heartbeat_s: float
     takes: list[str] = []
-    """Parts of the protocol that older servers refuse: `progress`, `no_retry`."""
+    """Parts of the protocol that older servers refuse: `progress`, `no_retry`, `checkpoints`, `artifacts`."""
 
 
 class Poll(Request):
@@ -820,6 +834,30 @@ class Beat(Answer):
     lease_s: float
     cancels: list[UUID]
     gone: list[UUID] = []
+
+
+class CheckpointReport(Request, array_like=True):
+    """Where one attempt would go on."""
+
+    execution_id: UUID
+    attempt: int
+    value: Any
+
+
+class SaveCheckpoints(Request):
+    session_id: UUID
+    checkpoints: Annotated[list[CheckpointReport], msgspec.Meta(max_length=1000)]
+
+
+class ReadCheckpoints(Request):
+    session_id: UUID
+    executions: Annotated[list[UUID], msgspec.Meta(max_length=10_000)]
+
+
+class Checkpoints(Answer):
+    """By execution, where earlier attempts left off; those that left nothing are not in it."""
+
+    checkpoints: dict[UUID, Any]
 
 
 class Declare(Request):

@@ -136,7 +136,8 @@ async def test_a_task_knows_who_it_is_and_nothing_of_its_worker(
     fire_at = done.fire_at.isoformat().replace("+00:00", "Z")
     ours = {name: value for name, value in found.items() if name.startswith("MAINSPRING_")}
     assert ours.pop("MAINSPRING_SESSION_ID")
-    assert ours.pop("MAINSPRING_PROGRESS")
+    for name in ("MAINSPRING_PROGRESS", "MAINSPRING_CHECKPOINT", "MAINSPRING_ARTIFACTS"):
+        assert ours.pop(name).startswith(found["TMPDIR"] + "/")
     assert ours == {
         "MAINSPRING_EXECUTION_ID": str(done.execution_id),
         "MAINSPRING_IDEMPOTENCY_KEY": str(done.execution_id),

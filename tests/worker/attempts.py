@@ -28,6 +28,12 @@ class Groups:
     def gone(self, group: int) -> None:
         self.living.discard(group)
 
+    def cell(self, door: str) -> None: ...
+    def cell_gone(self, door: str) -> None: ...
+
+    def engine(self, path: str) -> None:
+        self.engine_path = path
+
 
 def attempt(
     task: Task, params: dict[str, Any] | None = None, *, timeout_s: float = 60.0, timezone: str | None = None,
@@ -43,8 +49,8 @@ def attempt(
     return Work(given, definition, session_id=uuid4(), children=Groups())
 
 
-def host(slots: int = 4, modules: Sequence[str] = (), allow_net: Sequence[str] = ()) -> Host:
-    return Host(slots, Groups(), modules, allow_net)
+def host(slots: int = 4, modules: Sequence[str] = (), allow_net: Sequence[str] = (), **more: Any) -> Host:
+    return Host(slots, Groups(), modules, allow_net, **more)
 
 
 def written(work: Work, stream: str = "stdout") -> str:

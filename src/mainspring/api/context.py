@@ -9,6 +9,7 @@ from mainspring.api.auth import Authenticator
 from mainspring.api.live import Live
 from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
+from mainspring.intake.artifacts import Artifacts
 from mainspring.intake.executions import Submitter
 from mainspring.results.settle import Settler
 from mainspring.store.db import Database
@@ -24,4 +25,5 @@ class Context:
     heartbeats: Heartbeats
     settler: Settler
     announcer: Announcer
+    artifacts: Artifacts
     session_lease_s: float = 20.0

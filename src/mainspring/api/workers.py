@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from starlette.responses import Response
 
 from mainspring import wire
 from mainspring.api.route import Call, Table
 from mainspring.codec import encode
-from mainspring.domain.errors import Conflict, Forbidden, Invalid
+from mainspring.domain.errors import Conflict, Forbidden, Invalid, invalid
 from mainspring.domain.job import QUEUE
-from mainspring.intake import catalog
+from mainspring.intake import catalog, plugins
 from mainspring.intake.declare import declare
 from mainspring.results.rescue import rescue_orphans
 from mainspring.results.settle import Report
-from mainspring.store import queues, sessions
+from mainspring.store import checkpoints, queues, sessions
 from mainspring.store.results import Ended
 from mainspring.store.sessions import Heartbeat
 
 table = Table()
 WORKER = "/api/v1/worker"
 RESULTS_LIMIT = 8_000_000
+MOST_CHECKPOINT = 64_000
 
 
 @table.route("POST", WORKER + "/sessions", scope="worker", body=wire.Register, answer=wire.Registered, status=201)
@@ -44,7 +45,9 @@ async def register(call: Call) -> wire.Registered:
             connection, tenant=call.tenant, session_id=session_id, worker_id=uuid4(), register=call.body,
             lease_s=lease_s,
         )  # fmt: skip
-    takes = ["progress", "no_retry"]
+        schemas = call.body.schemas or {}
+        await plugins.learn(connection, schemas, tenant=call.tenant, shared=call.body.shared)
+    takes = ["progress", "no_retry", "checkpoints", "artifacts"]
     return wire.Registered(session_id=session_id, lease_s=lease_s, heartbeat_s=lease_s / 4, takes=takes)
 
 
@@ -69,8 +72,7 @@ async def results(call: Call) -> wire.Settled:
     """Tell how attempts ended, and what they wrote."""
     _check_protocol(call)
     body: wire.Results = call.body
-    if not await call.context.dispatcher.serves(body.session_id, tenant=call.tenant):
-        raise Conflict("there is no such session; register again", code="session_ended")
+    await _serves(call, body.session_id)
     ended = [
         Ended(r.execution_id, r.attempt, body.session_id, r.outcome, r.duration_ms, r.exit_code, r.error, r.result)
         for r in body.results
@@ -99,6 +101,38 @@ async def heartbeat(call: Call) -> wire.Beat:
     return wire.Beat(lease_s=renewed.lease_s, cancels=renewed.cancels, gone=renewed.gone)
 
 
+@table.route("POST", WORKER + "/checkpoints", scope="worker", body=wire.SaveCheckpoints, limit=RESULTS_LIMIT)
+async def save_checkpoints(call: Call) -> None:
+    """Remember where attempts would go on."""
+    _check_protocol(call)
+    body: wire.SaveCheckpoints = call.body
+    await _serves(call, body.session_id)
+    for place, told in enumerate(body.checkpoints):
+        if len(encode(told.value)) > MOST_CHECKPOINT:
+            pointer = f"/checkpoints/{place}/2"
+            raise invalid(
+                pointer, f"a checkpoint has at most {MOST_CHECKPOINT:,} bytes", hint="keep the rest elsewhere"
+            )
+    saved = [(told.execution_id, told.attempt, told.value) for told in body.checkpoints]
+    async with call.context.database.connection() as connection:
+        await checkpoints.save_checkpoints(connection, session_id=body.session_id, saved=saved)
+
+
+@table.route(
+    "POST", WORKER + "/checkpoints/read", scope="worker", body=wire.ReadCheckpoints, answer=wire.Checkpoints
+)  # fmt: skip
+async def read_checkpoints(call: Call) -> wire.Checkpoints:
+    """Ask where earlier attempts left off."""
+    _check_protocol(call)
+    body: wire.ReadCheckpoints = call.body
+    await _serves(call, body.session_id)
+    async with call.context.database.connection() as connection:
+        found = await checkpoints.read_checkpoints(
+            connection, session_id=body.session_id, executions=body.executions
+        )  # fmt: skip
+    return wire.Checkpoints(checkpoints=found)
+
+
 @table.route("POST", WORKER + "/jobs", scope="worker", body=wire.Declare, answer=wire.DeclareAnswer)
 async def declare_jobs(call: Call) -> wire.DeclareAnswer:
     """Register the jobs that a worker's code declares; what is like that already stays as it is."""
@@ -123,6 +157,11 @@ async def goodbye(call: Call) -> Response:
 async def list_workers(call: Call) -> wire.Page[wire.Worker]:
     """List workers with their latest sessions."""
     return wire.Page(items=await catalog.list_workers(call.context.database, tenant=call.tenant))
+
+
+async def _serves(call: Call, session_id: UUID) -> None:
+    if not await call.context.dispatcher.serves(session_id, tenant=call.tenant):
+        raise Conflict("there is no such session; register again", code="session_ended")
 
 
 async def _disconnected(call: Call) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -12,10 +14,11 @@ from mainspring.cli.connect import connected, gather
 from mainspring.cli.failure import state_code
 from mainspring.cli.feed import feed_line
 from mainspring.cli.jobs import limit_option
-from mainspring.cli.output import Output, has_color
+from mainspring.cli.output import Output, has_color, remark
 from mainspring.cli.run import OutputPrinter, print_output
 from mainspring.cli.times import seconds
-from mainspring.cli.views import EXECUTIONS, execution_details, state_text
+from mainspring.cli.views import ARTIFACTS, EXECUTIONS, execution_details, state_text
+from mainspring.domain.errors import NotFound, Unavailable
 from mainspring.domain.execution import STATES, State
 
 if TYPE_CHECKING:
@@ -79,6 +82,44 @@ async def logs(client: AsyncClient, out: Output, execution: str, follow: bool) -
         if not piece.chunks or piece.place == place:
             return
         place = piece.place
+
+
+@executions.command
+@click.argument("execution")
+@click.option("--get", "name", metavar="NAME", help="Fetch this one instead of listing them.")
+@click.option("--to", "target", metavar="FILE", help="Where to; its own name here, if left out. - is stdout.")
+@connected
+async def artifacts(client: AsyncClient, out: Output, execution: str, name: str | None, target: str | None) -> None:
+    """List the files an execution has left, or fetch one."""
+    if name is None:
+        out.page(await client.artifacts(execution), ARTIFACTS)
+        return
+    if target == "-":
+        await fetch(client, execution, name, sys.stdout.buffer)
+        return
+    path = Path(target or name.rpartition("/")[2])
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            await fetch(client, execution, name, file)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    remark(f"{name} is in {path}")
+
+
+async def fetch(client: AsyncClient, execution: str, name: str, file: BinaryIO) -> None:
+    """All of it, and what was sent, or an error."""
+    ref = (await client.execution(execution)).execution_id
+    found = next((a for a in (await client.artifacts(ref)).items if a.name == name), None)
+    if found is None:
+        raise NotFound(f"the execution has no artifact {name!r}")
+    digest = hashlib.sha256()
+    async for piece in client.artifact(ref, name):
+        digest.update(piece)
+        file.write(piece)
+    if digest.hexdigest() != found.sha256:
+        raise Unavailable(f"{name!r} did not arrive as it was sent; try again")
 
 
 @executions.command

@@ -11,7 +11,8 @@ from mainspring import wire
 from mainspring.cli.connect import connected
 from mainspring.cli.feed import feed_line, follow
 from mainspring.cli.output import Output, clean, has_color
-from mainspring.cli.views import EXECUTIONS, SCHEDULERS, SHARDS, WORKERS
+from mainspring.cli.views import EXECUTIONS, SCHEDULERS, SHARDS, WORKERS, worker_details
+from mainspring.domain.errors import NotFound
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -27,6 +28,17 @@ def workers() -> None:
 async def list_workers(client: AsyncClient, out: Output) -> None:
     """List the workers with their slots and when they were last seen."""
     out.page(await client.workers(), WORKERS)
+
+
+@workers.command("show")
+@click.argument("name")
+@connected
+async def show_worker(client: AsyncClient, out: Output, name: str) -> None:
+    """Show one worker: what it offers, and how far it can hold attempts to their sandbox."""
+    found = next((worker for worker in (await client.workers()).items if worker.name == name), None)
+    if found is None:
+        raise NotFound(f"no worker {name!r} was seen in the last day")
+    out.one(found, WORKERS, worker_details)
 
 
 @click.command

@@ -14,10 +14,14 @@ from mainspring.api.auth import Authenticator, issue_token
 from mainspring.api.context import Context
 from mainspring.api.live import Live
 from mainspring.api.service import HttpServer
-from mainspring.config import PORT, ServeConfig, parse_roles, unknown_settings
+from mainspring.backends.stores import open_store
+from mainspring.config import ARTIFACT_STORE, PORT, ServeConfig, parse_roles, unknown_settings
 from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
 from mainspring.domain.duration import parse_duration
+from mainspring.domain.errors import Invalid
+from mainspring.domain.resources import parse_amount
+from mainspring.intake.artifacts import Artifacts
 from mainspring.intake.duties import Duties
 from mainspring.intake.executions import Submitter
 from mainspring.process import die_with_parent, run, stop_signal
@@ -72,11 +76,17 @@ class Server:
                 heartbeats=Heartbeats(self.database, lease_s=config.session_lease_s),
                 settler=self.settler,
                 announcer=self.announcer,
+                artifacts=Artifacts(
+                    self.database,
+                    open_store(config.artifact_store),
+                    most_bytes=config.artifact_bytes,
+                    kept_s=config.artifact_kept_s,
+                ),
                 session_lease_s=config.session_lease_s,
             )
             app = build(self.context, pages=pages, lost=lost)
             self.http = HttpServer(app, host=config.host, port=PORT if config.port is None else config.port)
-            self._services += [self.http, self.context.dispatcher, self.context.live]
+            self._services += [self.http, self.context.dispatcher, self.context.live, self.context.artifacts]
         elif config.port is not None:
             self.http = HttpServer(build_status(self.database, auth), host=config.host, port=config.port)
             self._services.append(self.http)
@@ -171,11 +181,19 @@ def _days(text: str) -> float:
     type=_days,
     help="How long they wait for a person.",
 )
+@click.option(
+    "--artifact-store", envvar="MAINSPRING_ARTIFACT_STORE", default=ARTIFACT_STORE, show_default=True,
+    metavar="FOLDER|URL",
+    help="Where artifacts are kept, the same for all api processes; s3://BUCKET/PREFIX needs the extra `s3`.",
+)  # fmt: skip
+@click.option("--artifact-limit", default="1Gi", show_default=True, metavar="SIZE", help="Of one execution.")
+@click.option("--artifact-days", default=30.0, show_default=True, type=click.FloatRange(min=0, min_open=True))
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 def serve(
     database_url: str, roles: str, host: str, port: int | None, session_lease: float, shard_lease: float,
-    keep_dead_letters: float, level: str, parent: int | None,
+    keep_dead_letters: float, artifact_store: str, artifact_limit: str, artifact_days: float, level: str,
+    parent: int | None,
 ) -> None:  # fmt: skip
     """Start a server against a PostgreSQL database."""
     if parent is not None:
@@ -191,5 +209,15 @@ def serve(
         session_lease_s=session_lease,
         shard_lease_s=shard_lease,
         keep_dead_letters_s=keep_dead_letters,
+        artifact_store=artifact_store,
+        artifact_bytes=_size(artifact_limit),
+        artifact_kept_s=artifact_days * 86_400,
     )
     run(serve_until_stopped(config, greet=parent is None))
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_amount("disk", text)
+    except ValueError as error:
+        raise Invalid(f"--artifact-limit: {error}") from None

@@ -15,7 +15,9 @@ from mainspring.cli.times import both, distance, local, now, span
 from mainspring.codec import encode
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec, ShellTask, task_text
+from mainspring.domain.resources import show_amounts
 from mainspring.domain.retry import describe_retries
+from mainspring.domain.sandbox import BWRAP, CPU, MEMORY, PIDS, RLIMITS
 from mainspring.domain.schedule import describe_spec
 
 _JOB_GLYPHS = {"active": "●", "paused": "⏸", "finished": "✔", "deleted": "⊘"}
@@ -174,6 +176,19 @@ VERSIONS: Look[wire.Version] = Look(
     empty="no versions",
 )
 
+ARTIFACTS: Look[wire.Artifact] = Look(
+    name=lambda artifact: artifact.name,
+    columns=[
+        Column("NAME", lambda artifact: artifact.name),
+        Column("BYTES", lambda artifact: f"{artifact.bytes:,}"),
+        Column("ATTEMPT", lambda artifact: str(artifact.attempt)),
+        Column("KEPT UNTIL", lambda artifact: local(artifact.expires_at)),
+        Column("TYPE", lambda artifact: artifact.content_type, wide=True),
+        Column("SHA256", lambda artifact: artifact.sha256, wide=True),
+    ],
+    empty="it has left no files",
+)
+
 WORKERS: Look[wire.Worker] = Look(
     name=lambda worker: worker.name,
     columns=[
@@ -222,6 +237,28 @@ SHARDS: Look[wire.Shard] = Look(
 )
 
 
+SANDBOX = "sandbox/"
+SANDBOX_MEANS = [name.removeprefix(SANDBOX) for name in (RLIMITS, MEMORY, PIDS, CPU, BWRAP)]
+
+
+def worker_details(worker: wire.Worker) -> str:
+    held = {name.removeprefix(SANDBOX): how for name, how in worker.labels.items() if name.startswith(SANDBOX)}
+    return pairs(
+        ("name", worker.name),
+        ("state", f"{worker.state}, {worker.busy} of {worker.slots} slots busy"),
+        ("queues", ", ".join(worker.queues)),
+        ("kinds", ", ".join(worker.kinds)),
+        ("labels", ", ".join(f"{k}={v}" for k, v in worker.labels.items() if not k.startswith(SANDBOX))),
+        ("resources", show_amounts(worker.resources)),
+        ("sandbox", ", ".join(name if how == "yes" else f"{name} by {how}" for name, how in held.items())),
+        ("not held", ", ".join(name for name in SANDBOX_MEANS if name not in held)),
+        ("host", worker.host),
+        ("version", worker.version),
+        ("seen", distance(min(worker.seen_at, now()), now())),
+        ("started", local(worker.started_at)),
+    )
+
+
 def job_details(job: wire.Job) -> str:
     spec, schedule = job.spec, job.spec.schedule
     raw = "" if schedule is None else f"  {encode(schedule).decode()}"
@@ -237,6 +274,7 @@ def job_details(job: wire.Job) -> str:
         ("command", command_text(spec)),
         ("environment", _json(spec.task.env) if isinstance(spec.task, ShellTask) else ""),
         ("folder", spec.task.cwd or "" if isinstance(spec.task, ShellTask) else ""),
+        ("sandbox", "" if spec.sandbox is None else encode(spec.sandbox).decode()),
         ("queue", f"{spec.queue_name}, priority {spec.priority}"),
         ("timeout", str(spec.timeout)),
         ("retries", describe_retries(spec.retries)),

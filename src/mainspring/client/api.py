@@ -255,6 +255,17 @@ class AsyncClient:
             except Unavailable as error:
                 await patience.pause(error)
 
+    async def artifacts(self, ref: Ref) -> wire.Page[wire.Artifact]:
+        """The files that an execution has left."""
+        return await self._transport.ask(wire.Page[wire.Artifact], "GET", await self._execution(ref, "artifacts"))
+
+    async def artifact(self, ref: Ref, name: str) -> AsyncGenerator[bytes, None]:
+        """One of them, piece by piece."""
+        path = await self._execution(ref, "artifacts/content")
+        async with self._transport.pieces(path, params={"name": name}) as pieces:
+            async for piece in pieces:
+                yield piece
+
     async def wait(self, ref: Ref, *, timeout_s: float = math.inf) -> wire.Execution:
         """The execution once it is final; raises `WaitTimedOut` after `timeout_s`."""
         until = asyncio.get_running_loop().time() + timeout_s

@@ -166,6 +166,12 @@ class Client:
     def logs(self, ref: Ref, *, place: str = "") -> wire.Logs:
         return self._wait(self._inner.logs(ref, place=place))
 
+    def artifacts(self, ref: Ref) -> wire.Page[wire.Artifact]:
+        return self._wait(self._inner.artifacts(ref))
+
+    def artifact(self, ref: Ref, name: str) -> Iterator[bytes]:
+        return self._each(self._inner.artifact(ref, name))
+
     def follow_logs(self, ref: Ref) -> Iterator[wire.LogChunk]:
         return self._each(self._inner.follow_logs(ref))
 

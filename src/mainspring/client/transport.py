@@ -72,6 +72,18 @@ class Transport:
             raise problem(self.server, response.status_code, _content_type(response), response.content)
         return response.content
 
+    @asynccontextmanager
+    async def pieces(self, path: str, *, params: Params | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The answer, piece by piece."""
+        try:
+            async with self._http.stream("GET", path, params=_given(params), timeout=_timeout(SILENCE_S)) as response:
+                if not response.is_success:
+                    body = await response.aread()
+                    raise problem(self.server, response.status_code, _content_type(response), body)
+                yield response.aiter_bytes()
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from None
+
     def read(self, answer: type[T], content: str | bytes) -> T:
         try:
             return msgspec.json.decode(content, type=answer)

@@ -8,13 +8,16 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from mainspring.domain.container import ContainerTask, container_problems, container_strings
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.execution import Delivery
 from mainspring.domain.limit import Concurrency, Rate, key_problems
 from mainspring.domain.params import Param, declaration_problems
+from mainspring.domain.plugin import PluginTask, plugin_problems, plugin_strings
 from mainspring.domain.resources import parse_amount
 from mainspring.domain.retry import RetryPolicy, policy_problems
+from mainspring.domain.sandbox import Sandbox, sandbox_problems
 from mainspring.domain.schedule import ScheduleSpecs, is_one_time
 from mainspring.domain.task import HttpTask, PythonTask, task_problems, template_strings
 from mainspring.domain.template import param_names, unknown_names
@@ -44,7 +47,12 @@ class NoopTask(msgspec.Struct, frozen=True, tag="noop", tag_field="kind", forbid
     """Does nothing and succeeds: a marker, or a measure of everything around it."""
 
 
-Task = ShellTask | NoopTask | HttpTask | PythonTask
+Task = ShellTask | NoopTask | HttpTask | PythonTask | ContainerTask | PluginTask
+
+
+def kind_of(task: Task) -> str:
+    """Which executor a worker must have."""
+    return task.type if isinstance(task, PluginTask) else str(task.__struct_config__.tag)
 
 
 class Misfire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,6 +91,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: Concurrency | None = None
     rate: Rate | None = None
     ordered: bool = False
+    sandbox: Sandbox | None = None
 
     @property
     def queue_name(self) -> str:
@@ -97,7 +106,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def kind(self) -> str:
         """Of the task: which executor a worker must have."""
-        return str(getattr(self.task, "kind", None) or self.task.__struct_config__.tag)
+        return kind_of(self.task)
 
     @property
     def overlap_policy(self) -> Overlap:
@@ -119,6 +128,7 @@ class Definition(msgspec.Struct, frozen=True):
     timezone: str | None = None
     resources: dict[str, int] = {}
     exclusive: bool = False
+    sandbox: Sandbox | None = None
 
 
 def task_text(task: Task) -> str:
@@ -130,6 +140,10 @@ def task_text(task: Task) -> str:
             return f"{function}()"
         case ShellTask(argv=argv):
             return " ".join(argv)
+        case ContainerTask(image=image, command=command, args=args):
+            return " ".join((image, *command, *args))
+        case PluginTask(type=type_):
+            return type_
         case _:
             return "nothing (noop)"
 
@@ -139,6 +153,10 @@ def needed_params(task: Task) -> frozenset[str]:
     texts: Iterable[str] = ()
     if isinstance(task, ShellTask):
         texts = (*task.argv, *task.env.values())
+    elif isinstance(task, ContainerTask):
+        texts = (text for _, text in container_strings(task))
+    elif isinstance(task, PluginTask):
+        texts = (text for _, text in plugin_strings(task))
     elif not isinstance(task, NoopTask):
         texts = (text for _, text in template_strings(task))
     return frozenset(name for text in texts for name in param_names(text))
@@ -171,8 +189,14 @@ def _problems(spec: JobSpec) -> list[Problem]:
     found.extend(_delivery_problems(spec))
     if isinstance(spec.task, ShellTask):
         found.extend(_shell_problems(spec.task))
+    elif isinstance(spec.task, ContainerTask):
+        found.extend(container_problems(spec.task))
+    elif isinstance(spec.task, PluginTask):
+        found.extend(plugin_problems(spec.task))
     elif not isinstance(spec.task, NoopTask):
         found.extend(task_problems(spec.task))
+    if spec.sandbox is not None:
+        found.extend(sandbox_problems(spec.sandbox, spec.kind))
     found.extend(declaration_problems(spec.params, needed_params(spec.task), scheduled=spec.schedule is not None))
     found.extend(_demand_problems(spec))
     found.extend(_limit_problems(spec))

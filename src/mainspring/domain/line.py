@@ -12,6 +12,7 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.job import JobSpec
 from mainspring.domain.limit import depends_on_params, resolve_key
 from mainspring.domain.resources import parse_amounts
+from mainspring.domain.sandbox import sandbox_labels
 
 AGING_MS = 900_000
 """One level of priority is worth this much waiting: a higher one overtakes all that has not waited so much longer, and
@@ -37,7 +38,8 @@ class LineSpec:
 
 
 def demand_of(spec: JobSpec) -> Demand:
-    return Demand(spec.kind, spec.labels, parse_amounts(spec.resources), spec.exclusive)
+    labels = sandbox_labels(spec.sandbox) | spec.labels if spec.sandbox is not None else spec.labels
+    return Demand(spec.kind, labels, parse_amounts(spec.resources), spec.exclusive)
 
 
 def line_of(spec: JobSpec, *, job_id: UUID, params: Mapping[str, Any] | None = None) -> LineSpec:

@@ -22,6 +22,7 @@ from mainspring.domain.schedule import Resolved, calendars_of, describe_spec, jo
 from mainspring.ids import new_id, shard_of
 from mainspring.intake import catalog
 from mainspring.intake.catchup import catch_up
+from mainspring.intake.plugins import check_settings
 from mainspring.intake.schedules import resolved
 from mainspring.store import executions, jobs, lines, schedules, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
@@ -40,6 +41,7 @@ async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> 
         async with database.transaction() as connection:
             now_ms = int(await database_now_ms(connection))
             job_id = new_id(now_ms)
+            await check_settings(connection, spec, tenant=tenant)
             change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
             now_ms = max(now_ms, watermark_ms)
             when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms)
@@ -101,6 +103,7 @@ async def try_patch(database: Database, job_id: UUID, changes: dict[str, Any], *
         old = msgspec.structs.replace(row.spec, paused=row.paused_at is not None)
         spec = _merged(old, changes)
         check(spec)
+        await check_settings(connection, spec, tenant=tenant)
         changed = spec.schedule != old.schedule
         when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms) if changed else None
     before = catalog.next_fires(row, after_ms=now_ms, count=PREVIEWED)
@@ -145,6 +148,7 @@ async def _edit(
             spec = change_spec(msgspec.structs.replace(old, paused=paused))
             name = spec.name
             check(spec)
+            await check_settings(connection, spec, tenant=tenant)
             now_ms = int(await database_now_ms(connection))
             rescheduled = spec.schedule != old.schedule or (_spread(old) and spec.name != old.name)
             when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms) if rescheduled else None

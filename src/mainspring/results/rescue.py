@@ -10,7 +10,7 @@ import structlog
 from mainspring.clock import Clock, SystemClock
 from mainspring.results.settle import Report, Settler
 from mainspring.service import Loops
-from mainspring.store import chains, dead_letters, lines, sessions, upkeep
+from mainspring.store import chains, checkpoints, dead_letters, lines, sessions, upkeep
 from mainspring.store.db import Database
 from mainspring.store.results import Ended
 from mainspring.telemetry import metrics
@@ -81,6 +81,7 @@ class Rescue:
         async with self._database.connection() as connection:
             await upkeep.make_partitions(connection, days=PARTITION_DAYS)
             await upkeep.forget_idempotency_keys(connection)
+            await checkpoints.forget_checkpoints(connection)
             await lines.forget_lines(connection)
             await dead_letters.forget_dead_letters(connection, after_s=self._keep_dead_letters_s)
 

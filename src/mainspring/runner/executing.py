@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from threading import Timer
 from time import monotonic
+
+import msgspec
 
 from mainspring import calls
 
@@ -16,15 +19,17 @@ class CallInProgress:
     """Gathers output for a moment, so that a line printed does not cost a message."""
 
     __slots__ = (
-        "_pending", "_progress", "_send", "_sent_at", "_told_at", "attempt", "committed", "execution_id", "fire_at",
-        "job", "number",
+        "_folder", "_pending", "_progress", "_send", "_sent_at", "_told_at", "attempt", "committed", "execution_id",
+        "fire_at", "job", "last_checkpoint", "number",
     )  # fmt: skip
 
     def __init__(self, call: calls.Call, send: Callable[[calls.Word], None]) -> None:
         self.number, self.execution_id, self.job = call.number, call.execution_id, call.job
         self.attempt, self.fire_at = call.attempt, call.fire_at
         self.committed = False
+        self.last_checkpoint = call.checkpoint
         self._send = send
+        self._folder: str | None = None
         self._pending: list[tuple[calls.Stream, list[str]]] = []
         self._sent_at = 0.0
         self._told_at = 0.0
@@ -55,6 +60,16 @@ class CallInProgress:
             timer = Timer(TELL_S, self._tell_now)
             timer.daemon = True
             timer.start()
+
+    def save(self, value: bytes) -> None:
+        self._send(calls.Saved(self.number, msgspec.Raw(value)))
+
+    def folder(self) -> str:
+        """For files to be kept. The worker removes it, and knows of it before the first file is there."""
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="mainspring-artifacts-")
+            self._send(calls.Files(self.number, self._folder))
+        return self._folder
 
     def _tell_now(self) -> None:
         told, self._progress = self._progress, None

@@ -238,6 +238,7 @@ def definition(spec: JobSpec) -> Definition:
         params=spec.params,
         timezone=getattr(spec.schedule, "timezone", None),
         resources=parse_amounts(spec.resources),
+        sandbox=spec.sandbox,
         exclusive=spec.exclusive,
     )
 

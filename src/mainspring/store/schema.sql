@@ -300,6 +300,16 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_open ON sessions (lease_expires_at) WHERE ended_at IS NULL;
 CREATE INDEX sessions_worker ON sessions (worker_id, started_at);
 
+-- What executors of other packages take as settings, as their workers told it.
+CREATE TABLE plugins (
+    tenant_id   int NOT NULL REFERENCES tenants,
+    type        text COLLATE "C" NOT NULL,
+    schema      jsonb NOT NULL,                     -- JSON Schema
+    shared      boolean NOT NULL DEFAULT false,     -- told by a worker that serves every tenant
+    updated_at  timestamptz NOT NULL DEFAULT db_now(),
+    PRIMARY KEY (tenant_id, type)
+);
+
 -- What happens ---------------------------------------------------------------------------------------
 
 CREATE TABLE executions (
@@ -460,6 +470,31 @@ CREATE TABLE log_chunks (
     PRIMARY KEY (execution_id, attempt, seq, started_at)
 ) PARTITION BY RANGE (started_at);
 CREATE TABLE log_chunks_default PARTITION OF log_chunks DEFAULT;
+
+-- Where an execution would go on: the last word of its attempts. It goes when the execution is final.
+CREATE TABLE checkpoints (
+    execution_id  uuid PRIMARY KEY,
+    tenant_id     int NOT NULL,
+    attempt       smallint NOT NULL,                -- that said so
+    value         jsonb NOT NULL,
+    saved_at      timestamptz NOT NULL DEFAULT db_now()
+);
+
+-- Files that executions leave. The bytes are in the artifact store, under a key that we made up.
+CREATE TABLE artifacts (
+    execution_id  uuid NOT NULL,
+    name          text COLLATE "C" NOT NULL,
+    tenant_id     int NOT NULL,
+    attempt       smallint NOT NULL,                -- that wrote it
+    key           uuid NOT NULL UNIQUE,             -- in the artifact store
+    bytes         bigint NOT NULL CHECK (bytes >= 0),
+    sha256        bytea NOT NULL,
+    content_type  text NOT NULL,
+    created_at    timestamptz NOT NULL DEFAULT db_now(),
+    expires_at    timestamptz NOT NULL,
+    PRIMARY KEY (execution_id, name)
+);
+CREATE INDEX artifacts_expiry ON artifacts (expires_at);
 
 -- The same key is answered with the same execution for a day.
 CREATE TABLE idempotency_keys (

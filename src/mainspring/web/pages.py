@@ -97,10 +97,11 @@ async def executions(visit: Visit) -> Response:
 async def execution(visit: Visit) -> Response:
     database, tenant = visit.context.database, visit.caller.tenant
     found = await catalog.execution(database, visit.ref, tenant=tenant)
+    files = await visit.context.artifacts.listed(found.execution_id, tenant=tenant)
     logs = await catalog.read_logs(database, found.execution_id, tenant=tenant, place=visit.query("place") or None)
     return page(
-        "execution.html", visit.caller, e=found, steps=timeline(found, now()), logs=logs, live=found.state in LIVE,
-        from_start=not visit.query("place"),
+        "execution.html", visit.caller, e=found, files=files, steps=timeline(found, now()), logs=logs,
+        live=found.state in LIVE, from_start=not visit.query("place"),
     )  # fmt: skip
 
 

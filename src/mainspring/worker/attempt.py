@@ -9,13 +9,29 @@ import structlog
 
 from mainspring import wire
 from mainspring.clock import Clock
+from mainspring.domain.job import kind_of
+from mainspring.domain.json_schema import problems
+from mainspring.domain.plugin import PluginTask
 from mainspring.worker.executors import Done, Executor, Work
 
 log = structlog.get_logger()
 
 
 def executor_of(work: Work, executors: Mapping[str, Executor]) -> Executor | None:
-    return executors.get(str(type(work.definition.task).__struct_config__.tag))
+    return executors.get(kind_of(work.definition.task))
+
+
+def bad_settings(work: Work, executor: Executor) -> Done | None:
+    """Why a plug-in's settings can't be used, now that all values are known."""
+    if not isinstance(work.definition.task, PluginTask) or (schema := getattr(executor, "schema", None)) is None:
+        return None
+    try:
+        found = list(problems(work.settings, schema, "/settings"))
+    except KeyError as error:
+        return Done("failed", error=f"the parameter {error} was not given", retry=False)
+    if not found:
+        return None
+    return Done("failed", error="; ".join(f"{p.pointer}: {p.message} ({p.hint})" for p in found), retry=False)
 
 
 async def execute(work: Work, executor: Executor) -> Done:

@@ -20,6 +20,8 @@ BATCH = 1000
 BATCH_BYTES = 600_000
 STREAM_S = 0.3
 RETRY_S = 1.0
+CHECKPOINTS = 100
+"""In one request: each may have 64,000 bytes."""
 REFUSED = "the api refused the result"
 
 
@@ -35,6 +37,9 @@ class Delivery:
         self._takes = takes
         self._no_retry: set[UUID] = set()
         self._results: list[tuple[wire.Result, list[wire.Output]]] = []
+        self._checkpoints: list[
+            wire.CheckpointReport
+        ] = []  # of attempts that have ended, to arrive before their results
         self._live: dict[UUID, Work] = {}
         self._some = asyncio.Event()
         self._empty = asyncio.Event()
@@ -54,6 +59,12 @@ class Delivery:
         self._live.pop(work.assignment.execution_id, None)
         if not retry and "no_retry" in self._takes:
             self._no_retry.add(work.assignment.execution_id)
+        if (
+            work.checkpoint is not None
+            and result.outcome != "succeeded"
+            and (last := work.checkpoint.take()) is not None
+        ):
+            self._checkpoints.append(_report(work, last))
         self._results.append((result, work.take_output()))
         self._empty.clear()
         self._some.set()
@@ -72,6 +83,9 @@ class Delivery:
     async def _send_results(self) -> None:
         await self._some.wait()
         async with self._sending:
+            if self._checkpoints:
+                await self._save_checkpoints(self._checkpoints)
+                self._checkpoints = []
             await self._send_batch()
 
     async def _send_batch(self) -> None:
@@ -104,6 +118,30 @@ class Delivery:
             while pending:
                 batch, pending = pending[:4], pending[4:]
                 await self._deliver([], batch)
+            said = [
+                _report(work, value)
+                for work in list(self._live.values())
+                if work.checkpoint is not None and (value := work.checkpoint.take()) is not None
+            ]
+            if said:
+                await self._save_checkpoints(said)
+
+    async def _save_checkpoints(self, said: list[wire.CheckpointReport]) -> None:
+        """Until accepted, like results: whoever goes on must not begin further back than they were told."""
+        if "checkpoints" not in self._takes:
+            return
+        for at in range(0, len(said), CHECKPOINTS):
+            body = wire.SaveCheckpoints(session_id=self._session_id, checkpoints=said[at : at + CHECKPOINTS])
+            while True:
+                try:
+                    await self._link.save_checkpoints(body)
+                except ApiAway as error:
+                    log.warning("checkpoints wait for the api", error=str(error))
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                except (SessionEnded, Refused) as error:
+                    log.error("checkpoints were refused", error=str(error))
+                break
 
     async def _deliver(self, results: list[wire.Result], output: list[wire.Output]) -> None:
         """Until accepted: the api may be away for long, and what was done must not be forgotten."""
@@ -141,3 +179,9 @@ class Delivery:
                 duration_ms=results[0].duration_ms, exit_code=results[0].exit_code, error=f"{REFUSED}: {error}",
             )  # fmt: skip
             await self._deliver([plain], [])
+
+
+def _report(work: Work, value: msgspec.Raw) -> wire.CheckpointReport:
+    return wire.CheckpointReport(
+        execution_id=work.assignment.execution_id, attempt=work.assignment.attempt, value=value
+    )  # fmt: skip

@@ -9,17 +9,22 @@ a second attempt never overlaps the first. Only the standard library, so that it
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import select
 import signal
+import socket
 import sys
 import time
+import urllib.parse
 import urllib.request
 
 TERM_BEFORE_S = 3.0
 KILL_BEFORE_S = 1.0
 MARK = "MAINSPRING_SESSION_ID"
+LABEL = "io.mainspring.session"
+ENGINE_S = 10.0
 
 
 class Guardian:
@@ -30,6 +35,8 @@ class Guardian:
         self._groups: set[int] = set()
         self._deadline: float | None = None
         self._session: dict[str, str] = {}
+        self._cells: set[str] = set()
+        self._engine: str | None = None
         self._termed = False
         self._buffer = b""
 
@@ -65,6 +72,12 @@ class Guardian:
             elif word == "session":
                 self._session = json.loads(value)
                 self._deadline, self._termed = None, False
+            elif word == "cell":
+                self._cells.add(value)
+            elif word == "cell_gone":
+                self._cells.discard(value)
+            elif word == "engine":
+                self._engine = value
             elif word == "goodbye":
                 return True
         return False
@@ -100,9 +113,19 @@ class Guardian:
         for group in self._groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, number)
-        for pid in self._marked():
+        for pid in [*self._marked(), *self._caged()]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
+        if self._engine is not None and self._session:
+            end_containers(self._engine, self._session["session_id"], number)
+
+    def _caged(self) -> list[int]:
+        """Processes in control groups of attempts: whatever they did to hide, these they can't leave."""
+        found = []
+        for door in self._cells:
+            with contextlib.suppress(OSError), open(door) as file:
+                found += [int(pid) for pid in file.read().split()]
+        return found
 
     def _marked(self) -> list[int]:
         """Processes that carry our session in their environment, daemonised and unregistered ones too."""
@@ -119,6 +142,39 @@ class Guardian:
                 except OSError:
                     continue
         return found
+
+
+class _Unix(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("engine", timeout=ENGINE_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def end_containers(path: str, session_id: str, number: signal.Signals) -> None:
+    """SIGTERM asks a session's containers to end; SIGKILL ends and removes them."""
+    filters = urllib.parse.quote(json.dumps({"label": [f"{LABEL}={session_id}"]}))
+    try:
+        for found in json.loads(_ask(path, "GET", f"/containers/json?all=1&filters={filters}")):
+            if number == signal.SIGKILL:
+                _ask(path, "DELETE", f"/containers/{found['Id']}?force=1&v=1")
+            else:
+                _ask(path, "POST", f"/containers/{found['Id']}/kill?signal={number.name}")
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        print(f"the engine at {path} does not answer: {error}", file=sys.stderr)  # noqa: T201
+
+
+def _ask(path: str, method: str, target: str) -> bytes:
+    connection = _Unix(path)
+    try:
+        connection.request(method, target)
+        return connection.getresponse().read()
+    finally:
+        connection.close()
 
 
 def main() -> None:

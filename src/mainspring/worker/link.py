@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
@@ -15,6 +16,9 @@ from mainspring.domain.errors import MainspringError
 from mainspring.domain.job import Definition, JobSpec
 
 T = TypeVar("T")
+
+UPLOAD_S = 120.0
+"""For each piece of a file, not for all of it."""
 
 
 class ApiAway(MainspringError):
@@ -90,6 +94,32 @@ class Link:
 
     async def results(self, results: wire.Results) -> wire.Settled:
         return await self._post("/api/v1/worker/results", results, wire.Settled)
+
+    async def save_checkpoints(self, body: wire.SaveCheckpoints) -> None:
+        try:
+            response = await self._client.post("/api/v1/worker/checkpoints", content=encode(body))
+        except httpx2.TransportError as error:
+            raise ApiAway(f"the api does not answer: {error!r}") from error
+        if response.status_code != 204:
+            read_answer(response.status_code, response.content, dict)
+
+    async def read_checkpoints(self, body: wire.ReadCheckpoints) -> wire.Checkpoints:
+        return await self._post("/api/v1/worker/checkpoints/read", body, wire.Checkpoints)
+
+    async def upload(self, query: dict[str, str], size: int, pieces: AsyncIterator[bytes]) -> None:
+        """One file, piece by piece. First the api is asked whether it may come: a refusal in mid-way may get lost."""
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        try:
+            response = await self._client.post("/api/v1/worker/artifacts", params=query | {"size": str(size)})
+            if response.status_code != 204:
+                read_answer(response.status_code, response.content, dict)
+            response = await self._client.post(
+                "/api/v1/worker/artifacts", params=query, content=pieces, headers=headers, timeout=UPLOAD_S
+            )
+        except httpx2.TransportError as error:
+            raise ApiAway(f"the api does not answer: {error!r}") from error
+        if response.status_code != 204:
+            read_answer(response.status_code, response.content, dict)
 
     async def goodbye(self, goodbye: wire.Goodbye) -> None:
         await self._post("/api/v1/worker/goodbye", goodbye, dict)

@@ -20,7 +20,7 @@ import structlog
 from mainspring import calls
 from mainspring.clock import Clock, SystemClock
 from mainspring.worker.executors import Done, Host
-from mainspring.worker.runner import Item, RunnerProcess
+from mainspring.worker.runner import Item, RunnerProcess, Wrap
 
 log = structlog.get_logger()
 
@@ -41,8 +41,9 @@ NOTHING = b"null"
 class Pool:
     """At most as many runners as there are slots; a few are kept when there is nothing to do."""
 
-    def __init__(self, host: Host, *, clock: Clock | None = None) -> None:
+    def __init__(self, host: Host, *, clock: Clock | None = None, wrap: Wrap | None = None) -> None:
         self._host = host
+        self._wrap = wrap
         self._clock = clock or SystemClock()
         self._kept = min(host.slots, max(2, os.cpu_count() or 1))
         self._waiting: deque[Item] = deque()
@@ -350,7 +351,7 @@ class Pool:
 
     async def _start(self, runner: RunnerProcess, modules: Sequence[str]) -> None:
         try:
-            await runner.start(modules)
+            await runner.start(modules, self._wrap)
         except OSError as error:
             log.error("a runner can't be started", error=str(error))
             self._runners.pop(runner, None)

@@ -10,12 +10,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
 import structlog
 
 from mainspring import calls, wire
+from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.executors import Children, Done, Work
 from mainspring.worker.progress import Progress
 
@@ -24,6 +26,10 @@ log = structlog.get_logger()
 READ_BYTES = 65_536
 # A function's environment is its worker's, without the keys to the api and the database.
 SECRETS = ("MAINSPRING_TOKEN", "MAINSPRING_DATABASE_URL")
+
+
+Wrap = Callable[[list[str]], tuple[list[str], dict[str, str]]]
+"""What is put around the command of a runner: the command that runs it, and its further environment."""
 
 
 class Item:
@@ -47,6 +53,7 @@ class Item:
         return calls.Call(
             number, self.function, self.args, given.execution_id, self.work.definition.name, given.attempt,
             given.fire_at, self.work.session_id, self.work.definition.delivery == "effectively_once",
+            self.work.last_checkpoint,
         )  # fmt: skip
 
 
@@ -81,13 +88,13 @@ class RunnerProcess(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._pipes: list[tuple[int, wire.Stream]] = []
 
-    async def start(self, targets: Sequence[str]) -> None:
+    async def start(self, targets: Sequence[str], wrap: Wrap | None = None) -> None:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         for one in (ours, theirs):  # a batch goes out in one write
             one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         with theirs:
-            self._process = process = _spawn(theirs.fileno(), targets)
+            self._process = process = _spawn(theirs.fileno(), targets, wrap)
         self._children.born(process.pid)
         assert process.stdout is not None and process.stderr is not None
         for pipe, stream in ((process.stdout, "stdout"), (process.stderr, "stderr")):
@@ -166,6 +173,13 @@ class RunnerProcess(asyncio.Protocol):
                 if item := self.items.get(number):
                     item.work.progress = item.work.progress or Progress()
                     item.work.progress.report(done, total, message)
+            case calls.Saved(number, value):
+                if item := self.items.get(number):
+                    item.work.checkpoint = item.work.checkpoint or Checkpoint()
+                    item.work.checkpoint.save(msgspec.Raw(value))
+            case calls.Files(number, folder):
+                if item := self.items.get(number):
+                    item.work.artifacts = Path(folder)
             case calls.Hello(error):
                 self.ready = self.loaded = error is None
                 self._listener.loaded(self, error)
@@ -217,10 +231,13 @@ class RunnerProcess(asyncio.Protocol):
         self._listener.ended(self, items, code)
 
 
-def _spawn(descriptor: int, targets: Sequence[str]) -> subprocess.Popen[bytes]:
+def _spawn(descriptor: int, targets: Sequence[str], wrap: Wrap | None) -> subprocess.Popen[bytes]:
     env = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    argv = [sys.executable, "-m", "mainspring.runner", str(descriptor), *targets]
+    if wrap is not None:
+        argv, more = wrap(argv)
+        env |= more
     return subprocess.Popen(
-        [sys.executable, "-m", "mainspring.runner", str(descriptor), *targets],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
         pass_fds=(descriptor,), start_new_session=True,
     )  # fmt: skip

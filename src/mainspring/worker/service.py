@@ -5,26 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import shutil
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from mainspring import __version__, wire
 from mainspring.clock import Clock, SystemClock
 from mainspring.domain.execution import Outcome
-from mainspring.domain.job import Definition, NoopTask
+from mainspring.domain.job import Definition, NoopTask, kind_of
 from mainspring.domain.retry import RetryPolicy
 from mainspring.service import Loops
 from mainspring.worker import attempt
+from mainspring.worker.artifacts import send_files
 from mainspring.worker.capacity import detect, left
+from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.declare import Loader, Renewable
 from mainspring.worker.delivery import Delivery
-from mainspring.worker.executors import Done, Executor, Host, Work, start_all, stop_all
+from mainspring.worker.executors import Done, Executor, Host, Work, schemas_of, start_all, stop_all
 from mainspring.worker.link import Address, ApiAway, Given, Link, Refused, SessionEnded
+from mainspring.worker.sandbox import Means, find_means
 from mainspring.worker.session import GuardianPipe, Session
 
 log = structlog.get_logger()
@@ -38,6 +44,7 @@ BULK = 100
 BEGIN_AT_ONCE = 64
 FLUSH_S = 20.0
 RECALL_S = 1.0
+RETRY_S = 0.5
 LONGEST_WAIT_S = 10.0
 MOST_PROGRESS = 1000
 
@@ -59,6 +66,8 @@ class WorkerConfig:
     allow_net: Sequence[str] = ()
     resources: dict[str, int] = field(default_factory=detect)
     shared: bool = False
+    engine: str | None = None  # the socket of a container engine
+    pull: bool = True
 
 
 class Worker:
@@ -70,11 +79,13 @@ class Worker:
     ) -> None:  # fmt: skip
         self._tell = tell
         self._config = config
-        # Offered only with something to call.
-        self._executors = {kind: e for kind, e in executors.items() if kind != "python" or config.modules}
+        # Offered only with something to call, and with an engine to run them.
+        needs = {"python": bool(config.modules), "container": config.engine is not None}
+        self._executors = {kind: e for kind, e in executors.items() if needs.get(kind, True)}
         self._clock = clock or SystemClock()
         self._link = Link(config.address)
         self._guardian: GuardianPipe | None = None
+        self._means = Means()
         self._loader: Loader | None = None
         self._session: Session | None = None
         self._delivery: Delivery | None = None
@@ -99,6 +110,7 @@ class Worker:
 
     async def start(self) -> None:
         self._guardian = GuardianPipe()
+        self._means = await asyncio.to_thread(find_means)
         python = self._executors.get("python")
         if isinstance(python, Renewable):
             self._loader = Loader(
@@ -106,7 +118,10 @@ class Worker:
                 children=self._guardian, tell=self._tell,
             )  # fmt: skip
             await self._loader.start()
-        host = Host(self._config.slots, self._guardian, self._config.modules, self._config.allow_net)
+        host = Host(
+            self._config.slots, self._guardian, self._config.modules, self._config.allow_net,
+            engine=self._config.engine, pull=self._config.pull, means=self._means,
+        )  # fmt: skip
         await start_all(self._executors, host)
         self._loops.forever("session", self._live)
 
@@ -208,8 +223,9 @@ class Worker:
     def _register(self) -> wire.Register:
         return wire.Register(
             name=self._config.name, host=socket.gethostname(), version=__version__, slots=self._config.slots,
-            queues=list(self._config.queues), kinds=sorted(self._executors), labels=self._config.labels,
-            resources=self._config.resources, shared=self._config.shared,
+            queues=list(self._config.queues), kinds=sorted(self._executors),
+            labels=self._means.labels() | self._config.labels, resources=self._config.resources,
+            shared=self._config.shared, schemas=schemas_of(self._executors) or msgspec.UNSET,
         )  # fmt: skip
 
     async def _say_goodbye(self) -> None:
@@ -343,12 +359,39 @@ class Worker:
         try:
             while begun := list(islice(waiting, BEGIN_AT_ONCE)):
                 for work, trouble in begun:
-                    self._begin_one(work, trouble)
+                    if work.assignment.attempt > 1 and trouble is None:
+                        self._loops.spawn(self._begin_again(work), "begin again")
+                    else:
+                        self._begin_one(work, trouble)
                 if len(begun) == BEGIN_AT_ONCE:
                     await asyncio.sleep(0)
         finally:
             for work, trouble in waiting:  # nobody else would ever end what is held
                 self._begin_one(work, trouble)
+
+    async def _begin_again(self, work: Work) -> None:
+        """A further attempt: it goes on where the last one said, so that has to be known first."""
+        try:
+            await self._read_checkpoint(work)
+        finally:
+            self._begin_one(work, None)
+
+    async def _read_checkpoint(self, work: Work) -> None:
+        session = self._session
+        while session is not None and "checkpoints" in session.takes and work.stop_outcome is None:
+            ask = wire.ReadCheckpoints(session_id=work.session_id, executions=[work.assignment.execution_id])
+            try:
+                found = (await self._link.read_checkpoints(ask)).checkpoints
+            except ApiAway as error:
+                log.warning("a further attempt waits for the api", error=str(error))
+                await asyncio.sleep(RETRY_S)
+                continue
+            except (SessionEnded, Refused) as error:
+                log.error("a checkpoint was refused", error=str(error))
+                return
+            if work.assignment.execution_id in found:
+                work.checkpoint = Checkpoint(found[work.assignment.execution_id])
+            return
 
     def _begin_one(self, work: Work, trouble: str | None) -> None:
         if trouble is None:
@@ -359,8 +402,9 @@ class Worker:
     def _begin_attempt(self, work: Work) -> None:
         executor = attempt.executor_of(work, self._executors)
         if executor is None:
-            kind = str(type(work.definition.task).__struct_config__.tag)
-            self._finish(work, attempt.no_executor(kind, self._executors))
+            self._finish(work, attempt.no_executor(kind_of(work.definition.task), self._executors))
+        elif (refused := attempt.bad_settings(work, executor)) is not None:
+            self._finish(work, refused)
         elif (begin := getattr(executor, "begin", None)) is not None:  # Direct: isinstance would cost 4 µs an attempt
             try:
                 begin(work, self._finish)
@@ -374,7 +418,21 @@ class Worker:
     async def _execute(self, work: Work, executor: Executor) -> None:
         self._finish(work, await attempt.execute(work, executor))
 
+    async def _finish_with_files(self, work: Work, done: Done, folder: Path) -> None:
+        """Files arrive before the result does: after that nobody takes them."""
+        if self._session is not None and "artifacts" in self._session.takes:
+            try:
+                done = await send_files(folder, work, done, self._link)
+            except Exception as error:
+                done = attempt.failed_by(error)
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        self._finish(work, done)
+
     def _finish(self, work: Work, done: Done) -> None:
+        if work.artifacts is not None:
+            folder, work.artifacts = work.artifacts, None
+            self._loops.spawn(self._finish_with_files(work, done, folder), "send files")
+            return
         if self._running.pop(work.assignment.execution_id, None) is None:
             return  # an executor that ends an attempt twice
         self._slot_freed.set()

@@ -44,6 +44,15 @@ class GuardianPipe:
     def gone(self, group: int) -> None:
         self.tell(f"gone {group}")
 
+    def cell(self, door: str) -> None:
+        self.tell(f"cell {door}")
+
+    def cell_gone(self, door: str) -> None:
+        self.tell(f"cell_gone {door}")
+
+    def engine(self, path: str) -> None:
+        self.tell(f"engine {path}")
+
     def tell(self, line: str) -> None:
         pipe = self._process.stdin
         assert pipe is not None
@@ -70,6 +79,7 @@ class Session:
         on_gone: Callable[[list[UUID], float], None], progress: Callable[[], list[wire.ProgressReport]],
     ) -> None:  # fmt: skip
         self.session_id = registered.session_id
+        self.takes = registered.takes
         self.draining = False
         self._address = address
         self._registered = registered

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -14,9 +15,13 @@ from mainspring import wire
 from mainspring.domain.execution import Outcome
 from mainspring.domain.job import Definition
 from mainspring.domain.params import defaults
+from mainspring.domain.plugin import OWN_KINDS, PluginTask
+from mainspring.domain.template import fill
+from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.guardian import MARK
 from mainspring.worker.output import Output
 from mainspring.worker.progress import Progress
+from mainspring.worker.sandbox import Means
 
 GROUP = "mainspring.executors"
 
@@ -26,14 +31,20 @@ class Children(Protocol):
 
     def born(self, group: int) -> None: ...
     def gone(self, group: int) -> None: ...
+    def cell(self, door: str) -> None:
+        """Whatever is in the control group with this list of processes ends, too."""
+
+    def cell_gone(self, door: str) -> None: ...
+    def engine(self, path: str) -> None:
+        """Containers that bear the session as a label are made by the engine at this socket."""
 
 
 class Work:
     """One attempt, as an executor sees it. What only some kinds need is made when it is asked for."""
 
     __slots__ = (
-        "_on_end", "_output", "_stop", "assignment", "children", "definition", "progress", "session_id", "started",
-        "stop_outcome",
+        "_on_end", "_output", "_stop", "artifacts", "assignment", "checkpoint", "children", "definition", "progress",
+        "session_id", "started", "stop_outcome",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +57,8 @@ class Work:
         self.stop_outcome: Outcome | None = None  # set: the attempt must end, and this is how it ended
         self.started = 0.0  # on the monotonic clock
         self.progress: Progress | None = None
+        self.checkpoint: Checkpoint | None = None
+        self.artifacts: Path | None = None  # a folder with files to keep; it is removed once they are sent
         self._stop: asyncio.Event | None = None
         self._on_end: Callable[[Work], None] | None = None
         self._output: Output | None = None
@@ -58,6 +71,11 @@ class Work:
 
     def take_output(self) -> list[wire.Output]:
         return self._output.take() if self._output is not None else []
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """What an earlier attempt left; None if there was none, or it left nothing."""
+        return None if self.checkpoint is None else self.checkpoint.last
 
     def finish_output(self) -> None:
         """Nothing more is written."""
@@ -93,6 +111,14 @@ class Work:
         """What was given, over the job's defaults."""
         given: dict[str, Any] = self.assignment.params or {}
         return defaults(self.definition.params) | given if self.definition.params else given
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of a plug-in's task, with all values filled in; KeyError names a parameter that was not given."""
+        task = self.definition.task
+        assert isinstance(task, PluginTask)
+        filled: dict[str, Any] = fill(task.settings, self.values())
+        return filled
 
     def values(self) -> dict[str, Any]:
         """What templates may name."""
@@ -142,7 +168,11 @@ class Done:
 
 
 class Executor(Protocol):
-    """Executes attempts of one kind. Must end soon after `work.stop` is set."""
+    """Executes attempts of one kind. Must end soon after `work.stop` is set.
+
+    One that another package adds may have `schema`, the JSON Schema of its task's settings: jobs are checked by it
+    when they are saved, and attempts before they begin.
+    """
 
     async def execute(self, work: Work) -> Done: ...
 
@@ -163,6 +193,9 @@ class Host:
     children: Children
     modules: Sequence[str] = ()  # with functions for the `python` kind
     allow_net: Sequence[str] = ()  # networks that tasks may call besides the public ones
+    engine: str | None = None  # the socket of a container engine
+    pull: bool = True  # whether images may be fetched
+    means: Means = field(default_factory=Means)  # what attempts can be held to here
 
 
 @runtime_checkable
@@ -183,6 +216,12 @@ async def stop_all(executors: Mapping[str, Executor]) -> None:
     for executor in executors.values():
         if isinstance(executor, Lasting):
             await executor.stop()
+
+
+def schemas_of(executors: Mapping[str, Executor]) -> dict[str, dict[str, Any]]:
+    """What plug-ins say of the settings they take."""
+    found = {kind: getattr(executor, "schema", {}) for kind, executor in executors.items() if kind not in OWN_KINDS}
+    return {kind: schema for kind, schema in found.items() if schema}
 
 
 def load_executors() -> dict[str, Executor]:

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from mainspring.domain.sandbox import Sandbox
 from mainspring.domain.task import PythonTask
 from mainspring.domain.template import fill
 from mainspring.worker.executors import Done, Host, Work
 from mainspring.worker.pool import Pool
 from mainspring.worker.runner import Item
+from mainspring.worker.sandbox import Cell
+
+MEASURE_S = 0.25
 
 
 class PythonExecutor:
     """The `python` kind. A worker offers it if it was told which modules to load."""
 
     def __init__(self) -> None:
+        self._host: Host | None = None
         self._pool: Pool | None = None
+        self._cells: set[asyncio.Task[None]] = set()
 
     async def start(self, host: Host) -> None:
+        self._host = host
         if host.modules:
             self._pool = Pool(host)
             await self._pool.start()
@@ -54,4 +67,56 @@ class PythonExecutor:
         except KeyError as error:
             finish(work, Done("failed", error=f"the parameter {error} was not given", retry=False))
             return
-        self._pool.submit(Item(work, task.function, args | work.params, finish))
+        if work.definition.sandbox is None:
+            self._pool.submit(Item(work, task.function, args | work.params, finish))
+            return
+        confined = asyncio.get_running_loop().create_task(
+            self._confined(work, work.definition.sandbox, task.function, args | work.params, finish)
+        )
+        self._cells.add(confined)
+        confined.add_done_callback(self._cells.discard)
+
+    async def _confined(
+        self, work: Work, sandbox: Sandbox, function: str, args: dict[str, Any], finish: Callable[[Work, Done], None]
+    ) -> None:
+        """A runner of its own, in a cell: the others are shared, and limits are not."""
+        assert self._host is not None
+        done = Done("failed", error="the sandbox could not be made")
+        folder = Path(tempfile.mkdtemp(prefix="mainspring-"))
+        try:
+            cell = Cell(sandbox, self._host.means, folder, work.children)
+            try:
+                done = await self._call_inside(cell, folder, work, function, args)
+            finally:
+                await asyncio.to_thread(cell.close)
+        except Exception as error:
+            done = Done("failed", error=f"the sandbox could not be made: {error}")
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            finish(work, done)
+
+    async def _call_inside(self, cell: Cell, folder: Path, work: Work, function: str, args: dict[str, Any]) -> Done:
+        assert self._host is not None
+        keep = [os.getcwd(), sys.prefix, sys.base_prefix, *sys.path, *self._host.modules]
+
+        def wrap(argv: list[str]) -> tuple[list[str], dict[str, str]]:
+            return cell.argv(argv, keep=(path for path in keep if path)), {"TMPDIR": str(folder)}
+
+        pool = Pool(replace(self._host, slots=1), wrap=wrap)
+        ended: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        try:
+            await pool.start()
+            pool.submit(Item(work, function, args, lambda _, done: None if ended.done() else ended.set_result(done)))
+            done = await self._within_disk(cell, pool, ended)
+        finally:
+            await pool.stop()
+        if done.outcome == "failed" and (cause := cell.cause(done.exit_code)) is not None:
+            return replace(done, error=cause)
+        return done
+
+    async def _within_disk(self, cell: Cell, pool: Pool, ended: asyncio.Future[Done]) -> Done:
+        while cell.most_disk is not None and not ended.done():
+            await asyncio.wait({ended}, timeout=MEASURE_S)
+            if not ended.done() and await asyncio.to_thread(cell.measure):
+                return Done("failed")
+        return await ended

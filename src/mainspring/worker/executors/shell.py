@@ -8,53 +8,79 @@ import os
 import shutil
 import signal
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mainspring import wire
 from mainspring.domain.execution import Outcome
 from mainspring.domain.job import ShellTask
+from mainspring.domain.sandbox import Sandbox
 from mainspring.domain.template import render
+from mainspring.worker.checkpoint import FileCheckpoint
 from mainspring.worker.executors import Done, Host, Work
 from mainspring.worker.progress import FileProgress
+from mainspring.worker.sandbox import Cell, Means
 from mainspring.worker.spawn import Child, Pipe, spawn
 
 GRACE_S = 10.0
 READ_BYTES = 65_536
 DRAIN_S = 2.0
+MEASURE_S = 0.25
+PROGRESS, CHECKPOINT, ARTIFACTS = "progress", "checkpoint", "artifacts"
 
 # What a task gets of the worker's environment; everything else is the worker's own, its token above all.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL")
 
 
 class ShellExecutor:
-    """The `shell` kind."""
+    """The `shell` kind. Each attempt has a temporary folder of its own, which goes with it."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
+        self._means = Means()
 
     async def start(self, host: Host) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="mainspring-"))
+        self._means = host.means
 
     async def stop(self) -> None:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def execute(self, work: Work) -> Done:
-        told = None
-        if self._folder is not None:
-            told = self._folder / f"{work.assignment.execution_id}.{work.assignment.attempt}"
-            work.progress = FileProgress(told)
+        assert self._folder is not None
+        folder = self._folder / f"{work.assignment.execution_id}.{work.assignment.attempt}"
+        left = folder / ARTIFACTS
+        left.mkdir(mode=0o700, parents=True)
+        work.progress = FileProgress(folder / PROGRESS)
+        checkpoint = work.checkpoint = FileCheckpoint(folder / CHECKPOINT, work.last_checkpoint)
         try:
-            return await self._execute(work, told)
+            if work.definition.sandbox is None:
+                return await self._execute(work, folder, None)
+            return await self._confined(work, folder, work.definition.sandbox)
         finally:
-            if told is not None:
-                told.unlink(missing_ok=True)
+            checkpoint.refresh()
+            if checkpoint.trouble is not None:
+                work.output.write("system", f"\n[the checkpoint was not kept: {checkpoint.trouble}]\n".encode())
+            work.artifacts = _set_aside(left)
+            await clear(folder)
 
-    async def _execute(self, work: Work, told: Path | None) -> Done:
+    async def _confined(self, work: Work, folder: Path, sandbox: Sandbox) -> Done:
+        cell = Cell(sandbox, self._means, folder, work.children)
+        try:
+            done = await self._execute(work, folder, cell)
+            if done.outcome == "failed" and (cause := cell.cause(done.exit_code)) is not None:
+                return replace(done, error=cause)
+            return done
+        finally:
+            await asyncio.to_thread(cell.close)
+
+    async def _execute(self, work: Work, folder: Path, cell: Cell | None) -> Done:
         task = work.definition.task
         assert isinstance(task, ShellTask)
         try:
-            process = self._start(task, work, told)
+            process = self._start(task, work, folder, cell)
         except KeyError as error:
             return Done("failed", error=f"the parameter {error} was not given", retry=False)
         except FileNotFoundError:
@@ -63,30 +89,36 @@ class ShellExecutor:
             return Done("failed", exit_code=126, error=f"{task.argv[0]}: {error.strerror}")
         work.children.born(process.pid)
         try:
-            return await self._see_through(process, work)
+            return await self._see_through(process, work, cell)
         finally:
             _signal(process.pid, signal.SIGKILL)  # nothing of the group outlives the attempt
             work.children.gone(process.pid)
 
-    def _start(self, task: ShellTask, work: Work, told: Path | None) -> Child:
+    def _start(self, task: ShellTask, work: Work, folder: Path, cell: Cell | None) -> Child:
         values = work.values()
         argv = [render(word, values) for word in task.argv]
         if task.shell:
             argv = ["/bin/sh", "-c", argv[0]]
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        env["TMPDIR"] = str(folder)
         env |= {name: render(value, values) for name, value in task.env.items()}
         env |= work.context()
-        if told is not None:
-            env["MAINSPRING_PROGRESS"] = str(told)
-        return spawn(argv, env=env, cwd=task.cwd)
+        env["MAINSPRING_PROGRESS"] = str(folder / PROGRESS)
+        env["MAINSPRING_CHECKPOINT"] = str(folder / CHECKPOINT)
+        env["MAINSPRING_ARTIFACTS"] = str(folder / ARTIFACTS)
+        cwd = task.cwd
+        if cell is not None:
+            cwd = cwd or str(folder)
+            argv = cell.argv(argv, keep=[cwd])
+        return spawn(argv, env=env, cwd=cwd)
 
-    async def _see_through(self, process: Child, work: Work) -> Done:
+    async def _see_through(self, process: Child, work: Work, cell: Cell | None) -> Done:
         reading = [
             asyncio.create_task(_read(process.stdout, "stdout", work)),
             asyncio.create_task(_read(process.stderr, "stderr", work)),
         ]
         try:
-            outcome = await _wait(process, work)
+            outcome = await _wait(process, work, cell)
         finally:
             _signal(process.pid, signal.SIGKILL)
             # A grandchild outside the group may hold the pipes open; it must not hold the attempt.
@@ -102,13 +134,20 @@ class ShellExecutor:
         return Done("failed", code, f"ended by {_signal_name(code)}" if code and code < 0 else f"exit code {code}")
 
 
-async def _wait(process: Child, work: Work) -> Outcome | None:
-    """None when the program ended by itself, else why it was ended."""
+async def _wait(process: Child, work: Work, cell: Cell | None) -> Outcome | None:
+    """None when the program ended by itself or by a limit, else why it was ended."""
     ended = asyncio.create_task(process.wait())
     stopped = asyncio.create_task(work.stop.wait())
+    events: set[asyncio.Task[Any]] = {ended, stopped}
+    if cell is not None and cell.most_disk is not None:
+        events.add(asyncio.create_task(_outgrown(cell)))
     try:
-        await asyncio.wait({ended, stopped}, timeout=work.definition.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(events, timeout=work.definition.timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
+            return None
+        if cell is not None and cell.over_disk:
+            _signal(process.pid, signal.SIGKILL)
+            await ended
             return None
         outcome: Outcome = work.stop_outcome or "timed_out"
         _signal(process.pid, signal.SIGTERM)
@@ -118,8 +157,45 @@ async def _wait(process: Child, work: Work) -> Outcome | None:
             await ended
         return outcome
     finally:
-        stopped.cancel()
-        ended.cancel()
+        for event in events:
+            event.cancel()
+
+
+async def _outgrown(cell: Cell) -> None:
+    """Returns when the temporary folder is too large."""
+    while True:
+        await asyncio.sleep(MEASURE_S)
+        if await asyncio.to_thread(cell.measure):
+            return
+
+
+async def clear(folder: Path) -> None:
+    """Most attempts leave nothing; what others leave may be much."""
+    if not _removed(folder):
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _set_aside(left: Path) -> Path | None:
+    """The folder with what the program left to be kept; None if that is nothing."""
+    try:
+        left.rmdir()
+    except OSError:
+        aside = left.parent.with_suffix(left.parent.suffix + ".artifacts")
+        try:
+            return left.rename(aside)
+        except OSError:  # the program removed it
+            return None
+    return None
+
+
+def _removed(folder: Path) -> bool:
+    try:
+        for name in (PROGRESS, CHECKPOINT):
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 async def _read(pipe: Pipe, stream: wire.Stream, work: Work) -> None:

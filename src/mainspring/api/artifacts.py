@@ -1,0 +1,74 @@
+"""Artifacts over HTTP: up from workers, down to whoever may read. Both are streamed."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+from uuid import UUID
+
+from starlette.responses import Response, StreamingResponse
+
+from mainspring import wire
+from mainspring.api.executions import EXECUTION
+from mainspring.api.route import Call, Table, bad_query
+from mainspring.domain.errors import Conflict
+from mainspring.intake import catalog
+from mainspring.intake.artifacts import Sender
+
+table = Table()
+_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}(; ?charset=[A-Za-z0-9_-]{1,32})?\Z")
+
+
+@table.route(
+    "POST", "/api/v1/worker/artifacts", scope="worker", status=204,
+    query=("session_id", "execution_id", "attempt", "name", "size"),
+)  # fmt: skip
+async def upload(call: Call) -> None:
+    """Keep a file that a running attempt leaves; the body is its content. With `size`, only ask whether it may come."""
+    sender = Sender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
+    if not await call.context.dispatcher.serves(sender.session_id, tenant=call.tenant):
+        raise Conflict("there is no such session; register again", code="session_ended")
+    if call.query("size") is not None:
+        await call.context.artifacts.check(sender, call.query("name") or "", call.number("size", 0))
+        return
+    length, kind = call.request.headers.get("content-length", ""), call.request.headers.get("content-type", "")
+    await call.context.artifacts.receive(
+        sender, call.query("name") or "", call.request.stream(),
+        content_type=kind if _TYPE.match(kind) else "application/octet-stream",
+        declared=int(length) if length.isdigit() else None,
+    )  # fmt: skip
+
+
+@table.route("GET", EXECUTION + "/artifacts", scope="read", answer=wire.Page[wire.Artifact])
+async def list_artifacts(call: Call) -> wire.Page[wire.Artifact]:
+    """List the files an execution has left."""
+    found = await call.context.artifacts.listed(await _id(call), tenant=call.tenant)
+    return wire.Page(items=found)
+
+
+@table.route("GET", EXECUTION + "/artifacts/content", scope="read", query=("name",))
+async def download(call: Call) -> Response:
+    """Get a file that an execution has left."""
+    found, pieces = await call.context.artifacts.open(await _id(call), call.query("name") or "", tenant=call.tenant)
+    file = found.name.rpartition("/")[2]
+    headers = {
+        "Content-Length": str(found.bytes),
+        # Never shown by a browser as a page of ours, whatever it says it is.
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(file, safe='')}",
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+        "X-Content-Type-Options": "nosniff",
+        "ETag": f'"{found.sha256}"',
+    }
+    return StreamingResponse(pieces, headers=headers, media_type=found.content_type)
+
+
+async def _id(call: Call) -> UUID:
+    found = await catalog.execution(call.context.database, call.path("ref"), tenant=call.tenant)
+    return found.execution_id
+
+
+def _uuid(call: Call, name: str) -> UUID:
+    try:
+        return UUID(call.query(name) or "")
+    except ValueError:
+        raise bad_query(name, f"{call.query(name)!r} is not an id") from None

@@ -1,0 +1,78 @@
+"""How much of its worker a program or function may have, and what it must not see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+
+from mainspring.domain.duration import parse_duration
+from mainspring.domain.errors import Problem
+from mainspring.domain.resources import parse_amount
+
+Isolation = Literal["process", "bwrap"]
+Size = str | int
+
+RLIMITS, MEMORY, PIDS, CPU, BWRAP = (
+    "sandbox/rlimits", "sandbox/memory", "sandbox/pids", "sandbox/cpu", "sandbox/bwrap",
+)  # fmt: skip
+"""Labels by which a worker says what it can hold attempts to; the value says by which means."""
+
+
+class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Limits for a `shell` or `python` task. Even an empty one takes the way to more privileges, and ends what the
+    task leaves running.
+
+    `isolation: bwrap` also shows it a read-only system with a /tmp and processes of its own, and no network unless
+    `network` is true. `disk` is for its temporary folder, `file_size` for each file it writes.
+    """
+
+    isolation: Isolation = "process"
+    network: bool = False
+    memory: Size | None = None
+    cpu: str | int | float | None = None
+    pids: Annotated[int, msgspec.Meta(ge=1, le=100_000)] | None = None
+    disk: Size | None = None
+    file_size: Size | None = None
+    open_files: Annotated[int, msgspec.Meta(ge=8, le=1_000_000)] | None = None
+    cpu_time: str | int | float | None = None
+
+
+def amount(name: str, value: str | int | float | None) -> int | None:
+    """Thousandths of a core, or bytes."""
+    return None if value is None else parse_amount("cpu" if name == "cpu" else "memory", value)
+
+
+def sandbox_labels(sandbox: Sandbox | None) -> dict[str, str]:
+    """What a worker must have to hold an attempt to this, by whatever means."""
+    if sandbox is None:
+        return {}
+    asked = {MEMORY: sandbox.memory, PIDS: sandbox.pids, CPU: sandbox.cpu}
+    found = {RLIMITS: "*"} | {label: "*" for label, value in asked.items() if value is not None}
+    return found | ({BWRAP: "*"} if sandbox.isolation == "bwrap" else {})
+
+
+def sandbox_problems(sandbox: Sandbox, kind: str) -> Iterator[Problem]:
+    if kind not in ("shell", "python"):
+        hint = "a container task has limits of its own" if kind == "container" else "remove it"
+        yield Problem("/sandbox", f"only shell and python tasks have a sandbox, and this is {kind}", hint)
+    for name, least in (("memory", 1 << 20), ("disk", 4096), ("file_size", 1), ("cpu", 10)):
+        try:
+            value = amount(name, getattr(sandbox, name))
+        except ValueError as error:
+            yield Problem(f"/sandbox/{name}", str(error), "such as 0.5" if name == "cpu" else "such as 512Mi")
+            continue
+        if value is not None and value < least:
+            hint = "at least 0.01" if name == "cpu" else f"at least {least} bytes"
+            yield Problem(f"/sandbox/{name}", f"{getattr(sandbox, name)} is too little", hint)
+    if sandbox.cpu_time is not None:
+        try:
+            seconds = parse_duration(sandbox.cpu_time)
+        except ValueError as error:
+            yield Problem("/sandbox/cpu_time", str(error), "seconds, 90s, 10m")
+        else:
+            if seconds < 1:
+                yield Problem("/sandbox/cpu_time", f"{sandbox.cpu_time!r} is too short", "at least 1s")
+    if sandbox.network and sandbox.isolation != "bwrap":
+        yield Problem("/sandbox/network", "only bwrap takes the network away", 'say "isolation": "bwrap", or remove it')

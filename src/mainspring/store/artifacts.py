@@ -1,0 +1,64 @@
+"""Files that executions leave, as the database knows them; the bytes are in the artifact store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    name: str
+    attempt: int
+    key: UUID
+    size: int
+    sha256: bytes
+    content_type: str
+    created_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """`held`: the session runs the attempt. `written`: there was room. `earlier`: the file that was replaced."""
+
+    held: bool
+    written: bool
+    earlier: UUID | None
+
+
+async def holds_attempt(connection: Connection, *, execution_id: UUID, attempt: int, session_id: UUID) -> bool:
+    """Of whichever tenant: a shared session runs for all of them."""
+    return bool(await connection.fetchval(q("holds_attempt"), execution_id, attempt, session_id))
+
+
+async def insert_artifact(
+    connection: Connection, *, execution_id: UUID, attempt: int, session_id: UUID, name: str, key: UUID, size: int,
+    sha256: bytes, content_type: str, kept_s: float, most_files: int, most_bytes: int,
+) -> Written:  # fmt: skip
+    """It gets the tenant of its execution."""
+    row = await connection.fetchrow(
+        q("insert_artifact"), execution_id, attempt, session_id, name, key, size, sha256, content_type, kept_s,
+        most_files, most_bytes,
+    )  # fmt: skip
+    assert row is not None
+    return Written(*row.values())
+
+
+async def list_artifacts(connection: Connection, *, tenant: int, execution_id: UUID) -> list[Artifact]:
+    return [Artifact(*r.values()) for r in await connection.fetch(q("list_artifacts"), execution_id, tenant)]
+
+
+async def expired_artifacts(connection: Connection, *, limit: int) -> list[UUID]:
+    """Keys, over all tenants: upkeep is a duty of the system."""
+    return [r["key"] for r in await connection.fetch(q("expired_artifacts"), limit)]
+
+
+async def delete_artifacts(connection: Connection, *, keys: Sequence[UUID]) -> None:
+    """Over all tenants, like `expired_artifacts`."""
+    await connection.execute(q("delete_artifacts"), keys)

@@ -1,0 +1,33 @@
+"""Where executions go on after an attempt that did not finish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+async def save_checkpoints(
+    connection: Connection, *, session_id: UUID, saved: Sequence[tuple[UUID, int, Any]]
+) -> None:  # fmt: skip
+    """(execution, attempt, value), each of the tenant of its execution: a shared session runs for all of them."""
+    await connection.execute(
+        q("save_checkpoints"), session_id, [s[0] for s in saved], [s[1] for s in saved], [s[2] for s in saved]
+    )
+
+
+async def read_checkpoints(
+    connection: Connection, *, session_id: UUID, executions: Sequence[UUID]
+) -> dict[UUID, Any]:  # fmt: skip
+    """Of those that the session holds, whichever their tenant."""
+    return {
+        r["execution_id"]: r["value"] for r in await connection.fetch(q("read_checkpoints"), session_id, executions)
+    }
+
+
+async def forget_checkpoints(connection: Connection) -> None:
+    """Over all tenants: upkeep is a duty of the system."""
+    await connection.execute(q("forget_checkpoints"))

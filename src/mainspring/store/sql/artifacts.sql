@@ -1,0 +1,41 @@
+-- name: holds_attempt
+-- Whether a session runs this attempt: only then may it leave files.
+SELECT EXISTS (
+    SELECT FROM executions WHERE execution_id = $1 AND attempt = $2 AND session_id = $3 AND state = 'running'
+);
+
+-- name: insert_artifact
+-- A file that a running attempt leaves, in the place of an earlier one of that name, whose key is returned.
+-- Accepted only from the session that holds the attempt, and up to so many files and bytes of one execution.
+WITH holder AS (
+    SELECT execution_id, tenant_id, attempt FROM executions
+    WHERE execution_id = $1 AND attempt = $2 AND session_id = $3 AND state = 'running'
+    FOR UPDATE
+), others AS (
+    SELECT count(*) AS files, coalesce(sum(a.bytes), 0)::bigint AS bytes
+    FROM artifacts a JOIN holder USING (execution_id) WHERE a.name <> $4
+), earlier AS (
+    SELECT a.key FROM artifacts a JOIN holder USING (execution_id) WHERE a.name = $4
+), written AS (
+    INSERT INTO artifacts (execution_id, name, tenant_id, attempt, key, bytes, sha256, content_type, expires_at)
+    SELECT execution_id, $4, tenant_id, attempt, $5, $6::bigint, $7, $8, db_now() + make_interval(secs => $9::float8)
+    FROM holder, others WHERE others.files < $10 AND others.bytes + $6::bigint <= $11
+    ON CONFLICT (execution_id, name) DO UPDATE
+    SET attempt = EXCLUDED.attempt, key = EXCLUDED.key, bytes = EXCLUDED.bytes, sha256 = EXCLUDED.sha256,
+        content_type = EXCLUDED.content_type, created_at = db_now(), expires_at = EXCLUDED.expires_at
+    RETURNING key
+)
+SELECT EXISTS (SELECT FROM holder) AS held, EXISTS (SELECT FROM written) AS written, (SELECT key FROM earlier) AS earlier;
+
+-- name: list_artifacts
+-- The files of an execution, by name.
+SELECT name, attempt, key, bytes, sha256, content_type, created_at, expires_at FROM artifacts
+WHERE execution_id = $1 AND tenant_id = $2 AND expires_at > db_now() ORDER BY name;
+
+-- name: expired_artifacts
+-- Files whose time is over.
+SELECT execution_id, name, key FROM artifacts WHERE expires_at <= db_now() ORDER BY expires_at LIMIT $1;
+
+-- name: delete_artifacts
+-- Forgets files that are gone; one that was written anew meanwhile has another key, and stays.
+DELETE FROM artifacts WHERE key = ANY ($1::uuid[]);

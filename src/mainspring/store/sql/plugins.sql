@@ -1,0 +1,11 @@
+-- name: upsert_plugins
+-- What workers tell of the settings their executors take; the latest word counts, and nothing is written for the same one.
+INSERT INTO plugins (tenant_id, type, schema, shared)
+SELECT $1, p.type, p.schema, $4 FROM unnest($2::text[], $3::jsonb[]) AS p (type, schema) ORDER BY p.type
+ON CONFLICT (tenant_id, type) DO UPDATE
+SET schema = EXCLUDED.schema, shared = EXCLUDED.shared, updated_at = db_now()
+WHERE (plugins.schema, plugins.shared) IS DISTINCT FROM (EXCLUDED.schema, EXCLUDED.shared);
+
+-- name: plugin_schema
+-- The settings that a type takes: as a worker of the tenant said, or else a shared one.
+SELECT schema FROM plugins WHERE type = $2 AND (tenant_id = $1 OR shared) ORDER BY (tenant_id = $1) DESC LIMIT 1;
