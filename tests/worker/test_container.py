@@ -43,7 +43,7 @@ async def executor(engine: Podman) -> AsyncIterator[ContainerExecutor]:
     executor = ContainerExecutor()
     await executor.start(host(engine=engine.socket))
     yield executor
-    await until("every container's removal", lambda: not engine.containers(), within_s=20)
+    await until("every container's removal", lambda: not engine.containers(), within_s=60)
     await executor.stop()
 
 
@@ -65,7 +65,7 @@ async def until_written(work: Work, text: str) -> None:
         seen.append(written(work))
         return text in "".join(seen)
 
-    await until(f"{text!r} in the output", there, within_s=20)
+    await until(f"{text!r} in the output", there, within_s=60)
 
 
 async def test_output_environment_and_exit_code_come_back(executor: ContainerExecutor) -> None:
@@ -195,11 +195,11 @@ async def test_a_killed_worker_leaves_no_container(cluster: Cluster, engine: Pod
         await client.trigger(queue)
         async with worker(tmp_path, cluster.url, cluster.worker_token, *options) as program:
             assert "container" in next(w for w in (await client.workers()).items if w.name == queue).kinds
-            await until("a container", lambda: len(engine.containers()) == 1, within_s=20)
+            await until("a container", lambda: len(engine.containers()) == 1, within_s=60)
             program.send(signal.SIGKILL)
-            await until("its removal by the guardian", lambda: not engine.containers(), within_s=20)
+            await until("its removal by the guardian", lambda: not engine.containers(), within_s=60)
         async with worker(tmp_path, cluster.url, cluster.worker_token, *options) as program:
-            await until("a container", lambda: len(engine.containers()) == 1, within_s=20)
+            await until("a container", lambda: len(engine.containers()) == 1, within_s=60)
             (orphan,) = engine.containers()
             for pid in (program.guardian, program.process.pid):
                 os.kill(pid, signal.SIGKILL)
