@@ -19,6 +19,8 @@ CANCEL = "mainspring_cancel"
 """A running execution shall be cancelled; the payload is the session that runs it."""
 BACKFILLS = "mainspring_backfills"
 """A backfill was made, paused, resumed or cancelled."""
+RUNS = "mainspring_runs"
+"""A step or a run has a time at which it is to be looked at, earlier maybe than any before."""
 EVENTS = "mainspring_events"
 """Something people may be watching happened; the payload is an event of domain/events.py."""
 

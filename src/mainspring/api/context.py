@@ -10,6 +10,7 @@ from mainspring.api.live import Live
 from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
 from mainspring.intake.executions import Submitter
+from mainspring.intake.runs import Runs
 from mainspring.results.settle import Settler
 from mainspring.store.db import Database
 
@@ -24,4 +25,5 @@ class Context:
     heartbeats: Heartbeats
     settler: Settler
     announcer: Announcer
+    runs: Runs
     session_lease_s: float = 20.0

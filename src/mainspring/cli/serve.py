@@ -19,6 +19,7 @@ from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
 from mainspring.intake.duties import Duties
 from mainspring.intake.executions import Submitter
+from mainspring.intake.runs import Runs
 from mainspring.process import die_with_parent, run, stop_signal
 from mainspring.results.rescue import Rescue
 from mainspring.results.settle import Settler
@@ -67,6 +68,7 @@ class Server:
                 heartbeats=Heartbeats(self.database, lease_s=config.session_lease_s),
                 settler=self.settler,
                 announcer=self.announcer,
+                runs=Runs(self.database),
                 session_lease_s=config.session_lease_s,
             )
             app = build(self.context, pages=pages, lost=lost)

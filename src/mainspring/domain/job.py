@@ -44,7 +44,13 @@ class NoopTask(msgspec.Struct, frozen=True, tag="noop", tag_field="kind", forbid
     """Does nothing and succeeds: a marker, or a measure of everything around it."""
 
 
-Task = ShellTask | NoopTask | HttpTask | PythonTask
+class WorkflowTask(msgspec.Struct, frozen=True, tag="workflow", tag_field="kind", forbid_unknown_fields=True):
+    """A run of a workflow, which no worker executes: its steps are executions of their own."""
+
+    steps: int = 0
+
+
+Task = ShellTask | NoopTask | HttpTask | PythonTask | WorkflowTask
 
 
 class Misfire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,6 +136,8 @@ def task_text(task: Task) -> str:
             return f"{function}()"
         case ShellTask(argv=argv):
             return " ".join(argv)
+        case WorkflowTask(steps=steps):
+            return f"a workflow of {steps} steps"
         case _:
             return "nothing (noop)"
 
@@ -139,19 +147,20 @@ def needed_params(task: Task) -> frozenset[str]:
     texts: Iterable[str] = ()
     if isinstance(task, ShellTask):
         texts = (*task.argv, *task.env.values())
-    elif not isinstance(task, NoopTask):
+    elif not isinstance(task, NoopTask | WorkflowTask):
         texts = (text for _, text in template_strings(task))
     return frozenset(name for text in texts for name in param_names(text))
 
 
 def check(spec: JobSpec) -> None:
     """Refuses what the types alone can't, with all problems at once."""
-    problems = list(_problems(spec))
+    problems = problems_of(spec)
     if problems:
         raise Invalid(problems[0].message, problems=tuple(problems))
 
 
-def _problems(spec: JobSpec) -> list[Problem]:
+def problems_of(spec: JobSpec) -> list[Problem]:
+    """Everything wrong with a definition that the types alone don't find."""
     found: list[Problem] = []
     if not NAME.match(spec.name):
         found.append(
@@ -177,7 +186,7 @@ def _problems(spec: JobSpec) -> list[Problem]:
         )
     if isinstance(spec.task, ShellTask):
         found.extend(_shell_problems(spec.task))
-    elif not isinstance(spec.task, NoopTask):
+    elif not isinstance(spec.task, NoopTask | WorkflowTask):
         found.extend(task_problems(spec.task))
     found.extend(declaration_problems(spec.params, needed_params(spec.task), scheduled=spec.schedule is not None))
     found.extend(_demand_problems(spec))

@@ -1,5 +1,5 @@
 """What happens by itself to jobs and their executions, done by one scheduler at a time: pauses end, executions that did
-not start in time are skipped, backfills are fed.
+not start in time are skipped, backfills are fed, runs begin and their waits end.
 
 Each duty sleeps until the next instant it knows of, or until it is called; while there is nothing to do it looks at
 the database every half minute. Losing the lead midway does no harm: every statement checks what it assumes.
@@ -16,6 +16,7 @@ import structlog
 from mainspring import ports
 from mainspring.intake import jobs
 from mainspring.intake.feeding import feed_all
+from mainspring.intake.tending import Tending, is_ours
 from mainspring.service import Loops
 from mainspring.store import chains, deadlines, pauses
 from mainspring.store.db import Database
@@ -45,15 +46,24 @@ class Duties:
         self._feeding = False
         self._edited = [asyncio.Event(), asyncio.Event()]
         self._feed = asyncio.Event()
+        self._due = asyncio.Event()
+        self._tending = Tending(database)
         self._loops = Loops("duties")
         bus.subscribe(ports.SHARDS, self._hear_edit, on_gap=self._gap)
         bus.subscribe(ports.BACKFILLS, lambda _: self._feed.set(), on_gap=lambda: None)
         bus.subscribe(ports.EVENTS, self._hear_event, on_gap=lambda: None)
+        bus.subscribe(ports.QUEUED, self._hear_queued, on_gap=self._due.set)
+        bus.subscribe(ports.CANCEL, self._hear_cancel, on_gap=lambda: None)
+        for channel in (ports.RUNS, ports.FREED):
+            bus.subscribe(channel, lambda _: self._due.set(), on_gap=lambda: None)
 
     async def start(self) -> None:
         self._loops.forever("pauses", lambda: self._turn(self._end_pauses, self._edited[0]))
         self._loops.forever("overdue", lambda: self._turn(self._skip_overdue, self._edited[1]))
         self._loops.forever("backfills", lambda: self._turn(self._feed_backfills, self._feed))
+
+        self._loops.forever("runs", lambda: self._turn(self._tending.look, self._due))
+        self._loops.forever("stray runs", lambda: self._turn(self._sweep_runs, asyncio.Event()))
 
     async def ready(self) -> None:
         return
@@ -91,6 +101,18 @@ class Duties:
         self._feeding = await feed_all(self._database) > 0
         return FEED_S if self._feeding else None
 
+    async def _sweep_runs(self) -> float | None:
+        await self._tending.sweep()
+        return None
+
+    def _hear_queued(self, payload: str) -> None:
+        if self._tending.concerns(payload):
+            self._due.set()
+
+    def _hear_cancel(self, payload: str) -> None:
+        if is_ours(payload):
+            self._due.set()
+
     def _hear_edit(self, payload: str) -> None:
         if payload.startswith("edit"):
             for event in self._edited:
@@ -102,7 +124,7 @@ class Duties:
             self._feed.set()
 
     def _gap(self) -> None:
-        for event in (*self._edited, self._feed):
+        for event in (*self._edited, self._feed, self._due):
             event.set()
 
 
