@@ -16,7 +16,7 @@ from mainspring.intake import workflows
 from mainspring.intake.runs import Runs
 from mainspring.intake.tending import Tending
 from mainspring.results.settle import Report, Settler
-from mainspring.store import claims, fires, sessions
+from mainspring.store import claims, fires, runs, sessions
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Ended
@@ -80,7 +80,8 @@ class Bench:
         """What is queued, by step: its name is the end of its definition's."""
         session = await self.session()
         async with self.database.connection() as connection:
-            queued = await claims.queued_lines(connection, limit=1000)
+            ours, _ = await runs.workflow_lines(connection)  # no worker executes these
+            queued = set(await claims.queued_lines(connection, limit=1000)) - ours
             found = await claims.peek(connection, lines=[(line, claims.START, most) for line in queued])
             ids = [execution for rows in found.values() for _, execution in sorted(rows)][:most]
             rows = await claims.take(connection, matched=[(execution, session) for execution in ids]) if ids else []
