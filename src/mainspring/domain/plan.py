@@ -17,7 +17,7 @@ import msgspec
 from mainspring.domain import condition, inputs
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, Problem
-from mainspring.domain.job import JobSpec, problems_of
+from mainspring.domain.job import JobSpec, NoopTask, problems_of
 from mainspring.domain.limit import depends_on_params
 from mainspring.domain.workflow import STEP_NAME, Step, WorkflowSpec, job_of, step_job
 
@@ -111,6 +111,8 @@ def _plan_step(spec: WorkflowSpec, numbers: dict[str, int], name: str, step: Ste
 
 def reads_of(step: Step) -> set[str]:
     """Steps whose outcome a step looks at: in its templates and its expressions."""
+    if isinstance(step.task, NoopTask) and not step.params and next(_expressions(step), None) is None:
+        return set()
     task = msgspec.to_builtins(step.task)
     found = inputs.steps_in(task) | inputs.steps_in(step.params)
     for _, text in _expressions(step):
@@ -144,9 +146,8 @@ def _problems(spec: WorkflowSpec) -> Iterator[Problem]:
             if wrong := condition.condition_problem(text):
                 yield Problem(f"{at}/{field}", wrong, "such as steps.extract.result.rows > 0")
         yield from _param_problems(at, step, spec)
-    yield from _graph_problems(spec)
-    if not any(True for _ in _graph_problems(spec)):
-        yield from _task_problems(spec)
+    wrong = list(_graph_problems(spec))
+    yield from wrong or _task_problems(spec)
 
 
 def _kind_problems(at: str, step: Step) -> Iterator[Problem]:

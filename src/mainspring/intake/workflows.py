@@ -145,4 +145,6 @@ async def _write(
             StepRow(step.number, step.name, known[content(job)], job.queue_name, job.priority, ref)
             for (step, job), ref in zip(tasks, refs, strict=True)
         ]
-        await workflows.insert_workflow_steps(connection, tenant=tenant, job_id=job_id, version=version, steps=rows)
+        await workflows.insert_workflow_steps(
+            connection, tenant=tenant, job_id=job_id, version=version, steps_id=steps_id, steps=rows
+        )

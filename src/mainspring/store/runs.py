@@ -186,16 +186,18 @@ async def finish_executions(
 ) -> tuple[dict[UUID, Run], list[Finish]]:
     """Takes execution, state, result and reason of each that the caller has just ended; returns the runs that wait for
     them, held, and the steps that ended by it."""
+    held = {r["run_id"]: _run(r) for r in await connection.fetch(q("hold_runs"), [e[0] for e in ended])}
+    if not held:
+        return {}, []
     rows = await connection.fetch(
         q("finish_executions"), [e[0] for e in ended], [e[1] for e in ended], json_array(e[2] for e in ended),
         [e[3] for e in ended],
     )  # fmt: skip
     finished = [
-        Finish(Place(r["run_id"], r["step"], r["item"]), r["step_state"], WEIGHTS[r["step_state"]], r["result"],
-               r["reason"])
+        Finish(Place(r["run_id"], r["step"], r["item"]), r["state"], WEIGHTS[r["state"]], r["result"], r["reason"])
         for r in rows
-    ]  # fmt: skip
-    return {r["run_id"]: _run(r) for r in rows}, finished
+    ]
+    return held, finished
 
 
 async def hold_run(connection: Connection, *, tenant: int, run_id: UUID) -> Run | None:

@@ -66,12 +66,12 @@ async def insert_definitions(
 
 
 async def insert_workflow_steps(
-    connection: Connection, *, tenant: int, job_id: UUID, version: int, steps: Sequence[StepRow]
+    connection: Connection, *, tenant: int, job_id: UUID, version: int, steps_id: UUID, steps: Sequence[StepRow]
 ) -> None:
     await connection.execute(
         q("insert_workflow_steps"), job_id, version, tenant, [s.step for s in steps], [s.name for s in steps],
         [s.definition for s in steps], [s.queue for s in steps], [s.priority for s in steps],
-        [s.line.line_id for s in steps], [s.line.limit_id for s in steps],
+        [s.line.line_id for s in steps], [s.line.limit_id for s in steps], steps_id, shard_of(steps_id),
     )  # fmt: skip
 
 

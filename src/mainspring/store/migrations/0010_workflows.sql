@@ -18,7 +18,9 @@ CREATE TABLE workflow_steps (
     step        int NOT NULL,
     tenant_id   int NOT NULL REFERENCES tenants,
     name        text COLLATE "C" NOT NULL,
-    definition  int NOT NULL,                       -- a version of steps_id
+    steps_id    uuid NOT NULL,                      -- what its executions are: the job and its version
+    definition  int NOT NULL,
+    shard       smallint NOT NULL,
     queue       text COLLATE "C" NOT NULL,
     priority    smallint NOT NULL,
     line_id     int NOT NULL,

@@ -1,5 +1,8 @@
--- A run's row is held by whoever moves the run on, so its steps are decided by one at a time; runs inside runs before
--- those around them, otherwise by id. Executions come before runs, except a run's own, which only its holder settles.
+-- Whoever moves a run on holds its row first, so its steps are decided by one at a time, and their places (ctid) keep
+-- still. Runs inside runs are held before those around them, otherwise by id. Executions come before runs, except a run's
+-- own, which only its holder settles.
+-- Each step is found by one probe of its key and changed at its place. OFFSET keeps the planner from reading all steps
+-- instead, as it does while the table is young: connections of the hot path have no hash joins.
 
 -- name: startable_runs
 -- Queued executions of workflows, best first, with the concurrency key they count against.
@@ -60,23 +63,22 @@ FROM unnest($1::uuid[], $2::int[], $3::int[], $4::uuid[], $5::int[], $6::jsonb[]
 -- One run, held.
 SELECT r.* FROM runs r WHERE r.run_id = $1 AND r.tenant_id = $2 FOR UPDATE OF r;
 
+-- name: hold_runs
+-- The runs that wait for these executions, held.
+SELECT r.*
+FROM unnest($1::uuid[]) AS e (execution_id)
+CROSS JOIN LATERAL (SELECT s.run_id FROM run_steps s WHERE s.execution_id = e.execution_id OFFSET 0) AS s
+JOIN runs r USING (run_id)
+ORDER BY r.depth DESC, r.run_id FOR UPDATE OF r;
+
 -- name: finish_executions
--- Executions have ended: holds the runs that wait for them, and then ends the steps they are. Arrays: execution, state,
--- result, reason. The statements here join no two lists, so that they stay cheap on connections without hash joins.
-WITH ended AS (
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::jsonb[], $4::text[]) AS e (execution_id, state, result, reason)
-), held AS (
-    SELECT e.*, r.run_id, r.tenant_id, r.job_id, r.version, r.state AS run_state, r.params, r.fire_at, r.started_at,
-           r.depth, r.ends_as
-    FROM ended e JOIN run_steps s USING (execution_id) JOIN runs r USING (run_id)
-    ORDER BY r.depth DESC, r.run_id FOR UPDATE OF r
-)
+-- Executions have ended, and with them the steps they are. Arrays: execution, state, result, reason.
 UPDATE run_steps s
-SET state = h.state, result = CASE WHEN s.keeps THEN h.result END, reason = h.reason, finished_at = db_now()
-FROM held h
-WHERE s.execution_id = h.execution_id AND s.finished_at IS NULL
-RETURNING s.run_id, s.step, s.item, s.state AS step_state, h.result, h.reason, h.tenant_id, h.job_id, h.version,
-          h.run_state AS state, h.params, h.fire_at, h.started_at, h.depth, h.ends_as;
+SET state = e.state, result = CASE WHEN s.keeps THEN e.result END, reason = e.reason, finished_at = db_now()
+FROM unnest($1::uuid[], $2::text[], $3::jsonb[], $4::text[]) AS e (execution_id, state, result, reason)
+CROSS JOIN LATERAL (SELECT k.ctid AS tid FROM run_steps k WHERE k.execution_id = e.execution_id OFFSET 0) AS k
+WHERE s.ctid = k.tid AND s.finished_at IS NULL
+RETURNING s.run_id, s.step, s.item, s.state, e.result, e.reason;
 
 -- name: finish_steps
 -- Steps end that no execution ends: skipped, decided by a person, over. Arrays: run, step, item, state, result, reason,
@@ -86,7 +88,10 @@ SET state = e.state, result = CASE WHEN s.keeps THEN e.result END, reason = e.re
     flag = e.flag, finished_at = db_now(), wake_at = NULL
 FROM unnest($1::uuid[], $2::int[], $3::int[], $4::text[], $5::jsonb[], $6::text[], $7::text[], $8::text[])
     AS e (run_id, step, item, state, result, reason, decided_by, flag)
-WHERE s.run_id = e.run_id AND s.step = e.step AND s.item = e.item AND s.finished_at IS NULL
+CROSS JOIN LATERAL (
+    SELECT k.ctid AS tid FROM run_steps k WHERE k.run_id = e.run_id AND k.step = e.step AND k.item = e.item OFFSET 0
+) AS k
+WHERE s.ctid = k.tid AND s.finished_at IS NULL
 RETURNING s.run_id, s.step, s.item;
 
 -- name: count_steps
@@ -95,8 +100,12 @@ RETURNING s.run_id, s.step, s.item;
 WITH freed AS (
     UPDATE run_steps s
     SET unmet = s.unmet - m.n, ok = s.ok + m.ok, failed = s.failed + m.failed, skipped = s.skipped + m.skipped
-    FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::int[], $6::int[]) AS m (run_id, step, n, ok, failed, skipped)
-    WHERE s.run_id = m.run_id AND s.step = m.step AND s.item = -1
+    FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::int[], $6::int[])
+        AS m (run_id, step, n, ok, failed, skipped)
+    CROSS JOIN LATERAL (
+        SELECT k.ctid AS tid FROM run_steps k WHERE k.run_id = m.run_id AND k.step = m.step AND k.item = -1 OFFSET 0
+    ) AS k
+    WHERE s.ctid = k.tid
     RETURNING s.run_id, s.step, s.state, s.unmet, s.ok, s.failed, s.skipped
 ), counted AS (
     UPDATE runs r
@@ -120,22 +129,25 @@ RETURNING s.run_id, s.step, s.items, s.open_items, s.failed_items, s.next_item;
 -- Steps whose turn has come become executions. Arrays: run, step, item, params, seconds from now.
 WITH marked AS (
     UPDATE run_steps s SET state = 'running', released_at = now.at
-    FROM unnest($1::uuid[], $2::int[], $3::int[], $4::jsonb[], $5::float8[]) AS g (run_id, step, item, params, delay_s),
-         (SELECT db_now()) AS now (at)
-    WHERE s.run_id = g.run_id AND s.step = g.step AND s.item = g.item AND s.state = 'blocked'
+    FROM unnest($1::uuid[], $2::int[], $3::int[], $4::jsonb[], $5::float8[]) AS g (run_id, step, item, params, delay_s)
+    CROSS JOIN LATERAL (
+        SELECT k.ctid AS tid FROM run_steps k WHERE k.run_id = g.run_id AND k.step = g.step AND k.item = g.item OFFSET 0
+    ) AS k
+    CROSS JOIN (SELECT db_now()) AS now (at)
+    WHERE s.ctid = k.tid AND s.state = 'blocked'
     RETURNING s.run_id, s.step, s.execution_id, g.params, now.at AS now,
               now.at + make_interval(secs => coalesce(g.delay_s, 0)) AS due_at
 ), fresh AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
                             rank, fire_at, due_at, queued_at, params, created_by, line_id, limit_id)
-    SELECT m.execution_id, v.steps_id, r.tenant_id, w.definition, j.shard, w.priority,
+    SELECT m.execution_id, w.steps_id, r.tenant_id, w.definition, w.shard, w.priority,
            CASE WHEN m.due_at > m.now THEN 'waiting' ELSE 'queued' END, 'step', w.queue,
            floor(extract(epoch FROM m.due_at) * 1000)::bigint - w.priority * 900000, r.fire_at, m.due_at,
            CASE WHEN m.due_at <= m.now THEN m.now END, m.params, r.created_by, w.line_id, w.limit_id
     FROM marked m JOIN runs r USING (run_id)
-    JOIN workflow_steps w ON w.job_id = r.job_id AND w.version = r.version AND w.step = m.step
-    JOIN workflow_versions v ON v.job_id = r.job_id AND v.version = r.version
-    JOIN jobs j ON j.job_id = v.steps_id
+    CROSS JOIN LATERAL (
+        SELECT * FROM workflow_steps w WHERE w.job_id = r.job_id AND w.version = r.version AND w.step = m.step OFFSET 0
+    ) AS w
     RETURNING state, due_at, line_id, rank
 )
 SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh WHERE state = 'queued' GROUP BY line_id
@@ -211,7 +223,9 @@ RETURNING CASE WHEN s.wake_at IS NOT NULL THEN pg_notify('mainspring_runs', 'wak
 -- How steps ended and what they gave, as far as expressions and templates want to know.
 SELECT s.run_id, s.step, s.state, s.result, s.flag
 FROM unnest($1::uuid[], $2::int[]) AS w (run_id, step)
-JOIN run_steps s ON s.run_id = w.run_id AND s.step = w.step AND s.item = -1;
+CROSS JOIN LATERAL (
+    SELECT * FROM run_steps s WHERE s.run_id = w.run_id AND s.step = w.step AND s.item = -1 OFFSET 0
+) AS s;
 
 -- name: item_outcomes
 -- What the items of mapped or repeated steps gave, in order.

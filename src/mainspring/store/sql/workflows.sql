@@ -16,16 +16,16 @@ SELECT $1, d.version, $2, d.spec, $3 FROM unnest($4::int[], $5::jsonb[]) AS d (v
 
 -- name: insert_workflow_steps
 -- Where the executions of each step with a task wait, and what they are.
-INSERT INTO workflow_steps (job_id, version, step, tenant_id, name, definition, queue, priority, line_id, limit_id)
-SELECT $1, $2, s.step, $3, s.name, s.definition, s.queue, s.priority, s.line_id, s.limit_id
+INSERT INTO workflow_steps (job_id, version, step, tenant_id, name, steps_id, definition, shard, queue, priority, line_id,
+                            limit_id)
+SELECT $1, $2, s.step, $3, s.name, $11, s.definition, $12, s.queue, s.priority, s.line_id, s.limit_id
 FROM unnest($4::int[], $5::text[], $6::int[], $7::text[], $8::smallint[], $9::int[], $10::bigint[])
     AS s (step, name, definition, queue, priority, line_id, limit_id);
 
 -- name: definitions_of_steps
 -- The definitions that the steps of a version have, and the highest number any version of the workflow has used.
 SELECT v.version, v.spec FROM workflow_steps s
-JOIN workflow_versions w USING (job_id, version)
-JOIN job_versions v ON v.job_id = w.steps_id AND v.version = s.definition
+JOIN job_versions v ON v.job_id = s.steps_id AND v.version = s.definition
 WHERE s.job_id = $1 AND s.version = $2 AND s.tenant_id = $3;
 
 -- name: last_definition
