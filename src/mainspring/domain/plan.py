@@ -146,8 +146,7 @@ def _problems(spec: WorkflowSpec) -> Iterator[Problem]:
             if wrong := condition.condition_problem(text):
                 yield Problem(f"{at}/{field}", wrong, "such as steps.extract.result.rows > 0")
         yield from _param_problems(at, step, spec)
-    wrong = list(_graph_problems(spec))
-    yield from wrong or _task_problems(spec)
+    yield from list(_graph_problems(spec)) or _task_problems(spec)
 
 
 def _kind_problems(at: str, step: Step) -> Iterator[Problem]:

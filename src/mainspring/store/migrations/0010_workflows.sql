@@ -69,6 +69,7 @@ CREATE INDEX runs_timeout ON runs (timeout_at) WHERE timeout_at IS NOT NULL AND 
 -- A step of a run, or an item of it. A step is released by counting `unmet` down, never by looking at those it needs.
 CREATE TABLE run_steps (
     run_id        uuid NOT NULL REFERENCES runs,
+    tenant_id     int NOT NULL,
     step          int NOT NULL,
     item          int NOT NULL DEFAULT -1,          -- -1: the step itself; from 0: items of a mapped or repeated one
     execution_id  uuid,
@@ -103,6 +104,7 @@ CREATE INDEX run_steps_wake ON run_steps (wake_at) WHERE wake_at IS NOT NULL;
 -- Events that were sent to a run; once each.
 CREATE TABLE run_events (
     run_id       uuid NOT NULL REFERENCES runs,
+    tenant_id    int NOT NULL,
     name         text COLLATE "C" NOT NULL,
     payload      jsonb,
     received_at  timestamptz NOT NULL DEFAULT db_now(),

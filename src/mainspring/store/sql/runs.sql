@@ -54,8 +54,9 @@ SELECT pg_notify('mainspring_runs', 'wake') FROM fresh WHERE timeout_at IS NOT N
 
 -- name: insert_run_steps
 -- The steps of new runs, or the items of a mapped or repeated step, each with the id its execution will have.
-INSERT INTO run_steps (run_id, step, item, execution_id, state, unmet, value, keeps)
-SELECT run_id, step, item, execution_id, 'blocked', unmet, value, keeps
+INSERT INTO run_steps (run_id, tenant_id, step, item, execution_id, state, unmet, value, keeps)
+SELECT run_id, (SELECT r.tenant_id FROM runs r WHERE r.run_id = n.run_id), step, item, execution_id, 'blocked', unmet,
+       value, keeps
 FROM unnest($1::uuid[], $2::int[], $3::int[], $4::uuid[], $5::int[], $6::jsonb[], $7::boolean[])
     AS n (run_id, step, item, execution_id, unmet, value, keeps);
 
@@ -272,7 +273,8 @@ WHERE run_id = $1 AND step = $2 AND item = $3;
 
 -- name: insert_event
 -- An event arrives at a run; twice is told.
-INSERT INTO run_events (run_id, name, payload, received_by) VALUES ($1, $2, $3, $4)
+INSERT INTO run_events (run_id, tenant_id, name, payload, received_by)
+SELECT run_id, tenant_id, $2, $3, $4 FROM runs WHERE run_id = $1
 ON CONFLICT (run_id, name) DO NOTHING RETURNING received_at;
 
 -- name: event_of_run
