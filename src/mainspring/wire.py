@@ -659,6 +659,14 @@ class WorkflowOrder(Answer):
     order: list[str]
 
 
+class WorkflowVersion(Answer):
+    """What one version of a workflow says."""
+
+    version: int
+    spec: WorkflowSpec
+    order: list[str]
+
+
 class WorkflowLine(Answer):
     """A workflow in a list."""
 

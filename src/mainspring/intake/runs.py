@@ -284,6 +284,15 @@ class Runs:
                 async with self._database.transaction() as connection:
                     await chains.release_blocked(connection, job_ids=sorted(moved.done.chained))
 
+    async def spec_of(self, run: wire.Run, *, tenant: int) -> wire.WorkflowVersion | None:
+        """What the run's version of its workflow says."""
+        async with self._database.connection() as connection:
+            known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
+        if known is None:
+            return None
+        order = [known.plan.steps[number].name for number in known.plan.order]
+        return wire.WorkflowVersion(version=known.version, spec=known.plan.spec, order=order)
+
     # Looking -----------------------------------------------------------------------------------------
 
     async def get(self, run_id: UUID, *, tenant: int, items: bool = False) -> wire.Run:

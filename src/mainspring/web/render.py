@@ -54,6 +54,7 @@ RAIL = (
     ("Now", "/", "pulse"),
     ("Jobs", "/jobs", "list"),
     ("Executions", "/executions", "triangle"),
+    ("Workflows", "/workflows", "graph"),
     ("Workers", "/workers", "rack"),
     ("Playground", "/playground", "flask"),
 )
