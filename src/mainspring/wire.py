@@ -653,6 +653,42 @@ class Workflow(Answer):
     updated_by: str
 
 
+class NewDependency(Request):
+    """Executes the job when this one has succeeded; a success longer ago than `timeout` does not count."""
+
+    job: str
+    timeout: str | int | float | None = None
+
+
+class Dependency(Answer):
+    """A job that another needs. `satisfied`: it has succeeded since that one last was executed, or was let go."""
+
+    job: str
+    job_id: UUID
+    state: Literal["pending", "satisfied", "failed", "stale"]
+    since_at: datetime
+    succeeded_at: datetime | None
+    timeout_s: float | None
+    created_by: str
+    freed_at: datetime | None = None
+    freed_as: Literal["forced", "skipped"] | None = None
+    freed_by: str | None = None
+    reason: str | None = None
+
+
+class Dependencies(Answer):
+    """What a job needs, and all jobs that hang together with it, each after those it needs."""
+
+    needs: list[Dependency]
+    order: list[str]
+
+
+class Release(Request):
+    """Lets the jobs that need this one go without its success."""
+
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]
+
+
 class WorkflowOrder(Answer):
     """What a dry run tells: the steps of a workflow that is right, each after all it needs."""
 

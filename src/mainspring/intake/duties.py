@@ -122,6 +122,8 @@ class Duties:
         # Whatever has ended may have been a backfill's; while none is running nobody cares.
         if self._feeding:
             self._feed.set()
+        if self._tending.watches:
+            self._due.set()
 
     def _gap(self) -> None:
         for event in (*self._edited, self._feed, self._due):

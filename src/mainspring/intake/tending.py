@@ -11,8 +11,9 @@ from uuid import UUID
 import structlog
 
 from mainspring.domain.errors import Conflict, NotFound
+from mainspring.intake import dependencies
 from mainspring.intake.runs import Runs
-from mainspring.store import runs
+from mainspring.store import needs, runs
 from mainspring.store.db import CONFLICTS, Database
 from mainspring.store.runs import ENGINE
 from mainspring.workflow.advance import Ending
@@ -30,6 +31,7 @@ class Tending:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._runs = Runs(database)
+        self.watches = False  # some job needs another, so that the end of any execution may matter
         self._lines: set[int] = set()
         self._newest = 0
 
@@ -41,6 +43,10 @@ class Tending:
     async def look(self) -> float | None:
         """Everything that is due; returns the seconds until something will be."""
         await self._start_due()
+        async with self._database.connection() as connection:
+            self.watches = await needs.has_needs(connection)
+        if self.watches:
+            await dependencies.execute_ready(self._database)
         async with self._database.connection() as connection:
             asked = await runs.asked_to_end(connection, limit=BATCH)
             late = await runs.due_runs(connection, limit=BATCH)

@@ -13,6 +13,8 @@ CHECKS: dict[str, str] = {
     "invariant_i4": "I4 never early",
     "invariant_i6": "I6 attempts are serial",
     "invariant_i9": "I9 running if and only if it has a session",
+    "invariant_i13": "I13 what runs count is what there is",
+    "invariant_i21": "I21 a run is open while a step of it is",
     "invariant_i15": "I15 limits and caps hold",
     "invariant_i16": "I16 nothing runs on a dead session",
     "invariant_i17": "I17 each shard has an owner",

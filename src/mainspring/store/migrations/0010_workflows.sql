@@ -112,4 +112,23 @@ CREATE TABLE run_events (
     PRIMARY KEY (run_id, name)
 );
 
+-- A job that is executed when others have succeeded. `since_at` is when it last was: older successes are used up.
+CREATE TABLE job_needs (
+    child_id    uuid NOT NULL REFERENCES jobs,
+    parent_id   uuid NOT NULL REFERENCES jobs,
+    tenant_id   int NOT NULL REFERENCES tenants,
+    timeout_s   float8 CHECK (timeout_s > 0),       -- a success longer ago does not count; null: any does
+    since_at    timestamptz NOT NULL DEFAULT db_now(),
+    created_at  timestamptz NOT NULL DEFAULT db_now(),
+    created_by  text NOT NULL,
+    freed_at    timestamptz,                        -- a person let it go without a success
+    freed_as    text CHECK (freed_as IN ('forced', 'skipped')),
+    freed_by    text,
+    reason      text,
+    PRIMARY KEY (child_id, parent_id),
+    CHECK (child_id <> parent_id),
+    CHECK (num_nonnulls(freed_at, freed_as, freed_by, reason) IN (0, 4))
+);
+CREATE INDEX job_needs_parent ON job_needs (parent_id);
+
 CREATE INDEX lines_workflows ON lines (line_id) WHERE demand = '{"kind":"workflow"}';
