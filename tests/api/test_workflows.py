@@ -31,7 +31,7 @@ async def test_a_workflow_is_written_run_and_read(
     for status, change in ((201, "created"), (200, "unchanged")):
         answer = await http.post("/api/v1/workflows", json=spec)
         assert (answer.status_code, answer.headers["mainspring-change"]) == (status, change)
-    assert answer.json()["order"] == ["a", "b"]
+        assert answer.json()["order"] == ["a", "b"]
     async with cluster.worker(name="api"):
         run = await client.start_run(spec["name"], key="once")
         assert (await client.start_run(spec["name"], key="once")).run_id == run.run_id
