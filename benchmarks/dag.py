@@ -117,8 +117,8 @@ async def main() -> None:
 
 async def release_us(target: Machine, width: int) -> float:
     """Microseconds per edge to release `width` steps at once, in the transaction that ends the one they need."""
-    from mainspring.workflow.advance import Ending, advance
-    from mainspring.workflow.plans import Plans
+    from mainspring.runs.advance import Ending, advance
+    from mainspring.runs.plans import Plans
 
     target.stop("worker")
     plans, took = Plans(), []

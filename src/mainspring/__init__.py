@@ -24,20 +24,27 @@ if TYPE_CHECKING:
     from mainspring.sdk.job import job as job
     from mainspring.sdk.progress import report_progress as report_progress
     from mainspring.sdk.progress import track as track
+    from mainspring.sdk.workflow import Flow as Flow
+    from mainspring.sdk.workflow import Workflow as Workflow
+    from mainspring.sdk.workflow import workflow as workflow
 
 _HOMES = {
     "Context": "context",
     "FireDate": "job",
+    "Flow": "workflow",
     "Job": "job",
     "NotExecuting": "context",
+    "Workflow": "workflow",
     "context": "context",
     "every": "job",
     "job": "job",
     "report_progress": "progress",
     "track": "progress",
+    "workflow": "workflow",
 }
 __all__ = [
-    "Context", "FireDate", "Job", "NotExecuting", "__version__", "context", "every", "job", "report_progress", "track",
+    "Context", "FireDate", "Flow", "Job", "NotExecuting", "Workflow", "__version__", "context", "every", "job",
+    "report_progress", "track", "workflow",
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from mainspring.domain import condition
 from mainspring.domain.errors import Invalid
 from mainspring.domain.plan import compile_workflow, topological
 from mainspring.domain.task import HttpTask, PythonTask
-from tests.workflow.bench import NOOP, spec
+from tests.runs.bench import NOOP, spec
 
 HTTP = {"kind": "http", "url": "http://x/", "method": "POST"}
 

@@ -17,7 +17,7 @@ from mainspring.intake import catalog, dependencies, jobs
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store.db import Database
 from tests.clocks import VirtualClock
-from tests.workflow.bench import TENANT, Bench
+from tests.runs.bench import TENANT, Bench
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.layout import critical_path, spots
 from mainspring.intake import workflows
 from tests.conftest import Cluster
+from tests.runs.bench import spec
 from tests.web.reading import Page, open_page
-from tests.workflow.bench import spec
 
 pytestmark = pytest.mark.anyio
 

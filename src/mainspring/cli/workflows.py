@@ -46,10 +46,13 @@ def workflows() -> None:
 @click.option("--dry-run", is_flag=True, help="Only say whether it is right, and in which order its steps can run.")
 @connected
 async def apply(client: AsyncClient, out: Output, file: Any, dry_run: bool) -> None:
-    """Make the workflows of FILE (YAML; - for standard input) as it says. Runs that have begun stay as they are."""
+    """Make the workflows of FILE as it says: YAML (- for standard input), or Python with @workflow functions.
+
+    Runs that have begun stay as they are.
+    """
     from mainspring.manifest import read_workflows
 
-    specs = read_workflows(file.read())
+    specs = _declared(file.name) if str(file.name).endswith(".py") else read_workflows(file.read())
     orders = [(await client.check_workflow(spec)).order for spec in specs]
     if dry_run:
         for spec, order in zip(specs, orders, strict=True):
@@ -128,6 +131,25 @@ async def delete(client: AsyncClient, out: Output, workflow: str, yes: bool) -> 
         raise click.UsageError("nothing was deleted: say --yes")
     await client.delete_workflow(workflow)
     remark(f"deleted {workflow}")
+
+
+def _declared(path: str) -> list[WorkflowSpec]:
+    """What a file of Python declares; it is executed, as by any import."""
+    import importlib.util
+    from pathlib import Path
+
+    from mainspring.sdk.workflow import declared_workflows
+
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    module = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert module is not None and module.loader is not None
+    loaded = importlib.util.module_from_spec(module)
+    sys.modules[module.name] = loaded
+    module.loader.exec_module(loaded)
+    mine = [w.spec for w in declared_workflows.values() if Path(w.file).resolve() == Path(path).resolve()]
+    if not mine:
+        raise click.UsageError(f"{path} declares no workflow: decorate a function with @mainspring.workflow()")
+    return mine
 
 
 _NAMED: Look[wire.Workflow] = Look(name=lambda found: found.name, columns=[], empty="")

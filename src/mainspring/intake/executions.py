@@ -17,12 +17,12 @@ from mainspring.domain.execution import LIVE, execution_id, is_step
 from mainspring.domain.line import line_of
 from mainspring.intake.catalog import is_id
 from mainspring.intake.params import Demands, check_params
+from mainspring.runs.advance import Ending, advance
+from mainspring.runs.plans import Plans
 from mainspring.store import chains, executions, jobs, lines
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.definitions import Definitions
 from mainspring.store.executions import NewExecution
-from mainspring.workflow.advance import Ending, advance
-from mainspring.workflow.plans import Plans
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from mainspring.domain.readiness import Weight
 from mainspring.domain.workflow import RunState
 from mainspring.intake.catalog import check_limit, is_id, job_row, parse_cursor
 from mainspring.intake.executions import Submission, insert_one
+from mainspring.runs.advance import Ending, Moved, Turn, advance
+from mainspring.runs.plans import Known, Plans
+from mainspring.runs.start import start_runs
 from mainspring.store import chains, executions, lines, results, runs
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.runs import Finish, Place, Run
-from mainspring.workflow.advance import Ending, Moved, Turn, advance
-from mainspring.workflow.plans import Known, Plans
-from mainspring.workflow.start import start_runs
 
 OPEN = ("running", "cancelling")
 STATES: tuple[str, ...] = get_args(RunState)

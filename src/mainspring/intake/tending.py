@@ -13,10 +13,10 @@ import structlog
 from mainspring.domain.errors import Conflict, NotFound
 from mainspring.intake import dependencies
 from mainspring.intake.runs import Runs
+from mainspring.runs.advance import Ending
 from mainspring.store import needs, runs
 from mainspring.store.db import CONFLICTS, Database
 from mainspring.store.runs import ENGINE
-from mainspring.workflow.advance import Ending
 
 log = structlog.get_logger()
 

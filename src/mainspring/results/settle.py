@@ -20,13 +20,13 @@ from mainspring.batch import Batcher
 from mainspring.domain.execution import is_step
 from mainspring.results.pausing import failed_jobs, hold_pausing, pause_failing
 from mainspring.results.retry import verdict
+from mainspring.runs.advance import Ending, advance
+from mainspring.runs.plans import Plans
 from mainspring.store import chains, logs, results
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Again, Done, Ended, Final, Held
 from mainspring.telemetry import metrics
-from mainspring.workflow.advance import Ending, advance
-from mainspring.workflow.plans import Plans
 
 log = structlog.get_logger()
 

@@ -7,11 +7,11 @@ from uuid import UUID
 
 from mainspring.clock import millis
 from mainspring.domain.duration import parse_duration
+from mainspring.runs.advance import Ending, Moved, Turn, advance, settle_heads
+from mainspring.runs.plans import Known, Plans
 from mainspring.store import runs
 from mainspring.store.db import Connection
 from mainspring.store.runs import WHOLE, Claimed, Closed, Finish, NewRun, NewStep, Place, Run
-from mainspring.workflow.advance import Ending, Moved, Turn, advance, settle_heads
-from mainspring.workflow.plans import Known, Plans
 
 MOST_DEPTH = 10
 """So deep may workflows contain one another: one that contains itself comes to an end."""

@@ -17,13 +17,13 @@ from mainspring.domain.inputs import RunValues
 from mainspring.domain.plan import PlanStep
 from mainspring.domain.readiness import WEIGHTS, Parents, outcome, verdict
 from mainspring.domain.template import fill
+from mainspring.runs.begin import Beginning, Outcome, values_of
+from mainspring.runs.plans import Known, Plans
 from mainspring.store import results, runs
 from mainspring.store.db import Connection
 from mainspring.store.results import Done, Ended, Final
 from mainspring.store.runs import ENGINE, WHOLE, Closed, Finish, Group, Met, Place, Run, Tally
 from mainspring.telemetry import metrics
-from mainspring.workflow.begin import Beginning, Outcome, values_of
-from mainspring.workflow.plans import Known, Plans
 
 Ready = tuple[Place, int, int, int]
 

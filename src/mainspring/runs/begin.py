@@ -14,8 +14,8 @@ from mainspring.domain.inputs import resolved
 from mainspring.domain.params import defaults
 from mainspring.domain.plan import PlanStep
 from mainspring.domain.workflow import MOST_ITEMS
+from mainspring.runs.plans import Known
 from mainspring.store.runs import Finish, Group, NewStep, Place, Release, Run
-from mainspring.workflow.plans import Known
 
 Outcome = tuple[str, Any, str | None]
 """State, result and flag of a step."""

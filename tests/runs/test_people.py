@@ -12,7 +12,7 @@ from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from mainspring.intake import catalog, executions
 from mainspring.store.db import Database
 from tests.clocks import VirtualClock
-from tests.workflow.bench import TENANT, Bench, states
+from tests.runs.bench import TENANT, Bench, states
 
 pytestmark = pytest.mark.anyio
 

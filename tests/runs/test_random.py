@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mainspring import wire
 from mainspring.store.db import Database
-from tests.workflow.bench import Bench, states
+from tests.runs.bench import Bench, states
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import pytest
 from mainspring.domain.execution import is_step
 from mainspring.intake import catalog
 from mainspring.store.db import Database
-from tests.workflow.bench import TENANT, Bench, states
+from tests.runs.bench import TENANT, Bench, states
 
 pytestmark = pytest.mark.anyio
 
