@@ -27,13 +27,18 @@ if TYPE_CHECKING:
     from mainspring.sdk.transaction import AlreadyDone as AlreadyDone
     from mainspring.sdk.transaction import create_marker_table as create_marker_table
     from mainspring.sdk.transaction import transaction as transaction
+    from mainspring.sdk.workflow import Flow as Flow
+    from mainspring.sdk.workflow import Workflow as Workflow
+    from mainspring.sdk.workflow import workflow as workflow
 
 _HOMES = {
     "AlreadyDone": "transaction",
     "Context": "context",
     "FireDate": "job",
+    "Flow": "workflow",
     "Job": "job",
     "NotExecuting": "context",
+    "Workflow": "workflow",
     "context": "context",
     "create_marker_table": "transaction",
     "every": "job",
@@ -41,10 +46,11 @@ _HOMES = {
     "report_progress": "progress",
     "track": "progress",
     "transaction": "transaction",
+    "workflow": "workflow",
 }
 __all__ = [
-    "AlreadyDone", "Context", "FireDate", "Job", "NotExecuting", "__version__", "context", "create_marker_table",
-    "every", "job", "report_progress", "track", "transaction",
+    "AlreadyDone", "Context", "FireDate", "Flow", "Job", "NotExecuting", "Workflow", "__version__", "context",
+    "create_marker_table", "every", "job", "report_progress", "track", "transaction", "workflow",
 ]  # fmt: skip
 
 

@@ -23,6 +23,8 @@ BACKFILLS = "mainspring_backfills"
 """A backfill was made, paused, resumed or cancelled."""
 REPLAYS = "mainspring_replays"
 """A dead letter was replayed."""
+RUNS = "mainspring_runs"
+"""A step or a run has a time at which it is to be looked at, earlier maybe than any before."""
 EVENTS = "mainspring_events"
 """Something people may be watching happened; the payload is an event of domain/events.py."""
 

@@ -18,6 +18,7 @@ from mainspring.domain.execution import Outcome, State, Trigger
 from mainspring.domain.job import Definition, JobSpec
 from mainspring.domain.queue import QueueSettings
 from mainspring.domain.schedule import ScheduleSpecs
+from mainspring.domain.workflow import RunState, StepKind, StepState, WorkflowSpec
 
 T = TypeVar("T")
 
@@ -797,6 +798,161 @@ class Results(Request, omit_defaults=True):
     results: Annotated[list[Result], msgspec.Meta(max_length=5000)]
     output: Annotated[list[Output], msgspec.Meta(max_length=5000)] = []
     no_retry: Annotated[list[UUID], msgspec.Meta(max_length=5000)] = []
+
+
+class Workflow(Answer):
+    """A workflow as it is now; `order` has each step after all it needs."""
+
+    job_id: UUID
+    name: str
+    version: int
+    state: JobState
+    spec: WorkflowSpec
+    order: list[str]
+    schedule_description: str | None
+    next_fire_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    updated_by: str
+
+
+class NewDependency(Request):
+    """Executes the job when this one has succeeded; a success longer ago than `timeout` does not count."""
+
+    job: str
+    timeout: str | int | float | None = None
+
+
+class Dependency(Answer):
+    """A job that another needs. `satisfied`: it has succeeded since that one last was executed, or was let go."""
+
+    job: str
+    job_id: UUID
+    state: Literal["pending", "satisfied", "failed", "stale"]
+    since_at: datetime
+    succeeded_at: datetime | None
+    timeout_s: float | None
+    created_by: str
+    freed_at: datetime | None = None
+    freed_as: Literal["forced", "skipped"] | None = None
+    freed_by: str | None = None
+    reason: str | None = None
+
+
+class Dependencies(Answer):
+    """What a job needs, and all jobs that hang together with it, each after those it needs."""
+
+    needs: list[Dependency]
+    order: list[str]
+
+
+class Release(Request):
+    """Lets the jobs that need this one go without its success."""
+
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]
+
+
+class WorkflowOrder(Answer):
+    """What a dry run tells: the steps of a workflow that is right, each after all it needs."""
+
+    order: list[str]
+
+
+class WorkflowVersion(Answer):
+    """What one version of a workflow says."""
+
+    version: int
+    spec: WorkflowSpec
+    order: list[str]
+
+
+class WorkflowLine(Answer):
+    """A workflow in a list."""
+
+    job_id: UUID
+    name: str
+    version: int
+    steps: int
+    paused: bool
+    updated_at: datetime
+
+
+class RunRequest(Request):
+    """Starts a run; the same `key` is answered with the same run for a day."""
+
+    params: dict[str, Any] | None = None
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+
+
+class Rerun(Request):
+    """Repeats a run from a step on; without a name, from those that did not succeed."""
+
+    from_step: str | None = None
+
+
+class Decision(Request):
+    """The answer to an approval."""
+
+    note: Annotated[str, msgspec.Meta(max_length=4000)] = ""
+
+
+class Override(Request):
+    """Skips a step, or counts it as succeeded with this result."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=4000)]
+    result: Any = None
+
+
+class RunCancel(Request):
+    reason: Annotated[str, msgspec.Meta(max_length=4000)] = ""
+
+
+class RunEvent(Request):
+    """What a step that waits for the event gets as its result."""
+
+    payload: Any = None
+
+
+class RunStep(Answer):
+    """A step of a run, or an item of a mapped or repeated one."""
+
+    name: str
+    kind: StepKind
+    state: StepState
+    needs: list[str]
+    item: int | None = None
+    execution_id: UUID | None = None
+    released_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    wake_at: datetime | None = None
+    items: int | None = None
+    open_items: int | None = None
+    result: Any = None
+    reason: str | None = None
+    decided_by: str | None = None
+    flag: Literal["forced", "skipped", "kept"] | None = None
+
+
+class Run(Answer):
+    """One occurrence of a workflow; `queued` until its turn has come. Steps are told only of one run at a time."""
+
+    run_id: UUID
+    job_id: UUID
+    workflow: str
+    version: int
+    state: RunState | Literal["queued"]
+    open_steps: int
+    fire_at: datetime
+    params: dict[str, Any] | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    timeout_at: datetime | None = None
+    sla_at: datetime | None = None
+    reason: str | None = None
+    created_by: str | None = None
+    rerun_of: UUID | None = None
+    steps: list[RunStep] = []
 
 
 class Settled(Answer):

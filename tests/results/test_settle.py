@@ -385,3 +385,17 @@ async def test_an_ended_session_gets_nothing(bench: Bench) -> None:
     session = await bench.session()
     await bench.end_session(session)
     assert await bench.claim(session) == []
+
+
+async def test_results_that_are_lists_stay_whole(bench: Bench) -> None:
+    job_id = await bench.job(retries=RetryPolicy(max=0))
+    first, second = await bench.submit(job_id), await bench.submit(job_id)
+    session = await bench.session()
+    assert len(await bench.claim(session, 2)) == 2
+    both = [
+        Ended(first, 1, session, "succeeded", result=[1, [2, 3]]),
+        Ended(second, 1, session, "failed", error="no", result=[]),
+    ]
+    assert not await bench.settler.settle(Report(session, both))
+    assert (await bench.look(first)).result == [1, [2, 3]]
+    assert (await bench.look(second)).result == []

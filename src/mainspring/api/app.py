@@ -21,8 +21,10 @@ from mainspring.api import (
     jobs,
     openapi,
     queues,
+    runs,
     system,
     workers,
+    workflows,
 )  # fmt: skip
 from mainspring.api.auth import Authenticator
 from mainspring.api.context import Context
@@ -41,7 +43,7 @@ def endpoints() -> list[Endpoint]:
     """The whole table, in order."""
     tables = (
         jobs.table, backfills.table, calendars.table, blackouts.table, executions.table, dead_letters.table,
-        queues.table, workers.table, artifacts.table, system.table, docs,
+        queues.table, workers.table, artifacts.table, workflows.table, runs.table, system.table, docs,
     )  # fmt: skip
     return [endpoint for table in tables for endpoint in table.endpoints]
 

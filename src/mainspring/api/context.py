@@ -11,6 +11,7 @@ from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
 from mainspring.intake.artifacts import Artifacts
 from mainspring.intake.executions import Submitter
+from mainspring.intake.runs import Runs
 from mainspring.results.settle import Settler
 from mainspring.store.db import Database
 
@@ -26,4 +27,5 @@ class Context:
     settler: Settler
     announcer: Announcer
     artifacts: Artifacts
+    runs: Runs
     session_lease_s: float = 20.0

@@ -11,7 +11,7 @@ from mainspring import wire
 from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.job import JobSpec
-from mainspring.intake import catalog, jobs, why
+from mainspring.intake import catalog, dependencies, jobs, why
 from mainspring.intake.executions import Submission
 from mainspring.intake.params import check_params
 
@@ -50,6 +50,48 @@ async def patch(call: Call) -> wire.Job | wire.Change:
         return await jobs.try_patch(call.context.database, row.job_id, call.body, tenant=call.tenant)
     await jobs.patch(call.context.database, row.job_id, call.body, tenant=call.tenant, by=call.caller.name)
     return await _with_warnings(call, await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant))
+
+
+@table.route("GET", JOB + "/dependencies", scope="read", answer=wire.Dependencies)
+async def dependencies_of(call: Call) -> wire.Dependencies:
+    """What a job needs and whether it is met, and all jobs that hang together with it in order."""
+    return await dependencies.get(call.context.database, call.path("ref"), tenant=call.tenant)
+
+
+@table.route(
+    "POST", JOB + "/dependencies", scope="write", body=wire.NewDependency, answer=wire.Dependencies, status=201
+)
+async def add_dependency(call: Call) -> wire.Dependencies:
+    """Execute the job when another has succeeded, with all it needs; a cycle is refused and named."""
+    return await dependencies.add(
+        call.context.database, call.path("ref"), call.body, tenant=call.tenant, by=call.caller.name
+    )
+
+
+@table.route("DELETE", JOB + "/dependencies/{parent}", scope="write", status=204)
+async def remove_dependency(call: Call) -> None:
+    """The job does not need the other any more."""
+    await dependencies.remove(call.context.database, call.path("ref"), call.path("parent"), tenant=call.tenant)
+
+
+@table.route("POST", JOB + "/force-complete", scope="write", body=wire.Release, answer=wire.Job)
+async def force_complete(call: Call) -> wire.Job:
+    """Let the jobs that need this one go as if it had succeeded; who, when and why is kept."""
+    return await _free(call, "forced")
+
+
+@table.route("POST", JOB + "/skip", scope="write", body=wire.Release, answer=wire.Job)
+async def skip(call: Call) -> wire.Job:
+    """Let the jobs that need this one go without it; they can see that it was not run."""
+    return await _free(call, "skipped")
+
+
+async def _free(call: Call, freed_as: str) -> wire.Job:
+    await dependencies.free(
+        call.context.database, call.path("ref"), call.body.reason, freed_as=freed_as, tenant=call.tenant,
+        by=call.caller.name,
+    )  # fmt: skip
+    return await catalog.job(call.context.database, call.path("ref"), tenant=call.tenant)
 
 
 @table.route("GET", JOB + "/versions", scope="read", answer=wire.Page[wire.Version], query=("limit", "cursor"))

@@ -23,6 +23,8 @@ COMMANDS = {
     "jobs": ("jobs", "List, look at, change, pause and delete jobs."),
     "backfill": ("backfill", "Execute a range of a job's past instants."),
     "backfills": ("backfill", "List, look at, pause, resume and cancel backfills."),
+    "workflows": ("workflows", "Write, look at, run, draw and export workflows."),
+    "runs": ("runs", "List and look at runs of workflows; approve, skip, cancel and repeat."),
     "calendars": ("calendars", "Open and closed days that schedules follow."),
     "blackouts": ("blackouts", "Maintenance windows in which nothing starts."),
     "executions": ("executions", "List, look at, wait for and cancel executions; read their output."),

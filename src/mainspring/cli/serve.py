@@ -24,6 +24,7 @@ from mainspring.domain.resources import parse_amount
 from mainspring.intake.artifacts import Artifacts
 from mainspring.intake.duties import Duties
 from mainspring.intake.executions import Submitter
+from mainspring.intake.runs import Runs
 from mainspring.process import die_with_parent, run, stop_signal
 from mainspring.results.rescue import Rescue
 from mainspring.results.settle import Settler
@@ -82,6 +83,7 @@ class Server:
                     most_bytes=config.artifact_bytes,
                     kept_s=config.artifact_kept_s,
                 ),
+                runs=Runs(self.database),
                 session_lease_s=config.session_lease_s,
             )
             app = build(self.context, pages=pages, lost=lost)

@@ -21,6 +21,7 @@ from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.errors import NotFound, Unavailable
 from mainspring.domain.execution import FINAL, State
 from mainspring.domain.job import JobSpec
+from mainspring.domain.workflow import WorkflowSpec
 
 Ref = str | UUID
 """A job's name or id; an execution's id, the unique beginning of one, or `@last`."""
@@ -337,6 +338,72 @@ class AsyncClient:
 
     async def dismiss_dead_letters(self, request: wire.DismissMany) -> wire.Dismissed:
         return await self._transport.ask(wire.Dismissed, "POST", _DEAD_LETTERS + ":dismiss", body=request)
+
+    # Workflows and runs
+
+    async def apply_workflow(self, spec: WorkflowSpec | dict[str, Any]) -> wire.Workflow:
+        """Adds a workflow, or makes the one of that name like this."""
+        return await self._transport.ask(wire.Workflow, "POST", "/api/v1/workflows", body=spec)
+
+    async def check_workflow(self, spec: WorkflowSpec | dict[str, Any]) -> wire.WorkflowOrder:
+        """Whether a workflow is right, and in which order its steps can be executed; writes nothing."""
+        params: Params = {"dry_run": "true"}
+        return await self._transport.ask(wire.WorkflowOrder, "POST", "/api/v1/workflows", params=params, body=spec)
+
+    async def workflows(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.WorkflowLine]:
+        params: Params = {"limit": limit, "cursor": cursor}
+        return await self._transport.ask(wire.Page[wire.WorkflowLine], "GET", "/api/v1/workflows", params=params)
+
+    async def workflow(self, ref: Ref) -> wire.Workflow:
+        return await self._transport.ask(wire.Workflow, "GET", _path("workflows", ref, ""))
+
+    async def delete_workflow(self, ref: Ref) -> None:
+        await self._transport.send("DELETE", _path("workflows", ref, ""))
+
+    async def start_run(self, ref: Ref, params: dict[str, Any] | None = None, *, key: str | None = None) -> wire.Run:
+        """Starts a run of a workflow now."""
+        body = wire.RunRequest(params=params, key=key)
+        return await self._transport.ask(wire.Run, "POST", _path("workflows", ref, "run"), body=body)
+
+    async def runs(
+        self, *, workflow: str | None = None, states: Sequence[str] = (), limit: int | None = None,
+        cursor: str | None = None,
+    ) -> wire.Page[wire.Run]:  # fmt: skip
+        params: Params = {"workflow": workflow, "state": ",".join(states) or None, "limit": limit, "cursor": cursor}
+        return await self._transport.ask(wire.Page[wire.Run], "GET", "/api/v1/runs", params=params)
+
+    async def run(self, ref: Ref, *, items: bool = False) -> wire.Run:
+        params: Params = {"items": "true" if items else None}
+        return await self._transport.ask(wire.Run, "GET", _path("runs", ref, ""), params=params)
+
+    async def cancel_run(self, ref: Ref, reason: str = "") -> wire.Run:
+        body = wire.RunCancel(reason=reason)
+        return await self._transport.ask(wire.Run, "POST", _path("runs", ref, "cancel"), body=body)
+
+    async def rerun(self, ref: Ref, *, from_step: str | None = None) -> wire.Run:
+        """Repeats a run from what did not succeed, or from a step on; earlier results are kept."""
+        body = wire.Rerun(from_step=from_step)
+        return await self._transport.ask(wire.Run, "POST", _path("runs", ref, "rerun"), body=body)
+
+    async def send_event(self, ref: Ref, name: str, payload: Any = None) -> wire.Run:
+        body = wire.RunEvent(payload=payload)
+        return await self._transport.ask(wire.Run, "POST", _path("runs", ref, f"events/{quote(name)}"), body=body)
+
+    async def decide(self, ref: Ref, step: str, *, approved: bool, note: str = "") -> wire.Run:
+        """Answers the approval that a step waits for."""
+        action = f"steps/{quote(step)}/{'approve' if approved else 'reject'}"
+        return await self._transport.ask(wire.Run, "POST", _path("runs", ref, action), body=wire.Decision(note=note))
+
+    async def skip_step(self, ref: Ref, step: str, reason: str) -> wire.Run:
+        action = f"steps/{quote(step)}/skip"
+        return await self._transport.ask(
+            wire.Run, "POST", _path("runs", ref, action), body=wire.Override(reason=reason)
+        )
+
+    async def force_complete_step(self, ref: Ref, step: str, reason: str, result: Any = None) -> wire.Run:
+        body = wire.Override(reason=reason, result=result)
+        action = f"steps/{quote(step)}/force-complete"
+        return await self._transport.ask(wire.Run, "POST", _path("runs", ref, action), body=body)
 
     # The rest
 

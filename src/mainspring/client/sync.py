@@ -16,6 +16,7 @@ from mainspring.client.discovery import Server
 from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec
+from mainspring.domain.workflow import WorkflowSpec
 
 T = TypeVar("T")
 
@@ -238,6 +239,51 @@ class Client:
 
     def why_job(self, ref: Ref) -> wire.Why:
         return self._wait(self._inner.why_job(ref))
+
+    def apply_workflow(self, spec: WorkflowSpec | dict[str, Any]) -> wire.Workflow:
+        return self._wait(self._inner.apply_workflow(spec))
+
+    def check_workflow(self, spec: WorkflowSpec | dict[str, Any]) -> wire.WorkflowOrder:
+        return self._wait(self._inner.check_workflow(spec))
+
+    def workflows(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.WorkflowLine]:
+        return self._wait(self._inner.workflows(limit=limit, cursor=cursor))
+
+    def workflow(self, ref: Ref) -> wire.Workflow:
+        return self._wait(self._inner.workflow(ref))
+
+    def delete_workflow(self, ref: Ref) -> None:
+        self._wait(self._inner.delete_workflow(ref))
+
+    def start_run(self, ref: Ref, params: dict[str, Any] | None = None, *, key: str | None = None) -> wire.Run:
+        return self._wait(self._inner.start_run(ref, params, key=key))
+
+    def runs(
+        self, *, workflow: str | None = None, states: Sequence[str] = (), limit: int | None = None,
+        cursor: str | None = None,
+    ) -> wire.Page[wire.Run]:  # fmt: skip
+        return self._wait(self._inner.runs(workflow=workflow, states=states, limit=limit, cursor=cursor))
+
+    def run(self, ref: Ref, *, items: bool = False) -> wire.Run:
+        return self._wait(self._inner.run(ref, items=items))
+
+    def cancel_run(self, ref: Ref, reason: str = "") -> wire.Run:
+        return self._wait(self._inner.cancel_run(ref, reason))
+
+    def rerun(self, ref: Ref, *, from_step: str | None = None) -> wire.Run:
+        return self._wait(self._inner.rerun(ref, from_step=from_step))
+
+    def send_event(self, ref: Ref, name: str, payload: Any = None) -> wire.Run:
+        return self._wait(self._inner.send_event(ref, name, payload))
+
+    def decide(self, ref: Ref, step: str, *, approved: bool, note: str = "") -> wire.Run:
+        return self._wait(self._inner.decide(ref, step, approved=approved, note=note))
+
+    def skip_step(self, ref: Ref, step: str, reason: str) -> wire.Run:
+        return self._wait(self._inner.skip_step(ref, step, reason))
+
+    def force_complete_step(self, ref: Ref, step: str, reason: str, result: Any = None) -> wire.Run:
+        return self._wait(self._inner.force_complete_step(ref, step, reason, result))
 
     def workers(self) -> wire.Page[wire.Worker]:
         return self._wait(self._inner.workers())

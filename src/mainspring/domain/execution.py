@@ -48,6 +48,10 @@ POISON_AFTER_LOST = 3
 """So many lost sessions in a row make an execution poison: it fails instead of taking down a fourth worker."""
 
 
+_STEP_BIT = 1 << 60
+"""Makes the variant digit `b` instead of `a`: both are of RFC 9562."""
+
+
 def execution_id(job_id: UUID, fire_ms: int, trigger_key: str) -> UUID:
     """Same trigger, same id, whoever computes it (store/schema.sql has the same in SQL).
 
@@ -56,6 +60,20 @@ def execution_id(job_id: UUID, fire_ms: int, trigger_key: str) -> UUID:
     """
     digest = hashlib.sha256(f"{job_id}:{trigger_key}".encode()).hexdigest()
     return UUID(f"{fire_ms:012x}8{digest[:3]}a{digest[3:18]}")
+
+
+def step_id(job_id: UUID, run_ms: int, trigger_key: str) -> UUID:
+    """The id of a step's execution: it shows by itself that a run waits for it, so that settling need not ask."""
+    return UUID(int=execution_id(job_id, run_ms, trigger_key).int | _STEP_BIT)
+
+
+def is_step(execution: UUID) -> bool:
+    """Whether a run waits for this execution."""
+    return execution.int >> 60 & 0xF == 0xB
+
+
+def step_key(run_id: UUID, step: str, item: int) -> str:
+    return f"step:{run_id}:{step}:{item}"
 
 
 def fire_key(fire_ms: int) -> str:

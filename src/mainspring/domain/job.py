@@ -47,7 +47,13 @@ class NoopTask(msgspec.Struct, frozen=True, tag="noop", tag_field="kind", forbid
     """Does nothing and succeeds: a marker, or a measure of everything around it."""
 
 
-Task = ShellTask | NoopTask | HttpTask | PythonTask | ContainerTask | PluginTask
+class WorkflowTask(msgspec.Struct, frozen=True, tag="workflow", tag_field="kind", forbid_unknown_fields=True):
+    """A run of a workflow, which no worker executes: its steps are executions of their own."""
+
+    steps: int = 0
+
+
+Task = ShellTask | NoopTask | HttpTask | PythonTask | ContainerTask | PluginTask | WorkflowTask
 
 
 def kind_of(task: Task) -> str:
@@ -144,6 +150,8 @@ def task_text(task: Task) -> str:
             return " ".join((image, *command, *args))
         case PluginTask(type=type_):
             return type_
+        case WorkflowTask(steps=steps):
+            return f"a workflow of {steps} steps"
         case _:
             return "nothing (noop)"
 
@@ -157,19 +165,20 @@ def needed_params(task: Task) -> frozenset[str]:
         texts = (text for _, text in container_strings(task))
     elif isinstance(task, PluginTask):
         texts = (text for _, text in plugin_strings(task))
-    elif not isinstance(task, NoopTask):
+    elif not isinstance(task, NoopTask | WorkflowTask):
         texts = (text for _, text in template_strings(task))
     return frozenset(name for text in texts for name in param_names(text))
 
 
 def check(spec: JobSpec) -> None:
     """Refuses what the types alone can't, with all problems at once."""
-    problems = list(_problems(spec))
+    problems = problems_of(spec)
     if problems:
         raise Invalid(problems[0].message, problems=tuple(problems))
 
 
-def _problems(spec: JobSpec) -> list[Problem]:
+def problems_of(spec: JobSpec) -> list[Problem]:
+    """Everything wrong with a definition that the types alone don't find."""
     found: list[Problem] = []
     if not NAME.match(spec.name):
         found.append(
@@ -193,7 +202,7 @@ def _problems(spec: JobSpec) -> list[Problem]:
         found.extend(container_problems(spec.task))
     elif isinstance(spec.task, PluginTask):
         found.extend(plugin_problems(spec.task))
-    elif not isinstance(spec.task, NoopTask):
+    elif not isinstance(spec.task, NoopTask | WorkflowTask):
         found.extend(task_problems(spec.task))
     if spec.sandbox is not None:
         found.extend(sandbox_problems(spec.sandbox, spec.kind))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -30,6 +30,16 @@ def unknown_names(text: str) -> list[tuple[str, str]]:
 def param_names(text: str) -> Iterator[str]:
     """The parameters a string asks for."""
     return (name.removeprefix("params.") for name in _PLACE.findall(text) if _PARAM.match(name))
+
+
+def places(text: str) -> list[str]:
+    """Every name a string asks for."""
+    return _PLACE.findall(text)
+
+
+def renamed(text: str, rename: Callable[[str], str]) -> str:
+    """A string whose names are others."""
+    return _PLACE.sub(lambda match: "{{" + rename(match[1]) + "}}", text)
 
 
 def strings(value: Any, pointer: str) -> Iterator[tuple[str, str]]:

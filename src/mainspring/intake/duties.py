@@ -1,5 +1,5 @@
 """What happens by itself to jobs and their executions, done by one scheduler at a time: pauses end, executions that did
-not start in time are skipped, backfills are fed, replays are followed to their end.
+not start in time are skipped, backfills are fed, replays are followed to their end, runs begin and their waits end.
 
 Each duty sleeps until the next instant it knows of, or until it is called; while there is nothing to do it looks at
 the database every half minute. Losing the lead midway does no harm: every statement checks what it assumes.
@@ -17,6 +17,7 @@ from mainspring import ports
 from mainspring.intake import jobs
 from mainspring.intake.feeding import feed_all
 from mainspring.intake.replays import follow_replays
+from mainspring.intake.tending import Tending, is_ours
 from mainspring.service import Loops
 from mainspring.store import chains, deadlines, pauses
 from mainspring.store.db import Database
@@ -47,17 +48,25 @@ class Duties:
         self._edited = [asyncio.Event(), asyncio.Event()]
         self._feed = asyncio.Event()
         self._replayed = asyncio.Event()
+        self._due = asyncio.Event()
+        self._tending = Tending(database)
         self._loops = Loops("duties")
         bus.subscribe(ports.SHARDS, self._hear_edit, on_gap=self._gap)
         bus.subscribe(ports.BACKFILLS, lambda _: self._feed.set(), on_gap=lambda: None)
         bus.subscribe(ports.REPLAYS, lambda _: self._replayed.set(), on_gap=lambda: None)
         bus.subscribe(ports.EVENTS, self._hear_event, on_gap=lambda: None)
+        bus.subscribe(ports.QUEUED, self._hear_queued, on_gap=self._due.set)
+        bus.subscribe(ports.CANCEL, self._hear_cancel, on_gap=lambda: None)
+        for channel in (ports.RUNS, ports.FREED):
+            bus.subscribe(channel, lambda _: self._due.set(), on_gap=lambda: None)
 
     async def start(self) -> None:
         self._loops.forever("pauses", lambda: self._turn(self._end_pauses, self._edited[0]))
         self._loops.forever("overdue", lambda: self._turn(self._skip_overdue, self._edited[1]))
         self._loops.forever("backfills", lambda: self._turn(self._feed_backfills, self._feed))
         self._loops.forever("replays", lambda: self._turn(self._follow_replays, self._replayed))
+        self._loops.forever("runs", lambda: self._turn(self._tending.look, self._due))
+        self._loops.forever("stray runs", lambda: self._turn(self._sweep_runs, asyncio.Event()))
 
     async def ready(self) -> None:
         return
@@ -99,6 +108,18 @@ class Duties:
         self._replaying = await follow_replays(self._database)
         return FEED_S if self._replaying else None
 
+    async def _sweep_runs(self) -> float | None:
+        await self._tending.sweep()
+        return None
+
+    def _hear_queued(self, payload: str) -> None:
+        if self._tending.concerns(payload):
+            self._due.set()
+
+    def _hear_cancel(self, payload: str) -> None:
+        if is_ours(payload):
+            self._due.set()
+
     def _hear_edit(self, payload: str) -> None:
         if payload.startswith("edit"):
             for event in self._edited:
@@ -110,9 +131,11 @@ class Duties:
             self._feed.set()
         if self._replaying:
             self._replayed.set()
+        if self._tending.watches:
+            self._due.set()
 
     def _gap(self) -> None:
-        for event in (*self._edited, self._feed, self._replayed):
+        for event in (*self._edited, self._feed, self._replayed, self._due):
             event.set()
 
 

@@ -13,10 +13,12 @@ from mainspring.batch import Batcher
 from mainspring.clock import instant, millis
 from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Invalid, NotFound
-from mainspring.domain.execution import LIVE, execution_id
+from mainspring.domain.execution import LIVE, execution_id, is_step
 from mainspring.domain.line import line_of
 from mainspring.intake.catalog import is_id
 from mainspring.intake.params import Demands, check_params
+from mainspring.runs.advance import Ending, advance
+from mainspring.runs.plans import Plans
 from mainspring.store import chains, executions, jobs, lines
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.definitions import Definitions
@@ -58,23 +60,8 @@ class Submitter:
 
     async def submit_once(self, submission: Submission, key: str) -> UUID:
         """Like `submit`, but the same key is answered with the same execution for a day."""
-        asked = [submission.at, submission.params]
-        asked += [] if submission.fire_at is None else [submission.fire_at]
-        digest = hashlib.sha256(encode(asked)).digest()
         async with self._database.transaction() as connection:
-            now_ms = int(await database_now_ms(connection))
-            (new,) = await with_lines(connection, [_new(submission, now_ms, key)], tenant=submission.tenant)
-            known_id, first_digest, first = await executions.insert_idempotency_key(
-                connection, tenant=submission.tenant, job_id=submission.job_id, key=key,
-                execution_id=new.execution_id, digest=digest,
-            )  # fmt: skip
-            if first_digest != digest:
-                raise Conflict(f"the key {key!r} was used for a different request", code="key_reused")
-            if first and not await executions.insert_executions(
-                connection, tenant=submission.tenant, new=[new], created_by=submission.by
-            ):
-                raise NotFound(f"there is no job {submission.job_id}")
-            return known_id
+            return await insert_one(connection, submission, key)
 
     async def submit_batch(self, batch: wire.Batch, *, tenant: int, by: str) -> wire.BatchAnswer:
         """Each item gets its own status, in order; one bad item does not spoil the others."""
@@ -168,6 +155,28 @@ class Submitter:
         return execution
 
 
+async def insert_one(connection: Connection, submission: Submission, key: str | None) -> UUID:
+    """The execution that is made, or that the key stands for. Needs a transaction."""
+    now_ms = int(await database_now_ms(connection))
+    (new,) = await with_lines(connection, [_new(submission, now_ms, key)], tenant=submission.tenant)
+    known_id, first = new.execution_id, True
+    if key is not None:
+        asked = [submission.at, submission.params]
+        asked += [] if submission.fire_at is None else [submission.fire_at]
+        digest = hashlib.sha256(encode(asked)).digest()
+        known_id, first_digest, first = await executions.insert_idempotency_key(
+            connection, tenant=submission.tenant, job_id=submission.job_id, key=key,
+            execution_id=new.execution_id, digest=digest,
+        )  # fmt: skip
+        if first_digest != digest:
+            raise Conflict(f"the key {key!r} was used for a different request", code="key_reused")
+    if first and not await executions.insert_executions(
+        connection, tenant=submission.tenant, new=[new], created_by=submission.by
+    ):
+        raise NotFound(f"there is no job {submission.job_id}")
+    return known_id
+
+
 def _submitted(job: str, execution: UUID | None) -> wire.Submitted:
     if execution is None:  # deleted between our two looks
         return wire.Submitted(status=404, error=f"there is no job {job!r}")
@@ -215,6 +224,8 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
             # The job before its executions, as the ticks take them: its next one may be released by this.
             await chains.lock_jobs(connection, job_ids=[found.job_id])
             if await executions.cancel_pending(connection, tenant=tenant, execution_id=execution, reason=words):
+                if is_step(execution):
+                    await advance(connection, Plans(), [Ending(execution, "cancelled", None, words)])
                 return
             if await executions.cancel_running(connection, tenant=tenant, execution_id=execution, reason=words):
                 return

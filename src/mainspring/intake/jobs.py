@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from mainspring.codec import problem_of
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, MainspringError, NotFound, Problem, invalid
 from mainspring.domain.execution import execution_id, fire_key
-from mainspring.domain.job import JobSpec, check
+from mainspring.domain.job import JobSpec, WorkflowTask, check
 from mainspring.domain.line import keyed, line_of
 from mainspring.domain.schedule import Resolved, calendars_of, describe_spec, job_seed, members_of, notes
 from mainspring.ids import new_id, shard_of
@@ -36,24 +36,30 @@ PREVIEWED = 10
 
 async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> UUID:
     """Adds a job; its first fire is the first one after now."""
-    check(spec)
+    _refuse_workflow(spec)
     try:
         async with database.transaction() as connection:
-            now_ms = int(await database_now_ms(connection))
-            job_id = new_id(now_ms)
-            await check_settings(connection, spec, tenant=tenant)
-            change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
-            now_ms = max(now_ms, watermark_ms)
-            when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms)
-            await jobs.insert_job(
-                connection, tenant=tenant, job_id=job_id, name=spec.name, shard=shard_of(job_id), change=change,
-                at=await _placement(connection, spec, when, tenant=tenant, job_id=job_id), paused=spec.paused,
-                active_from=instant(now_ms),
-            )  # fmt: skip
-            await jobs.insert_version(connection, tenant=tenant, job_id=job_id, version=1, spec=spec, created_by=by)
-            await _add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
+            return await add(connection, spec, tenant=tenant, by=by)
     except Taken:
-        raise _name_taken(spec.name) from None
+        raise name_taken(spec.name) from None
+
+
+async def add(connection: Connection, spec: JobSpec, *, tenant: int, by: str) -> UUID:
+    """Adds a job in the caller's transaction; a name that is taken ends that with `Taken`."""
+    check(spec)
+    now_ms = int(await database_now_ms(connection))
+    job_id = new_id(now_ms)
+    await check_settings(connection, spec, tenant=tenant)
+    change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
+    now_ms = max(now_ms, watermark_ms)
+    when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms)
+    await jobs.insert_job(
+        connection, tenant=tenant, job_id=job_id, name=spec.name, shard=shard_of(job_id), change=change,
+        at=await _placement(connection, spec, when, tenant=tenant, job_id=job_id), paused=spec.paused,
+        active_from=instant(now_ms),
+    )  # fmt: skip
+    await jobs.insert_version(connection, tenant=tenant, job_id=job_id, version=1, spec=spec, created_by=by)
+    await _add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
     return job_id
 
 
@@ -134,9 +140,17 @@ async def version_of(database: Database, job_id: UUID, version: int, *, tenant: 
     return found[0][1]
 
 
+async def replace_workflow(
+    database: Database, job_id: UUID, change_spec: Callable[[JobSpec], JobSpec],
+    then: Callable[[Connection, int], Awaitable[None]], *, tenant: int, by: str, seen: int | None,
+) -> None:  # fmt: skip
+    """A new version of a workflow's job; `then` writes the rest of it, in the same transaction."""
+    await _edit(database, job_id, change_spec, tenant=tenant, by=by, seen=seen, then=then)
+
+
 async def _edit(
     database: Database, job_id: UUID, change_spec: Callable[[JobSpec], JobSpec], *, tenant: int, by: str,
-    seen: int | None,
+    seen: int | None, then: Callable[[Connection, int], Awaitable[None]] | None = None,
 ) -> None:  # fmt: skip
     name = ""
     try:
@@ -147,6 +161,9 @@ async def _edit(
                 raise _changed_meanwhile(seen, version)
             spec = change_spec(msgspec.structs.replace(old, paused=paused))
             name = spec.name
+            if then is None:
+                _refuse_workflow(old)
+                _refuse_workflow(spec)
             check(spec)
             await check_settings(connection, spec, tenant=tenant)
             now_ms = int(await database_now_ms(connection))
@@ -167,6 +184,8 @@ async def _edit(
             await jobs.insert_version(
                 connection, tenant=tenant, job_id=job_id, version=new_version, spec=spec, created_by=by
             )
+            if then is not None:
+                await then(connection, new_version)
             if rescheduled:
                 await executions.cancel_pending_of_job(
                     connection, tenant=tenant, job_id=job_id, reason="rescheduled", trigger="fire"
@@ -178,7 +197,12 @@ async def _edit(
             if spec.paused != paused:
                 await _hold_or_free(connection, tenant=tenant, job_id=job_id, held=spec.paused)
     except Taken:
-        raise _name_taken(name) from None
+        raise name_taken(name) from None
+
+
+def _refuse_workflow(spec: JobSpec) -> None:
+    if isinstance(spec.task, WorkflowTask):
+        raise invalid("/task/kind", "a workflow is written as a whole", hint="use mainspring workflows apply")
 
 
 def _spread(spec: JobSpec) -> bool:
@@ -354,7 +378,7 @@ def _changed_meanwhile(seen: int, version: int) -> MainspringError:
     )
 
 
-def _name_taken(name: str) -> MainspringError:
+def name_taken(name: str) -> MainspringError:
     return Conflict(
         f"there is a job {name!r} already",
         code="name_taken",

@@ -17,8 +17,11 @@ import structlog
 from mainspring import wire
 from mainspring.announce import Announcer
 from mainspring.batch import Batcher
+from mainspring.domain.execution import is_step
 from mainspring.results.pausing import failed_jobs, hold_pausing, pause_failing
 from mainspring.results.retry import verdict
+from mainspring.runs.advance import Ending, advance
+from mainspring.runs.plans import Plans
 from mainspring.store import chains, logs, results
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.definitions import Definitions
@@ -55,6 +58,7 @@ class Settler:
         self._busy = busy
         self._waiting = 0  # results that are in no batch yet
         self._owed: set[UUID] = set()  # jobs whose next blocked execution is still to be released
+        self._plans = Plans()
         self._batcher: Batcher[Report, set[UUID]] = Batcher(self._flush, max_items=64, parallel=2)
 
     async def settle(self, report: Report) -> set[UUID]:
@@ -77,7 +81,8 @@ class Settler:
         rough = [e for e in ended if e.outcome != "succeeded"]
         done = Done()
         async with self._database.hot() as connection:
-            if not rough and not any(r.output for r in reports):
+            stepped = [e for e in ended if is_step(e.execution_id)]
+            if not rough and not stepped and not any(r.output for r in reports):
                 if smooth:
                     await results.settle_succeeded(connection, ended=smooth, done=done)
             else:
@@ -94,6 +99,11 @@ class Settler:
                         failed = await self._settle_rough(connection, rough, held, done)
                         paused = await pause_failing(connection, pausing, failed)
                         done.paused = {failed[job_id] for job_id in paused}
+                    if stepped:
+                        moved = await advance(connection, self._plans, endings_of(stepped, done))
+                        done.chained |= moved.done.chained
+                        done.freed |= moved.done.freed
+                        self._announcer.tell("finished", moved.done.executions)
             if done.freed:
                 await self._tell_freed(connection, done.freed)
         if done.paused:
@@ -148,3 +158,14 @@ class Settler:
         for e in settled:
             if e.outcome != "succeeded":
                 metrics.EXECUTION_ERRORS.labels(e.outcome).inc()
+
+
+def endings_of(ended: Sequence[Ended], done: Done) -> list[Ending]:
+    """Those of the executions of steps that have really ended, and not to be tried again."""
+    found = []
+    for e in ended:
+        if e.execution_id in done.ended_as:
+            found.append(Ending(e.execution_id, done.ended_as[e.execution_id], e.result, e.error))
+        elif e.outcome == "succeeded" and e.execution_id in done.executions:
+            found.append(Ending(e.execution_id, "succeeded", e.result))
+    return found

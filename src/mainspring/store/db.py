@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -163,12 +163,26 @@ def connection_settings() -> dict[str, str]:
     return {"search_path": SCHEMA, "timezone": "UTC", "application_name": "mainspring", IDLE_TRANSACTION: "15s"}
 
 
+class Whole:
+    """A JSON list inside an array of JSON values, which the driver would take for another dimension of the array."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def json_array(values: Iterable[Any]) -> list[Any]:
+    """JSON values, lists among them, as one array."""
+    return [Whole(value) if isinstance(value, list | tuple) else value for value in values]
+
+
 async def prepare_connection(connection: Connection) -> None:
     """JSON travels as msgspec bytes; None stays NULL."""
     await connection.set_type_codec(
         "jsonb",
         schema="pg_catalog",
-        encoder=lambda value: b"\x01" + msgspec.json.encode(value),
+        encoder=lambda value: b"\x01" + msgspec.json.encode(value.value if type(value) is Whole else value),
         decoder=lambda data: msgspec.json.decode(data[1:]),
         format="binary",
     )

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from mainspring.domain.execution import Outcome, State
 from mainspring.domain.fingerprint import fingerprint
-from mainspring.store.db import Connection
+from mainspring.store.db import Connection, json_array
 from mainspring.store.queries import q
 
 FAILED: tuple[State, ...] = ("failed", "timed_out", "lost")
@@ -81,11 +81,14 @@ class Done:
     final: dict[str, int] = field(default_factory=dict)  # how many ended for good, by state
     paused: set[UUID] = field(default_factory=set)  # executions whose failure paused their job
     freed: set[int] = field(default_factory=set)  # concurrency keys that have a slot again
+    ended_as: dict[UUID, str] = field(default_factory=dict)  # what did not simply succeed, and ended for good
 
     def add(self, rows: Sequence[Any], states: Mapping[UUID, str] | None = None) -> None:
         for execution_id, job_id, limit_id in rows:
             self.executions.add(execution_id)
             state = "succeeded" if states is None else states[execution_id]
+            if states is not None:
+                self.ended_as[execution_id] = state
             self.final[state] = self.final.get(state, 0) + 1
             if job_id is not None:
                 self.chained.add(job_id)
@@ -103,7 +106,7 @@ async def settle_succeeded(connection: Connection, *, ended: Sequence[Ended], do
         None if all(e.attempt == 1 for e in ended) else [e.attempt for e in ended],
         None if same_session else [e.session_id for e in ended],
         [e.duration_ms for e in ended],
-        None if all(e.result is None for e in ended) else [e.result for e in ended],
+        None if all(e.result is None for e in ended) else json_array(e.result for e in ended),
         session_id if same_session else None,
     )
     done.add(rows)
@@ -134,7 +137,7 @@ async def settle_final(connection: Connection, *, final: Sequence[Final], done: 
     rows = await connection.fetch(
         q("settle_final"), *_guard(ended), [e.outcome for e in ended], [e.exit_code for e in ended],
         [e.error for e in ended], [f.state for f in final], [f.reason for f in final],
-        [e.duration_ms for e in ended], [e.result for e in ended], [f.fingerprint for f in final],
+        [e.duration_ms for e in ended], json_array(e.result for e in ended), [f.fingerprint for f in final],
     )  # fmt: skip
     done.add(rows, {f.ended.execution_id: f.state for f in final})
 

@@ -32,6 +32,8 @@ FIRES_SKIPPED = Counter("mainspring_fires_missed", "Fires recorded as skipped", 
 STALE_RESULTS = Counter("mainspring_stale_results", "Results refused because nobody waited for them any more")
 DEAD_LETTERS = Gauge("mainspring_dead_letters", "Executions that failed for good and wait for a person")
 CLOCK_SKEW = Gauge("mainspring_clock_skew_seconds", "This machine's clock minus the database's")
+RUNS_FINISHED = Counter("mainspring_runs_finished", "Runs of workflows that ended", ["state"])
+RUNS_IN_TIME = Counter("mainspring_runs_in_time", "Runs of workflows with an SLA, by whether they kept it", ["kept"])
 RESCUED = Counter("mainspring_executions_rescued", "Executions taken back from sessions that stopped")
 
 

@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import changes, failures, login, pages, versions
+from mainspring.web import changes, failures, login, pages, versions, workflows
 from mainspring.web.creation import Creation
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
@@ -33,6 +33,9 @@ def routes(context: Context) -> list[BaseRoute]:
         "/jobs/{ref}/schedule": edit.look,
         "/executions": pages.executions,
         "/executions/{ref}": pages.execution,
+        "/workflows": workflows.listing,
+        "/workflows/{ref}": workflows.workflow,
+        "/runs/{ref}": workflows.run,
         "/workers": pages.workers,
         "/playground": Playground(crowds),
         "/new": creation.form,
@@ -48,6 +51,10 @@ def routes(context: Context) -> list[BaseRoute]:
         "/jobs/{ref}/rollback": versions.bring_back,
         "/new": creation.create,
         "/executions/{ref}/cancel": changes.cancel,
+        "/workflows/{ref}/run": workflows.start,
+        "/runs/{ref}/cancel": workflows.cancel,
+        "/runs/{ref}/rerun": workflows.rerun,
+        "/runs/{ref}/decide": workflows.decide,
         "/backfills/{ref}/pause": changes.pause_backfill,
         "/backfills/{ref}/resume": changes.resume_backfill,
         "/backfills/{ref}/cancel": changes.cancel_backfill,

@@ -56,6 +56,7 @@ RAIL = (
     ("Jobs", "/jobs", "list"),
     ("Executions", "/executions", "triangle"),
     ("Failures", "/failures", "skull"),
+    ("Workflows", "/workflows", "graph"),
     ("Workers", "/workers", "rack"),
     ("Playground", "/playground", "flask"),
 )

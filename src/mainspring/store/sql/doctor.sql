@@ -43,6 +43,31 @@ WHERE d.created_at > (SELECT db_now()) - interval '1 day' AND NOT EXISTS (
       AND h.finished_at > (SELECT db_now()) - interval '2 days')
 LIMIT 20;
 
+-- name: invariant_i13
+-- I12, I13 the counters of open runs and their blocked steps are what recounting gives; none begins before its time.
+SELECT r.run_id::text AS offender, 'counts ' || r.open_steps || ' open steps, has ' || count(s.step) AS what
+FROM runs r JOIN run_steps s ON s.run_id = r.run_id AND s.item = -1 AND s.finished_at IS NULL
+WHERE r.finished_at IS NULL GROUP BY r.run_id HAVING count(s.step) <> r.open_steps
+UNION ALL
+SELECT s.run_id || ' step ' || s.step, 'is ' || s.state || ' with ' || s.unmet || ' steps before it open'
+FROM runs r JOIN run_steps s USING (run_id)
+WHERE r.finished_at IS NULL AND s.item = -1
+  AND (s.unmet < 0 OR s.unmet > 0 AND s.state IN ('running', 'waiting') OR s.unmet = 0 AND s.state = 'blocked')
+LIMIT 20;
+
+-- name: invariant_i21
+-- I21 a closed run has only final steps, an open one at least one open step, and each is an execution in the same state.
+SELECT r.run_id::text AS offender, 'has ended, and step ' || s.step || ' is ' || s.state AS what
+FROM runs r JOIN run_steps s USING (run_id)
+WHERE r.finished_at > db_now() - interval '1 hour' AND s.finished_at IS NULL
+UNION ALL
+SELECT r.run_id::text, 'is open with no open step' FROM runs r WHERE r.finished_at IS NULL AND r.open_steps = 0
+UNION ALL
+SELECT r.run_id::text, 'is open, and its execution is not running'
+FROM runs r LEFT JOIN executions e ON e.execution_id = r.run_id
+WHERE r.finished_at IS NULL AND e.state IS DISTINCT FROM 'running'
+LIMIT 20;
+
 -- name: invariant_i15
 -- I15 what runs is within its concurrency key, counting what started since the limit was last written, and within caps.
 SELECT l.key AS offender, count(*) || ' run, at most ' || l.most || ' may' AS what

@@ -66,6 +66,7 @@ WHERE l.tenant_id = $1 AND l.limit_id = ANY ($2::bigint[]) ORDER BY l.limit_id, 
 DELETE FROM lines l
 WHERE l.used_at < db_now() - interval '7 days'
   AND NOT EXISTS (SELECT FROM jobs j WHERE j.line_id = l.line_id)
+  AND NOT EXISTS (SELECT FROM workflow_steps w WHERE w.line_id = l.line_id)
   AND NOT EXISTS (SELECT FROM executions e WHERE e.line_id = l.line_id);
 
 -- name: forget_limits

@@ -1,0 +1,61 @@
+"""Workflows over HTTP."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from mainspring import wire
+from mainspring.api.route import Call, Table
+from mainspring.codec import encode
+from mainspring.domain.workflow import WorkflowSpec
+from mainspring.intake import workflows
+
+table = Table()
+WORKFLOWS = "/api/v1/workflows"
+WORKFLOW = WORKFLOWS + "/{ref}"
+MOST_BYTES = 16_000_000
+"""Workflows of many thousand steps are written as a whole."""
+
+
+@table.route(
+    "POST", WORKFLOWS, scope="write", body=WorkflowSpec, answer=wire.Workflow, status=201, limit=MOST_BYTES,
+    query=("dry_run",),
+)  # fmt: skip
+async def apply(call: Call) -> Response:
+    """Add a workflow, or make the one of that name like this (200); `dry_run=true` only says whether it is right."""
+    if call.query("dry_run") == "true":
+        order = await workflows.check(call.body)
+        return Response(encode(wire.WorkflowOrder(order=order)), media_type="application/json")
+    found, change = await workflows.apply(call.context.database, call.body, tenant=call.tenant, by=call.caller.name)
+    status = 201 if change == "created" else 200
+    headers = {"Location": f"{WORKFLOWS}/{found.name}", "Mainspring-Change": change}
+    return Response(encode(found), status, headers, media_type="application/json")
+
+
+@table.route("GET", WORKFLOWS, scope="read", answer=wire.Page[wire.WorkflowLine], query=("limit", "cursor"))
+async def list_workflows(call: Call) -> wire.Page[wire.WorkflowLine]:
+    """List workflows by name."""
+    return await workflows.list_workflows(
+        call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50)
+    )
+
+
+@table.route("GET", WORKFLOW, scope="read", answer=wire.Workflow)
+async def get(call: Call) -> wire.Workflow:
+    """Get a workflow, with its steps in the order they can be executed."""
+    return await workflows.get(call.context.database, call.path("ref"), tenant=call.tenant)
+
+
+@table.route("DELETE", WORKFLOW, scope="write", status=204)
+async def delete(call: Call) -> None:
+    """Delete a workflow; runs that have begun go on, and all of them stay readable."""
+    await workflows.delete(call.context.database, call.path("ref"), tenant=call.tenant, by=call.caller.name)
+
+
+@table.route("POST", WORKFLOW + "/run", scope="write", body=wire.RunRequest, answer=wire.Run, status=201)
+async def run(call: Call) -> Response:
+    """Start a run now; the same `key` is answered with the same run for a day."""
+    found = await call.context.runs.start(call.path("ref"), call.body, tenant=call.tenant, by=call.caller.name)
+    return Response(
+        encode(found), 201, {"Location": f"/api/v1/runs/{found.run_id}"}, media_type="application/json"
+    )  # fmt: skip

@@ -1,0 +1,204 @@
+"""`mainspring workflows`: write, look at, run and draw workflows."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring import wire
+from mainspring.cli.connect import connected, gather
+from mainspring.cli.jobs import limit_option
+from mainspring.cli.output import Column, Look, Output, remark
+from mainspring.cli.run import params_option
+from mainspring.cli.runs import RUNS, finish, run_line
+from mainspring.cli.times import distance, local, now, seconds
+from mainspring.domain.layout import spots
+from mainspring.domain.workflow import Step, WorkflowSpec
+
+if TYPE_CHECKING:
+    from mainspring.client import AsyncClient
+
+WORKFLOWS: Look[wire.WorkflowLine] = Look(
+    name=lambda found: found.name,
+    columns=[
+        Column("NAME", lambda found: found.name, wraps=True),
+        Column("STEPS", lambda found: str(found.steps)),
+        Column("STATE", lambda found: "⏸ paused" if found.paused else "● active"),
+        Column("VERSION", lambda found: str(found.version)),
+        Column("CHANGED", lambda found: local(found.updated_at)),
+        Column("ID", lambda found: str(found.job_id), wide=True),
+    ],
+    empty="no workflows yet; write one as YAML and: mainspring workflows apply FILE",
+)
+_MARKS = {"approval": "✋", "event": "⚑", "wait": "⏲", "workflow": "▣", "task": "▪"}
+
+
+@click.group
+def workflows() -> None:
+    """Write, look at, run, draw and export workflows."""
+
+
+@workflows.command
+@click.argument("file", type=click.File(encoding="utf-8"))
+@click.option("--dry-run", is_flag=True, help="Only say whether it is right, and in which order its steps can run.")
+@connected
+async def apply(client: AsyncClient, out: Output, file: Any, dry_run: bool) -> None:
+    """Make the workflows of FILE as it says: YAML (- for standard input), or Python with @workflow functions.
+
+    Runs that have begun stay as they are.
+    """
+    from mainspring.manifest import read_workflows
+
+    specs = _declared(file.name) if str(file.name).endswith(".py") else read_workflows(file.read())
+    orders = [(await client.check_workflow(spec)).order for spec in specs]
+    if dry_run:
+        for spec, order in zip(specs, orders, strict=True):
+            click.echo(f"{spec.name}: right, {len(order)} steps: {' → '.join(order[:20])}")
+        return
+    for spec in specs:
+        found = await client.apply_workflow(spec)
+        out.one(found, _NAMED, _applied)
+
+
+@workflows.command("list")
+@limit_option(50)
+@connected
+async def list_workflows(client: AsyncClient, out: Output, limit: int) -> None:
+    """List workflows by name."""
+    out.page(await gather(lambda count, cursor: client.workflows(limit=count, cursor=cursor), limit), WORKFLOWS)
+
+
+@workflows.command
+@click.argument("workflow")
+@connected
+async def show(client: AsyncClient, out: Output, workflow: str) -> None:
+    """Show a workflow: its schedule, its steps and what each needs."""
+    out.one(await client.workflow(workflow), _NAMED, _details)
+
+
+@workflows.command
+@click.argument("workflow")
+@params_option
+@click.option("--key", metavar="K", help="The same key gives the same run, for a day.")
+@click.option("--wait", is_flag=True, help="Wait for the end; the exit code tells how it ended.")
+@click.option("--timeout", type=seconds, default=math.inf, metavar="D", help="Wait no longer than this (exit code 8).")
+@connected
+async def run(
+    client: AsyncClient, out: Output, workflow: str, params: dict[str, Any] | None, key: str | None, wait: bool,
+    timeout: float,
+) -> None:  # fmt: skip
+    """Start a run of WORKFLOW now."""
+    found = await client.start_run(workflow, params, key=key)
+    if not wait:
+        out.one(found, RUNS, run_line)
+        return
+    remark(f"run {found.run_id}")
+    await finish(client, out, found.run_id, timeout)
+
+
+@workflows.command
+@click.argument("workflow")
+@connected
+async def graph(client: AsyncClient, out: Output, workflow: str) -> None:
+    """Draw a workflow: each step in a column behind those it needs."""
+    found = await client.workflow(workflow)
+    if not out.for_people:
+        out.value(found)
+        return
+    click.echo("\n".join(drawing(found.spec, found.order)))
+
+
+@workflows.command
+@click.argument("workflow")
+@connected
+async def export(client: AsyncClient, out: Output, workflow: str) -> None:
+    """Print a workflow as YAML that `apply` reads."""
+    from mainspring.manifest import write_workflow
+
+    sys.stdout.write(write_workflow((await client.workflow(workflow)).spec))
+
+
+@workflows.command
+@click.argument("workflow")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@connected
+async def delete(client: AsyncClient, out: Output, workflow: str, yes: bool) -> None:
+    """Delete a workflow; runs that have begun go on."""
+    if not yes and (not sys.stdin.isatty() or not click.confirm(f"Delete {workflow}?", err=True)):
+        raise click.UsageError("nothing was deleted: say --yes")
+    await client.delete_workflow(workflow)
+    remark(f"deleted {workflow}")
+
+
+def _declared(path: str) -> list[WorkflowSpec]:
+    """What a file of Python declares; it is executed, as by any import."""
+    import importlib.util
+    from pathlib import Path
+
+    from mainspring.sdk.workflow import declared_workflows
+
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    module = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert module is not None and module.loader is not None
+    loaded = importlib.util.module_from_spec(module)
+    sys.modules[module.name] = loaded
+    module.loader.exec_module(loaded)
+    mine = [w.spec for w in declared_workflows.values() if Path(w.file).resolve() == Path(path).resolve()]
+    if not mine:
+        raise click.UsageError(f"{path} declares no workflow: decorate a function with @mainspring.workflow()")
+    return mine
+
+
+_NAMED: Look[wire.Workflow] = Look(name=lambda found: found.name, columns=[], empty="")
+
+
+def _applied(found: wire.Workflow) -> str:
+    when = f", next run {distance(found.next_fire_at, now())}" if found.next_fire_at else ""
+    return f"{found.name}: version {found.version}, {len(found.order)} steps{when}"
+
+
+def _details(found: wire.Workflow) -> str:
+    lines = [
+        f"{found.name}  version {found.version}  {found.state}",
+        f"  schedule  {found.schedule_description or 'on demand'}",
+    ]
+    if found.next_fire_at is not None:
+        lines.append(f"  next run  {local(found.next_fire_at)}  ({distance(found.next_fire_at, now())})")
+    if found.spec.params:
+        lines.append(f"  params    {', '.join(found.spec.params)}")
+    lines.append("  steps")
+    return "\n".join([*lines, *(f"    {_step_text(name, found.spec.steps[name])}" for name in found.order)])
+
+
+def _step_text(name: str, step: Step) -> str:
+    from mainspring.domain.job import task_text
+
+    what = task_text(step.task) if step.task is not None else step.workflow or step.kind
+    needs = f"  after {', '.join(step.needs)}" if step.needs else ""
+    when = f"  when {step.when}" if step.when else ""
+    return f"{_MARKS[step.kind]} {name}: {what}{needs}{when}"
+
+
+def drawing(spec: WorkflowSpec, order: list[str]) -> list[str]:
+    """The graph as text: a column of steps per level, and below it the edges that pass over a level."""
+    found = spots({name: step.needs for name, step in spec.steps.items()}, order)
+    columns = 1 + max(spot.column for spot in found)
+    rows = 1 + max(spot.row for spot in found)
+    cells = [["" for _ in range(columns)] for _ in range(rows)]
+    column = {}
+    for spot in found:
+        column[spot.name] = spot.column
+        cells[spot.row][spot.column] = f"{_MARKS[spec.steps[spot.name].kind]} {spot.name}"
+    widths = [max(len(cells[row][c]) for row in range(rows)) for c in range(columns)]
+    lines = []
+    for row in range(rows):
+        parts = []
+        for c in range(columns):
+            arrow = "" if c == 0 else " ──▶ " if cells[row][c] else "     "
+            parts.append(arrow + cells[row][c].ljust(widths[c]))
+        lines.append("".join(parts).rstrip())
+    edges = [f"  {need} → {name}" for name in order for need in spec.steps[name].needs]
+    return [*lines, "", *edges] if edges else lines

@@ -1,0 +1,96 @@
+"""Conditions of workflows, in the Common Expression Language: `steps.extract.result.rows > 0`.
+
+An expression can read what it is given and nothing else: no names, files or time of ours. How long it may be, how deep
+and how many loops it may have is bounded when it is written, so that a value never takes long to find.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import cel
+
+MOST_LENGTH = 1000
+MOST_DEPTH = 24
+MOST_LOOPS = 2
+KNOWN = frozenset(("steps", "params", "upstream", "result", "iteration", "run_id", "step", "fire_at"))
+
+_LOOP = re.compile(r"\.\s*(?:map|filter|all|exists|exists_one)\s*\(")
+_STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_STEP = re.compile(r"(?<![\w.])steps\.([A-Za-z_]\w*)")
+_PARAM = re.compile(r"(?<![\w.])params\.([A-Za-z_]\w*)")
+
+
+class NotTrue(Exception):
+    """An expression that could not be evaluated, with a sentence for people."""
+
+
+def condition_problem(text: str) -> str | None:
+    """What is wrong with an expression, before any value is known."""
+    bare = _STRING.sub("''", text)
+    if not text.strip():
+        return "the expression is empty"
+    if len(text) > MOST_LENGTH:
+        return f"the expression has {len(text):,} characters; at most {MOST_LENGTH:,} are accepted"
+    if _depth(bare) > MOST_DEPTH:
+        return f"the expression is nested deeper than {MOST_DEPTH}"
+    if len(_LOOP.findall(bare)) > MOST_LOOPS:
+        return f"the expression has more than {MOST_LOOPS} loops (map, filter, all, exists)"
+    try:
+        named = set(_compiled(text).variables())
+    except ValueError as error:
+        return f"{text!r} is not an expression: {_first_line(error)}"
+    # A loop has names of its own, which can't be told from ours.
+    if unknown := named - KNOWN if not _LOOP.search(bare) else set():
+        return f"{sorted(unknown)[0]!r} is not known here: {', '.join(sorted(KNOWN))} are"
+    return None
+
+
+def steps_named(text: str) -> set[str]:
+    """The steps whose outcome an expression reads."""
+    return set(_STEP.findall(_STRING.sub("''", text)))
+
+
+def params_named(text: str) -> set[str]:
+    return set(_PARAM.findall(_STRING.sub("''", text)))
+
+
+def evaluate(text: str, values: Mapping[str, Any]) -> Any:
+    """The value of an expression that was checked when it was written."""
+    try:
+        return _compiled(text).execute(dict(values))
+    except KeyError as error:
+        raise NotTrue(f"{text!r}: there is no {error}") from None
+    except Exception as error:
+        raise NotTrue(f"{text!r}: {_first_line(error)}") from None
+
+
+def holds(text: str, values: Mapping[str, Any]) -> bool:
+    """Whether a condition is true; one that yields no truth value is an error, not a no."""
+    value = evaluate(text, values)
+    if not isinstance(value, bool):
+        raise NotTrue(f"{text!r} gives {type(value).__name__}, not true or false")
+    return value
+
+
+@lru_cache(2000)
+def _compiled(text: str) -> Any:
+    return cel.compile(text)
+
+
+def _depth(text: str) -> int:
+    deepest = depth = 0
+    for character in text:
+        if character in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in ")]}":
+            depth -= 1
+    return deepest
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].removeprefix("Failed to ")[:300]

@@ -1,0 +1,127 @@
+"""What a step takes from its run: `{{steps.extract.result.path}}`, `{{params.day}}`, `{{item}}`.
+
+When a workflow is written, what its tasks ask of the run becomes *inputs* of each step; when a step is released, its
+inputs are resolved and travel as the params of its execution. Workers see ordinary params and nothing of workflows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from mainspring.domain.job import NoopTask, Task, WorkflowTask
+from mainspring.domain.task import PythonTask
+from mainspring.domain.template import NAMES, fill, places, renamed, strings
+
+RUN_NAMES = ("run_id", "step", "item", "item_index", "iteration", "upstream")
+_PATH = re.compile(
+    r"(?:steps\.(?P<step>[A-Za-z_]\w*)\.(?:state|result(?:\.\w+)*)|params\.[A-Za-z_]\w*|upstream(?:\.[A-Za-z_]\w*)?"
+    r"|item(?:\.\w+)*|run_id|step|item_index|iteration)\Z"
+)
+
+
+def inputs_of(task: Task) -> tuple[Task, dict[str, Any]]:
+    """The task as workers get it, and the inputs it has: params by name, each a template over the run."""
+    if isinstance(task, NoopTask | WorkflowTask):
+        return task, {}
+    if isinstance(task, PythonTask):
+        # A function gets arguments, not text: what comes from the run arrives as a param over the fixed ones.
+        moved = {name: value for name, value in task.args.items() if any(_run_places(value))}
+        fixed = {name: value for name, value in task.args.items() if name not in moved}
+        return msgspec.structs.replace(task, args=fixed), moved
+    found: dict[str, Any] = {}
+
+    def as_param(name: str) -> str:
+        if not _is_run_name(name):
+            return name
+        param = name.removeprefix("params.").replace(".", "_")
+        while found.get(param, _place(name)) != _place(name):
+            param += "_"
+        found[param] = _place(name)
+        return f"params.{param}"
+
+    values = _rewritten(msgspec.to_builtins(task), as_param)
+    return msgspec.convert(values, type(task)), found
+
+
+def wrong_names(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
+    """Names inside a JSON value that neither a run nor a worker knows, with pointers."""
+    for place, text in strings(value, pointer):
+        for name in places(text):
+            if not _PATH.match(name) and name not in NAMES:
+                yield place, name
+
+
+def steps_in(value: Any) -> set[str]:
+    """The steps whose outcome a JSON value with templates reads."""
+    found = set()
+    for _, text in strings(value, ""):
+        for name in places(text):
+            if (match := _PATH.match(name)) is not None and match["step"]:
+                found.add(match["step"])
+    return found
+
+
+def reads_upstream(value: Any) -> bool:
+    """Whether it asks how those ended that a step needs."""
+    return any("upstream" in text for _, text in strings(value, ""))
+
+
+def params_in(value: Any) -> set[str]:
+    named = (name for _, text in strings(value, "") for name in places(text))
+    return {name.removeprefix("params.") for name in named if name.startswith("params.")}
+
+
+class RunValues(Mapping[str, Any]):
+    """What templates of a run may name, looked up by path."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> Any:
+        value: Any = self._values
+        for part in name.split("."):
+            if isinstance(value, Mapping) and part in value:
+                value = value[part]
+            elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
+                value = value[int(part)]
+            else:
+                raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def resolved(inputs: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The params of one execution; a KeyError names what is not there."""
+    known = RunValues(values)
+    return {name: fill(template, known) for name, template in inputs.items()}
+
+
+def _run_places(value: Any) -> Iterator[str]:
+    return (name for _, text in strings(value, "") for name in places(text) if _is_run_name(name))
+
+
+def _is_run_name(name: str) -> bool:
+    return _PATH.match(name) is not None
+
+
+def _place(name: str) -> str:
+    return "{{" + name + "}}"
+
+
+def _rewritten(value: Any, rename: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return renamed(value, rename)
+    if isinstance(value, dict):
+        return {key: _rewritten(item, rename) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rewritten(item, rename) for item in value]
+    return value

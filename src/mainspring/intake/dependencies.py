@@ -1,0 +1,119 @@
+"""Jobs that are executed when others have succeeded, without being steps of a workflow.
+
+A job needs others; when all of them have succeeded since it was last executed, it is executed, once. Whoever does it
+holds the job's row and uses the successes up in the same transaction, so two can't do it both.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.domain.duration import parse_duration
+from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
+from mainspring.domain.plan import topological
+from mainspring.intake.catalog import job_row
+from mainspring.intake.executions import Submission, insert_one
+from mainspring.store import chains, jobs, needs
+from mainspring.store.db import Connection, Database, Taken
+
+BATCH = 500
+NOT_RUN = "parents_not_run"
+"""A job that declares this parameter is told which of the jobs it needs were skipped."""
+
+
+async def add(database: Database, ref: str, request: wire.NewDependency, *, tenant: int, by: str) -> wire.Dependencies:
+    """The job is executed when this one has succeeded, with all others it needs; a cycle is refused and named."""
+    child = await job_row(database, ref, tenant=tenant)
+    parent = await job_row(database, request.job, tenant=tenant)
+    if child.spec.schedule is not None:
+        raise invalid(
+            "/job",
+            f"{child.name} has a schedule of its own",
+            hint="remove it: the job is executed after the others",
+        )
+    try:
+        timeout_s = None if request.timeout is None else parse_duration(request.timeout)
+    except ValueError as error:
+        raise invalid("/timeout", str(error), hint="seconds, 90s, 10m, 1h30m or PT3H") from None
+    if timeout_s is not None and timeout_s <= 0:
+        raise invalid("/timeout", f"{request.timeout!r} is too short", hint="give a positive duration")
+    try:
+        async with database.transaction() as connection:
+            await needs.lock_tenant(connection, tenant=tenant)
+            await _refuse_cycle(connection, child, parent, tenant=tenant)
+            await needs.insert_need(
+                connection, tenant=tenant, child=child.job_id, parent=parent.job_id, timeout_s=timeout_s, by=by
+            )
+    except Taken:
+        raise Conflict(f"{child.name} needs {parent.name} already", code="already_needed") from None
+    return await get(database, ref, tenant=tenant)
+
+
+async def _refuse_cycle(connection: Connection, child: jobs.JobRow, parent: jobs.JobRow, *, tenant: int) -> None:
+    way: list[str] | None = [child.name]
+    if child.job_id != parent.job_id:
+        way = await needs.way_between(connection, tenant=tenant, start=child.job_id, end=parent.job_id)
+    if way is not None:
+        message = f"a cycle: {' → '.join([*way, child.name])}"
+        raise Invalid(message, code="cycle", problems=(Problem("/job", message, "remove one of these needs"),))
+
+
+async def remove(database: Database, ref: str, parent: str, *, tenant: int) -> None:
+    row, other = await job_row(database, ref, tenant=tenant), await job_row(database, parent, tenant=tenant)
+    async with database.transaction() as connection:
+        if not await needs.delete_need(connection, tenant=tenant, child=row.job_id, parent=other.job_id):
+            raise NotFound(f"{row.name} does not need {other.name}")
+
+
+async def get(database: Database, ref: str, *, tenant: int) -> wire.Dependencies:
+    """What a job needs and whether it is met, and the order of all that hang together."""
+    row = await job_row(database, ref, tenant=tenant)
+    async with database.connection() as connection:
+        found = await needs.needs_of(connection, tenant=tenant, child=row.job_id)
+        edges = await needs.related_needs(connection, tenant=tenant, job_id=row.job_id)
+    names = sorted({name for edge in edges for name in edge} | {row.name})
+    number = {name: n for n, name in enumerate(names)}
+    before: list[list[int]] = [[] for _ in names]
+    for child, parent in edges:
+        before[number[child]].append(number[parent])
+    return wire.Dependencies(needs=found, order=[names[n] for n in topological(before)])
+
+
+async def free(database: Database, ref: str, reason: str, *, freed_as: str, tenant: int, by: str) -> int:
+    """Lets the jobs that need this one go without its success; who, when and why is kept with each."""
+    row = await job_row(database, ref, tenant=tenant)
+    if not reason.strip():
+        raise invalid("/reason", "why is not said", hint="others will want to know")
+    async with database.transaction() as connection:
+        freed = await needs.free_needs(
+            connection, tenant=tenant, parent=row.job_id, freed_as=freed_as, by=by, reason=reason
+        )
+        if not freed:
+            raise Conflict(f"no job needs {row.name}, so nothing was changed", code="not_needed")
+    await execute_ready(database)
+    return freed
+
+
+async def execute_ready(database: Database) -> int:
+    """Executes every job whose needs are met. Repeatable: what meets them is used up with it."""
+    executed = 0
+    async with database.connection() as connection:
+        ready = await needs.ready_children(connection, limit=BATCH)
+    for child in ready:
+        async with database.transaction() as connection:
+            await chains.lock_jobs(connection, job_ids=[child.job_id])
+            executed += await _execute(connection, child.job_id)
+    return executed
+
+
+async def _execute(connection: Connection, job_id: UUID) -> int:
+    for child in await needs.ready_children(connection, child=job_id, limit=1):
+        row = await jobs.job_by_id(connection, tenant=child.tenant, job_id=job_id)
+        assert row is not None, "its row is held"
+        params = {NOT_RUN: child.not_run} if NOT_RUN in row.spec.params else None
+        submission = Submission(child.tenant, f"after {', '.join(child.parents)}"[:200], job_id, None, params)
+        await insert_one(connection, submission, None)
+        await needs.use_up_needs(connection, tenant=child.tenant, child=job_id)
+        return 1
+    return 0

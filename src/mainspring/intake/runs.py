@@ -1,0 +1,388 @@
+"""What people do with runs: start, look, approve, skip, cancel, repeat."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, get_args
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound, invalid
+from mainspring.domain.params import given_problems
+from mainspring.domain.plan import PlanStep
+from mainspring.domain.readiness import Weight
+from mainspring.domain.workflow import RunState
+from mainspring.intake.catalog import check_limit, is_id, job_row, parse_cursor
+from mainspring.intake.executions import Submission, insert_one
+from mainspring.runs.advance import Ending, Moved, Turn, advance
+from mainspring.runs.plans import Known, Plans
+from mainspring.runs.start import start_runs
+from mainspring.store import chains, executions, lines, results, runs
+from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
+from mainspring.store.runs import Finish, Place, Run
+
+OPEN = ("running", "cancelling")
+STATES: tuple[str, ...] = get_args(RunState)
+
+
+class Runs:
+    """Runs of workflows as one process deals with them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._plans = Plans()
+
+    async def start(self, ref: str, request: wire.RunRequest, *, tenant: int, by: str) -> wire.Run:
+        """Starts a run now; the same key is answered with the same run for a day."""
+        row = await job_row(self._database, ref, tenant=tenant)
+        async with self._database.connection() as connection:
+            known = await self._plans.get(connection, tenant=tenant, job_id=row.job_id, version=row.version)
+        if known is None or row.deleted_at is not None:
+            raise NotFound(f"there is no workflow {ref!r}")
+        problems = given_problems(known.plan.spec.params, frozenset(), request.params or {})
+        if problems or (request.params and not known.plan.spec.params):
+            first = problems[0].message if problems else "the workflow has no parameters"
+            raise Invalid(first, problems=tuple(problems))
+        submission = Submission(tenant, by, row.job_id, None, request.params)
+        async with self._turn() as (connection, moved):
+            run_id = await insert_one(connection, submission, request.key)
+            if row.spec.concurrency is None:
+                await start_runs(connection, self._plans, [run_id], moved=moved)
+        return await self.get(run_id, tenant=tenant)
+
+    async def start_due(self, execution_ids: Sequence[UUID], limit_id: int | None) -> int:
+        """Starts what a schedule, a backfill or another run has queued, as far as its concurrency key allows."""
+        async with self._turn() as (connection, moved):
+            if limit_id is not None:
+                (limit,) = await lines.lock_limits(connection, limit_ids=[limit_id])
+                taken = (await lines.count_holders(connection, limit_ids=[limit_id]))[limit_id]
+                execution_ids = execution_ids[: max(0, limit.most - taken)]
+            if execution_ids:
+                await start_runs(connection, self._plans, execution_ids, moved=moved)
+        return len(execution_ids)
+
+    async def rerun(self, run_id: UUID, request: wire.Rerun, *, tenant: int, by: str) -> wire.Run:
+        """A new run of the same version and params that keeps what had succeeded before a step."""
+        async with self._database.connection() as connection:
+            row = await runs.run_by_id(connection, tenant=tenant, run_id=run_id)
+            if row is None:
+                raise NotFound(f"there is no run {run_id}")
+            if row["state"] in OPEN:
+                raise Conflict("the run has not ended yet", code="still_open")
+            known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
+            assert known is not None, "a run points to its version"
+            places = [Place(run_id, step.number) for step in known.plan.steps]
+            outcomes = await runs.step_outcomes(connection, places=places)
+        again = _done_again(known, {p.step: o[0] for p, o in outcomes.items()}, request.from_step)
+        kept = {
+            p.step: Finish(p, state, "ok", result, f"kept from run {run_id}", by, "kept")
+            for p, (state, result, _) in outcomes.items()
+            if p.step not in again and state == "succeeded"
+        }
+        submission = Submission(tenant, by, row["job_id"], None, row["params"], row["fire_at"])
+        async with self._turn() as (connection, moved):
+            new_id = await insert_one(connection, submission, None)
+            await start_runs(connection, self._plans, [new_id], rerun=(run_id, row["version"]), kept=kept, moved=moved)
+        return await self.get(new_id, tenant=tenant)
+
+    # Deciding ----------------------------------------------------------------------------------------
+
+    async def decide(
+        self, run_id: UUID, name: str, decision: wire.Decision, *, tenant: int, by: str, scopes: Sequence[str],
+        approved: bool,
+    ) -> wire.Run:  # fmt: skip
+        """A person answers an approval; with the right its step asks for."""
+
+        def answer(step: PlanStep, state: str) -> Finish | None:
+            approval = step.spec.approval
+            if approval is None:
+                raise Conflict(f"the step {name!r} waits for no approval", code="no_approval")
+            if approval.scope == "admin" and "admin" not in scopes:
+                raise Forbidden(f"the step {name!r} needs the approval of an admin")
+            if state != "waiting":
+                return None
+            given = {"approved": approved, "by": by, "note": decision.note}
+            words = f"{'approved' if approved else 'rejected'} by {by}" + (
+                f": {decision.note}" if decision.note else ""
+            )
+            place = Place(run_id, step.number)
+            if approved:
+                return Finish(place, "succeeded", "ok", given, words, by)
+            return Finish(place, "failed", "failed", given, words, by)
+
+        return await self._end_step(run_id, name, answer, tenant=tenant)
+
+    async def skip(self, run_id: UUID, name: str, reason: str, *, tenant: int, by: str) -> wire.Run:
+        """A step is not executed, and those behind it go on as if it had been; they can see it by its flag."""
+        return await self._override(run_id, name, "skipped", "skipped", reason, None, tenant=tenant, by=by)
+
+    async def force_complete(
+        self, run_id: UUID, name: str, reason: str, result: Any, *, tenant: int, by: str
+    ) -> wire.Run:
+        """A step counts as succeeded, whatever became of it."""
+        return await self._override(run_id, name, "succeeded", "forced", reason, result, tenant=tenant, by=by)
+
+    async def _override(
+        self, run_id: UUID, name: str, state: str, flag: str, reason: str, result: Any, *, tenant: int, by: str
+    ) -> wire.Run:
+        if not reason.strip():
+            raise invalid("/reason", "why is not said", hint="others will want to know")
+        words = f"{'skipped' if flag == 'skipped' else 'completed'} by {by}: {reason}"
+
+        def override(step: PlanStep, old: str) -> Finish | None:
+            if old not in ("blocked", "waiting", "running"):
+                return None
+            weight: Weight = "ok"
+            return Finish(Place(run_id, step.number), state, weight, result, words, by, flag)
+
+        return await self._end_step(run_id, name, override, tenant=tenant)
+
+    async def _end_step(
+        self, run_id: UUID, name: str, judge: Callable[[PlanStep, str], Finish | None], *, tenant: int
+    ) -> wire.Run:
+        """Ends a step by hand. What lives of it is held first, as settling takes it, and ends too."""
+        async with self._turn() as (connection, moved):
+            number = await self._number(connection, run_id, name, tenant=tenant)
+            steps = await runs.stoppable_steps(connection, run_id=run_id)
+            mine = [e for place, _, e in steps if place.step == number and e is not None]
+            live = await runs.lock_executions(connection, execution_ids=mine)
+            run, known = await self._hold(connection, run_id, tenant=tenant)
+            place = Place(run_id, number)
+            found = await runs.step_of_run(connection, place=place)
+            assert found is not None, "a run has all its steps"
+            finish = judge(known.plan.steps[number], found[0])
+            if finish is None or run.state not in OPEN:
+                raise Conflict(f"the step {name!r} is {found[0]}, so nothing was changed", code="not_waiting")
+            await runs.drop_items(connection, places=[place], reason=finish.reason or "")
+            for execution_id, state in live.items():
+                stop = executions.cancel_running if state == "running" else executions.cancel_pending
+                await stop(connection, tenant=tenant, execution_id=execution_id, reason=finish.reason or "")
+            await self._finish(connection, run, [finish], moved)
+        return await self.get(run_id, tenant=tenant)
+
+    async def _number(self, connection: Connection, run_id: UUID, name: str, *, tenant: int) -> int:
+        row = await runs.run_by_id(connection, tenant=tenant, run_id=run_id)
+        if row is None:
+            raise NotFound(f"there is no run {run_id}")
+        known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
+        assert known is not None, "a run points to its version"
+        return _step(known, name).number
+
+    async def event(self, run_id: UUID, name: str, payload: Any, *, tenant: int, by: str) -> wire.Run:
+        """An event for a run: the step that waits for it goes on, or will when it comes to it. Once is enough."""
+        async with self._turn() as (connection, moved):
+            run, known = await self._hold(connection, run_id, tenant=tenant)
+            waiting = [s for s in known.plan.steps if s.spec.event is not None and s.spec.event.name == name]
+            if not waiting:
+                raise NotFound(f"nothing in this run waits for an event {name!r}")
+            if run.state not in OPEN:
+                raise Conflict(f"the run has already ended: {run.state}", code="already_final")
+            if not await runs.insert_event(connection, run_id=run_id, name=name, payload=payload, by=by):
+                first = await runs.event_of_run(connection, run_id=run_id, name=name)
+                assert first is not None
+                words = f"the event {name!r} was received from {first[2]} at {first[1].isoformat()}"
+                raise Conflict(f"{words}; this one changes nothing", code="event_repeated")
+            ended = []
+            for step in waiting:
+                found = await runs.step_of_run(connection, place=Place(run_id, step.number))
+                if found is not None and found[0] == "waiting":
+                    ended.append(Finish(Place(run_id, step.number), "succeeded", "ok", payload, f"sent by {by}", by))
+            await self._finish(connection, run, ended, moved)
+        return await self.get(run_id, tenant=tenant)
+
+    # Ending ------------------------------------------------------------------------------------------
+
+    async def cancel(
+        self, run_id: UUID, *, tenant: int, by: str, reason: str = "", ends_as: str = "cancelled"
+    ) -> wire.Run:
+        """Ends a run: what has not begun never will, what runs is asked to end; steps that always run still do."""
+        words = (f"cancelled by {by}" if ends_as == "cancelled" else "timed out") + (f": {reason}" if reason else "")
+        async with self._turn() as (connection, _):
+            run, _known = await self._hold(connection, run_id, tenant=tenant)
+            if run.state not in OPEN:
+                raise Conflict(f"the run has already ended: {run.state}", code="already_final")
+            await runs.cancel_run(connection, tenant=tenant, run_id=run_id, ends_as=ends_as, reason=words)
+        await self.carry_out_cancel(run_id, tenant=tenant)
+        return await self.get(run_id, tenant=tenant)
+
+    async def carry_out_cancel(self, run_id: UUID, *, tenant: int) -> None:
+        """Ends what a cancelled run still has: executions first, then the run, as settling takes them. Repeatable."""
+        inner: list[UUID] = []
+        async with self._turn() as (connection, moved):
+            steps = await runs.stoppable_steps(connection, run_id=run_id)
+            live = await runs.lock_executions(connection, execution_ids=[e for _, _, e in steps if e is not None])
+            run, known = await self._hold(connection, run_id, tenant=tenant)
+            if run.state != "cancelling":
+                return
+            words = "the run was cancelled"
+            gone: list[Ending] = []
+            for execution_id, state in sorted(live.items()):
+                if state != "running":
+                    await executions.cancel_pending(
+                        connection, tenant=tenant, execution_id=execution_id, reason=words
+                    )  # fmt: skip
+                    gone.append(Ending(execution_id, "cancelled", None, words))
+                elif await runs.run_by_id(connection, tenant=tenant, run_id=execution_id) is not None:
+                    inner.append(execution_id)
+                else:
+                    await executions.cancel_running(connection, tenant=tenant, execution_id=execution_id, reason=words)
+            ended = [
+                Finish(place, "cancelled", "failed", reason=words)
+                for place, state, _ in steps
+                if place.item == runs.WHOLE and _stops(known, place, state)
+            ]
+            await self._finish(connection, run, ended, moved)
+            await advance(connection, self._plans, gone, moved)
+        for inner_id in inner:
+            try:
+                await self.cancel(inner_id, tenant=tenant, by="the run around it")
+            except Conflict:
+                continue
+
+    async def wake(self, place: Place, *, tenant: int) -> None:
+        """The time of a waiting step has come: a wait is over, an approval or an event did not come."""
+        async with self._turn() as (connection, moved):
+            run, known = await self._hold(connection, place.run_id, tenant=tenant)
+            spec = known.plan.steps[place.step].spec
+            if spec.wait is not None:
+                finish = Finish(place, "succeeded", "ok")
+            else:
+                what = "nobody decided" if spec.approval is not None else "the event did not come"
+                finish = Finish(place, "timed_out", "failed", reason=f"{what} in time")
+            await self._finish(connection, run, [finish], moved)
+
+    async def hear(self, endings: Sequence[Ending]) -> None:
+        """Executions that ended without their runs having heard of it."""
+        async with self._turn() as (connection, moved):
+            await advance(connection, self._plans, endings, moved)
+
+    async def _hold(self, connection: Connection, run_id: UUID, *, tenant: int) -> tuple[Run, Known]:
+        run = await runs.hold_run(connection, tenant=tenant, run_id=run_id)
+        if run is None:
+            raise NotFound(f"there is no run {run_id}")
+        known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
+        assert known is not None, "a run points to its version"
+        return run, known
+
+    async def _finish(self, connection: Connection, run: Run, ended: Sequence[Finish], moved: Moved) -> None:
+        turn = await Turn.of(connection, self._plans, [run])
+        await turn.finish(ended)
+        await advance(connection, self._plans, await turn.close(moved), moved)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[tuple[Connection, Moved]]:
+        """A transaction that may end runs; what waited for those goes on after it, as with any execution."""
+        moved = Moved()
+        async with self._database.transaction() as connection:
+            yield connection, moved
+            if moved.done.freed:
+                await results.tell_freed(connection, limit_ids=sorted(moved.done.freed))
+        if moved.done.chained:
+            with contextlib.suppress(*AWAY, *CONFLICTS):  # the sweep comes back to it
+                async with self._database.transaction() as connection:
+                    await chains.release_blocked(connection, job_ids=sorted(moved.done.chained))
+
+    async def spec_of(self, run: wire.Run, *, tenant: int) -> wire.WorkflowVersion | None:
+        """What the run's version of its workflow says."""
+        async with self._database.connection() as connection:
+            known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
+        if known is None:
+            return None
+        order = [known.plan.steps[number].name for number in known.plan.order]
+        return wire.WorkflowVersion(version=known.version, spec=known.plan.spec, order=order)
+
+    # Looking -----------------------------------------------------------------------------------------
+
+    async def get(self, run_id: UUID, *, tenant: int, items: bool = False) -> wire.Run:
+        async with self._database.connection() as connection:
+            row = await runs.run_by_id(connection, tenant=tenant, run_id=run_id)
+            if row is None:
+                return await self._not_begun(connection, run_id, tenant=tenant)
+            known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
+            assert known is not None, "a run points to its version"
+            steps = await runs.steps_of_run(connection, run_id=run_id, items=items)
+        return _as_run(row, [_as_step(known, s) for s in steps])
+
+    async def _not_begun(self, connection: Connection, run_id: UUID, *, tenant: int) -> wire.Run:
+        """A run whose turn has not come: its concurrency key is taken, or the last one lives."""
+        found = await executions.execution_by_id(connection, tenant=tenant, execution_id=run_id)
+        if found is None or found.state not in ("waiting", "queued", "blocked"):
+            raise NotFound(f"there is no run {run_id}")
+        return wire.Run(
+            run_id=run_id, job_id=found.job_id, workflow=found.job, version=found.version, state="queued",
+            open_steps=0, params=found.params, fire_at=found.fire_at, created_by=found.created_by,
+        )  # fmt: skip
+
+    async def list(
+        self, *, tenant: int, cursor: str | None = None, limit: int = 50, workflow: str | None = None,
+        states: Sequence[str] = (),
+    ) -> wire.Page[wire.Run]:  # fmt: skip
+        check_limit(limit)
+        for state in states:
+            if state not in STATES:
+                raise invalid("/state", f"{state!r} is not a state of a run", hint=f"one of {', '.join(STATES)}")
+        before = parse_cursor(cursor)
+        job_id = None if workflow is None else (await job_row(self._database, workflow, tenant=tenant)).job_id
+        async with self._database.connection() as connection:
+            rows = await runs.list_runs(
+                connection, tenant=tenant, before=before, limit=limit + 1, job_id=job_id, states=states
+            )
+        page = [_as_run(r) for r in rows[:limit]]
+        return wire.Page(items=page, next_cursor=str(page[-1].run_id) if len(rows) > limit else None)
+
+
+def run_id_of(text: str) -> UUID:
+    if not is_id(text):
+        raise NotFound(f"there is no run {text!r}")
+    return UUID(text)
+
+
+def _step(known: Known, name: str) -> PlanStep:
+    number = known.plan.by_name.get(name)
+    if number is None:
+        raise NotFound(f"the run has no step {name!r}")
+    return known.plan.steps[number]
+
+
+def _stops(known: Known, place: Place, state: str) -> bool:
+    """Whether a cancelled run ends this step at once: it waits, or has not begun and does not always run."""
+    return state == "waiting" or (state == "blocked" and known.plan.steps[place.step].spec.rule != "always")
+
+
+def _done_again(known: Known, states: dict[int, str], from_step: str | None) -> set[int]:
+    """The steps a rerun executes: those that did not succeed or one that is named, and all behind them."""
+    if from_step is not None:
+        ahead = [_step(known, from_step).number]
+    else:
+        ahead = [number for number, state in states.items() if state != "succeeded"]
+    if not ahead:
+        raise Conflict("every step has succeeded: name the one to start from", code="nothing_to_rerun")
+    found: set[int] = set()
+    while ahead:
+        number = ahead.pop()
+        if number not in found:
+            found.add(number)
+            ahead.extend(known.plan.children[number])
+    return found
+
+
+def _as_run(r: Any, steps: Sequence[wire.RunStep] = ()) -> wire.Run:
+    return wire.Run(
+        run_id=r["run_id"], job_id=r["job_id"], workflow=r["name"], version=r["version"], state=r["state"],
+        open_steps=r["open_steps"], params=r["params"], fire_at=r["fire_at"], started_at=r["started_at"],
+        finished_at=r["finished_at"], timeout_at=r["timeout_at"], sla_at=r["sla_at"], reason=r["reason"],
+        created_by=r["created_by"], rerun_of=r["rerun_of"], steps=list(steps),
+    )  # fmt: skip
+
+
+def _as_step(known: Known, r: Any) -> wire.RunStep:
+    step = known.plan.steps[r["step"]]
+    return wire.RunStep(
+        name=step.name, kind=step.spec.kind, item=None if r["item"] == runs.WHOLE else r["item"], state=r["state"],
+        needs=list(step.spec.needs), execution_id=r["execution_id"] if r["released_at"] is not None else None,
+        released_at=r["released_at"], started_at=r["started_at"], finished_at=r["finished_at"],
+        wake_at=r["wake_at"], items=r["items"], open_items=r["open_items"] if r["items"] is not None else None,
+        result=r["result"], reason=r["reason"], decided_by=r["decided_by"], flag=r["flag"],
+    )  # fmt: skip

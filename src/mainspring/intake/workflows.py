@@ -1,0 +1,150 @@
+"""Writing workflows: checked and compiled, then stored as a job, its steps' definitions and where they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+import msgspec
+
+from mainspring import wire
+from mainspring.domain.errors import Conflict, NotFound
+from mainspring.domain.job import JobSpec, WorkflowTask
+from mainspring.domain.line import line_of
+from mainspring.domain.plan import Plan, compile_workflow
+from mainspring.domain.workflow import WorkflowSpec, job_of
+from mainspring.ids import new_id
+from mainspring.intake import catalog, jobs
+from mainspring.store import lines, workflows
+from mainspring.store.db import Connection, Database, Taken, database_now_ms
+from mainspring.store.jobs import JobRow, job_by_name
+from mainspring.store.workflows import StepRow, VersionRow, content
+
+
+async def apply(database: Database, spec: WorkflowSpec, *, tenant: int, by: str) -> tuple[wire.Workflow, str]:
+    """Adds a workflow, or makes the one of that name like this; runs that have begun stay as they are.
+
+    Tells also what was done: created, changed or unchanged.
+    """
+    plan = compile_workflow(spec)
+    async with database.connection() as connection:
+        row = await job_by_name(connection, tenant=tenant, name=spec.name)
+    if row is None:
+        try:
+            async with database.transaction() as connection:
+                job_id = await jobs.add(connection, job_of(spec), tenant=tenant, by=by)
+                await _write(connection, plan, tenant=tenant, job_id=job_id, version=1, by=by, before=None)
+        except Taken:
+            raise jobs.name_taken(spec.name) from None
+        return await get(database, spec.name, tenant=tenant), "created"
+    before = await _version(database, row, tenant=tenant)
+    if before.spec == msgspec.structs.replace(spec, paused=before.spec.paused):
+        return await get(database, spec.name, tenant=tenant), "unchanged"
+    await jobs.replace_workflow(
+        database, row.job_id, lambda old: msgspec.structs.replace(job_of(spec), paused=old.paused),
+        _writer(plan, tenant=tenant, job_id=row.job_id, by=by, before=before), tenant=tenant, by=by, seen=row.version,
+    )  # fmt: skip
+    return await get(database, spec.name, tenant=tenant), "changed"
+
+
+async def check(spec: WorkflowSpec) -> list[str]:
+    """The steps in the order they can be executed; or everything that is wrong."""
+    plan = compile_workflow(spec)
+    return [plan.steps[number].name for number in plan.order]
+
+
+async def get(database: Database, ref: str, *, tenant: int) -> wire.Workflow:
+    row = await _row(database, ref, tenant=tenant)
+    version = await _version(database, row, tenant=tenant)
+    job = await catalog.job(database, str(row.job_id), tenant=tenant)
+    plan = compile_workflow(version.spec)
+    return wire.Workflow(
+        job_id=row.job_id, name=row.name, version=row.version, state=job.state, spec=version.spec,
+        order=[plan.steps[number].name for number in plan.order], schedule_description=job.schedule_description,
+        next_fire_at=job.next_fire_at, created_at=row.created_at, updated_at=row.updated_at,
+        updated_by=version.created_by,
+    )  # fmt: skip
+
+
+async def list_workflows(
+    database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50
+) -> wire.Page[wire.WorkflowLine]:
+    catalog.check_limit(limit)
+    async with database.connection() as connection:
+        rows = await workflows.list_workflows(connection, tenant=tenant, after=cursor or "", limit=limit + 1)
+    page = [
+        wire.WorkflowLine(
+            job_id=r.job_id, name=r.name, version=r.version, steps=r.steps, paused=r.paused, updated_at=r.updated_at
+        )
+        for r in rows[:limit]
+    ]
+    return wire.Page(items=page, next_cursor=page[-1].name if len(rows) > limit else None)
+
+
+async def delete(database: Database, ref: str, *, tenant: int, by: str) -> None:
+    """No runs any more; those that have begun go on."""
+    row = await _row(database, ref, tenant=tenant)
+    await jobs.delete(database, row.job_id, tenant=tenant, by=by)
+
+
+async def _row(database: Database, ref: str, *, tenant: int) -> JobRow:
+    try:
+        row = await catalog.job_row(database, ref, tenant=tenant)
+    except NotFound:
+        raise NotFound(f"there is no workflow {ref!r}") from None
+    if not isinstance(row.spec.task, WorkflowTask):
+        raise NotFound(f"{ref!r} is a job, not a workflow")
+    return row
+
+
+async def _version(database: Database, row: JobRow, *, tenant: int) -> VersionRow:
+    async with database.connection() as connection:
+        found = await workflows.workflow_version(connection, tenant=tenant, job_id=row.job_id, version=row.version)
+    if found is None:
+        raise Conflict(f"there is a job {row.name!r} already", code="name_taken")
+    return found
+
+
+def _writer(
+    plan: Plan, *, tenant: int, job_id: UUID, by: str, before: VersionRow
+) -> Callable[[Connection, int], Awaitable[None]]:
+    async def write(connection: Connection, version: int) -> None:
+        await _write(connection, plan, tenant=tenant, job_id=job_id, version=version, by=by, before=before)
+
+    return write
+
+
+async def _write(
+    connection: Connection, plan: Plan, *, tenant: int, job_id: UUID, version: int, by: str, before: VersionRow | None
+) -> None:
+    """One version: definitions that an earlier one had are not written again, so an edit costs what it changes."""
+    if before is None:
+        steps_id = new_id(await database_now_ms(connection))
+        await workflows.insert_steps_job(connection, tenant=tenant, steps_id=steps_id, name=plan.spec.name)
+        known: dict[bytes, int] = {}
+        last = 0
+    else:
+        steps_id = before.steps_id
+        known = await workflows.definitions_of_steps(connection, tenant=tenant, job_id=job_id, version=before.version)
+        last = await workflows.last_definition(connection, tenant=tenant, steps_id=steps_id)
+    await workflows.insert_workflow_version(
+        connection, tenant=tenant, job_id=job_id, version=version, spec=plan.spec, steps_id=steps_id, by=by
+    )
+    tasks = [(step, step.job) for step in plan.steps if step.job is not None]
+    fresh: dict[int, JobSpec] = {}
+    for _, job in tasks:
+        if (key := content(job)) not in known:
+            known[key] = last = last + 1
+            fresh[last] = job
+    if fresh:
+        await workflows.insert_definitions(connection, tenant=tenant, steps_id=steps_id, specs=fresh, by=by)
+    if tasks:
+        specs = [line_of(job, job_id=steps_id) for _, job in tasks]
+        refs = await lines.intern_lines(connection, tenant=tenant, specs=specs)
+        rows = [
+            StepRow(step.number, step.name, known[content(job)], job.queue_name, job.priority, ref)
+            for (step, job), ref in zip(tasks, refs, strict=True)
+        ]
+        await workflows.insert_workflow_steps(
+            connection, tenant=tenant, job_id=job_id, version=version, steps_id=steps_id, steps=rows
+        )

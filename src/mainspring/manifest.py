@@ -1,0 +1,121 @@
+"""Workflows as YAML: read strictly, with line and column, and written so that reading it gives the same again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import yaml
+
+from mainspring.codec import problem_of
+from mainspring.domain.errors import Invalid, Problem
+from mainspring.domain.workflow import WorkflowSpec
+
+MOST_BYTES = 16_000_000
+_SHORT = ("shell", "http", "python")
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, which also refuses what it would silently take one of: a key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                raise _wrong(key_node.start_mark, f"{key!r} is no name", "put it in quotes")
+            if key in seen:
+                raise _wrong(key_node.start_mark, f"{key!r} stands here twice", "remove one of them")
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+# Instants stay text: the server reads them in the zone of their schedule.
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_workflows(text: str) -> list[WorkflowSpec]:
+    """Every workflow of a file, one per document."""
+    if len(text) > MOST_BYTES:
+        raise Invalid(f"the file has {len(text):,} characters; at most {MOST_BYTES:,} are read")
+    try:
+        documents = [d for d in yaml.load_all(text, _Loader) if d is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise _wrong(mark, f"this is not YAML: {error.problem}", "look at the indentation and the quotes") from None
+    except yaml.YAMLError as error:
+        raise Invalid(f"this is not YAML: {error}", code="not_yaml") from None
+    if not documents:
+        raise Invalid("the file is empty", problems=(Problem("", "the file is empty", "write a workflow"),))
+    return [_workflow(document) for document in documents]
+
+
+def write_workflow(spec: WorkflowSpec) -> str:
+    """A workflow as YAML; what is not said has its default."""
+    values = msgspec.to_builtins(spec)
+    name, metadata = values.pop("name"), values.pop("metadata", None)
+    values["steps"] = {n: _shortened(step) for n, step in values["steps"].items()}
+    document = {"kind": "Workflow", "metadata": {"name": name, **(metadata or {})}, "spec": values}
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _workflow(document: Any) -> WorkflowSpec:
+    if not isinstance(document, dict):
+        raise _unfit("", "a workflow is a mapping", "kind: Workflow, metadata: {name: …}, spec: {steps: …}")
+    values = dict(document)
+    if "kind" in values or "spec" in values:
+        if values.get("kind") != "Workflow":
+            raise _unfit("/kind", f"{values.get('kind')!r} is not known here", "kind: Workflow")
+        metadata, inner = values.get("metadata"), values.get("spec")
+        if not isinstance(metadata, dict) or not isinstance(inner, dict):
+            raise _unfit("/metadata", "a manifest has metadata with a name, and a spec", "metadata: {name: nightly}")
+        more = {key: value for key, value in metadata.items() if key != "name"}
+        values = {"name": metadata.get("name"), **({"metadata": more} if more else {}), **inner}
+    if isinstance(values.get("steps"), dict):
+        values["steps"] = {name: _lengthened(step) for name, step in values["steps"].items()}
+    try:
+        return msgspec.convert(values, WorkflowSpec)
+    except msgspec.ValidationError as error:
+        problem = problem_of(str(error), WorkflowSpec)
+        raise Invalid(problem.message, problems=(problem,)) from None
+
+
+def _lengthened(step: Any) -> Any:
+    """`shell: [echo, hi]` is short for a task of that kind."""
+    if not isinstance(step, dict) or not (short := [kind for kind in _SHORT if kind in step]):
+        return step
+    kind, value = short[0], step[short[0]]
+    rest = {key: item for key, item in step.items() if key != kind}
+    if kind == "http" and isinstance(value, dict):
+        return {"task": {"kind": kind, **value}, **rest}
+    if kind == "shell" and isinstance(value, list):
+        return {"task": {"kind": kind, "argv": value}, **rest}
+    if kind == "python" and isinstance(value, str):
+        args = rest.pop("args", None)
+        return {"task": {"kind": kind, "function": value, **({"args": args} if args else {})}, **rest}
+    return step
+
+
+def _shortened(step: dict[str, Any]) -> dict[str, Any]:
+    task = step.get("task")
+    if task is None:
+        return step
+    rest = {key: value for key, value in step.items() if key != "task"}
+    plain = {key: value for key, value in task.items() if value not in (None, False, {}, [])}
+    if task["kind"] == "shell" and plain.keys() == {"kind", "argv"}:
+        return {"shell": task["argv"], **rest}
+    if task["kind"] == "python":
+        return {"python": task["function"], **({"args": task["args"]} if task.get("args") else {}), **rest}
+    return {"task": plain, **rest}
+
+
+def _wrong(mark: Any, message: str, hint: str) -> Invalid:
+    where = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+    return Invalid(f"{where}: {message}", code="not_yaml", problems=(Problem(where, message, hint),))
+
+
+def _unfit(pointer: str, message: str, hint: str) -> Invalid:
+    return Invalid(message, problems=(Problem(pointer, message, hint),))

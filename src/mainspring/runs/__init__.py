@@ -1,0 +1,1 @@
+"""What moves runs on. Settling, intake and the duties share it, so it lies below the stages."""

@@ -1,0 +1,182 @@
+"""`@workflow`: a workflow as Python, built by a function that is called once, when it is declared.
+
+The function gets a `Flow` and adds steps to it. What a step returns stands for its result: passed on to another step it
+becomes a need of that step and a value of its task. `mainspring workflows apply FILE.py` writes what a file declares.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mainspring.sdk.job import Every, Job, _param, _parameters, _schedule
+
+if TYPE_CHECKING:
+    from mainspring.domain.workflow import WorkflowSpec
+
+
+class Value:
+    """Something a run will know: a result, a parameter, an item. Fields are reached by name or index."""
+
+    def __init__(self, path: str, step: str | None = None) -> None:
+        self._path, self._step = path, step
+
+    def __getattr__(self, name: str) -> Value:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Value(f"{self._path}.{name}", self._step)
+
+    def __getitem__(self, key: str | int) -> Value:
+        return Value(f"{self._path}.{key}", self._step)
+
+    def __str__(self) -> str:
+        return "{{" + self._path + "}}"
+
+    @property
+    def expression(self) -> str:
+        """As conditions name it."""
+        return self._path
+
+
+class Flow:
+    """A workflow while it is being written."""
+
+    item = Value("item")
+    item_index = Value("item_index")
+    run_id = Value("run_id")
+
+    def __init__(self) -> None:
+        self.steps: dict[str, dict[str, Any]] = {}
+        self.outputs: dict[str, Any] = {}
+
+    def param(self, name: str) -> Value:
+        """A parameter of the workflow."""
+        return Value(f"params.{name}")
+
+    def step(self, called: Callable[..., Any] | Job[..., Any], /, *, name: str | None = None, **more: Any) -> Value:
+        """Calls a function of a module that workers load. `args` has its arguments; the rest are fields of a step."""
+        function: Any = called
+        given = dict(more.pop("args", {}))
+        task = {"kind": "python", "function": f"{function.__module__}:{function.__qualname__}"}
+        declaration = getattr(function, "declaration", None)
+        fixed = declaration.spec["task"]["args"] if declaration is not None else _parameters(function)[0]
+        args = {**fixed, **given}
+        return self._add(name or function.__name__, {"task": task | ({"args": args} if args else {}), **more})
+
+    def shell(self, *argv: Any, name: str, **more: Any) -> Value:
+        """Runs a program."""
+        return self.task({"kind": "shell", "argv": list(argv)}, name=name, **more)
+
+    def task(self, task: Mapping[str, Any], *, name: str, **more: Any) -> Value:
+        """Any task, as the API takes it."""
+        return self._add(name, {"task": dict(task), **more})
+
+    def approval(self, name: str, *, expires: str | None = None, scope: str = "write", **more: Any) -> Value:
+        """Waits for a person."""
+        wanted = {"expires": expires, "scope": None if scope == "write" else scope}
+        return self._add(name, {"approval": {k: v for k, v in wanted.items() if v is not None}, **more})
+
+    def event(self, name: str, event: str, *, timeout: str | None = None, **more: Any) -> Value:
+        """Waits for an event that is sent to the run."""
+        wanted = {"name": event, **({"timeout": timeout} if timeout is not None else {})}
+        return self._add(name, {"event": wanted, **more})
+
+    def wait(self, name: str, duration: str | int | float, **more: Any) -> Value:
+        """Waits for a time."""
+        return self._add(name, {"wait": duration, **more})
+
+    def run(self, workflow: str, *, name: str, **more: Any) -> Value:
+        """Another workflow as a step."""
+        return self._add(name, {"workflow": workflow, **more})
+
+    def _add(self, name: str, step: dict[str, Any]) -> Value:
+        if name in self.steps:
+            raise ValueError(f"two steps are called {name!r}; give one a name=")
+        needs = {value._step for value in _values(step) if value._step is not None}
+        named = [str(_name(need)) for need in step.pop("after", [])]
+        order = [known for known in self.steps if known in needs and known not in named]
+        step["needs"] = [*named, *order]
+        for field in ("when", "map"):
+            if isinstance(step.get(field), Value):
+                step[field] = step[field].expression
+        self.steps[name] = {field: _written(value) for field, value in step.items() if value not in ([], None)}
+        return Value(f"steps.{name}.result", name)
+
+
+class Workflow:
+    """A declared workflow: `spec` is what is sent to the server."""
+
+    def __init__(self, spec: dict[str, Any], file: str, line: int) -> None:
+        self._spec, self.file, self.line = spec, file, line
+
+    @property
+    def name(self) -> str:
+        return str(self._spec["name"])
+
+    @property
+    def spec(self) -> WorkflowSpec:
+        import msgspec
+
+        from mainspring.domain.workflow import WorkflowSpec
+
+        return msgspec.convert(self._spec, WorkflowSpec)
+
+
+declared_workflows: dict[str, Workflow] = {}
+"""Every workflow declared in this process, by name."""
+
+
+def workflow(
+    *, name: str | None = None, schedule: str | Every | Mapping[str, Any] | None = None, tz: str | None = None,
+    **options: Any,
+) -> Callable[[Callable[..., Any]], Workflow]:  # fmt: skip
+    """Declares a workflow; the parameters of the function after its `Flow` are those of the workflow.
+
+    `options` are fields of a workflow as the API takes them: defaults, timeout, sla, overlap, concurrency, ...
+    """
+
+    def declare(function: Callable[..., Any]) -> Workflow:
+        _, *rest = inspect.signature(function).parameters.values()
+        hints = typing.get_type_hints(function)
+        params = {p.name: _param(hints.get(p.name), p.default) for p in rest}
+        flow = Flow()
+        outputs = function(flow, **{n: flow.param(n) for n in params})
+        spec: dict[str, Any] = {"name": name or function.__name__, "steps": flow.steps, **options}
+        if params:
+            spec["params"] = params
+        if schedule is not None:
+            spec["schedule"] = _schedule(schedule) | ({"timezone": tz} if tz else {})
+        if outputs is not None:
+            spec["outputs"] = _written(dict(outputs))
+        if described := (inspect.getdoc(function) or "").partition("\n\n")[0]:
+            spec["description"] = described
+        code = function.__code__
+        made = Workflow(spec, code.co_filename, code.co_firstlineno)
+        declared_workflows[made.name] = made
+        return made
+
+    return declare
+
+
+def _name(need: Value | str) -> str:
+    return need if isinstance(need, str) else need._step or str(need)
+
+
+def _values(of: Any) -> list[Value]:
+    if isinstance(of, Value):
+        return [of]
+    inner = of.values() if isinstance(of, Mapping) else of if isinstance(of, list | tuple) else ()
+    return [value for item in inner for value in _values(item)]
+
+
+def _written(value: Any) -> Any:
+    """JSON with templates in place of values."""
+    if isinstance(value, Value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _written(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_written(item) for item in value]
+    return value

@@ -1,0 +1,162 @@
+"""Workflows and what jobs need, over HTTP, on a whole server whose leader does its duties by itself."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from mainspring.client import AsyncClient
+from mainspring.domain.job import JobSpec, NoopTask
+from mainspring.domain.params import Param
+from tests.api.conftest import Issue
+from tests.conftest import Cluster
+
+pytestmark = pytest.mark.anyio
+
+NOOP = {"task": {"kind": "noop"}}
+
+
+def workflow(**more: Any) -> dict[str, Any]:
+    return {"name": f"w-{uuid4().hex[:8]}", "steps": {"a": NOOP, "b": {**NOOP, "needs": ["a"]}}, **more}
+
+
+async def test_a_workflow_is_written_run_and_read(
+    cluster: Cluster, client: AsyncClient, http: httpx2.AsyncClient
+) -> None:
+    spec = workflow()
+    for status, change in ((201, "created"), (200, "unchanged")):
+        answer = await http.post("/api/v1/workflows", json=spec)
+        assert (answer.status_code, answer.headers["mainspring-change"]) == (status, change)
+        assert answer.json()["order"] == ["a", "b"]
+    async with cluster.worker(name="api"):
+        run = await client.start_run(spec["name"], key="once")
+        assert (await client.start_run(spec["name"], key="once")).run_id == run.run_id
+        await client.wait(run.run_id, timeout_s=30)
+    found = await client.run(run.run_id)
+    assert found.state == "succeeded" and [s.state for s in found.steps] == ["succeeded", "succeeded"]
+    assert [r.run_id for r in (await client.runs(workflow=spec["name"])).items] == [run.run_id]
+    assert spec["name"] in [w.name for w in (await client.workflows(limit=500)).items]
+
+
+@pytest.mark.requirement(105)
+async def test_a_scheduled_workflow_makes_runs_each_for_itself(cluster: Cluster, client: AsyncClient) -> None:
+    spec = workflow(schedule={"every": "1s"}, overlap="allow")
+    async with cluster.worker(name="scheduled"):
+        await client.apply_workflow(spec)
+        seen: dict[Any, str] = {}
+        async for execution in client.feed():
+            if execution.job == spec["name"] and execution.trigger == "fire" and execution.finished_at is not None:
+                seen[execution.execution_id] = execution.state
+            if len(seen) == 2:
+                break
+        await client.delete_workflow(spec["name"])
+    assert set(seen.values()) == {"succeeded"}
+    for run_id in seen:
+        found = await client.run(run_id)
+        assert found.state == "succeeded" and len({s.execution_id for s in found.steps}) == 2
+
+
+async def test_a_paused_workflow_is_resumed_like_any_job(client: AsyncClient) -> None:
+    spec = workflow(schedule={"every": "1h"})
+    await client.apply_workflow(spec)
+    assert (await client.pause_job(spec["name"])).state == "paused"
+    assert (await client.workflow(spec["name"])).state == "paused"
+    assert (await client.resume_job(spec["name"])).state == "active"
+
+
+async def test_what_is_wrong_is_answered_with_its_place(http: httpx2.AsyncClient, client: AsyncClient) -> None:
+    cycle = workflow(steps={"a": {**NOOP, "needs": ["b"]}, "b": {**NOOP, "needs": ["a"]}})
+    for path in ("/api/v1/workflows", "/api/v1/workflows?dry_run=true"):
+        answer = await http.post(path, json=cycle)
+        problem = answer.json()
+        assert answer.status_code == 422 and problem["code"] == "cycle"
+        assert problem["errors"][0]["message"] == "a cycle: a → b → a"
+    answer = await http.post("/api/v1/workflows", json=workflow(stps={}))
+    assert answer.status_code == 422 and "steps" in answer.text
+    spec = workflow()
+    await client.apply_workflow(spec)
+    answer = await http.patch(f"/api/v1/jobs/{spec['name']}", json={"priority": 3})
+    assert answer.status_code == 422 and "workflows apply" in answer.text
+    answer = await http.post("/api/v1/jobs", json={"name": "x", "task": {"kind": "workflow"}})
+    assert answer.status_code == 422
+    for path in ("/api/v1/runs/nonsense", f"/api/v1/runs/{uuid4()}", "/api/v1/workflows/nonsense"):
+        assert (await http.get(path)).status_code == 404
+    assert (await http.get("/api/v1/runs?state=perfect")).status_code == 422
+
+
+async def test_an_event_twice_and_a_decision_without_a_question_are_conflicts(http: httpx2.AsyncClient) -> None:
+    spec = workflow(steps={"gate": {"event": {"name": "go"}}, "sign": {"approval": {"scope": "admin"}}})
+    await http.post("/api/v1/workflows", json=spec)
+    run = (await http.post(f"/api/v1/workflows/{spec['name']}/run", json={})).json()
+    base = f"/api/v1/runs/{run['run_id']}"
+    assert (await http.post(f"{base}/events/go", json={"payload": 1})).status_code == 200
+    again = await http.post(f"{base}/events/go", json={"payload": 2})
+    assert (again.status_code, again.json()["code"]) == (409, "event_repeated")
+    assert (await http.post(f"{base}/steps/gate/approve", json={})).status_code == 409
+    assert (await http.post(f"{base}/steps/nobody/approve", json={})).status_code == 404
+    assert (await http.post(f"{base}/steps/sign/skip", json={"reason": ""})).status_code == 422
+    answer = await http.post(f"{base}/steps/sign/approve", json={"note": "fine"})
+    assert answer.json()["state"] == "succeeded"
+    assert (await http.post(f"{base}/cancel", json={})).status_code == 409
+
+
+async def test_runs_of_another_tenant_are_not_there(
+    cluster: Cluster, client: AsyncClient, stranger: httpx2.AsyncClient, issue: Issue
+) -> None:
+    spec = workflow(steps={"sign": {"approval": {}}})
+    await client.apply_workflow(spec)
+    run = await client.start_run(spec["name"])
+    async with cluster.database.connection() as connection:
+        other = await connection.fetchval("INSERT INTO tenants (name) VALUES ($1) RETURNING tenant_id", str(uuid4()))
+    headers = {"Authorization": f"Bearer {await issue('admin', tenant=other)}"}
+    assert (await stranger.get(f"/api/v1/workflows/{spec['name']}", headers=headers)).status_code == 404
+    for method, path, body in (
+        ("GET", "", None),
+        ("POST", "/cancel", {}),
+        ("POST", "/steps/sign/approve", {}),
+        ("POST", "/steps/sign/skip", {"reason": "x"}),
+        ("POST", "/events/x", {}),
+        ("POST", "/rerun", {}),
+    ):
+        answer = await stranger.request(method, f"/api/v1/runs/{run.run_id}{path}", json=body, headers=headers)
+        assert answer.status_code == 404, path
+    assert (await stranger.get("/api/v1/runs", headers=headers)).json()["items"] == []
+    assert (await client.run(run.run_id)).state == "running"
+
+
+@pytest.mark.requirement(103)
+@pytest.mark.parametrize(("verb", "told"), [("force-complete", []), ("skip", ["PARENT"])])
+async def test_the_children_of_a_job_start_when_a_person_says_so(
+    cluster: Cluster, client: AsyncClient, http: httpx2.AsyncClient, verb: str, told: list[str]
+) -> None:
+    parent, child = f"p-{uuid4().hex[:8]}", f"c-{uuid4().hex[:8]}"
+    await client.create_job(JobSpec(name=parent, task=NoopTask()))
+    await client.create_job(JobSpec(name=child, task=NoopTask(), params={"parents_not_run": Param(default=[])}))
+    answer = await http.post(f"/api/v1/jobs/{child}/dependencies", json={"job": parent})
+    assert answer.status_code == 201 and answer.json()["order"] == [parent, child]
+    answer = await http.post(f"/api/v1/jobs/{parent}/dependencies", json={"job": child})
+    assert (answer.status_code, answer.json()["code"]) == (422, "cycle")
+    assert (await http.post(f"/api/v1/jobs/{parent}/{verb}", json={"reason": "by hand"})).status_code == 200
+    (made,) = (await client.history(child)).items
+    assert made.params == {"parents_not_run": [parent] if told else []} and made.created_by == f"after {parent}"
+    assert (await http.delete(f"/api/v1/jobs/{child}/dependencies/{parent}")).status_code == 204
+
+
+async def test_a_job_starts_by_itself_after_the_one_it_needs(
+    cluster: Cluster, client: AsyncClient, http: httpx2.AsyncClient
+) -> None:
+    parent, child = f"p-{uuid4().hex[:8]}", f"c-{uuid4().hex[:8]}"
+    for name in (parent, child):
+        await client.create_job(JobSpec(name=name, task=NoopTask()))
+    await http.post(f"/api/v1/jobs/{child}/dependencies", json={"job": parent})
+    async with cluster.worker(name="needs"):
+        first = await client.wait((await client.trigger(parent)).execution_id, timeout_s=30)
+        until = time.monotonic() + 30
+        while not (made := (await client.history(child, limit=1)).items):
+            assert time.monotonic() < until, "nothing was executed"
+        ended = await client.wait(made[0].execution_id, timeout_s=30)
+    assert (first.state, ended.state, ended.created_by) == ("succeeded", "succeeded", f"after {parent}")

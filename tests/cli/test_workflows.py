@@ -1,0 +1,92 @@
+"""Workflows on the command line, against a whole server."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mainspring.cli.main import main
+from mainspring.cli.workflows import drawing
+from mainspring.manifest import read_workflows
+from tests.conftest import Cluster
+from tests.runs.bench import spec
+
+pytestmark = pytest.mark.anyio
+
+YAML = """
+kind: Workflow
+metadata: {name: cli}
+spec:
+  params: {who: {default: you}}
+  defaults: {retries: {max: 0}}
+  steps:
+    greet: {shell: [echo, "hello {{params.who}}"]}
+    sign: {approval: {}, needs: [greet]}
+    bye: {shell: [echo, bye], needs: [sign]}
+"""
+
+
+class Shell:
+    """`mainspring` with some words, in a thread of its own: it has an event loop of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._env = {"MAINSPRING_URL": cluster.url, "MAINSPRING_TOKEN": cluster.token}
+
+    async def __call__(self, *words: str, code: int = 0) -> Result:
+        result = await asyncio.to_thread(CliRunner().invoke, main, words, env=self._env, prog_name="mainspring")
+        assert result.exit_code == code, result.output
+        return result
+
+
+async def test_from_a_file_to_the_end_of_a_run(cluster: Cluster, tmp_path: Path) -> None:
+    shell, file = Shell(cluster), tmp_path / "cli.yaml"
+    file.write_text(YAML)
+    assert "greet → sign → bye" in (await shell("workflows", "apply", str(file), "--dry-run")).output
+    assert "version 1, 3 steps" in (await shell("workflows", "apply", str(file))).output
+    assert "cli" in (await shell("workflows", "list")).output
+    assert "after greet" in (await shell("workflows", "show", "cli")).output
+    exported = (await shell("workflows", "export", "cli")).output
+    assert read_workflows(exported) == read_workflows(YAML)
+    async with cluster.worker(name="cli"):
+        run_id = (await shell("workflows", "run", "cli", "-p", "who=me", "-o", "name")).output.strip()
+        async with cluster.client() as client:
+            greeted = (await client.run(run_id)).steps[0].execution_id
+            assert greeted is not None
+            await client.wait(greeted, timeout_s=30)
+        assert "waiting" in (await shell("runs", "show", run_id)).output
+        await shell("runs", "approve", run_id, "sign", "--note", "fine")
+        assert "succeeded" in (await shell("runs", "wait", run_id)).output
+    assert run_id in (await shell("runs", "list", "--workflow", "cli")).output
+    assert "nothing_to_rerun" not in (await shell("runs", "rerun", run_id, code=5)).output
+    again = (await shell("runs", "rerun", run_id, "--from", "bye", "-o", "name")).output.strip()
+    assert "cancelled" in (await shell("runs", "cancel", again)).output
+    await shell("runs", "show", "nonsense", code=3)
+    await shell("workflows", "delete", "cli", "--yes")
+    await shell("workflows", "show", "cli", code=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind: Workflow\nmetadata: {name: x}\nspec:\n  steps: {a: {wait: 1s}}\n  steps: {}\n", "line 5, column 3"),
+        ("a: [", "line 1"),
+        ("kind: Job\n", "kind: Workflow"),
+        ("name: x\nsteps: {a: {wait: 1s, neds: [b]}}\n", "needs"),
+        ("name: x\nsteps: {a: {wait: 1s, needs: [b]}, b: {wait: 1s, needs: [a]}}\n", "a cycle: a → b → a"),
+        ("", "empty"),
+    ],
+)
+async def test_a_mistake_is_told_with_its_place(cluster: Cluster, tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(text)
+    assert said in (await Shell(cluster)("workflows", "apply", str(file), code=6)).output
+
+
+def test_a_drawing_has_a_column_for_each_level() -> None:
+    written = spec("w", {"a": {}, "b": {"needs": ["a"]}, "c": {"needs": ["a"]}, "d": {"needs": ["b", "c"]}})
+    lines = drawing(written, ["a", "b", "c", "d"])
+    assert lines[0].replace(" ", "") == "▪a──▶▪b──▶▪d" and lines[1].strip() == "──▶ ▪ c"
+    assert lines[-1] == "  c → d"

@@ -1,0 +1,226 @@
+"""What people and time do to runs: approve, skip, complete, cancel, repeat, wait."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from mainspring import wire
+from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound
+from mainspring.intake import catalog, executions
+from mainspring.store.db import Database
+from tests.clocks import VirtualClock
+from tests.runs.bench import TENANT, Bench, states
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def bench(fresh: Database) -> Bench:
+    return Bench(fresh)
+
+
+GATE: dict[str, Any] = {"a": {}, "sign": {"needs": ["a"], "approval": {"expires": "3d"}}, "b": {"needs": ["sign"]}}
+
+
+async def decide(bench: Bench, run: wire.Run, *, approved: bool, scopes: tuple[str, ...] = ("write",)) -> wire.Run:
+    return await bench.runs.decide(
+        run.run_id, "sign", wire.Decision(note="seen"), tenant=TENANT, by="a new user", scopes=scopes, approved=approved
+    )
+
+
+@pytest.mark.requirement(108)
+async def test_an_approval_waits_for_days_at_no_cost_and_keeps_name_and_note(
+    bench: Bench, virtual: VirtualClock
+) -> None:
+    run = await bench.begin("gate", {**GATE, "b": {"needs": ["sign"], "when": "steps.sign.result.approved"}})
+    await bench.work()
+    await virtual.advance(seconds=2 * 86400)
+    assert await bench.claim() == []
+    async with bench.database.connection() as connection:
+        # Nothing lives of it but the run itself: no execution waits, and nobody looks before it expires.
+        assert await connection.fetchval("SELECT count(*) FROM executions") == 1
+    assert await bench.tending.look() == pytest.approx(86400, abs=60)
+    found = await decide(bench, run, approved=True)
+    sign = found.steps[1]
+    assert (sign.state, sign.decided_by, sign.result) == (
+        "succeeded", "a new user", {"approved": True, "by": "a new user", "note": "seen"},
+    )  # fmt: skip
+    await bench.work()
+    assert (await bench.get(run)).state == "succeeded"
+
+
+async def test_a_rejection_fails_the_step_and_a_second_answer_changes_nothing(bench: Bench) -> None:
+    run = await bench.begin("gate", GATE)
+    with pytest.raises(Conflict):
+        await decide(bench, run, approved=True)
+    await bench.work()
+    found = await decide(bench, run, approved=False)
+    assert states(found) == {"a": "succeeded", "sign": "failed", "b": "skipped"}
+    with pytest.raises(Conflict) as caught:
+        await decide(bench, run, approved=True)
+    assert "failed" in caught.value.message
+
+
+async def test_an_approval_that_needs_an_admin_is_not_given_by_others(bench: Bench) -> None:
+    run = await bench.begin("gate", {"sign": {"approval": {"scope": "admin"}}})
+    with pytest.raises(Forbidden):
+        await decide(bench, run, approved=True)
+    assert (await decide(bench, run, approved=True, scopes=("admin",))).state == "succeeded"
+
+
+async def test_an_approval_nobody_gives_expires(bench: Bench, virtual: VirtualClock) -> None:
+    run = await bench.begin("gate", GATE)
+    await bench.work()
+    await virtual.advance(seconds=3 * 86400 + 1)
+    await bench.tending.look()
+    assert states(await bench.get(run)) == {"a": "succeeded", "sign": "timed_out", "b": "skipped"}
+
+
+async def test_a_wait_ends_by_itself(bench: Bench, virtual: VirtualClock) -> None:
+    run = await bench.begin("waits", {"pause": {"wait": "2h"}, "b": {"needs": ["pause"]}})
+    await bench.tending.look()
+    assert states(await bench.get(run)) == {"pause": "waiting", "b": "blocked"}
+    await virtual.advance(seconds=2 * 3600 + 1)
+    await bench.work()
+    assert (await bench.get(run)).state == "succeeded"
+
+
+async def test_an_event_lets_its_step_go_on_once(bench: Bench) -> None:
+    steps = {"file": {"event": {"name": "arrived"}}, "b": {"needs": ["file"], "when": "steps.file.result.rows > 1"}}
+    run = await bench.begin("events", steps)
+    await bench.runs.event(run.run_id, "arrived", {"rows": 2}, tenant=TENANT, by="a new user")
+    with pytest.raises(Conflict) as caught:
+        await bench.runs.event(run.run_id, "arrived", {"rows": 0}, tenant=TENANT, by="another")
+    assert caught.value.code == "event_repeated" and "a new user" in caught.value.message
+    with pytest.raises(NotFound):
+        await bench.runs.event(run.run_id, "departed", None, tenant=TENANT, by="a new user")
+    await bench.work()
+    assert (await bench.get(run)).state == "succeeded"
+
+
+async def test_an_event_may_come_before_its_step(bench: Bench) -> None:
+    run = await bench.begin("early", {"a": {}, "file": {"needs": ["a"], "event": {"name": "arrived"}}})
+    await bench.runs.event(run.run_id, "arrived", None, tenant=TENANT, by="a new user")
+    await bench.work()
+    assert (await bench.get(run)).state == "succeeded"
+
+
+async def test_a_step_that_is_skipped_by_a_person_frees_those_behind_and_they_see_it(bench: Bench) -> None:
+    see = {"kind": "http", "url": "http://x/{{upstream.a}}"}
+    run = await bench.begin("skipped", {"a": {}, "b": {"needs": ["a"], "task": see}})
+    with pytest.raises(Invalid):
+        await bench.runs.skip(run.run_id, "a", " ", tenant=TENANT, by="a new user")
+    found = await bench.runs.skip(run.run_id, "a", "no input today", tenant=TENANT, by="a new user")
+    assert (found.steps[0].state, found.steps[0].flag) == ("skipped", "skipped")
+    assert found.steps[0].reason == "skipped by a new user: no input today"
+    ((name, row),) = await bench.claim()
+    assert name == "b" and row["params"] == {"upstream_a": "skipped"}
+    await bench.end([(name, row)])
+    assert (await bench.get(run)).state == "succeeded"
+
+
+async def test_a_running_step_can_be_completed_by_force_and_its_late_result_changes_nothing(bench: Bench) -> None:
+    run = await bench.begin("forced", {"a": {}, "b": {"needs": ["a"], "when": "steps.a.result == 5"}})
+    rows = await bench.claim()
+    found = await bench.runs.force_complete(run.run_id, "a", "by hand", 5, tenant=TENANT, by="a new user")
+    assert states(found) == {"a": "succeeded", "b": "running"}
+    await bench.end(rows, lambda _: "cancelled")
+    await bench.work()
+    found = await bench.get(run)
+    assert found.state == "succeeded" and found.steps[0].flag == "forced" and bench.log == ["a", "b"]
+    with pytest.raises(Conflict):
+        await bench.runs.force_complete(run.run_id, "a", "again", None, tenant=TENANT, by="a new user")
+
+
+async def test_a_cancelled_run_ends_and_what_always_runs_still_does(bench: Bench) -> None:
+    steps = {"a": {}, "b": {"needs": ["a"]}, "gate": {"approval": {}}, "clean": {"needs": ["a"], "rule": "always"}}
+    run = await bench.begin("cancelled", steps)
+    rows = await bench.claim()
+    found = await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user", reason="wrong day")
+    assert found.state == "cancelling"
+    assert states(found) == {"a": "running", "b": "cancelled", "gate": "cancelled", "clean": "blocked"}
+    await bench.end(rows, lambda _: "cancelled")
+    await bench.work()
+    found = await bench.get(run)
+    assert bench.log == ["a", "clean"] and states(found)["clean"] == "succeeded"
+    assert (found.state, found.reason) == ("cancelled", "cancelled by a new user: wrong day")
+    head = await catalog.execution(bench.database, run.run_id, tenant=TENANT)
+    assert head.state == "cancelled"
+    with pytest.raises(Conflict):
+        await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user")
+
+
+async def test_a_run_that_has_not_started_anything_is_cancelled_at_once(bench: Bench) -> None:
+    run = await bench.begin("early", {"a": {}, "b": {"needs": ["a"]}})
+    assert (await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user")).state == "cancelled"
+    assert await bench.claim() == []
+
+
+async def test_cancelling_a_run_cancels_the_run_inside_it(bench: Bench) -> None:
+    await bench.apply("inner", {"x": {"approval": {}}})
+    run = await bench.begin("outer", {"sub": {"workflow": "inner"}})
+    await bench.tending.look()
+    assert (await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user")).state == "cancelled"
+
+
+async def test_cancelling_the_execution_that_a_run_is_cancels_the_run(bench: Bench) -> None:
+    run = await bench.begin("by-id", {"x": {"approval": {}}})
+    await executions.cancel(bench.database, run.run_id, tenant=TENANT, by="a new user", reason="")
+    await bench.tending.look()
+    assert (await bench.get(run)).state == "cancelled"
+
+
+async def test_cancelling_the_execution_of_a_step_ends_the_step(bench: Bench) -> None:
+    run = await bench.begin("one", {"a": {}, "b": {"needs": ["a"]}})
+    execution = run.steps[0].execution_id
+    assert execution is not None
+    await executions.cancel(bench.database, execution, tenant=TENANT, by="a new user", reason="")
+    assert states(await bench.get(run)) == {"a": "cancelled", "b": "skipped"}
+
+
+async def test_a_run_that_takes_too_long_times_out(bench: Bench, virtual: VirtualClock) -> None:
+    run = await bench.begin("slow", {"x": {"approval": {}}}, timeout="1h", sla="10m")
+    assert (
+        run.sla_at is not None and run.started_at is not None and run.sla_at - run.started_at == timedelta(minutes=10)
+    )
+    await virtual.advance(seconds=3601)
+    await bench.tending.look()
+    assert (await bench.get(run)).state == "timed_out"
+
+
+async def test_a_rerun_keeps_what_had_succeeded(bench: Bench) -> None:
+    steps = {"a": {}, "b": {"needs": ["a"]}, "c": {"needs": ["b"], "when": "steps.a.result == 1"}}
+    run = await bench.begin("again", steps)
+    with pytest.raises(Conflict):
+        await bench.runs.rerun(run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    await bench.work(lambda name: "failed" if name == "b" else "succeeded", {"a": 1})
+    bench.log.clear()
+    new = await bench.runs.rerun(run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    assert states(new) == {"a": "succeeded", "b": "running", "c": "blocked"}
+    assert new.steps[0].flag == "kept" and new.rerun_of == run.run_id
+    await bench.work()
+    assert (await bench.get(new)).state == "succeeded" and bench.log == ["b", "c"]
+    assert (await bench.get(run)).state == "failed"
+    whole = await bench.runs.rerun(new.run_id, wire.Rerun(from_step="a"), tenant=TENANT, by="a new user")
+    assert states(whole)["a"] == "running"
+
+
+async def test_runs_under_a_key_wait_for_one_another(bench: Bench) -> None:
+    await bench.apply("narrow", {"a": {}}, concurrency={"limit": 1})
+    first, second = await bench.start("narrow"), await bench.start("narrow")
+    await bench.tending.look()
+    assert [(await bench.get(r)).state for r in (first, second)] == ["running", "queued"]
+    await bench.end(await bench.claim())
+    await bench.work()
+    assert [(await bench.get(r)).state for r in (first, second)] == ["succeeded", "succeeded"]
+
+
+@pytest.mark.parametrize("params", [{"n": "x"}, {"m": 1}, {}])
+async def test_params_of_a_run_are_checked(bench: Bench, params: dict[str, Any]) -> None:
+    await bench.apply("typed", {"a": {}}, params={"n": {"type": "integer"}})
+    with pytest.raises(Invalid):
+        await bench.start("typed", params)
+    assert (await bench.start("typed", {"n": 3})).params == {"n": 3}

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from mainspring import wire
+from mainspring.cli.serve import DEFAULT_TENANT as TENANT
+from mainspring.domain.layout import critical_path, spots
+from mainspring.intake import workflows
+from tests.conftest import Cluster
+from tests.runs.bench import spec
+from tests.web.reading import Page, open_page
+
+pytestmark = pytest.mark.anyio
+
+HOSTILE = '"><script>alert(1)</script>'
+
+
+async def begun(cluster: Cluster, name: str) -> wire.Run:
+    steps = {"build": {"approval": {}}, "sign": {"approval": {}, "needs": ["build"], "description": HOSTILE}}
+    written = spec(name, steps, description=HOSTILE)
+    await workflows.apply(cluster.database, written, tenant=TENANT, by="test")
+    return await cluster.context.runs.start(name, wire.RunRequest(), tenant=TENANT, by=HOSTILE)
+
+
+async def test_the_graph_the_steps_and_the_longest_way_are_shown(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    run = await begun(cluster, "shown")
+    listing = await open_page(browser, "/workflows")
+    assert "shown" in listing.text
+    definition = await open_page(browser, f"/workflows/{run.job_id}")
+    assert len(boxes(definition)) == 2 and definition.active_parts() == []
+    found = await open_page(browser, f"/runs/{run.run_id}")
+    assert len(boxes(found)) == 2 and "waits for somebody" in found.text
+    assert found.active_parts() == [] and {"step-build", "step-sign"} <= found.ids()
+
+
+def boxes(page: Page) -> list[dict[str, str | None]]:
+    return [g for g in page.all("g") if (g.get("class") or "").startswith("box")]
+
+
+async def test_an_approval_is_given_on_the_page(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    run = await begun(cluster, "approved")
+    found = await open_page(browser, f"/runs/{run.run_id}")
+    for step in ("build", "sign"):
+        form = {"csrf": found.csrf, "step": step, "what": "approve", "reason": "fine"}
+        answer = await browser.post(f"/runs/{run.run_id}/decide", data=form)
+        assert answer.status_code == 303
+    ended = await cluster.context.runs.get(run.run_id, tenant=TENANT)
+    assert ended.state == "succeeded"
+
+
+async def test_a_run_that_is_not_there_is_not_found(browser: httpx2.AsyncClient) -> None:
+    assert (await browser.get("/runs/nonsense")).status_code == 404
+    assert (await browser.get("/workflows/nonsense")).status_code == 404
+
+
+def test_columns_follow_needs_and_the_longest_way_is_by_time() -> None:
+    needs = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
+    order = ["a", "b", "c", "d"]
+    assert {s.name: s.column for s in spots(needs, order)} == {"a": 0, "b": 1, "c": 1, "d": 2}
+    assert critical_path(needs, order, {"a": 1, "b": 1, "c": 5, "d": 1}) == ["a", "c", "d"]
