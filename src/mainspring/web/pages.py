@@ -98,9 +98,10 @@ async def execution(visit: Visit) -> Response:
     database, tenant = visit.context.database, visit.caller.tenant
     found = await catalog.execution(database, visit.ref, tenant=tenant)
     logs = await catalog.read_logs(database, found.execution_id, tenant=tenant, place=visit.query("place") or None)
+    run_id = await visit.context.runs.of_execution(found.execution_id, tenant=tenant)
     return page(
-        "execution.html", visit.caller, e=found, steps=timeline(found, now()), logs=logs, live=found.state in LIVE,
-        from_start=not visit.query("place"),
+        "execution.html", visit.caller, e=found, run_id=run_id, steps=timeline(found, now()), logs=logs,
+        live=found.state in LIVE, from_start=not visit.query("place"),
     )  # fmt: skip
 
 
