@@ -22,7 +22,6 @@ def problems(steps: dict[str, Any], **more: Any) -> list[tuple[str, str]]:
     return [(p.pointer, p.message) for p in caught.value.problems]
 
 
-@pytest.mark.requirement(97)
 @pytest.mark.parametrize(
     ("steps", "named"),
     [

@@ -31,6 +31,8 @@ async def test_the_graph_the_steps_and_the_longest_way_are_shown(cluster: Cluste
     assert len(boxes(definition)) == 2 and definition.active_parts() == []
     found = await open_page(browser, f"/runs/{run.run_id}")
     assert len(boxes(found)) == 2 and "waits for somebody" in found.text
+    head = await open_page(browser, f"/executions/{run.run_id}")
+    assert f"/runs/{run.run_id}" in [a.get("href") for a in head.all("a")]
     assert found.active_parts() == [] and {"step-build", "step-sign"} <= found.ids()
 
 

@@ -19,7 +19,7 @@ STATUS: dict[type[errors.MainspringError], int] = {
     errors.Unavailable: 503,
     errors.MainspringError: 500,
 }
-CODES = {"not_json": 400, "too_deep": 400, "bad_query": 400}
+CODES = {"not_json": 400, "too_deep": 400, "bad_query": 400, "cycle": 400}
 TITLES = {
     400: "The request can't be read",
     401: "Who are you?",

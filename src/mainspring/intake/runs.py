@@ -284,6 +284,11 @@ class Runs:
                 async with self._database.transaction() as connection:
                     await chains.release_blocked(connection, job_ids=sorted(moved.done.chained))
 
+    async def of_execution(self, execution_id: UUID, *, tenant: int) -> UUID | None:
+        """The run that an execution is, or is a step of."""
+        async with self._database.connection() as connection:
+            return await runs.run_of(connection, tenant=tenant, execution_id=execution_id)
+
     async def spec_of(self, run: wire.Run, *, tenant: int) -> wire.WorkflowVersion | None:
         """What the run's version of its workflow says."""
         async with self._database.connection() as connection:

@@ -68,7 +68,8 @@ def _ended(found: wire.Execution) -> wire.Reason:
 async def _reasons(connection: Connection, row: PendingRow, tenant: int) -> list[wire.Reason]:
     match row.state:
         case "running":
-            return [wire.Reason(code="running", message=f"it runs on {row.worker}, attempt {row.attempt}")]
+            where = f"it runs on {row.worker}" if row.worker is not None else "its steps are executed"
+            return [wire.Reason(code="running", message=f"{where}, attempt {row.attempt}")]
         case "waiting":
             return [_waiting(row)]
         case "blocked":

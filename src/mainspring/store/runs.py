@@ -390,6 +390,12 @@ async def run_by_id(connection: Connection, *, tenant: int, run_id: UUID) -> Any
     return await connection.fetchrow(q("run_by_id"), run_id, tenant)
 
 
+async def run_of(connection: Connection, *, tenant: int, execution_id: UUID) -> UUID | None:
+    """The run that an execution is, or is a step of."""
+    found: UUID | None = await connection.fetchval(q("run_of"), execution_id, tenant)
+    return found
+
+
 async def list_runs(
     connection: Connection, *, tenant: int, before: UUID, limit: int, job_id: UUID | None = None,
     states: Sequence[str] | None = None,

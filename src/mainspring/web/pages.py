@@ -99,8 +99,9 @@ async def execution(visit: Visit) -> Response:
     found = await catalog.execution(database, visit.ref, tenant=tenant)
     files = await visit.context.artifacts.listed(found.execution_id, tenant=tenant)
     logs = await catalog.read_logs(database, found.execution_id, tenant=tenant, place=visit.query("place") or None)
+    run_id = await visit.context.runs.of_execution(found.execution_id, tenant=tenant)
     return page(
-        "execution.html", visit.caller, e=found, files=files, steps=timeline(found, now()), logs=logs,
+        "execution.html", visit.caller, e=found, run_id=run_id, files=files, steps=timeline(found, now()), logs=logs,
         live=found.state in LIVE, from_start=not visit.query("place"),
     )  # fmt: skip
 

@@ -321,6 +321,12 @@ WHERE r.state = 'cancelling' AND s.finished_at IS NULL
 -- One run.
 SELECT r.*, j.name FROM runs r JOIN jobs j USING (job_id) WHERE r.run_id = $1 AND r.tenant_id = $2;
 
+-- name: run_of
+-- The run that an execution is, or is a step of.
+SELECT run_id FROM runs WHERE run_id = $1 AND tenant_id = $2
+UNION ALL
+SELECT run_id FROM run_steps WHERE execution_id = $1 AND tenant_id = $2 LIMIT 1;
+
 -- name: list_runs
 -- A page of runs, newest first, before an id; optionally of one workflow and of some states.
 SELECT r.*, j.name FROM runs r JOIN jobs j USING (job_id)
