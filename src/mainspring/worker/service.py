@@ -20,6 +20,7 @@ from mainspring import __version__, wire
 from mainspring.clock import Clock, SystemClock
 from mainspring.domain.execution import Outcome
 from mainspring.domain.job import Definition, NoopTask, kind_of
+from mainspring.domain.plugin import PluginTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.service import Loops
 from mainspring.worker import attempt
@@ -403,7 +404,7 @@ class Worker:
         executor = attempt.executor_of(work, self._executors)
         if executor is None:
             self._finish(work, attempt.no_executor(kind_of(work.definition.task), self._executors))
-        elif (refused := attempt.bad_settings(work, executor)) is not None:
+        elif type(work.definition.task) is PluginTask and (refused := attempt.bad_settings(work, executor)) is not None:
             self._finish(work, refused)
         elif (begin := getattr(executor, "begin", None)) is not None:  # Direct: isinstance would cost 4 µs an attempt
             try:
