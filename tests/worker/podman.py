@@ -61,6 +61,15 @@ class Podman:
         with self.client() as client:
             return [found["Names"][0] for found in client.get("/containers/json?all=1").json()]
 
+    async def runs_one(self) -> None:
+        """Until the engine itself knows of a running container: one it was just starting is not safe from its death."""
+
+        def known() -> bool:
+            with self.client() as client:
+                return len(client.get("/containers/json").json()) == 1
+
+        await until("a running container", known, within_s=30)
+
     def import_image(self) -> None:
         """An image that holds BusyBox and nothing else."""
         content = io.BytesIO()

@@ -153,9 +153,10 @@ async def test_a_program_that_is_not_in_the_image_is_named(executor: ContainerEx
 async def test_an_engine_that_restarts_in_mid_flight_loses_no_container(
     executor: ContainerExecutor, engine: Podman
 ) -> None:
-    work = attempt(script("echo up; sleep 3; exit 7"))
+    work = attempt(script("echo up; sleep 5; exit 7"))
     running = asyncio.create_task(executor.execute(work))
     await until_written(work, "up")
+    await engine.runs_one()
     engine.kill()
     await engine.start()
     done = await running
@@ -171,6 +172,7 @@ async def test_an_engine_that_stays_away_fails_the_attempt_and_the_container_is_
     work = attempt(script("echo up; sleep 600"))
     running = asyncio.create_task(executor.execute(work))
     await until_written(work, "up")
+    await engine.runs_one()
     engine.kill()
     done = await running
     await engine.start()

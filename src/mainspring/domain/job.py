@@ -58,7 +58,7 @@ Task = ShellTask | NoopTask | HttpTask | PythonTask | ContainerTask | PluginTask
 
 def kind_of(task: Task) -> str:
     """Which executor a worker must have."""
-    return task.type if isinstance(task, PluginTask) else str(task.__struct_config__.tag)
+    return task.type if type(task) is PluginTask else task.__struct_config__.tag  # type: ignore[return-value]
 
 
 class Misfire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

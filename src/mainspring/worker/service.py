@@ -20,6 +20,7 @@ from mainspring import __version__, wire
 from mainspring.clock import Clock, SystemClock
 from mainspring.domain.execution import Outcome
 from mainspring.domain.job import Definition, NoopTask, kind_of
+from mainspring.domain.plugin import PluginTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.service import Loops
 from mainspring.worker import attempt
@@ -358,10 +359,11 @@ class Worker:
         waiting = iter(taken)
         try:
             while begun := list(islice(waiting, BEGIN_AT_ONCE)):
+                again = [work for work, trouble in begun if work.assignment.attempt > 1 and trouble is None]
+                if again:
+                    self._loops.spawn(self._begin_again(again), "begin again")
                 for work, trouble in begun:
-                    if work.assignment.attempt > 1 and trouble is None:
-                        self._loops.spawn(self._begin_again(work), "begin again")
-                    else:
+                    if work.assignment.attempt == 1 or trouble is not None:
                         self._begin_one(work, trouble)
                 if len(begun) == BEGIN_AT_ONCE:
                     await asyncio.sleep(0)
@@ -369,28 +371,30 @@ class Worker:
             for work, trouble in waiting:  # nobody else would ever end what is held
                 self._begin_one(work, trouble)
 
-    async def _begin_again(self, work: Work) -> None:
-        """A further attempt: it goes on where the last one said, so that has to be known first."""
+    async def _begin_again(self, works: list[Work]) -> None:
+        """Further attempts: they go on where the last ones said, so that has to be known first."""
         try:
-            await self._read_checkpoint(work)
+            await self._read_checkpoints(works)
         finally:
-            self._begin_one(work, None)
+            for work in works:
+                self._begin_one(work, None)
 
-    async def _read_checkpoint(self, work: Work) -> None:
-        session = self._session
-        while session is not None and "checkpoints" in session.takes and work.stop_outcome is None:
-            ask = wire.ReadCheckpoints(session_id=work.session_id, executions=[work.assignment.execution_id])
+    async def _read_checkpoints(self, works: list[Work]) -> None:
+        session, executions = self._session, [work.assignment.execution_id for work in works]
+        while session is not None and "checkpoints" in session.takes and any(w.stop_outcome is None for w in works):
+            ask = wire.ReadCheckpoints(session_id=works[0].session_id, executions=executions)
             try:
                 found = (await self._link.read_checkpoints(ask)).checkpoints
             except ApiAway as error:
-                log.warning("a further attempt waits for the api", error=str(error))
+                log.warning("further attempts wait for the api", attempts=len(works), error=str(error))
                 await asyncio.sleep(RETRY_S)
                 continue
             except (SessionEnded, Refused) as error:
-                log.error("a checkpoint was refused", error=str(error))
+                log.error("checkpoints were refused", error=str(error))
                 return
-            if work.assignment.execution_id in found:
-                work.checkpoint = Checkpoint(found[work.assignment.execution_id])
+            for work in works:
+                if work.assignment.execution_id in found:
+                    work.checkpoint = Checkpoint(found[work.assignment.execution_id])
             return
 
     def _begin_one(self, work: Work, trouble: str | None) -> None:
@@ -403,7 +407,7 @@ class Worker:
         executor = attempt.executor_of(work, self._executors)
         if executor is None:
             self._finish(work, attempt.no_executor(kind_of(work.definition.task), self._executors))
-        elif (refused := attempt.bad_settings(work, executor)) is not None:
+        elif type(work.definition.task) is PluginTask and (refused := attempt.bad_settings(work, executor)) is not None:
             self._finish(work, refused)
         elif (begin := getattr(executor, "begin", None)) is not None:  # Direct: isinstance would cost 4 µs an attempt
             try:

@@ -77,6 +77,8 @@ class ContainerExecutor:
             running.cancel()
             await asyncio.wait({running})
             await self._remove(name)
+            if running.cancelled():  # the engine may have been creating it, and be done only now
+                self._doomed.add(name)
 
     async def _run(self, name: str, work: Work, engine: Engine) -> Done:
         task = work.definition.task
