@@ -30,6 +30,9 @@ SHARD_HEARTBEAT_AGE = Gauge(
 TICK_SECONDS = Histogram("mainspring_tick_seconds", "How long deciding a batch of fires took", buckets=FINE)
 FIRES_SKIPPED = Counter("mainspring_fires_missed", "Fires recorded as skipped", ["policy"])
 STALE_RESULTS = Counter("mainspring_stale_results", "Results refused because nobody waited for them any more")
+RESULTS_PENDING = Gauge("mainspring_results_pending", "Results reported and not yet settled")
+ALERTS_FIRING = Gauge("mainspring_alerts_firing", "Alerts that fire", ["severity"])
+ALERT_DELIVERIES = Counter("mainspring_alert_deliveries", "Tries to tell a channel", ["channel", "outcome"])
 CLOCK_SKEW = Gauge("mainspring_clock_skew_seconds", "This machine's clock minus the database's")
 RESCUED = Counter("mainspring_executions_rescued", "Executions taken back from sessions that stopped")
 

@@ -1,0 +1,70 @@
+"""What alert rules judge: figures of the tables, and of processes that wrote theirs down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+SAMPLE = 5_000
+JOBS = 500
+DEEP = 10_001
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """`tenant` is None for what belongs to the whole system."""
+
+    condition: str
+    tenant: int | None
+    key: str
+    value: float
+    n: int | None
+    about: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """Percentiles (50, 95, 99) of a job's latest durations in milliseconds, and of those before."""
+
+    job_id: UUID
+    tenant: int
+    job: str
+    n: int
+    n_before: int
+    p: list[float]
+    p_before: list[float]
+
+
+async def write_measurement(
+    connection: Connection, *, process_id: UUID, name: str, figures: Mapping[str, float]
+) -> None:
+    await connection.execute(q("write_measurement"), process_id, name, dict(figures))
+
+
+async def read_measurements(connection: Connection) -> list[tuple[str, dict[str, float]]]:
+    return [(r["name"], r["figures"]) for r in await connection.fetch(q("read_measurements"))]
+
+
+async def readings(connection: Connection, *, now_ms: int) -> list[Figure]:
+    """Over all tenants: a duty."""
+    rows = await connection.fetch(q("readings"), _lowest(now_ms - HOUR_MS), SAMPLE, JOBS, DEEP)
+    return [Figure(r["condition"], r["tenant_id"], r["key"], r["value"], r["n"], r["about"]) for r in rows]
+
+
+async def durations(connection: Connection, *, now_ms: int, after: UUID, limit: int) -> list[Durations]:
+    """Over all tenants: a duty."""
+    rows = await connection.fetch(q("durations"), _lowest(now_ms - HOUR_MS), after, limit, SAMPLE)
+    return [
+        Durations(r["job_id"], r["tenant_id"], r["name"], r["n"], r["n_before"], r["p"] or [], r["p_before"] or [])
+        for r in rows
+    ]
+
+
+def _lowest(ms: int) -> UUID:
+    """The lowest id an execution of that instant can have."""
+    return UUID(int=max(0, ms) << 80)

@@ -1,0 +1,114 @@
+-- What alert rules judge. Every statement here is bounded by what it reads, whatever the tables hold.
+
+-- name: write_measurement
+-- What one process knows and no table does; what processes of an hour ago knew is forgotten.
+WITH gone AS (DELETE FROM measurements WHERE measured_at < (SELECT db_now()) - interval '1 hour')
+INSERT INTO measurements (process_id, name, figures) VALUES ($1, $2, $3)
+ON CONFLICT (process_id) DO UPDATE SET figures = $3, measured_at = db_now();
+
+-- name: read_measurements
+-- What the processes of the last half minute measured.
+SELECT name, figures FROM measurements WHERE measured_at > (SELECT db_now()) - interval '30 seconds';
+
+-- name: readings
+-- One look at all tenants. $1: the lowest id of the last hour, $2: so many executions are a
+-- sample, $3: so many jobs with deadlines are looked at, $4: so deep a queue is counted.
+WITH RECURSIVE found AS (
+    (SELECT line_id FROM executions WHERE state = 'queued' ORDER BY line_id, rank, execution_id LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM found CROSS JOIN LATERAL (
+        SELECT line_id FROM executions WHERE state = 'queued' AND line_id > found.line_id
+        ORDER BY line_id, rank, execution_id LIMIT 1
+    ) AS n
+), waiting AS (
+    SELECT l.tenant_id, l.queue, array_agg(line_id) AS line_ids FROM found JOIN lines l USING (line_id)
+    GROUP BY l.tenant_id, l.queue
+), sample AS (
+    SELECT tenant_id, state FROM history
+    WHERE execution_id >= $1 AND finished_at >= (SELECT db_now()) - interval '1 hour'
+      AND state IN ('succeeded', 'failed', 'timed_out', 'lost')
+    ORDER BY execution_id DESC LIMIT $2
+), promised AS (
+    SELECT j.job_id, j.tenant_id, j.finish_by_s FROM jobs j
+    WHERE (j.finish_by_s IS NOT NULL OR j.max_gap_s IS NOT NULL) AND j.deleted_at IS NULL AND j.paused_at IS NULL
+    LIMIT $3
+), kept AS (
+    SELECT p.tenant_id, h.state = 'succeeded' AND h.finished_at <= h.fire_at + make_interval(secs => p.finish_by_s) AS kept
+    FROM promised p CROSS JOIN LATERAL (
+        SELECT state, finished_at, fire_at FROM history
+        WHERE job_id = p.job_id AND execution_id >= $1 AND finished_at >= (SELECT db_now()) - interval '1 hour'
+          AND trigger = 'fire' AND state IN ('succeeded', 'failed', 'timed_out', 'lost')
+        ORDER BY execution_id DESC LIMIT 20
+    ) AS h
+    WHERE p.finish_by_s IS NOT NULL
+), unstarted AS (
+    SELECT j.job_id, j.tenant_id, j.name FROM jobs j
+    WHERE j.start_by_s IS NOT NULL AND j.deleted_at IS NULL LIMIT $3
+)
+SELECT 'queue_depth' AS condition, w.tenant_id, w.queue AS key, (
+           SELECT count(*) FROM (
+               SELECT FROM unnest(w.line_ids) AS l (line_id) JOIN executions e ON e.line_id = l.line_id
+               WHERE e.state = 'queued' LIMIT $4
+           ) AS counted
+       )::float8 AS value, NULL::bigint AS n, NULL::text AS about
+FROM waiting w
+UNION ALL
+SELECT 'success_ratio', tenant_id, '', count(*) FILTER (WHERE state = 'succeeded')::float8 / count(*), count(*), NULL
+FROM sample GROUP BY tenant_id
+UNION ALL
+SELECT 'sla_ratio', tenant_id, '', count(*) FILTER (WHERE kept)::float8 / count(*), count(*), NULL
+FROM kept GROUP BY tenant_id
+UNION ALL
+SELECT 'start_by', u.tenant_id, u.name, s.n, s.n, NULL
+FROM unstarted u CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM history h
+    WHERE h.job_id = u.job_id AND h.state = 'skipped' AND h.reason = 'start_by' AND h.execution_id >= $1
+      AND h.finished_at >= (SELECT db_now()) - interval '10 minutes'
+) AS s
+WHERE s.n > 0
+UNION ALL
+SELECT 'shard_heartbeat', NULL, '', extract(epoch FROM max(seen.age))::float8,
+       count(*) FILTER (WHERE seen.age > interval '5 seconds'), string_agg(DISTINCT seen.owner, ', ')
+           FILTER (WHERE seen.age > interval '5 seconds')
+FROM shards s LEFT JOIN schedulers o ON o.scheduler_id = s.owner
+CROSS JOIN LATERAL (
+    SELECT (SELECT db_now()) - coalesce(o.seen_at, s.watermark) AS age, coalesce(o.name, 'nobody') AS owner
+) AS seen
+UNION ALL
+SELECT 'channel_failing', tenant_id, name, extract(epoch FROM (SELECT db_now()) - failing_since)::float8, NULL, last_error
+FROM channels WHERE failing_since IS NOT NULL AND disabled_at IS NULL
+UNION ALL
+SELECT 'watched', t.tenant_id, '', 0, NULL, NULL FROM tenants t
+WHERE EXISTS (
+    SELECT FROM jobs j WHERE j.tenant_id = t.tenant_id AND (j.finish_by_s IS NOT NULL OR j.max_gap_s IS NOT NULL)
+      AND j.deleted_at IS NULL AND j.paused_at IS NULL
+);
+
+-- name: durations
+-- Percentiles of the latest 20 successes of jobs that ran lately, and of the 180 before. $1: the lowest id of the last
+-- hour, $2: jobs after this one, $3: so many of them, $4: so many executions are looked at to find them.
+WITH active AS (
+    SELECT job_id FROM (
+        SELECT job_id FROM history
+        WHERE execution_id >= $1 AND finished_at >= (SELECT db_now()) - interval '1 hour' AND state = 'succeeded'
+        ORDER BY execution_id DESC LIMIT $4
+    ) AS lately
+    WHERE job_id > $2 GROUP BY job_id ORDER BY job_id LIMIT $3
+)
+SELECT a.job_id, j.tenant_id, j.name, now.n AS n, before.n AS n_before, now.p AS p, before.p AS p_before
+FROM active a JOIN jobs j USING (job_id)
+CROSS JOIN LATERAL (
+    SELECT array_agg(duration_ms ORDER BY execution_id DESC) AS ms FROM (
+        SELECT duration_ms, execution_id FROM history
+        WHERE job_id = a.job_id AND state = 'succeeded' AND duration_ms IS NOT NULL
+        ORDER BY execution_id DESC LIMIT 200
+    ) AS last
+) AS last
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n, percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY ms) AS p
+    FROM unnest(last.ms[:20]) AS ms
+) AS now
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n, percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY ms) AS p
+    FROM unnest(last.ms[21:]) AS ms
+) AS before;
