@@ -10,6 +10,7 @@ from mainspring.domain.errors import Invalid
 from mainspring.domain.job import JobSpec, NoopTask, ShellTask, check
 from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.task import PythonTask
 
 
 def job(**spec: Any) -> JobSpec:
@@ -51,6 +52,13 @@ def test_what_is_no_queue(queue: str) -> None:
         ({"retries": RetryPolicy(base="x")}, "/retries/base"),
         ({"retries": RetryPolicy(cap="1 month")}, "/retries/cap"),
         ({"delivery": "at_most_once"}, "/retries/max"),
+        ({"delivery": "effectively_once"}, "/delivery"),
+        ({"delivery": "effectively_once", "task": ShellTask(argv=("a",))}, "/delivery"),
+        ({"retries": RetryPolicy(on=())}, "/retries/on"),
+        ({"retries": RetryPolicy(only_exit_codes=())}, "/retries/only_exit_codes"),
+        ({"retries": RetryPolicy(only_exit_codes=(1,), never_exit_codes=(2,))}, "/retries/never_exit_codes"),
+        ({"retries": RetryPolicy(only_errors=("A",), never_errors=("B",))}, "/retries/never_errors"),
+        ({"retries": RetryPolicy(only_errors=("OSError", "not a type"))}, "/retries/only_errors/1"),
         ({"task": ShellTask(argv=("",))}, "/task/argv/0"),
         ({"task": ShellTask(argv=("a", "b\0"))}, "/task/argv/1"),
         ({"task": ShellTask(argv=("a", "b"), shell=True)}, "/task/argv"),
@@ -70,6 +78,10 @@ def test_no_delay_between_retries_is_fine() -> None:
 
 def test_at_most_once_without_retries_is_fine() -> None:
     assert pointers(job(delivery="at_most_once", retries=RetryPolicy(max=0))) == []
+
+
+def test_effectively_once_is_for_functions() -> None:
+    assert pointers(job(delivery="effectively_once", task=PythonTask(function="app:pay"))) == []
 
 
 @pytest.mark.parametrize(

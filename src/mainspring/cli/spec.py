@@ -13,6 +13,7 @@ from mainspring.codec import decode, encode
 from mainspring.domain.calendar import Roll
 from mainspring.domain.execution import Delivery
 from mainspring.domain.job import JobSpec, MisfirePolicy, Overlap
+from mainspring.domain.retry import Jitter, Retried
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,6 +25,11 @@ _PLAIN = (
     "finish_by", "max_gap",
 )  # fmt: skip
 _FLAGS = ("ordered", "exclusive")
+_RETRIES = {
+    "retries": "max", "retry_base": "base", "retry_cap": "cap", "retry_factor": "factor", "retry_jitter": "jitter",
+    "retry_on": "on", "retry_exit_code": "only_exit_codes", "no_retry_exit_code": "never_exit_codes",
+    "retry_error": "only_errors", "no_retry_error": "never_errors",
+}  # fmt: skip
 
 
 def _at(text: str) -> str:
@@ -53,6 +59,15 @@ _OPTIONS = (
     click.option("--queue", help="The line its executions wait in.  [short]"),
     click.option("--priority", type=click.IntRange(0, 10), help="0 to 10, higher first.  [5]"),
     click.option("--retries", type=click.IntRange(0, 1000), metavar="N", help="Retries after a failure.  [3]"),
+    click.option("--retry-base", metavar="D", help="The wait before the first retry.  [60s]"),
+    click.option("--retry-cap", metavar="D", help="The longest wait.  [1h]"),
+    click.option("--retry-factor", type=click.FloatRange(1, 100), metavar="F", help="Each wait so much longer.  [2]"),
+    click.option("--retry-jitter", type=click.Choice(get_args(Jitter)), help="How waits are spread.  [full]"),
+    click.option("--retry-on", multiple=True, type=click.Choice(get_args(Retried)), help="Retry only these outcomes."),
+    click.option("--retry-exit-code", multiple=True, type=int, metavar="N", help="Retry only this code; repeatable."),
+    click.option("--no-retry-exit-code", multiple=True, type=int, metavar="N", help="Never retry this code."),
+    click.option("--retry-error", multiple=True, metavar="TYPE", help="Retry only this error type; repeatable."),
+    click.option("--no-retry-error", multiple=True, metavar="TYPE", help="Never retry this error type."),
     click.option("--timeout", metavar="D", help="How long one attempt may take.  [1h]"),
     click.option("--env", multiple=True, callback=_pair, metavar="K=V", help="Set a variable; repeatable."),
     click.option("--cwd", metavar="DIR", help="The folder to run in, on the worker."),
@@ -87,8 +102,9 @@ def changed(spec: dict[str, Any], flags: dict[str, Any], argv: tuple[str, ...]) 
     wanted: dict[str, Any] = {**spec, **{name: flags[name] for name in _PLAIN if flags[name] is not None}}
     if (schedule := _schedule(spec.get("schedule"), flags)) is not None:
         wanted["schedule"] = schedule
-    if flags["retries"] is not None:
-        wanted["retries"] = {**spec.get("retries", {}), "max": flags["retries"]}
+    retries = {field: flags[flag] for flag, field in _RETRIES.items() if flags.get(flag) not in (None, ())}
+    if retries:
+        wanted["retries"] = {**spec.get("retries", {}), **retries}
     if flags["misfire"] is not None:
         wanted["misfire"] = {**spec.get("misfire", {}), "policy": flags["misfire"]}
     for name in ("estimated_duration", *_FLAGS):

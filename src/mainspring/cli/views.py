@@ -15,6 +15,7 @@ from mainspring.cli.times import both, distance, local, now, span
 from mainspring.codec import encode
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec, ShellTask, task_text
+from mainspring.domain.retry import describe_retries
 from mainspring.domain.schedule import describe_spec
 
 _JOB_GLYPHS = {"active": "●", "paused": "⏸", "finished": "✔", "deleted": "⊘"}
@@ -238,7 +239,7 @@ def job_details(job: wire.Job) -> str:
         ("folder", spec.task.cwd or "" if isinstance(spec.task, ShellTask) else ""),
         ("queue", f"{spec.queue_name}, priority {spec.priority}"),
         ("timeout", str(spec.timeout)),
-        ("retries", f"{spec.retries.max}, from {spec.retries.base} to {spec.retries.cap}"),
+        ("retries", describe_retries(spec.retries)),
         ("policies", f"overlap {spec.overlap_policy}, misfire {spec.misfire.policy}, {spec.delivery}"),
         ("start by", f"{spec.start_by} after it was due, else skipped" if spec.start_by else ""),
         ("pauses", f"after {spec.pause_after_failures} failures in a row" if spec.pause_after_failures else ""),

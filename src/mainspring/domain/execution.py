@@ -25,7 +25,7 @@ State = Literal[
 ]  # fmt: skip
 Outcome = Literal["succeeded", "failed", "timed_out", "cancelled", "lost", "preempted"]
 Trigger = Literal["fire", "manual", "backfill", "replay", "step"]
-Delivery = Literal["at_least_once", "at_most_once"]
+Delivery = Literal["at_least_once", "at_most_once", "effectively_once"]
 
 STATES: tuple[State, ...] = get_args(State)
 LIVE: frozenset[State] = frozenset(("waiting", "blocked", "queued", "running"))

@@ -14,7 +14,7 @@ from mainspring.domain.execution import Delivery
 from mainspring.domain.limit import Concurrency, Rate, key_problems
 from mainspring.domain.params import Param, declaration_problems
 from mainspring.domain.resources import parse_amount
-from mainspring.domain.retry import RetryPolicy
+from mainspring.domain.retry import RetryPolicy, policy_problems
 from mainspring.domain.schedule import ScheduleSpecs, is_one_time
 from mainspring.domain.task import HttpTask, PythonTask, task_problems, template_strings
 from mainspring.domain.template import param_names, unknown_names
@@ -203,14 +203,8 @@ def _problems(spec: JobSpec) -> list[Problem]:
     ):
         found.extend(_duration_problem(pointer, value, least))
     found.extend(_deadline_problems(spec))
-    if spec.delivery == "at_most_once" and spec.retries.max > 0:
-        found.append(
-            Problem(
-                "/retries/max",
-                "an at_most_once job can't be retried by the system",
-                'say "retries": {"max": 0}, or use at_least_once',
-            )
-        )
+    found.extend(policy_problems(spec.retries))
+    found.extend(_delivery_problems(spec))
     if isinstance(spec.task, ShellTask):
         found.extend(_shell_problems(spec.task))
     elif not isinstance(spec.task, NoopTask):
@@ -221,6 +215,26 @@ def _problems(spec: JobSpec) -> list[Problem]:
     for number, entry in enumerate(spec.notify):
         found.extend(_duration_problem(f"/notify/{number}/by", entry.by, 0.001))
     return found
+
+
+def _delivery_problems(spec: JobSpec) -> list[Problem]:
+    if spec.delivery == "at_most_once" and spec.retries.max > 0:
+        return [
+            Problem(
+                "/retries/max",
+                "an at_most_once job can't be retried by the system",
+                'say "retries": {"max": 0}, or use at_least_once',
+            )
+        ]
+    if spec.delivery == "effectively_once" and not isinstance(spec.task, PythonTask):
+        return [
+            Problem(
+                "/delivery",
+                f"effectively_once needs a function that commits through ms.transaction; this is a {spec.kind} task",
+                "use a python task; or at_least_once, and give the receiver the idempotency key that every task gets",
+            )
+        ]
+    return []
 
 
 def _deadline_problems(spec: JobSpec) -> list[Problem]:

@@ -14,12 +14,10 @@ import structlog
 from mainspring.store import chains, jobs, pauses, shards
 from mainspring.store.db import Connection
 from mainspring.store.pauses import Pausing
-from mainspring.store.results import Final, Held
+from mainspring.store.results import FAILED, Final, Held
 from mainspring.store.undecided import account_for
 
 log = structlog.get_logger()
-
-FAILED = ("failed", "timed_out", "lost")
 
 
 async def hold_pausing(connection: Connection, execution_ids: Sequence[UUID]) -> list[Pausing]:

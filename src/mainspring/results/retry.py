@@ -6,7 +6,7 @@ import random
 
 from mainspring.domain.execution import POISON_AFTER_LOST
 from mainspring.domain.job import Definition
-from mainspring.domain.retry import delay_s
+from mainspring.domain.retry import delay_s, is_retried
 from mainspring.store.results import Again, Ended, Final, Held
 
 
@@ -23,9 +23,12 @@ def verdict(held: Held, ended: Ended, definition: Definition, rng: random.Random
     failures = held.failures + 1
     if ended.outcome == "lost":
         return _after_loss(held, ended, definition, failures)
-    if failures > definition.retries.max or not ended.retry:
+    policy = definition.retries
+    wanted = ended.retry and is_retried(policy, outcome=ended.outcome, exit_code=ended.exit_code, error=ended.error)
+    if not wanted or failures > policy.max:
         return Final(ended, ended.outcome, None)
-    return Again(ended, delay_s(definition.retries, failures=failures, rng=rng), failures, 0)
+    wait_s = delay_s(policy, failures=failures, rng=rng, execution_id=held.execution_id)
+    return Again(ended, wait_s, failures, 0)
 
 
 def _after_loss(held: Held, ended: Ended, definition: Definition, failures: int) -> Again | Final:
@@ -34,6 +37,8 @@ def _after_loss(held: Held, ended: Ended, definition: Definition, failures: int)
         return Final(ended, "lost", "the worker was lost; at_most_once is never started twice")
     if lost >= POISON_AFTER_LOST:
         return Final(ended, "failed", f"poison: {lost} workers in a row were lost while running it")
+    if "lost" not in definition.retries.on:
+        return Final(ended, "lost", "the worker was lost, and the job's retries leave that out")
     if failures > definition.retries.max:
         return Final(ended, "lost", "the worker was lost and no retries are left")
     return Again(ended, 0.0, failures, lost)

@@ -74,8 +74,8 @@ def job(
     queue: str | None = None, priority: int | None = None,
     overlap: Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"] | None = None,
     misfire: Literal["latest", "all", "skip"] | Mapping[str, Any] | None = None,
-    delivery: Literal["at_least_once", "at_most_once"] | None = None, description: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
+    delivery: Literal["at_least_once", "at_most_once", "effectively_once"] | None = None,
+    description: str | None = None, metadata: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[P, R]], Job[P, R]]: ...  # fmt: skip
 def job(function: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
     """Declares a function as a job.

@@ -8,8 +8,12 @@ from typing import Any
 from uuid import UUID
 
 from mainspring.domain.execution import Outcome, State
+from mainspring.domain.fingerprint import fingerprint
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
+
+FAILED: tuple[State, ...] = ("failed", "timed_out", "lost")
+"""Final states that need a person: each execution that ends so leaves a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,13 @@ class Final:
     ended: Ended
     state: State
     reason: str | None
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Of what went wrong; None if nothing did, and then there is no dead letter."""
+        if self.state not in FAILED:
+            return None
+        return fingerprint(self.reason or self.ended.error, state=self.state, exit_code=self.ended.exit_code)
 
 
 @dataclass(slots=True)
@@ -123,7 +134,7 @@ async def settle_final(connection: Connection, *, final: Sequence[Final], done: 
     rows = await connection.fetch(
         q("settle_final"), *_guard(ended), [e.outcome for e in ended], [e.exit_code for e in ended],
         [e.error for e in ended], [f.state for f in final], [f.reason for f in final],
-        [e.duration_ms for e in ended], [e.result for e in ended],
+        [e.duration_ms for e in ended], [e.result for e in ended], [f.fingerprint for f in final],
     )  # fmt: skip
     done.add(rows, {f.ended.execution_id: f.state for f in final})
 

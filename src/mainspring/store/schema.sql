@@ -397,6 +397,58 @@ CREATE TABLE attempts (
     CHECK (ended_at >= started_at)
 );
 
+-- What failed or was lost for good and waits for a person. The transaction that ends the execution writes it, so each has
+-- exactly one, under the same id; it has copies of what retention may take away.
+CREATE TABLE dead_letters (
+    dead_letter_id  uuid PRIMARY KEY,               -- the execution's
+    tenant_id       int NOT NULL,
+    job_id          uuid NOT NULL,
+    version         int NOT NULL,                   -- of the definition that was executed
+    exit_code       int,
+    state           text COLLATE "C" NOT NULL DEFAULT 'open',  -- open: waits for a person; held: for replay_after
+    ended_as        text COLLATE "C" NOT NULL,      -- the execution's final state
+    trigger         text COLLATE "C" NOT NULL,
+    queue           text COLLATE "C" NOT NULL,
+    fingerprint     text COLLATE "C" NOT NULL,      -- of the error, see domain/fingerprint.py
+    fire_at         timestamptz NOT NULL,
+    created_at      timestamptz NOT NULL,           -- when the execution ended
+    reason          text,
+    error           text,
+    attempts        jsonb NOT NULL,                 -- the last 50, with their workers; long errors cut
+    params          jsonb,
+    new_params      jsonb,                          -- as a person edited them: what a replay is given
+    replay_of       uuid,                           -- the dead letter whose replay this was
+    claimed_by      text,                           -- who works on it, until then
+    claimed_until   timestamptz,
+    note            text,
+    noted_by        text,
+    replays         int NOT NULL DEFAULT 0,
+    replayed_as     uuid,                           -- the execution made of it
+    replayed_at     timestamptz,
+    replayed_by     text,
+    replay_after    uuid,                           -- the dead letter whose replay must succeed before
+    replay_gap_s    float8,                         -- then these follow one another so far apart
+    resolved_by     uuid,                           -- the execution that succeeded instead
+    closed_at       timestamptz,
+    closed_by       text,
+    close_reason    text,
+    CONSTRAINT dead_letters_state
+        CHECK (state IN ('open', 'held', 'replaying', 'resolved', 'superseded', 'dismissed')),
+    CONSTRAINT dead_letters_ended_as CHECK (ended_as IN ('failed', 'timed_out', 'lost')),
+    CONSTRAINT dead_letters_claim CHECK ((claimed_by IS NULL) = (claimed_until IS NULL)),
+    CONSTRAINT dead_letters_held CHECK ((state = 'held') = (replay_after IS NOT NULL)),
+    CONSTRAINT dead_letters_replaying CHECK (state <> 'replaying' OR replayed_as IS NOT NULL),
+    CONSTRAINT dead_letters_resolved CHECK ((state = 'resolved') = (resolved_by IS NOT NULL)),
+    CONSTRAINT dead_letters_dismissed CHECK (state <> 'dismissed' OR close_reason IS NOT NULL),
+    CONSTRAINT dead_letters_closed CHECK ((state IN ('resolved', 'superseded', 'dismissed')) = (closed_at IS NOT NULL))
+) WITH (fillfactor = 80);
+CREATE INDEX dead_letters_open ON dead_letters (tenant_id, job_id, fingerprint, created_at) WHERE state = 'open';
+CREATE INDEX dead_letters_tenant ON dead_letters (tenant_id, dead_letter_id);
+CREATE INDEX dead_letters_age ON dead_letters (created_at);
+CREATE INDEX dead_letters_replaying ON dead_letters (dead_letter_id) WHERE state = 'replaying';
+CREATE INDEX dead_letters_held ON dead_letters (replay_after) WHERE state = 'held';
+CREATE INDEX dead_letters_replayed_as ON dead_letters (replayed_as) WHERE replayed_as IS NOT NULL;
+
 CREATE TABLE log_chunks (
     execution_id  uuid NOT NULL,
     attempt       smallint NOT NULL,

@@ -17,6 +17,7 @@ from mainspring.api.auth import Caller
 from mainspring.cli.progress import progress_text
 from mainspring.cli.times import span
 from mainspring.clock import SystemClock, instant
+from mainspring.domain.retry import describe_retries
 from mainspring.web import output, words
 
 STATIC = {
@@ -68,8 +69,8 @@ _environment = Environment(
 _environment.filters.update(
     ago=words.ago, clock=words.clock, command=words.command, deadline=words.deadline,
     json_text=words.json_text, look=words.look, output=output.render, plural=words.plural,
-    progress_text=progress_text, raw_schedule=words.raw_schedule, short=words.short, span=span, stamp=words.stamp,
-    summary=words.summary, until=words.until, wall=words.wall,
+    progress_text=progress_text, raw_schedule=words.raw_schedule, retries=describe_retries, short=words.short,
+    span=span, stamp=words.stamp, summary=words.summary, until=words.until, wall=words.wall,
 )  # fmt: skip
 _environment.globals.update(between=words.between, version=VERSION, release=__version__, rail=RAIL)
 

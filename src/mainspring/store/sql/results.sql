@@ -75,16 +75,19 @@ WITH r AS (
 SELECT execution_id, (SELECT count(*) FROM told) AS told FROM back;
 
 -- name: settle_final
--- Ends executions that will not be tried again. Writes their last attempts.
+-- Ends executions that will not be tried again. Writes their last attempts, and a dead letter for each that has a
+-- fingerprint: its attempts are copied, the last one from here, because retention may take them away.
 WITH r AS (
     SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[],
-                         $8::text[], $9::int[], $10::jsonb[])
-        AS r (execution_id, attempt, session_id, outcome, exit_code, error, state, reason, duration_ms, result)
+                         $8::text[], $9::int[], $10::jsonb[], $11::text[])
+        AS r (execution_id, attempt, session_id, outcome, exit_code, error, state, reason, duration_ms, result,
+              fingerprint)
 ), done AS (
     DELETE FROM executions e USING r
     WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
       AND e.state = 'running'
-    RETURNING e.*, r.outcome, r.exit_code, r.error, r.state AS final_state, r.reason, r.duration_ms, r.result
+    RETURNING e.*, r.outcome, r.exit_code, r.error, r.state AS final_state, r.reason, r.duration_ms, r.result,
+              r.fingerprint
 ), kept AS (
     INSERT INTO attempts (execution_id, attempt, tenant_id, session_id, outcome, exit_code, error, started_at,
                           ended_at)
@@ -99,6 +102,28 @@ WITH r AS (
            trigger, queue, fire_at, due_at, queued_at, started_at, db_now(), session_id, reason, error,
            result, params, created_by, backfill_id
     FROM done
+), buried AS (
+    INSERT INTO dead_letters (dead_letter_id, tenant_id, job_id, version, exit_code, ended_as, trigger, queue,
+                              fingerprint, fire_at, created_at, reason, error, params, replay_of, attempts)
+    SELECT d.execution_id, d.tenant_id, d.job_id, d.version, d.exit_code, d.final_state, d.trigger, d.queue,
+           d.fingerprint, d.fire_at, db_now(), d.reason, d.error, d.params,
+           CASE WHEN d.trigger = 'replay'
+                THEN (SELECT o.dead_letter_id FROM dead_letters o WHERE o.replayed_as = d.execution_id) END,
+           coalesce((
+               SELECT jsonb_agg(jsonb_build_object(
+                   'attempt', a.attempt, 'outcome', a.outcome, 'exit_code', a.exit_code, 'error', left(a.error, 2000),
+                   'started_at', a.started_at, 'ended_at', a.ended_at, 'worker', a.name) ORDER BY a.attempt)
+               FROM (
+                   SELECT a.*, w.name
+                   FROM attempts a LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+                   WHERE a.execution_id = d.execution_id ORDER BY a.attempt DESC LIMIT 49
+               ) AS a
+           ), '[]') || jsonb_build_object(
+               'attempt', d.attempt, 'outcome', d.outcome, 'exit_code', d.exit_code, 'error', left(d.error, 2000),
+               'started_at', d.started_at, 'ended_at', greatest(d.started_at, db_now()), 'worker', w.name)
+    FROM done d LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+    WHERE d.fingerprint IS NOT NULL
+    ON CONFLICT (dead_letter_id) DO NOTHING
 )
 SELECT execution_id, CASE WHEN chained THEN job_id END AS chained, limit_id FROM done;
 
