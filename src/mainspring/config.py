@@ -37,6 +37,8 @@ class ServeConfig:
     port: int = 7171
     session_lease_s: float = 20.0
     shard_lease_s: float = 5.0
+    allow_net: tuple[str, ...] = ()
+    apprise: bool = False
 
 
 def parse_roles(text: str) -> tuple[Role, ...]:

@@ -468,7 +468,7 @@ class ChannelSpec(Request):
     jobs: Annotated[list[str], msgspec.Meta(max_length=100)] = []
 
 
-class NewChannel(ChannelSpec):
+class NewChannel(ChannelSpec, kw_only=True):
     name: str
 
 

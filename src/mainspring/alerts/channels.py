@@ -16,7 +16,7 @@ from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
 from mainspring.domain.events import TEST
 from mainspring.store import channels, outbox
 from mainspring.store.channels import ChannelRow
-from mainspring.store.db import Database, Taken, database_now_ms
+from mainspring.store.db import Connection, Database, Taken, database_now_ms
 
 MAX_PAGE = 500
 LAST = 2**63 - 1
@@ -137,7 +137,7 @@ def _check(name: str, target: Target, request: wire.ChannelSpec) -> None:
         raise Invalid(problems[0].message, code="bad_channel", problems=tuple(problems))
 
 
-async def _row(connection: channels.Connection, name: str, *, tenant: int) -> ChannelRow:
+async def _row(connection: Connection, name: str, *, tenant: int) -> ChannelRow:
     found = await channels.list_channels(connection, tenant=tenant, name=name)
     if not found:
         raise _unknown(name)

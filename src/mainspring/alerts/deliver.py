@@ -120,7 +120,7 @@ async def _try(database: Database, sender: Sender, message: Message, held: list[
     outcome = "sent" if sent.error is None else "failed"
     metrics.ALERT_DELIVERIES.labels(message.kind, outcome).inc()
     if sent.error is not None:
-        log.warning("a channel did not take a notice", channel=message.channel, event=message.event, error=sent.error)
+        log.warning("a channel did not take a notice", channel=message.channel, of=message.event, error=sent.error)
     return outcome
 
 
@@ -134,5 +134,5 @@ def _held_until(message: Message, held: list[Silence], now_ms: int) -> int | Non
     subscribed to is never held back."""
     if not message.event.startswith("job."):
         return None
-    labels = {name: str(message.body[name]) for name in ("job", "queue") if name in message.body}
-    return silenced_until(held, {**labels, "rule": message.event}, tenant=message.tenant, now_ms=now_ms)
+    labels = {name: str(value) for name, value in message.body.items() if name in ("job", "queue")}
+    return silenced_until(held, labels | {"rule": message.event}, tenant=message.tenant, now_ms=now_ms)

@@ -11,9 +11,10 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Histogram
 
 from mainspring.service import Loops
 from mainspring.store import figures
@@ -77,9 +78,7 @@ class Measure:
             "settled": now.settled - five.settled,
             "stale": now.stale - five.stale,
             "results_pending": _value(metrics.RESULTS_PENDING),
-            "shard_jobs": max(
-                (_value(metrics.SHARD_JOBS.labels(s)) for (s,) in metrics.SHARD_JOBS._metrics), default=0
-            ),
+            "shard_jobs": max((_value(child) for child in metrics.SHARD_JOBS._metrics.values()), default=0.0),
         }
         fires = [after - before for after, before in zip(now.latency, one.latency, strict=True)]
         if sum(fires) > 0:
@@ -93,7 +92,7 @@ def totals() -> Totals:
     return Totals(completed, _value(metrics.STALE_RESULTS), buckets)
 
 
-def _value(metric: Counter | Gauge) -> float:
+def _value(metric: Any) -> float:
     return float(metric._value.get())
 
 

@@ -12,6 +12,7 @@ from mainspring.api import sse
 from mainspring.api.route import Call, Table
 from mainspring.intake import catalog
 from mainspring.intake import executions as intake
+from mainspring.intake.lifecycle import events_of
 
 table = Table()
 EXECUTIONS = "/api/v1/executions"
@@ -44,6 +45,13 @@ async def get(call: Call) -> wire.Execution:
     if wait_s > 0:
         return await call.context.live.until_final(execution_id, tenant=call.tenant, wait_s=wait_s)
     return await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
+
+
+@table.route("GET", EXECUTION + "/events", scope="read", answer=wire.Page[wire.LifecycleEvent])
+async def events(call: Call) -> wire.Page[wire.LifecycleEvent]:
+    """List what happened to an execution, by the names and with the instants of its lifecycle."""
+    found = await catalog.execution(call.context.database, await _id(call), tenant=call.tenant)
+    return wire.Page(items=events_of(found))
 
 
 @table.route("POST", EXECUTION + "/cancel", scope="write", body=wire.Cancel, answer=wire.Execution)

@@ -157,7 +157,7 @@ class Dev:
         self._children = [
             Child(
                 "server",
-                ["serve", "--port", str(self._port), "--log", level],
+                ["serve", "--port", str(self._port), "--log", level, *self._allowed],
                 env | {"MAINSPRING_DATABASE_URL": self._database_url},
             ),
             Child(

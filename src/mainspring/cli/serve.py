@@ -8,6 +8,10 @@ import os
 import click
 import structlog
 
+from mainspring.alerts.deliver import Deliverer
+from mainspring.alerts.measure import Measure
+from mainspring.alerts.send import Sender
+from mainspring.alerts.watch import Watch
 from mainspring.announce import Announcer
 from mainspring.api.app import build
 from mainspring.api.auth import Authenticator, issue_token
@@ -17,6 +21,7 @@ from mainspring.api.service import HttpServer
 from mainspring.config import ServeConfig, parse_roles, unknown_settings
 from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
+from mainspring.domain.address import read_networks
 from mainspring.intake.duties import Duties
 from mainspring.intake.executions import Submitter
 from mainspring.process import die_with_parent, run, stop_signal
@@ -29,6 +34,7 @@ from mainspring.store.bus import PostgresBus
 from mainspring.store.db import AWAY, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.migrate import migrate
+from mainspring.store.subscriptions import Subscriptions
 from mainspring.telemetry import logs
 from mainspring.web.app import routes as pages
 from mainspring.web.gate import lost
@@ -47,16 +53,21 @@ class Server:
         self.bus = PostgresBus(self.database)
         self.announcer = Announcer(self.bus)
         definitions = Definitions(self.database)
-        self.settler = Settler(self.database, definitions, self.announcer)
+        subscriptions = Subscriptions(self.database, self.bus)
+        self.settler = Settler(self.database, definitions, self.announcer, subscriptions=subscriptions)
+        sender = Sender(read_networks(config.allow_net), apprise=config.apprise)
         self.scheduler: Scheduler | None = None
         self.http: HttpServer | None = None
         self.context: Context | None = None
-        self._services: list[Service] = [self.bus, self.announcer]
+        measure = Measure(self.database, roles=config.roles)
+        self._services: list[Service] = [self.bus, self.announcer, subscriptions, measure]
         if "scheduler" in config.roles:
             self.scheduler = Scheduler(self.database, self.bus, lease_s=config.shard_lease_s)
             rescue = Rescue(self.database, self.settler, leads=self.scheduler.leads)
             duties = Duties(self.database, self.bus, leads=self.scheduler.leads)
-            self._services += [self.scheduler, rescue, duties]
+            watch = Watch(self.database, self.bus, subscriptions, leads=self.scheduler.leads)
+            deliverer = Deliverer(self.database, self.bus, sender, leads=self.scheduler.leads)
+            self._services += [self.scheduler, rescue, duties, watch, deliverer]
         if "api" in config.roles:
             self.context = Context(
                 database=self.database,
@@ -67,6 +78,7 @@ class Server:
                 heartbeats=Heartbeats(self.database, lease_s=config.session_lease_s),
                 settler=self.settler,
                 announcer=self.announcer,
+                sender=sender,
                 session_lease_s=config.session_lease_s,
             )
             app = build(self.context, pages=pages, lost=lost)
@@ -145,11 +157,20 @@ async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
     type=click.FloatRange(1, 60),
     help="Seconds until a scheduler that hangs or is cut off is replaced; a dead one is at once.",
 )
+@click.option(
+    "--allow-net",
+    "allow_net",
+    multiple=True,
+    metavar="CIDR",
+    envvar="MAINSPRING_ALLOW_NET",
+    help="A network that notices may be sent to, besides the public ones. May be given several times.",
+)
+@click.option("--apprise", is_flag=True, help="Allow channels of the kind apprise, whose addresses nobody checks.")
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 def serve(
-    database_url: str, roles: str, host: str, port: int, session_lease: float, shard_lease: float, level: str,
-    parent: int | None,
+    database_url: str, roles: str, host: str, port: int, session_lease: float, shard_lease: float,
+    allow_net: tuple[str, ...], apprise: bool, level: str, parent: int | None,
 ) -> None:  # fmt: skip
     """Start a server against a PostgreSQL database."""
     if parent is not None:
@@ -164,5 +185,7 @@ def serve(
         port=port,
         session_lease_s=session_lease,
         shard_lease_s=shard_lease,
+        allow_net=allow_net,
+        apprise=apprise,
     )
     run(serve_until_stopped(config, greet=parent is None))

@@ -17,7 +17,7 @@ from mainspring.domain.execution import LIVE, execution_id
 from mainspring.domain.line import line_of
 from mainspring.intake.catalog import is_id
 from mainspring.intake.params import Demands, check_params
-from mainspring.store import chains, executions, jobs, lines
+from mainspring.store import chains, executions, jobs, lines, outbox
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.definitions import Definitions
 from mainspring.store.executions import NewExecution
@@ -182,6 +182,7 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
             # The job before its executions, as the ticks take them: its next one may be released by this.
             await chains.lock_jobs(connection, job_ids=[found.job_id])
             if await executions.cancel_pending(connection, tenant=tenant, execution_id=execution, reason=words):
+                await outbox.tell_settled(connection, execution_ids=[execution])
                 return
             if await executions.cancel_running(connection, tenant=tenant, execution_id=execution, reason=words):
                 return

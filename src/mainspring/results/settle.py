@@ -19,10 +19,11 @@ from mainspring.announce import Announcer
 from mainspring.batch import Batcher
 from mainspring.results.pausing import failed_jobs, hold_pausing, pause_failing
 from mainspring.results.retry import verdict
-from mainspring.store import chains, logs, results
+from mainspring.store import chains, logs, outbox, results
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Again, Done, Ended, Final, Held
+from mainspring.store.subscriptions import Subscriptions
 from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
@@ -43,17 +44,23 @@ class Settler:
     """Settles in batches: reports that arrive while one batch is written make up the next."""
 
     def __init__(
-        self, database: Database, definitions: Definitions, announcer: Announcer, *, rng: random.Random | None = None
-    ) -> None:
+        self, database: Database, definitions: Definitions, announcer: Announcer, *, rng: random.Random | None = None,
+        subscriptions: Subscriptions | None = None,
+    ) -> None:  # fmt: skip
         self._database = database
         self._definitions = definitions
         self._announcer = announcer
         self._rng = rng or random.Random()
+        self._subscriptions = subscriptions
         self._batcher: Batcher[Report, set[UUID]] = Batcher(self._flush, max_items=64, parallel=2)
 
     async def settle(self, report: Report) -> set[UUID]:
         """Returns the stale ones: nobody waits for them any more."""
-        return await self._batcher.submit(report)
+        metrics.RESULTS_PENDING.inc(len(report.ended))
+        try:
+            return await self._batcher.submit(report)
+        finally:
+            metrics.RESULTS_PENDING.dec(len(report.ended))
 
     async def _flush(self, reports: list[Report]) -> list[set[UUID]]:
         """Two transactions that met in a circle lose nothing: the one PostgreSQL gave up is repeated."""
@@ -68,8 +75,9 @@ class Settler:
         smooth = [e for e in ended if e.outcome == "succeeded"]
         rough = [e for e in ended if e.outcome != "succeeded"]
         done = Done()
+        heard = self._subscriptions is not None and self._subscriptions.endings
         async with self._database.hot() as connection:
-            if not rough and not any(r.output for r in reports):
+            if not rough and not heard and not any(r.output for r in reports):
                 if smooth:
                     await results.settle_succeeded(connection, ended=smooth, done=done)
             else:
@@ -86,6 +94,8 @@ class Settler:
                         failed = await self._settle_rough(connection, rough, held, done)
                         paused = await pause_failing(connection, pausing, failed)
                         done.paused = {failed[job_id] for job_id in paused}
+                    if self._subscriptions is not None:
+                        await self._tell_outbox(connection, self._subscriptions, done, rough=bool(rough))
             if done.freed:
                 await self._tell_freed(connection, done.freed)
         if done.paused:
@@ -96,6 +106,15 @@ class Settler:
         if written := {chunk.execution_id for r in reports for chunk in r.output}:
             self._announcer.tell("output", written)
         return [{e.execution_id for e in r.ended} - done.executions for r in reports]
+
+    async def _tell_outbox(
+        self, connection: Connection, subscriptions: Subscriptions, done: Done, *, rough: bool
+    ) -> None:  # fmt: skip
+        """What somebody subscribed to is written with the change itself."""
+        if subscriptions.endings or (rough and subscriptions.troubles):
+            await outbox.tell_settled(connection, execution_ids=sorted(done.executions))
+        if rough and subscriptions.retries:
+            await outbox.tell_retrying(connection, execution_ids=sorted(done.executions))
 
     async def _release_soon(self, job_ids: Iterable[UUID]) -> None:
         """What was settled is settled, so trouble here is not the worker's: the sweep comes back to it."""

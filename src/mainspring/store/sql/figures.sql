@@ -78,6 +78,13 @@ UNION ALL
 SELECT 'channel_failing', tenant_id, name, extract(epoch FROM (SELECT db_now()) - failing_since)::float8, NULL, last_error
 FROM channels WHERE failing_since IS NOT NULL AND disabled_at IS NULL
 UNION ALL
+SELECT 'dead_letters', t.tenant_id, '', d.n, d.n, NULL FROM tenants t CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM (
+        SELECT FROM dead_letters WHERE tenant_id = t.tenant_id AND state = 'open' LIMIT $4
+    ) AS counted
+) AS d
+WHERE d.n > 0
+UNION ALL
 SELECT 'watched', t.tenant_id, '', 0, NULL, NULL FROM tenants t
 WHERE EXISTS (
     SELECT FROM jobs j WHERE j.tenant_id = t.tenant_id AND (j.finish_by_s IS NOT NULL OR j.max_gap_s IS NOT NULL)

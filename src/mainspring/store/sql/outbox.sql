@@ -83,7 +83,7 @@ SELECT count(*) AS n, CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox',
 WITH looked AS (
     SELECT DISTINCT job_id FROM (
         SELECT job_id FROM job_notices WHERE notice = 'late' AND job_id > $1 ORDER BY job_id LIMIT $2
-    ) AS some
+    ) AS few
 ), late AS (
     SELECT e.*, j.name AS job, n.channel, n.by_s
     FROM looked JOIN job_notices n ON n.job_id = looked.job_id AND n.notice = 'late'
@@ -110,7 +110,7 @@ FROM fresh;
 WITH looked AS (
     SELECT DISTINCT job_id FROM (
         SELECT job_id FROM job_notices WHERE notice = 'missed' AND job_id > $1 ORDER BY job_id LIMIT $2
-    ) AS some
+    ) AS few
 ), missed AS (
     SELECT h.*, j.name AS job, n.channel
     FROM looked JOIN job_notices n ON n.job_id = looked.job_id AND n.notice = 'missed'
