@@ -210,8 +210,8 @@ async def test_the_rate_of_success(rig: Rig) -> None:
 
 
 async def test_fires_within_their_promise(rig: Rig) -> None:
-    job = await rig.job(schedule=ScheduleSpec(every=86400), finish_by="10m")
-    await rig.history(job, 20)
+    for name in ("one", "two"):
+        await rig.history(await rig.job(name, schedule=ScheduleSpec(every=86400), finish_by="10m"), 10)
     await rig.look(seconds=1)
     assert await rig.fires() == set()
     late = await rig.job("late", schedule=ScheduleSpec(every=86400), finish_by="10m")

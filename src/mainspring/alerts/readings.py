@@ -41,16 +41,17 @@ class Memory:
         self.deadlines: list[Reading] = []
 
 
-async def look(connection: Connection, memory: Memory, *, now_ms: int) -> list[Reading]:
-    """Everything that can be measured now."""
-    found = await figures.readings(connection, now_ms=now_ms)
+async def look(connection: Connection, memory: Memory) -> tuple[int, list[Reading]]:
+    """Database time, and everything that can be measured now."""
+    seen = await figures.readings(connection)
+    now_ms, found = seen.now_ms, seen.figures
     readings = [reading for figure in found for reading in _of_figure(figure)]
     readings += _growth(memory, found)
-    readings += _of_processes(await figures.read_measurements(connection))
+    readings += _of_processes(seen.processes)
     readings += await _durations(connection, memory, now_ms)
     tenants = [f.tenant for f in found if f.condition == "watched" and f.tenant is not None]
     readings += await _deadlines(connection, memory, tenants, now_ms)
-    return readings
+    return now_ms, readings
 
 
 def _of_figure(f: Figure) -> Iterator[Reading]:

@@ -18,7 +18,7 @@ from mainspring.ids import new_id
 from mainspring.service import Loops
 from mainspring.store import alerts, outbox, silences
 from mainspring.store.alerts import AlertRow
-from mainspring.store.db import Connection, Database, database_now_ms
+from mainspring.store.db import Connection, Database
 from mainspring.store.subscriptions import Subscriptions
 
 log = structlog.get_logger()
@@ -80,9 +80,8 @@ class Watch:
         """One look. Losing the lead midway does no harm: every write checks what it assumes, and ids are computed."""
         async with self._database.connection() as connection:
             await self._read_edits(connection)
-            now_ms = int(await database_now_ms(connection))
             started = self._clock.monotonic()
-            readings = await look(connection, self._memory, now_ms=now_ms)
+            now_ms, readings = await look(connection, self._memory)
             self._memory.deadlines_at = now_ms + round((self._clock.monotonic() - started) * 1000 * BUSY_SHARE)
             known = await alerts.open_alerts(connection)
         await self.apply(judge(self._rules, readings, known, now_ms=now_ms), now_ms=now_ms)

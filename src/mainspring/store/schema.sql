@@ -379,6 +379,7 @@ CREATE TABLE history (
 ) PARTITION BY RANGE (finished_at);
 CREATE INDEX history_job ON history (job_id, execution_id);
 CREATE INDEX history_trouble ON history (tenant_id, finished_at) WHERE state IN ('failed', 'timed_out', 'lost');
+CREATE INDEX history_unstarted ON history (finished_at) WHERE state = 'skipped' AND reason = 'start_by';
 CREATE TABLE history_default PARTITION OF history DEFAULT;  -- stays empty while the daily partitions are made ahead
 
 -- An attempt that did not simply succeed at the first try; the happy path writes none.

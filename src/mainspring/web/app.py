@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import changes, login, pages, versions
+from mainspring.web import alerts, changes, login, pages, versions
 from mainspring.web.creation import Creation
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
@@ -34,6 +34,8 @@ def routes(context: Context) -> list[BaseRoute]:
         "/executions": pages.executions,
         "/executions/{ref}": pages.execution,
         "/workers": pages.workers,
+        "/alerts": alerts.alerts,
+        "/channels": alerts.channels,
         "/playground": Playground(crowds),
         "/new": creation.form,
         "/ui/stream": Stream(pulse),
@@ -48,6 +50,10 @@ def routes(context: Context) -> list[BaseRoute]:
         "/jobs/{ref}/rollback": versions.bring_back,
         "/new": creation.create,
         "/executions/{ref}/cancel": changes.cancel,
+        "/silences/{ref}/delete": alerts.end_silence,
+        "/silences": alerts.add_silence,
+        "/channels/{ref}/test": alerts.try_channel,
+        "/channels/{ref}/enable": alerts.enable_channel,
         "/backfills/{ref}/pause": changes.pause_backfill,
         "/backfills/{ref}/resume": changes.resume_backfill,
         "/backfills/{ref}/cancel": changes.cancel_backfill,

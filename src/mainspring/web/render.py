@@ -56,6 +56,7 @@ RAIL = (
     ("Jobs", "/jobs", "list"),
     ("Executions", "/executions", "triangle"),
     ("Workers", "/workers", "rack"),
+    ("Alerts", "/alerts", "alert"),
     ("Playground", "/playground", "flask"),
 )
 

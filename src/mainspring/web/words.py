@@ -52,11 +52,28 @@ LOOKS = {
     "idle": Look("idle", "dot", "good"),
     "busy": Look("busy", "play", "busy"),
     "offline": Look("offline", "barred", "dim"),
+    "firing": Look("firing", "alert", "bad"),
+    "pending": Look("pending", "hourglass", "retry"),
+    "resolved": Look("resolved", "check", "good"),
+    "ok": Look("ok", "dot", "good"),
+    "failing": Look("failing", "alert", "bad"),
+    "disabled": Look("disabled", "barred", "bad"),
+    "sent": Look("sent", "check", "good"),
+    "dropped": Look("dropped", "cross", "bad"),
 }
 
 
 Stateful = (
-    wire.Execution | wire.Attempt | wire.Job | wire.LastExecution | wire.LedgerEntry | wire.Worker | wire.Backfill
+    wire.Execution
+    | wire.Attempt
+    | wire.Job
+    | wire.LastExecution
+    | wire.LedgerEntry
+    | wire.Worker
+    | wire.Backfill
+    | wire.Alert
+    | wire.Channel
+    | wire.Delivery
 )
 
 

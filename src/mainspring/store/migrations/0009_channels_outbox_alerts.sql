@@ -89,6 +89,8 @@ CREATE TABLE silences (
 );
 CREATE INDEX silences_tenant ON silences (tenant_id, created_at);
 
+CREATE INDEX history_unstarted ON history (finished_at) WHERE state = 'skipped' AND reason = 'start_by';
+
 CREATE TABLE measurements (
     process_id   uuid PRIMARY KEY,
     name         text NOT NULL,

@@ -6,14 +6,14 @@ WITH gone AS (DELETE FROM measurements WHERE measured_at < (SELECT db_now()) - i
 INSERT INTO measurements (process_id, name, figures) VALUES ($1, $2, $3)
 ON CONFLICT (process_id) DO UPDATE SET figures = $3, measured_at = db_now();
 
--- name: read_measurements
--- What the processes of the last half minute measured.
-SELECT name, figures FROM measurements WHERE measured_at > (SELECT db_now()) - interval '30 seconds';
-
 -- name: readings
--- One look at all tenants. $1: the lowest id of the last hour, $2: so many executions are a
--- sample, $3: so many jobs with deadlines are looked at, $4: so deep a queue is counted.
-WITH RECURSIVE found AS (
+-- One look at all tenants, and what the processes of the last half minute measured; the first row is the time.
+-- $1: so many executions are a sample, $2: so many jobs with deadlines are looked at, $3: so deep a queue is counted.
+WITH RECURSIVE clock AS (
+    SELECT now, (lpad(to_hex(floor(extract(epoch FROM now - interval '1 hour') * 1000)::bigint), 12, '0')
+                 || repeat('0', 20))::uuid AS lowest
+    FROM (SELECT db_now()) AS c (now)
+), found AS (
     (SELECT line_id FROM executions WHERE state = 'queued' ORDER BY line_id, rank, execution_id LIMIT 1)
     UNION ALL
     SELECT n.* FROM found CROSS JOIN LATERAL (
@@ -25,32 +25,38 @@ WITH RECURSIVE found AS (
     GROUP BY l.tenant_id, l.queue
 ), sample AS (
     SELECT tenant_id, state FROM history
-    WHERE execution_id >= $1 AND finished_at >= (SELECT db_now()) - interval '1 hour'
+    WHERE execution_id >= (SELECT lowest FROM clock) AND finished_at >= (SELECT now FROM clock) - interval '1 hour'
       AND state IN ('succeeded', 'failed', 'timed_out', 'lost')
-    ORDER BY execution_id DESC LIMIT $2
+    ORDER BY execution_id DESC LIMIT $1
 ), promised AS (
     SELECT j.job_id, j.tenant_id, j.finish_by_s FROM jobs j
     WHERE (j.finish_by_s IS NOT NULL OR j.max_gap_s IS NOT NULL) AND j.deleted_at IS NULL AND j.paused_at IS NULL
-    LIMIT $3
+    LIMIT $2
 ), kept AS (
-    SELECT p.tenant_id, h.state = 'succeeded' AND h.finished_at <= h.fire_at + make_interval(secs => p.finish_by_s) AS kept
+    SELECT p.tenant_id,
+           h.state = 'succeeded' AND h.finished_at <= h.fire_at + make_interval(secs => p.finish_by_s) AS kept
     FROM promised p CROSS JOIN LATERAL (
         SELECT state, finished_at, fire_at FROM history
-        WHERE job_id = p.job_id AND execution_id >= $1 AND finished_at >= (SELECT db_now()) - interval '1 hour'
+        WHERE job_id = p.job_id AND execution_id >= (SELECT lowest FROM clock)
+          AND finished_at >= (SELECT now FROM clock) - interval '1 hour'
           AND trigger = 'fire' AND state IN ('succeeded', 'failed', 'timed_out', 'lost')
-        ORDER BY execution_id DESC LIMIT 20
+        ORDER BY execution_id DESC LIMIT 10
     ) AS h
     WHERE p.finish_by_s IS NOT NULL
-), unstarted AS (
-    SELECT j.job_id, j.tenant_id, j.name FROM jobs j
-    WHERE j.start_by_s IS NOT NULL AND j.deleted_at IS NULL LIMIT $3
 )
-SELECT 'queue_depth' AS condition, w.tenant_id, w.queue AS key, (
+SELECT 'time' AS condition, NULL::int AS tenant_id, '' AS key, extract(epoch FROM now)::float8 AS value,
+       NULL::bigint AS n, NULL::text AS about
+FROM clock
+UNION ALL
+SELECT 'process', NULL, name, 0, NULL, figures::text FROM measurements
+WHERE measured_at > (SELECT now FROM clock) - interval '30 seconds'
+UNION ALL
+SELECT 'queue_depth', w.tenant_id, w.queue, (
            SELECT count(*) FROM (
                SELECT FROM unnest(w.line_ids) AS l (line_id) JOIN executions e ON e.line_id = l.line_id
-               WHERE e.state = 'queued' LIMIT $4
+               WHERE e.state = 'queued' LIMIT $3
            ) AS counted
-       )::float8 AS value, NULL::bigint AS n, NULL::text AS about
+       )::float8, NULL, NULL
 FROM waiting w
 UNION ALL
 SELECT 'success_ratio', tenant_id, '', count(*) FILTER (WHERE state = 'succeeded')::float8 / count(*), count(*), NULL
@@ -59,28 +65,29 @@ UNION ALL
 SELECT 'sla_ratio', tenant_id, '', count(*) FILTER (WHERE kept)::float8 / count(*), count(*), NULL
 FROM kept GROUP BY tenant_id
 UNION ALL
-SELECT 'start_by', u.tenant_id, u.name, s.n, s.n, NULL
-FROM unstarted u CROSS JOIN LATERAL (
-    SELECT count(*) AS n FROM history h
-    WHERE h.job_id = u.job_id AND h.state = 'skipped' AND h.reason = 'start_by' AND h.execution_id >= $1
-      AND h.finished_at >= (SELECT db_now()) - interval '10 minutes'
-) AS s
-WHERE s.n > 0
+SELECT 'start_by', h.tenant_id, j.name, count(*), count(*), NULL
+FROM (
+    SELECT tenant_id, job_id FROM history
+    WHERE state = 'skipped' AND reason = 'start_by' AND finished_at >= (SELECT now FROM clock) - interval '10 minutes'
+    ORDER BY finished_at DESC LIMIT $1
+) AS h JOIN jobs j USING (job_id)
+GROUP BY h.tenant_id, j.name
 UNION ALL
 SELECT 'shard_heartbeat', NULL, '', extract(epoch FROM max(seen.age))::float8,
        count(*) FILTER (WHERE seen.age > interval '5 seconds'), string_agg(DISTINCT seen.owner, ', ')
            FILTER (WHERE seen.age > interval '5 seconds')
 FROM shards s LEFT JOIN schedulers o ON o.scheduler_id = s.owner
 CROSS JOIN LATERAL (
-    SELECT (SELECT db_now()) - coalesce(o.seen_at, s.watermark) AS age, coalesce(o.name, 'nobody') AS owner
+    SELECT (SELECT now FROM clock) - coalesce(o.seen_at, s.watermark) AS age, coalesce(o.name, 'nobody') AS owner
 ) AS seen
 UNION ALL
-SELECT 'channel_failing', tenant_id, name, extract(epoch FROM (SELECT db_now()) - failing_since)::float8, NULL, last_error
+SELECT 'channel_failing', tenant_id, name, extract(epoch FROM (SELECT now FROM clock) - failing_since)::float8, NULL,
+       last_error
 FROM channels WHERE failing_since IS NOT NULL AND disabled_at IS NULL
 UNION ALL
 SELECT 'dead_letters', t.tenant_id, '', d.n, d.n, NULL FROM tenants t CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
-        SELECT FROM dead_letters WHERE tenant_id = t.tenant_id AND state = 'open' LIMIT $4
+        SELECT FROM dead_letters WHERE tenant_id = t.tenant_id AND state = 'open' LIMIT $3
     ) AS counted
 ) AS d
 WHERE d.n > 0
