@@ -43,7 +43,8 @@ async def fill(database: Database) -> None:
             await connection.execute(
                 "INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger,"
                 " queue, fire_at, due_at, started_at, finished_at, duration_ms) SELECT"
-                " (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || substr(md5(n::text || $2), 1, 20))::uuid,"
+                " (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0')"
+                " || substr(md5(n::text || $2), 1, 20))::uuid,"
                 " jobs[1 + n % cardinality(jobs)], 1, 1, 5, 1,"
                 " CASE WHEN n % 200 = 0 THEN 'failed' ELSE 'succeeded' END, 'fire', 'short', at, at, at,"
                 " at + interval '1 second', n % 1000 FROM (SELECT array_agg(job_id) AS jobs FROM jobs) j,"

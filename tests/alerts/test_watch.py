@@ -10,6 +10,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.alerts import rules
+from mainspring.alerts.watch import EVERY_S
 from mainspring.domain.alert import Rule
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid
@@ -106,6 +107,7 @@ async def rig(telling: Telling, virtual: VirtualClock) -> Rig:
     return rig
 
 
+@pytest.mark.requirement(122)
 async def test_dead_letters(rig: Rig) -> None:
     insert = (
         "INSERT INTO dead_letters (dead_letter_id, tenant_id, job_id, version, ended_as, trigger, queue, fingerprint,"
@@ -129,6 +131,7 @@ async def test_dead_letters(rig: Rig) -> None:
     assert set(await rig.alerts("resolved")) == {"dead_letters", "dead_letters_critical"}
 
 
+@pytest.mark.requirement(122)
 async def test_the_heartbeat_of_a_shard(rig: Rig) -> None:
     await rig.virtual.advance(seconds=5)
     await rig.telling.watch.look_once()
@@ -142,6 +145,7 @@ async def test_the_heartbeat_of_a_shard(rig: Rig) -> None:
     assert await rig.fires() == set()
 
 
+@pytest.mark.requirement(122)
 @pytest.mark.parametrize(
     ("rule", "fine", "ill"),
     [
@@ -168,6 +172,7 @@ async def test_what_only_a_process_knows(rig: Rig, rule: str, fine: dict[str, fl
     assert await rig.fires() == set(), "a process that no longer measures says nothing"
 
 
+@pytest.mark.requirement(122)
 @pytest.mark.parametrize(("queue", "most"), [("short", 5_000), ("long", 1_000)])
 async def test_a_queue_that_is_too_long(rig: Rig, queue: str, most: int) -> None:
     await rig.queue(queue, most)
@@ -182,6 +187,7 @@ async def test_a_queue_that_is_too_long(rig: Rig, queue: str, most: int) -> None
     assert await rig.fires() == set()
 
 
+@pytest.mark.requirement(123)
 async def test_a_queue_that_grows_for_a_minute(rig: Rig) -> None:
     for n in range(6):
         await rig.queue("short", 100 + n)
@@ -195,6 +201,7 @@ async def test_a_queue_that_grows_for_a_minute(rig: Rig) -> None:
     assert await rig.fires() == set(), "it stands still"
 
 
+@pytest.mark.requirement(123)
 async def test_the_rate_of_success(rig: Rig) -> None:
     job = await rig.job()
     await rig.history(job, 99)
@@ -223,6 +230,7 @@ async def test_fires_within_their_promise(rig: Rig) -> None:
     assert await rig.fires() == set()
 
 
+@pytest.mark.requirement(123)
 @pytest.mark.parametrize(
     ("durations", "broken"),
     [
@@ -303,7 +311,9 @@ async def rule(rig: Rig, name: str, **values: Any) -> None:
     rig.telling.watch.edited()
 
 
+@pytest.mark.requirement(121)
 async def test_a_rule_fires_after_its_for_and_is_told_once_and_resolved_once(rig: Rig) -> None:
+    assert EVERY_S == 10
     await rule(rig, "mine", for_s=30.0, severity="critical")
     async with receiving(lambda _: reply()) as server:
         await rig.telling.pagerduty(server, "alert.firing", "alert.resolved")

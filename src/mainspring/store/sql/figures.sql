@@ -24,10 +24,12 @@ WITH RECURSIVE clock AS (
     SELECT l.tenant_id, l.queue, array_agg(line_id) AS line_ids FROM found JOIN lines l USING (line_id)
     GROUP BY l.tenant_id, l.queue
 ), sample AS (
-    SELECT tenant_id, state FROM history
-    WHERE execution_id >= (SELECT lowest FROM clock) AND finished_at >= (SELECT now FROM clock) - interval '1 hour'
-      AND state IN ('succeeded', 'failed', 'timed_out', 'lost')
-    ORDER BY execution_id DESC LIMIT $1
+    SELECT tenant_id, state FROM (
+        SELECT tenant_id, state FROM history
+        WHERE execution_id >= (SELECT lowest FROM clock) AND finished_at >= (SELECT now FROM clock) - interval '1 hour'
+        ORDER BY execution_id DESC LIMIT $1
+    ) AS newest
+    WHERE state IN ('succeeded', 'failed', 'timed_out', 'lost')
 ), promised AS (
     SELECT j.job_id, j.tenant_id, j.finish_by_s FROM jobs j
     WHERE (j.finish_by_s IS NOT NULL OR j.max_gap_s IS NOT NULL) AND j.deleted_at IS NULL AND j.paused_at IS NULL
@@ -36,13 +38,12 @@ WITH RECURSIVE clock AS (
     SELECT p.tenant_id,
            h.state = 'succeeded' AND h.finished_at <= h.fire_at + make_interval(secs => p.finish_by_s) AS kept
     FROM promised p CROSS JOIN LATERAL (
-        SELECT state, finished_at, fire_at FROM history
+        SELECT state, finished_at, fire_at, trigger FROM history
         WHERE job_id = p.job_id AND execution_id >= (SELECT lowest FROM clock)
           AND finished_at >= (SELECT now FROM clock) - interval '1 hour'
-          AND trigger = 'fire' AND state IN ('succeeded', 'failed', 'timed_out', 'lost')
         ORDER BY execution_id DESC LIMIT 10
     ) AS h
-    WHERE p.finish_by_s IS NOT NULL
+    WHERE p.finish_by_s IS NOT NULL AND h.trigger = 'fire' AND h.state IN ('succeeded', 'failed', 'timed_out', 'lost')
 )
 SELECT 'time' AS condition, NULL::int AS tenant_id, '' AS key, extract(epoch FROM now)::float8 AS value,
        NULL::bigint AS n, NULL::text AS about
@@ -104,7 +105,7 @@ WHERE EXISTS (
 WITH active AS (
     SELECT job_id FROM (
         SELECT job_id FROM history
-        WHERE execution_id >= $1 AND finished_at >= (SELECT db_now()) - interval '1 hour' AND state = 'succeeded'
+        WHERE execution_id >= $1 AND finished_at >= (SELECT db_now()) - interval '1 hour'
         ORDER BY execution_id DESC LIMIT $4
     ) AS lately
     WHERE job_id > $2 GROUP BY job_id ORDER BY job_id LIMIT $3
@@ -112,11 +113,11 @@ WITH active AS (
 SELECT a.job_id, j.tenant_id, j.name, now.n AS n, before.n AS n_before, now.p AS p, before.p AS p_before
 FROM active a JOIN jobs j USING (job_id)
 CROSS JOIN LATERAL (
-    SELECT array_agg(duration_ms ORDER BY execution_id DESC) AS ms FROM (
-        SELECT duration_ms, execution_id FROM history
-        WHERE job_id = a.job_id AND state = 'succeeded' AND duration_ms IS NOT NULL
-        ORDER BY execution_id DESC LIMIT 200
+    SELECT (array_agg(duration_ms ORDER BY execution_id DESC))[:200] AS ms FROM (
+        SELECT duration_ms, execution_id, state FROM history WHERE job_id = a.job_id
+        ORDER BY execution_id DESC LIMIT 400
     ) AS last
+    WHERE state = 'succeeded' AND duration_ms IS NOT NULL
 ) AS last
 CROSS JOIN LATERAL (
     SELECT count(*) AS n, percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY ms) AS p

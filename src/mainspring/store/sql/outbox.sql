@@ -19,17 +19,20 @@ WITH ended AS (
     FROM ended e JOIN job_notices n ON n.job_id = e.job_id
     JOIN channels c ON c.tenant_id = n.tenant_id AND c.name = n.channel AND c.disabled_at IS NULL
     LEFT JOIN LATERAL (
-        SELECT p.state FROM history p
-        WHERE n.notice = 'recovered' AND p.job_id = e.job_id AND p.execution_id < e.execution_id
-          AND p.state NOT IN ('skipped', 'cancelled')
-        ORDER BY p.execution_id DESC LIMIT 1
+        SELECT p.state FROM (
+            SELECT state FROM history
+            WHERE n.notice = 'recovered' AND job_id = e.job_id AND execution_id < e.execution_id
+            ORDER BY execution_id DESC LIMIT 5000
+        ) AS p
+        WHERE p.state NOT IN ('skipped', 'cancelled') LIMIT 1
     ) AS before ON true
     LEFT JOIN LATERAL (
         SELECT percentile_cont(0.95) WITHIN GROUP (ORDER BY p.duration_ms) AS p95, count(*) AS n FROM (
-            SELECT duration_ms FROM history
-            WHERE n.notice = 'slow' AND job_id = e.job_id AND execution_id < e.execution_id AND state = 'succeeded'
-            ORDER BY execution_id DESC LIMIT 50
+            SELECT duration_ms, state FROM history
+            WHERE n.notice = 'slow' AND job_id = e.job_id AND execution_id < e.execution_id
+            ORDER BY execution_id DESC LIMIT 100
         ) AS p
+        WHERE p.state = 'succeeded'
     ) AS usual ON true
     WHERE CASE n.notice
         WHEN 'failed' THEN e.state IN ('failed', 'timed_out', 'lost')
