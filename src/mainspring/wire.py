@@ -451,6 +451,12 @@ class LoginLink(Answer):
     expires_at: datetime
 
 
+class StreamedExecution(Execution, kw_only=True):
+    """An execution as the live stream tells it, with the event that brought it where it is."""
+
+    event: str
+
+
 class LifecycleEvent(Answer):
     """Something that happened to an execution, by its name in the catalogue of events."""
 

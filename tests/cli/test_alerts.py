@@ -81,3 +81,13 @@ def test_channels_are_listed_with_what_is_wrong(server: Scripted, invoke: Invoke
     server.on("GET", "/api/v1/channels", Reply({"items": [CHANNEL]}))
     shown = invoke("channels", "list").stdout
     assert "failing" in shown and "it answered 500" in shown
+
+
+def test_a_job_is_added_with_whom_it_tells(server: Scripted, invoke: Invoke) -> None:
+    server.on("POST", "/api/v1/jobs", Reply({"code": "unknown_channel", "detail": "there is no channel 'opps'"}, 422))
+    result = invoke("add", "report", "--notify", "failed,recovered=ops,mail", "--notify", "late=opps", "--", "true")
+    assert server.asked[-1].json()["notify"] == [
+        {"on": ["failed", "recovered"], "to": ["ops", "mail"]},
+        {"on": ["late"], "to": ["opps"]},
+    ]
+    assert result.exit_code == 6 and "there is no channel 'opps'" in result.stderr

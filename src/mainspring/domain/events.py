@@ -10,6 +10,8 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.domain.execution import State
+
 Kind = Literal["started", "finished", "output", "paused"]
 """`paused`: the failure of these executions made the system pause their jobs."""
 
@@ -36,6 +38,16 @@ LIFECYCLE: dict[str, str] = {
     "execution.skipped": "decided, and not run; the reason says why",
 }
 """What can happen to an execution. The words after the dot are its states, as everywhere else."""
+
+_BY_STATE = {"waiting": "created", "blocked": "created", "running": "started"}
+
+
+def event_of(state: State, attempt: int) -> str:
+    """The event that brought an execution into its state."""
+    if state in ("waiting", "queued") and attempt:
+        return "execution.retrying"
+    return f"execution.{_BY_STATE.get(state, state)}"
+
 
 NOTICES: dict[str, str] = {
     "job.failed": "an execution of the job failed, timed out or was lost, for good",
