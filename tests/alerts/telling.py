@@ -76,7 +76,7 @@ class Telling(Bench):
     async def deliver(self) -> int:
         """Sends everything that is due; returns how many tries that took."""
         tried = 0
-        while n := await deliver(self.database, self.sender):
+        while n := (await deliver(self.database, self.sender)).tried:
             tried += n
         return tried
 

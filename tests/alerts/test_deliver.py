@@ -172,7 +172,10 @@ async def test_who_dies_after_sending_leaves_it_to_be_sent_again_with_the_same_i
         await telling.webhook(server, "execution.failed")
         await telling.ended("failed")
         async with telling.database.connection() as connection:
-            (message,) = await outbox.take_messages(connection, limit=10, lease_s=deliver.LEASE_S)
+            (head,) = await outbox.pending_heads(connection, after=outbox.START, limit=10)
+            (message,) = await outbox.take_messages(
+                connection, message_ids=[head.message_id], lease_s=deliver.LEASE_S
+            )  # fmt: skip
         note = Note(message.event, str(message.event_id), message.created_at, message.body)
         lost = await telling.sender.send(message.target, note)
         # Here the process dies: it has sent, and nobody wrote it down.
@@ -189,6 +192,26 @@ async def test_who_dies_after_sending_leaves_it_to_be_sent_again_with_the_same_i
     assert first.body == again.body
     (sent,) = await telling.deliveries()
     assert (sent.state, sent.tries) == ("sent", 2)
+
+
+async def test_a_backlog_is_looked_at_stream_by_stream(
+    telling: Telling, monkeypatch: pytest.MonkeyPatch, virtual: VirtualClock
+) -> None:
+    """However much waits behind a message that nobody takes, a look reads one row for each stream."""
+    monkeypatch.setattr(deliver, "HEADS", 2)
+    async with receiving(lambda _: reply("500 Oops")) as server:
+        await telling.webhook(server, "execution.succeeded")
+        for _ in range(3):
+            job = await telling.job()
+            for _ in range(4):
+                await telling.ended(job=job)
+        first = await deliver.deliver(telling.database, telling.sender)
+        assert (first.tried, first.after != outbox.START) == (2, True)
+        rest = await deliver.deliver(telling.database, telling.sender, after=first.after)
+        assert (rest.tried, rest.after) == (1, outbox.START)
+        quiet = await deliver.deliver(telling.database, telling.sender)
+        assert (quiet.tried, quiet.wait_s) == (0, 5.0), "it sleeps until one of them is due"
+    assert len(server.got) == 3
 
 
 async def test_two_who_deliver_at_once_never_send_the_same(telling: Telling) -> None:

@@ -369,6 +369,20 @@ async def test_a_rule_names_its_channels_and_can_be_switched_off(rig: Rig) -> No
     assert await rig.fires() == {"mine", "result_lag"}, "as it was built in"
 
 
+async def test_who_was_told_by_a_rule_that_is_no_more_hears_the_end(rig: Rig) -> None:
+    async with receiving(lambda _: reply()) as server:
+        await rig.telling.slack(server, name="mine-only")
+        await rule(rig, "mine", channels=("mine-only",))
+        await rig.process_says(results_pending=11)
+        await rig.look()
+        await rules.delete_rule(rig.telling.database, "mine", tenant=TENANT)
+        rig.telling.watch.edited()
+        await rig.look()
+    assert [(d.channel, d.event) for d in await rig.telling.deliveries()] == [
+        ("mine-only", "alert.firing"), ("mine-only", "alert.resolved"),
+    ]  # fmt: skip
+
+
 async def test_a_silence_silences_until_its_end(rig: Rig) -> None:
     async with receiving(lambda _: reply()) as server:
         await rig.telling.slack(server, "alert.firing", "alert.resolved")

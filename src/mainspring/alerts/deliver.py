@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -20,12 +21,14 @@ from mainspring.domain.silence import Silence, silenced_until
 from mainspring.service import Loops
 from mainspring.store import outbox, silences
 from mainspring.store.db import Database
-from mainspring.store.outbox import Message
+from mainspring.store.outbox import Message, Place
 from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
 
 BATCH = 32
+HEADS = 2_000
+"""So many streams are looked at in one turn."""
 LEASE_S = TIMEOUT_S * 2 + 15
 """Longer than any try takes, so nobody sends beside one that still lives."""
 BACKOFF_S = (5.0, 600.0)
@@ -46,6 +49,7 @@ class Deliverer:
         self._database = database
         self._sender = sender
         self._leads = leads
+        self._place = outbox.START
         self._called = asyncio.Event()
         self._kept = float("-inf")
         self._loops = Loops("deliverer")
@@ -69,14 +73,17 @@ class Deliverer:
             await asyncio.sleep(STAND_BY_S)
             return
         self._called.clear()
-        while await deliver(self._database, self._sender):
-            pass
+        turn = await deliver(self._database, self._sender, after=self._place)
+        self._place = turn.after
+        if turn.tried:
+            return
         await self._keep()
-        async with self._database.connection() as connection:
-            wait_s = await outbox.next_message_s(connection)
-        wait_s = NET_S if wait_s is None else min(NET_S, max(LEAST_S, wait_s))
+        wait_s = NET_S if turn.wait_s is None else min(NET_S, turn.wait_s)
+        if turn.after != outbox.START:
+            await asyncio.sleep(LEAST_S)  # so much waits that it is looked at in portions
+            return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._called.wait(), wait_s)
+            await asyncio.wait_for(self._called.wait(), max(LEAST_S, wait_s))
 
     async def _keep(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -86,18 +93,30 @@ class Deliverer:
                 await outbox.forget_messages(connection, limit=10_000)
 
 
-async def deliver(database: Database, sender: Sender) -> int:
-    """Sends what is due, once; returns how many were tried. Disables what has failed for too long."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """How many were tried, how long until the next is due as far as was looked, and where to look next."""
+
+    tried: int
+    wait_s: float | None
+    after: Place
+
+
+async def deliver(database: Database, sender: Sender, *, after: Place = outbox.START) -> Turn:
+    """Sends what is due, once. Disables what has failed for too long."""
     async with database.connection() as connection:
-        messages = await outbox.take_messages(connection, limit=BATCH, lease_s=LEASE_S)
+        heads = await outbox.pending_heads(connection, after=after, limit=HEADS)
+        due = [head.message_id for head in heads if head.wait_s <= 0][:BATCH]
+        messages = await outbox.take_messages(connection, message_ids=due, lease_s=LEASE_S) if due else []
         held = await silences.open_silences(connection) if messages else []
     # Different streams do not wait for one another; of one stream there is only one message here.
     outcomes = await asyncio.gather(*(_try(database, sender, message, held) for message in messages))
     if "failed" in outcomes:
         async with database.connection() as connection:
             for name, error in await outbox.disable_failing(connection, longer_than_s=GIVE_UP_S):
-                log.error("disabled a channel that takes nothing", channel=name, error=error)
-    return len(messages)
+                log.error("channel.disabled", channel=name, error=error)
+    wait_s = min((max(LEAST_S, head.wait_s) for head in heads), default=None)
+    return Turn(len(messages), wait_s, heads[-1].place if len(heads) == HEADS else outbox.START)
 
 
 async def _try(database: Database, sender: Sender, message: Message, held: list[Silence]) -> str:

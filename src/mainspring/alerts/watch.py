@@ -12,7 +12,7 @@ import structlog
 from mainspring import ports
 from mainspring.alerts.readings import Memory, look
 from mainspring.clock import Clock, SystemClock
-from mainspring.domain.alert import BUILT_IN, CONDITIONS, Look, Rule, judge, labels_of, rules_of
+from mainspring.domain.alert import BUILT_IN, Look, Rule, judge, labels_of, rules_of
 from mainspring.domain.silence import Silence, silenced_until
 from mainspring.ids import new_id
 from mainspring.service import Loops
@@ -124,17 +124,18 @@ class Watch:
 
     async def _tell(self, connection: Connection, row: AlertRow, event: str) -> None:
         rule = self._rule(row)
-        by = CONDITIONS[rule.condition].by
+        # Where a rule names its channels, who was told hears the end, though it names others by now.
+        told = uuid5(row.alert_id, "alert.firing") if rule is None or rule.channels else None
         await outbox.tell_alert(
             connection, tenant=row.tenant, event_id=uuid5(row.alert_id, event), event=event,
             stream=f"alert:{row.rule}:{row.key}", body=_body(row, labels_of(row.rule, rule, row.key)),
-            channels=rule.channels, job=row.key if rule.condition in ("finish_by", "max_gap") and by == "job" else None,
+            channels=() if rule is None else rule.channels,
+            job=row.key if rule is not None and rule.condition in ("finish_by", "max_gap") else None, as_told=told,
         )  # fmt: skip
 
-    def _rule(self, row: AlertRow) -> Rule:
-        """As it is now; a rule that was deleted meanwhile tells whom its alert would have told."""
-        found = self._rules.get(row.tenant, BUILT_IN).get(row.rule)
-        return found or Rule(condition="dead_letters", threshold=row.threshold)
+    def _rule(self, row: AlertRow) -> Rule | None:
+        """As it is now; None if it was deleted meanwhile."""
+        return self._rules.get(row.tenant, BUILT_IN).get(row.rule)
 
     async def _read_edits(self, connection: Connection) -> None:
         if self._edited:

@@ -161,8 +161,10 @@ def _is_broken(rule: Rule, reading: Reading) -> bool:
     )
 
 
-def labels_of(rule_name: str, rule: Rule, key: str) -> dict[str, str]:
-    """What silences match an alert by."""
+def labels_of(rule_name: str, rule: Rule | None, key: str) -> dict[str, str]:
+    """What silences match an alert by; of a rule that is no more, only the name and the key."""
+    if rule is None:
+        return {"rule": rule_name, "key": key}
     found = {"rule": rule_name, "severity": rule.severity, "key": key}
     by = CONDITIONS[rule.condition].by if rule.condition in CONDITIONS else ""
     return found if by in ("", "key") else {**found, by: key}

@@ -32,6 +32,20 @@ class Message:
     target: Target
 
 
+Place = tuple[UUID, str]
+"""A channel and a stream."""
+START: Place = (UUID(int=0), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The oldest message of a channel and stream; due if its wait is over."""
+
+    place: Place
+    message_id: int
+    wait_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """What a receiver answered. `error`: why it does not count as taken."""
@@ -67,14 +81,23 @@ async def tell_missed(connection: Connection, *, after: UUID, limit: int) -> tup
 
 async def tell_alert(
     connection: Connection, *, tenant: int, event_id: UUID, event: str, stream: str, body: dict[str, Any],
-    channels: Sequence[str], job: str | None,
+    channels: Sequence[str], job: str | None, as_told: UUID | None,
 ) -> int:  # fmt: skip
-    return int(await connection.fetchval(q("tell_alert"), tenant, event_id, event, stream, body, list(channels), job))
+    """`as_told`: also to whoever was told that event."""
+    return int(
+        await connection.fetchval(q("tell_alert"), tenant, event_id, event, stream, body, list(channels), job, as_told)
+    )
 
 
-async def take_messages(connection: Connection, *, limit: int, lease_s: float) -> list[Message]:
+async def pending_heads(connection: Connection, *, after: Place, limit: int) -> list[Head]:
     """Over all tenants: a duty."""
-    rows = await connection.fetch(q("take_messages"), limit, lease_s)
+    rows = await connection.fetch(q("pending_heads"), *after, limit)
+    return [Head((r["channel_id"], r["stream"]), r["message_id"], r["wait_s"]) for r in rows]
+
+
+async def take_messages(connection: Connection, *, message_ids: Sequence[int], lease_s: float) -> list[Message]:
+    """Those of them that are due and nobody else has. Over all tenants: a duty."""
+    rows = await connection.fetch(q("take_messages"), message_ids, lease_s)
     return [
         Message(
             r["message_id"], r["event_id"], r["tenant_id"], r["event"], r["body"], r["tries"], r["created_at"],
@@ -106,11 +129,6 @@ async def hold_message(connection: Connection, *, message: Message, until: datet
 async def disable_failing(connection: Connection, *, longer_than_s: float) -> list[tuple[str, str]]:
     """Names of the channels that were disabled, and why. Over all tenants: a duty."""
     return [(r["name"], r["last_error"] or "") for r in await connection.fetch(q("disable_failing"), longer_than_s)]
-
-
-async def next_message_s(connection: Connection) -> float | None:
-    found: float | None = await connection.fetchval(q("next_message"))
-    return found
 
 
 async def list_deliveries(

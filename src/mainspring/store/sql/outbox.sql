@@ -136,13 +136,15 @@ SELECT (SELECT count(*) FROM looked) AS looked, (SELECT max(job_id::text) FROM l
 FROM fresh;
 
 -- name: tell_alert
--- An alert to its rule's channels ($6), or if that names none to those that ask for it; and to those of its job ($7).
+-- An alert to its rule's channels ($6), or if that names none to those that ask for it; to those of its job ($7); and to
+-- those that were told an earlier event of it ($8).
 WITH fresh AS (
     INSERT INTO outbox (event_id, tenant_id, channel_id, event, stream, body)
     SELECT $2, $1, c.channel_id, $3, $4, $5
     FROM channels c
     WHERE c.tenant_id = $1 AND c.disabled_at IS NULL AND (
         CASE WHEN cardinality($6::text[]) > 0 THEN c.name = ANY ($6::text[]) ELSE $3::text = ANY (c.events) END
+        OR EXISTS (SELECT FROM outbox f WHERE f.channel_id = c.channel_id AND f.event_id = $8::uuid)
         OR c.name IN (
             SELECT n.channel FROM job_notices n JOIN jobs j USING (job_id)
             WHERE n.tenant_id = $1 AND n.notice = 'late' AND j.name = $7::text AND j.deleted_at IS NULL
@@ -153,17 +155,35 @@ WITH fresh AS (
 )
 SELECT count(*) AS n, CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox', '') END FROM fresh;
 
+-- name: pending_heads
+-- The oldest message of each channel and stream, and how long it has to wait: so many of them ($3) after a place. One step
+-- in an index for each stream, however much waits behind it.
+WITH RECURSIVE heads AS (
+    (SELECT channel_id, stream, message_id, next_at, 1 AS n FROM outbox
+     WHERE state = 'pending' AND (channel_id, stream) > ($1::uuid, $2::text COLLATE "C")
+     ORDER BY channel_id, stream, message_id LIMIT 1)
+    UNION ALL
+    SELECT o.*, h.n + 1 FROM heads h CROSS JOIN LATERAL (
+        SELECT channel_id, stream, message_id, next_at FROM outbox
+        WHERE state = 'pending' AND (channel_id, stream) > (h.channel_id, h.stream)
+        ORDER BY channel_id, stream, message_id LIMIT 1
+    ) AS o
+    WHERE h.n < $3
+)
+SELECT channel_id, stream, message_id, extract(epoch FROM next_at - (SELECT db_now()))::float8 AS wait_s FROM heads;
+
 -- name: take_messages
--- Takes what is due under a lease of $2 s. Of one stream to one channel only the oldest: so order is kept, and what one
--- receiver refuses holds up nothing but its own stream. Who dies after sending leaves it to be sent again.
+-- Takes what is due of these, under a lease of $2 s. Of one stream to one channel only the oldest: so order is kept, and
+-- what one receiver refuses holds up nothing but its own stream. Who dies after sending leaves it to be sent again.
 WITH due AS (
     SELECT o.message_id FROM outbox o JOIN channels c USING (channel_id)
-    WHERE o.state = 'pending' AND o.next_at <= (SELECT db_now()) AND c.disabled_at IS NULL
+    WHERE o.message_id = ANY ($1::bigint[]) AND o.state = 'pending' AND o.next_at <= (SELECT db_now())
+      AND c.disabled_at IS NULL
       AND NOT EXISTS (
           SELECT FROM outbox b WHERE b.channel_id = o.channel_id AND b.stream = o.stream AND b.state = 'pending'
             AND b.message_id < o.message_id
       )
-    ORDER BY o.next_at, o.message_id LIMIT $1 FOR UPDATE OF o SKIP LOCKED
+    ORDER BY o.message_id FOR UPDATE OF o SKIP LOCKED
 )
 UPDATE outbox o SET tries = tries + 1, next_at = db_now() + make_interval(secs => $2), tried_at = db_now()
 FROM due, channels c
@@ -220,11 +240,6 @@ WITH gone AS (
 SELECT gone.name, gone.last_error, (SELECT count(*) FROM told) AS told,
        pg_notify('mainspring_channels', ''), pg_notify('mainspring_outbox', '')
 FROM gone;
-
--- name: next_message
--- Seconds until something is due.
-SELECT extract(epoch FROM o.next_at - db_now())::float8 FROM outbox o
-WHERE o.state = 'pending' ORDER BY o.next_at LIMIT 1;
 
 -- name: list_deliveries
 -- What was sent to a tenant's channels, newest first, before an id; of one channel, or in one state.
