@@ -101,6 +101,10 @@ async def firing_counts(connection: Connection) -> dict[str, int]:
     return {r["severity"]: r["n"] for r in await connection.fetch(q("firing_counts"))}
 
 
+async def firing_count(connection: Connection, *, tenant: int) -> int:
+    return int(await connection.fetchval(q("firing_count"), tenant))
+
+
 async def forget_alerts(connection: Connection, *, limit: int) -> None:
     await connection.execute(q("forget_alerts"), limit)
 

@@ -59,6 +59,10 @@ ORDER BY since_at DESC, alert_id LIMIT $3;
 -- How many alerts fire, by severity, of all tenants: for metrics.
 SELECT severity, count(*) AS n FROM alerts WHERE state = 'firing' GROUP BY severity;
 
+-- name: firing_count
+-- How many alerts of a tenant fire.
+SELECT count(*) FROM alerts WHERE tenant_id = $1 AND state = 'firing';
+
 -- name: forget_alerts
 -- Resolved alerts are kept for 90 days.
 DELETE FROM alerts WHERE alert_id IN (
