@@ -7,9 +7,10 @@ import json
 import pytest
 
 from mainspring import wire
-from mainspring.alerts import sign
+from mainspring.alerts import channels, rules, sign
 from mainspring.alerts.measure import RESULT_LOOKS, Measure
-from mainspring.domain.channel import WebhookTarget
+from mainspring.domain.alert import Rule
+from mainspring.domain.channel import PagerDutyTarget, WebhookTarget
 from mainspring.domain.job import JobSpec, Notify, ShellTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.embedded.server import EmbeddedServer
@@ -82,3 +83,21 @@ async def test_a_failure_reaches_its_channel_by_itself(postgres: EmbeddedServer)
         assert told["type"] == "job.failed" and told["data"]["execution_id"] == str(execution.execution_id)
         names = [event.event for event in (await client.events(execution.execution_id)).items]
     assert names == ["execution.created", "execution.due", "execution.queued", "execution.started", "execution.failed"]
+
+
+async def test_an_alert_fires_by_itself_and_reaches_a_pager(postgres: EmbeddedServer) -> None:
+    """A server that starts with a broken rule measures, judges and tells without being asked."""
+    url = await clone(postgres)
+    async with receiving(lambda _: reply("202 Accepted")) as server:
+        async with Database(url) as database:
+            pager = PagerDutyTarget("r0ut1ng", server.url())
+            new = wire.NewChannel(name="pager", target=pager, events=["alert.firing", "alert.resolved"])
+            await channels.create(database, new, tenant=1, by="test")
+            always = Rule(condition="result_lag", threshold=-1.0, severity="critical")
+            await rules.put_rule(database, "always", always, tenant=1, by="test")
+        async with started(url, allow_net=("127.0.0.1",)) as cluster, cluster.client() as client:
+            await server.arrived.wait()
+            (alert,) = (await client.alerts(state="firing")).items
+    told = json.loads(server.got[0].body)
+    assert (told["event_action"], told["payload"]["severity"]) == ("trigger", "critical")
+    assert (alert.rule, told["dedup_key"]) == ("always", "mainspring:alert:always:")

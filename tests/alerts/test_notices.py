@@ -52,6 +52,25 @@ async def test_failures_and_the_first_success_after_them(telling: Telling, hook:
     assert len(await told(telling)) == 3
 
 
+@pytest.mark.requirement(118)
+async def test_the_last_failure_leaves_a_dead_letter_and_its_notice_in_one_transaction(
+    telling: Telling, hook: None
+) -> None:
+    job = await noticing(telling, "failed")
+    execution = await telling.ended("failed", job, exit_code=3, error="exit code 3")
+    async with telling.database.connection() as connection:
+        letter = await connection.fetchrow(
+            "SELECT d.*, d.xmin = o.xmin AS together, v.spec FROM dead_letters d"
+            " JOIN job_versions v USING (job_id, version) CROSS JOIN outbox o WHERE dead_letter_id = $1",
+            execution,
+        )
+    assert letter is not None and letter["together"]
+    assert (letter["ended_as"], letter["exit_code"], letter["error"]) == ("failed", 3, "exit code 3")
+    assert letter["spec"]["task"] == {"kind": "noop"} and len(letter["attempts"]) == 1
+    (notice,) = await telling.deliveries()
+    assert (notice.event, notice.data["execution_id"]) == ("job.failed", str(execution))
+
+
 async def test_a_retry_is_no_failure(telling: Telling, hook: None) -> None:
     job = await noticing(telling, "failed", retries=RetryPolicy(max=1, base="10s", jitter="none"))
     await telling.ended("failed", job)

@@ -66,7 +66,6 @@ class Deliverer:
 
     async def stop(self) -> None:
         await self._loops.stop()
-        await self._sender.close()
 
     async def _step(self) -> None:
         if not self._leads():

@@ -55,7 +55,7 @@ class Server:
         definitions = Definitions(self.database)
         subscriptions = Subscriptions(self.database, self.bus)
         self.settler = Settler(self.database, definitions, self.announcer, subscriptions=subscriptions)
-        sender = Sender(read_networks(config.allow_net), apprise=config.apprise)
+        self._sender = sender = Sender(read_networks(config.allow_net), apprise=config.apprise)
         self.scheduler: Scheduler | None = None
         self.http: HttpServer | None = None
         self.context: Context | None = None
@@ -102,6 +102,7 @@ class Server:
                 await service.stop()
             except Exception:
                 log.exception("a service did not stop cleanly", service=type(service).__name__)
+        await self._sender.close()
         await self.database.close()
 
 
