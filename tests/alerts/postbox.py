@@ -62,9 +62,10 @@ class Postbox:
 
 
 @asynccontextmanager
-async def postbox(tls: ssl.SSLContext | None = None) -> AsyncIterator[Postbox]:
-    box = Postbox(tls=tls)
-    server = await asyncio.start_server(box.serve, "127.0.0.1", 0)
+async def postbox(tls: ssl.SSLContext | None = None, *, at_once: bool = False) -> AsyncIterator[Postbox]:
+    """`at_once`: TLS from the first byte, instead of STARTTLS."""
+    box = Postbox(tls=None if at_once else tls)
+    server = await asyncio.start_server(box.serve, "127.0.0.1", 0, ssl=tls if at_once else None)
     box.port = server.sockets[0].getsockname()[1]
     async with server:
         yield box

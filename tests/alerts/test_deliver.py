@@ -19,6 +19,7 @@ from mainspring.store import outbox
 from tests.alerts.postbox import postbox
 from tests.alerts.telling import LOOPBACK, TENANT, Telling, body_of
 from tests.clocks import VirtualClock
+from tests.results.test_settle import Silence
 from tests.worker.receiver import Received, receiving, reply
 
 pytestmark = pytest.mark.anyio
@@ -206,12 +207,46 @@ async def test_a_backlog_is_looked_at_stream_by_stream(
             for _ in range(4):
                 await telling.ended(job=job)
         first = await deliver.deliver(telling.database, telling.sender)
-        assert (first.tried, first.after != outbox.START) == (2, True)
+        assert (len(first.messages), first.after != outbox.START) == (2, True)
         rest = await deliver.deliver(telling.database, telling.sender, after=first.after)
-        assert (rest.tried, rest.after) == (1, outbox.START)
+        assert (len(rest.messages), rest.after) == (1, outbox.START)
         quiet = await deliver.deliver(telling.database, telling.sender)
-        assert (quiet.tried, quiet.wait_s) == (0, 5.0), "it sleeps until one of them is due"
+        assert (quiet.messages, quiet.wait_s) == ([], 5.0), "it sleeps until one of them is due"
     assert len(server.got) == 3
+
+
+async def test_a_receiver_that_hangs_holds_up_no_other_channel(telling: Telling) -> None:
+    async with receiving(lambda _: b"") as hangs, receiving(fine) as well:
+        await telling.webhook(hangs, "execution.succeeded", name="a-hangs")
+        await telling.webhook(well, "execution.succeeded", name="b-well")
+        deliverer = deliver.Deliverer(telling.database, Silence(), telling.sender, leads=lambda: True)
+        await telling.ended()
+        await deliverer.start()
+        await hangs.arrived.wait()
+        await well.arrived.wait()
+        well.arrived.clear()
+        await telling.ended()
+        deliverer._called.set()  # as NOTIFY does
+        await well.arrived.wait()
+        await deliverer.stop()
+    assert (len(hangs.got), len(well.got)) == (1, 2)
+
+
+async def test_many_streams_of_one_channel_leave_room_for_another(
+    telling: Telling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliver, "BATCH", 2)
+    async with receiving(fine) as server:
+        for name in ("one", "two"):
+            await telling.webhook(server, "execution.succeeded", name=name)
+        for _ in range(3):
+            await telling.ended()
+        seen, place = list[str](), outbox.START
+        for _ in range(3):
+            turn = await deliver.deliver(telling.database, telling.sender, after=place)
+            place = turn.after
+            seen += [message.channel for message in turn.messages]
+    assert sorted(seen) == ["one"] * 3 + ["two"] * 3 and set(seen[2:4]) == {"one", "two"}
 
 
 async def test_two_who_deliver_at_once_never_send_the_same(telling: Telling) -> None:
@@ -297,6 +332,22 @@ async def test_mail_is_sent_over_tls_with_a_password(
     (letter,) = box.letters
     assert (box.secured, box.logins) == (1, ["ops open sesame"])
     assert letter["To"] == "a@example.com, b@example.com" and "a test of channel mail" in letter["Subject"]
+
+
+async def test_mail_over_tls_from_the_first_byte_is_for_the_name_in_the_certificate(
+    telling: Telling, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, cert = certificate
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    note = Note("channel.test", "1", instant(0), {"channel": "x"})
+    async with postbox(context, at_once=True) as box:
+        named = SmtpTarget("localhost", "ops@example.com", ("a@example.com",), port=box.port, tls="tls")
+        other = SmtpTarget("127.0.0.1", "ops@example.com", ("a@example.com",), port=box.port, tls="tls")
+        sent, refused = await telling.sender.send(named, note), await telling.sender.send(other, note)
+    assert sent.error is None and len(box.letters) == 1
+    assert refused.error is not None and "certificate" in refused.error
 
 
 async def test_mail_says_what_failed_and_a_full_mailbox_is_tried_again(telling: Telling, virtual: VirtualClock) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from uuid import UUID
 
 import structlog
 
@@ -50,6 +51,7 @@ class Deliverer:
         self._sender = sender
         self._leads = leads
         self._place = outbox.START
+        self._sending: set[UUID] = set()
         self._called = asyncio.Event()
         self._kept = float("-inf")
         self._loops = Loops("deliverer")
@@ -72,17 +74,31 @@ class Deliverer:
             await asyncio.sleep(STAND_BY_S)
             return
         self._called.clear()
-        turn = await deliver(self._database, self._sender, after=self._place)
+        turn = await take(self._database, after=self._place, busy=self._sending)
         self._place = turn.after
-        if turn.tried:
+        for channel_id in {message.channel_id for message in turn.messages}:
+            mine = [message for message in turn.messages if message.channel_id == channel_id]
+            self._sending.add(channel_id)
+            self._loops.spawn(self._send(channel_id, mine, turn.held), "send")
+        if turn.messages:
             return
         await self._keep()
-        wait_s = NET_S if turn.wait_s is None else min(NET_S, turn.wait_s)
         if turn.after != outbox.START:
             await asyncio.sleep(LEAST_S)  # so much waits that it is looked at in portions
             return
+        wait_s = NET_S if turn.wait_s is None else min(NET_S, turn.wait_s)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._called.wait(), max(LEAST_S, wait_s))
+            await asyncio.wait_for(self._called.wait(), wait_s)
+
+    async def _send(self, channel_id: UUID, messages: list[Message], held: list[Silence]) -> None:
+        """One channel's share: a receiver that hangs holds up nobody else."""
+        try:
+            await send_all(self._database, self._sender, messages, held)
+        except Exception as error:  # their leases end, and they are tried again
+            log.warning("could not write down what was sent", channel=messages[0].channel, error=repr(error))
+        finally:
+            self._sending.discard(channel_id)
+            self._called.set()
 
     async def _keep(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -94,28 +110,44 @@ class Deliverer:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """How many were tried, how long until the next is due as far as was looked, and where to look next."""
+    """What was taken, with the silences of that moment; how long until more is due, and where to look next."""
 
-    tried: int
+    messages: list[Message]
+    held: list[Silence]
     wait_s: float | None
     after: Place
 
 
-async def deliver(database: Database, sender: Sender, *, after: Place = outbox.START) -> Turn:
-    """Sends what is due, once. Disables what has failed for too long."""
+async def take(database: Database, *, after: Place = outbox.START, busy: Collection[UUID] = ()) -> Turn:
+    """Takes what is due, but for channels that are busy."""
     async with database.connection() as connection:
-        heads = await outbox.pending_heads(connection, after=after, limit=HEADS)
-        due = [head.message_id for head in heads if head.wait_s <= 0][:BATCH]
-        messages = await outbox.take_messages(connection, message_ids=due, lease_s=LEASE_S) if due else []
+        found = await outbox.pending_heads(connection, after=after, limit=HEADS)
+        heads = [head for head in found if head.place[0] not in busy]
+        due = [head for head in heads if head.wait_s <= 0]
+        ids = [head.message_id for head in due[:BATCH]]
+        messages = await outbox.take_messages(connection, message_ids=ids, lease_s=LEASE_S) if ids else []
         held = await silences.open_silences(connection) if messages else []
-    # Different streams do not wait for one another; of one stream there is only one message here.
+    place = found[-1].place if len(found) == HEADS else outbox.START
+    if len(due) > BATCH:
+        place = due[BATCH - 1].place  # the others' turn is next
+    return Turn(messages, held, min((max(LEAST_S, head.wait_s) for head in heads), default=None), place)
+
+
+async def send_all(database: Database, sender: Sender, messages: list[Message], held: list[Silence]) -> None:
+    """Sends them and writes down what came of it. Disables what has failed for too long."""
+    # Of one stream there is only one message here, so they need not wait for one another.
     outcomes = await asyncio.gather(*(_try(database, sender, message, held) for message in messages))
     if "failed" in outcomes:
         async with database.connection() as connection:
             for name, error in await outbox.disable_failing(connection, longer_than_s=GIVE_UP_S):
                 log.error("channel.disabled", channel=name, error=error)
-    wait_s = min((max(LEAST_S, head.wait_s) for head in heads), default=None)
-    return Turn(len(messages), wait_s, heads[-1].place if len(heads) == HEADS else outbox.START)
+
+
+async def deliver(database: Database, sender: Sender, *, after: Place = outbox.START) -> Turn:
+    """One turn by itself: takes what is due, and sends it."""
+    turn = await take(database, after=after)
+    await send_all(database, sender, turn.messages, turn.held)
+    return turn
 
 
 async def _try(database: Database, sender: Sender, message: Message, held: list[Silence]) -> str:
