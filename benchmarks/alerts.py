@@ -105,7 +105,7 @@ async def main() -> None:
             now_ms = int(await database_now_ms(connection))
             look = await timed(ROUNDS, lambda: figures.readings(connection))
             durations = await timed(
-                ROUNDS, lambda: figures.durations(connection, now_ms=now_ms, after=UUID(int=0), limit=25)
+                ROUNDS, lambda: figures.durations(connection, now_ms=now_ms, after=UUID(int=0), limit=15)
             )
             job = await connection.fetchval("SELECT job_id FROM jobs LIMIT 1")
         plain = await settle_rounds(database, job, tell=False)
@@ -117,7 +117,7 @@ async def main() -> None:
         told = await settle_rounds(database, job, tell=True)
     rows = [
         ("a look at all rules", look),
-        ("percentiles of 25 jobs, twice a minute", durations),
+        ("percentiles of 15 jobs, every other look", durations),
         (f"settle {BATCH} successes, nobody subscribed", plain),
         ("the same, a channel asks for failures and the statement runs anyway", unheard),
         (f"the same, a channel asks for successes: {BATCH} messages written", told),

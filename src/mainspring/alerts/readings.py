@@ -23,9 +23,9 @@ LEAST_DURATIONS = (20, 50)
 NOISE_MS = 10
 GROWS_FROM = 100
 GROWTH_LOOKS = 6
-DURATION_JOBS = 25
+DURATION_JOBS = 15
 DURATION_KEPT_MS = 600_000
-DURATION_EVERY_MS = 30_000
+DURATION_EVERY_MS = 20_000
 _ZERO = UUID(int=0)
 
 
@@ -118,7 +118,7 @@ def _of_processes(measured: Sequence[tuple[str, dict[str, float]]]) -> list[Read
 
 
 async def _durations(connection: Connection, memory: Memory, now_ms: int) -> list[Reading]:
-    """Some jobs in a turn, twice a minute; what was found is held until it is a job's turn again."""
+    """Some jobs in a turn, every other look; what was found is held until it is a job's turn again."""
     if now_ms - memory.durations_at >= DURATION_EVERY_MS:
         memory.durations_at = now_ms
         found = await figures.durations(connection, now_ms=now_ms, after=memory.duration_cursor, limit=DURATION_JOBS)

@@ -12,6 +12,7 @@ from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
 SAMPLE = 5_000
+ACTIVE = 2_000
 JOBS = 250
 DEEP = 10_001
 HOUR_MS = 3_600_000
@@ -73,7 +74,7 @@ async def readings(connection: Connection) -> Readings:
 
 async def durations(connection: Connection, *, now_ms: int, after: UUID, limit: int) -> list[Durations]:
     """Over all tenants: a duty."""
-    rows = await connection.fetch(q("durations"), _lowest(now_ms - HOUR_MS), after, limit, SAMPLE)
+    rows = await connection.fetch(q("durations"), _lowest(now_ms - HOUR_MS), after, limit, ACTIVE)
     return [
         Durations(r["job_id"], r["tenant_id"], r["name"], r["n"], r["n_before"], r["p"] or [], r["p_before"] or [])
         for r in rows
