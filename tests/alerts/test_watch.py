@@ -337,6 +337,20 @@ async def test_a_rule_fires_after_its_for_and_is_told_once_and_resolved_once(rig
     assert opened["dedup_key"] == "mainspring:alert:mine:"
 
 
+async def test_alerts_of_one_look_are_listed_page_by_page(rig: Rig) -> None:
+    for n in range(5):
+        await rule(rig, f"mine-{n}")
+    await rig.process_says(results_pending=11)
+    await rig.look()
+    seen, cursor = list[str](), None
+    while True:
+        page = await rules.list_alerts(rig.telling.database, tenant=TENANT, limit=2, cursor=cursor)
+        seen += [alert.rule for alert in page.items]
+        if (cursor := page.next_cursor) is None:
+            break
+    assert sorted(seen) == [f"mine-{n}" for n in range(5)]
+
+
 async def test_two_leaders_for_a_moment_tell_once(rig: Rig) -> None:
     from mainspring.alerts.watch import Watch
     from tests.results.test_settle import Silence

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import math
 from datetime import datetime
+from uuid import UUID
 
 from mainspring import wire
-from mainspring.clock import LAST_MS, instant
 from mainspring.domain.alert import BUILT_IN, CONDITIONS, Rule, rules_of
 from mainspring.domain.channel import NAME
 from mainspring.domain.errors import Invalid, NotFound, Problem, invalid
@@ -27,15 +27,13 @@ async def list_alerts(
     if state is not None and state not in STATES:
         raise invalid("/state", f"{state!r} is not a state of an alert", hint=", ".join(STATES))
     try:
-        before = instant(LAST_MS) if cursor is None else datetime.fromisoformat(cursor)
+        before = UUID(int=2**128 - 1) if cursor is None else UUID(cursor)
     except ValueError:
         raise invalid("/cursor", f"{cursor!r} is not a cursor", hint="use next_cursor as it was given") from None
-    if before.tzinfo is None:
-        raise invalid("/cursor", f"{cursor!r} is not a cursor", hint="use next_cursor as it was given")
     async with database.connection() as connection:
         found = await alerts.list_alerts(connection, tenant=tenant, before=before, limit=limit + 1, state=state)
     more = len(found) > limit
-    return wire.Page(items=found[:limit], next_cursor=found[limit - 1].since_at.isoformat() if more else None)
+    return wire.Page(items=found[:limit], next_cursor=str(found[limit - 1].alert_id) if more else None)
 
 
 async def list_rules(database: Database, *, tenant: int) -> wire.Page[wire.AlertRule]:

@@ -85,7 +85,7 @@ async def mark_told(connection: Connection, *, alert_id: UUID) -> bool:
 
 
 async def list_alerts(
-    connection: Connection, *, tenant: int, before: datetime, limit: int, state: str | None = None
+    connection: Connection, *, tenant: int, before: UUID, limit: int, state: str | None = None
 ) -> list[wire.Alert]:
     return [
         wire.Alert(

@@ -551,7 +551,7 @@ CREATE TABLE alerts (
     CHECK ((state = 'resolved') = (resolved_at IS NOT NULL))
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX alerts_open ON alerts (tenant_id, rule, key) WHERE state <> 'resolved';
-CREATE INDEX alerts_tenant ON alerts (tenant_id, since_at);
+CREATE INDEX alerts_tenant ON alerts (tenant_id, alert_id);
 
 -- Nobody is told of what fits the matchers while the window is open: once, or from each fire of a schedule on.
 CREATE TABLE silences (

@@ -68,7 +68,7 @@ CREATE TABLE alerts (
     CHECK ((state = 'resolved') = (resolved_at IS NOT NULL))
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX alerts_open ON alerts (tenant_id, rule, key) WHERE state <> 'resolved';
-CREATE INDEX alerts_tenant ON alerts (tenant_id, since_at);
+CREATE INDEX alerts_tenant ON alerts (tenant_id, alert_id);
 
 CREATE TABLE silences (
     silence_id    uuid PRIMARY KEY,

@@ -50,10 +50,10 @@ RETURNING a.*;
 UPDATE alerts SET told_at = db_now() WHERE alert_id = $1 AND state = 'firing' AND told_at IS NULL RETURNING told_at;
 
 -- name: list_alerts
--- A tenant's alerts, the newest first, before an instant; those that are not resolved, or all.
+-- A tenant's alerts, the newest first, before an id (which begins with its time); those in one state, or all.
 SELECT * FROM alerts
-WHERE tenant_id = $1 AND since_at < $2 AND ($4::text IS NULL OR state = $4)
-ORDER BY since_at DESC, alert_id LIMIT $3;
+WHERE tenant_id = $1 AND alert_id < $2 AND ($4::text IS NULL OR state = $4)
+ORDER BY alert_id DESC LIMIT $3;
 
 -- name: firing_counts
 -- How many alerts fire, by severity, of all tenants: for metrics.
