@@ -47,6 +47,8 @@ class ServeConfig:
     artifact_store: str = ARTIFACT_STORE
     artifact_bytes: int = 1 << 30
     artifact_kept_s: float = 30 * 86_400.0
+    allow_net: tuple[str, ...] = ()
+    apprise: bool = False
 
 
 def parse_roles(text: str) -> tuple[Role, ...]:

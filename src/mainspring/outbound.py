@@ -45,7 +45,7 @@ class _Checked(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         failure: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
-        for address in await self._addresses(host, port):
+        for address in await addresses(host, port, self._allowed):
             try:
                 return await self._backend.connect_tcp(address, port, timeout, local_address, socket_options)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
@@ -53,25 +53,26 @@ class _Checked(httpcore2.AsyncNetworkBackend):
         assert failure is not None
         raise failure
 
-    async def _addresses(self, host: str, port: int) -> list[str]:
-        """The addresses of a host that may be called, in the resolver's order."""
-        try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise UnknownHost(f"the name {host!r} can't be resolved: {error.strerror or error}") from None
-        fine, refused = [], []
-        for text in dict.fromkeys(str(info[4][0]) for info in found):
-            why = refusal(read_address(text), self._allowed)
-            if why is None:
-                fine.append(text)
-            else:
-                refused.append(f"{text} ({why})")
-        if not fine:
-            raise RefusedAddress(
-                f"{host} is {', '.join(refused)}, which tasks may not call;"
-                " an operator can allow it: mainspring worker --allow-net CIDR"
-            )
-        return fine
+
+async def addresses(host: str, port: int, allowed: Sequence[Network]) -> list[str]:
+    """The addresses of a host that may be called, in the resolver's order."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UnknownHost(f"the name {host!r} can't be resolved: {error.strerror or error}") from None
+    fine, refused = [], []
+    for text in dict.fromkeys(str(info[4][0]) for info in found):
+        why = refusal(read_address(text), allowed)
+        if why is None:
+            fine.append(text)
+        else:
+            refused.append(f"{text} ({why})")
+    if not fine:
+        raise RefusedAddress(
+            f"{host} is {', '.join(refused)}, which tasks may not call;"
+            " an operator can allow it with --allow-net CIDR (of mainspring worker, or of mainspring serve for notices)"
+        )
+    return fine
 
 
 class _Transport(httpx2.AsyncHTTPTransport):

@@ -11,7 +11,9 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.domain.alert import AlertState, Rule, Severity
 from mainspring.domain.backfill import BackfillState, Order, Reprocess
+from mainspring.domain.channel import Target
 from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.deadline import DeadlineKind, DeadlineState
 from mainspring.domain.execution import Outcome, State, Trigger
@@ -461,6 +463,138 @@ class Why(Answer):
 class LoginLink(Answer):
     path: str
     expires_at: datetime
+
+
+class StreamedExecution(Execution, kw_only=True):
+    """An execution as the live stream tells it, with the event that brought it where it is."""
+
+    event: str
+
+
+class LifecycleEvent(Answer):
+    """Something that happened to an execution, by its name in the catalogue of events."""
+
+    event: str
+    at: datetime
+    attempt: int | None = None
+    text: str | None = None
+
+
+class ChannelSpec(Request):
+    """Where notices go. `events` are those it hears of by itself; `jobs` narrows the executions' (`etl-*`)."""
+
+    target: Target
+    events: Annotated[list[str], msgspec.Meta(max_length=50)] = []
+    jobs: Annotated[list[str], msgspec.Meta(max_length=100)] = []
+
+
+class NewChannel(ChannelSpec, kw_only=True):
+    name: str
+
+
+class Channel(Answer):
+    """A channel. `target` has everything but its secrets, whose names are in `secrets` if they are set.
+
+    `secret` is there once: when a webhook's signing secret was made for it.
+    """
+
+    name: str
+    kind: str
+    target: dict[str, Any]
+    secrets: list[str]
+    events: list[str]
+    jobs: list[str]
+    state: Literal["ok", "failing", "disabled"]
+    pending: int
+    created_at: datetime
+    created_by: str
+    failing_since: datetime | None = None
+    last_error: str | None = None
+    disabled_at: datetime | None = None
+    secret: str | None = None
+
+
+class ChannelTest(Answer):
+    """What a receiver answered to a test message; `error` says why it does not count as taken."""
+
+    delivered: bool
+    status: int | None
+    excerpt: str | None
+    duration_ms: int
+    error: str | None
+
+
+class Delivery(Answer):
+    """One event for one channel, and what became of it at the last try. `event_id` is the same at every try."""
+
+    delivery_id: int
+    event_id: UUID
+    channel: str
+    event: str
+    state: Literal["pending", "sent", "dropped"]
+    tries: int
+    created_at: datetime
+    tried_at: datetime | None
+    next_at: datetime | None
+    status: int | None
+    excerpt: str | None
+    error: str | None
+    duration_ms: int | None
+    data: dict[str, Any]
+
+
+class Alert(Answer):
+    """A rule that is, or was, broken. `told_at` is null while a silence holds the notice back."""
+
+    alert_id: UUID
+    rule: str
+    key: str
+    severity: Severity
+    state: AlertState
+    value: float
+    threshold: float
+    summary: str
+    since_at: datetime
+    fired_at: datetime | None
+    told_at: datetime | None
+    resolved_at: datetime | None
+
+
+class AlertRule(Answer):
+    """A rule; `built_in` ones can be changed, and come back as they were when what was written is deleted."""
+
+    name: str
+    rule: Rule
+    means: str
+    built_in: bool
+    changed: bool
+    updated_at: datetime | None = None
+    updated_by: str | None = None
+
+
+class NewSilence(Request):
+    """Nobody is told of what fits the matchers: now until `end_at`, from `start_at` on, or again and again."""
+
+    matchers: dict[str, str]
+    start_at: Instant | None = None
+    end_at: Instant | None = None
+    schedule: ScheduleSpecs | None = None
+    lasts: str | int | float | None = None
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class Silence(Answer):
+    silence_id: UUID
+    matchers: dict[str, str]
+    start_at: datetime | None
+    end_at: datetime | None
+    schedule: ScheduleSpecs | None
+    lasts_s: float | None
+    description: str
+    reason: str
+    holds_until: datetime | None
+    created_at: datetime
+    created_by: str
 
 
 class Pause(Request):

@@ -318,11 +318,12 @@ async def unwritten(cluster: Cluster, _jobs: None) -> AsyncIterator[None]:
 
 
 async def everything(database: Database) -> dict[str, str | None]:
-    """A digest of the rows of each table, of the order of edits for shards (leases go on by themselves)."""
+    """A digest of the rows of each table, of the order of edits for shards (leases go on by themselves, and so does
+    what the server measures and judges)."""
     async with database.connection() as connection:
         tables = await connection.fetch(
             "SELECT relname FROM pg_class WHERE relnamespace = 'mainspring'::regnamespace"
-            " AND relkind IN ('r', 'p') AND NOT relispartition ORDER BY 1"
+            " AND relkind IN ('r', 'p') AND NOT relispartition AND relname NOT IN ('measurements', 'alerts') ORDER BY 1"
         )
         found = {}
         for (table,) in tables:

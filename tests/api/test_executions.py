@@ -366,6 +366,9 @@ async def test_the_stream_shows_executions_start_and_end(
             if line.startswith("data: "):
                 seen = json.loads(line.removeprefix("data: "))
                 assert seen["execution_id"] == str(execution.execution_id)
+                assert seen["event"] == {"running": "execution.started"}.get(
+                    seen["state"], f"execution.{seen['state']}"
+                )
                 if seen["state"] == "succeeded":
                     break
 

@@ -115,7 +115,7 @@ class _Handling(BaseHTTPRequestHandler):
             self.wfile.write(piece)
             self.wfile.flush()
 
-    do_GET = do_POST = do_PATCH = do_DELETE = handle_any
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

@@ -169,6 +169,7 @@ def overview(**values: Any) -> Overview:
             "12 jobs scheduled; 2 executions failed in the last 24 hours, 1 worker missed a heartbeat and "
             "fires start late.",
         ),
+        ({"firing": 2}, False, "12 jobs scheduled; 2 alerts firing."),
         ({"shards_held": 0}, False, "Nothing fires: no scheduler is alive."),
         ({"shards_held": 60}, False, "4 of 64 shards do not fire: no scheduler holds them."),
         ({"workers": 0}, False, "Fires are decided, but no worker is alive to run them."),

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mainspring.api import (
+    alerts,
     artifacts,
     backfills,
     blackouts,
@@ -43,7 +44,7 @@ def endpoints() -> list[Endpoint]:
     """The whole table, in order."""
     tables = (
         jobs.table, backfills.table, calendars.table, blackouts.table, executions.table, dead_letters.table,
-        queues.table, workers.table, artifacts.table, workflows.table, runs.table, system.table, docs,
+        queues.table, workers.table, artifacts.table, workflows.table, runs.table, alerts.table, system.table, docs,
     )  # fmt: skip
     return [endpoint for table in tables for endpoint in table.endpoints]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mainspring.alerts.send import Sender
 from mainspring.announce import Announcer
 from mainspring.api.auth import Authenticator
 from mainspring.api.live import Live
@@ -28,4 +29,5 @@ class Context:
     announcer: Announcer
     artifacts: Artifacts
     runs: Runs
+    sender: Sender
     session_lease_s: float = 20.0

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from uuid import UUID
 
+import msgspec
 from starlette.responses import Response
 
 from mainspring import wire
 from mainspring.api import sse
 from mainspring.api.route import Call, Table
+from mainspring.domain.events import event_of
 from mainspring.intake import catalog
 from mainspring.intake import executions as intake
+from mainspring.intake.lifecycle import events_of
 
 table = Table()
 EXECUTIONS = "/api/v1/executions"
@@ -46,6 +49,13 @@ async def get(call: Call) -> wire.Execution:
     return await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
 
 
+@table.route("GET", EXECUTION + "/events", scope="read", answer=wire.Page[wire.LifecycleEvent])
+async def events(call: Call) -> wire.Page[wire.LifecycleEvent]:
+    """List what happened to an execution, by the names and with the instants of its lifecycle."""
+    found = await catalog.execution(call.context.database, await _id(call), tenant=call.tenant)
+    return wire.Page(items=events_of(found))
+
+
 @table.route("POST", EXECUTION + "/cancel", scope="write", body=wire.Cancel, answer=wire.Execution)
 async def cancel(call: Call) -> wire.Execution:
     """Cancel an execution: at once if it has not started, through its worker if it runs."""
@@ -68,7 +78,7 @@ async def logs(call: Call) -> wire.Logs | Response:
     return await catalog.read_logs(call.context.database, execution_id, tenant=call.tenant, place=place)
 
 
-@table.route("GET", "/api/v1/stream", scope="read", answer=wire.Execution)
+@table.route("GET", "/api/v1/stream", scope="read", answer=wire.StreamedExecution)
 async def watch(call: Call) -> Response:
     """A stream of executions as they start and end."""
     return sse.stream(_changes(call))
@@ -92,8 +102,9 @@ async def _follow(call: Call, execution_id: UUID, place: str | None) -> AsyncIte
 async def _changes(call: Call) -> AsyncIterator[bytes]:
     yield sse.COMMENT
     async for executions in call.context.live.changes(tenant=call.tenant):
-        for execution in executions:
-            yield sse.event("execution", execution)
+        for e in executions:
+            named = {**msgspec.structs.asdict(e), "event": event_of(e.state, e.attempt)}
+            yield sse.event("execution", wire.StreamedExecution(**named))
         if not executions:
             yield sse.COMMENT
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import get_args
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
@@ -13,9 +14,10 @@ from mainspring.api.auth import LINK_S
 from mainspring.api.route import Call, Table
 from mainspring.clock import SystemClock, instant
 from mainspring.codec import encode
+from mainspring.domain.alert import Severity
 from mainspring.intake.overview import shards_now
 from mainspring.intake.queues import depths_of
-from mainspring.store import dead_letters, doctor, sessions, shards
+from mainspring.store import alerts, dead_letters, doctor, sessions, shards
 from mainspring.store.db import AWAY, Database
 from mainspring.store.migrate import schema_version
 from mainspring.telemetry import metrics
@@ -51,6 +53,7 @@ async def scrape(call: Call) -> Response:
         depths = await depths_of(connection, tenant=None)
         leases = await shards.list_shards(connection)
         open_letters = await dead_letters.count_open(connection, tenant=call.tenant)
+        firing = await alerts.firing_counts(connection)
         workers = [w for w in await sessions.list_workers(connection, tenant=call.tenant) if w.state != "lost"]
     metrics.JOB_QUEUE_SIZE.clear()
     metrics.QUEUE_OLDEST.clear()
@@ -60,6 +63,8 @@ async def scrape(call: Call) -> Response:
         oldest[depth.queue] = max(depth.oldest_s, oldest.get(depth.queue, 0.0))
     for queue, seconds in oldest.items():
         metrics.QUEUE_OLDEST.labels(queue).set(seconds)
+    for severity in get_args(Severity):
+        metrics.ALERTS_FIRING.labels(severity).set(firing.get(severity, 0))
     for lease in leases:
         age_s = float("inf") if lease.seen_at is None else (lease.now - lease.seen_at).total_seconds()
         metrics.SHARD_HEARTBEAT_AGE.labels(str(lease.shard)).set(max(age_s, 0.0))

@@ -157,7 +157,16 @@ class Dev:
         self._children = [
             Child(
                 "server",
-                ["serve", "--port", str(self._port), "--log", level, "--artifact-store", str(self._home / "artifacts")],
+                [
+                    "serve",
+                    "--port",
+                    str(self._port),
+                    "--log",
+                    level,
+                    "--artifact-store",
+                    str(self._home / "artifacts"),
+                    *self._allowed,
+                ],
                 env | {"MAINSPRING_DATABASE_URL": self._database_url},
             ),
             Child(

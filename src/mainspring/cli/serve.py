@@ -8,6 +8,10 @@ import os
 import click
 import structlog
 
+from mainspring.alerts.deliver import Deliverer
+from mainspring.alerts.measure import Measure
+from mainspring.alerts.send import Sender
+from mainspring.alerts.watch import Watch
 from mainspring.announce import Announcer
 from mainspring.api.app import build, build_status
 from mainspring.api.auth import Authenticator, issue_token
@@ -18,6 +22,7 @@ from mainspring.backends.stores import open_store
 from mainspring.config import ARTIFACT_STORE, PORT, ServeConfig, parse_roles, unknown_settings
 from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
+from mainspring.domain.address import read_networks
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid
 from mainspring.domain.resources import parse_amount
@@ -35,6 +40,7 @@ from mainspring.store.bus import PostgresBus
 from mainspring.store.db import AWAY, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.migrate import migrate
+from mainspring.store.subscriptions import Subscriptions
 from mainspring.telemetry import logs
 from mainspring.web.app import routes as pages
 from mainspring.web.gate import lost
@@ -53,18 +59,23 @@ class Server:
         self.bus = PostgresBus(self.database)
         self.announcer = Announcer(self.bus)
         definitions = Definitions(self.database)
-        self.settler = Settler(self.database, definitions, self.announcer)
+        subscriptions = Subscriptions(self.database, self.bus)
+        self.settler = Settler(self.database, definitions, self.announcer, subscriptions=subscriptions)
+        self._sender = sender = Sender(read_networks(config.allow_net), apprise=config.apprise)
         self.scheduler: Scheduler | None = None
         self.http: HttpServer | None = None
         self.context: Context | None = None
-        self._services: list[Service] = [self.bus, self.announcer]
+        measure = Measure(self.database, roles=config.roles)
+        self._services: list[Service] = [self.bus, self.announcer, subscriptions, measure]
         if "scheduler" in config.roles:
             self.scheduler = Scheduler(self.database, self.bus, lease_s=config.shard_lease_s)
             rescue = Rescue(
                 self.database, self.settler, leads=self.scheduler.leads, keep_dead_letters_s=config.keep_dead_letters_s
             )
             duties = Duties(self.database, self.bus, leads=self.scheduler.leads)
-            self._services += [self.scheduler, rescue, duties]
+            watch = Watch(self.database, self.bus, subscriptions, leads=self.scheduler.leads)
+            deliverer = Deliverer(self.database, self.bus, sender, leads=self.scheduler.leads)
+            self._services += [self.scheduler, rescue, duties, watch, deliverer]
         auth = self._auth = Authenticator(self.database)
         if "api" in config.roles:
             dispatcher = Dispatcher(self.database, self.bus, definitions, self.announcer)
@@ -84,6 +95,7 @@ class Server:
                     kept_s=config.artifact_kept_s,
                 ),
                 runs=Runs(self.database),
+                sender=sender,
                 session_lease_s=config.session_lease_s,
             )
             app = build(self.context, pages=pages, lost=lost)
@@ -109,6 +121,7 @@ class Server:
                 await service.stop()
             except Exception:
                 log.exception("a service did not stop cleanly", service=type(service).__name__)
+        await self._sender.close()
         await self.database.close()
 
 
@@ -190,12 +203,21 @@ def _days(text: str) -> float:
 )  # fmt: skip
 @click.option("--artifact-limit", default="1Gi", show_default=True, metavar="SIZE", help="Of one execution.")
 @click.option("--artifact-days", default=30.0, show_default=True, type=click.FloatRange(min=0, min_open=True))
+@click.option(
+    "--allow-net",
+    "allow_net",
+    multiple=True,
+    metavar="CIDR",
+    envvar="MAINSPRING_ALLOW_NET",
+    help="A network that notices may be sent to, besides the public ones. May be given several times.",
+)
+@click.option("--apprise", is_flag=True, help="Allow channels of the kind apprise, whose addresses nobody checks.")
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 def serve(
     database_url: str, roles: str, host: str, port: int | None, session_lease: float, shard_lease: float,
-    keep_dead_letters: float, artifact_store: str, artifact_limit: str, artifact_days: float, level: str,
-    parent: int | None,
+    keep_dead_letters: float, artifact_store: str, artifact_limit: str, artifact_days: float,
+    allow_net: tuple[str, ...], apprise: bool, level: str, parent: int | None,
 ) -> None:  # fmt: skip
     """Start a server against a PostgreSQL database."""
     if parent is not None:
@@ -214,6 +236,8 @@ def serve(
         artifact_store=artifact_store,
         artifact_bytes=_size(artifact_limit),
         artifact_kept_s=artifact_days * 86_400,
+        allow_net=allow_net,
+        apprise=apprise,
     )
     run(serve_until_stopped(config, greet=parent is None))
 

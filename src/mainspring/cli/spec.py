@@ -88,6 +88,13 @@ _OPTIONS = (
     click.option("--ordered", is_flag=True, default=None, help="One execution at a time, in order."),
     click.option("--concurrency", metavar="[KEY=]N", help="At most N at once, of all jobs with that key.  [the job's]"),
     click.option("--rate", metavar="[KEY=]N/D", help="At most N starts in D, such as 10/1m."),
+    click.option(
+        "--notify",
+        multiple=True,
+        callback=_pair,
+        metavar="ON=CHANNEL",
+        help="Tell channels, such as failed,recovered=ops. Also late, missed, slow. Repeatable.",
+    ),
 )
 
 
@@ -117,6 +124,8 @@ def changed(spec: dict[str, Any], flags: dict[str, Any], argv: tuple[str, ...]) 
         wanted["concurrency"] = _concurrency(flags["concurrency"])
     if flags.get("rate") is not None:
         wanted["rate"] = _rate(flags["rate"])
+    if flags.get("notify"):
+        wanted["notify"] = [{"on": on.split(","), "to": to.split(",")} for on, to in flags["notify"].items()]
     wanted["task"] = _task(spec.get("task", {"kind": "shell"}), flags, argv)
     return wanted
 

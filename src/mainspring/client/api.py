@@ -17,6 +17,7 @@ from mainspring import wire
 from mainspring.client.discovery import Server, discover
 from mainspring.client.problems import Unreachable, WaitTimedOut
 from mainspring.client.transport import Params, Patience, Transport
+from mainspring.domain.alert import Rule
 from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.errors import NotFound, Unavailable
 from mainspring.domain.execution import FINAL, State
@@ -199,7 +200,71 @@ class AsyncClient:
     async def delete_blackout(self, blackout_id: UUID) -> None:
         await self._transport.send("DELETE", _path("blackouts", blackout_id, ""))
 
+    # Alerts and channels
+
+    async def alerts(
+        self, *, state: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.Alert]:
+        params: Params = {"state": state, "limit": limit, "cursor": cursor}
+        return await self._transport.ask(wire.Page[wire.Alert], "GET", "/api/v1/alerts", params=params)
+
+    async def alert_rules(self) -> wire.Page[wire.AlertRule]:
+        return await self._transport.ask(wire.Page[wire.AlertRule], "GET", "/api/v1/alert-rules")
+
+    async def put_alert_rule(self, name: str, rule: Rule) -> wire.AlertRule:
+        """Writes a rule, in place of a built-in one if it has its name."""
+        return await self._transport.ask(wire.AlertRule, "PUT", _path("alert-rules", name, ""), body=rule)
+
+    async def delete_alert_rule(self, name: str) -> None:
+        await self._transport.send("DELETE", _path("alert-rules", name, ""))
+
+    async def silences(self) -> wire.Page[wire.Silence]:
+        return await self._transport.ask(wire.Page[wire.Silence], "GET", "/api/v1/silences")
+
+    async def add_silence(self, silence: wire.NewSilence) -> wire.Silence:
+        return await self._transport.ask(wire.Silence, "POST", "/api/v1/silences", body=silence)
+
+    async def delete_silence(self, silence_id: UUID) -> None:
+        await self._transport.send("DELETE", _path("silences", silence_id, ""))
+
+    async def channels(self) -> wire.Page[wire.Channel]:
+        return await self._transport.ask(wire.Page[wire.Channel], "GET", "/api/v1/channels")
+
+    async def channel(self, name: str) -> wire.Channel:
+        return await self._transport.ask(wire.Channel, "GET", _path("channels", name, ""))
+
+    async def add_channel(self, channel: wire.NewChannel) -> wire.Channel:
+        """Adds a channel; a webhook's signing secret, if the server made it, is in the answer only now."""
+        return await self._transport.ask(wire.Channel, "POST", "/api/v1/channels", body=channel)
+
+    async def put_channel(self, name: str, channel: wire.ChannelSpec) -> wire.Channel:
+        """Writes a channel anew; secrets that are left out stay as they were."""
+        return await self._transport.ask(wire.Channel, "PUT", _path("channels", name, ""), body=channel)
+
+    async def delete_channel(self, name: str) -> None:
+        await self._transport.send("DELETE", _path("channels", name, ""))
+
+    async def test_channel(self, name: str) -> wire.ChannelTest:
+        """Sends a test message and says what the receiver answered."""
+        path = _path("channels", name, "test")
+        return await self._transport.ask(wire.ChannelTest, "POST", path, wait_s=60.0)
+
+    async def enable_channel(self, name: str) -> wire.Channel:
+        return await self._transport.ask(wire.Channel, "POST", _path("channels", name, "enable"))
+
+    async def deliveries(
+        self, *, channel: str | None = None, state: str | None = None, limit: int | None = None,
+        cursor: str | None = None,
+    ) -> wire.Page[wire.Delivery]:  # fmt: skip
+        params: Params = {"channel": channel, "state": state, "limit": limit, "cursor": cursor}
+        return await self._transport.ask(wire.Page[wire.Delivery], "GET", "/api/v1/deliveries", params=params)
+
     # Executions
+
+    async def events(self, ref: Ref) -> wire.Page[wire.LifecycleEvent]:
+        """What happened to an execution, in order."""
+        path = await self._execution(ref, "events")
+        return await self._transport.ask(wire.Page[wire.LifecycleEvent], "GET", path)
 
     async def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:
         """Triggers up to 1,000 executions at once; the answers are in the order of `items`."""

@@ -13,6 +13,7 @@ from uuid import UUID
 from mainspring import wire
 from mainspring.client.api import AsyncClient, Ref
 from mainspring.client.discovery import Server
+from mainspring.domain.alert import Rule
 from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec
@@ -147,6 +148,59 @@ class Client:
 
     def delete_blackout(self, blackout_id: UUID) -> None:
         self._wait(self._inner.delete_blackout(blackout_id))
+
+    def alerts(
+        self, *, state: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.Alert]:
+        return self._wait(self._inner.alerts(state=state, limit=limit, cursor=cursor))
+
+    def alert_rules(self) -> wire.Page[wire.AlertRule]:
+        return self._wait(self._inner.alert_rules())
+
+    def put_alert_rule(self, name: str, rule: Rule) -> wire.AlertRule:
+        return self._wait(self._inner.put_alert_rule(name, rule))
+
+    def delete_alert_rule(self, name: str) -> None:
+        self._wait(self._inner.delete_alert_rule(name))
+
+    def silences(self) -> wire.Page[wire.Silence]:
+        return self._wait(self._inner.silences())
+
+    def add_silence(self, silence: wire.NewSilence) -> wire.Silence:
+        return self._wait(self._inner.add_silence(silence))
+
+    def delete_silence(self, silence_id: UUID) -> None:
+        self._wait(self._inner.delete_silence(silence_id))
+
+    def channels(self) -> wire.Page[wire.Channel]:
+        return self._wait(self._inner.channels())
+
+    def channel(self, name: str) -> wire.Channel:
+        return self._wait(self._inner.channel(name))
+
+    def add_channel(self, channel: wire.NewChannel) -> wire.Channel:
+        return self._wait(self._inner.add_channel(channel))
+
+    def put_channel(self, name: str, channel: wire.ChannelSpec) -> wire.Channel:
+        return self._wait(self._inner.put_channel(name, channel))
+
+    def delete_channel(self, name: str) -> None:
+        self._wait(self._inner.delete_channel(name))
+
+    def test_channel(self, name: str) -> wire.ChannelTest:
+        return self._wait(self._inner.test_channel(name))
+
+    def enable_channel(self, name: str) -> wire.Channel:
+        return self._wait(self._inner.enable_channel(name))
+
+    def deliveries(
+        self, *, channel: str | None = None, state: str | None = None, limit: int | None = None,
+        cursor: str | None = None,
+    ) -> wire.Page[wire.Delivery]:  # fmt: skip
+        return self._wait(self._inner.deliveries(channel=channel, state=state, limit=limit, cursor=cursor))
+
+    def events(self, ref: Ref) -> wire.Page[wire.LifecycleEvent]:
+        return self._wait(self._inner.events(ref))
 
     def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:
         return self._wait(self._inner.submit(items))

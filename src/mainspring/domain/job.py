@@ -24,6 +24,7 @@ from mainspring.domain.template import param_names, unknown_names
 
 Overlap = Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"]
 MisfirePolicy = Literal["latest", "all", "skip"]
+Notice = Literal["failed", "recovered", "late", "missed", "slow"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
@@ -69,6 +70,24 @@ class Misfire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max: Annotated[int, msgspec.Meta(ge=1, le=100)] = 100
 
 
+class Notify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whom a job tells, and what. `by` is how late is late; `factor` how much slower than usual is slow."""
+
+    on: Annotated[tuple[Notice, ...], msgspec.Meta(min_length=1, max_length=5)]
+    to: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=20)]
+    by: str | int | float = "1m"
+    factor: Annotated[float, msgspec.Meta(ge=1.1, le=100)] = 2.0
+
+
+class NoticeRow(msgspec.Struct, frozen=True):
+    """One notice to one channel."""
+
+    notice: Notice
+    channel: str
+    by_s: float | None
+    factor: float | None
+
+
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A job as users write it. Durations are seconds, `10m` or ISO 8601."""
 
@@ -98,6 +117,23 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate: Rate | None = None
     ordered: bool = False
     sandbox: Sandbox | None = None
+    notify: Annotated[tuple[Notify, ...], msgspec.Meta(max_length=20)] = ()
+
+    @property
+    def notices(self) -> list[NoticeRow]:
+        """What is told to whom; where two entries say the same, the last counts."""
+        found = {
+            (notice, channel): NoticeRow(
+                notice,
+                channel,
+                parse_duration(entry.by) if notice == "late" else None,
+                entry.factor if notice == "slow" else None,
+            )
+            for entry in self.notify
+            for notice in entry.on
+            for channel in entry.to
+        }
+        return list(found.values())
 
     @property
     def queue_name(self) -> str:
@@ -209,6 +245,8 @@ def problems_of(spec: JobSpec) -> list[Problem]:
     found.extend(declaration_problems(spec.params, needed_params(spec.task), scheduled=spec.schedule is not None))
     found.extend(_demand_problems(spec))
     found.extend(_limit_problems(spec))
+    for number, entry in enumerate(spec.notify):
+        found.extend(_duration_problem(f"/notify/{number}/by", entry.by, 0.001))
     return found
 
 

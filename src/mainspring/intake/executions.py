@@ -19,7 +19,7 @@ from mainspring.intake.catalog import is_id
 from mainspring.intake.params import Demands, check_params
 from mainspring.runs.advance import Ending, advance
 from mainspring.runs.plans import Plans
-from mainspring.store import chains, executions, jobs, lines
+from mainspring.store import chains, executions, jobs, lines, outbox
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.definitions import Definitions
 from mainspring.store.executions import NewExecution
@@ -224,8 +224,11 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
             # The job before its executions, as the ticks take them: its next one may be released by this.
             await chains.lock_jobs(connection, job_ids=[found.job_id])
             if await executions.cancel_pending(connection, tenant=tenant, execution_id=execution, reason=words):
+                told = [execution]
                 if is_step(execution):
-                    await advance(connection, Plans(), [Ending(execution, "cancelled", None, words)])
+                    moved = await advance(connection, Plans(), [Ending(execution, "cancelled", None, words)])
+                    told += moved.done.executions
+                await outbox.tell_settled(connection, execution_ids=told)
                 return
             if await executions.cancel_running(connection, tenant=tenant, execution_id=execution, reason=words):
                 return

@@ -22,9 +22,10 @@ from mainspring.domain.schedule import Resolved, calendars_of, describe_spec, jo
 from mainspring.ids import new_id, shard_of
 from mainspring.intake import catalog
 from mainspring.intake.catchup import catch_up
+from mainspring.intake.notices import write_notices
 from mainspring.intake.plugins import check_settings
 from mainspring.intake.schedules import resolved
-from mainspring.store import executions, jobs, lines, schedules, shards
+from mainspring.store import channels, executions, jobs, lines, schedules, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.undecided import account_for
 
@@ -59,6 +60,8 @@ async def add(connection: Connection, spec: JobSpec, *, tenant: int, by: str) ->
         active_from=instant(now_ms),
     )  # fmt: skip
     await jobs.insert_version(connection, tenant=tenant, job_id=job_id, version=1, spec=spec, created_by=by)
+    if spec.notify:
+        await write_notices(connection, spec, tenant=tenant, job_id=job_id)
     await _add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
     return job_id
 
@@ -186,6 +189,8 @@ async def _edit(
             )
             if then is not None:
                 await then(connection, new_version)
+            if spec.notify != old.notify:
+                await write_notices(connection, spec, tenant=tenant, job_id=job_id)
             if rescheduled:
                 await executions.cancel_pending_of_job(
                     connection, tenant=tenant, job_id=job_id, reason="rescheduled", trigger="fire"
@@ -266,6 +271,8 @@ async def delete(database: Database, job_id: UUID, *, tenant: int, by: str) -> N
             raise NotFound(f"there is no job {job_id}")
         await account_for(connection, row, watermark_ms=watermark_ms, upto=deleted_at, reason="deleted")
         await executions.cancel_pending_of_job(connection, tenant=tenant, job_id=job_id, reason=f"job deleted by {by}")
+        if row.spec.notify:
+            await channels.replace_notices(connection, tenant=tenant, job_id=job_id, rows=[])
 
 
 async def _resolve(connection: Connection, spec: JobSpec, *, tenant: int, now_ms: int) -> Resolved | None:

@@ -10,7 +10,7 @@ from uuid import UUID
 from mainspring import wire
 from mainspring.clock import instant
 from mainspring.intake import catalog
-from mainspring.store import sessions, shards, upkeep
+from mainspring.store import alerts, sessions, shards, upkeep
 from mainspring.store.db import Database, database_now_ms
 
 DAY = timedelta(days=1)
@@ -39,6 +39,7 @@ class Overview:
     late_ms: int | None
     recent: list[wire.Execution]
     upcoming: list[tuple[datetime, UUID, str]]
+    firing: int = 0
 
 
 async def overview(database: Database, *, tenant: int) -> Overview:
@@ -54,6 +55,7 @@ async def overview(database: Database, *, tenant: int) -> Overview:
         failures = await upkeep.trouble_count(connection, tenant=tenant, since=now - DAY)
         workers = await sessions.list_workers(connection, tenant=tenant)
         leases = await shards.list_shards(connection)
+        firing = await alerts.firing_count(connection, tenant=tenant)
     alive = [w for w in workers if w.state in ("idle", "busy", "draining")]
     return Overview(
         now=now,
@@ -72,6 +74,7 @@ async def overview(database: Database, *, tenant: int) -> Overview:
         late_ms=late_p95(recent),
         recent=recent,
         upcoming=upcoming,
+        firing=firing,
     )
 
 
@@ -135,6 +138,8 @@ def verdict(o: Overview) -> tuple[bool, str]:
         troubles.append(f"{_count(o.suspects, 'worker')} missed a heartbeat")
     if o.late_ms is not None and o.late_ms > LATE_MS:
         troubles.append("fires start late")
+    if o.firing:
+        troubles.append(f"{_count(o.firing, 'alert')} firing")
     if troubles:
         return False, f"{_count(o.jobs, 'job')} scheduled; {_listed(troubles)}."
     on_time = f"All is well: {_count(o.jobs - o.paused, 'job')} on time"

@@ -22,10 +22,11 @@ from mainspring.results.pausing import failed_jobs, hold_pausing, pause_failing
 from mainspring.results.retry import verdict
 from mainspring.runs.advance import Ending, advance
 from mainspring.runs.plans import Plans
-from mainspring.store import chains, logs, results
+from mainspring.store import chains, logs, outbox, results
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Again, Done, Ended, Final, Held
+from mainspring.store.subscriptions import Subscriptions
 from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
@@ -49,7 +50,7 @@ class Settler:
 
     def __init__(
         self, database: Database, definitions: Definitions, announcer: Announcer, *, rng: random.Random | None = None,
-        busy: int = BUSY,
+        busy: int = BUSY, subscriptions: Subscriptions | None = None,
     ) -> None:  # fmt: skip
         self._database = database
         self._definitions = definitions
@@ -59,12 +60,17 @@ class Settler:
         self._waiting = 0  # results that are in no batch yet
         self._owed: set[UUID] = set()  # jobs whose next blocked execution is still to be released
         self._plans = Plans()
+        self._subscriptions = subscriptions
         self._batcher: Batcher[Report, set[UUID]] = Batcher(self._flush, max_items=64, parallel=2)
 
     async def settle(self, report: Report) -> set[UUID]:
         """Returns the stale ones: nobody waits for them any more."""
         self._waiting += len(report.ended)
-        return await self._batcher.submit(report)
+        metrics.RESULTS_PENDING.inc(len(report.ended))
+        try:
+            return await self._batcher.submit(report)
+        finally:
+            metrics.RESULTS_PENDING.dec(len(report.ended))
 
     async def _flush(self, reports: list[Report]) -> list[set[UUID]]:
         """Two transactions that met in a circle lose nothing: the one PostgreSQL gave up is repeated."""
@@ -80,9 +86,11 @@ class Settler:
         smooth = [e for e in ended if e.outcome == "succeeded"]
         rough = [e for e in ended if e.outcome != "succeeded"]
         done = Done()
+        runs: set[UUID] = set()  # that ended with their last steps
+        heard = self._subscriptions is not None and self._subscriptions.endings
         async with self._database.hot() as connection:
             stepped = [e for e in ended if is_step(e.execution_id)]
-            if not rough and not stepped and not any(r.output for r in reports):
+            if not rough and not stepped and not heard and not any(r.output for r in reports):
                 if smooth:
                     await results.settle_succeeded(connection, ended=smooth, done=done)
             else:
@@ -104,6 +112,9 @@ class Settler:
                         done.chained |= moved.done.chained
                         done.freed |= moved.done.freed
                         self._announcer.tell("finished", moved.done.executions)
+                        runs |= set(moved.done.executions)
+                    if self._subscriptions is not None:
+                        await self._tell_outbox(connection, self._subscriptions, done, runs, rough=bool(rough))
             if done.freed:
                 await self._tell_freed(connection, done.freed)
         if done.paused:
@@ -116,6 +127,15 @@ class Settler:
         if written := {chunk.execution_id for r in reports for chunk in r.output}:
             self._announcer.tell("output", written)
         return [{e.execution_id for e in r.ended} - done.executions for r in reports]
+
+    async def _tell_outbox(
+        self, connection: Connection, subscriptions: Subscriptions, done: Done, runs: set[UUID], *, rough: bool
+    ) -> None:  # fmt: skip
+        """What somebody subscribed to is written with the change itself."""
+        if subscriptions.endings or (rough and subscriptions.troubles):
+            await outbox.tell_settled(connection, execution_ids=sorted(runs.union(done.executions)))
+        if rough and subscriptions.retries:
+            await outbox.tell_retrying(connection, execution_ids=sorted(done.executions))
 
     async def _release_soon(self, job_ids: Iterable[UUID]) -> None:
         """What was settled is settled, so trouble here is not the worker's: the sweep comes back to it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
@@ -76,7 +76,7 @@ def job(
     misfire: Literal["latest", "all", "skip"] | Mapping[str, Any] | None = None,
     delivery: Literal["at_least_once", "at_most_once", "effectively_once"] | None = None,
     description: str | None = None, metadata: Mapping[str, Any] | None = None,
-    sandbox: Mapping[str, Any] | None = None,
+    sandbox: Mapping[str, Any] | None = None, notify: Sequence[Mapping[str, Any]] | None = None,
 ) -> Callable[[Callable[P, R]], Job[P, R]]: ...  # fmt: skip
 def job(function: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
     """Declares a function as a job.

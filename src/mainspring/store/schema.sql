@@ -390,6 +390,7 @@ CREATE TABLE history (
 ) PARTITION BY RANGE (finished_at);
 CREATE INDEX history_job ON history (job_id, execution_id);
 CREATE INDEX history_trouble ON history (tenant_id, finished_at) WHERE state IN ('failed', 'timed_out', 'lost');
+CREATE INDEX history_unstarted ON history (finished_at) WHERE state = 'skipped' AND reason = 'start_by';
 CREATE TABLE history_default PARTITION OF history DEFAULT;  -- stays empty while the daily partitions are made ahead
 
 -- An attempt that did not simply succeed at the first try; the happy path writes none.
@@ -643,6 +644,126 @@ CREATE TABLE job_needs (
     CHECK (num_nonnulls(freed_at, freed_as, freed_by, reason) IN (0, 4))
 );
 CREATE INDEX job_needs_parent ON job_needs (parent_id);
+
+-- Who is told ----------------------------------------------------------------------------------------
+
+-- Where notices go. What a channel asked for in `events` is written to the outbox with the change it tells of.
+CREATE TABLE channels (
+    channel_id     uuid PRIMARY KEY,
+    tenant_id      int NOT NULL REFERENCES tenants,
+    name           text COLLATE "C" NOT NULL,
+    kind           text NOT NULL CHECK (kind IN ('webhook', 'slack', 'pagerduty', 'smtp', 'apprise')),
+    target         jsonb NOT NULL,                  -- what may be shown of where it leads
+    secrets        jsonb NOT NULL DEFAULT '{}',     -- what may not; as plain text, so guard the database
+    events         text[] NOT NULL DEFAULT '{}',
+    jobs           text[] NOT NULL DEFAULT '{}',    -- names, or beginnings with a `*`; none: all
+    created_at     timestamptz NOT NULL DEFAULT db_now(),
+    created_by     text NOT NULL,
+    updated_at     timestamptz NOT NULL DEFAULT db_now(),
+    failing_since  timestamptz,                     -- nothing has been taken since
+    last_error     text,
+    disabled_at    timestamptz,                     -- it failed for too long; a person enables it again
+    UNIQUE (tenant_id, name)
+) WITH (fillfactor = 70);
+
+-- One event for one channel. Sent in order of message_id within a channel and stream, at least once, with an
+-- event_id that is computed from what happened: whoever writes or sends it twice does so under the same id.
+CREATE TABLE outbox (
+    message_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    event_id      uuid NOT NULL,
+    tenant_id     int NOT NULL REFERENCES tenants,
+    channel_id    uuid NOT NULL REFERENCES channels ON DELETE CASCADE,
+    event         text COLLATE "C" NOT NULL,        -- its name in domain/events.py
+    stream        text COLLATE "C" NOT NULL,        -- a job, or an alert: what must stay in order
+    body          jsonb NOT NULL,
+    state         text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'sent', 'dropped')),
+    tries         int NOT NULL DEFAULT 0,           -- fences whoever writes down how a try ended
+    created_at    timestamptz NOT NULL DEFAULT db_now(),
+    next_at       timestamptz NOT NULL DEFAULT db_now(),  -- not before: the end of a backoff, of a silence or of a lease
+    tried_at      timestamptz,
+    status        int,                              -- what the receiver answered to the last try
+    excerpt       text,
+    error         text,
+    duration_ms   int,
+    UNIQUE (channel_id, event_id),
+    CHECK (state = 'pending' OR tried_at IS NOT NULL OR error IS NOT NULL)
+) WITH (fillfactor = 70);
+CREATE INDEX outbox_pending ON outbox (channel_id, stream, message_id) WHERE state = 'pending';
+CREATE INDEX outbox_due ON outbox (next_at) WHERE state = 'pending';
+CREATE INDEX outbox_tenant ON outbox (tenant_id, message_id);
+CREATE INDEX outbox_age ON outbox (created_at);
+
+-- What a tenant wrote instead of, or besides, the built-in rules of domain/alert.py.
+CREATE TABLE alert_rules (
+    tenant_id   int NOT NULL REFERENCES tenants,
+    name        text COLLATE "C" NOT NULL,
+    rule        jsonb NOT NULL,
+    updated_at  timestamptz NOT NULL DEFAULT db_now(),
+    updated_by  text NOT NULL,
+    PRIMARY KEY (tenant_id, name)
+);
+
+-- A rule that is broken, or was. No row: all is well.
+CREATE TABLE alerts (
+    alert_id     uuid PRIMARY KEY,
+    tenant_id    int NOT NULL REFERENCES tenants,
+    rule         text COLLATE "C" NOT NULL,
+    key          text COLLATE "C" NOT NULL,         -- which queue, job or channel, where a rule has many
+    severity     text NOT NULL CHECK (severity IN ('info', 'warning', 'critical')),
+    state        text NOT NULL CHECK (state IN ('pending', 'firing', 'resolved')),
+    value        float8 NOT NULL,
+    threshold    float8 NOT NULL,
+    summary      text NOT NULL,
+    since_at     timestamptz NOT NULL,
+    fired_at     timestamptz,
+    told_at      timestamptz,                       -- null while a silence holds it back
+    resolved_at  timestamptz,
+    CHECK ((state = 'pending') = (fired_at IS NULL)),
+    CHECK ((state = 'resolved') = (resolved_at IS NOT NULL))
+) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX alerts_open ON alerts (tenant_id, rule, key) WHERE state <> 'resolved';
+CREATE INDEX alerts_tenant ON alerts (tenant_id, alert_id);
+
+-- Nobody is told of what fits the matchers while the window is open: once, or from each fire of a schedule on.
+CREATE TABLE silences (
+    silence_id    uuid PRIMARY KEY,
+    tenant_id     int NOT NULL REFERENCES tenants,
+    matchers      jsonb NOT NULL,
+    start_at      timestamptz,                      -- included
+    end_at        timestamptz,                      -- not included
+    schedule      jsonb,                            -- as it was written
+    schedule_key  text,
+    lasts_ms      bigint CHECK (lasts_ms > 0),
+    reason        text NOT NULL,
+    created_at    timestamptz NOT NULL DEFAULT db_now(),
+    created_by    text NOT NULL,
+    CHECK (end_at > start_at),
+    CHECK (num_nonnulls(start_at, end_at) IN (0, 2)),
+    CHECK (num_nonnulls(schedule, schedule_key, lasts_ms) IN (0, 3)),
+    CHECK ((start_at IS NULL) <> (schedule IS NULL))
+);
+CREATE INDEX silences_tenant ON silences (tenant_id, created_at);
+
+-- What a process knows and no table does, written every ten seconds for whoever judges the rules.
+CREATE TABLE measurements (
+    process_id   uuid PRIMARY KEY,
+    name         text NOT NULL,
+    measured_at  timestamptz NOT NULL DEFAULT db_now(),
+    figures      jsonb NOT NULL
+) WITH (fillfactor = 50);
+
+-- What a job's `notify` says, one row for each notice and channel.
+CREATE TABLE job_notices (
+    job_id     uuid NOT NULL REFERENCES jobs,
+    tenant_id  int NOT NULL REFERENCES tenants,
+    notice     text COLLATE "C" NOT NULL,
+    channel    text COLLATE "C" NOT NULL,
+    by_s       float8,                              -- so late is late
+    factor     float8,                              -- so much slower than usual is slow
+    PRIMARY KEY (notice, job_id, channel)
+);
+CREATE INDEX job_notices_job ON job_notices (job_id);
+CREATE INDEX job_notices_channel ON job_notices (tenant_id, channel);
 
 -- Live and final executions as one.
 CREATE VIEW all_executions AS

@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import changes, failures, login, pages, versions, workflows
+from mainspring.web import alerts, changes, failures, login, pages, versions, workflows
 from mainspring.web.creation import Creation
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
@@ -37,6 +37,8 @@ def routes(context: Context) -> list[BaseRoute]:
         "/workflows/{ref}": workflows.workflow,
         "/runs/{ref}": workflows.run,
         "/workers": pages.workers,
+        "/alerts": alerts.alerts,
+        "/channels": alerts.channels,
         "/playground": Playground(crowds),
         "/new": creation.form,
         "/ui/stream": Stream(pulse),
@@ -55,6 +57,10 @@ def routes(context: Context) -> list[BaseRoute]:
         "/runs/{ref}/cancel": workflows.cancel,
         "/runs/{ref}/rerun": workflows.rerun,
         "/runs/{ref}/decide": workflows.decide,
+        "/silences/{ref}/delete": alerts.end_silence,
+        "/silences": alerts.add_silence,
+        "/channels/{ref}/test": alerts.try_channel,
+        "/channels/{ref}/enable": alerts.enable_channel,
         "/backfills/{ref}/pause": changes.pause_backfill,
         "/backfills/{ref}/resume": changes.resume_backfill,
         "/backfills/{ref}/cancel": changes.cancel_backfill,

@@ -58,6 +58,7 @@ RAIL = (
     ("Failures", "/failures", "skull"),
     ("Workflows", "/workflows", "graph"),
     ("Workers", "/workers", "rack"),
+    ("Alerts", "/alerts", "alert"),
     ("Playground", "/playground", "flask"),
 )
 

@@ -58,6 +58,13 @@ LOOKS = {
     "resolved": Look("resolved", "check", "good"),
     "superseded": Look("superseded", "again", "dim"),
     "dismissed": Look("dismissed", "barred", "dim"),
+    "firing": Look("firing", "alert", "bad"),
+    "pending": Look("pending", "hourglass", "retry"),
+    "ok": Look("ok", "dot", "good"),
+    "failing": Look("failing", "alert", "bad"),
+    "disabled": Look("disabled", "barred", "bad"),
+    "sent": Look("sent", "check", "good"),
+    "dropped": Look("dropped", "cross", "bad"),
 }
 
 
@@ -70,6 +77,9 @@ Stateful = (
     | wire.Worker
     | wire.Backfill
     | wire.DeadLetter
+    | wire.Alert
+    | wire.Channel
+    | wire.Delivery
 )
 
 

@@ -1,0 +1,148 @@
+"""Channels as people set them: checked, written, tried out."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import msgspec
+
+from mainspring import wire
+from mainspring.alerts import sign
+from mainspring.alerts.send import Sender
+from mainspring.alerts.shape import Note
+from mainspring.clock import instant
+from mainspring.domain.channel import SECRETS, Target, WebhookTarget, channel_problems, kind_of
+from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
+from mainspring.domain.events import TEST
+from mainspring.store import channels, outbox
+from mainspring.store.channels import ChannelRow
+from mainspring.store.db import Connection, Database, Taken, database_now_ms
+
+MAX_PAGE = 500
+LAST = 2**63 - 1
+
+
+async def create(database: Database, request: wire.NewChannel, *, tenant: int, by: str) -> wire.Channel:
+    """Adds a channel; it hears of what happens from now on."""
+    target, secret = request.target, None
+    if isinstance(target, WebhookTarget) and target.secret is None:
+        secret = sign.new_secret()
+        target = msgspec.structs.replace(target, secret=secret)
+    _check(request.name, target, request)
+    try:
+        async with database.transaction() as connection:
+            await channels.insert_channel(
+                connection, tenant=tenant, channel_id=uuid4(), name=request.name, target=target,
+                events=request.events, jobs=request.jobs, by=by,
+            )  # fmt: skip
+    except Taken:
+        raise Conflict(f"there is a channel {request.name!r} already", code="name_taken") from None
+    return msgspec.structs.replace(await get(database, request.name, tenant=tenant), secret=secret)
+
+
+async def replace(database: Database, name: str, request: wire.ChannelSpec, *, tenant: int) -> wire.Channel:
+    """Writes a channel anew. Secrets that are left out stay as they were, and it is enabled again."""
+    async with database.transaction() as connection:
+        row = await _row(connection, name, tenant=tenant)
+        target = request.target
+        if kind_of(target) == row.kind:
+            kept = {field: row.hidden[field] for field in SECRETS[row.kind] if getattr(target, field) is None
+                    and field in row.hidden}  # fmt: skip
+            target = msgspec.structs.replace(target, **kept)
+        secret = None
+        if isinstance(target, WebhookTarget) and target.secret is None:
+            secret = sign.new_secret()
+            target = msgspec.structs.replace(target, secret=secret)
+        _check(name, target, request)
+        await channels.update_channel(
+            connection, tenant=tenant, name=name, target=target, events=request.events, jobs=request.jobs
+        )
+    return msgspec.structs.replace(await get(database, name, tenant=tenant), secret=secret)
+
+
+async def get(database: Database, name: str, *, tenant: int) -> wire.Channel:
+    async with database.connection() as connection:
+        return shown(await _row(connection, name, tenant=tenant))
+
+
+async def list_all(database: Database, *, tenant: int) -> wire.Page[wire.Channel]:
+    async with database.connection() as connection:
+        return wire.Page(items=[shown(row) for row in await channels.list_channels(connection, tenant=tenant)])
+
+
+async def enable(database: Database, name: str, *, tenant: int) -> wire.Channel:
+    """Sends to it again, from what happens next."""
+    async with database.connection() as connection:
+        if not await channels.enable_channel(connection, tenant=tenant, name=name):
+            raise _unknown(name)
+    return await get(database, name, tenant=tenant)
+
+
+async def delete(database: Database, name: str, *, tenant: int) -> None:
+    async with database.transaction() as connection:
+        await _row(connection, name, tenant=tenant)
+        if not await channels.delete_channel(connection, tenant=tenant, name=name):
+            raise Conflict(f"jobs notify {name!r}; change their notify first", code="in_use")
+
+
+async def test(database: Database, sender: Sender, name: str, *, tenant: int) -> wire.ChannelTest:
+    """Sends a test message now, past the outbox, and shows what the receiver answered."""
+    async with database.connection() as connection:
+        row = await _row(connection, name, tenant=tenant)
+        now = instant(await database_now_ms(connection))
+    sent = await sender.send(row.target, Note(TEST, str(uuid4()), now, {"channel": name, "kind": row.kind}))
+    if sent.error is None and row.kind == "pagerduty":
+        closing = Note("channel.recovered", str(uuid4()), now, {"channel": name, "kind": row.kind})
+        sent = await sender.send(row.target, closing)
+    return wire.ChannelTest(
+        delivered=sent.error is None, status=sent.status, excerpt=sent.excerpt, duration_ms=sent.duration_ms,
+        error=sent.error,
+    )  # fmt: skip
+
+
+async def deliveries(
+    database: Database, *, tenant: int, limit: int = 50, cursor: str | None = None, channel: str | None = None,
+    state: str | None = None,
+) -> wire.Page[wire.Delivery]:  # fmt: skip
+    """What was sent, newest first."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise invalid("/limit", f"limit is from 1 to {MAX_PAGE}", hint="ask for fewer, and follow next_cursor")
+    if state not in (None, "pending", "sent", "dropped"):
+        raise invalid("/state", f"{state!r} is not a state", hint="pending, sent or dropped")
+    try:
+        before = LAST if cursor is None else int(cursor)
+    except ValueError:
+        raise invalid("/cursor", f"{cursor!r} is not a cursor", hint="use next_cursor as it was given") from None
+    async with database.connection() as connection:
+        found = await outbox.list_deliveries(
+            connection, tenant=tenant, before=min(before, LAST), limit=limit + 1, channel=channel, state=state
+        )
+    more = len(found) > limit
+    return wire.Page(items=found[:limit], next_cursor=str(found[limit - 1].delivery_id) if more else None)
+
+
+def shown(row: ChannelRow) -> wire.Channel:
+    """Without its secrets."""
+    state = "disabled" if row.disabled_at is not None else "failing" if row.failing_since is not None else "ok"
+    return wire.Channel(
+        name=row.name, kind=row.kind, target=row.shown, secrets=sorted(row.hidden), events=row.events, jobs=row.jobs,
+        state=state, pending=row.pending, created_at=row.created_at, created_by=row.created_by,  # type: ignore[arg-type]
+        failing_since=row.failing_since, last_error=row.last_error, disabled_at=row.disabled_at,
+    )  # fmt: skip
+
+
+def _check(name: str, target: Target, request: wire.ChannelSpec) -> None:
+    problems = channel_problems(name, target, request.events)
+    if problems:
+        raise Invalid(problems[0].message, code="bad_channel", problems=tuple(problems))
+
+
+async def _row(connection: Connection, name: str, *, tenant: int) -> ChannelRow:
+    found = await channels.list_channels(connection, tenant=tenant, name=name)
+    if not found:
+        raise _unknown(name)
+    return found[0]
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"there is no channel {name!r}")

@@ -1,0 +1,106 @@
+"""What this process measured lately, written down every ten seconds: the leader judges by it.
+
+One small row per process. The figures are made from the metrics that are kept anyway; nothing is added to the hot path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from prometheus_client import Histogram
+
+from mainspring.service import Loops
+from mainspring.store import figures
+from mainspring.store.db import Database
+from mainspring.telemetry import metrics
+
+EVERY_S = 10.0
+LATENCY_LOOKS = 6
+RESULT_LOOKS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counters as they stand; differences between two are what happened meanwhile."""
+
+    settled: float
+    stale: float
+    latency: tuple[float, ...]  # fires by bucket of their latency
+
+
+class Measure:
+    """Measures, and writes it down while the process lives."""
+
+    def __init__(self, database: Database, *, roles: Sequence[str], every_s: float = EVERY_S) -> None:
+        self._database = database
+        self._process_id = uuid4()
+        self._name = f"{'+'.join(roles)} {socket.gethostname()}:{os.getpid()}"
+        self._every_s = every_s
+        self._seen: deque[Totals] = deque([totals()], maxlen=RESULT_LOOKS + 1)
+        self._loops = Loops("measure")
+
+    async def start(self) -> None:
+        self._loops.forever("measure", self._step)
+
+    async def ready(self) -> None:
+        return
+
+    async def drain(self) -> None:
+        return
+
+    async def stop(self) -> None:
+        await self._loops.stop()
+
+    async def _step(self) -> None:
+        await asyncio.sleep(self._every_s)
+        await self.write()
+
+    async def write(self) -> dict[str, float]:
+        self._seen.append(totals())
+        measured = self.figures()
+        async with self._database.connection() as connection:
+            await figures.write_measurement(
+                connection, process_id=self._process_id, name=self._name, figures=measured
+            )  # fmt: skip
+        return measured
+
+    def figures(self) -> dict[str, float]:
+        """Of the last minute: latency; of the last five: results; as it stands: what is pending, and shards."""
+        now, five, one = self._seen[-1], self._seen[0], self._seen[max(0, len(self._seen) - 1 - LATENCY_LOOKS)]
+        found = {
+            "settled": now.settled - five.settled,
+            "stale": now.stale - five.stale,
+            "results_pending": _value(metrics.RESULTS_PENDING),
+            "shard_jobs": max((_value(child) for child in metrics.SHARD_JOBS._metrics.values()), default=0.0),
+        }
+        fires = [after - before for after, before in zip(now.latency, one.latency, strict=True)]
+        if sum(fires) > 0:
+            found["scheduling_p95_s"] = _percentile(metrics.SCHEDULING_LATENCY, fires, 0.95)
+        return found
+
+
+def totals() -> Totals:
+    completed = sum(_value(child) for child in metrics.JOBS_COMPLETED._metrics.values())
+    buckets = tuple(bucket.get() for bucket in metrics.SCHEDULING_LATENCY._buckets)
+    return Totals(completed, _value(metrics.STALE_RESULTS), buckets)
+
+
+def _value(metric: Any) -> float:
+    return float(metric._value.get())
+
+
+def _percentile(histogram: Histogram, counts: Sequence[float], part: float) -> float:
+    """The upper bound of the bucket it lies in; the largest finite bound stands for everything beyond."""
+    left = sum(counts) * part
+    for bound, count in zip(histogram._upper_bounds, counts, strict=True):
+        left -= count
+        if left <= 1e-9:
+            return min(float(bound), float(histogram._upper_bounds[-2]))
+    return float(histogram._upper_bounds[-2])

@@ -1,0 +1,106 @@
+"""Alerts and their rules as people see and set them."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from datetime import datetime
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.domain.alert import BUILT_IN, CONDITIONS, Rule, rules_of
+from mainspring.domain.channel import NAME
+from mainspring.domain.errors import Invalid, NotFound, Problem, invalid
+from mainspring.store import alerts, channels
+from mainspring.store.db import Database
+
+MAX_PAGE = 500
+STATES = ("pending", "firing", "resolved")
+
+
+async def list_alerts(
+    database: Database, *, tenant: int, state: str | None = None, limit: int = 50, cursor: str | None = None
+) -> wire.Page[wire.Alert]:
+    """Alerts, the newest first."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise invalid("/limit", f"limit is from 1 to {MAX_PAGE}", hint="ask for fewer, and follow next_cursor")
+    if state is not None and state not in STATES:
+        raise invalid("/state", f"{state!r} is not a state of an alert", hint=", ".join(STATES))
+    try:
+        before = UUID(int=2**128 - 1) if cursor is None else UUID(cursor)
+    except ValueError:
+        raise invalid("/cursor", f"{cursor!r} is not a cursor", hint="use next_cursor as it was given") from None
+    async with database.connection() as connection:
+        found = await alerts.list_alerts(connection, tenant=tenant, before=before, limit=limit + 1, state=state)
+    more = len(found) > limit
+    return wire.Page(items=found[:limit], next_cursor=str(found[limit - 1].alert_id) if more else None)
+
+
+async def list_rules(database: Database, *, tenant: int) -> wire.Page[wire.AlertRule]:
+    """Every rule that is judged for a tenant."""
+    async with database.connection() as connection:
+        written = await alerts.tenant_rules(connection, tenant=tenant)
+    rules = rules_of({name: rule for name, (rule, _, _) in written.items()})
+    return wire.Page(items=[_shown(name, rule, written.get(name)) for name, rule in rules.items()])
+
+
+async def put_rule(database: Database, name: str, rule: Rule, *, tenant: int, by: str) -> wire.AlertRule:
+    """Writes a rule, in place of a built-in one if it has its name."""
+    problems = list(_problems(name, rule))
+    async with database.transaction() as connection:
+        known = (
+            await channels.known_channels(connection, tenant=tenant, names=rule.channels) if rule.channels else set()
+        )
+        problems += [
+            Problem(f"/channels/{n}", f"there is no channel {channel!r}", "add it first: mainspring channels add")
+            for n, channel in enumerate(rule.channels)
+            if channel not in known
+        ]
+        if problems:
+            raise Invalid(problems[0].message, code="bad_rule", problems=tuple(problems))
+        await alerts.upsert_rule(connection, tenant=tenant, name=name, rule=rule, by=by)
+        return _shown(name, rule, (await alerts.tenant_rules(connection, tenant=tenant))[name])
+
+
+async def delete_rule(database: Database, name: str, *, tenant: int) -> None:
+    """Takes back what was written; a built-in rule is then as it was. To be rid of one, write `enabled: false`."""
+    async with database.connection() as connection:
+        if not await alerts.delete_rule(connection, tenant=tenant, name=name):
+            hint = "; it is built in: write it with enabled: false" if name in BUILT_IN else ""
+            raise NotFound(f"nobody wrote a rule {name!r}{hint}")
+
+
+def _problems(name: str, rule: Rule) -> list[Problem]:
+    found = []
+    if not NAME.match(name):
+        found.append(Problem("/name", f"{name!r} is not a rule's name", "lower case letters, digits, '_', '-'"))
+    if rule.condition not in CONDITIONS:
+        close = difflib.get_close_matches(rule.condition, CONDITIONS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(CONDITIONS)}"
+        found.append(Problem("/condition", f"there is no condition {rule.condition!r}", hint))
+    if not math.isfinite(rule.threshold):
+        found.append(Problem("/threshold", "the threshold is not a number", "give a number"))
+    return found
+
+
+def _shown(name: str, rule: Rule, written: tuple[Rule, datetime, str] | None) -> wire.AlertRule:
+    return wire.AlertRule(
+        name=name, rule=rule, means=meaning(rule), built_in=name in BUILT_IN, changed=written is not None,
+        updated_at=None if written is None else written[1], updated_by=None if written is None else written[2],
+    )  # fmt: skip
+
+
+def meaning(rule: Rule) -> str:
+    """A rule in words."""
+    condition = CONDITIONS.get(rule.condition)
+    if condition is None:
+        return rule.condition
+    compared = {"above": "more than", "from": "at least", "below": "less than"}[condition.broken]
+    value = {
+        "ratio": f"{rule.threshold * 100:g} %",
+        "s": f"{rule.threshold:g} s",
+        "times": f"{rule.threshold:g} times",
+    }.get(condition.unit, f"{rule.threshold:,g}")
+    only = f" of {rule.only}" if rule.only else ""
+    held = f", for {rule.for_s:g} s" if rule.for_s else ""
+    return f"{condition.means}{only}: {compared} {value}{held}"

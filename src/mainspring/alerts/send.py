@@ -1,0 +1,123 @@
+"""Sends one message to one channel, and says what the receiver answered. Never raises for what a receiver does."""
+
+from __future__ import annotations
+
+import asyncio
+import smtplib
+from collections.abc import Sequence
+
+import httpx2
+
+from mainspring import outbound
+from mainspring.alerts import mail, shape, sign
+from mainspring.alerts.shape import Note
+from mainspring.clock import Clock, SystemClock
+from mainspring.codec import encode
+from mainspring.domain.address import Network
+from mainspring.domain.channel import (
+    AppriseTarget,
+    PagerDutyTarget,
+    SlackTarget,
+    SmtpTarget,
+    Target,
+    WebhookTarget,
+)
+from mainspring.domain.errors import MainspringError
+from mainspring.store.outbox import Sent
+
+TIMEOUT_S = 15.0
+EXCERPT = 500
+NOTHING_TO_TELL = "neither opens nor closes an incident"
+
+
+class Sender:
+    """One HTTP client for all channels; `allowed` are networks it may call besides the public ones.
+
+    apprise makes connections of its own, which nothing here can check, so an operator has to allow it.
+    """
+
+    def __init__(
+        self, allowed: Sequence[Network] = (), *, apprise: bool = False, clock: Clock | None = None
+    ) -> None:  # fmt: skip
+        self._allowed = allowed
+        self._apprise = apprise
+        self._clock = clock or SystemClock()
+        self._http: httpx2.AsyncClient | None = None
+
+    async def close(self) -> None:
+        client, self._http = self._http, None
+        if client is not None:
+            await client.aclose()
+
+    async def send(self, target: Target, note: Note) -> Sent:
+        """What came of it; `error` is None if it was taken."""
+        started = self._clock.monotonic()
+        status, excerpt, error = None, None, None
+        try:
+            async with asyncio.timeout(TIMEOUT_S * 2):
+                status, excerpt = await self._send(target, note)
+            if status is not None and not 200 <= status < 300:
+                error = f"it answered {status}"
+        except MainspringError as problem:
+            error = problem.message
+        except TimeoutError:
+            error = f"no answer within {TIMEOUT_S * 2:g} s"
+        except smtplib.SMTPResponseException as problem:
+            status, excerpt = problem.smtp_code, _text(problem.smtp_error)
+            error = f"the mail server answered {problem.smtp_code}"
+        except (httpx2.HTTPError, httpx2.InvalidURL, smtplib.SMTPException, OSError) as problem:
+            error = f"{type(problem).__name__}: {problem}"
+        duration_ms = round((self._clock.monotonic() - started) * 1000)
+        return Sent(status, None if excerpt is None else excerpt[:EXCERPT], duration_ms, error and error[:EXCERPT])
+
+    async def _send(self, target: Target, note: Note) -> tuple[int | None, str | None]:
+        match target:
+            case WebhookTarget(url=url, secret=secret):
+                body = encode(shape.webhook(note))
+                now_s = int(self._clock.now_ms() / 1000)
+                headers = sign.signed(secret or "", event_id=note.event_id, at_s=now_s, body=body)
+                return await self._post(url, body, headers)
+            case SlackTarget(url=url):
+                return await self._post(url or "", encode(shape.slack(note)), {})
+            case PagerDutyTarget(url=url, routing_key=key):
+                event = shape.pagerduty(note, key or "")
+                return (None, NOTHING_TO_TELL) if event is None else await self._post(url, encode(event), {})
+            case SmtpTarget():
+                letter = mail.letter(
+                    target, subject=shape.summary(note), text=shape.details(note), event_id=note.event_id
+                )
+                return await mail.post(target, letter, self._allowed)
+            case AppriseTarget(url=url):
+                if not self._apprise:
+                    raise MainspringError("apprise is off on this server; mainspring serve --apprise turns it on")
+                return await _apprise(url or "", note)
+
+    async def _post(self, url: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
+        if self._http is None:
+            self._http = outbound.client(self._allowed)
+        headers = {**headers, "content-type": "application/json", "user-agent": "mainspring"}
+        async with self._http.stream("POST", url, content=body, headers=headers, timeout=TIMEOUT_S) as answer:
+            excerpt = b""
+            async for chunk in answer.aiter_bytes():
+                excerpt += chunk
+                if len(excerpt) >= EXCERPT * 4:
+                    break
+            return answer.status_code, _text(excerpt[: EXCERPT * 4])
+
+
+async def _apprise(url: str, note: Note) -> tuple[int | None, str | None]:
+    try:
+        import apprise
+    except ImportError:
+        raise MainspringError("apprise is not installed on the server; pip install 'mainspring[apprise]'") from None
+    service = apprise.Apprise()
+    if not service.add(url):
+        raise MainspringError("apprise does not know this kind of URL")
+    if not await service.async_notify(title=shape.summary(note), body=shape.details(note) or shape.summary(note)):
+        raise MainspringError("apprise could not tell it; the server's log has its reasons")
+    return None, "told by apprise"
+
+
+def _text(data: bytes | str) -> str:
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else str(data)
+    return text.replace("\0", "")

@@ -1,0 +1,187 @@
+"""`mainspring alerts` and `mainspring silences`: what fires, by which rules, and what is held back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from mainspring import wire
+from mainspring.cli.connect import connected, gather
+from mainspring.cli.feed import SHORT_ID
+from mainspring.cli.output import Column, Look, Output
+from mainspring.cli.times import distance, local, now, seconds, when
+from mainspring.domain.alert import CONDITIONS, Rule, Severity
+from mainspring.domain.errors import NotFound
+from mainspring.domain.schedule import ScheduleSpec
+
+if TYPE_CHECKING:
+    from mainspring.client import AsyncClient
+
+_COLORS = {"firing": "red", "pending": "yellow", "resolved": None}
+
+ALERTS: Look[wire.Alert] = Look(
+    name=lambda alert: str(alert.alert_id),
+    columns=[
+        Column("STATE", lambda alert: alert.state, color=lambda alert: _COLORS[alert.state]),
+        Column("SEVERITY", lambda alert: alert.severity),
+        Column("RULE", lambda alert: alert.rule),
+        Column("SINCE", lambda alert: local(alert.since_at)),
+        Column("SUMMARY", lambda alert: alert.summary, wraps=True),
+        Column("TOLD", lambda alert: "–" if alert.told_at is None else local(alert.told_at), wide=True),
+        Column("RESOLVED", lambda alert: "–" if alert.resolved_at is None else local(alert.resolved_at), wide=True),
+        Column("ID", lambda alert: str(alert.alert_id), wide=True),
+    ],
+    empty="no alerts: all is well",
+)
+RULES: Look[wire.AlertRule] = Look(
+    name=lambda rule: rule.name,
+    columns=[
+        Column("RULE", lambda rule: rule.name),
+        Column("STATE", lambda rule: "on" if rule.rule.enabled else "off"),
+        Column("SEVERITY", lambda rule: rule.rule.severity),
+        Column("FIRES WHEN", lambda rule: rule.means, wraps=True),
+        Column("TELLS", lambda rule: ", ".join(rule.rule.channels) or "all that ask", wraps=True),
+        Column("WRITTEN BY", lambda rule: rule.updated_by or "built in", wide=True),
+    ],
+    empty="no rules",
+)
+SILENCES: Look[wire.Silence] = Look(
+    name=lambda silence: str(silence.silence_id),
+    columns=[
+        Column("ID", lambda silence: str(silence.silence_id)[:SHORT_ID]),
+        Column("MATCHES", lambda silence: ", ".join(f"{k}={v}" for k, v in silence.matchers.items()), wraps=True),
+        Column("WINDOW", lambda silence: silence.description, wraps=True),
+        Column("STATE", lambda s: "–" if s.holds_until is None else f"holds, over {distance(s.holds_until, now())}"),
+        Column("REASON", lambda silence: silence.reason, wraps=True),
+        Column("BY", lambda silence: silence.created_by),
+        Column("FULL ID", lambda silence: str(silence.silence_id), wide=True),
+    ],
+    empty="no silences",
+)
+
+
+@click.group
+def alerts() -> None:
+    """What fires, and the rules that say so."""
+
+
+@alerts.command("list")
+@click.option("--state", type=click.Choice(["pending", "firing", "resolved"]))
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1))
+@connected
+async def list_alerts(client: AsyncClient, out: Output, state: str | None, limit: int) -> None:
+    """List alerts, the newest first."""
+
+    async def fetch(n: int, cursor: str | None) -> wire.Page[wire.Alert]:
+        return await client.alerts(state=state, limit=n, cursor=cursor)
+
+    out.page(await gather(fetch, limit), ALERTS)
+
+
+@alerts.command
+@connected
+async def rules(client: AsyncClient, out: Output) -> None:
+    """List the rules that are judged every ten seconds."""
+    out.page(await client.alert_rules(), RULES)
+
+
+@alerts.command("set")
+@click.argument("name")
+@click.option("--condition", type=click.Choice(list(CONDITIONS)), help="What is measured; needed for a new rule.")
+@click.option("--threshold", type=float, help="Needed for a new rule.")
+@click.option("--for", "held", metavar="D", help="So long it must be broken before it fires.")
+@click.option("--severity", type=click.Choice(["info", "warning", "critical"]))
+@click.option("--only", metavar="NAME", help="Only for this queue, job or channel.")
+@click.option("--to", "channels", multiple=True, metavar="CHANNEL", help="Instead of all that ask. Repeatable.")
+@click.option("--on/--off", "enabled", default=None)
+@connected
+async def set_rule(
+    client: AsyncClient, out: Output, /, name: str, condition: str | None, threshold: float | None, held: str | None,
+    severity: Severity | None, only: str | None, channels: tuple[str, ...], enabled: bool | None,
+) -> None:  # fmt: skip
+    """Write a rule, or change one.
+
+    \b
+    mainspring alerts set queue_lag_short --threshold 20000 --for 2m
+    mainspring alerts set reports-queue --condition queue_depth --only reports --threshold 50 --to ops
+    mainspring alerts set success_rate_low --off
+    """
+    known = {rule.name: rule.rule for rule in (await client.alert_rules()).items}
+    old = known.get(name)
+    if old is None:
+        if condition is None or threshold is None:
+            raise click.UsageError(f"there is no rule {name!r} yet; a new one needs --condition and --threshold")
+        old = Rule(condition=condition, threshold=threshold)
+    changes = {
+        "condition": condition, "threshold": threshold, "for_s": None if held is None else seconds(held),
+        "severity": severity, "only": only, "channels": channels or None, "enabled": enabled,
+    }  # fmt: skip
+    rule = msgspec.structs.replace(old, **{k: v for k, v in changes.items() if v is not None})
+    out.page(wire.Page(items=[await client.put_alert_rule(name, rule)]), RULES)
+
+
+@alerts.command
+@click.argument("name")
+@connected
+async def reset(client: AsyncClient, out: Output, name: str) -> None:
+    """Delete a rule; a built-in one is then as it was."""
+    await client.delete_alert_rule(name)
+    click.echo(name if out.form == "name" else f"{name}: as it was", err=out.form in ("json", "jsonl"))
+
+
+@click.group
+def silences() -> None:
+    """What nobody is told of: now, or in a maintenance window."""
+
+
+@silences.command("list")
+@connected
+async def list_silences(client: AsyncClient, out: Output) -> None:
+    """List silences and maintenance windows, the newest first."""
+    out.page(await client.silences(), SILENCES)
+
+
+@silences.command
+@click.argument("matchers", nargs=-1, required=True, metavar="LABEL=PATTERN...")
+@click.option("--from", "start_at", type=when, metavar="T", help="The beginning, or +10m.  [now]")
+@click.option("--until", "end_at", type=when, metavar="T", help="The end, or +2h.")
+@click.option("--cron", metavar="EXPR", help="Again and again, from each fire of this expression on.")
+@click.option("--tz", metavar="ZONE", help="The time zone of the expression.  [UTC]")
+@click.option("--for", "lasts", metavar="D", help="How long each one lasts, such as 2h.")
+@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
+@connected
+async def add(
+    client: AsyncClient, out: Output, matchers: tuple[str, ...], start_at: datetime | None, end_at: datetime | None,
+    cron: str | None, tz: str | None, lasts: str | None, reason: str,
+) -> None:  # fmt: skip
+    """Add a silence. Labels: rule, severity, job, queue, key.
+
+    \b
+    mainspring silences add rule='queue_*' --until +2h --reason 'known, being worked on'
+    mainspring silences add rule='*' --cron '0 2 * * SUN' --tz Europe/Berlin --for 3h
+    """
+    pairs = [text.partition("=") for text in matchers]
+    if wrong := [name for name, equals, _ in pairs if not equals]:
+        raise click.UsageError(f"{wrong[0]!r} is not LABEL=PATTERN")
+    new = wire.NewSilence(
+        matchers={name: pattern for name, _, pattern in pairs}, start_at=start_at, end_at=end_at,
+        schedule=None if cron is None else ScheduleSpec(cron=cron, timezone=tz), lasts=lasts, reason=reason,
+    )  # fmt: skip
+    made = await client.add_silence(new)
+    out.one(made, SILENCES, lambda s: f"{str(s.silence_id)[:SHORT_ID]} added: {s.description}")
+
+
+@silences.command
+@click.argument("silence")
+@connected
+async def delete(client: AsyncClient, out: Output, silence: str) -> None:
+    """End a silence, by its id or the beginning of it. What it held back is told."""
+    found = [s for s in (await client.silences()).items if str(s.silence_id).startswith(silence.lower())]
+    if not silence or len(found) != 1:
+        raise NotFound(f"{'several silences begin' if found else 'no silence begins'} with {silence!r}")
+    await client.delete_silence(found[0].silence_id)
+    text = str(found[0].silence_id) if out.form == "name" else f"{found[0].description}: deleted"
+    click.echo(text, err=out.form in ("json", "jsonl"))

@@ -1,0 +1,184 @@
+"""`mainspring channels`: where notices go, and what became of them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from mainspring import wire
+from mainspring.cli.connect import connected, gather
+from mainspring.cli.output import Column, Look, Output, clean
+from mainspring.cli.times import local, span
+from mainspring.domain.channel import (
+    PAGERDUTY,
+    AppriseTarget,
+    PagerDutyTarget,
+    SlackTarget,
+    SmtpTarget,
+    Target,
+    WebhookTarget,
+)
+
+if TYPE_CHECKING:
+    from mainspring.client import AsyncClient
+
+CHANNELS: Look[wire.Channel] = Look(
+    name=lambda channel: channel.name,
+    columns=[
+        Column("NAME", lambda channel: channel.name),
+        Column("KIND", lambda channel: channel.kind),
+        Column("STATE", lambda channel: channel.state, color=lambda c: None if c.state == "ok" else "red"),
+        Column("PENDING", lambda channel: f"{channel.pending:,}"),
+        Column("EVENTS", lambda channel: ", ".join(channel.events) or "those its jobs and rules name", wraps=True),
+        Column("LAST ERROR", lambda channel: channel.last_error or "", wraps=True),
+        Column("TARGET", lambda channel: json.dumps(channel.target), wide=True, wraps=True),
+    ],
+    empty="no channels; add one with: mainspring channels add ops --slack URL",
+)
+DELIVERIES: Look[wire.Delivery] = Look(
+    name=lambda delivery: str(delivery.delivery_id),
+    columns=[
+        Column("WHEN", lambda delivery: local(delivery.created_at)),
+        Column("CHANNEL", lambda delivery: delivery.channel),
+        Column("EVENT", lambda delivery: delivery.event),
+        Column("STATE", lambda delivery: delivery.state, color=lambda d: None if d.state == "sent" else "red"),
+        Column("TRIES", lambda delivery: str(delivery.tries)),
+        Column("STATUS", lambda delivery: "–" if delivery.status is None else str(delivery.status)),
+        Column("TOOK", lambda delivery: span(delivery.duration_ms)),
+        Column("ANSWER", lambda delivery: delivery.error or delivery.excerpt or "", wraps=True),
+        Column("EVENT ID", lambda delivery: str(delivery.event_id), wide=True),
+    ],
+    empty="nothing was sent yet",
+)
+
+
+@click.group
+def channels() -> None:
+    """Where notices go: webhooks, Slack, PagerDuty, mail."""
+
+
+@channels.command("list")
+@connected
+async def list_channels(client: AsyncClient, out: Output) -> None:
+    """List channels."""
+    out.page(await client.channels(), CHANNELS)
+
+
+@channels.command
+@click.argument("name")
+@click.option("--webhook", metavar="URL", help="Signed JSON to a URL of yours.")
+@click.option("--slack", metavar="URL", help="A Slack incoming webhook; - asks for it.")
+@click.option("--pagerduty", metavar="KEY", help="A PagerDuty routing key; - asks for it.")
+@click.option("--pagerduty-url", default=PAGERDUTY, show_default=True, metavar="URL")
+@click.option("--smtp", metavar="HOST[:PORT]", help="Mail through this server.")
+@click.option("--from", "sender", metavar="ADDRESS", help="Of mail.")
+@click.option("--to", multiple=True, metavar="ADDRESS", help="Of mail. Repeatable.")
+@click.option("--username", help="At the mail server; its password is asked for.")
+@click.option("--tls", type=click.Choice(["starttls", "tls", "none"]), default="starttls", show_default=True)
+@click.option("--apprise", metavar="URL", help="Anything that apprise knows; - asks for it.")
+@click.option(
+    "--event", "events", multiple=True, metavar="E", help="Tell it of these, such as alert.firing. Repeatable."
+)
+@click.option("--job", "jobs", multiple=True, metavar="NAME", help="Executions only of these jobs, such as etl-*.")
+@connected
+async def add(
+    client: AsyncClient, out: Output, name: str, webhook: str | None, slack: str | None, pagerduty: str | None,
+    pagerduty_url: str, smtp: str | None, sender: str | None, to: tuple[str, ...], username: str | None, tls: str,
+    apprise: str | None, events: tuple[str, ...], jobs: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Add a channel.
+
+    \b
+    mainspring channels add ops --slack - --event alert.firing --event alert.resolved
+    mainspring channels add hook --webhook https://example.com/hook --event execution.failed
+    """
+    targets: list[Target] = []
+    if webhook is not None:
+        targets.append(WebhookTarget(webhook))
+    if slack is not None:
+        targets.append(SlackTarget(_asked(slack, "Webhook URL")))
+    if pagerduty is not None:
+        targets.append(PagerDutyTarget(_asked(pagerduty, "Routing key"), pagerduty_url))
+    if smtp is not None:
+        targets.append(_mail(smtp, sender, to, username, tls))
+    if apprise is not None:
+        targets.append(AppriseTarget(_asked(apprise, "apprise URL")))
+    if len(targets) != 1:
+        raise click.UsageError("say one of --webhook, --slack, --pagerduty, --smtp, --apprise")
+    made = await client.add_channel(
+        wire.NewChannel(name=name, target=targets[0], events=list(events), jobs=list(jobs))
+    )  # fmt: skip
+    out.one(made, CHANNELS, _added)
+
+
+@channels.command
+@click.argument("name")
+@connected
+async def test(client: AsyncClient, out: Output, name: str) -> None:
+    """Send a test message, and show what the receiver answered."""
+    found = await client.test_channel(name)
+    if not out.for_people:
+        out.value(found)
+    else:
+        answered = f" {found.status}" if found.status is not None else ""
+        says = found.error or found.excerpt or ""
+        click.echo(
+            clean(f"{'✔ taken' if found.delivered else '✖ not taken'}{answered} in {found.duration_ms} ms: {says}")
+        )
+    if not found.delivered:
+        raise click.exceptions.Exit(1)
+
+
+@channels.command
+@click.argument("name")
+@connected
+async def enable(client: AsyncClient, out: Output, name: str) -> None:
+    """Send to a disabled channel again, from what happens next."""
+    out.one(await client.enable_channel(name), CHANNELS, lambda channel: f"{channel.name}: {channel.state}")
+
+
+@channels.command
+@click.argument("name")
+@connected
+async def delete(client: AsyncClient, out: Output, name: str) -> None:
+    """Delete a channel that no job names."""
+    await client.delete_channel(name)
+    click.echo(name if out.form == "name" else f"{name}: deleted", err=out.form in ("json", "jsonl"))
+
+
+@channels.command
+@click.option("--channel", help="Only of this channel.")
+@click.option("--state", type=click.Choice(["pending", "sent", "dropped"]))
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1))
+@connected
+async def deliveries(client: AsyncClient, out: Output, channel: str | None, state: str | None, limit: int) -> None:
+    """List what was sent, the newest first, with what was answered."""
+
+    async def fetch(n: int, cursor: str | None) -> wire.Page[wire.Delivery]:
+        return await client.deliveries(channel=channel, state=state, limit=n, cursor=cursor)
+
+    out.page(await gather(fetch, limit), DELIVERIES)
+
+
+def _asked(value: str, what: str) -> str:
+    """Secrets on a command line are seen by others on the machine, so `-` asks."""
+    return str(click.prompt(what, hide_input=True, err=True)) if value == "-" else value
+
+
+def _mail(server: str, sender: str | None, to: tuple[str, ...], username: str | None, tls: str) -> SmtpTarget:
+    if sender is None or not to:
+        raise click.UsageError("mail needs --from and --to")
+    host, _, port = server.partition(":")
+    if port and not port.isdigit():
+        raise click.UsageError(f"{port!r} is not a port")
+    password = None if username is None else _asked("-", "Password")
+    return SmtpTarget(host, sender, to, int(port or 587), tls, username, password)  # type: ignore[arg-type]
+
+
+def _added(channel: wire.Channel) -> str:
+    text = f"{channel.name} added; try it with: mainspring channels test {channel.name}"
+    if channel.secret is None:
+        return text
+    return f"{text}\n\nIts signing secret, shown only now:\n\n  {channel.secret}\n"

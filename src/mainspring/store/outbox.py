@@ -1,0 +1,155 @@
+"""The outbox: what is to be told, written with the change it tells of, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.domain.channel import Target, joined
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One event for one channel. `event_id` is the same at every try."""
+
+    message_id: int
+    event_id: UUID
+    tenant: int
+    event: str
+    body: dict[str, Any]
+    tries: int
+    created_at: datetime
+    tried_at: datetime
+    channel_id: UUID
+    channel: str
+    kind: str
+    target: Target
+
+
+Place = tuple[UUID, str]
+"""A channel and a stream."""
+START: Place = (UUID(int=0), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The oldest message of a channel and stream; due if its wait is over."""
+
+    place: Place
+    message_id: int
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a receiver answered. `error`: why it does not count as taken."""
+
+    status: int | None
+    excerpt: str | None
+    duration_ms: int
+    error: str | None = None
+
+
+async def tell_settled(connection: Connection, *, execution_ids: Sequence[UUID]) -> int:
+    """Over all tenants: the executions have just been settled by the caller."""
+    return int(await connection.fetchval(q("tell_settled"), list(execution_ids)))
+
+
+async def tell_retrying(connection: Connection, *, execution_ids: Sequence[UUID]) -> int:
+    """Over all tenants: the executions have just been settled by the caller."""
+    return int(await connection.fetchval(q("tell_retrying"), list(execution_ids)))
+
+
+async def tell_late(connection: Connection, *, after: UUID, limit: int) -> tuple[int, UUID | None, int]:
+    """How many jobs were looked at, the last of them, and how much is told. Over all tenants: a duty."""
+    row = await connection.fetchrow(q("tell_late"), after, limit)
+    assert row is not None
+    return row["looked"], row["last"], row["n"]
+
+
+async def tell_missed(connection: Connection, *, after: UUID, limit: int) -> tuple[int, UUID | None, int]:
+    row = await connection.fetchrow(q("tell_missed"), after, limit)
+    assert row is not None
+    return row["looked"], row["last"], row["n"]
+
+
+async def tell_alert(
+    connection: Connection, *, tenant: int, event_id: UUID, event: str, stream: str, body: dict[str, Any],
+    channels: Sequence[str], job: str | None, as_told: UUID | None,
+) -> int:  # fmt: skip
+    """`as_told`: also to whoever was told that event."""
+    return int(
+        await connection.fetchval(q("tell_alert"), tenant, event_id, event, stream, body, list(channels), job, as_told)
+    )
+
+
+async def pending_heads(connection: Connection, *, after: Place, limit: int) -> list[Head]:
+    """Over all tenants: a duty."""
+    rows = await connection.fetch(q("pending_heads"), *after, limit)
+    return [Head((r["channel_id"], r["stream"]), r["message_id"], r["wait_s"]) for r in rows]
+
+
+async def take_messages(connection: Connection, *, message_ids: Sequence[int], lease_s: float) -> list[Message]:
+    """Those of them that are due and nobody else has. Over all tenants: a duty."""
+    rows = await connection.fetch(q("take_messages"), message_ids, lease_s)
+    return [
+        Message(
+            r["message_id"], r["event_id"], r["tenant_id"], r["event"], r["body"], r["tries"], r["created_at"],
+            r["tried_at"], r["channel_id"], r["name"], r["kind"], joined(r["kind"], r["target"], r["secrets"]),
+        )
+        for r in sorted(rows, key=lambda r: r["message_id"])
+    ]  # fmt: skip
+
+
+async def message_sent(connection: Connection, *, message: Message, sent: Sent) -> None:
+    await connection.execute(
+        q("message_sent"), message.message_id, message.tries, sent.status, sent.excerpt, sent.duration_ms
+    )
+
+
+async def message_failed(
+    connection: Connection, *, message: Message, sent: Sent, again_s: float, give_up_s: float
+) -> None:
+    await connection.execute(
+        q("message_failed"), message.message_id, message.tries, sent.status, sent.excerpt, sent.duration_ms, again_s,
+        give_up_s, sent.error,
+    )  # fmt: skip
+
+
+async def hold_message(connection: Connection, *, message: Message, until: datetime) -> None:
+    await connection.execute(q("hold_message"), message.message_id, message.tries, until)
+
+
+async def disable_failing(connection: Connection, *, longer_than_s: float) -> list[tuple[str, str]]:
+    """Names of the channels that were disabled, and why. Over all tenants: a duty."""
+    return [(r["name"], r["last_error"] or "") for r in await connection.fetch(q("disable_failing"), longer_than_s)]
+
+
+async def list_deliveries(
+    connection: Connection,
+    *,
+    tenant: int,
+    before: int,
+    limit: int,
+    channel: str | None = None,
+    state: str | None = None,
+) -> list[wire.Delivery]:  # fmt: skip
+    return [
+        wire.Delivery(
+            delivery_id=r["message_id"], event_id=r["event_id"], channel=r["channel"], event=r["event"],
+            state=r["state"], tries=r["tries"], created_at=r["created_at"], tried_at=r["tried_at"],
+            next_at=r["next_at"], status=r["status"], excerpt=r["excerpt"], error=r["error"],
+            duration_ms=r["duration_ms"], data=r["body"],
+        )
+        for r in await connection.fetch(q("list_deliveries"), tenant, before, limit, channel, state)
+    ]  # fmt: skip
+
+
+async def forget_messages(connection: Connection, *, limit: int) -> None:
+    await connection.execute(q("forget_messages"), limit)

@@ -1,0 +1,54 @@
+-- name: insert_channel
+-- A new channel. Settlers hear of it and write its events from now on.
+INSERT INTO channels (channel_id, tenant_id, name, kind, target, secrets, events, jobs, created_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+RETURNING pg_notify('mainspring_channels', '');
+
+-- name: list_channels
+-- A tenant's channels by name; with $2 one of them.
+SELECT c.*, (SELECT count(*) FROM outbox o WHERE o.channel_id = c.channel_id AND o.state = 'pending') AS pending
+FROM channels c WHERE c.tenant_id = $1 AND ($2::text IS NULL OR c.name = $2::text COLLATE "C") ORDER BY c.name;
+
+-- name: update_channel
+-- Writes a channel anew; it starts without a memory of failures.
+UPDATE channels SET kind = $3, target = $4, secrets = $5, events = $6, jobs = $7, updated_at = db_now(),
+    failing_since = NULL, last_error = NULL, disabled_at = NULL
+WHERE tenant_id = $1 AND name = $2
+RETURNING pg_notify('mainspring_channels', '');
+
+-- name: enable_channel
+-- Somebody has repaired it.
+UPDATE channels SET failing_since = NULL, last_error = NULL, disabled_at = NULL, updated_at = db_now()
+WHERE tenant_id = $1 AND name = $2
+RETURNING pg_notify('mainspring_channels', '');
+
+-- name: delete_channel
+-- Takes a channel away, with what was to be sent to it. Not while jobs name it.
+DELETE FROM channels c WHERE c.tenant_id = $1 AND c.name = $2
+  AND NOT EXISTS (SELECT FROM job_notices n WHERE n.tenant_id = $1 AND n.channel = c.name)
+RETURNING pg_notify('mainspring_channels', '');
+
+-- name: known_channels
+-- Which of these names are channels of a tenant; the rows stay until the end of the transaction.
+SELECT name FROM channels WHERE tenant_id = $1 AND name = ANY ($2::text[]) FOR KEY SHARE;
+
+-- name: replace_notices
+-- What a job tells, to whom: all of it anew. Told only if there is or was something.
+WITH gone AS (
+    DELETE FROM job_notices WHERE job_id = $1 AND tenant_id = $2
+      AND (notice, channel) NOT IN (SELECT * FROM unnest($3::text[], $4::text[]))
+    RETURNING job_id
+), fresh AS (
+    INSERT INTO job_notices (job_id, tenant_id, notice, channel, by_s, factor)
+    SELECT $1, $2, * FROM unnest($3::text[], $4::text[], $5::float8[], $6::float8[])
+    ON CONFLICT (notice, job_id, channel) DO UPDATE SET by_s = excluded.by_s, factor = excluded.factor
+    RETURNING job_id
+)
+SELECT pg_notify('mainspring_channels', '') FROM (SELECT * FROM gone UNION ALL SELECT * FROM fresh) AS any_of LIMIT 1;
+
+-- name: subscribed
+-- What anybody at all wants to hear, of all tenants: a handful of names, each found in one step.
+SELECT DISTINCT unnest(events) AS event FROM channels WHERE disabled_at IS NULL
+UNION ALL
+SELECT 'job.' || k.notice FROM unnest(ARRAY['failed', 'recovered', 'slow', 'late', 'missed']) AS k (notice)
+WHERE EXISTS (SELECT FROM job_notices n WHERE n.notice = k.notice COLLATE "C");

@@ -1,0 +1,129 @@
+-- What alert rules judge. Every statement here is bounded by what it reads, whatever the tables hold.
+
+-- name: write_measurement
+-- What one process knows and no table does; what processes of an hour ago knew is forgotten.
+WITH gone AS (DELETE FROM measurements WHERE measured_at < (SELECT db_now()) - interval '1 hour')
+INSERT INTO measurements (process_id, name, figures) VALUES ($1, $2, $3)
+ON CONFLICT (process_id) DO UPDATE SET figures = $3, measured_at = db_now();
+
+-- name: readings
+-- One look at all tenants, and what the processes of the last half minute measured; the first row is the time.
+-- $1: so many executions are a sample, $2: so many jobs with deadlines are looked at, $3: so deep a queue is counted.
+WITH RECURSIVE clock AS (
+    SELECT now, (lpad(to_hex(floor(extract(epoch FROM now - interval '1 hour') * 1000)::bigint), 12, '0')
+                 || repeat('0', 20))::uuid AS lowest
+    FROM (SELECT db_now()) AS c (now)
+), found AS (
+    (SELECT line_id FROM executions WHERE state = 'queued' ORDER BY line_id, rank, execution_id LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM found CROSS JOIN LATERAL (
+        SELECT line_id FROM executions WHERE state = 'queued' AND line_id > found.line_id
+        ORDER BY line_id, rank, execution_id LIMIT 1
+    ) AS n
+), waiting AS (
+    SELECT l.tenant_id, l.queue, array_agg(line_id) AS line_ids FROM found JOIN lines l USING (line_id)
+    GROUP BY l.tenant_id, l.queue
+), sample AS (
+    SELECT tenant_id, state FROM (
+        SELECT tenant_id, state FROM history
+        WHERE execution_id >= (SELECT lowest FROM clock) AND finished_at >= (SELECT now FROM clock) - interval '1 hour'
+        ORDER BY execution_id DESC LIMIT $1
+    ) AS newest
+    WHERE state IN ('succeeded', 'failed', 'timed_out', 'lost')
+), promised AS (
+    SELECT j.job_id, j.tenant_id, j.finish_by_s FROM jobs j
+    WHERE (j.finish_by_s IS NOT NULL OR j.max_gap_s IS NOT NULL) AND j.deleted_at IS NULL AND j.paused_at IS NULL
+    LIMIT $2
+), kept AS (
+    SELECT p.tenant_id,
+           h.state = 'succeeded' AND h.finished_at <= h.fire_at + make_interval(secs => p.finish_by_s) AS kept
+    FROM promised p CROSS JOIN LATERAL (
+        SELECT state, finished_at, fire_at, trigger FROM history
+        WHERE job_id = p.job_id AND execution_id >= (SELECT lowest FROM clock)
+          AND finished_at >= (SELECT now FROM clock) - interval '1 hour'
+        ORDER BY execution_id DESC LIMIT 10
+    ) AS h
+    WHERE p.finish_by_s IS NOT NULL AND h.trigger = 'fire' AND h.state IN ('succeeded', 'failed', 'timed_out', 'lost')
+)
+SELECT 'time' AS condition, NULL::int AS tenant_id, '' AS key, extract(epoch FROM now)::float8 AS value,
+       NULL::bigint AS n, NULL::text AS about
+FROM clock
+UNION ALL
+SELECT 'process', NULL, name, 0, NULL, figures::text FROM measurements
+WHERE measured_at > (SELECT now FROM clock) - interval '30 seconds'
+UNION ALL
+SELECT 'queue_depth', w.tenant_id, w.queue, (
+           SELECT count(*) FROM (
+               SELECT FROM unnest(w.line_ids) AS l (line_id) JOIN executions e ON e.line_id = l.line_id
+               WHERE e.state = 'queued' LIMIT $3
+           ) AS counted
+       )::float8, NULL, NULL
+FROM waiting w
+UNION ALL
+SELECT 'success_ratio', tenant_id, '', count(*) FILTER (WHERE state = 'succeeded')::float8 / count(*), count(*), NULL
+FROM sample GROUP BY tenant_id
+UNION ALL
+SELECT 'sla_ratio', tenant_id, '', count(*) FILTER (WHERE kept)::float8 / count(*), count(*), NULL
+FROM kept GROUP BY tenant_id
+UNION ALL
+SELECT 'start_by', h.tenant_id, j.name, count(*), count(*), NULL
+FROM (
+    SELECT tenant_id, job_id FROM history
+    WHERE state = 'skipped' AND reason = 'start_by' AND finished_at >= (SELECT now FROM clock) - interval '10 minutes'
+    ORDER BY finished_at DESC LIMIT $1
+) AS h JOIN jobs j USING (job_id)
+GROUP BY h.tenant_id, j.name
+UNION ALL
+SELECT 'shard_heartbeat', NULL, '', extract(epoch FROM max(seen.age))::float8,
+       count(*) FILTER (WHERE seen.age > interval '5 seconds'), string_agg(DISTINCT seen.owner, ', ')
+           FILTER (WHERE seen.age > interval '5 seconds')
+FROM shards s LEFT JOIN schedulers o ON o.scheduler_id = s.owner
+CROSS JOIN LATERAL (
+    SELECT (SELECT now FROM clock) - coalesce(o.seen_at, s.watermark) AS age, coalesce(o.name, 'nobody') AS owner
+) AS seen
+UNION ALL
+SELECT 'channel_failing', tenant_id, name, extract(epoch FROM (SELECT now FROM clock) - failing_since)::float8, NULL,
+       last_error
+FROM channels WHERE failing_since IS NOT NULL AND disabled_at IS NULL
+UNION ALL
+SELECT 'dead_letters', t.tenant_id, '', d.n, d.n, NULL FROM tenants t CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM (
+        SELECT FROM dead_letters WHERE tenant_id = t.tenant_id AND state = 'open' LIMIT $3
+    ) AS counted
+) AS d
+WHERE d.n > 0
+UNION ALL
+SELECT 'watched', t.tenant_id, '', 0, NULL, NULL FROM tenants t
+WHERE EXISTS (
+    SELECT FROM jobs j WHERE j.tenant_id = t.tenant_id AND (j.finish_by_s IS NOT NULL OR j.max_gap_s IS NOT NULL)
+      AND j.deleted_at IS NULL AND j.paused_at IS NULL
+);
+
+-- name: durations
+-- Percentiles of the latest 20 successes of jobs that ran lately, and of the 180 before. $1: the lowest id of the last
+-- hour, $2: jobs after this one, $3: so many of them, $4: so many executions are looked at to find them.
+WITH active AS (
+    SELECT job_id FROM (
+        SELECT job_id FROM history
+        WHERE execution_id >= $1 AND finished_at >= (SELECT db_now()) - interval '1 hour'
+        ORDER BY execution_id DESC LIMIT $4
+    ) AS lately
+    WHERE job_id > $2 GROUP BY job_id ORDER BY job_id LIMIT $3
+)
+SELECT a.job_id, j.tenant_id, j.name, now.n AS n, before.n AS n_before, now.p AS p, before.p AS p_before
+FROM active a JOIN jobs j USING (job_id)
+CROSS JOIN LATERAL (
+    SELECT (array_agg(duration_ms ORDER BY execution_id DESC))[:200] AS ms FROM (
+        SELECT duration_ms, execution_id, state FROM history WHERE job_id = a.job_id
+        ORDER BY execution_id DESC LIMIT 400
+    ) AS last
+    WHERE state = 'succeeded' AND duration_ms IS NOT NULL
+) AS last
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n, percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY ms) AS p
+    FROM unnest(last.ms[:20]) AS ms
+) AS now
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n, percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY ms) AS p
+    FROM unnest(last.ms[21:]) AS ms
+) AS before;

@@ -1,0 +1,187 @@
+"""What a job tells by its `notify`, each provoked."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from mainspring.alerts import channels
+from mainspring.domain.errors import Conflict, Invalid
+from mainspring.domain.job import Notify
+from mainspring.domain.retry import RetryPolicy
+from mainspring.domain.schedule import ScheduleSpec
+from mainspring.intake import duties, jobs
+from mainspring.intake import executions as intake
+from tests.alerts.telling import TENANT, Telling
+from tests.clocks import VirtualClock
+from tests.worker.receiver import receiving, reply
+
+pytestmark = pytest.mark.anyio
+
+NEVER = RetryPolicy(max=0)
+
+
+@pytest.fixture
+async def hook(telling: Telling) -> None:
+    async with receiving(lambda _: reply()) as server:
+        await telling.slack(server, name="ops")
+
+
+async def noticing(telling: Telling, *on: Any, **spec: Any) -> UUID:
+    more = {name: spec.pop(name) for name in ("by", "factor") if name in spec}
+    return await telling.job(notify=(Notify(on, ("ops",), **more),), **{"retries": NEVER, **spec})
+
+
+async def told(telling: Telling) -> list[str]:
+    return [d.event for d in await telling.deliveries()]
+
+
+async def test_failures_and_the_first_success_after_them(telling: Telling, hook: None) -> None:
+    job = await noticing(telling, "failed", "recovered")
+    await telling.ended("succeeded", job)
+    assert await told(telling) == []
+    await telling.ended("failed", job)
+    await telling.ended("timed_out", job)
+    assert await told(telling) == ["job.failed", "job.failed"]
+    await telling.ended("succeeded", job)
+    await telling.ended("succeeded", job)
+    assert await told(telling) == ["job.failed", "job.failed", "job.recovered"]
+    await telling.ended("failed")  # another job, which tells nobody
+    assert len(await told(telling)) == 3
+
+
+@pytest.mark.requirement(118)
+async def test_the_last_failure_leaves_a_dead_letter_and_its_notice_in_one_transaction(
+    telling: Telling, hook: None
+) -> None:
+    job = await noticing(telling, "failed")
+    execution = await telling.ended("failed", job, exit_code=3, error="exit code 3")
+    async with telling.database.connection() as connection:
+        letter = await connection.fetchrow(
+            "SELECT d.*, d.xmin = o.xmin AS together, v.spec FROM dead_letters d"
+            " JOIN job_versions v USING (job_id, version) CROSS JOIN outbox o WHERE dead_letter_id = $1",
+            execution,
+        )
+    assert letter is not None and letter["together"]
+    assert (letter["ended_as"], letter["exit_code"], letter["error"]) == ("failed", 3, "exit code 3")
+    assert letter["spec"]["task"] == {"kind": "noop"} and len(letter["attempts"]) == 1
+    (notice,) = await telling.deliveries()
+    assert (notice.event, notice.data["execution_id"]) == ("job.failed", str(execution))
+
+
+async def test_a_retry_is_no_failure(telling: Telling, hook: None) -> None:
+    job = await noticing(telling, "failed", retries=RetryPolicy(max=1, base="10s", jitter="none"))
+    await telling.ended("failed", job)
+    assert await told(telling) == []
+
+
+async def test_a_success_that_took_much_longer_than_usual(telling: Telling, hook: None) -> None:
+    job = await noticing(telling, "slow", factor=2.0)
+    for n in range(10):
+        await telling.ended("succeeded", job, duration_ms=100 + n)
+    await telling.ended("succeeded", job, duration_ms=190)
+    assert await told(telling) == []
+    await telling.ended("succeeded", job, duration_ms=500)
+    (slow,) = await telling.deliveries()
+    assert slow.event == "job.slow" and slow.data["duration_ms"] == 500 and 100 < slow.data["usual_ms"] < 200
+
+
+async def test_what_has_not_started_in_time_is_late_once(telling: Telling, hook: None, virtual: VirtualClock) -> None:
+    job = await noticing(telling, "late", by="30s")
+    execution = await telling.submit(job)
+    await virtual.advance(seconds=29)
+    await telling.watch.look_once()
+    assert await told(telling) == []
+    await virtual.advance(seconds=2)
+    await telling.watch.look_once()
+    await telling.watch.look_once()
+    (late,) = await telling.deliveries()
+    assert late.event == "job.late" and late.data["execution_id"] == str(execution)
+
+
+async def test_a_fire_that_was_not_started_by_its_time_is_missed(
+    telling: Telling, hook: None, virtual: VirtualClock
+) -> None:
+    job = await noticing(telling, "missed", start_by="10s")
+    execution = await telling.submit(job)
+    await virtual.advance(seconds=11)
+    assert await duties.skip_overdue(telling.database) == 1
+    await telling.watch.look_once()
+    await telling.watch.look_once()
+    (missed,) = await telling.deliveries()
+    assert (missed.event, missed.data["execution_id"]) == ("job.missed", str(execution))
+    assert missed.data["reason"] == "start_by"
+
+
+async def test_a_missed_deadline_is_told_to_those_who_want_to_know_of_lateness(
+    telling: Telling, hook: None, virtual: VirtualClock
+) -> None:
+    await noticing(telling, "late", max_gap="1h", schedule=ScheduleSpec(every=60))
+    await virtual.advance(hours=2)
+    await telling.watch.look_once()
+    (late,) = await telling.deliveries()
+    assert (late.event, late.data["rule"]) == ("alert.firing", "max_gap_missed")
+
+
+async def test_silences_hold_notices_of_jobs_back_until_their_end(telling: Telling, virtual: VirtualClock) -> None:
+    async with receiving(lambda _: reply()) as server:
+        await telling.slack(server, name="ops")
+        job = await noticing(telling, "failed")
+        name = (await telling.look(await telling.ended("succeeded", job))).job
+        held = await telling.silence({"job": name}, end_at=virtual.now.replace(hour=13), reason="upgrade")
+        await telling.ended("failed", job)
+        await telling.deliver()
+        (waits,) = await telling.deliveries()
+        assert (waits.state, waits.tries, waits.next_at) == ("pending", 0, held.end_at)
+        assert server.got == []
+        await virtual.advance(hours=1)
+        assert await telling.deliver() == 1
+        assert len(server.got) == 1
+
+
+async def test_a_channel_that_jobs_name_must_exist_and_stays(telling: Telling, hook: None) -> None:
+    with pytest.raises(Invalid) as refused:
+        await telling.job(notify=(Notify(("failed",), ("ops", "opps")),))
+    (problem,) = refused.value.problems
+    assert (problem.pointer, problem.message) == ("/notify/0/to/1", "there is no channel 'opps'")
+    job = await noticing(telling, "failed")
+    with pytest.raises(Conflict, match="jobs notify 'ops'"):
+        await channels.delete(telling.database, "ops", tenant=TENANT)
+    await jobs.patch(telling.database, job, {"notify": []}, tenant=TENANT, by="test")
+    await telling.ended("failed", job)
+    assert await told(telling) == []
+    other = await noticing(telling, "failed")
+    await jobs.delete(telling.database, other, tenant=TENANT, by="test")
+    await channels.delete(telling.database, "ops", tenant=TENANT)
+
+
+async def test_retries_and_cancellations_are_told_to_who_subscribed(telling: Telling) -> None:
+    async with receiving(lambda _: reply()) as server:
+        await telling.webhook(server, "execution.retrying", "execution.cancelled")
+        job = await telling.job(retries=RetryPolicy(max=1, base="10s", jitter="none"))
+        await telling.ended("failed", job, error="oops")
+        execution = await telling.submit(job)
+        await intake.cancel(telling.database, execution, tenant=TENANT, by="someone", reason="")
+    retrying, cancelled = await telling.deliveries()
+    assert (retrying.event, retrying.data["outcome"], retrying.data["error"]) == (
+        "execution.retrying",
+        "failed",
+        "oops",
+    )
+    assert (cancelled.event, cancelled.data["execution_id"]) == ("execution.cancelled", str(execution))
+
+
+async def test_a_channel_may_want_only_some_jobs(telling: Telling) -> None:
+    from mainspring.domain.channel import SlackTarget
+    from mainspring.domain.job import JobSpec, NoopTask
+
+    async def made(name: str) -> UUID:
+        spec = JobSpec(name=name, task=NoopTask(), retries=NEVER)
+        return await jobs.create(telling.database, spec, tenant=TENANT, by="test")
+
+    await telling.channel("some", SlackTarget("https://example.com/x"), ["execution.failed"], ["etl-*", "report"])
+    for name in ("etl-a", "etl", "report", "report-b"):
+        await telling.ended("failed", await made(name))
+    assert [d.data["job"] for d in await telling.deliveries()] == ["etl-a", "report"]
