@@ -62,7 +62,7 @@ async def edit(
     no_schedule: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Change what the options name; all else stays."""
-    if not (command or unset_env or no_schedule or any(value not in (None, {}) for value in flags.values())):
+    if not (command or unset_env or no_schedule or any(value not in (None, {}, ()) for value in flags.values())):
         raise click.UsageError(f"say what to change, for example: mainspring jobs edit {job} --every 10s")
     old = as_json((await client.job(job)).spec)
     wanted = changed(old, flags, command)
