@@ -22,7 +22,7 @@ STEPS: dict[str, Any] = {
     "f": {"needs": ["gate", "e"], "rule": "always"},
 }  # fmt: skip
 RUNS = 24
-NOT_NOW = (Conflict, Unavailable, *CONFLICTS)
+NOT_NOW: tuple[type[BaseException], ...] = (Conflict, Unavailable, *CONFLICTS)
 """Somebody else was first, or two met: nothing was changed."""
 
 

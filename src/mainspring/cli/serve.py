@@ -56,7 +56,7 @@ class Server:
         if "scheduler" in config.roles:
             self.scheduler = Scheduler(self.database, self.bus, lease_s=config.shard_lease_s)
             rescue = Rescue(self.database, self.settler, leads=self.scheduler.leads)
-            duties = Duties(self.database, self.bus, leads=self.scheduler.leads)
+            duties = Duties(self.database, self.bus, leads=self.scheduler.leads, announcer=self.announcer)
             self._services += [self.scheduler, rescue, duties]
         if "api" in config.roles:
             self.context = Context(
@@ -68,7 +68,7 @@ class Server:
                 heartbeats=Heartbeats(self.database, lease_s=config.session_lease_s),
                 settler=self.settler,
                 announcer=self.announcer,
-                runs=Runs(self.database),
+                runs=Runs(self.database, self.announcer),
                 session_lease_s=config.session_lease_s,
             )
             app = build(self.context, pages=pages, lost=lost)

@@ -72,6 +72,7 @@ class Settler:
         smooth = [e for e in ended if e.outcome == "succeeded"]
         rough = [e for e in ended if e.outcome != "succeeded"]
         done = Done()
+        ended_runs: set[UUID] = set()
         async with self._database.hot() as connection:
             stepped = [e for e in ended if is_step(e.execution_id)]
             if not rough and not stepped and not any(r.output for r in reports):
@@ -95,9 +96,11 @@ class Settler:
                         moved = await advance(connection, self._plans, endings_of(stepped, done))
                         done.chained |= moved.done.chained
                         done.freed |= moved.done.freed
-                        self._announcer.tell("finished", moved.done.executions)
+                        ended_runs = moved.done.executions
             if done.freed:
                 await self._tell_freed(connection, done.freed)
+        if ended_runs:
+            self._announcer.tell("finished", ended_runs)
         if done.paused:
             self._announcer.tell("paused", done.paused)
         if done.chained:
