@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 from uuid import uuid4
@@ -9,6 +10,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
+from mainspring.api.live import NET_S
 from mainspring.client import AsyncClient
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.params import Param
@@ -161,3 +163,23 @@ async def test_a_job_starts_by_itself_after_the_one_it_needs(
             assert time.monotonic() < until, "nothing was executed"
         ended = await client.wait(made[0].execution_id, timeout_s=30)
     assert (first.state, ended.state, ended.created_by) == ("succeeded", "succeeded", f"after {parent}")
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_whoever_waits_for_a_run_hears_of_its_end_at_once(
+    cluster: Cluster, client: AsyncClient, by_hand: bool
+) -> None:
+    spec = workflow(steps={"a": NOOP, "sign": {"approval": {}, "needs": ["a"]}} if by_hand else {"a": NOOP})
+    await client.apply_workflow(spec)
+    async with cluster.worker(name="heard"):
+        run = await client.start_run(spec["name"])
+        waiting = asyncio.create_task(client.execution(run.run_id, wait_s=20))
+        first = run.steps[0].execution_id
+        assert first is not None
+        await client.wait(first, timeout_s=20)
+        if by_hand:
+            await client.decide(run.run_id, "sign", approved=True)
+        begun = time.monotonic()
+        found = await waiting
+    # A notice that was told too early or not at all would be made up for by a look only seconds later.
+    assert found.state == "succeeded" and time.monotonic() - begun < NET_S / 2

@@ -72,7 +72,7 @@ class Server:
             rescue = Rescue(
                 self.database, self.settler, leads=self.scheduler.leads, keep_dead_letters_s=config.keep_dead_letters_s
             )
-            duties = Duties(self.database, self.bus, leads=self.scheduler.leads)
+            duties = Duties(self.database, self.bus, leads=self.scheduler.leads, announcer=self.announcer)
             watch = Watch(self.database, self.bus, subscriptions, leads=self.scheduler.leads)
             deliverer = Deliverer(self.database, self.bus, sender, leads=self.scheduler.leads)
             self._services += [self.scheduler, rescue, duties, watch, deliverer]
@@ -94,7 +94,7 @@ class Server:
                     most_bytes=config.artifact_bytes,
                     kept_s=config.artifact_kept_s,
                 ),
-                runs=Runs(self.database),
+                runs=Runs(self.database, self.announcer),
                 sender=sender,
                 session_lease_s=config.session_lease_s,
             )

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from mainspring import ports
+from mainspring.announce import Announcer
 from mainspring.intake import jobs
 from mainspring.intake.feeding import feed_all
 from mainspring.intake.replays import follow_replays
@@ -41,7 +42,9 @@ BATCH = 500
 class Duties:
     """The loops; the functions below do the work, and may be repeated at any point."""
 
-    def __init__(self, database: Database, bus: ports.Bus, *, leads: Callable[[], bool]) -> None:
+    def __init__(
+        self, database: Database, bus: ports.Bus, *, leads: Callable[[], bool], announcer: Announcer | None = None
+    ) -> None:
         self._database = database
         self._leads = leads
         self._feeding = self._replaying = False
@@ -49,7 +52,7 @@ class Duties:
         self._feed = asyncio.Event()
         self._replayed = asyncio.Event()
         self._due = asyncio.Event()
-        self._tending = Tending(database)
+        self._tending = Tending(database, announcer)
         self._loops = Loops("duties")
         bus.subscribe(ports.SHARDS, self._hear_edit, on_gap=self._gap)
         bus.subscribe(ports.BACKFILLS, lambda _: self._feed.set(), on_gap=lambda: None)

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from uuid import UUID
 
 from mainspring import wire
+from mainspring.announce import Announcer
 from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound, invalid
 from mainspring.domain.params import given_problems
 from mainspring.domain.plan import PlanStep
@@ -30,8 +31,9 @@ STATES: tuple[str, ...] = get_args(RunState)
 class Runs:
     """Runs of workflows as one process deals with them."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, announcer: Announcer | None = None) -> None:
         self._database = database
+        self._announcer = announcer
         self._plans = Plans()
 
     async def start(self, ref: str, request: wire.RunRequest, *, tenant: int, by: str) -> wire.Run:
@@ -279,6 +281,8 @@ class Runs:
             yield connection, moved
             if moved.done.freed:
                 await results.tell_freed(connection, limit_ids=sorted(moved.done.freed))
+        if moved.done.executions and self._announcer is not None:
+            self._announcer.tell("finished", moved.done.executions)
         if moved.done.chained:
             with contextlib.suppress(*AWAY, *CONFLICTS):  # the sweep comes back to it
                 async with self._database.transaction() as connection:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import structlog
 
+from mainspring.announce import Announcer
 from mainspring.domain.errors import Conflict, NotFound
 from mainspring.intake import dependencies
 from mainspring.intake.runs import Runs
@@ -28,9 +29,9 @@ AT_ONCE = 20
 class Tending:
     """Tends the runs of all tenants; done by one scheduler at a time, and repeatable at any point."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, announcer: Announcer | None = None) -> None:
         self._database = database
-        self._runs = Runs(database)
+        self._runs = Runs(database, announcer)
         self.watches = False  # some job needs another, so that the end of any execution may matter
         self._lines: set[int] = set()
         self._newest = 0

@@ -86,7 +86,7 @@ class Settler:
         smooth = [e for e in ended if e.outcome == "succeeded"]
         rough = [e for e in ended if e.outcome != "succeeded"]
         done = Done()
-        runs: set[UUID] = set()  # that ended with their last steps
+        ended_runs: set[UUID] = set()
         heard = self._subscriptions is not None and self._subscriptions.endings
         async with self._database.hot() as connection:
             stepped = [e for e in ended if is_step(e.execution_id)]
@@ -111,12 +111,13 @@ class Settler:
                         moved = await advance(connection, self._plans, endings_of(stepped, done))
                         done.chained |= moved.done.chained
                         done.freed |= moved.done.freed
-                        self._announcer.tell("finished", moved.done.executions)
-                        runs |= set(moved.done.executions)
+                        ended_runs = set(moved.done.executions)
                     if self._subscriptions is not None:
-                        await self._tell_outbox(connection, self._subscriptions, done, runs, rough=bool(rough))
+                        await self._tell_outbox(connection, self._subscriptions, done, ended_runs, rough=bool(rough))
             if done.freed:
                 await self._tell_freed(connection, done.freed)
+        if ended_runs:
+            self._announcer.tell("finished", ended_runs)
         if done.paused:
             self._announcer.tell("paused", done.paused)
         self._owed |= done.chained
