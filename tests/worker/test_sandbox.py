@@ -356,3 +356,19 @@ async def test_a_daemon_in_a_cell_does_not_outlive_a_killed_worker(cluster: Clus
             await until("its last step", lambda: "sleep" in command_line(daemon), within_s=10)
             program.send(signal.SIGKILL)
             await until("the daemon's end", lambda: not alive(daemon), within_s=10)
+
+
+async def test_the_folders_of_a_killed_worker_are_gone(cluster: Cluster, tmp_path: Path) -> None:
+    queue = f"q{uuid4().hex}"
+    mark = tmp_path / "folder"
+    script = f"head -c 100000 /dev/zero > $TMPDIR/left; echo $TMPDIR > {mark}; sleep 600"
+    async with cluster.client() as client:
+        task = {"kind": "shell", "shell": True, "argv": [script]}
+        await client.create_job({"name": queue, "task": task, "queue": queue})
+        await client.trigger(queue)
+        async with worker(tmp_path, cluster.url, cluster.worker_token, "-q", queue) as program:
+            await until("its folder", lambda: mark.exists() and mark.read_text().endswith("\n"), within_s=20)
+            folder = mark.read_text().strip()
+            assert not gone(f"{folder}/left")
+            program.send(signal.SIGKILL)
+            await until("the end of the folder", lambda: gone(os.path.dirname(folder)), within_s=20)

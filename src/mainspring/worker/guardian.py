@@ -13,6 +13,7 @@ import http.client
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -36,6 +37,7 @@ class Guardian:
         self._deadline: float | None = None
         self._session: dict[str, str] = {}
         self._cells: set[str] = set()
+        self._folders: set[str] = set()
         self._engine: str | None = None
         self._termed = False
         self._buffer = b""
@@ -48,6 +50,7 @@ class Guardian:
                 data = os.read(self._pipe, 65536)
                 if not data:
                     self._worker_died()
+                    self._clear()
                     return
                 if self._hear(data):
                     return
@@ -76,6 +79,8 @@ class Guardian:
                 self._cells.add(value)
             elif word == "cell_gone":
                 self._cells.discard(value)
+            elif word == "folder":
+                self._folders.add(value)
             elif word == "engine":
                 self._engine = value
             elif word == "goodbye":
@@ -108,6 +113,10 @@ class Guardian:
                 return
             except OSError:
                 time.sleep(0.5)  # the lease is the net
+
+    def _clear(self) -> None:
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _end_children(self, number: signal.Signals) -> None:
         for group in self._groups:

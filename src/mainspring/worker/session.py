@@ -50,6 +50,9 @@ class GuardianPipe:
     def cell_gone(self, door: str) -> None:
         self.tell(f"cell_gone {door}")
 
+    def folder(self, path: str) -> None:
+        self.tell(f"folder {path}")
+
     def engine(self, path: str) -> None:
         self.tell(f"engine {path}")
 

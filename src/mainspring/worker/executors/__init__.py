@@ -35,6 +35,9 @@ class Children(Protocol):
         """Whatever is in the control group with this list of processes ends, too."""
 
     def cell_gone(self, door: str) -> None: ...
+    def folder(self, path: str) -> None:
+        """With files of attempts: it goes with the worker."""
+
     def engine(self, path: str) -> None:
         """Containers that bear the session as a label are made by the engine at this socket."""
 

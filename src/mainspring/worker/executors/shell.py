@@ -42,6 +42,7 @@ class ShellExecutor:
 
     async def start(self, host: Host) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="mainspring-"))
+        host.children.folder(str(self._folder))
         self._means = host.means
 
     async def stop(self) -> None:
