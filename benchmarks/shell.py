@@ -13,7 +13,7 @@ from harness import Machine, machine, publish, quantile
 from mainspring.domain.job import JobSpec, ShellTask
 
 N = throughput.N = int(os.environ.get("BENCH_N", "3000"))
-SLOTS = int(os.environ.get("BENCH_SLOTS", "8"))
+SLOTS = int(os.environ.get("BENCH_SLOTS", "64"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 PROGRAM = "/bin/true"
 

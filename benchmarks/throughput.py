@@ -17,7 +17,7 @@ from mainspring.domain.job import JobSpec, NoopTask
 
 N = int(os.environ.get("BENCH_N", "200000"))
 WORKERS = int(os.environ.get("BENCH_WORKERS", "1"))
-SLOTS = int(os.environ.get("BENCH_SLOTS", "1000"))
+SLOTS = int(os.environ.get("BENCH_SLOTS", "4000"))
 LATENCY_N = int(os.environ.get("BENCH_LATENCY_N", "1000"))
 RATE = 100.0
 WARM_UP = 300  # submissions that open connections and prepare statements, and are not counted

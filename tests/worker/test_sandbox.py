@@ -43,7 +43,9 @@ async def executor() -> AsyncIterator[ShellExecutor]:
     executor = ShellExecutor()
     await executor.start(host(means=MEANS))
     yield executor
-    assert executor._folder is not None and not list(executor._folder.iterdir()), "every attempt's folder is gone"
+    assert executor._folders is not None
+    used = set(executor._folders.root.iterdir())
+    assert used == set(executor._folders._spare), "every attempt's folder is gone, or as good as new"
     await executor.stop()
     assert not _groups(), "and so is its group"
 

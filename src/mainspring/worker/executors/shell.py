@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from mainspring.domain.sandbox import Sandbox
 from mainspring.domain.template import render
 from mainspring.worker.checkpoint import FileCheckpoint
 from mainspring.worker.executors import Done, Host, Work
+from mainspring.worker.folders import ARTIFACTS, CHECKPOINT, PROGRESS, Folders
 from mainspring.worker.progress import FileProgress
 from mainspring.worker.sandbox import Cell, Means
 from mainspring.worker.spawn import Child, Pipe, spawn
@@ -27,7 +26,6 @@ GRACE_S = 10.0
 READ_BYTES = 65_536
 DRAIN_S = 2.0
 MEASURE_S = 0.25
-PROGRESS, CHECKPOINT, ARTIFACTS = "progress", "checkpoint", "artifacts"
 
 # What a task gets of the worker's environment; everything else is the worker's own, its token above all.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL")
@@ -37,23 +35,21 @@ class ShellExecutor:
     """The `shell` kind. Each attempt has a temporary folder of its own, which goes with it."""
 
     def __init__(self) -> None:
-        self._folder: Path | None = None
+        self._folders: Folders | None = None
         self._means = Means()
 
     async def start(self, host: Host) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="mainspring-"))
-        host.children.folder(str(self._folder))
+        self._folders = Folders()
+        host.children.folder(str(self._folders.root))
         self._means = host.means
 
     async def stop(self) -> None:
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folders is not None:
+            self._folders.remove()
 
     async def execute(self, work: Work) -> Done:
-        assert self._folder is not None
-        folder = self._folder / f"{work.assignment.execution_id}.{work.assignment.attempt}"
-        left = folder / ARTIFACTS
-        left.mkdir(mode=0o700, parents=True)
+        assert self._folders is not None
+        folder = self._folders.take()
         work.progress = FileProgress(folder / PROGRESS)
         checkpoint = work.checkpoint = FileCheckpoint(folder / CHECKPOINT, work.last_checkpoint)
         try:
@@ -64,8 +60,8 @@ class ShellExecutor:
             checkpoint.refresh()
             if checkpoint.trouble is not None:
                 work.output.write("system", f"\n[the checkpoint was not kept: {checkpoint.trouble}]\n".encode())
-            work.artifacts = _set_aside(left)
-            await clear(folder)
+            work.artifacts = self._folders.set_aside(folder)
+            await self._folders.give_back(folder, again=work.definition.sandbox is None)
 
     async def _confined(self, work: Work, folder: Path, sandbox: Sandbox) -> Done:
         cell = Cell(sandbox, self._means, folder, work.children)
@@ -168,35 +164,6 @@ async def _outgrown(cell: Cell) -> None:
         await asyncio.sleep(MEASURE_S)
         if await asyncio.to_thread(cell.measure):
             return
-
-
-async def clear(folder: Path) -> None:
-    """Most attempts leave nothing; what others leave may be much."""
-    if not _removed(folder):
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-
-
-def _set_aside(left: Path) -> Path | None:
-    """The folder with what the program left to be kept; None if that is nothing."""
-    try:
-        left.rmdir()
-    except OSError:
-        aside = left.parent.with_suffix(left.parent.suffix + ".artifacts")
-        try:
-            return left.rename(aside)
-        except OSError:  # the program removed it
-            return None
-    return None
-
-
-def _removed(folder: Path) -> bool:
-    try:
-        for name in (PROGRESS, CHECKPOINT):
-            (folder / name).unlink(missing_ok=True)
-        folder.rmdir()
-    except OSError:
-        return False
-    return True
 
 
 async def _read(pipe: Pipe, stream: wire.Stream, work: Work) -> None:
