@@ -14,6 +14,7 @@ from mainspring import wire
 from mainspring.codec import encode
 from mainspring.domain.errors import MainspringError
 from mainspring.domain.job import Definition, JobSpec
+from mainspring.worker.poster import ANSWER_S, BROKEN, CONNECT_S, Poster, is_direct
 
 T = TypeVar("T")
 
@@ -70,10 +71,13 @@ class Link:
 
     def __init__(self, address: Address) -> None:
         self._client = httpx2.AsyncClient(
-            base_url=address.url, headers=address.headers, timeout=httpx2.Timeout(15, read=75)
+            base_url=address.url, headers=address.headers, timeout=httpx2.Timeout(CONNECT_S, read=ANSWER_S)
         )
+        self._poster = Poster(address.url, address.headers) if is_direct(address.url) else None
 
     async def close(self) -> None:
+        if self._poster is not None:
+            self._poster.close()
         await self._client.aclose()
 
     async def register(self, register: wire.Register) -> wire.Registered:
@@ -126,10 +130,14 @@ class Link:
 
     async def _post(self, path: str, body: wire.Request, answer: type[T]) -> T:
         try:
-            response = await self._client.post(path, content=encode(body))
-        except httpx2.TransportError as error:
+            if self._poster is not None:
+                status, content = await self._poster.post(path, encode(body))
+            else:
+                response = await self._client.post(path, content=encode(body))
+                status, content = response.status_code, response.content
+        except BROKEN as error:
             raise ApiAway(f"the api does not answer: {error!r}") from error
-        return read_answer(response.status_code, response.content, answer)
+        return read_answer(status, content, answer)
 
 
 def read_answer(status: int, content: bytes, answer: type[T]) -> T:
