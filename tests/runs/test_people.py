@@ -9,7 +9,8 @@ import pytest
 
 from mainspring import wire
 from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound
-from mainspring.intake import catalog, executions
+from mainspring.intake import catalog, dead_letters, executions
+from mainspring.intake.replays import replay_one
 from mainspring.store.db import Database
 from tests.clocks import VirtualClock
 from tests.runs.bench import TENANT, Bench, states
@@ -224,3 +225,17 @@ async def test_params_of_a_run_are_checked(bench: Bench, params: dict[str, Any])
     with pytest.raises(Invalid):
         await bench.start("typed", params)
     assert (await bench.start("typed", {"n": 3})).params == {"n": 3}
+
+
+async def test_the_dead_letter_of_a_run_repeats_it_and_that_of_a_step_says_how(bench: Bench) -> None:
+    run = await bench.begin("two", {"a": {"retries": {"max": 0}}, "b": {"needs": ["a"]}})
+    await bench.work(lambda name: "failed")
+    assert (await bench.get(run)).state == "failed"
+    letters = (await dead_letters.list_dead_letters(bench.database, tenant=TENANT)).items
+    (step,) = (letter for letter in letters if letter.dead_letter_id != run.run_id)
+    with pytest.raises(Invalid, match="mainspring runs rerun"):
+        await replay_one(bench.database, step.dead_letter_id, wire.ReplayOne(), tenant=TENANT, by="a new user")
+    await replay_one(bench.database, run.run_id, wire.ReplayOne(), tenant=TENANT, by="a new user")
+    await bench.work()
+    found = (await bench.runs.list(tenant=TENANT, limit=10)).items
+    assert sorted(r.state for r in found) == ["failed", "succeeded"]

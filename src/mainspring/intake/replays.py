@@ -16,7 +16,7 @@ from mainspring import wire
 from mainspring.clock import instant, millis
 from mainspring.domain.dead_letter import parse_rate, replay_key
 from mainspring.domain.errors import Invalid, invalid
-from mainspring.domain.execution import execution_id
+from mainspring.domain.execution import execution_id, is_step
 from mainspring.intake.dead_letters import chosen, found_in, refusal
 from mainspring.intake.executions import with_lines
 from mainspring.intake.params import check_params
@@ -136,6 +136,9 @@ async def _plan(connection: Connection, letters: Sequence[Letter], *, tenant: in
     plan = Plan([], [])
     for letter in letters:
         row = known[letter.job_id]
+        if is_step(letter.dead_letter_id):
+            plan.refused.append((letter, "it is a step of a run: repeat that (mainspring runs rerun), and dismiss this"))
+            continue
         if row is None or row.deleted_at is not None:
             plan.refused.append((letter, "its job has been deleted: dismiss the dead letter"))
             continue
