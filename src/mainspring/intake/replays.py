@@ -137,7 +137,9 @@ async def _plan(connection: Connection, letters: Sequence[Letter], *, tenant: in
     for letter in letters:
         row = known[letter.job_id]
         if is_step(letter.dead_letter_id):
-            plan.refused.append((letter, "it is a step of a run: repeat that (mainspring runs rerun), and dismiss this"))
+            plan.refused.append(
+                (letter, "it is a step of a run: repeat that (mainspring runs rerun), and dismiss this")
+            )
             continue
         if row is None or row.deleted_at is not None:
             plan.refused.append((letter, "its job has been deleted: dismiss the dead letter"))
