@@ -61,6 +61,12 @@ def test_refused_with_a_reason(text: str | int | float, says: str):
         parse_duration(text)
 
 
+def test_a_number_read_before_does_not_make_true_a_duration():
+    assert parse_duration(1) == 1.0
+    with pytest.raises(ValueError, match="not a duration"):
+        parse_duration(True)
+
+
 @settings(deadline=None)
 @given(st.integers(0, 10**12))
 def test_formatting_is_read_back(milliseconds: int):

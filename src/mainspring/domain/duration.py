@@ -24,7 +24,7 @@ _HOW = "write seconds (90), units from large to small (1h30m, 10m, 500ms) or ISO
 _NO_MONTHS = "months and years differ in length: use days (30d), or a cron schedule such as `0 9 1 * *`"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096, typed=True)  # 1 is a second, True is a mistake
 def parse_duration(text: str | int | float) -> float:
     """Seconds meant by `text`: 5, "5", "10m", "1h30m", "500ms", "2d", "PT3H" or "P1DT2H"."""
     if isinstance(text, bool):
