@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import os
 import signal
 from collections.abc import Coroutine
@@ -17,6 +18,9 @@ _PR_SET_DUMPABLE = 4
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Runs a program's main coroutine on the fast event loop."""
+    # The modules stay: looking for garbage among them took 40 ms each time, in which nothing started.
+    gc.collect()
+    gc.freeze()
     uvloop.run(work)
 
 
