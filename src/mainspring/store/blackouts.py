@@ -38,7 +38,7 @@ class BlackoutRow:
 
     @property
     def window(self) -> Window:
-        return _window(self.start_at, self.end_at, self.schedule_key, self.lasts_ms)
+        return window_of(self.start_at, self.end_at, self.schedule_key, self.lasts_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ async def open_blackouts(connection: Connection, *, tenant: int | None) -> list[
     return [
         (
             Scope(r["tenant_id"], r["queue"], r["job_id"]),
-            _window(r["start_at"], r["end_at"], r["schedule_key"], r["lasts_ms"]),
+            window_of(r["start_at"], r["end_at"], r["schedule_key"], r["lasts_ms"]),
         )
         for r in rows
     ]
@@ -110,7 +110,8 @@ async def pass_gate(connection: Connection, *, verdicts: Sequence[Verdict]) -> l
     return [] if row is None else list(row["chained"] or ())
 
 
-def _window(start_at: datetime | None, end_at: datetime | None, key: str | None, lasts_ms: int | None) -> Window:
+def window_of(start_at: datetime | None, end_at: datetime | None, key: str | None, lasts_ms: int | None) -> Window:
+    """Once, or from each fire of a schedule on; silences have the same columns."""
     if key is not None and lasts_ms is not None:
         return RecurringBlackout(compile_key(key), lasts_ms)
     assert start_at is not None and end_at is not None

@@ -9,10 +9,9 @@ from uuid import UUID
 
 import msgspec
 
-from mainspring.clock import millis
-from mainspring.domain.calendar import Blackout, RecurringBlackout
-from mainspring.domain.schedule import ScheduleSpecs, compile_key
+from mainspring.domain.schedule import ScheduleSpecs
 from mainspring.domain.silence import Silence
+from mainspring.store.blackouts import Window, window_of
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -32,15 +31,15 @@ class SilenceRow:
     created_at: datetime | None = None
 
     @property
-    def window(self) -> Blackout | RecurringBlackout:
-        return _window(self.start_at, self.end_at, self.schedule_key, self.lasts_ms)
+    def window(self) -> Window:
+        return window_of(self.start_at, self.end_at, self.schedule_key, self.lasts_ms)
 
 
 async def open_silences(connection: Connection) -> list[Silence]:
     """Over all tenants: the leader judges for every one of them."""
     return [
         Silence(
-            r["tenant_id"], r["matchers"], _window(r["start_at"], r["end_at"], r["schedule_key"], r["lasts_ms"])
+            r["tenant_id"], r["matchers"], window_of(r["start_at"], r["end_at"], r["schedule_key"], r["lasts_ms"])
         )
         for r in await connection.fetch(q("open_silences"))
     ]  # fmt: skip
@@ -64,15 +63,6 @@ async def delete_silence(connection: Connection, *, tenant: int, silence_id: UUI
         return False
     await connection.execute(q("free_held"), tenant)
     return True
-
-
-def _window(
-    start_at: datetime | None, end_at: datetime | None, key: str | None, lasts_ms: int | None
-) -> Blackout | RecurringBlackout:
-    if key is not None and lasts_ms is not None:
-        return RecurringBlackout(compile_key(key), lasts_ms)
-    assert start_at is not None and end_at is not None
-    return Blackout(millis(start_at), millis(end_at))
 
 
 def _row(r: Any) -> SilenceRow:
