@@ -7,13 +7,22 @@ from collections import Counter
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from mainspring import wire
-from mainspring.intake import queues
+from mainspring.announce import Announcer
+from mainspring.domain.workflow import WorkflowSpec
+from mainspring.intake import queues, workflows
 from mainspring.intake.executions import Submission, Submitter
+from mainspring.intake.runs import Runs
+from mainspring.intake.tending import Tending
+from mainspring.results.settle import Report, Settler
 from mainspring.store import doctor
+from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
+from mainspring.store.definitions import Definitions
+from mainspring.store.results import Ended
 from tests.dispatch.dispatchers import TENANT, Fleet, fleet
 
 pytestmark = pytest.mark.anyio
@@ -168,3 +177,66 @@ async def test_every_one_of_many_starts_once(fresh: Database) -> None:
         fed = asyncio.gather(feed(), feed(), feed())
         await asyncio.wait_for(asyncio.gather(fed, *workers), 60)
         assert Counter(execution for _, execution in found.started) == Counter(e for part in fed.result() for e in part)
+
+
+async def chain_of_two(found: Fleet) -> tuple[UUID, wire.Polled]:
+    """A run whose first step a worker has been given, and who waits for more."""
+    session = await found.session()
+    worker = Waiter(found, session)
+    await Runs(found.database).start("chain", wire.RunRequest(), tenant=TENANT, by="test")
+    await Tending(found.database).look()
+    return session, await worker.answer
+
+
+async def end_first(settler: Settler, session: UUID, polled: wire.Polled) -> None:
+    (given,) = polled.executions
+    ended = Ended(given.execution_id, given.attempt, session, "succeeded", 1)
+    assert not await settler.settle(Report(session, [ended]))
+
+
+async def test_the_next_step_of_a_run_goes_to_the_worker_that_waits(fresh: Database) -> None:
+    async with fleet(fresh, dispatchers=1) as found:
+        counter = found.dispatchers[0]
+        settler = Settler(fresh, Definitions(fresh), Announcer(PostgresBus(fresh)), counter=counter)
+        steps = {"a": {"task": {"kind": "noop"}}, "b": {"task": {"kind": "noop"}, "needs": ["a"]}}
+        chain = msgspec.convert({"name": "chain", "steps": steps}, WorkflowSpec)
+        await workflows.apply(fresh, chain, tenant=TENANT, by="test")
+        for again in range(3):
+            session, polled = await chain_of_two(found)
+            worker = await waiting(found, session)
+            await end_first(settler, session, polled)
+            (second,) = (await worker.answer).executions
+            async with fresh.connection() as connection:
+                row = await connection.fetchrow(
+                    "SELECT e.state, e.queued_at, e.started_at, s.state AS step, s.released_at FROM executions e "
+                    "JOIN run_steps s USING (execution_id) WHERE execution_id = $1",
+                    second.execution_id,
+                )
+            assert row is not None and (row["state"], row["step"]) == ("running", "running")
+            if again:  # where its steps wait is known from the run before
+                assert row["queued_at"] == row["started_at"] == row["released_at"]
+            ended = Ended(second.execution_id, second.attempt, session, "succeeded", 1)
+            assert not await settler.settle(Report(session, [ended]))
+        async with fresh.connection() as connection:
+            assert await connection.fetchval("SELECT count(*) FROM runs WHERE state = 'succeeded'") == 3
+            assert set((await doctor.examine(connection)).checks.values()) == {"ok"}
+
+
+async def test_a_step_for_a_worker_that_is_gone_is_queued(fresh: Database) -> None:
+    async with fleet(fresh, dispatchers=1) as found:
+        counter = found.dispatchers[0]
+        settler = Settler(fresh, Definitions(fresh), Announcer(PostgresBus(fresh)), counter=counter)
+        steps = {"a": {"task": {"kind": "noop"}}, "b": {"task": {"kind": "noop"}, "needs": ["a"]}}
+        chain = msgspec.convert({"name": "chain", "steps": steps}, WorkflowSpec)
+        await workflows.apply(fresh, chain, tenant=TENANT, by="test")
+        session, polled = await chain_of_two(found)
+        await end_first(settler, session, polled)
+        (second,) = (await Waiter(found, session).answer).executions
+        await end_first(settler, session, wire.Polled([second], {}, []))
+        session, polled = await chain_of_two(found)
+        worker = await waiting(found, gone := await found.session(), wait_s=0.5)
+        async with fresh.connection() as connection:
+            await connection.execute("UPDATE sessions SET lease_expires_at = now() WHERE session_id = $1", gone)
+        await end_first(settler, session, polled)
+        assert await worker.given() == []
+        assert len(await Waiter(found, await found.session()).given()) == 1

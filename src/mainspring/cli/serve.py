@@ -60,7 +60,12 @@ class Server:
         self.announcer = Announcer(self.bus)
         definitions = Definitions(self.database)
         subscriptions = Subscriptions(self.database, self.bus)
-        self.settler = Settler(self.database, definitions, self.announcer, subscriptions=subscriptions)
+        dispatcher = None
+        if "api" in config.roles:
+            dispatcher = Dispatcher(self.database, self.bus, definitions, self.announcer)
+        self.settler = Settler(
+            self.database, definitions, self.announcer, subscriptions=subscriptions, counter=dispatcher
+        )
         self._sender = sender = Sender(read_networks(config.allow_net), apprise=config.apprise)
         self.scheduler: Scheduler | None = None
         self.http: HttpServer | None = None
@@ -77,8 +82,7 @@ class Server:
             deliverer = Deliverer(self.database, self.bus, sender, leads=self.scheduler.leads)
             self._services += [self.scheduler, rescue, duties, watch, deliverer]
         auth = self._auth = Authenticator(self.database)
-        if "api" in config.roles:
-            dispatcher = Dispatcher(self.database, self.bus, definitions, self.announcer)
+        if dispatcher is not None:
             self.context = Context(
                 database=self.database,
                 auth=auth,

@@ -36,6 +36,8 @@ from mainspring.telemetry import metrics
 
 SLOW_POLL_S = 2.0
 MOST_LINES = 20_000
+MOST_RIVALS = 50
+"""Lines to look at before something may go straight to a worker; with more of them fresh, it queues."""
 
 
 @dataclass(slots=True, eq=False)
@@ -158,12 +160,21 @@ class Dispatcher:
         line = self._book.known(line_id)
         if line is None or line.tenant != tenant or not self._claimer.is_plain(line):
             return None
-        if self._book.fresh or self._stale or self._closing or self._settings.of(line).paused:
+        if self._book.unknown or self._stale or self._closing or self._settings.of(line).paused:
             return None
         serving = [p for p in self._waiting if line.queue in p.queues and line.reached_by(p)]
+        if self._has_rivals(serving):
+            return None
         free = list(islice((w for p in serving for w in self._waiting[p]), MOST_ROOMS))
         turns = deal([w.room for w in free], 1, packs=self._settings.of(line).packs(line.demand))
         return free[turns[0] - 1] if turns else None
+
+    def _has_rivals(self, profiles: list[Profile]) -> bool:
+        """Whether something that these workers could take may be queued already."""
+        fresh = self._book.fresh
+        if len(fresh) > MOST_RIVALS:
+            return True
+        return any(r.queue in p.queues and r.reached_by(p) for r in fresh if not r.full for p in profiles)
 
     async def _session(self, session_id: UUID, tenant: int) -> tuple[Session, Profile]:
         known = self._sessions.get(session_id)

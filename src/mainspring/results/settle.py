@@ -14,13 +14,14 @@ from uuid import UUID
 
 import structlog
 
-from mainspring import wire
+from mainspring import ports, wire
 from mainspring.announce import Announcer
 from mainspring.batch import Batcher
 from mainspring.domain.execution import is_step
 from mainspring.results.pausing import failed_jobs, hold_pausing, pause_failing
 from mainspring.results.retry import verdict
 from mainspring.runs.advance import Ending, advance
+from mainspring.runs.desk import Desk
 from mainspring.runs.plans import Plans
 from mainspring.store import chains, logs, outbox, results
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
@@ -50,7 +51,7 @@ class Settler:
 
     def __init__(
         self, database: Database, definitions: Definitions, announcer: Announcer, *, rng: random.Random | None = None,
-        busy: int = BUSY, subscriptions: Subscriptions | None = None,
+        busy: int = BUSY, subscriptions: Subscriptions | None = None, counter: ports.Counter | None = None,
     ) -> None:  # fmt: skip
         self._database = database
         self._definitions = definitions
@@ -61,6 +62,7 @@ class Settler:
         self._owed: set[UUID] = set()  # jobs whose next blocked execution is still to be released
         self._plans = Plans()
         self._subscriptions = subscriptions
+        self._counter = counter
         self._batcher: Batcher[Report, set[UUID]] = Batcher(self._flush, max_items=64, parallel=2)
 
     async def settle(self, report: Report) -> set[UUID]:
@@ -88,7 +90,7 @@ class Settler:
         done = Done()
         ended_runs: set[UUID] = set()
         heard = self._subscriptions is not None and self._subscriptions.endings
-        async with self._database.hot() as connection:
+        async with Desk(self._counter) as desk, self._database.hot() as connection:
             stepped = [e for e in ended if is_step(e.execution_id)]
             if not rough and not stepped and not heard and not any(r.output for r in reports):
                 if smooth:
@@ -108,12 +110,13 @@ class Settler:
                         paused = await pause_failing(connection, pausing, failed)
                         done.paused = {failed[job_id] for job_id in paused}
                     if stepped:
-                        moved = await advance(connection, self._plans, endings_of(stepped, done))
+                        moved = await advance(connection, self._plans, endings_of(stepped, done), desk=desk)
                         done.chained |= moved.done.chained
                         done.freed |= moved.done.freed
                         ended_runs = set(moved.done.executions)
                     if self._subscriptions is not None:
                         await self._tell_outbox(connection, self._subscriptions, done, ended_runs, rough=bool(rough))
+            await desk.hand_over()
             if done.freed:
                 await self._tell_freed(connection, done.freed)
         if ended_runs:

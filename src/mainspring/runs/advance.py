@@ -18,11 +18,12 @@ from mainspring.domain.plan import PlanStep
 from mainspring.domain.readiness import WEIGHTS, Parents, outcome, verdict
 from mainspring.domain.template import fill
 from mainspring.runs.begin import Beginning, Outcome, values_of
+from mainspring.runs.desk import Desk
 from mainspring.runs.plans import Known, Plans
 from mainspring.store import results, runs
 from mainspring.store.db import Connection
 from mainspring.store.results import Done, Ended, Final
-from mainspring.store.runs import ENGINE, WHOLE, Closed, Finish, Group, Met, Place, Run, Tally
+from mainspring.store.runs import ENGINE, WHOLE, Closed, Finish, Group, Met, Place, Release, Run, Tally
 from mainspring.telemetry import metrics
 
 Ready = tuple[Place, int, int, int]
@@ -37,6 +38,9 @@ class Ending:
     result: Any = None
     reason: str | None = None
 
+    def at(self, place: Place) -> Finish:
+        return Finish(place, self.state, WEIGHTS[self.state], self.result, self.reason)
+
 
 @dataclass(slots=True)
 class Moved:
@@ -46,16 +50,18 @@ class Moved:
     closed: list[Closed] = field(default_factory=list)
 
 
-async def advance(connection: Connection, plans: Plans, endings: Sequence[Ending], moved: Moved | None = None) -> Moved:
+async def advance(
+    connection: Connection, plans: Plans, endings: Sequence[Ending], moved: Moved | None = None,
+    desk: Desk | None = None,
+) -> Moved:  # fmt: skip
     """Tells runs that executions have ended; a run that ends by it may be a step itself."""
     moved = moved or Moved()
     while endings:
-        ended = [(e.execution_id, e.state, e.result, e.reason) for e in endings]
-        held, finished = await runs.finish_executions(connection, ended=ended)
+        held, places = await runs.hold_runs(connection, execution_ids=[e.execution_id for e in endings])
         if not held:
             break
-        turn = await Turn.of(connection, plans, held.values())
-        await turn.go_on(finished)
+        turn = await Turn.of(connection, plans, held.values(), desk)
+        await turn.end({e.execution_id: e.at(places[e.execution_id]) for e in endings if e.execution_id in places})
         endings = await turn.close(moved)
     return moved
 
@@ -63,22 +69,27 @@ async def advance(connection: Connection, plans: Plans, endings: Sequence[Ending
 class Turn:
     """Some runs, held, and everything that happens to them in this transaction."""
 
-    def __init__(self, connection: Connection, held: dict[UUID, Run], known: dict[UUID, Known]) -> None:
+    def __init__(
+        self, connection: Connection, held: dict[UUID, Run], known: dict[UUID, Known], desk: Desk | None = None
+    ) -> None:
         self._connection = connection
+        self._desk = desk
         self._runs = held
         self._known = known
         self._beginning = Beginning()
         self._over: dict[UUID, tuple[int, int]] = {}  # runs with no open step: how many failed, how many ends are ok
 
     @classmethod
-    async def of(cls, connection: Connection, plans: Plans, held: Iterable[Run]) -> Turn:
+    async def of(
+        cls, connection: Connection, plans: Plans, held: Iterable[Run], desk: Desk | None = None
+    ) -> Turn:  # fmt: skip
         known = {}
         runs_by_id = {run.run_id: run for run in held}
         for run in runs_by_id.values():
             found = await plans.get(connection, tenant=run.tenant, job_id=run.job_id, version=run.version)
             assert found is not None, "a run points to its version"
             known[run.run_id] = found
-        return cls(connection, runs_by_id, known)
+        return cls(connection, runs_by_id, known, desk)
 
     async def start(self, ready: Sequence[Ready], kept: Sequence[Finish] = ()) -> None:
         """Steps that need nothing begin; what a rerun keeps has ended already."""
@@ -89,16 +100,24 @@ class Turn:
         done = await runs.finish_steps(self._connection, ended=ended) if ended else set()
         await self.go_on([f for f in ended if f.place in done])
 
-    async def go_on(self, ended: Sequence[Finish]) -> None:
+    async def end(self, ended: dict[UUID, Finish]) -> None:
+        """Ends what these executions are, and all that follows from it."""
+        needed_by = [self._known[f.place.run_id].plan.children[f.place.step] for f in ended.values()]
+        finished, met = await runs.finish_executions(self._connection, ended=ended, needed_by=needed_by)
+        await self.go_on(finished, met)
+
+    async def go_on(self, ended: Sequence[Finish], met: Met | None = None) -> None:
         """What follows from the end of steps and items: level by level, until nothing more does."""
         while True:
             following: list[Finish] = []
             if items := [f for f in ended if f.place.item != WHOLE]:
                 following += await self._after_items(items)
-            if steps := [f for f in ended if f.place.item == WHOLE]:
+            if met is None and (steps := [f for f in ended if f.place.item == WHOLE]):
                 met = await self._count(steps)
+            if met is not None:
                 self._over.update({run_id: (failed, ends_ok) for run_id, failed, ends_ok in met.done})
                 following += await self._judge(met.ready)
+                met = None
             following = following or await self._write()
             if not following:
                 return
@@ -164,12 +183,26 @@ class Turn:
         if begun.waits:
             await runs.wait_steps(self._connection, waits=begun.waits)
         if tasks := [r for r in begun.releases if r.workflow is None]:
-            await runs.release_steps(self._connection, go=tasks)
+            await self._release(tasks)
         if inner := [r for r in begun.releases if r.workflow is not None]:
             for place in await runs.release_workflows(self._connection, go=inner):
                 spec = self._known[place.run_id].plan.steps[place.step].spec
                 ended.append(Finish(place, "failed", "failed", reason=f"there is no workflow {spec.workflow!r}"))
         return ended
+
+    async def _release(self, tasks: Sequence[Release]) -> None:
+        """What is alone may go straight to a worker that waits here; what comes together is spread by the queue."""
+        first = tasks[0].place
+        known, tenant = self._known[first.run_id], self._runs[first.run_id].tenant
+        line_id = known.lines.get(first.step)
+        session_id = None
+        if self._desk is not None and len(tasks) == 1 and line_id is not None and tasks[0].delay_s is None:
+            session_id = await self._desk.ask(line_id, tenant=tenant)
+        row = await runs.release_steps(self._connection, go=tasks, session_id=session_id, line_id=line_id)
+        if row is not None and len(tasks) == 1:
+            known.lines[first.step] = row["line_id"]
+            if self._desk is not None and row["state"] == "running":
+                self._desk.row = row
 
     def event(self, place: Place, payload: Any, at: object, by: str) -> Finish:
         return Finish(place, "succeeded", "ok", payload, by=by)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from mainspring.domain.execution import step_id, step_key
@@ -18,6 +18,7 @@ class Known:
     plan: Plan
     steps_id: UUID
     version: int
+    lines: dict[int, int] = field(default_factory=dict)  # of steps that were released before: where they wait
 
     def execution(self, run_id: UUID, started_ms: int, step: PlanStep, item: int) -> UUID:
         return step_id(self.steps_id, started_ms, step_key(run_id, step.name, item))

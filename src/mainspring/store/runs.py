@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from mainspring.domain.readiness import WEIGHTS, Weight
+from mainspring.domain.readiness import Weight
 from mainspring.store.db import Connection, json_array
 from mainspring.store.queries import q
 
@@ -181,23 +181,34 @@ async def insert_run_steps(connection: Connection, *, steps: Sequence[NewStep]) 
     )  # fmt: skip
 
 
+async def hold_runs(
+    connection: Connection, *, execution_ids: Sequence[UUID]
+) -> tuple[dict[UUID, Run], dict[UUID, Place]]:
+    """The runs that wait for executions the caller has just ended, held; and which of their steps each is."""
+    rows = await connection.fetch(q("hold_runs"), list(execution_ids))
+    held = {r["run_id"]: _run(r) for r in rows}
+    return held, {r["execution_id"]: Place(r["run_id"], r["step"], r["item"]) for r in rows}
+
+
 async def finish_executions(
-    connection: Connection, *, ended: Sequence[tuple[UUID, str, Any, str | None]]
-) -> tuple[dict[UUID, Run], list[Finish]]:
-    """Takes execution, state, result and reason of each that the caller has just ended; returns the runs that wait for
-    them, held, and the steps that ended by it."""
-    held = {r["run_id"]: _run(r) for r in await connection.fetch(q("hold_runs"), [e[0] for e in ended])}
-    if not held:
-        return {}, []
+    connection: Connection, *, ended: dict[UUID, Finish], needed_by: Sequence[Sequence[int]]
+) -> tuple[list[Finish], Met]:
+    """Those that had not ended before, and what that has led to. `needed_by`: of each, the steps that need it. The
+    caller holds the runs."""
+    of = list(ended.values())
     rows = await connection.fetch(
-        q("finish_executions"), [e[0] for e in ended], [e[1] for e in ended], json_array(e[2] for e in ended),
-        [e[3] for e in ended],
+        q("finish_executions"), list(ended), [f.state for f in of], json_array(f.result for f in of),
+        [f.reason for f in of], [f.weight for f in of], [f"{{{','.join(map(str, steps))}}}" for steps in needed_by],
     )  # fmt: skip
-    finished = [
-        Finish(Place(r["run_id"], r["step"], r["item"]), r["state"], WEIGHTS[r["state"]], r["result"], r["reason"])
-        for r in rows
-    ]
-    return held, finished
+    done, met = set(), Met()
+    for kind, run_id, step, item, ok, failed, skipped in rows:
+        if kind == 0:
+            done.add(Place(run_id, step, item))
+        elif kind == 1:
+            met.ready.append((Place(run_id, step), ok, failed, skipped))
+        else:
+            met.done.append((run_id, failed, skipped))
+    return [f for f in of if f.place in done], met
 
 
 async def hold_run(connection: Connection, *, tenant: int, run_id: UUID) -> Run | None:
@@ -263,11 +274,15 @@ async def wait_steps(connection: Connection, *, waits: Sequence[tuple[Place, flo
     )
 
 
-async def release_steps(connection: Connection, *, go: Sequence[Release]) -> None:
-    """The caller holds the runs."""
-    await connection.execute(
-        q("release_steps"), *_places(r.place for r in go), [r.params for r in go], [r.delay_s for r in go]
-    )
+async def release_steps(
+    connection: Connection, *, go: Sequence[Release], session_id: UUID | None = None, line_id: int | None = None
+) -> Any:
+    """One of the executions they are now, as it is claimed. If a session waits for work of a line, a step of that line
+    begins there. The caller holds the runs."""
+    return await connection.fetchrow(
+        q("release_steps"), *_places(r.place for r in go), [r.params for r in go], [r.delay_s for r in go],
+        session_id, line_id,
+    )  # fmt: skip
 
 
 async def release_workflows(connection: Connection, *, go: Sequence[Release]) -> list[Place]:

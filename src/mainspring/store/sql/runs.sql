@@ -65,21 +65,57 @@ FROM unnest($1::uuid[], $2::int[], $3::int[], $4::uuid[], $5::int[], $6::jsonb[]
 SELECT r.* FROM runs r WHERE r.run_id = $1 AND r.tenant_id = $2 FOR UPDATE OF r;
 
 -- name: hold_runs
--- The runs that wait for these executions, held.
-SELECT r.*
+-- The runs that wait for these executions, held; and which of their steps the executions are.
+SELECT r.*, s.execution_id, s.step, s.item
 FROM unnest($1::uuid[]) AS e (execution_id)
-CROSS JOIN LATERAL (SELECT s.run_id FROM run_steps s WHERE s.execution_id = e.execution_id OFFSET 0) AS s
+CROSS JOIN LATERAL (SELECT s.* FROM run_steps s WHERE s.execution_id = e.execution_id OFFSET 0) AS s
 JOIN runs r USING (run_id)
 ORDER BY r.depth DESC, r.run_id FOR UPDATE OF r;
 
 -- name: finish_executions
--- Executions have ended, and with them the steps they are. Arrays: execution, state, result, reason.
-UPDATE run_steps s
-SET state = e.state, result = CASE WHEN s.keeps THEN e.result END, reason = e.reason, finished_at = db_now()
-FROM unnest($1::uuid[], $2::text[], $3::jsonb[], $4::text[]) AS e (execution_id, state, result, reason)
-CROSS JOIN LATERAL (SELECT k.ctid AS tid FROM run_steps k WHERE k.execution_id = e.execution_id OFFSET 0) AS k
-WHERE s.ctid = k.tid AND s.finished_at IS NULL
-RETURNING s.run_id, s.step, s.item, s.state, e.result, e.reason;
+-- Executions have ended, and with them the steps they are. Arrays: execution, state, result, reason, how it counts, and the
+-- steps that need it. What ends here is counted there and at its run. Returns what has ended (0), steps that nothing
+-- before is open for (1), and runs with no open step (2). The caller holds the runs.
+WITH finished AS (
+    UPDATE run_steps s
+    SET state = e.state, result = CASE WHEN s.keeps THEN e.result END, reason = e.reason, finished_at = db_now()
+    FROM unnest($1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::text[], $6::text[])
+        AS e (execution_id, state, result, reason, weight, needed_by)
+    CROSS JOIN LATERAL (SELECT k.ctid AS tid FROM run_steps k WHERE k.execution_id = e.execution_id OFFSET 0) AS k
+    WHERE s.ctid = k.tid AND s.finished_at IS NULL
+    RETURNING s.run_id, s.step, s.item, e.weight, e.needed_by
+), whole AS (
+    SELECT run_id, weight, needed_by FROM finished WHERE item = -1
+), freed AS (
+    UPDATE run_steps s
+    SET unmet = s.unmet - m.n, ok = s.ok + m.ok, failed = s.failed + m.failed, skipped = s.skipped + m.skipped
+    FROM (
+        SELECT run_id, child::int AS step, count(*)::int AS n, count(*) FILTER (WHERE weight = 'ok')::int AS ok,
+               count(*) FILTER (WHERE weight = 'failed')::int AS failed,
+               count(*) FILTER (WHERE weight = 'skipped')::int AS skipped
+        FROM whole CROSS JOIN LATERAL unnest(needed_by::int[]) AS child GROUP BY run_id, child
+    ) AS m
+    CROSS JOIN LATERAL (
+        SELECT k.ctid AS tid FROM run_steps k WHERE k.run_id = m.run_id AND k.step = m.step AND k.item = -1 OFFSET 0
+    ) AS k
+    WHERE s.ctid = k.tid
+    RETURNING s.run_id, s.step, s.state, s.unmet, s.ok, s.failed, s.skipped
+), counted AS (
+    UPDATE runs r
+    SET open_steps = r.open_steps - c.n, failed_steps = r.failed_steps + c.failed, ends_ok = r.ends_ok + c.ends_ok
+    FROM (
+        SELECT run_id, count(*)::int AS n, count(*) FILTER (WHERE weight = 'failed')::int AS failed,
+               count(*) FILTER (WHERE weight = 'ok' AND needed_by = '{}')::int AS ends_ok
+        FROM whole GROUP BY run_id
+    ) AS c
+    WHERE r.run_id = c.run_id
+    RETURNING r.run_id, r.open_steps, r.failed_steps, r.ends_ok
+)
+SELECT 0 AS kind, run_id, step, item, 0 AS ok, 0 AS failed, 0 AS skipped FROM finished
+UNION ALL
+SELECT 1, run_id, step, -1, ok, failed, skipped FROM freed WHERE unmet = 0 AND state = 'blocked'
+UNION ALL
+SELECT 2, run_id, -1, -1, 0, failed_steps, ends_ok FROM counted WHERE open_steps = 0;
 
 -- name: finish_steps
 -- Steps end that no execution ends: skipped, decided by a person, over. Arrays: run, step, item, state, result, reason,
@@ -127,8 +163,11 @@ WHERE s.run_id = c.run_id AND s.step = c.step AND s.item = -1 AND s.finished_at 
 RETURNING s.run_id, s.step, s.items, s.open_items, s.failed_items, s.next_item;
 
 -- name: release_steps
--- Steps whose turn has come become executions. Arrays: run, step, item, params, seconds from now.
-WITH marked AS (
+-- Steps whose turn has come become executions. Arrays: run, step, item, params, seconds from now. If $6 is a session that
+-- waits for work of the line $7, and it lives, a step of that line begins as running there, without ever being queued.
+WITH here AS (
+    SELECT session_id FROM sessions WHERE session_id = $6::uuid AND state = 'active' AND lease_expires_at > db_now()
+), marked AS (
     UPDATE run_steps s SET state = 'running', released_at = now.at
     FROM unnest($1::uuid[], $2::int[], $3::int[], $4::jsonb[], $5::float8[]) AS g (run_id, step, item, params, delay_s)
     CROSS JOIN LATERAL (
@@ -140,21 +179,26 @@ WITH marked AS (
               now.at + make_interval(secs => coalesce(g.delay_s, 0)) AS due_at
 ), fresh AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at, params, created_by, line_id, limit_id)
+                            rank, fire_at, due_at, queued_at, params, created_by, line_id, limit_id,
+                            session_id, attempt, started_at)
     SELECT m.execution_id, w.steps_id, r.tenant_id, w.definition, w.shard, w.priority,
-           CASE WHEN m.due_at > m.now THEN 'waiting' ELSE 'queued' END, 'step', w.queue,
-           floor(extract(epoch FROM m.due_at) * 1000)::bigint - w.priority * 900000, r.fire_at, m.due_at,
-           CASE WHEN m.due_at <= m.now THEN m.now END, m.params, r.created_by, w.line_id, w.limit_id
+           CASE WHEN m.due_at > m.now THEN 'waiting' WHEN h.session_id IS NULL THEN 'queued' ELSE 'running' END,
+           'step', w.queue, floor(extract(epoch FROM m.due_at) * 1000)::bigint - w.priority * 900000, r.fire_at,
+           m.due_at, CASE WHEN m.due_at <= m.now THEN m.now END, m.params, r.created_by, w.line_id, w.limit_id,
+           h.session_id, (h.session_id IS NOT NULL)::int, CASE WHEN h.session_id IS NOT NULL THEN m.now END
     FROM marked m JOIN runs r USING (run_id)
     CROSS JOIN LATERAL (
         SELECT * FROM workflow_steps w WHERE w.job_id = r.job_id AND w.version = r.version AND w.step = m.step OFFSET 0
     ) AS w
-    RETURNING state, due_at, line_id, rank
+    LEFT JOIN here h ON w.line_id = $7::int AND m.due_at <= m.now
+    RETURNING execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank, state
+), told AS (
+    SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh WHERE state = 'queued' GROUP BY line_id
+    UNION ALL
+    SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
+    FROM fresh WHERE state = 'waiting' HAVING count(*) > 0
 )
-SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh WHERE state = 'queued' GROUP BY line_id
-UNION ALL
-SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
-FROM fresh WHERE state = 'waiting' HAVING count(*) > 0;
+SELECT fresh.*, (SELECT count(*) FROM told) AS told FROM fresh LIMIT 1;
 
 -- name: release_workflows
 -- Steps that are workflows become executions of these, as they are now. Arrays: run, step, item, params, seconds from now,
