@@ -100,17 +100,18 @@ class Book:
         return groups
 
     def due(self, now_ms: int) -> list[Group]:
-        """Takes what is due off the wheel; then `plan_after`, and `put_back` what could not be decided."""
+        """What is due; each schedule goes on to its next instant. `put_back` what could not be decided."""
         groups = []
         for due_ms, schedule_id in self.wheel.advance(now_ms):
             known = self._known[schedule_id]
-            groups.append(Group(schedule_id, known.schedule.between(due_ms - 1, now_ms, MOST_FIRES), known.shards))
+            fires, following = [due_ms], known.schedule.next_after(due_ms)
+            if following is not None and following <= now_ms:
+                fires = known.schedule.between(due_ms - 1, now_ms, MOST_FIRES)
+                following = known.schedule.next_after(now_ms)
+            if following is not None:
+                self.wheel.insert(schedule_id, following)
+            groups.append(Group(schedule_id, fires, known.shards))
         return groups
-
-    def plan_after(self, groups: Iterable[Group], now_ms: int) -> None:
-        """On to the next instant of each."""
-        for group in groups:
-            self._plan(group.schedule_id, now_ms)
 
     def put_back(self, groups: Iterable[Group]) -> None:
         """Not decided: due again at once."""

@@ -282,7 +282,6 @@ class Scheduler:
         edited, self._edited = self._edited & self._holdings.keys(), set()
         if groups or edited:
             try:
-                self._book.plan_after(groups, now_ms)
                 settled = await self._tick_all(groups, edited, now_ms)
             except BaseException:
                 self._book.put_back(groups)
@@ -306,19 +305,22 @@ class Scheduler:
             touched |= group.shards
         wanted = sorted({s for s in bits(touched) if s in self._holdings and (only is None or s in only)} | edited)
         size = max(1, round(len(wanted) * CHUNK_JOBS / max(1, self._book.jobs_of(groups))))
-        chunks = [wanted[start : start + size] for start in range(0, len(wanted), size)]
+        chunks = _chunks(wanted, size)
 
         async def decide_chunks() -> None:
             while chunks:
+                chunk = chunks.pop()
+                theirs = sum(1 << shard for shard in chunk)
+                due = [group for group in groups if group.shards & theirs]
                 ticked = await tick(
-                    self._database, self._book, owner=self.owner, holdings=self._holdings, wanted=chunks.pop(),
-                    groups=groups, until_ms=now_ms,
+                    self._database, self._book, owner=self.owner, holdings=self._holdings, wanted=chunk, groups=due,
+                    until_ms=now_ms,
                 )  # fmt: skip
                 self._drop(ticked.lost)
                 self._book.put_back(ticked.undecided)
                 undecided.extend(ticked.undecided)
                 self._hear_wait(ticked.wait_ms)
-                self._count(ticked, groups)
+                self._count(ticked, due)
 
         # Chunks share no shard, so PostgreSQL may work on several at once.
         try:
@@ -388,3 +390,11 @@ class Scheduler:
         self._edited |= self._holdings.keys()
         self._look_for_waiting = True
         self._wake.set()
+
+
+def _chunks(shards: list[int], size: int) -> list[list[int]]:
+    """The last ones, which are decided first, are small: workers begin with those while the others are decided."""
+    small = max(1, size // 4)
+    first = max(0, len(shards) - PARALLEL_CHUNKS * small)
+    chunks = [shards[start : min(start + size, first)] for start in range(0, first, size)]
+    return chunks + [shards[start : start + small] for start in range(first, len(shards), small)]

@@ -114,6 +114,9 @@ def _split(groups: Sequence[Group], upto_ms: int) -> tuple[list[Group], list[Gro
     """What is due by database time, and what this machine's clock was too early for."""
     ready, early = [], []
     for group in groups:
+        if group.fires[-1] <= upto_ms:
+            ready.append(group)
+            continue
         due = [at for at in group.fires if at <= upto_ms]
         rest = group.fires[len(due) :]
         if due:
