@@ -15,6 +15,7 @@ import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mainspring.api.auth import Caller
 from mainspring.api.context import Context
@@ -109,6 +110,24 @@ class Table:
 
 def routes(endpoints: list[Endpoint], context: Context) -> list[Route]:
     return [Route(e.path, _endpoint(e, context), methods=[e.method]) for e in endpoints]
+
+
+class Lanes:
+    """In front of the table: a path with nothing to fill in is looked up, not found by trying one after another.
+
+    A fleet of workers asks for three paths thousands of times a second, and finding them took half of each answer.
+    """
+
+    def __init__(self, application: ASGIApp, endpoints: list[Endpoint], context: Context) -> None:
+        self._application = application
+        self._lanes = {(e.method, e.path): _endpoint(e, context) for e in endpoints if "{" not in e.path}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        lane = self._lanes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if lane is None:
+            await self._application(scope, receive, send)
+        else:
+            await (await lane(Request(scope, receive, send)))(scope, receive, send)
 
 
 def _endpoint(endpoint: Endpoint, context: Context) -> Callable[[Request], Awaitable[Response]]:

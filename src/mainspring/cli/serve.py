@@ -13,10 +13,11 @@ from mainspring.alerts.measure import Measure
 from mainspring.alerts.send import Sender
 from mainspring.alerts.watch import Watch
 from mainspring.announce import Announcer
-from mainspring.api.app import build, build_status
+from mainspring.api.app import build, build_status, endpoints
 from mainspring.api.auth import Authenticator, issue_token
 from mainspring.api.context import Context
 from mainspring.api.live import Live
+from mainspring.api.route import Lanes
 from mainspring.api.service import HttpServer
 from mainspring.backends.stores import open_store
 from mainspring.config import ARTIFACT_STORE, PORT, ServeConfig, parse_roles, unknown_settings
@@ -102,7 +103,7 @@ class Server:
                 sender=sender,
                 session_lease_s=config.session_lease_s,
             )
-            app = build(self.context, pages=pages, lost=lost)
+            app = Lanes(build(self.context, pages=pages, lost=lost), endpoints(), self.context)
             self.http = HttpServer(app, host=config.host, port=PORT if config.port is None else config.port)
             self._services += [self.http, self.context.dispatcher, self.context.live, self.context.artifacts]
         elif config.port is not None:
