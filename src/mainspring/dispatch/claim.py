@@ -82,26 +82,33 @@ class Claimer:
         """Claims for one plan. Lines stay fresh that may have more."""
         self.unlucky = set()
         first, *others = plan.lines
-        if not others and self.is_plain(first):
-            return await self._claim_plain(first, list(islice(chain(*map(rooms, plan.profiles)), MOST_ROOMS)))
+        if not others and first.demand.plain:
+            return await self._claim_line(first, list(islice(chain(*map(rooms, plan.profiles)), MOST_ROOMS)))
         return await self._claim_matched(plan, rooms)
 
     def is_plain(self, line: Line) -> bool:
         """Whether any free slot will do, and nothing has to be counted."""
         return line.demand.plain and not line.limited and not self._settings.capped(line)
 
-    async def _claim_plain(self, line: Line, rooms: list[Room]) -> list[Claimed]:
+    async def _claim_line(self, line: Line, rooms: list[Room]) -> list[Claimed]:
+        """One line whose executions need nothing but a slot, under limits or not."""
         turns = deal(rooms, line.asked, packs=self._settings.of(line).packs(line.demand))
         if not turns:
             return []
         # Before the claim: what is queued while it runs makes the line fresh again.
         self._book.fresh.discard(line)
+        held, freed = gates.Gates(), line.freed
         try:
             async with self._database.hot() as connection:
-                rows = await claims.claim(
-                    connection, tenant=line.tenant, line_id=line.line_id, after=line.begin(),
-                    sessions=[room.session_id for room in rooms], turns=turns,
-                )  # fmt: skip
+                if self.is_plain(line):
+                    rows = await self._claim_turns(connection, line, rooms, turns)
+                else:
+                    async with connection.transaction():
+                        held = await gates.hold(connection, [line], [line] if self._settings.capped(line) else [])
+                        turns = turns[: max(0, held.left(line, len(turns)))]
+                        rows = await self._claim_turns(connection, line, rooms, turns) if turns else []
+                        held.use(line, len(rows))
+                        await held.settle(connection, rows, {line.line_id: line})
         except BaseException:
             self._book.fresh.add(line)
             raise
@@ -112,9 +119,27 @@ class Claimer:
             self.shares.charge(line.tenant, len(rows))
         if len(rows) == len(turns) or self.unlucky:
             self._book.fresh.add(line)
+            self._close(line, held, freed)
         # About what there was last time: a thousand slots in the statement cost half a millisecond even if one is used.
         line.asked = min(BATCH, max(SMALL, 4 * len(rows)))
         return rows
+
+    async def _claim_turns(
+        self, connection: Connection, line: Line, rooms: list[Room], turns: list[int]
+    ) -> list[Claimed]:  # fmt: skip
+        return await claims.claim(
+            connection, tenant=line.tenant, line_id=line.line_id, after=line.begin(),
+            sessions=[room.session_id for room in rooms], turns=turns,
+        )  # fmt: skip
+
+    def _close(self, line: Line, held: gates.Gates, freed: int) -> None:
+        """A line whose limit is reached is not asked for again until there is reason to."""
+        if held.closed_by_cap(line):
+            self.capped.add(line)
+            line.full = True
+        elif held.closed_by_key(line) and line.freed == freed:
+            line.full = True
+        line.not_before = self._clock.monotonic() + held.wait_s(line)
 
     # Several lines, resources, limits ----------------------------------------------------------------
 
@@ -182,12 +207,7 @@ class Claimer:
             return
         self._book.fresh.add(line)
         if p.stop == "full":
-            if held.closed_by_cap(line):
-                self.capped.add(line)
-                line.full = True
-            elif held.closed_by_key(line) and line.freed == freed:
-                line.full = True
-            line.not_before = self._clock.monotonic() + held.wait_s(line)
+            self._close(line, held, freed)
 
     def reopen_capped(self) -> None:
         """A worker has room again, maybe because something under a cap has ended."""

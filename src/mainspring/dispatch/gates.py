@@ -33,6 +33,14 @@ class Gates:
         ]  # fmt: skip
         return [gate for gate in found if gate is not None]
 
+    def left(self, line: Line, most: int) -> int:
+        """How many more of a line may start, if it is alone; no more than `most`."""
+        return min([most, *(gate.left for gate in self.of(line))])
+
+    def use(self, line: Line, starts: int) -> None:
+        for gate in self.of(line):
+            gate.left -= starts
+
     def closed_by_cap(self, line: Line) -> bool:
         gates = (self.queues.get((line.tenant, line.queue)), self.tenants.get(line.tenant))
         return any(gate is not None and gate.left <= 0 for gate in gates)
