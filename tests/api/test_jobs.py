@@ -61,7 +61,7 @@ async def test_what_was_written_is_what_is_read(client: AsyncClient, http: httpx
 @pytest.mark.requirement(52)
 async def test_what_was_not_said_gets_the_defaults(client: AsyncClient) -> None:
     spec = (await client.create_job(named("plain"))).spec
-    assert (spec.priority, spec.timeout, spec.queue_name, spec.delivery) == (5, "1h", "short", "at_least_once")
+    assert (spec.priority, spec.timeout, spec.queue_name, spec.delivery) == (5, None, "short", "at_least_once")
     assert (spec.retries.max, spec.retries.base, spec.retries.cap) == (3, "60s", "1h")
 
 

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.domain.errors import Forbidden, Unauthenticated
+from mainspring.intake.bounds import RIGHT
 from mainspring.store import tokens
 from mainspring.store.db import Connection, Database
 from mainspring.store.tokens import Token
@@ -38,6 +39,11 @@ class Caller:
 
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes
+
+    @property
+    def may_exceed(self) -> bool:
+        """Whether it may write jobs whose timeout is beyond their queue's bound."""
+        return self.may(RIGHT)
 
     def demand(self, scope: str) -> None:
         if not self.may(scope):

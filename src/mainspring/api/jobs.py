@@ -23,7 +23,9 @@ JOB = JOBS + "/{ref}"
 @table.route("POST", JOBS, scope="write", body=JobSpec, answer=wire.Job, status=201)
 async def create(call: Call) -> wire.Job:
     """Create a job."""
-    job_id = await jobs.create(call.context.database, call.body, tenant=call.tenant, by=call.caller.name)
+    job_id = await jobs.create(
+        call.context.database, call.body, tenant=call.tenant, by=call.caller.name, may_exceed=call.caller.may_exceed
+    )
     return await _with_warnings(call, await catalog.job(call.context.database, str(job_id), tenant=call.tenant))
 
 
@@ -47,8 +49,13 @@ async def patch(call: Call) -> wire.Job | wire.Change:
     """Change a job: a merge patch of its definition, kept as a new version; `dry_run=true` only shows what would be."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     if call.query("dry_run") in ("true", "1"):
-        return await jobs.try_patch(call.context.database, row.job_id, call.body, tenant=call.tenant)
-    await jobs.patch(call.context.database, row.job_id, call.body, tenant=call.tenant, by=call.caller.name)
+        return await jobs.try_patch(
+            call.context.database, row.job_id, call.body, tenant=call.tenant, may_exceed=call.caller.may_exceed
+        )
+    await jobs.patch(
+        call.context.database, row.job_id, call.body, tenant=call.tenant, by=call.caller.name,
+        may_exceed=call.caller.may_exceed,
+    )  # fmt: skip
     return await _with_warnings(call, await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant))
 
 
@@ -107,7 +114,10 @@ async def versions(call: Call) -> wire.Page[wire.Version]:
 async def rollback(call: Call) -> wire.Job:
     """Bring an earlier version back, as a new one."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
-    await jobs.rollback(call.context.database, row.job_id, call.body.version, tenant=call.tenant, by=call.caller.name)
+    await jobs.rollback(
+        call.context.database, row.job_id, call.body.version, tenant=call.tenant, by=call.caller.name,
+        may_exceed=call.caller.may_exceed,
+    )  # fmt: skip
     return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
 
 

@@ -138,7 +138,10 @@ async def declare_jobs(call: Call) -> wire.DeclareAnswer:
     """Register the jobs that a worker's code declares; what is like that already stays as it is."""
     _check_protocol(call)
     found = [
-        await declare(call.context.database, spec, tenant=call.tenant, by=call.caller.name) for spec in call.body.jobs
+        await declare(
+            call.context.database, spec, tenant=call.tenant, by=call.caller.name, may_exceed=call.caller.may_exceed
+        )
+        for spec in call.body.jobs
     ]
     return wire.DeclareAnswer(jobs=found)
 

@@ -26,7 +26,9 @@ async def apply(call: Call) -> Response:
     if call.query("dry_run") == "true":
         order = await workflows.check(call.body)
         return Response(encode(wire.WorkflowOrder(order=order)), media_type="application/json")
-    found, change = await workflows.apply(call.context.database, call.body, tenant=call.tenant, by=call.caller.name)
+    found, change = await workflows.apply(
+        call.context.database, call.body, tenant=call.tenant, by=call.caller.name, may_exceed=call.caller.may_exceed
+    )
     status = 201 if change == "created" else 200
     headers = {"Location": f"{WORKFLOWS}/{found.name}", "Mainspring-Change": change}
     return Response(encode(found), status, headers, media_type="application/json")

@@ -10,7 +10,8 @@ from mainspring import wire
 from mainspring.cli.connect import connected
 from mainspring.cli.output import Column, Look, Output, clean
 from mainspring.cli.times import local, seconds, span
-from mainspring.domain.queue import Placement
+from mainspring.domain.duration import format_duration
+from mainspring.domain.queue import Placement, QueueSettings
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -24,6 +25,8 @@ QUEUES: Look[wire.Queue] = Look(
         Column("RUNNING", lambda q: f"{q.running:,}" + (f"/{q.settings.cap:,}" if q.settings.cap else "")),
         Column("WORKERS", lambda queue: str(queue.workers)),
         Column("SLOTS", lambda queue: f"{queue.slots:,}"),
+        Column("BOUND", lambda q: _bound(q.settings), wide=True),
+        Column("PATIENCE", lambda queue: format_duration(queue.settings.patience_s), wide=True),
         Column("MAY HELP", lambda queue: ",".join(queue.settings.may_help), wide=True),
         Column("PLACEMENT", lambda queue: queue.settings.placement, wide=True),
     ],
@@ -53,14 +56,15 @@ async def list_queues(client: AsyncClient, out: Output) -> None:
 @click.argument("name")
 @click.option("--cap", type=click.IntRange(0), help="At most so many run at once; 0: no cap.")
 @click.option("--lease", metavar="D", help="How long a silent worker of this queue keeps its executions.")
-@click.option("--patience", metavar="D", help="After this long, a worker is kept free for what is too large.")
+@click.option("--patience", metavar="D", help="After this long, others make room for what waits in it.")
+@click.option("--max-duration", metavar="D", help="No attempt takes longer; '' for no bound.")
 @click.option("--placement", type=click.Choice(["auto", "best_fit", "least_loaded"]))
 @click.option("--may-help", metavar="Q,...", help="Queues its workers take from while it is empty; '' for none.")
 @click.option("--pause/--resume", default=None, help="Start nothing of it; or go on.")
 @connected
 async def set_queue(
     client: AsyncClient, out: Output, /, name: str, cap: int | None, lease: str | None, patience: str | None,
-    placement: Placement | None, may_help: str | None, pause: bool | None,
+    max_duration: str | None, placement: Placement | None, may_help: str | None, pause: bool | None,
 ) -> None:  # fmt: skip
     """Change a queue's settings."""
     changes: dict[str, Any] = {} if cap is None else {"cap": cap or None}
@@ -68,6 +72,8 @@ async def set_queue(
         changes["lease_s"] = seconds(lease)
     if patience is not None:
         changes["patience_s"] = seconds(patience)
+    if max_duration is not None:
+        changes["max_duration_s"] = seconds(max_duration) if max_duration else None
     if placement is not None:
         changes["placement"] = placement
     if may_help is not None:
@@ -96,6 +102,10 @@ def show_why(out: Output, found: wire.Why) -> None:
         until = f", until {local(reason.until)}" if reason.until is not None else ""
         held = f"; held by {', '.join(map(str, reason.holders))}" if reason.holders else ""
         click.echo(clean(f"  {reason.message}{until}{held}"))
+
+
+def _bound(settings: QueueSettings) -> str:
+    return "" if settings.max_duration_s is None else format_duration(settings.max_duration_s)
 
 
 def _limit_line(limit: wire.LimitState) -> str:

@@ -24,7 +24,7 @@ _PLAIN = (
     "queue", "priority", "timeout", "overlap", "delivery", "description", "pause_after_failures", "start_by",
     "finish_by", "max_gap",
 )  # fmt: skip
-_FLAGS = ("ordered", "exclusive")
+_FLAGS = ("ordered", "exclusive", "preemptible")
 _RETRIES = {
     "retries": "max", "retry_base": "base", "retry_cap": "cap", "retry_factor": "factor", "retry_jitter": "jitter",
     "retry_on": "on", "retry_exit_code": "only_exit_codes", "no_retry_exit_code": "never_exit_codes",
@@ -68,7 +68,7 @@ _OPTIONS = (
     click.option("--no-retry-exit-code", multiple=True, type=int, metavar="N", help="Never retry this code."),
     click.option("--retry-error", multiple=True, metavar="TYPE", help="Retry only this error type; repeatable."),
     click.option("--no-retry-error", multiple=True, metavar="TYPE", help="Never retry this error type."),
-    click.option("--timeout", metavar="D", help="How long one attempt may take.  [1h]"),
+    click.option("--timeout", metavar="D", help="How long one attempt may take.  [1h, or the queue's]"),
     click.option("--env", multiple=True, callback=_pair, metavar="K=V", help="Set a variable; repeatable."),
     click.option("--cwd", metavar="DIR", help="The folder to run in, on the worker."),
     click.option("--overlap", type=click.Choice(get_args(Overlap)), help="A fire while the last still runs."),
@@ -85,6 +85,7 @@ _OPTIONS = (
     click.option("--labels", multiple=True, callback=_pair, metavar="K=V", help="Only on workers with this label."),
     click.option("--resources", multiple=True, callback=_pair, metavar="K=V", help="cpu=2, memory=4Gi, gpu=1, ..."),
     click.option("--exclusive", is_flag=True, default=None, help="A whole worker to itself."),
+    click.option("--preemptible/--no-preemptible", default=None, help="More urgent work may take its place."),
     click.option("--ordered", is_flag=True, default=None, help="One execution at a time, in order."),
     click.option("--concurrency", metavar="[KEY=]N", help="At most N at once, of all jobs with that key.  [the job's]"),
     click.option("--rate", metavar="[KEY=]N/D", help="At most N starts in D, such as 10/1m."),

@@ -276,7 +276,7 @@ def job_details(job: wire.Job) -> str:
         ("folder", spec.task.cwd or "" if isinstance(spec.task, ShellTask) else ""),
         ("sandbox", "" if spec.sandbox is None else encode(spec.sandbox).decode()),
         ("queue", f"{spec.queue_name}, priority {spec.priority}"),
-        ("timeout", str(spec.timeout)),
+        ("timeout", "1h, or what the queue allows" if spec.timeout is None else str(spec.timeout)),
         ("retries", describe_retries(spec.retries)),
         ("policies", f"overlap {spec.overlap_policy}, misfire {spec.misfire.policy}, {spec.delivery}"),
         ("start by", f"{spec.start_by} after it was due, else skipped" if spec.start_by else ""),

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from uuid import UUID
 
+import msgspec
+
 from mainspring import ports, wire
 from mainspring.announce import Announcer
 from mainspring.clock import Clock, SystemClock, millis
@@ -30,7 +32,7 @@ from mainspring.domain.job import Definition
 from mainspring.service import Loops
 from mainspring.store import claims, lines, sessions
 from mainspring.store.db import Database
-from mainspring.store.definitions import Definitions
+from mainspring.store.definitions import Definitions, Version
 from mainspring.store.sessions import Session
 from mainspring.telemetry import metrics
 
@@ -254,6 +256,8 @@ class Dispatcher:
     async def _hand_over(self, rows: list[claims.Claimed]) -> None:
         known = await self._definitions.get({(r["job_id"], r["version"]) for r in rows})
         names = {version: f"{version[0]}.{version[1]}" for version in known}
+        if self._settings.bounded:
+            self._hold_to_bounds(rows, known, names)
         now_ms = self._clock.now_ms()
         given: dict[UUID, list[wire.Assignment]] = {}
         used: dict[UUID, dict[str, Definition]] = {}
@@ -272,6 +276,18 @@ class Dispatcher:
             self._answer(self._offered[session_id], executions, used[session_id])
         self._announcer.tell("started", [row[0] for row in rows])
         metrics.START_LATENCY.observe(max(0.0, (now_ms - millis(rows[0]["due_at"])) / 1000))
+
+    def _hold_to_bounds(
+        self, rows: list[claims.Claimed], known: dict[Version, Definition], names: dict[Version, str]
+    ) -> None:
+        """Timeouts as their queues allow them now. Workers keep definitions by name: another timeout, another name."""
+        for row in rows:
+            version = row["job_id"], row["version"]
+            definition = known[version]
+            timeout_s = self._settings.timeout_s(self._book.known(row["line_id"]), definition)
+            if timeout_s != definition.timeout_s:
+                known[version] = msgspec.structs.replace(definition, timeout_s=timeout_s, timed=True)
+                names[version] = f"{names[version]}.{timeout_s:g}"
 
     def _answer(self, waiting: Waiting, executions: list[wire.Assignment], definitions: dict[str, Definition]) -> None:
         self._withdraw(waiting)

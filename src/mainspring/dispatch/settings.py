@@ -6,6 +6,7 @@ What limits depend on (caps) is read again, and held, in the transaction that cl
 from __future__ import annotations
 
 from mainspring.dispatch.lines import Line, Profile
+from mainspring.domain.job import Definition
 from mainspring.domain.queue import DEFAULTS, QueueSettings
 from mainspring.store import queues
 from mainspring.store.db import Database
@@ -15,11 +16,21 @@ class Settings:
     def __init__(self) -> None:
         self._queues: dict[tuple[int, str], QueueSettings] = {}
         self._tenants: dict[int, tuple[float, int | None]] = {}
+        self._bounded = False
 
     async def load(self, database: Database) -> None:
         async with database.connection() as connection:
             self._queues = await queues.all_queue_settings(connection)
             self._tenants = await queues.tenant_shares(connection)
+        self._bounded = any(queue.max_duration_s is not None for queue in self._queues.values())
+
+    @property
+    def bounded(self) -> bool:
+        """Whether any queue bounds how long an attempt may take."""
+        return self._bounded
+
+    def timeout_s(self, line: Line | None, definition: Definition) -> float:
+        return definition.timeout_within(None if line is None else self.of(line).max_duration_s)
 
     @property
     def weights(self) -> dict[int, float]:

@@ -31,6 +31,8 @@ QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 RESERVED_ENV = "MAINSPRING_"
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}\Z")
+TIMEOUT_S = 3600.0
+"""Of a job that does not say, in a queue that does not either."""
 LONG_AFTER_S = 600.0
 """What is expected to take longer than this waits in `long`, unless its job names a queue."""
 
@@ -98,7 +100,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metadata: dict[str, Any] = {}
     queue: str | None = None
     priority: Annotated[int, msgspec.Meta(ge=0, le=10)] = 5
-    timeout: str | int | float = "1h"
+    timeout: str | int | float | None = None  # an hour, or what the queue allows
     retries: RetryPolicy = RetryPolicy()
     overlap: Overlap | None = None
     misfire: Misfire = Misfire()
@@ -118,6 +120,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ordered: bool = False
     sandbox: Sandbox | None = None
     notify: Annotated[tuple[Notify, ...], msgspec.Meta(max_length=20)] = ()
+    preemptible: bool | None = None  # more urgent work may take its place
 
     @property
     def notices(self) -> list[NoticeRow]:
@@ -171,6 +174,14 @@ class Definition(msgspec.Struct, frozen=True):
     resources: dict[str, int] = {}
     exclusive: bool = False
     sandbox: Sandbox | None = None
+    timed: bool = True  # the job says so itself; otherwise its queue may
+    exceeds: bool = False  # whoever wrote it had the right to exceed its queue's bound
+
+    def timeout_within(self, bound_s: float | None) -> float:
+        """How long an attempt may take in a queue with this bound."""
+        if bound_s is None or self.exceeds:
+            return self.timeout_s
+        return min(self.timeout_s, bound_s) if self.timed else bound_s
 
 
 def task_text(task: Task) -> str:
@@ -222,8 +233,9 @@ def problems_of(spec: JobSpec) -> list[Problem]:
         )
     if spec.queue is not None and not QUEUE.match(spec.queue):
         found.append(Problem("/queue", f"{spec.queue!r} is not a queue name", "lower case letters, digits, '_', '-'"))
+    if spec.timeout is not None:
+        found.extend(_duration_problem("/timeout", spec.timeout, 0.001))
     for pointer, value, least in (
-        ("/timeout", spec.timeout, 0.001),
         ("/retries/base", spec.retries.base, 0),
         ("/retries/cap", spec.retries.cap, 0),
         ("/misfire/window", spec.misfire.window, 0),
@@ -232,6 +244,7 @@ def problems_of(spec: JobSpec) -> list[Problem]:
     found.extend(_deadline_problems(spec))
     found.extend(policy_problems(spec.retries))
     found.extend(_delivery_problems(spec))
+    found.extend(_preemption_problems(spec))
     if isinstance(spec.task, ShellTask):
         found.extend(_shell_problems(spec.task))
     elif isinstance(spec.task, ContainerTask):
@@ -267,6 +280,13 @@ def _delivery_problems(spec: JobSpec) -> list[Problem]:
                 "use a python task; or at_least_once, and give the receiver the idempotency key that every task gets",
             )
         ]
+    return []
+
+
+def _preemption_problems(spec: JobSpec) -> list[Problem]:
+    if spec.preemptible and spec.delivery == "at_most_once":
+        message = "what makes room is started again, and an at_most_once job is never started twice"
+        return [Problem("/preemptible", message, "leave it out, or use at_least_once")]
     return []
 
 

@@ -20,6 +20,7 @@ class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     placement: Placement = "auto"
     may_help: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = ()
     paused: bool = False
+    max_duration_s: Annotated[float, msgspec.Meta(ge=1, le=31_536_000)] | None = None
 
     def packs(self, demand: Demand) -> bool:
         """Whether to fill the fullest worker that fits (best fit) instead of the least loaded."""

@@ -146,7 +146,7 @@ def step_job(workflow: WorkflowSpec, name: str, step: Step, task: Task) -> JobSp
     return JobSpec(
         name=f"{workflow.name}.{name}"[:128], task=task, queue=step.queue or defaults.queue,
         priority=_first(step.priority, defaults.priority, workflow.priority),
-        timeout=_first(step.timeout, defaults.timeout, "1h"),
+        timeout=step.timeout if step.timeout is not None else defaults.timeout,
         retries=step.retries or defaults.retries or (RetryPolicy(max=0) if step.delivery == "at_most_once"
                                                      else RetryPolicy()),
         delivery=step.delivery, estimated_duration=step.estimated_duration, labels=step.labels,

@@ -12,13 +12,15 @@ from mainspring.store.db import Database
 TRIES = 5
 
 
-async def declare(database: Database, spec: JobSpec, *, tenant: int, by: str) -> wire.Declared:
+async def declare(
+    database: Database, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool = False
+) -> wire.Declared:  # fmt: skip
     """One declared job. A worker's token may declare functions and nothing else."""
     if not isinstance(spec.task, PythonTask):
         return _refused(spec, "a worker can only declare jobs that call functions")
     try:
         for _ in range(TRIES):  # two workers may be first, or somebody may delete it in between
-            if (declared := await _try(database, spec, tenant=tenant, by=by)) is not None:
+            if (declared := await _try(database, spec, tenant=tenant, by=by, may_exceed=may_exceed)) is not None:
                 return declared
     except Invalid as error:
         problem = error.problems[0] if error.problems else None
@@ -27,19 +29,21 @@ async def declare(database: Database, spec: JobSpec, *, tenant: int, by: str) ->
     return _refused(spec, "it kept changing; try again")
 
 
-async def _try(database: Database, spec: JobSpec, *, tenant: int, by: str) -> wire.Declared | None:
+async def _try(
+    database: Database, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool
+) -> wire.Declared | None:  # fmt: skip
     try:
         row = await catalog.job_row(database, spec.name, tenant=tenant)
     except NotFound:
         try:
-            await jobs.create(database, spec, tenant=tenant, by=by)
+            await jobs.create(database, spec, tenant=tenant, by=by, may_exceed=may_exceed)
         except Conflict:
             return None
         return wire.Declared(name=spec.name, change="created", version=1)
     if not isinstance(row.spec.task, PythonTask):
         return _refused(spec, f"there is a job {spec.name!r} that no code declared: rename the function, or delete it")
     try:
-        await jobs.replace_spec(database, row.job_id, spec, tenant=tenant, by=by)
+        await jobs.replace_spec(database, row.job_id, spec, tenant=tenant, by=by, may_exceed=may_exceed)
     except jobs.Unchanged:
         return wire.Declared(name=spec.name, change="unchanged", version=row.version)
     except NotFound:

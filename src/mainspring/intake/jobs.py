@@ -21,6 +21,7 @@ from mainspring.domain.line import keyed, line_of
 from mainspring.domain.schedule import Resolved, calendars_of, describe_spec, job_seed, members_of, notes
 from mainspring.ids import new_id, shard_of
 from mainspring.intake import catalog
+from mainspring.intake.bounds import exceeds_bound
 from mainspring.intake.catchup import catch_up
 from mainspring.intake.notices import write_notices
 from mainspring.intake.plugins import check_settings
@@ -35,22 +36,25 @@ RECURRING = {"exclude", "calendar", "roll", "jitter", "max_fires"}
 PREVIEWED = 10
 
 
-async def create(database: Database, spec: JobSpec, *, tenant: int, by: str) -> UUID:
+async def create(database: Database, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool = False) -> UUID:
     """Adds a job; its first fire is the first one after now."""
     _refuse_workflow(spec)
     try:
         async with database.transaction() as connection:
-            return await add(connection, spec, tenant=tenant, by=by)
+            return await add(connection, spec, tenant=tenant, by=by, may_exceed=may_exceed)
     except Taken:
         raise name_taken(spec.name) from None
 
 
-async def add(connection: Connection, spec: JobSpec, *, tenant: int, by: str) -> UUID:
+async def add(
+    connection: Connection, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool = False
+) -> UUID:  # fmt: skip
     """Adds a job in the caller's transaction; a name that is taken ends that with `Taken`."""
     check(spec)
     now_ms = int(await database_now_ms(connection))
     job_id = new_id(now_ms)
     await check_settings(connection, spec, tenant=tenant)
+    exceeds = await exceeds_bound(connection, spec, tenant=tenant, may_exceed=may_exceed)
     change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
     now_ms = max(now_ms, watermark_ms)
     when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms)
@@ -59,7 +63,9 @@ async def add(connection: Connection, spec: JobSpec, *, tenant: int, by: str) ->
         at=await _placement(connection, spec, when, tenant=tenant, job_id=job_id), paused=spec.paused,
         active_from=instant(now_ms),
     )  # fmt: skip
-    await jobs.insert_version(connection, tenant=tenant, job_id=job_id, version=1, spec=spec, created_by=by)
+    await jobs.insert_version(
+        connection, tenant=tenant, job_id=job_id, version=1, spec=spec, created_by=by, exceeds=exceeds
+    )
     if spec.notify:
         await write_notices(connection, spec, tenant=tenant, job_id=job_id)
     await _add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
@@ -67,20 +73,25 @@ async def add(connection: Connection, spec: JobSpec, *, tenant: int, by: str) ->
 
 
 async def patch(
-    database: Database, job_id: UUID, changes: dict[str, Any], *, tenant: int, by: str, seen: int | None = None
-) -> None:
+    database: Database, job_id: UUID, changes: dict[str, Any], *, tenant: int, by: str, seen: int | None = None,
+    may_exceed: bool = False,
+) -> None:  # fmt: skip
     """Merges changes into the definition as a new version; from now on it is in force.
 
     With `seen`, only if that is still the current version.
     """
-    await _edit(database, job_id, lambda spec: _merged(spec, changes), tenant=tenant, by=by, seen=seen)
+    await _edit(
+        database, job_id, lambda spec: _merged(spec, changes), tenant=tenant, by=by, seen=seen, may_exceed=may_exceed
+    )
 
 
 class Unchanged(Exception):
     """The job is like that already: nothing is written."""
 
 
-async def replace_spec(database: Database, job_id: UUID, spec: JobSpec, *, tenant: int, by: str) -> None:
+async def replace_spec(
+    database: Database, job_id: UUID, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool = False
+) -> None:  # fmt: skip
     """A whole new definition as a new version; whether the job is paused does not change. May raise `Unchanged`."""
 
     def replaced(old: JobSpec) -> JobSpec:
@@ -89,20 +100,24 @@ async def replace_spec(database: Database, job_id: UUID, spec: JobSpec, *, tenan
             raise Unchanged
         return new
 
-    await _edit(database, job_id, replaced, tenant=tenant, by=by, seen=None)
+    await _edit(database, job_id, replaced, tenant=tenant, by=by, seen=None, may_exceed=may_exceed)
 
 
 async def rollback(
-    database: Database, job_id: UUID, version: int, *, tenant: int, by: str, seen: int | None = None
-) -> None:
+    database: Database, job_id: UUID, version: int, *, tenant: int, by: str, seen: int | None = None,
+    may_exceed: bool = False,
+) -> None:  # fmt: skip
     """An earlier definition as a new version; whether the job is paused does not change. `seen` as in `patch`."""
     spec = await version_of(database, job_id, version, tenant=tenant)
     await _edit(
-        database, job_id, lambda old: msgspec.structs.replace(spec, paused=old.paused), tenant=tenant, by=by, seen=seen
-    )
+        database, job_id, lambda old: msgspec.structs.replace(spec, paused=old.paused), tenant=tenant, by=by, seen=seen,
+        may_exceed=may_exceed,
+    )  # fmt: skip
 
 
-async def try_patch(database: Database, job_id: UUID, changes: dict[str, Any], *, tenant: int) -> wire.Change:
+async def try_patch(
+    database: Database, job_id: UUID, changes: dict[str, Any], *, tenant: int, may_exceed: bool = False
+) -> wire.Change:
     """What `patch` would do: nothing is written, and everything that would be refused is."""
     async with database.connection() as connection:
         row = await jobs.job_by_id(connection, tenant=tenant, job_id=job_id)
@@ -113,6 +128,7 @@ async def try_patch(database: Database, job_id: UUID, changes: dict[str, Any], *
         spec = _merged(old, changes)
         check(spec)
         await check_settings(connection, spec, tenant=tenant)
+        await exceeds_bound(connection, spec, tenant=tenant, may_exceed=may_exceed, before=(old, False))
         changed = spec.schedule != old.schedule
         when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms) if changed else None
     before = catalog.next_fires(row, after_ms=now_ms, count=PREVIEWED)
@@ -153,13 +169,13 @@ async def replace_workflow(
 
 async def _edit(
     database: Database, job_id: UUID, change_spec: Callable[[JobSpec], JobSpec], *, tenant: int, by: str,
-    seen: int | None, then: Callable[[Connection, int], Awaitable[None]] | None = None,
+    seen: int | None, then: Callable[[Connection, int], Awaitable[None]] | None = None, may_exceed: bool = False,
 ) -> None:  # fmt: skip
     name = ""
     try:
         async with database.transaction() as connection:
             change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
-            version, old, paused = await _lock(connection, tenant=tenant, job_id=job_id)
+            version, old, paused, exceeded = await _lock(connection, tenant=tenant, job_id=job_id)
             if seen is not None and seen != version:
                 raise _changed_meanwhile(seen, version)
             spec = change_spec(msgspec.structs.replace(old, paused=paused))
@@ -169,6 +185,9 @@ async def _edit(
                 _refuse_workflow(spec)
             check(spec)
             await check_settings(connection, spec, tenant=tenant)
+            exceeds = await exceeds_bound(
+                connection, spec, tenant=tenant, may_exceed=may_exceed, before=(old, exceeded)
+            )
             now_ms = int(await database_now_ms(connection))
             rescheduled = spec.schedule != old.schedule or (_spread(old) and spec.name != old.name)
             when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms) if rescheduled else None
@@ -185,8 +204,9 @@ async def _edit(
                 active_from=instant(now_ms),
             )  # fmt: skip
             await jobs.insert_version(
-                connection, tenant=tenant, job_id=job_id, version=new_version, spec=spec, created_by=by
-            )
+                connection, tenant=tenant, job_id=job_id, version=new_version, spec=spec, created_by=by,
+                exceeds=exceeds,
+            )  # fmt: skip
             if then is not None:
                 await then(connection, new_version)
             if spec.notify != old.notify:
@@ -371,7 +391,7 @@ async def _hold_or_free(connection: Connection, *, tenant: int, job_id: UUID, he
     await step(connection, tenant=tenant, job_id=job_id)
 
 
-async def _lock(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[int, JobSpec, bool]:
+async def _lock(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[int, JobSpec, bool, bool]:
     found = await jobs.lock_job(connection, tenant=tenant, job_id=job_id)
     if found is None:
         raise NotFound(f"there is no job {job_id}")

@@ -15,13 +15,16 @@ from mainspring.domain.plan import Plan, compile_workflow
 from mainspring.domain.workflow import WorkflowSpec, job_of
 from mainspring.ids import new_id
 from mainspring.intake import catalog, jobs
+from mainspring.intake.bounds import exceeds_bound
 from mainspring.store import lines, workflows
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.jobs import JobRow, job_by_name
 from mainspring.store.workflows import StepRow, VersionRow, content
 
 
-async def apply(database: Database, spec: WorkflowSpec, *, tenant: int, by: str) -> tuple[wire.Workflow, str]:
+async def apply(
+    database: Database, spec: WorkflowSpec, *, tenant: int, by: str, may_exceed: bool = False
+) -> tuple[wire.Workflow, str]:
     """Adds a workflow, or makes the one of that name like this; runs that have begun stay as they are.
 
     Tells also what was done: created, changed or unchanged.
@@ -33,7 +36,10 @@ async def apply(database: Database, spec: WorkflowSpec, *, tenant: int, by: str)
         try:
             async with database.transaction() as connection:
                 job_id = await jobs.add(connection, job_of(spec), tenant=tenant, by=by)
-                await _write(connection, plan, tenant=tenant, job_id=job_id, version=1, by=by, before=None)
+                await _write(
+                    connection, plan, tenant=tenant, job_id=job_id, version=1, by=by, before=None,
+                    may_exceed=may_exceed,
+                )  # fmt: skip
         except Taken:
             raise jobs.name_taken(spec.name) from None
         return await get(database, spec.name, tenant=tenant), "created"
@@ -42,7 +48,8 @@ async def apply(database: Database, spec: WorkflowSpec, *, tenant: int, by: str)
         return await get(database, spec.name, tenant=tenant), "unchanged"
     await jobs.replace_workflow(
         database, row.job_id, lambda old: msgspec.structs.replace(job_of(spec), paused=old.paused),
-        _writer(plan, tenant=tenant, job_id=row.job_id, by=by, before=before), tenant=tenant, by=by, seen=row.version,
+        _writer(plan, tenant=tenant, job_id=row.job_id, by=by, before=before, may_exceed=may_exceed), tenant=tenant,
+        by=by, seen=row.version,
     )  # fmt: skip
     return await get(database, spec.name, tenant=tenant), "changed"
 
@@ -106,17 +113,20 @@ async def _version(database: Database, row: JobRow, *, tenant: int) -> VersionRo
 
 
 def _writer(
-    plan: Plan, *, tenant: int, job_id: UUID, by: str, before: VersionRow
+    plan: Plan, *, tenant: int, job_id: UUID, by: str, before: VersionRow, may_exceed: bool
 ) -> Callable[[Connection, int], Awaitable[None]]:
     async def write(connection: Connection, version: int) -> None:
-        await _write(connection, plan, tenant=tenant, job_id=job_id, version=version, by=by, before=before)
+        await _write(
+            connection, plan, tenant=tenant, job_id=job_id, version=version, by=by, before=before, may_exceed=may_exceed
+        )
 
     return write
 
 
 async def _write(
-    connection: Connection, plan: Plan, *, tenant: int, job_id: UUID, version: int, by: str, before: VersionRow | None
-) -> None:
+    connection: Connection, plan: Plan, *, tenant: int, job_id: UUID, version: int, by: str, before: VersionRow | None,
+    may_exceed: bool,
+) -> None:  # fmt: skip
     """One version: definitions that an earlier one had are not written again, so an edit costs what it changes."""
     if before is None:
         steps_id = new_id(await database_now_ms(connection))
@@ -132,12 +142,18 @@ async def _write(
     )
     tasks = [(step, step.job) for step in plan.steps if step.job is not None]
     fresh: dict[int, JobSpec] = {}
-    for _, job in tasks:
+    exceeds: set[int] = set()
+    for step, job in tasks:
         if (key := content(job)) not in known:
             known[key] = last = last + 1
             fresh[last] = job
+            pointer = f"/steps/{step.name}/timeout"
+            if await exceeds_bound(connection, job, tenant=tenant, may_exceed=may_exceed, pointer=pointer):
+                exceeds.add(last)
     if fresh:
-        await workflows.insert_definitions(connection, tenant=tenant, steps_id=steps_id, specs=fresh, by=by)
+        await workflows.insert_definitions(
+            connection, tenant=tenant, steps_id=steps_id, specs=fresh, by=by, exceeds=exceeds
+        )
     if tasks:
         specs = [line_of(job, job_id=steps_id) for _, job in tasks]
         refs = await lines.intern_lines(connection, tenant=tenant, specs=specs)

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring.domain.duration import parse_duration
-from mainspring.domain.job import Definition, JobSpec
+from mainspring.domain.job import TIMEOUT_S, Definition, JobSpec
 from mainspring.domain.resources import parse_amounts
 from mainspring.store.db import Connection
 from mainspring.store.lines import LineRef
@@ -89,19 +89,26 @@ async def insert_job(
 
 
 async def insert_version(
-    connection: Connection, *, tenant: int, job_id: UUID, version: int, spec: JobSpec, created_by: str
-) -> None:
-    # What was not said is not stored: a server of the last release must be able to read it while both are running.
-    said = {name: value for name, value in msgspec.to_builtins(spec).items() if value is not None}
-    await connection.execute(q("insert_version"), job_id, version, tenant, said, created_by, rules_version())
+    connection: Connection, *, tenant: int, job_id: UUID, version: int, spec: JobSpec, created_by: str,
+    exceeds: bool = False,
+) -> None:  # fmt: skip
+    await connection.execute(
+        q("insert_version"), job_id, version, tenant, said(spec), created_by, rules_version(), exceeds,
+        bool(spec.preemptible),
+    )  # fmt: skip
 
 
-async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[int, JobSpec, bool] | None:
-    """Current version, its spec, and whether the job is paused; None if it is not there any more."""
+def said(spec: JobSpec) -> dict[str, Any]:
+    """What was not said is not stored: a server of the last release must be able to read it while both are running."""
+    return {name: value for name, value in msgspec.to_builtins(spec).items() if value is not None}
+
+
+async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[int, JobSpec, bool, bool] | None:
+    """Version, spec, whether it is paused, whether it may exceed its queue's bound; None if it is gone."""
     row = await connection.fetchrow(q("lock_job"), job_id, tenant)
     if row is None or row["deleted_at"] is not None:
         return None
-    return row["version"], _spec(row["spec"]), row["paused_at"] is not None
+    return row["version"], _spec(row["spec"]), row["paused_at"] is not None, row["exceeds"]
 
 
 async def update_job(
@@ -179,7 +186,7 @@ async def definitions(
 ) -> dict[tuple[UUID, int], Definition]:
     """Payloads by (job, version). The versions come from executions already claimed for their tenant."""
     rows = await connection.fetch(q("definitions"), [v[0] for v in versions], [v[1] for v in versions])
-    return {(r["job_id"], r["version"]): definition(_spec(r["spec"])) for r in rows}
+    return {(r["job_id"], r["version"]): definition(_spec(r["spec"]), exceeds=r["exceeds"]) for r in rows}
 
 
 async def list_versions(
@@ -228,11 +235,13 @@ async def keyed_specs(connection: Connection, *, tenant: int, job_ids: Sequence[
     return {r["job_id"]: _spec(r["spec"]) for r in await connection.fetch(q("keyed_specs"), tenant, job_ids)}
 
 
-def definition(spec: JobSpec) -> Definition:
+def definition(spec: JobSpec, *, exceeds: bool = False) -> Definition:
     return Definition(
         name=spec.name,
         task=spec.task,
-        timeout_s=parse_duration(spec.timeout),
+        timeout_s=TIMEOUT_S if spec.timeout is None else parse_duration(spec.timeout),
+        timed=spec.timeout is not None,
+        exceeds=exceeds,
         retries=spec.retries,
         delivery=spec.delivery,
         params=spec.params,

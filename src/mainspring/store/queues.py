@@ -28,7 +28,7 @@ class Depth(msgspec.Struct, frozen=True):
 async def upsert_queue(connection: Connection, *, tenant: int, name: str, settings: QueueSettings, by: str) -> None:
     await connection.execute(
         q("upsert_queue"), tenant, name, settings.cap, settings.lease_s, settings.patience_s, settings.placement,
-        list(settings.may_help), settings.paused, by,
+        list(settings.may_help), settings.paused, by, settings.max_duration_s,
     )  # fmt: skip
 
 
@@ -92,5 +92,5 @@ def _settings(r: Any) -> QueueSettings:
     paused_at: datetime | None = r["paused_at"]
     return QueueSettings(
         cap=r["cap"], lease_s=r["lease_s"], patience_s=r["patience_s"], placement=r["placement"],
-        may_help=tuple(r["may_help"]), paused=paused_at is not None,
+        may_help=tuple(r["may_help"]), paused=paused_at is not None, max_duration_s=r["max_duration_s"],
     )  # fmt: skip

@@ -144,8 +144,11 @@ CREATE TABLE job_versions (
     created_at  timestamptz NOT NULL DEFAULT db_now(),
     created_by  text NOT NULL,
     tzdata      text,                               -- the time zone rules its instants were computed by
+    exceeds     boolean NOT NULL DEFAULT false,     -- its timeout may exceed its queue's bound: whoever wrote it may
+    preemptible boolean NOT NULL DEFAULT false,     -- more urgent work may take its place
     PRIMARY KEY (job_id, version)
 );
+CREATE INDEX job_versions_preemptible ON job_versions (job_id, version) WHERE preemptible;
 
 -- A range of a job's past instants to be executed, at most `concurrency` of them at a time. Whoever makes executions
 -- of it moves `cursor_at` in the same transaction, so a crash neither doubles nor loses an instant.
@@ -233,6 +236,7 @@ CREATE TABLE queues (
     paused_at   timestamptz,
     updated_at  timestamptz NOT NULL DEFAULT db_now(),
     updated_by  text NOT NULL,
+    max_duration_s  float8 CONSTRAINT queues_max_duration CHECK (max_duration_s > 0),  -- no attempt takes longer
     PRIMARY KEY (tenant_id, name)
 );
 
@@ -296,10 +300,37 @@ CREATE TABLE sessions (
     resources         jsonb NOT NULL DEFAULT '{}',  -- what it has: cpu in thousandths, memory and disk in bytes, counts
     shared            boolean NOT NULL DEFAULT false,  -- serves every tenant
     lease_s           float8,                       -- longer or shorter than the server's, by its queues
+    takes             text[] NOT NULL DEFAULT '{}', -- parts of the protocol that older workers do not understand
     CHECK ((state IN ('ended', 'lost')) = (ended_at IS NOT NULL))
 ) WITH (fillfactor = 50);
 CREATE INDEX sessions_open ON sessions (lease_expires_at) WHERE ended_at IS NULL;
 CREATE INDEX sessions_worker ON sessions (worker_id, started_at);
+
+-- Places on workers that are kept for a tenant, one of its queues or a job, for a time: `slots` of them, each with all
+-- of `resources`. Which workers is computed, by the same rule in every dispatcher (dispatch/holds.py).
+CREATE TABLE reservations (
+    reservation_id  uuid PRIMARY KEY,
+    tenant_id       int NOT NULL REFERENCES tenants,
+    name            text COLLATE "C" NOT NULL,
+    start_at        timestamptz NOT NULL,           -- included
+    end_at          timestamptz NOT NULL,           -- not included
+    slots           int NOT NULL CHECK (slots > 0),
+    resources       jsonb NOT NULL DEFAULT '{}',
+    labels          jsonb NOT NULL DEFAULT '{}',    -- of the workers
+    queue           text COLLATE "C",
+    job_id          uuid REFERENCES jobs,
+    shared          boolean NOT NULL DEFAULT false, -- also on workers that serve every tenant
+    workers         text[] NOT NULL DEFAULT '{}',   -- names of those that come first, by what they ran when it was made
+    reason          text NOT NULL,
+    created_at      timestamptz NOT NULL DEFAULT db_now(),
+    created_by      text NOT NULL,
+    deleted_at      timestamptz,
+    deleted_by      text,
+    CHECK (end_at > start_at),
+    CHECK (queue IS NULL OR job_id IS NULL)
+);
+CREATE UNIQUE INDEX reservations_name ON reservations (tenant_id, name) WHERE deleted_at IS NULL;
+CREATE INDEX reservations_open ON reservations (end_at) WHERE deleted_at IS NULL;
 
 -- What executors of other packages take as settings, as their workers told it.
 CREATE TABLE plugins (
@@ -408,6 +439,20 @@ CREATE TABLE attempts (
     PRIMARY KEY (execution_id, attempt),
     CHECK (ended_at >= started_at)
 );
+
+-- An attempt that was asked to make room for a more urgent execution. It ends as `preempted` and goes back to the queue;
+-- until the urgent one has started, what it leaves is kept for that. Each urgent attempt asks once.
+CREATE TABLE evictions (
+    execution_id    uuid NOT NULL,
+    attempt         smallint NOT NULL,
+    tenant_id       int NOT NULL,
+    session_id      uuid NOT NULL,                  -- that runs it, and has the place
+    urgent_id       uuid NOT NULL,
+    urgent_attempt  smallint NOT NULL,              -- as it was then: the one that is to start is the next
+    asked_at        timestamptz NOT NULL DEFAULT db_now(),
+    PRIMARY KEY (execution_id, attempt)
+);
+CREATE INDEX evictions_urgent ON evictions (urgent_id, urgent_attempt);
 
 -- What failed or was lost for good and waits for a person. The transaction that ends the execution writes it, so each has
 -- exactly one, under the same id; it has copies of what retention may take away.

@@ -13,6 +13,7 @@ from mainspring.domain.job import JobSpec
 from mainspring.domain.workflow import WorkflowSpec
 from mainspring.ids import shard_of
 from mainspring.store.db import Connection
+from mainspring.store.jobs import said
 from mainspring.store.lines import LineRef
 from mainspring.store.queries import q
 
@@ -60,9 +61,12 @@ async def insert_workflow_version(
 
 
 async def insert_definitions(
-    connection: Connection, *, tenant: int, steps_id: UUID, specs: dict[int, JobSpec], by: str
+    connection: Connection, *, tenant: int, steps_id: UUID, specs: dict[int, JobSpec], by: str, exceeds: set[int]
 ) -> None:
-    await connection.execute(q("insert_definitions"), steps_id, tenant, by, list(specs), list(specs.values()))
+    await connection.execute(
+        q("insert_definitions"), steps_id, tenant, by, list(specs), [said(spec) for spec in specs.values()],
+        [number in exceeds for number in specs],
+    )  # fmt: skip
 
 
 async def insert_workflow_steps(

@@ -36,7 +36,10 @@ class Creation:
         given = {name: visit.form.get(name, "").strip() for name in FIELDS}
         try:
             spec = decode(encode(_definition(given, shell="shell" in visit.form)), JobSpec)
-            await jobs.create(visit.context.database, spec, tenant=visit.caller.tenant, by=visit.caller.name)
+            await jobs.create(
+                visit.context.database, spec, tenant=visit.caller.tenant, by=visit.caller.name,
+                may_exceed=visit.caller.may_exceed,
+            )  # fmt: skip
         except (Invalid, Conflict) as error:
             problems = error.problems or (Problem("", error.message),)
             return await self._page(visit, given, status=409 if isinstance(error, Conflict) else 422, problems=problems)

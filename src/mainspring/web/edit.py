@@ -37,7 +37,7 @@ class ScheduleEdit:
             if patch:
                 await jobs.patch(
                     visit.context.database, job.job_id, patch, tenant=visit.caller.tenant, by=visit.caller.name,
-                    seen=seen_version(visit),
+                    seen=seen_version(visit), may_exceed=visit.caller.may_exceed,
                 )  # fmt: skip
         except Invalid:
             return await self._page(visit, job, typed, status=422)  # the page finds the same slip, and shows it

@@ -39,7 +39,9 @@ async def propose(visit: Visit, job: wire.Job, patch: dict[str, Any]) -> Proposa
     """By the same dry run that the API has, so everything that would be refused is refused here."""
     if not patch:
         return Proposal()
-    change = await jobs.try_patch(visit.context.database, job.job_id, patch, tenant=visit.caller.tenant)
+    change = await jobs.try_patch(
+        visit.context.database, job.job_id, patch, tenant=visit.caller.tenant, may_exceed=visit.caller.may_exceed
+    )
     before = change.fires_before
     if not before and job.next_fire_at is not None:
         before = [job.next_fire_at]  # a one-time job has no schedule to ask

@@ -58,7 +58,7 @@ async def bring_back(visit: Visit) -> Response:
     try:
         await jobs.rollback(
             visit.context.database, row.job_id, wanted, tenant=visit.caller.tenant, by=visit.caller.name,
-            seen=seen_version(visit),
+            seen=seen_version(visit), may_exceed=visit.caller.may_exceed,
         )  # fmt: skip
     except Conflict as conflict:
         return await _page(visit, wanted, status=409, notice=conflict.message)

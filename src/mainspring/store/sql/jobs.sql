@@ -9,11 +9,12 @@ FROM (SELECT db_now()) AS now (at);
 
 -- name: insert_version
 -- The immutable payload of one version.
-INSERT INTO job_versions (job_id, version, tenant_id, spec, created_by, tzdata) VALUES ($1, $2, $3, $4, $5, $6);
+INSERT INTO job_versions (job_id, version, tenant_id, spec, created_by, tzdata, exceeds, preemptible)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: lock_job
 -- A job as it is now, held until the end of the transaction.
-SELECT j.*, v.spec FROM jobs j JOIN job_versions v USING (job_id, version)
+SELECT j.*, v.spec, v.exceeds FROM jobs j JOIN job_versions v USING (job_id, version)
 WHERE j.job_id = $1 AND j.tenant_id = $2 FOR UPDATE OF j;
 
 -- name: update_job
@@ -85,7 +86,7 @@ CROSS JOIN LATERAL (
 
 -- name: definitions
 -- The payloads of these versions, for dispatch and settling; they never change, so callers cache them.
-SELECT v.job_id, v.version, v.spec FROM unnest($1::uuid[], $2::int[]) AS wanted (job_id, version)
+SELECT v.job_id, v.version, v.spec, v.exceeds FROM unnest($1::uuid[], $2::int[]) AS wanted (job_id, version)
 JOIN job_versions v USING (job_id, version);
 
 -- name: list_versions

@@ -1,24 +1,24 @@
 -- name: upsert_queue
 -- Writes a queue's settings.
-INSERT INTO queues (tenant_id, name, cap, lease_s, patience_s, placement, may_help, paused_at, updated_by)
-VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $8 THEN db_now() END, $9)
+INSERT INTO queues (tenant_id, name, cap, lease_s, patience_s, placement, may_help, paused_at, updated_by, max_duration_s)
+VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $8 THEN db_now() END, $9, $10)
 ON CONFLICT (tenant_id, name) DO UPDATE
-SET cap = $3, lease_s = $4, patience_s = $5, placement = $6, may_help = $7,
+SET cap = $3, lease_s = $4, patience_s = $5, placement = $6, may_help = $7, max_duration_s = $10,
     paused_at = CASE WHEN $8 THEN coalesce(queues.paused_at, db_now()) END, updated_at = db_now(), updated_by = $9
 RETURNING pg_notify('mainspring_settings', $1::text);
 
 -- name: queue_settings
 -- The settings of a tenant's queues; only those that were ever set have a row.
-SELECT name, cap, lease_s, patience_s, placement, may_help, paused_at FROM queues WHERE tenant_id = $1 ORDER BY name;
+SELECT name, cap, lease_s, patience_s, placement, may_help, paused_at, max_duration_s FROM queues WHERE tenant_id = $1 ORDER BY name;
 
 -- name: lock_queue
 -- One queue's settings as they are now, held until the end of the transaction.
-SELECT name, cap, lease_s, patience_s, placement, may_help, paused_at FROM queues
+SELECT name, cap, lease_s, patience_s, placement, may_help, paused_at, max_duration_s FROM queues
 WHERE tenant_id = $1 AND name = $2 FOR UPDATE;
 
 -- name: all_queue_settings
 -- What dispatchers keep in memory: the settings of every tenant's queues.
-SELECT tenant_id, name, cap, lease_s, patience_s, placement, may_help, paused_at FROM queues;
+SELECT tenant_id, name, cap, lease_s, patience_s, placement, may_help, paused_at, max_duration_s FROM queues;
 
 -- name: tenant_shares
 -- What dispatchers keep in memory of tenants: their share of shared workers, and how many may run at once.

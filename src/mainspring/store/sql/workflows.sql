@@ -10,9 +10,10 @@ FROM (SELECT db_now()) AS now (at);
 INSERT INTO workflow_versions (job_id, version, tenant_id, spec, steps_id, created_by) VALUES ($1, $2, $3, $4, $5, $6);
 
 -- name: insert_definitions
--- The definitions of steps that no earlier version had. Arrays: number, definition.
-INSERT INTO job_versions (job_id, version, tenant_id, spec, created_by)
-SELECT $1, d.version, $2, d.spec, $3 FROM unnest($4::int[], $5::jsonb[]) AS d (version, spec);
+-- The definitions of steps that no earlier version had. Arrays: number, definition, whether it exceeds its queue's bound.
+INSERT INTO job_versions (job_id, version, tenant_id, spec, created_by, exceeds)
+SELECT $1, d.version, $2, d.spec, $3, d.exceeds
+FROM unnest($4::int[], $5::jsonb[], $6::boolean[]) AS d (version, spec, exceeds);
 
 -- name: insert_workflow_steps
 -- Where the executions of each step with a task wait, and what they are.
