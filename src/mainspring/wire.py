@@ -951,10 +951,14 @@ class Workflow(Answer):
 
 
 class NewDependency(Request):
-    """Executes the job when this one has succeeded; a success longer ago than `timeout` does not count."""
+    """Executes the job when this one has succeeded; a success longer ago than `timeout` does not count.
+
+    A fire of a job with a schedule waits for it, at most `wait`.
+    """
 
     job: str
     timeout: str | int | float | None = None
+    wait: str | int | float | None = None
 
 
 class Dependency(Answer):
@@ -967,6 +971,7 @@ class Dependency(Answer):
     succeeded_at: datetime | None
     timeout_s: float | None
     created_by: str
+    wait_s: float | None = None
     freed_at: datetime | None = None
     freed_as: Literal["forced", "skipped"] | None = None
     freed_by: str | None = None

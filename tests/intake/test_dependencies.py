@@ -12,7 +12,6 @@ from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.params import Param
 from mainspring.domain.retry import RetryPolicy
-from mainspring.domain.schedule import ScheduleSpec
 from mainspring.intake import catalog, dependencies, jobs
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store.db import Database
@@ -112,9 +111,6 @@ async def test_the_same_need_twice_is_refused(bench: Jobs) -> None:
 
 
 async def test_what_can_not_be_is_refused(bench: Jobs) -> None:
-    await bench.job("timed", schedule=ScheduleSpec(every="1h"))
-    with pytest.raises(Invalid):
-        await bench.needs("timed", "a")
     with pytest.raises(NotFound):
         await bench.needs("child", "nobody")
     with pytest.raises(Invalid):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from mainspring import wire
 from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from mainspring.intake import catalog, dead_letters, executions
 from mainspring.intake.replays import replay_one
+from mainspring.intake.tending import Tending
 from mainspring.store.db import Database
 from tests.clocks import VirtualClock
 from tests.runs.bench import TENANT, Bench, states
@@ -78,6 +79,32 @@ async def test_an_approval_nobody_gives_expires(bench: Bench, virtual: VirtualCl
     await virtual.advance(seconds=3 * 86400 + 1)
     await bench.tending.look()
     assert states(await bench.get(run)) == {"a": "succeeded", "sign": "timed_out", "b": "skipped"}
+
+
+async def test_a_wait_until_an_instant_that_the_run_gives(bench: Bench, virtual: VirtualClock) -> None:
+    steps = {
+        "plan": {}, "nap": {"wait": {"until": "{{steps.plan.result.at}}"}, "needs": ["plan"]}, "go": {"needs": ["nap"]},
+    }  # fmt: skip
+    run = await bench.begin("until", steps)
+    await bench.work(results={"plan": {"at": "2026-11-18T09:00:00+01:00"}})
+    (nap,) = [s for s in (await bench.get(run)).steps if s.name == "nap"]
+    assert (nap.state, nap.wake_at) == ("waiting", datetime(2026, 11, 18, 8, tzinfo=UTC))
+    assert await bench.tending.look() == (44 * 3600), "whoever leads sleeps until then"
+    await virtual.advance(hours=43, minutes=59)
+    await bench.work()
+    assert states(await bench.get(run))["nap"] == "waiting"
+    await virtual.advance(minutes=1)
+    bench.tending = Tending(bench.database)  # another process after a restart: nothing was in memory
+    await bench.work()
+    assert (await bench.get(run)).state == "succeeded"
+    passed = await bench.start("until")
+    await bench.work(results={"plan": {"at": "2020-01-01T00:00:00Z"}})
+    assert (await bench.get(passed)).state == "succeeded", "an instant that has passed is no reason to wait"
+    wrong = await bench.start("until")
+    await bench.work(results={"plan": {"at": "soon"}})
+    found = await bench.get(wrong)
+    assert (found.state, states(found)["nap"]) == ("failed", "failed")
+    assert "'soon' is not a timestamp" in (found.steps[1].reason or "")
 
 
 async def test_a_wait_ends_by_itself(bench: Bench, virtual: VirtualClock) -> None:

@@ -19,7 +19,8 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.job import JobSpec, NoopTask, problems_of
 from mainspring.domain.limit import depends_on_params
-from mainspring.domain.workflow import STEP_NAME, Step, WorkflowSpec, job_of, step_job
+from mainspring.domain.wait import wait_problems
+from mainspring.domain.workflow import STEP_NAME, Step, Wait, WorkflowSpec, job_of, step_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +115,17 @@ def reads_of(step: Step) -> set[str]:
     if isinstance(step.task, NoopTask) and not step.params and next(_expressions(step), None) is None:
         return set()
     task = msgspec.to_builtins(step.task)
-    found = inputs.steps_in(task) | inputs.steps_in(step.params)
+    found = inputs.steps_in(task) | inputs.steps_in(step.params) | inputs.steps_in(_wait(step))
     for _, text in _expressions(step):
         found |= condition.steps_named(text)
     if inputs.reads_upstream([task, step.params, *(text for _, text in _expressions(step))]):
         found.update(step.needs)
     return found
+
+
+def _wait(step: Step) -> dict[str, Any]:
+    """The parts of a wait that may be templates."""
+    return {} if step.waits is None else {"for": step.waits.for_, "until": step.waits.until}
 
 
 def _expressions(step: Step) -> Iterator[tuple[str, str]]:
@@ -189,7 +195,11 @@ def _need_problems(at: str, name: str, step: Step, steps: dict[str, Step]) -> It
 
 
 def _extra_problems(at: str, step: Step) -> Iterator[Problem]:
-    durations: dict[str, Any] = {"wait": step.wait}
+    durations: dict[str, Any] = {}
+    if isinstance(step.wait, Wait):
+        yield from wait_problems(f"{at}/wait", step.wait)
+    else:
+        durations["wait"] = step.wait
     if step.approval is not None:
         durations["approval/expires"] = step.approval.expires
         if step.approval.scope not in ("write", "admin"):
@@ -221,6 +231,7 @@ def _param_problems(at: str, step: Step, spec: WorkflowSpec) -> Iterator[Problem
     task = msgspec.to_builtins(step.task)
     named = {(f"{at}/task", name) for name in inputs.params_in(task)}
     named |= {(f"{at}/params", name) for name in inputs.params_in(step.params)}
+    named |= {(f"{at}/wait", name) for name in inputs.params_in(_wait(step))}
     for field, text in _expressions(step):
         named |= {(f"{at}/{field}", name) for name in condition.params_named(text)}
     for pointer, name in sorted(named):
@@ -258,7 +269,7 @@ def _task_problems(spec: WorkflowSpec) -> Iterator[Problem]:
     before = _Before(spec)
     for name, step in spec.steps.items():
         at = f"/steps/{name}"
-        taken = {"task": msgspec.to_builtins(step.task), "params": step.params}
+        taken = {"task": msgspec.to_builtins(step.task), "params": step.params, "wait": _wait(step)}
         for field, value in taken.items():
             for pointer, wrong in inputs.wrong_names(value, f"{at}/{field}"):
                 yield Problem(

@@ -42,6 +42,14 @@ class EventWait(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     timeout: str | int | float | None = None
 
 
+class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Waits for so long, or until an instant: with an offset, or a time of day in `timezone`."""
+
+    until: str | None = None
+    for_: str | int | float | None = msgspec.field(default=None, name="for")
+    timezone: str = "UTC"
+
+
 class Repeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Executes the step again until `until` is true of its `result`, at most `max` times, `delay` apart."""
 
@@ -57,7 +65,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     workflow: str | None = None
     approval: Approval | None = None
     event: EventWait | None = None
-    wait: str | int | float | None = None
+    wait: str | int | float | Wait | None = None
     needs: tuple[str, ...] = ()
     rule: Rule = "all_succeeded"
     on_upstream_failure: Literal["skip", "go_on"] = "skip"
@@ -89,6 +97,11 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         if self.approval is not None:
             return "approval"
         return "event" if self.event is not None else "wait"
+
+    @property
+    def waits(self) -> Wait | None:
+        """What a step that waits for a time waits for; a duration alone is the short form."""
+        return self.wait if self.wait is None or isinstance(self.wait, Wait) else Wait(for_=self.wait)
 
     @property
     def kinds(self) -> list[str]:

@@ -8,7 +8,7 @@ from mainspring.clock import whole_millis
 from mainspring.domain.misfire import decide
 from mainspring.domain.recurrence import Schedule
 from mainspring.domain.schedule import compile_key
-from mainspring.store import catchup, chains, executions
+from mainspring.store import catchup, chains, executions, needs
 from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow
 from mainspring.store.undecided import undecided
@@ -52,6 +52,8 @@ async def _decide(connection: Connection, row: JobRow, fires: list[int], now_ms:
             await catchup.replace_running_of(connection, tenant=tenant, job_id=job_id)
         if chained:
             await chains.release_blocked(connection, job_ids=[row.job_id])
+        else:
+            await needs.release(connection, children=[row.job_id])
 
 
 def _newest(schedule: Schedule, after_ms: int, upto_ms: int, *, most: int) -> list[int]:

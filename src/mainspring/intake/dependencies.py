@@ -1,7 +1,8 @@
 """Jobs that are executed when others have succeeded, without being steps of a workflow.
 
 A job needs others; when all of them have succeeded since it was last executed, it is executed, once. Whoever does it
-holds the job's row and uses the successes up in the same transaction, so two can't do it both.
+holds the job's row and uses the successes up in the same transaction, so two can't do it both. A job with a schedule is
+executed at its fires, each of which waits for the others; the transaction that settles the last of them lets it go.
 """
 
 from __future__ import annotations
@@ -12,42 +13,55 @@ from mainspring import wire
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
 from mainspring.domain.plan import topological
+from mainspring.ids import shard_of
 from mainspring.intake.catalog import job_row
 from mainspring.intake.executions import Submission, insert_one
-from mainspring.store import chains, jobs, needs
+from mainspring.store import chains, jobs, needs, shards
 from mainspring.store.db import Connection, Database, Taken
 
 BATCH = 500
-NOT_RUN = "parents_not_run"
-"""A job that declares this parameter is told which of the jobs it needs were skipped."""
+NO_ONE_TIME = "give it a recurring schedule, or none: then it is executed after the others"
 
 
 async def add(database: Database, ref: str, request: wire.NewDependency, *, tenant: int, by: str) -> wire.Dependencies:
     """The job is executed when this one has succeeded, with all others it needs; a cycle is refused and named."""
     child = await job_row(database, ref, tenant=tenant)
     parent = await job_row(database, request.job, tenant=tenant)
-    if child.spec.schedule is not None:
-        raise invalid(
-            "/job",
-            f"{child.name} has a schedule of its own",
-            hint="remove it: the job is executed after the others",
-        )
-    try:
-        timeout_s = None if request.timeout is None else parse_duration(request.timeout)
-    except ValueError as error:
-        raise invalid("/timeout", str(error), hint="seconds, 90s, 10m, 1h30m or PT3H") from None
-    if timeout_s is not None and timeout_s <= 0:
-        raise invalid("/timeout", f"{request.timeout!r} is too short", hint="give a positive duration")
+    timeout_s, wait_s = _seconds("/timeout", request.timeout), _seconds("/wait", request.wait)
+    if wait_s is not None and child.spec.schedule is None:
+        raise invalid("/wait", f"{child.name} has no schedule, so nothing of it waits", hint="leave it out")
     try:
         async with database.transaction() as connection:
             await needs.lock_tenant(connection, tenant=tenant)
+            change, _ = await shards.bump_shard(connection, shard=shard_of(child.job_id))
+            await _refuse_one_time(connection, child, tenant=tenant)
             await _refuse_cycle(connection, child, parent, tenant=tenant)
             await needs.insert_need(
-                connection, tenant=tenant, child=child.job_id, parent=parent.job_id, timeout_s=timeout_s, by=by
-            )
+                connection, tenant=tenant, child=child.job_id, parent=parent.job_id, timeout_s=timeout_s,
+                wait_s=wait_s, by=by,
+            )  # fmt: skip
+            await needs.mark_needing(connection, tenant=tenant, child=child.job_id, change=change)
     except Taken:
         raise Conflict(f"{child.name} needs {parent.name} already", code="already_needed") from None
     return await get(database, ref, tenant=tenant)
+
+
+def _seconds(pointer: str, duration: str | int | float | None) -> float | None:
+    try:
+        seconds = None if duration is None else parse_duration(duration)
+    except ValueError as error:
+        raise invalid(pointer, str(error), hint="seconds, 90s, 10m, 1h30m or PT3H") from None
+    if seconds is not None and seconds <= 0:
+        raise invalid(pointer, f"{duration!r} is too short", hint="give a positive duration")
+    return seconds
+
+
+async def _refuse_one_time(connection: Connection, child: jobs.JobRow, *, tenant: int) -> None:
+    row = await jobs.job_by_id(connection, tenant=tenant, job_id=child.job_id)
+    if row is None or row.deleted_at is not None:
+        raise NotFound(f"there is no job {child.name!r}")
+    if row.spec.schedule is not None and row.schedule_id is None:
+        raise invalid("/job", f"{row.name} is due only once", hint=NO_ONE_TIME)
 
 
 async def _refuse_cycle(connection: Connection, child: jobs.JobRow, parent: jobs.JobRow, *, tenant: int) -> None:
@@ -62,8 +76,11 @@ async def _refuse_cycle(connection: Connection, child: jobs.JobRow, parent: jobs
 async def remove(database: Database, ref: str, parent: str, *, tenant: int) -> None:
     row, other = await job_row(database, ref, tenant=tenant), await job_row(database, parent, tenant=tenant)
     async with database.transaction() as connection:
+        change, _ = await shards.bump_shard(connection, shard=shard_of(row.job_id))
         if not await needs.delete_need(connection, tenant=tenant, child=row.job_id, parent=other.job_id):
             raise NotFound(f"{row.name} does not need {other.name}")
+        await needs.mark_needing(connection, tenant=tenant, child=row.job_id, change=change)
+        await needs.release(connection, children=[row.job_id])
 
 
 async def get(database: Database, ref: str, *, tenant: int) -> wire.Dependencies:
@@ -91,8 +108,9 @@ async def free(database: Database, ref: str, reason: str, *, freed_as: str, tena
         )
         if not freed:
             raise Conflict(f"no job needs {row.name}, so nothing was changed", code="not_needed")
+        await needs.release(connection, children=freed)
     await execute_ready(database)
-    return freed
+    return len(freed)
 
 
 async def execute_ready(database: Database) -> int:
@@ -107,11 +125,21 @@ async def execute_ready(database: Database) -> int:
     return executed
 
 
+async def release_waiting(database: Database) -> int:
+    """The net below the settling: lets go what waits though all it needs have succeeded."""
+    async with database.connection() as connection:
+        children = await needs.waiting_children(connection, limit=BATCH)
+    if not children:
+        return 0
+    async with database.transaction() as connection:
+        return len(await needs.release(connection, children=children))
+
+
 async def _execute(connection: Connection, job_id: UUID) -> int:
     for child in await needs.ready_children(connection, child=job_id, limit=1):
         row = await jobs.job_by_id(connection, tenant=child.tenant, job_id=job_id)
         assert row is not None, "its row is held"
-        params = {NOT_RUN: child.not_run} if NOT_RUN in row.spec.params else None
+        params = {needs.NOT_RUN: child.not_run} if needs.NOT_RUN in row.spec.params else None
         submission = Submission(child.tenant, f"after {', '.join(child.parents)}"[:200], job_id, None, params)
         await insert_one(connection, submission, None)
         await needs.use_up_needs(connection, tenant=child.tenant, child=job_id)

@@ -20,7 +20,7 @@ from mainspring.intake.feeding import feed_all
 from mainspring.intake.replays import follow_replays
 from mainspring.intake.tending import Tending, is_ours
 from mainspring.service import Loops
-from mainspring.store import chains, deadlines, pauses
+from mainspring.store import chains, deadlines, needs, pauses
 from mainspring.store.db import Database
 from mainspring.telemetry import metrics
 
@@ -159,16 +159,22 @@ async def end_pauses(database: Database) -> int:
 
 
 async def skip_overdue(database: Database) -> int:
-    """Records as skipped what has not started by the time its job allows, and lets go what waited for it."""
+    """Records as skipped what has not started by the time its job allows, and lets go what waited for it.
+
+    The same with what has waited too long for other jobs.
+    """
     skipped = 0
     while True:
         async with database.transaction() as connection:
             found = await deadlines.skip_overdue(connection, limit=BATCH)
-        if chained := sorted({job_id for _, job_id in found if job_id is not None}):
+        async with database.transaction() as connection:
+            unmet = await needs.skip_unmet(connection, limit=BATCH)
+        if chained := sorted({job_id for _, job_id in [*found, *unmet] if job_id is not None}):
             # After the commit, job rows first, as settling does it; the sweep comes back to what is left out here.
             async with database.transaction() as connection:
                 await chains.release_blocked(connection, job_ids=chained)
         metrics.FIRES_SKIPPED.labels("start_by").inc(len(found))
-        skipped += len(found)
-        if len(found) < BATCH:
+        metrics.FIRES_SKIPPED.labels("needs").inc(len(unmet))
+        skipped += len(found) + len(unmet)
+        if len(found) < BATCH and len(unmet) < BATCH:
             return skipped

@@ -192,6 +192,10 @@ async def _edit(
             rescheduled = spec.schedule != old.schedule or (_spread(old) and spec.name != old.name)
             when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms) if rescheduled else None
             row = await _row(connection, tenant=tenant, job_id=job_id)
+            if row.needs and when is not None and when.key is None:
+                raise invalid(
+                    "/schedule", "a job that needs others can't be due only once", hint="remove its needs first"
+                )
             placement = await _placement(connection, spec, when, tenant=tenant, job_id=job_id)
             if not rescheduled:  # an interval keeps its phase, and times that have passed are no reason to refuse
                 placement = replace(

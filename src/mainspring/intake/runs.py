@@ -20,7 +20,7 @@ from mainspring.intake.executions import Submission, insert_one
 from mainspring.runs.advance import Ending, Moved, Turn, advance
 from mainspring.runs.plans import Known, Plans
 from mainspring.runs.start import start_runs
-from mainspring.store import chains, executions, lines, results, runs
+from mainspring.store import chains, executions, lines, needs, outbox, results, runs
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.runs import Finish, Place, Run
 
@@ -279,6 +279,9 @@ class Runs:
         moved = Moved()
         async with self._database.transaction() as connection:
             yield connection, moved
+            if moved.done.executions:
+                await needs.release_after(connection, execution_ids=moved.done.executions)
+                await outbox.tell_settled(connection, execution_ids=sorted(moved.done.executions))
             if moved.done.freed:
                 await results.tell_freed(connection, limit_ids=sorted(moved.done.freed))
         if moved.done.executions and self._announcer is not None:

@@ -48,6 +48,7 @@ class Tending:
             self.watches = await needs.has_needs(connection)
         if self.watches:
             await dependencies.execute_ready(self._database)
+            await dependencies.release_waiting(self._database)
         async with self._database.connection() as connection:
             asked = await runs.asked_to_end(connection, limit=BATCH)
             late = await runs.due_runs(connection, limit=BATCH)

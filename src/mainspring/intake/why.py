@@ -10,7 +10,7 @@ from mainspring.domain.demand import Demand, lacks
 from mainspring.domain.job import JobSpec
 from mainspring.domain.line import demand_of
 from mainspring.intake import catalog
-from mainspring.store import lines, queues, why
+from mainspring.store import lines, needs, queues, why
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.why import PendingRow, Server
 
@@ -71,11 +71,22 @@ async def _reasons(connection: Connection, row: PendingRow, tenant: int) -> list
             where = f"it runs on {row.worker}" if row.worker is not None else "its steps are executed"
             return [wire.Reason(code="running", message=f"{where}, attempt {row.attempt}")]
         case "waiting":
-            return [_waiting(row)]
+            return [await _needs(connection, row, tenant) if row.needs_by_at is not None else _waiting(row)]
         case "blocked":
             return [await _blocked(connection, row, tenant)]
         case _:
             return await _queued(connection, row, tenant)
+
+
+async def _needs(connection: Connection, row: PendingRow, tenant: int) -> wire.Reason:
+    """What of the jobs it needs has not succeeded since it last was executed, or too long ago."""
+    unmet = [n for n in await needs.needs_of(connection, tenant=tenant, child=row.job_id) if n.state != "satisfied"]
+    words = ", ".join(f"{n.job} ({'too long ago' if n.state == 'stale' else n.state})" for n in unmet)
+    bounded = row.needs_by_at is not None and row.needs_by_at.year < 9999
+    return wire.Reason(
+        code="needs", message=f"it waits until these have succeeded: {words}" if words else "it is about to be queued",
+        until=row.needs_by_at if bounded else None,
+    )  # fmt: skip
 
 
 def _waiting(row: PendingRow) -> wire.Reason:

@@ -23,7 +23,7 @@ from mainspring.results.retry import verdict
 from mainspring.runs.advance import Ending, advance
 from mainspring.runs.desk import Desk
 from mainspring.runs.plans import Plans
-from mainspring.store import chains, logs, outbox, results
+from mainspring.store import chains, logs, needs, outbox, results
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Again, Done, Ended, Final, Held
@@ -89,7 +89,8 @@ class Settler:
         rough = [e for e in ended if e.outcome != "succeeded"]
         done = Done()
         ended_runs: set[UUID] = set()
-        heard = self._subscriptions is not None and self._subscriptions.endings
+        needed = self._subscriptions is not None and self._subscriptions.needs
+        heard = needed or (self._subscriptions is not None and self._subscriptions.endings)
         async with Desk(self._counter) as desk, self._database.hot() as connection:
             stepped = [e for e in ended if is_step(e.execution_id)]
             if not rough and not stepped and not heard and not any(r.output for r in reports):
@@ -114,6 +115,8 @@ class Settler:
                         done.chained |= moved.done.chained
                         done.freed |= moved.done.freed
                         ended_runs = set(moved.done.executions)
+                    if needed:
+                        await needs.release_after(connection, execution_ids=ended_runs | done.executions)
                     if self._subscriptions is not None:
                         await self._tell_outbox(connection, self._subscriptions, done, ended_runs, rough=bool(rough))
             await desk.hand_over()

@@ -175,7 +175,7 @@ class Turn:
             if event is not None:
                 ended.append(self.event(place, *event))
             else:
-                begun.waits.append((place, wait_s))
+                begun.waits.append((place, wait_s, None))
         if begun.items:
             await runs.insert_run_steps(self._connection, steps=begun.items)
         if begun.groups:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.inputs import resolved
 from mainspring.domain.params import defaults
 from mainspring.domain.plan import PlanStep
+from mainspring.domain.wait import NoTime, end_of
 from mainspring.domain.workflow import MOST_ITEMS
 from mainspring.runs.plans import Known
 from mainspring.store.runs import Finish, Group, NewStep, Place, Release, Run
@@ -28,7 +30,7 @@ class Beginning:
         self.releases: list[Release] = []
         self.items: list[NewStep] = []
         self.groups: list[Group] = []
-        self.waits: list[tuple[Place, float | None]] = []
+        self.waits: list[tuple[Place, float | None, datetime | None]] = []
         self.events: list[tuple[Place, str, float | None]] = []
 
     def begin(self, run: Run, known: Known, step: PlanStep, values: dict[str, Any]) -> Finish | None:
@@ -38,18 +40,18 @@ class Beginning:
             if spec.when is not None and not condition.holds(spec.when, values):
                 return Finish(place, "skipped", "skipped", reason=f"its condition is false: {spec.when}")
             if spec.approval is not None:
-                self.waits.append((place, _seconds(spec.approval.expires)))
+                self.waits.append((place, _seconds(spec.approval.expires), None))
             elif spec.event is not None:
                 self.events.append((place, spec.event.name, _seconds(spec.event.timeout)))
-            elif spec.wait is not None:
-                self.waits.append((place, parse_duration(spec.wait)))
+            elif spec.waits is not None:
+                self.waits.append((place, *end_of(spec.waits, values)))
             elif spec.map is not None:
                 return self._map(run, known, step, values)
             elif spec.repeat is not None:
                 self.repeat(run, known, step, values, 0)
             else:
                 self.releases.append(Release(place, _params(step, values), spec.workflow))
-        except NotTrue as error:
+        except (NotTrue, NoTime) as error:
             return Finish(place, "failed", "failed", reason=str(error))
         except KeyError as error:
             return Finish(place, "failed", "failed", reason=_missing(error))

@@ -17,7 +17,7 @@ from mainspring.clock import instant
 from mainspring.domain.blackouts import Blackouts
 from mainspring.scheduler.book import MISSED_AFTER_MS, Book, Group, bits
 from mainspring.scheduler.later import sort_out
-from mainspring.store import blackouts, chains, fires, schedules, shards
+from mainspring.store import blackouts, chains, fires, needs, schedules, shards
 from mainspring.store.db import Connection, Database, Taken
 from mainspring.store.shards import LockedShard
 
@@ -39,11 +39,13 @@ class Ticked:
     lost: set[int] = field(default_factory=set)
     now_ms: int = 0
     wait_ms: int | None = None
+    needing: list[UUID] = field(default_factory=list)
     undecided: list[Group] = field(default_factory=list)
     abandoned: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, decided: fires.Decided) -> None:
         self.queued += decided.queued
+        self.needing += decided.needing
         if decided.wait_ms is not None:
             self.wait_ms = min(decided.wait_ms, self.wait_ms or decided.wait_ms)
         for reason, n in (decided.skipped or {}).items():
@@ -160,6 +162,8 @@ class Decision:
                 self.ticked.add(decided)
             if chained:
                 await self._replace(chained, mine)
+        if self.ticked.needing:
+            await needs.release(self.connection, children=self.ticked.needing)
         if seen and not self.ticked.queued and not self.ticked.skipped:
             pairs = [fires.Due(schedule_id, shard, 0) for schedule_id, shard in {(i, s) for i, s, _ in seen}]
             self.ticked.abandoned = await fires.abandoned(self.connection, due=pairs, now_ms=self.now_ms)

@@ -83,9 +83,15 @@ class Flow:
         wanted = {"name": event, **({"timeout": timeout} if timeout is not None else {})}
         return self._add(name, {"event": wanted, **more})
 
-    def wait(self, name: str, duration: str | int | float, **more: Any) -> Value:
-        """Waits for a time."""
-        return self._add(name, {"wait": duration, **more})
+    def wait(
+        self, name: str, duration: str | int | float | Value | None = None, *, until: str | Value | None = None,
+        **more: Any,
+    ) -> Value:  # fmt: skip
+        """Waits for so long, or until an instant; either may come from another step or a parameter."""
+        if until is not None and duration is not None:
+            raise ValueError("a wait has either a duration or until=")
+        wanted: Any = duration if until is None else {"until": until}
+        return self._add(name, {"wait": {"for": wanted} if isinstance(wanted, Value) else wanted, **more})
 
     def run(self, workflow: str, *, name: str, **more: Any) -> Value:
         """Another workflow as a step."""

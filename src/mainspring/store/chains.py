@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from mainspring.store import needs
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -24,14 +25,17 @@ async def replace_running(
     return [r["job_id"] for r in rows]
 
 
-async def lock_jobs(connection: Connection, *, job_ids: Sequence[UUID]) -> None:
-    await connection.execute(q("lock_jobs"), job_ids)
+async def lock_jobs(connection: Connection, *, job_ids: Sequence[UUID]) -> list[UUID]:
+    """Those of them that need others."""
+    return [r["job_id"] for r in await connection.fetch(q("lock_jobs"), job_ids) if r["needs"]]
 
 
 async def release_blocked(connection: Connection, *, job_ids: Sequence[UUID]) -> int:
     """Over all tenants: the jobs come from rows the caller has just changed. Needs a transaction."""
-    await lock_jobs(connection, job_ids=job_ids)
+    needing = await lock_jobs(connection, job_ids=job_ids)
     rows = await connection.fetch(q("release_blocked"), job_ids)
+    if needing:
+        await needs.release(connection, children=needing)
     return sum(r["n"] for r in rows)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from mainspring.clock import instant, millis, whole_millis
 from mainspring.domain.blackouts import Scope
@@ -34,6 +35,8 @@ class Decided:
     skipped: dict[str, int] | None = None
     wait_ms: int | None = None
     """When the first of those that start later is due."""
+    needing: list[UUID] = field(default_factory=list)
+    """Jobs whose executions wait for what they need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ async def fire_later(
     decided = _decided(rows)
     waits = [millis(row["due_at"]) for row in rows if row["due_at"] is not None]
     decided.wait_ms = min(waits, default=None)
+    decided.needing = [job_id for row in rows for job_id in row["needing"] or ()]
     return decided
 
 

@@ -41,6 +41,7 @@ class JobRow:
     spec: JobSpec
     jitter_ms: int | None
     calendars: list[str] | None
+    needs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,5 +265,5 @@ def job_row(row: Any) -> JobRow:
         start_at=row["start_at"], end_at=row["end_at"], paused_at=row["paused_at"], pause_reason=row["pause_reason"],
         paused_until=row["paused_until"], deleted_at=row["deleted_at"], created_at=row["created_at"],
         updated_at=row["updated_at"], created_by=row["created_by"], spec=_spec(row["spec"]),
-        jitter_ms=row["jitter_ms"], calendars=row["calendars"],
+        jitter_ms=row["jitter_ms"], calendars=row["calendars"], needs=row["needs"],
     )  # fmt: skip

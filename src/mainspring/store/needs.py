@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -9,6 +10,9 @@ from uuid import UUID
 from mainspring import wire
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
+
+NOT_RUN = "parents_not_run"
+"""A job that declares this parameter is told which of the jobs it needs were skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +35,18 @@ async def way_between(connection: Connection, *, tenant: int, start: UUID, end: 
 
 
 async def insert_need(
-    connection: Connection, *, tenant: int, child: UUID, parent: UUID, timeout_s: float | None, by: str
-) -> None:
-    await connection.execute(q("insert_need"), child, parent, tenant, timeout_s, by)
+    connection: Connection, *, tenant: int, child: UUID, parent: UUID, timeout_s: float | None,
+    wait_s: float | None, by: str,
+) -> None:  # fmt: skip
+    await connection.execute(q("insert_need"), child, parent, tenant, timeout_s, by, wait_s)
 
 
 async def delete_need(connection: Connection, *, tenant: int, child: UUID, parent: UUID) -> bool:
     return await connection.fetchval(q("delete_need"), child, parent, tenant) is not None
+
+
+async def mark_needing(connection: Connection, *, tenant: int, child: UUID, change: int) -> None:
+    await connection.execute(q("mark_needing"), child, tenant, change)
 
 
 async def needs_of(connection: Connection, *, tenant: int, child: UUID) -> list[wire.Dependency]:
@@ -59,14 +68,48 @@ async def use_up_needs(connection: Connection, *, tenant: int, child: UUID) -> N
     await connection.execute(q("use_up_needs"), child, tenant)
 
 
-async def free_needs(connection: Connection, *, tenant: int, parent: UUID, freed_as: str, by: str, reason: str) -> int:
-    """How many jobs need it."""
-    return len(await connection.fetch(q("free_needs"), parent, tenant, freed_as, by, reason))
+async def free_needs(
+    connection: Connection, *, tenant: int, parent: UUID, freed_as: str, by: str, reason: str
+) -> list[UUID]:
+    """The jobs that need it, held with all they need."""
+    children = [r["child_id"] for r in await connection.fetch(q("children_of"), parent, tenant)]
+    await connection.execute(q("lock_needs"), sorted(children))
+    rows = await connection.fetch(q("free_needs"), parent, tenant, freed_as, by, reason)
+    return [r["child_id"] for r in rows]
 
 
 async def has_needs(connection: Connection) -> bool:
-    """Over all tenants: whether the duty has anything to look for."""
+    """Over all tenants: whether the end of an execution may matter to other jobs."""
     return bool(await connection.fetchval(q("has_needs")))
+
+
+async def release_after(connection: Connection, *, execution_ids: Iterable[UUID]) -> list[UUID]:
+    """What has just succeeded in this transaction may be what fires of other jobs wait for; those of any tenant."""
+    rows = await connection.fetch(q("needing_children"), sorted(execution_ids))
+    return await release(connection, children=[r["child_id"] for r in rows]) if rows else []
+
+
+async def release(connection: Connection, *, children: Iterable[UUID]) -> list[UUID]:
+    """Lets go what waits for the needs of these jobs, as far as they are met; returns the executions.
+
+    Needs a transaction. The rows are held before they are looked at: of a parent that ends and a fire that begins to
+    wait, whoever comes second sees the other.
+    """
+    wanted = sorted(set(children))
+    await connection.execute(q("lock_needs"), wanted)
+    await connection.execute(q("note_waits"), wanted)
+    rows = await connection.fetch(q("release_met"), wanted, NOT_RUN)
+    return [r["execution_id"] for r in rows]
+
+
+async def waiting_children(connection: Connection, *, limit: int) -> list[UUID]:
+    """Over all tenants: a duty of the system."""
+    return [r["job_id"] for r in await connection.fetch(q("waiting_children"), limit)]
+
+
+async def skip_unmet(connection: Connection, *, limit: int) -> list[tuple[UUID, UUID | None]]:
+    """Over all tenants: what was skipped, and its job if others of it wait for its end."""
+    return [(r["execution_id"], r["chained"]) for r in await connection.fetch(q("skip_unmet"), limit)]
 
 
 def _dependency(r: Any) -> wire.Dependency:
@@ -80,6 +123,6 @@ def _dependency(r: Any) -> wire.Dependency:
         state = "failed"
     return wire.Dependency(
         job=r["name"], job_id=r["parent_id"], state=state, since_at=r["since_at"], succeeded_at=r["succeeded_at"],
-        timeout_s=r["timeout_s"], created_by=r["created_by"], freed_at=r["freed_at"], freed_as=r["freed_as"],
-        freed_by=r["freed_by"], reason=r["reason"],
+        timeout_s=r["timeout_s"], wait_s=r["wait_s"], created_by=r["created_by"], freed_at=r["freed_at"],
+        freed_as=r["freed_as"], freed_by=r["freed_by"], reason=r["reason"],
     )  # fmt: skip

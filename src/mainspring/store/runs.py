@@ -267,11 +267,14 @@ async def drop_items(connection: Connection, *, places: Sequence[Place], reason:
     return [_group(r) for r in rows]
 
 
-async def wait_steps(connection: Connection, *, waits: Sequence[tuple[Place, float | None]]) -> None:
-    """Each with how long, None: until somebody comes. The caller holds the runs."""
+async def wait_steps(
+    connection: Connection, *, waits: Sequence[tuple[Place, float | None, datetime | None]]
+) -> None:  # fmt: skip
+    """Each with how long or until when; neither: until somebody comes. The caller holds the runs."""
     await connection.execute(
-        q("wait_steps"), [p.run_id for p, _ in waits], [p.step for p, _ in waits], [wait_s for _, wait_s in waits]
-    )
+        q("wait_steps"), [p.run_id for p, _, _ in waits], [p.step for p, _, _ in waits],
+        [wait_s for _, wait_s, _ in waits], [until for _, _, until in waits],
+    )  # fmt: skip
 
 
 async def release_steps(

@@ -123,6 +123,7 @@ CREATE TABLE jobs (
     line_id       int NOT NULL DEFAULT 0,           -- where its executions wait; 0: written by an older program
     limit_id      bigint,                           -- the concurrency key of that line, if it has one
     keyed         boolean NOT NULL DEFAULT false,   -- a key of its limits depends on params: each submission finds its line
+    needs         boolean NOT NULL DEFAULT false,   -- of others, see job_needs: its fires wait for them
     CHECK (end_at > start_at)
 );
 CREATE UNIQUE INDEX jobs_name ON jobs (tenant_id, name) WHERE deleted_at IS NULL;
@@ -372,6 +373,7 @@ CREATE TABLE executions (
     backfill_id   uuid,
     line_id       int NOT NULL DEFAULT 0,           -- where it waits; 0: written by an older program
     limit_id      bigint,                           -- the concurrency key it holds a slot of while it runs
+    needs_by_at   timestamptz,                      -- waits for what its job needs, until then; due_at is infinite
     CONSTRAINT executions_state CHECK (state IN ('waiting', 'blocked', 'queued', 'running')),
     CONSTRAINT executions_trigger CHECK (trigger IN ('fire', 'manual', 'backfill', 'replay', 'step')),
     CONSTRAINT executions_session CHECK ((state = 'running') = (session_id IS NOT NULL)),
@@ -388,6 +390,7 @@ CREATE INDEX executions_blocked ON executions (job_id, rank) WHERE state = 'bloc
 CREATE INDEX executions_session ON executions (session_id) WHERE session_id IS NOT NULL;
 CREATE INDEX executions_start_by ON executions (start_by_at) WHERE start_by_at IS NOT NULL AND attempt = 0;
 CREATE INDEX executions_backfill ON executions (backfill_id) WHERE backfill_id IS NOT NULL;
+CREATE INDEX executions_needs ON executions (needs_by_at) WHERE needs_by_at IS NOT NULL;
 
 CREATE TABLE history (
     execution_id  uuid NOT NULL,
@@ -671,7 +674,8 @@ CREATE TABLE run_events (
     PRIMARY KEY (run_id, name)
 );
 
--- A job that is executed when others have succeeded. `since_at` is when it last was: older successes are used up.
+-- A job that is executed when others have succeeded. `since_at` is when it last was: older successes are used up. If it
+-- has a schedule, its fires wait for them. Whoever decides whether a wait is over holds all rows of the child.
 CREATE TABLE job_needs (
     child_id    uuid NOT NULL REFERENCES jobs,
     parent_id   uuid NOT NULL REFERENCES jobs,
@@ -684,6 +688,8 @@ CREATE TABLE job_needs (
     freed_as    text CHECK (freed_as IN ('forced', 'skipped')),
     freed_by    text,
     reason      text,
+    wait_s      float8 CHECK (wait_s > 0),          -- so long a fire waits for it; null: for good
+    fired_at    timestamptz,                        -- the latest fire that began to wait
     PRIMARY KEY (child_id, parent_id),
     CHECK (child_id <> parent_id),
     CHECK (num_nonnulls(freed_at, freed_as, freed_by, reason) IN (0, 4))

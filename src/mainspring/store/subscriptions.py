@@ -6,7 +6,7 @@ import asyncio
 
 from mainspring import ports
 from mainspring.service import Loops
-from mainspring.store import channels
+from mainspring.store import channels, needs
 from mainspring.store.db import Database
 
 BREATH_S = 0.05
@@ -19,11 +19,13 @@ class Subscriptions:
     def __init__(self, database: Database, bus: ports.Bus) -> None:
         self._database = database
         self._wanted: frozenset[str] = frozenset()
+        self.needs = False  # some job needs another, so that a success may matter to it
         self._changed = asyncio.Event()
         self._changed.set()
         self._ready = asyncio.Event()
         self._loops = Loops("subscriptions")
         bus.subscribe(ports.CHANNELS, lambda _: self._changed.set(), on_gap=self._changed.set)
+        bus.subscribe(ports.RUNS, self._hear_runs, on_gap=lambda: None)
 
     async def start(self) -> None:
         self._loops.forever("read", self._read_step)
@@ -40,6 +42,7 @@ class Subscriptions:
     async def read(self) -> None:
         async with self._database.connection() as connection:
             self._wanted = await channels.subscribed(connection)
+            self.needs = await needs.has_needs(connection)
         self._ready.set()
 
     def wants(self, event: str) -> bool:
@@ -58,6 +61,10 @@ class Subscriptions:
     @property
     def retries(self) -> bool:
         return "execution.retrying" in self._wanted
+
+    def _hear_runs(self, payload: str) -> None:
+        if payload == "needs":
+            self._changed.set()
 
     async def _read_step(self) -> None:
         await self._changed.wait()

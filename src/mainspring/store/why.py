@@ -31,6 +31,7 @@ class PendingRow:
     queue: str
     demand: Demand
     now: datetime
+    needs_by_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ async def pending_execution(connection: Connection, *, tenant: int, execution_id
     return PendingRow(
         r["execution_id"], r["job_id"], r["job_name"], r["state"], r["attempt"], r["due_at"], r["started_at"],
         r["rank"], r["chained"], r["limit_id"], r["rate_id"], r["worker_name"], r["line_id"], r["queue"],
-        Demand() if r["demand"] is None else read_demand(r["demand"]), r["now"],
+        Demand() if r["demand"] is None else read_demand(r["demand"]), r["now"], r["needs_by_at"],
     )  # fmt: skip
 
 

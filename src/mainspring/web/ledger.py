@@ -23,6 +23,7 @@ _WHY = {
     "deleted": "the job was deleted first",
     "blackout": "a blackout was in force",
     "start_by": "it could not start in time",
+    "needs": "jobs that it needs had not succeeded in time",
 }
 _STATES = {
     "succeeded": "It ran.",

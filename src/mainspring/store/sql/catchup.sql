@@ -13,15 +13,18 @@ SELECT coalesce(bool_or(state <> 'waiting' OR attempt > 0 OR trigger = 'fire'), 
 FROM executions WHERE job_id = $1 AND tenant_id = $2 AND backfill_id IS NULL;
 
 -- name: insert_missed
--- Executions of missed instants: in line behind one another (blocked, until they are released), or queued at once.
+-- Executions of missed instants: in line behind one another (blocked, until they are released), waiting for what the
+-- job needs, or queued at once.
 WITH fresh AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, chained, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at, start_by_at, line_id, limit_id)
+                            rank, fire_at, due_at, queued_at, start_by_at, line_id, limit_id, needs_by_at)
     SELECT w.execution_id, j.job_id, j.tenant_id, j.version, j.shard, j.priority, $6,
-           CASE WHEN $6 THEN 'blocked' ELSE 'queued' END, 'fire', j.queue, w.rank - j.priority * 900000,
-           w.fire_at, w.fire_at,
-           CASE WHEN NOT $6 THEN db_now() END, w.fire_at + make_interval(secs => j.start_by_s), j.line_id,
-           j.limit_id
+           CASE WHEN $6 THEN 'blocked' WHEN j.needs THEN 'waiting' ELSE 'queued' END, 'fire', j.queue,
+           w.rank - j.priority * 900000, w.fire_at, CASE WHEN j.needs AND NOT $6 THEN 'infinity' ELSE w.fire_at END,
+           CASE WHEN NOT $6 AND NOT j.needs THEN db_now() END, w.fire_at + make_interval(secs => j.start_by_s), j.line_id,
+           j.limit_id, CASE WHEN j.needs AND NOT $6 THEN coalesce(
+               db_now() + make_interval(secs => (SELECT min(n.wait_s) FROM job_needs n WHERE n.child_id = j.job_id)),
+               'infinity') END
     FROM unnest($3::uuid[], $4::timestamptz[], $5::bigint[]) AS w (execution_id, fire_at, rank)
     JOIN jobs j ON j.job_id = $1
     WHERE j.tenant_id = $2 AND j.deleted_at IS NULL

@@ -20,7 +20,7 @@ ORDER BY e.execution_id FOR UPDATE OF e;
 
 -- name: release_blocked
 -- Queues the oldest blocked execution of these jobs if nothing else of the job lives; one that must not start yet, as
--- its jitter or a blackout has it, waits. The caller holds the job rows.
+-- its jitter or a blackout has it, waits, and so does that of a job that needs others. The caller holds the job rows.
 WITH free AS (
     SELECT w.job_id, (
         SELECT e.execution_id FROM executions e WHERE e.job_id = w.job_id AND e.state = 'blocked' AND e.chained
@@ -35,9 +35,13 @@ WITH free AS (
         LIMIT 1
     ) IS NULL
 ), freed AS (
-    UPDATE executions e SET state = CASE WHEN e.due_at > now.at THEN 'waiting' ELSE 'queued' END,
-        queued_at = CASE WHEN e.due_at > now.at THEN NULL ELSE now.at END
-    FROM free, (SELECT db_now()) AS now (at)
+    UPDATE executions e SET state = CASE WHEN j.needs OR e.due_at > now.at THEN 'waiting' ELSE 'queued' END,
+        queued_at = CASE WHEN j.needs OR e.due_at > now.at THEN NULL ELSE now.at END,
+        due_at = CASE WHEN j.needs THEN 'infinity' ELSE e.due_at END,
+        needs_by_at = CASE WHEN j.needs THEN coalesce(
+            now.at + make_interval(secs => (SELECT min(n.wait_s) FROM job_needs n WHERE n.child_id = j.job_id)),
+            'infinity') END
+    FROM free JOIN jobs j USING (job_id), (SELECT db_now()) AS now (at)
     WHERE e.execution_id = free.execution_id AND e.state = 'blocked' AND e.chained
     RETURNING e.line_id, e.rank, e.state, e.due_at
 )
@@ -45,11 +49,11 @@ SELECT count(*) AS n, pg_notify('mainspring_queued', line_id || ' ' || min(rank)
 FROM freed WHERE state = 'queued' GROUP BY line_id
 UNION ALL
 SELECT count(*), pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
-FROM freed WHERE state = 'waiting' HAVING count(*) > 0;
+FROM freed WHERE state = 'waiting' AND due_at < 'infinity' HAVING count(*) > 0;
 
 -- name: lock_jobs
 -- Holds job rows, in order, so that what follows sees what others decided about them.
-SELECT job_id FROM jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR UPDATE;
+SELECT job_id, needs FROM jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR UPDATE;
 
 -- name: blocked_jobs
 -- Jobs with blocked executions: the sweep's work, should a server have died between a settling and its release.

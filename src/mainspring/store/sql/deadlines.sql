@@ -4,7 +4,7 @@
 WITH due AS (
     SELECT execution_id, state FROM executions
     WHERE start_by_at <= (SELECT db_now()) AND attempt = 0 AND state IN ('waiting', 'blocked', 'queued')
-      AND due_at < 'infinity'
+      AND (due_at < 'infinity' OR needs_by_at IS NOT NULL)
     ORDER BY start_by_at LIMIT $1
     FOR UPDATE SKIP LOCKED
 ), gone AS (
@@ -24,9 +24,12 @@ SELECT execution_id, CASE WHEN chained THEN job_id END AS chained FROM gone;
 -- Seconds until something may be overdue: the earliest that waits, or one that may be made after this look.
 SELECT extract(epoch FROM least(
     (SELECT start_by_at FROM executions
-     WHERE start_by_at IS NOT NULL AND attempt = 0 AND state IN ('waiting', 'blocked', 'queued') AND due_at < 'infinity'
+     WHERE start_by_at IS NOT NULL AND attempt = 0 AND state IN ('waiting', 'blocked', 'queued')
+       AND (due_at < 'infinity' OR needs_by_at IS NOT NULL)
      ORDER BY start_by_at LIMIT 1) - db_now(),
-    (SELECT make_interval(secs => min(start_by_s)) FROM jobs WHERE start_by_s IS NOT NULL AND deleted_at IS NULL)
+    (SELECT make_interval(secs => min(start_by_s)) FROM jobs WHERE start_by_s IS NOT NULL AND deleted_at IS NULL),
+    (SELECT min(needs_by_at) FROM executions WHERE needs_by_at < 'infinity') - db_now(),
+    (SELECT make_interval(secs => min(wait_s)) FROM job_needs)
 ))::float8;
 
 -- name: watched_jobs

@@ -177,7 +177,8 @@ WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND trigger = 'fire' 
 -- is to be caught up with ($3) and was missed less than $4 seconds ago.
 WITH passed AS (
     DELETE FROM executions
-    WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND due_at = 'infinity' AND fire_at <= (SELECT db_now())
+    WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND due_at = 'infinity' AND needs_by_at IS NULL
+      AND fire_at <= (SELECT db_now())
       AND NOT ($3 AND fire_at >= (SELECT db_now()) - make_interval(secs => $4))
     RETURNING *
 ), skipped AS (
@@ -188,7 +189,7 @@ WITH passed AS (
     FROM passed
 ), freed AS (
     UPDATE executions SET due_at = fire_at
-    WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND due_at = 'infinity'
+    WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND due_at = 'infinity' AND needs_by_at IS NULL
       AND (fire_at > (SELECT db_now()) OR $3 AND fire_at >= (SELECT db_now()) - make_interval(secs => $4))
     RETURNING fire_at
 )

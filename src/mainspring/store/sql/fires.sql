@@ -68,7 +68,8 @@ UNION ALL
 SELECT reason, false, count(*), NULL FROM skipped GROUP BY reason;
 
 -- name: fire_later
--- Like `fire`, for schedules with jobs that start later than they fire: by their jitter, or because a blackout holds.
+-- Like `fire`, for schedules with jobs that start later than they fire: by their jitter, because a blackout holds, or
+-- because they need others; these wait here, and whoever calls lets them go if all is met.
 -- $9 has the milliseconds to the next fire. $10 to $16: for an instant of a schedule and some jobs (tenant, queue, job;
 -- null: any) the end of the blackout, and the newer fires inside it. What falls inside counts as missed in advance: at
 -- once the misfire policy says which of the fires wait for the end.
@@ -83,7 +84,7 @@ WITH due AS (
 ), active AS (
     SELECT execution_id(d.prefix, j.job_id, d.trigger_key) AS execution_id,
            j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, j.misfire, j.misfire_most,
-           j.misfire_s, j.jitter_ms, j.start_by_s, j.line_id, j.limit_id, d.gap_ms,
+           j.misfire_s, j.jitter_ms, j.start_by_s, j.line_id, j.limit_id, j.needs, d.gap_ms,
            d.rank - j.priority * 900000 AS rank, d.fire_at, h.until,
            greatest(h.until, CASE WHEN d.newer >= 0 THEN $8::timestamptz END) AS decided_at,
            greatest(d.newer, (
@@ -126,15 +127,19 @@ WITH due AS (
     FROM candidates
 ), queued AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, chained, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at, start_by_at, line_id, limit_id)
+                            rank, fire_at, due_at, queued_at, start_by_at, line_id, limit_id, needs_by_at)
     SELECT execution_id, job_id, tenant_id, version, shard, priority,
            overlap IN ('queue_one', 'queue_all', 'cancel_running'),
-           CASE WHEN lives THEN 'blocked' WHEN due_at > $8 THEN 'waiting' ELSE 'queued' END, 'fire', queue,
-           rank, fire_at, due_at, CASE WHEN lives OR due_at > $8 THEN NULL ELSE $8 END,
-           fire_at + make_interval(secs => start_by_s), line_id, limit_id
+           CASE WHEN lives THEN 'blocked' WHEN needs OR due_at > $8 THEN 'waiting' ELSE 'queued' END, 'fire', queue,
+           rank, fire_at, CASE WHEN needs AND lives IS NOT TRUE THEN 'infinity' ELSE due_at END,
+           CASE WHEN lives OR needs OR due_at > $8 THEN NULL ELSE $8 END,
+           fire_at + make_interval(secs => start_by_s), line_id, limit_id,
+           CASE WHEN needs AND lives IS NOT TRUE THEN coalesce(
+               fire_at + make_interval(secs => (SELECT min(n.wait_s) FROM job_needs n WHERE n.child_id = wanted.job_id)),
+               'infinity') END
     FROM wanted WHERE reason IS NULL
     ON CONFLICT (execution_id) DO NOTHING
-    RETURNING queue, state, due_at, line_id, rank
+    RETURNING queue, state, due_at, line_id, rank, job_id, needs_by_at
 ), skipped AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
                          fire_at, due_at, finished_at, reason)
@@ -144,14 +149,15 @@ WITH due AS (
     ON CONFLICT DO NOTHING
     RETURNING reason
 )
-SELECT min(queue) AS word, true AS queued, count(*) AS n, NULL::timestamptz AS due_at,
+SELECT min(queue) AS word, true AS queued, count(*) AS n, NULL::timestamptz AS due_at, NULL::uuid[] AS needing,
        pg_notify('mainspring_queued', line_id || ' ' || min(rank))
 FROM queued WHERE state = 'queued' GROUP BY line_id
 UNION ALL
-SELECT state, true, count(*), min(due_at) FILTER (WHERE state = 'waiting'), NULL
+SELECT state, true, count(*), min(due_at) FILTER (WHERE state = 'waiting' AND needs_by_at IS NULL),
+       array_agg(job_id) FILTER (WHERE needs_by_at IS NOT NULL), NULL
 FROM queued WHERE state <> 'queued' GROUP BY state
 UNION ALL
-SELECT reason, false, count(*), NULL, NULL FROM skipped GROUP BY reason;
+SELECT reason, false, count(*), NULL, NULL, NULL FROM skipped GROUP BY reason;
 
 -- name: skip_range
 -- Records missed instants too many to list as one skipped row per job: from $2 to $3, $7 of them. Jobs that want only

@@ -17,12 +17,19 @@ SELECT names FROM ways WHERE child_id = $3 LIMIT 1;
 
 -- name: insert_need
 -- A job needs another from now on.
-INSERT INTO job_needs (child_id, parent_id, tenant_id, timeout_s, created_by) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO job_needs (child_id, parent_id, tenant_id, timeout_s, created_by, wait_s) VALUES ($1, $2, $3, $4, $5, $6)
 RETURNING pg_notify('mainspring_runs', 'needs');
 
 -- name: delete_need
 -- A job does not need another any more.
-DELETE FROM job_needs WHERE child_id = $1 AND parent_id = $2 AND tenant_id = $3 RETURNING parent_id;
+DELETE FROM job_needs WHERE child_id = $1 AND parent_id = $2 AND tenant_id = $3
+RETURNING parent_id, pg_notify('mainspring_runs', 'needs');
+
+-- name: mark_needing
+-- Whether a job needs others, as those see it who decide fires. The caller holds its shard's row (bump_shard).
+UPDATE jobs SET needs = EXISTS (SELECT FROM job_needs n WHERE n.child_id = $1), change = $3
+WHERE job_id = $1 AND tenant_id = $2 AND deleted_at IS NULL
+RETURNING needs;
 
 -- name: needs_of
 -- What a job needs, with the latest end of each since it was last executed.
@@ -54,11 +61,11 @@ FROM job_needs n JOIN jobs c ON c.job_id = n.child_id JOIN jobs p ON p.job_id = 
 WHERE n.tenant_id = $2 AND n.child_id IN (SELECT job_id FROM near) ORDER BY c.name, p.name LIMIT 10000;
 
 -- name: ready_children
--- Jobs all of whose needs are met since they were last executed; of one child, or of all ($1 null).
+-- Jobs without a schedule all of whose needs are met since they were last executed; one child, or all ($1 null).
 SELECT n.child_id, n.tenant_id, array_agg(p.name ORDER BY p.name) AS parents,
        array_agg(p.name ORDER BY p.name) FILTER (WHERE s.finished_at IS NULL AND n.freed_as = 'skipped') AS not_run
 FROM job_needs n JOIN jobs p ON p.job_id = n.parent_id
-JOIN jobs c ON c.job_id = n.child_id AND c.deleted_at IS NULL AND c.paused_at IS NULL
+JOIN jobs c ON c.job_id = n.child_id AND c.deleted_at IS NULL AND c.paused_at IS NULL AND c.schedule_id IS NULL
 LEFT JOIN LATERAL (
     SELECT finished_at FROM history h
     WHERE h.job_id = n.parent_id AND h.finished_at > n.since_at AND h.state = 'succeeded'
@@ -73,12 +80,116 @@ LIMIT $2;
 -- A job is executed: what met its needs does not count again.
 UPDATE job_needs SET since_at = db_now() WHERE child_id = $1 AND tenant_id = $2;
 
+-- name: children_of
+-- The jobs that need this one.
+SELECT child_id FROM job_needs WHERE parent_id = $1 AND tenant_id = $2;
+
 -- name: free_needs
 -- A person lets go the jobs that need this one, without its success.
 UPDATE job_needs SET freed_at = db_now(), freed_as = $3, freed_by = $4, reason = $5
 WHERE parent_id = $1 AND tenant_id = $2
-RETURNING child_id, pg_notify('mainspring_runs', 'needs');
+RETURNING child_id, pg_notify('mainspring_runs', 'wake');
 
 -- name: has_needs
 -- Whether any job needs another at all.
 SELECT EXISTS (SELECT FROM job_needs);
+
+-- name: needing_children
+-- Jobs with a schedule that need one of those of which an execution has just succeeded, by its id.
+SELECT DISTINCT n.child_id
+FROM history h JOIN job_needs n ON n.parent_id = h.job_id
+JOIN jobs c ON c.job_id = n.child_id AND c.schedule_id IS NOT NULL
+WHERE h.execution_id = ANY ($1::uuid[]) AND h.finished_at >= (SELECT db_now()) - interval '5 minutes'
+  AND h.state = 'succeeded';
+
+-- name: lock_needs
+-- Holds all that these jobs need: what is decided by it is decided by one at a time. In this order, by everybody.
+SELECT child_id FROM job_needs WHERE child_id = ANY ($1::uuid[]) ORDER BY child_id, parent_id FOR UPDATE;
+
+-- name: note_waits
+-- A further fire begins to wait: what met the needs before the fire before it does not count, if that one never ran.
+-- The caller holds what the jobs need.
+UPDATE job_needs n
+SET fired_at = w.newest, since_at = greatest(n.since_at, CASE WHEN w.oldest > n.fired_at THEN n.fired_at END)
+FROM (
+    SELECT job_id, min(fire_at) AS oldest, max(fire_at) AS newest FROM executions
+    WHERE job_id = ANY ($1::uuid[]) AND needs_by_at IS NOT NULL GROUP BY job_id
+) AS w
+WHERE n.child_id = w.job_id AND (n.fired_at IS NULL OR n.fired_at < w.newest);
+
+-- name: release_met
+-- Lets go the oldest execution of each of these jobs that waits for what the job needs, if all of it is met, and uses that
+-- up. The caller holds what the jobs need. An execution that somebody holds is passed over: whoever holds a waiting one ends
+-- it. Where the tenant has blackouts the gate has the last word.
+WITH met AS (
+    SELECT c.child_id, e.execution_id, e.gated, (
+        SELECT jsonb_agg(p.name ORDER BY p.name) FROM job_needs n JOIN jobs p ON p.job_id = n.parent_id
+        WHERE n.child_id = c.child_id AND n.freed_as = 'skipped' AND n.freed_at > n.since_at
+    ) AS not_run
+    FROM unnest($1::uuid[]) AS c (child_id)
+    CROSS JOIN LATERAL (
+        SELECT w.execution_id, EXISTS (
+            SELECT FROM blackouts b
+            WHERE b.tenant_id = w.tenant_id AND b.deleted_at IS NULL AND (b.end_at IS NULL OR b.end_at > db_now())
+        ) AS gated
+        FROM executions w WHERE w.job_id = c.child_id AND w.state = 'waiting' AND w.needs_by_at IS NOT NULL
+        ORDER BY w.execution_id LIMIT 1 FOR UPDATE OF w SKIP LOCKED
+    ) AS e
+    WHERE NOT EXISTS (
+        SELECT FROM job_needs n
+        WHERE n.child_id = c.child_id AND NOT coalesce(n.freed_at > n.since_at, false) AND (
+            SELECT 1 FROM history h
+            WHERE h.job_id = n.parent_id AND h.finished_at > n.since_at AND h.state = 'succeeded'
+              AND (n.timeout_s IS NULL OR h.finished_at >= (SELECT db_now()) - make_interval(secs => n.timeout_s))
+            LIMIT 1
+        ) IS NULL
+    )
+), used AS (
+    UPDATE job_needs n SET since_at = db_now() FROM met WHERE n.child_id = met.child_id
+), freed AS (
+    UPDATE executions e
+    SET state = CASE WHEN met.gated THEN 'waiting' ELSE 'queued' END, due_at = now.at,
+        queued_at = CASE WHEN NOT met.gated THEN now.at END, needs_by_at = NULL,
+        params = CASE WHEN met.not_run IS NOT NULL AND v.spec -> 'params' ? $2
+                      THEN coalesce(e.params, '{}') || jsonb_build_object($2, met.not_run) ELSE e.params END
+    FROM met, job_versions v, (SELECT db_now()) AS now (at)
+    WHERE e.execution_id = met.execution_id AND e.state = 'waiting' AND e.needs_by_at IS NOT NULL
+      AND v.job_id = e.job_id AND v.version = e.version
+    RETURNING e.execution_id, e.state, e.line_id, e.rank, e.due_at
+), told AS (
+    SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM freed WHERE state = 'queued' GROUP BY line_id
+    UNION ALL
+    SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
+    FROM freed WHERE state = 'waiting' HAVING count(*) > 0
+)
+SELECT execution_id, (SELECT count(*) FROM told) AS told FROM freed;
+
+-- name: waiting_children
+-- Jobs with an execution that waits for what they need.
+SELECT DISTINCT job_id FROM executions WHERE needs_by_at IS NOT NULL LIMIT $1;
+
+-- name: skip_unmet
+-- Records as skipped what has waited for what its job needs for as long as it may, and says for what.
+WITH due AS (
+    SELECT execution_id FROM executions WHERE needs_by_at <= (SELECT db_now()) AND state = 'waiting'
+    ORDER BY needs_by_at LIMIT $1 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM executions e USING due
+    WHERE e.execution_id = due.execution_id AND e.state = 'waiting' AND e.needs_by_at IS NOT NULL
+    RETURNING e.*
+), skipped AS (
+    INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
+                         due_at, finished_at, reason, error, params, created_by, backfill_id)
+    SELECT g.execution_id, g.job_id, g.tenant_id, g.version, g.priority, g.attempt, 'skipped', g.trigger, g.queue,
+           g.fire_at, g.fire_at, db_now(), 'needs', 'not succeeded in time: ' || (
+               SELECT string_agg(p.name, ', ' ORDER BY p.name) FROM job_needs n JOIN jobs p ON p.job_id = n.parent_id
+               WHERE n.child_id = g.job_id AND NOT coalesce(n.freed_at > n.since_at, false) AND (
+                   SELECT 1 FROM history h
+                   WHERE h.job_id = n.parent_id AND h.finished_at > n.since_at AND h.state = 'succeeded'
+                     AND (n.timeout_s IS NULL OR h.finished_at >= (SELECT db_now()) - make_interval(secs => n.timeout_s))
+                   LIMIT 1
+               ) IS NULL
+           ), g.params, g.created_by, g.backfill_id
+    FROM gone g
+)
+SELECT execution_id, CASE WHEN chained THEN job_id END AS chained FROM gone;

@@ -259,8 +259,9 @@ RETURNING s.run_id, s.step, s.items, s.open_items, s.failed_items, s.next_item;
 -- name: wait_steps
 -- Steps that wait for a person, an event or a time; with a time they are looked at then, without one never.
 UPDATE run_steps s
-SET state = 'waiting', released_at = now.at, wake_at = now.at + make_interval(secs => w.wait_s)
-FROM unnest($1::uuid[], $2::int[], $3::float8[]) AS w (run_id, step, wait_s), (SELECT db_now()) AS now (at)
+SET state = 'waiting', released_at = now.at, wake_at = coalesce(w.until, now.at + make_interval(secs => w.wait_s))
+FROM unnest($1::uuid[], $2::int[], $3::float8[], $4::timestamptz[]) AS w (run_id, step, wait_s, until),
+     (SELECT db_now()) AS now (at)
 WHERE s.run_id = w.run_id AND s.step = w.step AND s.item = -1 AND s.state = 'blocked'
 RETURNING CASE WHEN s.wake_at IS NOT NULL THEN pg_notify('mainspring_runs', 'wake') END;
 
