@@ -1,0 +1,1 @@
+// Forms that help while one types. Everything works without it.
