@@ -8,10 +8,10 @@ from starlette.routing import BaseRoute, Route
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
 from mainspring.web import alerts, changes, failures, login, pages, versions, workflows
-from mainspring.web.creation import Creation
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
 from mainspring.web.gate import Handle, Visit, changing, reading
+from mainspring.web.jobform import JobForm
 from mainspring.web.ledger import ledger
 from mainspring.web.playground import Playground
 from mainspring.web.pulse import Pulse
@@ -22,7 +22,7 @@ from mainspring.web.stream import Stream
 def routes(context: Context) -> list[BaseRoute]:
     """Every path of the UI. Only the login answers strangers."""
     pulse, crowds = Pulse(), Crowds()
-    creation, edit = Creation(crowds), ScheduleEdit(crowds)
+    form, edit = JobForm(crowds), ScheduleEdit(crowds)
     read: dict[str, Handle] = {
         "/": pages.Overviews(pulse),
         "/jobs": pages.jobs,
@@ -40,7 +40,8 @@ def routes(context: Context) -> list[BaseRoute]:
         "/alerts": alerts.alerts,
         "/channels": alerts.channels,
         "/playground": Playground(crowds),
-        "/new": creation.form,
+        "/new": form.fresh,
+        "/jobs/{ref}/edit": form.edit,
         "/ui/stream": Stream(pulse),
         "/static/{file}": static,
     }
@@ -51,7 +52,8 @@ def routes(context: Context) -> list[BaseRoute]:
         "/jobs/{ref}/delete": changes.delete,
         "/jobs/{ref}/schedule": edit.save,
         "/jobs/{ref}/rollback": versions.bring_back,
-        "/new": creation.create,
+        "/new": form.create,
+        "/jobs/{ref}/edit": form.save,
         "/executions/{ref}/cancel": changes.cancel,
         "/workflows/{ref}/run": workflows.start,
         "/runs/{ref}/cancel": workflows.cancel,
