@@ -166,12 +166,12 @@ async def test_every_problem_stands_at_its_field_with_all_that_was_typed(
     form |= {"start_at": ""}
     page = Page((await browser.post("/jobs/wrong/edit", data=form)).text)
     wrong = {a.get("id"): a for _, a in page.elements if a.get("aria-invalid")}
-    assert wrong.keys() == {"priority"}
-    assert "priority-trouble" in page.ids()
+    assert wrong.keys() == {"f-priority"}
+    assert "f-priority-trouble" in page.ids()
     assert page.filled()["env"] == "A=1\nB=2"
     form |= {"priority": "1"}
     page = Page((await browser.post("/jobs/wrong/edit", data=form)).text)
-    assert {a.get("id") for _, a in page.elements if a.get("aria-invalid")} == {"timeout"}
+    assert {a.get("id") for _, a in page.elements if a.get("aria-invalid")} == {"f-timeout"}
     assert "Seconds, 90s, 10m" in page.text
     assert (await job(cluster, "wrong")).version == 1
 
@@ -204,7 +204,7 @@ async def test_a_plug_in_has_the_fields_of_its_schema(cluster: Cluster, browser:
     async with cluster.database.connection() as connection:
         await learn(connection, {"sql": schema}, tenant=TENANT, shared=False)
     page = await open_page(browser, "/new?kind=plugin:sql")
-    assert {"plugin_sql_statement", "plugin_sql_rows"} <= page.ids()
+    assert {"f-plugin_sql_statement", "f-plugin_sql_rows"} <= page.ids()
     form = {"csrf": page.csrf, "job": "asks", "kind": "plugin:sql", "plugin_sql_rows": "5"}
     answer = await browser.post("/new", data=form)
     assert answer.status_code == 422

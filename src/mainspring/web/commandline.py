@@ -79,8 +79,8 @@ def body(spec: JobSpec) -> str:
     return msgspec.json.format(encode(_said(spec)), indent=2).decode()
 
 
-def run(name: str, params: dict[str, Any], *, at: str = "", key: str = "") -> str:
-    words = ["mainspring", "run", name]
+def run(name: str, params: dict[str, Any], *, at: str = "", key: str = "", workflow: bool = False) -> str:
+    words = ["mainspring", *(["workflows"] if workflow and not at else []), "run", name]
     for param, value in params.items():
         words += ["-p", f"{param}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"]
     words += [*(["--at", at] if at else []), *(["--key", key] if key else [])]

@@ -46,3 +46,29 @@ document.addEventListener("click", async (event) => {
   const done = await navigator.clipboard?.writeText(source.textContent).then(() => true, () => false);
   button.textContent = done ? "Copied" : "Selected";
 });
+
+// A link with data-dialog: the page it leads to is shown as a dialog. Its form is sent as it would be from the page.
+const dialog = document.createElement("dialog");
+dialog.className = "asks";
+document.body.append(dialog);
+dialog.addEventListener("click", (event) => {
+  if (event.target === dialog || event.target.closest("[data-close]")) {
+    event.preventDefault();
+    dialog.close();
+  }
+});
+
+document.addEventListener("click", async (event) => {
+  const link = event.target.closest("a[data-dialog]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  const answer = await fetch(link.href, { headers: { accept: "text/html" } }).catch(() => null);
+  const page = answer?.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+  const form = page?.getElementById("confirm");
+  if (!form) return location.assign(link.href);
+  const title = page.querySelector("main h1");
+  dialog.replaceChildren(...(form.contains(title) ? [form] : [title, form]));
+  dialog.setAttribute("aria-label", title.textContent);
+  document.dispatchEvent(new CustomEvent("mainspring:new", { detail: dialog }));
+  dialog.showModal();
+});
