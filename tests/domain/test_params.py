@@ -53,3 +53,15 @@ def test_no_default_and_a_default_of_null_are_different() -> None:
     assert defaults(PARAMS) == {"region": "eu", "any": None}
     for param in PARAMS.values():
         assert msgspec.json.decode(msgspec.json.encode(param), type=Param) == param
+
+
+def test_what_may_be_given_can_be_listed() -> None:
+    size = {"size": Param("integer", enum=(1, 2))}
+    assert given_problems(size, NONE, {"size": 2}) == []
+    (problem,) = given_problems(size, NONE, {"size": 3})
+    assert problem.message == "the parameter 'size' is one of 1, 2, and 3 was given"
+    assert given_problems({"x": Param(enum=(1,))}, NONE, {"x": True}) != [], "true is not 1"
+    (problem,) = declaration_problems({"n": Param("integer", enum=(1, "two"))}, NONE, scheduled=False)
+    assert problem.pointer == "/params/n/enum"
+    (problem,) = declaration_problems({"n": Param("integer", default=3, enum=(1, 2))}, NONE, scheduled=False)
+    assert problem.pointer == "/params/n/default"

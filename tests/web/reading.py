@@ -14,14 +14,38 @@ class Page(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self._words: list[str] = []
+        self._area: str | None = None
+        self._areas: dict[str, str] = {}
+        self._choice: tuple[str, bool] | None = None
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
+        a = dict(attrs)
+        self.elements.append((tag, a))
+        if tag == "textarea":
+            self._area = a.get("name") or ""
+            self._areas[self._area] = ""
+        elif tag == "select":
+            self._choice = (a.get("name") or "", False)
+        elif tag == "option" and self._choice is not None:
+            name, chosen = self._choice
+            if "selected" in a or not chosen:
+                self._areas[name] = a.get("value") or ""
+                self._choice = (name, True)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._area = None if tag == "textarea" else self._area
+        self._choice = None if tag == "select" else self._choice
 
     def handle_data(self, data: str) -> None:
         self._words.append(data)
+        if self._area is not None:
+            self._areas[self._area] += data
+
+    def filled(self) -> dict[str, str]:
+        """What stands in the text areas and is chosen in the selects."""
+        return dict(self._areas)
 
     @property
     def text(self) -> str:
@@ -60,3 +84,12 @@ async def open_page(browser: httpx2.AsyncClient, path: str) -> Page:
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/html")
     return Page(answer.text)
+
+
+def posted(page: Page) -> dict[str, str]:
+    """What a browser would send: every field with what stands in it."""
+    found: dict[str, str] = {}
+    for a in page.all("input"):
+        if (name := a.get("name")) and (a.get("type") not in ("checkbox", "radio") or "checked" in a):
+            found[name] = a.get("value") or ""
+    return found | page.filled()

@@ -41,7 +41,8 @@ async def test_a_pause_says_when_it_ends_and_can_be_caught_up_with(
     until = datetime.now(UTC) + timedelta(hours=2)
     await jobs.pause(cluster.database, job_id, tenant=TENANT, reason="repairs", until=until)
     page = await open_page(browser, "/jobs/resting")
-    assert "Paused: repairs. It fires again" in page.text and "Resume and catch up" in page.text
+    assert "Paused: repairs. It fires again" in page.text
+    assert "make up for what was missed" in (await open_page(browser, "/jobs/resting/resume")).text
     data = {"csrf": page.csrf, "catch_up": "true"}
     assert (await browser.post(f"/jobs/{job_id}/resume", data=data)).status_code == 303
     assert "Paused" not in (await open_page(browser, "/jobs/resting")).text

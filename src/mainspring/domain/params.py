@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -23,11 +23,13 @@ _FITS: dict[ParamType, tuple[type, ...]] = {
 
 
 class Param(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One parameter. Without a default it must be given; without a type it may be any JSON."""
+    """One parameter. Without a default it must be given; without a type it may be any JSON. `enum`, if given, lists
+    what it may be."""
 
     type: ParamType | None = None
     default: Any = msgspec.UNSET
     description: str = ""
+    enum: Annotated[tuple[Any, ...], msgspec.Meta(max_length=1000)] = ()
 
 
 def declaration_problems(params: Mapping[str, Param], needed: frozenset[str], *, scheduled: bool) -> list[Problem]:
@@ -36,6 +38,8 @@ def declaration_problems(params: Mapping[str, Param], needed: frozenset[str], *,
     for name, param in params.items():
         if not name.isidentifier():
             found.append(Problem(f"/params/{name}", f"{name!r} is not a name", "letters, digits, '_'"))
+        elif wrong := [value for value in param.enum if not _has_type(param, value)]:
+            found.append(Problem(f"/params/{name}/enum", _misfit(name, param, wrong[0]), "change one of them"))
         elif param.default is not msgspec.UNSET and not _fits(param, param.default):
             found.append(Problem(f"/params/{name}/default", _misfit(name, param, param.default), "change one of them"))
     if scheduled:
@@ -77,6 +81,14 @@ def defaults(params: Mapping[str, Param]) -> dict[str, Any]:
 
 
 def _fits(param: Param, value: Any) -> bool:
+    return _has_type(param, value) and (not param.enum or _is_one_of(param, value))
+
+
+def _is_one_of(param: Param, value: Any) -> bool:
+    return any(value == known and isinstance(value, bool) == isinstance(known, bool) for known in param.enum)
+
+
+def _has_type(param: Param, value: Any) -> bool:
     if param.type is None:
         return True
     if isinstance(value, bool):
@@ -87,6 +99,9 @@ def _fits(param: Param, value: Any) -> bool:
 
 
 def _misfit(name: str, param: Param, value: Any) -> str:
+    if _has_type(param, value):
+        known = ", ".join(msgspec.json.encode(one).decode() for one in param.enum[:20])
+        return f"the parameter {name!r} is one of {known}, and {msgspec.json.encode(value).decode()} was given"
     kind = "null" if value is None else type(value).__name__
     words = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
     return f"the parameter {name!r} is a {param.type}, and {words.get(kind, kind)} was given"

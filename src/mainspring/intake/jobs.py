@@ -285,8 +285,9 @@ async def resume(
         return True
 
 
-async def delete(database: Database, job_id: UUID, *, tenant: int, by: str) -> None:
+async def delete(database: Database, job_id: UUID, *, tenant: int, by: str, reason: str = "") -> None:
     """No fires any more; what had not started is cancelled, what runs goes on, the history stays."""
+    words = f"job deleted by {by}" + (f": {reason}" if reason else "")
     async with database.transaction() as connection:
         change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
         row = await _row(connection, tenant=tenant, job_id=job_id)
@@ -294,7 +295,7 @@ async def delete(database: Database, job_id: UUID, *, tenant: int, by: str) -> N
         if deleted_at is None:
             raise NotFound(f"there is no job {job_id}")
         await account_for(connection, row, watermark_ms=watermark_ms, upto=deleted_at, reason="deleted")
-        await executions.cancel_pending_of_job(connection, tenant=tenant, job_id=job_id, reason=f"job deleted by {by}")
+        await executions.cancel_pending_of_job(connection, tenant=tenant, job_id=job_id, reason=words)
         if row.spec.notify:
             await channels.replace_notices(connection, tenant=tenant, job_id=job_id, rows=[])
 

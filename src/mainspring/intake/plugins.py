@@ -10,7 +10,7 @@ from mainspring.domain.job import JobSpec
 from mainspring.domain.json_schema import problems, schema_problem
 from mainspring.domain.plugin import OWN_KINDS, TYPE, PluginTask
 from mainspring.store import plugins
-from mainspring.store.db import Connection
+from mainspring.store.db import Connection, Database
 
 
 async def check_settings(connection: Connection, spec: JobSpec, *, tenant: int) -> None:
@@ -35,3 +35,9 @@ async def learn(connection: Connection, schemas: Mapping[str, dict[str, Any]], *
             raise invalid(f"/schemas/{type_}", f"the schema of {type_!r} can't be used: {wrong}")
     if schemas:
         await plugins.upsert_plugins(connection, tenant=tenant, schemas=schemas, shared=shared)
+
+
+async def list_schemas(database: Database, *, tenant: int, limit: int = 50) -> dict[str, dict[str, Any]]:
+    """What the plug-ins that are known take, by type."""
+    async with database.connection() as connection:
+        return await plugins.list_plugins(connection, tenant=tenant, limit=limit)

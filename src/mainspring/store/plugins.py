@@ -18,3 +18,7 @@ async def upsert_plugins(
 async def plugin_schema(connection: Connection, *, tenant: int, type_: str) -> dict[str, Any] | None:
     schema: dict[str, Any] | None = await connection.fetchval(q("plugin_schema"), tenant, type_)
     return schema
+
+
+async def list_plugins(connection: Connection, *, tenant: int, limit: int) -> dict[str, dict[str, Any]]:
+    return {row["type"]: row["schema"] for row in await connection.fetch(q("list_plugins"), tenant, limit)}

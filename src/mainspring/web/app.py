@@ -7,11 +7,11 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import alerts, changes, failures, login, pages, versions, workflows
-from mainspring.web.creation import Creation
+from mainspring.web import actions, alerts, changes, failures, login, pages, runform, versions, workflows
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
 from mainspring.web.gate import Handle, Visit, changing, reading
+from mainspring.web.jobform import JobForm
 from mainspring.web.ledger import ledger
 from mainspring.web.playground import Playground
 from mainspring.web.pulse import Pulse
@@ -22,7 +22,7 @@ from mainspring.web.stream import Stream
 def routes(context: Context) -> list[BaseRoute]:
     """Every path of the UI. Only the login answers strangers."""
     pulse, crowds = Pulse(), Crowds()
-    creation, edit = Creation(crowds), ScheduleEdit(crowds)
+    form, edit = JobForm(crowds), ScheduleEdit(crowds)
     read: dict[str, Handle] = {
         "/": pages.Overviews(pulse),
         "/jobs": pages.jobs,
@@ -40,23 +40,32 @@ def routes(context: Context) -> list[BaseRoute]:
         "/alerts": alerts.alerts,
         "/channels": alerts.channels,
         "/playground": Playground(crowds),
-        "/new": creation.form,
+        "/new": form.fresh,
+        "/jobs/{ref}/edit": form.edit,
+        "/jobs/{ref}/run": runform.form,
+        "/jobs/{ref}/pause": actions.PAUSE.page,
+        "/jobs/{ref}/resume": actions.RESUME.page,
+        "/jobs/{ref}/delete": actions.DELETE.page,
+        "/executions/{ref}/cancel": actions.CANCEL.page,
+        "/runs/{ref}/cancel": actions.CANCEL_RUN.page,
+        "/runs/{ref}/decide": actions.DECIDE.page,
         "/ui/stream": Stream(pulse),
         "/static/{file}": static,
     }
     change: dict[str, Handle] = {
-        "/jobs/{ref}/pause": changes.pause,
-        "/jobs/{ref}/resume": changes.resume,
-        "/jobs/{ref}/run": changes.run,
-        "/jobs/{ref}/delete": changes.delete,
+        "/jobs/{ref}/pause": actions.PAUSE.act,
+        "/jobs/{ref}/resume": actions.RESUME.act,
+        "/jobs/{ref}/run": runform.run,
+        "/jobs/{ref}/delete": actions.DELETE.act,
         "/jobs/{ref}/schedule": edit.save,
         "/jobs/{ref}/rollback": versions.bring_back,
-        "/new": creation.create,
-        "/executions/{ref}/cancel": changes.cancel,
+        "/new": form.create,
+        "/jobs/{ref}/edit": form.save,
+        "/executions/{ref}/cancel": actions.CANCEL.act,
         "/workflows/{ref}/run": workflows.start,
-        "/runs/{ref}/cancel": workflows.cancel,
+        "/runs/{ref}/cancel": actions.CANCEL_RUN.act,
         "/runs/{ref}/rerun": workflows.rerun,
-        "/runs/{ref}/decide": workflows.decide,
+        "/runs/{ref}/decide": actions.DECIDE.act,
         "/silences/{ref}/delete": alerts.end_silence,
         "/silences": alerts.add_silence,
         "/channels/{ref}/test": alerts.try_channel,

@@ -11,10 +11,9 @@ from starlette.responses import RedirectResponse, Response
 
 from mainspring.domain.errors import NotFound
 from mainspring.intake import backfills, catalog, executions, jobs
-from mainspring.intake.executions import Submission
-from mainspring.intake.params import check_params
 from mainspring.web import render
 from mainspring.web.gate import Visit, own_path
+from mainspring.web.moment import moment_to_come
 
 MAX_REASON = 1000
 
@@ -22,13 +21,14 @@ MAX_REASON = 1000
 async def pause(visit: Visit) -> Response:
     row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     reason = visit.form.get("reason", "")[:MAX_REASON]
-    await jobs.pause(visit.context.database, row.job_id, tenant=visit.caller.tenant, reason=reason)
+    until = moment_to_come(visit.form.get("until", ""), "/until")
+    await jobs.pause(visit.context.database, row.job_id, tenant=visit.caller.tenant, reason=reason, until=until)
     return _back(visit, f"/jobs/{quote(row.name)}")
 
 
 async def resume(visit: Visit) -> Response:
     row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
-    caught_up = visit.form.get("catch_up", "") == "true"
+    caught_up = visit.form.get("catch_up", "") in ("true", "1")
     await jobs.resume(visit.context.database, row.job_id, tenant=visit.caller.tenant, caught_up=caught_up)
     return _back(visit, f"/jobs/{quote(row.name)}")
 
@@ -54,17 +54,12 @@ async def _change_backfill(visit: Visit, change: Callable[..., Awaitable[None]])
     return _back(visit, f"/jobs/{found.job_id}")
 
 
-async def run(visit: Visit) -> Response:
-    row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
-    check_params(row.spec, None)
-    submission = Submission(visit.caller.tenant, visit.caller.name, row.job_id)
-    execution_id = await visit.context.submitter.submit(submission)
-    return RedirectResponse(f"/executions/{execution_id}", 303, render.HEADERS)
-
-
 async def delete(visit: Visit) -> Response:
     row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
-    await jobs.delete(visit.context.database, row.job_id, tenant=visit.caller.tenant, by=visit.caller.name)
+    reason = visit.form.get("reason", "")[:MAX_REASON]
+    await jobs.delete(
+        visit.context.database, row.job_id, tenant=visit.caller.tenant, by=visit.caller.name, reason=reason
+    )
     return RedirectResponse("/jobs", 303, render.HEADERS)
 
 

@@ -18,7 +18,9 @@ from mainspring.domain.errors import Forbidden, MainspringError, TooLarge, Unaut
 from mainspring.store.db import AWAY
 from mainspring.web import render
 
-MAX_FORM = 64_000
+MAX_FORM = 256_000
+MAX_FIELDS = 500
+"""A job has some sixty fields, and rows of notices and params."""
 _NOBODY: tuple[type[BaseException], ...] = (MainspringError, *AWAY)
 """Whoever asks can't be found out, so the answer is plain text."""
 _OWN_PATH = re.compile(r"/(?![/\\])[\w./~?=&%+:@,-]*\Z", re.ASCII)
@@ -90,7 +92,7 @@ async def read_form(request: Request) -> dict[str, str]:
         body += part
         if len(body) > MAX_FORM:
             raise TooLarge(f"the form has more than {MAX_FORM:,} bytes")
-    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50))
+    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
 
 
 def own_path(text: str, default: str = "/") -> str:

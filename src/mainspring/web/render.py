@@ -24,6 +24,8 @@ STATIC = {
     name: (kind, resources.files(__package__).joinpath("static", name).read_bytes())
     for name, kind in {
         "style.css": "text/css; charset=utf-8",
+        "forms.css": "text/css; charset=utf-8",
+        "forms.js": "text/javascript; charset=utf-8",
         "live.js": "text/javascript; charset=utf-8",
         "times.js": "text/javascript; charset=utf-8",
         "keys.js": "text/javascript; charset=utf-8",

@@ -9,3 +9,8 @@ WHERE (plugins.schema, plugins.shared) IS DISTINCT FROM (EXCLUDED.schema, EXCLUD
 -- name: plugin_schema
 -- The settings that a type takes: as a worker of the tenant said, or else a shared one.
 SELECT schema FROM plugins WHERE type = $2 AND (tenant_id = $1 OR shared) ORDER BY (tenant_id = $1) DESC LIMIT 1;
+
+-- name: list_plugins
+-- Every type of plug-in that a tenant's jobs may use, with what it takes.
+SELECT DISTINCT ON (type) type, schema FROM plugins WHERE tenant_id = $1 OR shared
+ORDER BY type, (tenant_id = $1) DESC LIMIT $2;

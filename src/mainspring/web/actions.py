@@ -1,0 +1,168 @@
+"""Actions that ask first: each is a page that says what will happen and wants to know why; the script shows it as a
+dialog. Looking never changes anything."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.responses import Response
+
+from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
+from mainspring.intake import catalog
+from mainspring.intake.runs import run_id_of
+from mainspring.web import changes, render, workflows
+from mainspring.web.definition import problems_of
+from mainspring.web.fields import Field
+from mainspring.web.gate import Handle, Visit
+from mainspring.web.words import plural, short
+
+REASON = Field("reason", "/reason", "Why?", help="Others will see it.", size="grow")
+MUST = Field("reason", "/reason", "Why? Others will want to know.", hint="required", size="grow")
+NOTE = Field("reason", "/note", "Note", help="It is kept with the decision.", size="grow")
+UNTIL = Field("until", "/until", "Until", hint="somebody resumes it", help="Such as 2h, or 2027-01-01T09:00 in UTC.")
+CATCH_UP = Field("catch_up", "/catch_up", "make up for what was missed, by its misfire policy", "flag")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked: `path` is where the answer goes, `home` where one is without it."""
+
+    title: str
+    says: str
+    path: str
+    home: str
+    crumbs: tuple[tuple[str, str], ...]
+    button: str
+    hue: str = "primary"
+    fields: tuple[Field, ...] = ()
+    hidden: dict[str, str] = field(default_factory=dict)
+    command: str = ""
+
+
+class Confirm:
+    """A GET that asks and a POST that does."""
+
+    def __init__(self, ask: Callable[[Visit], Awaitable[Question]], do: Handle) -> None:
+        self._ask, self._do = ask, do
+
+    async def page(self, visit: Visit) -> Response:
+        return await self._page(visit, dict(visit.request.query_params))
+
+    async def act(self, visit: Visit) -> Response:
+        try:
+            return await self._do(visit)
+        except Invalid as error:
+            return await self._page(visit, visit.form, problems_of(error), 422)
+
+    async def _page(
+        self, visit: Visit, values: dict[str, str], problems: tuple[Problem, ...] = (), status: int = 200
+    ) -> Response:
+        question = await self._ask(visit)
+        wrong: dict[str, list[Problem]] = {}
+        others = []
+        for problem in problems:
+            name = next((f.name for f in question.fields if f.pointer == problem.pointer), None)
+            wrong.setdefault(name, []).append(problem) if name else others.append(problem)
+        return render.page(
+            "confirm.html", visit.caller, status=status, question=question, values=values, wrong=wrong, problems=others
+        )
+
+
+async def _of_job(visit: Visit, verb: str) -> tuple[str, str, Question]:
+    row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    if row.deleted_at is not None:
+        raise NotFound(f"the job {row.name!r} is deleted")
+    home = f"/jobs/{row.job_id}"
+    blank = Question("", "", f"{home}/{verb}", home, (("Jobs", "/jobs"), (row.name, home)), "")
+    return row.name, f"mainspring jobs {verb} {shlex.quote(row.name)}", blank
+
+
+def _asking(blank: Question, title: str, says: str, button: str, **more: Any) -> Question:
+    values = {name: getattr(blank, name) for name in ("path", "home", "crumbs", "hidden")}
+    return Question(title=title, says=says, button=button, **{**values, **more})
+
+
+async def ask_pause(visit: Visit) -> Question:
+    name, command, blank = await _of_job(visit, "pause")
+    says = "It does not fire while it is paused. What is queued or running goes on."
+    return _asking(blank, f"Pause {name}", says, "Pause", fields=(REASON, UNTIL), command=command)
+
+
+async def ask_resume(visit: Visit) -> Question:
+    name, command, blank = await _of_job(visit, "resume")
+    says = (
+        "It fires again from now on. What came due during the pause is recorded as skipped, unless you say otherwise."
+    )
+    return _asking(blank, f"Resume {name}", says, "Resume", fields=(CATCH_UP,), command=command)
+
+
+async def ask_delete(visit: Visit) -> Question:
+    name, command, blank = await _of_job(visit, "delete")
+    says = "It will not fire any more, and what has not started is cancelled. What runs goes on; the history stays."
+    return _asking(blank, f"Delete {name}", says, f"Delete {name}", hue="danger", fields=(REASON,), command=command)
+
+
+async def ask_cancel(visit: Visit) -> Question:
+    found = await catalog.execution(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    home = f"/executions/{found.execution_id}"
+    says = (
+        "It runs: its worker is asked to end it." if found.state == "running" else "It has not started, and never will."
+    )
+    if found.finished_at is not None:
+        raise Conflict(f"the execution has already ended: {found.state}", code="already_final")
+    crumbs = (("Executions", "/executions"), (short(found.execution_id), home))
+    return Question(
+        f"Cancel an execution of {found.job}", says, f"{home}/cancel", home, crumbs, "Cancel the execution", "danger",
+        (REASON,), command=f"mainspring executions cancel {found.execution_id}",
+    )  # fmt: skip
+
+
+async def ask_cancel_run(visit: Visit) -> Question:
+    run_id = run_id_of(visit.ref)
+    found = await visit.context.runs.get(run_id, tenant=visit.caller.tenant)
+    home = f"/runs/{run_id}"
+    says = (
+        f"{plural(found.open_steps, 'step')} have not ended. What has not begun never will, what runs is asked to end."
+    )
+    crumbs = (("Workflows", "/workflows"), (found.workflow, f"/workflows/{found.job_id}"), (short(run_id), home))
+    return Question(
+        f"Cancel this run of {found.workflow}", says, f"{home}/cancel", home, crumbs, "Cancel the run", "danger",
+        (REASON,), command=f"mainspring runs cancel {run_id}",
+    )  # fmt: skip
+
+
+_DECISIONS = {
+    "approve": ("Approve", "The steps behind it go on.", NOTE, "primary", "approve"),
+    "reject": ("Reject", "It counts as failed, and the steps behind it act by their rules.", NOTE, "danger", "reject"),
+    "skip": ("Skip", "It is not executed, and the steps behind it go on as if it had been.", MUST, "", "skip"),
+    "complete": ("Complete", "It counts as succeeded, whatever becomes of it.", MUST, "", "force-complete"),
+}
+
+
+async def ask_decision(visit: Visit) -> Question:
+    """`step` and `what` are in the link, or in the form that came back."""
+    step, what = (visit.form.get(name) or visit.query(name) for name in ("step", "what"))
+    if what not in _DECISIONS:
+        raise invalid("/what", f"{what!r} can't be decided", hint=f"one of {', '.join(_DECISIONS)}")
+    run_id = run_id_of(visit.ref)
+    found = await visit.context.runs.get(run_id, tenant=visit.caller.tenant)
+    if step not in {s.name for s in found.steps}:
+        raise NotFound(f"the run has no step {step!r}")
+    word, says, asked, hue, verb = _DECISIONS[what]
+    home = f"/runs/{run_id}"
+    crumbs = (("Workflows", "/workflows"), (found.workflow, f"/workflows/{found.job_id}"), (short(run_id), home))
+    return Question(
+        f"{word} {step}", says, f"{home}/decide", home, crumbs, f"{word} {step}", hue, (asked,),
+        {"step": step, "what": what}, f"mainspring runs {verb} {run_id} {shlex.quote(step)}",
+    )  # fmt: skip
+
+
+PAUSE = Confirm(ask_pause, changes.pause)
+RESUME = Confirm(ask_resume, changes.resume)
+DELETE = Confirm(ask_delete, changes.delete)
+CANCEL = Confirm(ask_cancel, changes.cancel)
+CANCEL_RUN = Confirm(ask_cancel_run, workflows.cancel)
+DECIDE = Confirm(ask_decision, workflows.decide)

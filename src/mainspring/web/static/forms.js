@@ -1,0 +1,74 @@
+// Forms that help while one types. Everything works without it.
+const KEPT = "mainspring.form.";
+
+// The first thing to read after a form came back: what is wrong with it, or what it would do.
+document.querySelector("[data-focus]")?.focus();
+
+// A row is filled: one more to fill. Names are prefix_number_part.
+document.addEventListener("input", (event) => {
+  const row = event.target.closest("[data-row]");
+  const rows = row ? [...row.parentElement.querySelectorAll(`[data-row="${row.dataset.row}"]`)] : [];
+  if (!row || rows.at(-1) !== row || rows.length >= 20 || !event.target.value) return;
+  const fresh = row.cloneNode(true);
+  const renumber = (text) => text.replace(/_(\d+)_/, (_, number) => `_${Number(number) + 1}_`);
+  for (const element of fresh.querySelectorAll("[id], [for], [name]")) {
+    for (const name of ["id", "for", "name"]) {
+      if (element.hasAttribute(name)) element.setAttribute(name, renumber(element.getAttribute(name)));
+    }
+    if (element.matches("[type=checkbox]")) element.checked = false;
+    else if ("value" in element) element.value = "";
+  }
+  fresh.setAttribute("aria-label", fresh.getAttribute("aria-label").replace(/\d+/, rows.length + 1));
+  row.after(fresh);
+});
+
+// What was chosen last in this browser is offered the next time.
+const sheet = document.querySelector("form[data-defaults]");
+if (sheet) {
+  const names = sheet.dataset.defaults.split(",");
+  for (const name of names) {
+    const field = sheet.elements[name];
+    try { if (field && !field.value && !location.search) field.value = localStorage.getItem(KEPT + name) ?? ""; } catch { /* private window */ }
+  }
+  sheet.addEventListener("submit", () => {
+    for (const name of names) {
+      try { localStorage.setItem(KEPT + name, sheet.elements[name]?.value ?? ""); } catch { /* private window */ }
+    }
+  });
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-take]");
+  if (!button) return;
+  const source = document.getElementById(button.dataset.take);
+  getSelection().selectAllChildren(source);
+  // Only pages from https or this machine may write the clipboard; the selection is there for the others.
+  const done = await navigator.clipboard?.writeText(source.textContent).then(() => true, () => false);
+  button.textContent = done ? "Copied" : "Selected";
+});
+
+// A link with data-dialog: the page it leads to is shown as a dialog. Its form is sent as it would be from the page.
+const dialog = document.createElement("dialog");
+dialog.className = "asks";
+document.body.append(dialog);
+dialog.addEventListener("click", (event) => {
+  if (event.target === dialog || event.target.closest("[data-close]")) {
+    event.preventDefault();
+    dialog.close();
+  }
+});
+
+document.addEventListener("click", async (event) => {
+  const link = event.target.closest("a[data-dialog]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  const answer = await fetch(link.href, { headers: { accept: "text/html" } }).catch(() => null);
+  const page = answer?.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+  const form = page?.getElementById("confirm");
+  if (!form) return location.assign(link.href);
+  const title = page.querySelector("main h1");
+  dialog.replaceChildren(...(form.contains(title) ? [form] : [title, form]));
+  dialog.setAttribute("aria-label", title.textContent);
+  document.dispatchEvent(new CustomEvent("mainspring:new", { detail: dialog }));
+  dialog.showModal();
+});
