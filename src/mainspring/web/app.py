@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import alerts, changes, failures, login, pages, versions, workflows
+from mainspring.web import alerts, changes, failures, login, pages, runs, versions, workflows
 from mainspring.web.creation import Creation
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
@@ -35,7 +35,7 @@ def routes(context: Context) -> list[BaseRoute]:
         "/executions/{ref}": pages.execution,
         "/workflows": workflows.listing,
         "/workflows/{ref}": workflows.workflow,
-        "/runs/{ref}": workflows.run,
+        "/runs/{ref}": runs.run,
         "/workers": pages.workers,
         "/alerts": alerts.alerts,
         "/channels": alerts.channels,

@@ -16,6 +16,12 @@ function show(state, text) {
   word.textContent = text;
 }
 
+// Somebody types into it, or has opened a question in it: it stays as it is until they are done.
+function inUse(old) {
+  const field = document.activeElement?.closest("input, textarea, select");
+  return (field && old.contains(field)) || old.querySelector("details.confirm[open]");
+}
+
 function replace(old, fresh) {
   const href = old.contains(document.activeElement) && document.activeElement.getAttribute("href");
   old.replaceWith(fresh);
@@ -31,7 +37,7 @@ function receive(html) {
     document.dispatchEvent(new CustomEvent("mainspring:new", { detail: fresh }));
     const old = document.getElementById(fresh.id);
     if (old) {
-      if (!old.isEqualNode(fresh)) replace(old, fresh);
+      if (!old.isEqualNode(fresh) && !inUse(old)) replace(old, fresh);
     } else if (feed && fresh.matches("tr") && !("known" in fresh.dataset)) {
       fresh.classList.add("new");
       insert(feed, fresh);
