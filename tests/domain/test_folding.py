@@ -52,7 +52,7 @@ def test_an_opened_fold_shows_what_matters_and_keeps_the_rest_together() -> None
 
 def test_a_long_chain_is_cut_into_ranges_that_open_again_and_again() -> None:
     names, needs = [f"s{n}x" for n in range(10_000)], [[n - 1] if n else [] for n in range(10_000)]
-    opened: frozenset[str] = frozenset()
+    opened, folds = frozenset[str](), list[Fold]()
     for _ in range(4):
         folds = folding(names, needs, opened).folds()
         assert len(folds) <= MOST_NODES and not has_circle(folds, needs)

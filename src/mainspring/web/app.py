@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import alerts, changes, failures, login, pages, runs, versions, workflows
+from mainspring.web import alerts, changes, execution, failures, login, pages, runs, versions, workflows
 from mainspring.web.creation import Creation
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
@@ -32,7 +32,9 @@ def routes(context: Context) -> list[BaseRoute]:
         "/jobs/{ref}/rollback": versions.look_back,
         "/jobs/{ref}/schedule": edit.look,
         "/executions": pages.executions,
-        "/executions/{ref}": pages.execution,
+        "/executions/{ref}": execution.execution,
+        "/executions/{ref}/output": execution.earlier,
+        "/executions/{ref}/output.txt": execution.download,
         "/workflows": workflows.listing,
         "/workflows/{ref}": workflows.workflow,
         "/runs/{ref}": runs.run,

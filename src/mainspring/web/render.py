@@ -16,7 +16,6 @@ from starlette.responses import HTMLResponse
 
 from mainspring import __version__
 from mainspring.api.auth import Caller
-from mainspring.cli.progress import progress_text
 from mainspring.cli.times import span
 from mainspring.clock import SystemClock, instant
 from mainspring.domain.retry import describe_retries
@@ -77,7 +76,7 @@ _environment = Environment(
 _environment.filters.update(
     ago=words.ago, clock=words.clock, command=words.command, deadline=words.deadline,
     json_text=words.json_text, look=words.look, output=output.render, plural=words.plural,
-    progress_text=progress_text, raw_schedule=words.raw_schedule, retries=describe_retries, short=words.short,
+    pace=words.pace, raw_schedule=words.raw_schedule, retries=describe_retries, short=words.short,
     span=span, stamp=words.stamp, summary=words.summary, until=words.until, wall=words.wall,
 )  # fmt: skip
 _environment.globals.update(

@@ -3,7 +3,6 @@
 const path = document.body.dataset.stream;
 const button = document.getElementById("live");
 const word = document.getElementById("live-word");
-const MOST_OUTPUT = 20000;
 const AGAIN_MS = 3000;
 let source = null;
 let place = null;
@@ -53,14 +52,6 @@ function insert(feed, fresh) {
   feed.insertBefore(fresh, after ?? null);
 }
 
-function append(html) {
-  const log = document.getElementById("log");
-  const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
-  log.insertAdjacentHTML("beforeend", html);
-  while (log.childElementCount > MOST_OUTPUT) log.firstElementChild.remove();
-  if (atEnd) log.scrollTop = log.scrollHeight;
-}
-
 function open() {
   const url = new URL(path, location.href);
   if (place) url.searchParams.set("place", place);
@@ -69,7 +60,7 @@ function open() {
   source.onmessage = (event) => receive(event.data);
   source.addEventListener("log", (event) => {
     place = event.lastEventId;
-    append(event.data);
+    document.dispatchEvent(new CustomEvent("mainspring:log", { detail: event.data }));
   });
   source.addEventListener("end", () => {
     ended = true;
@@ -115,6 +106,4 @@ if (path) {
   addEventListener("pageshow", (event) => event.persisted && !held && !ended && !source && open());
   open();
 }
-const log = document.getElementById("log");
-if (log && path) log.scrollTop = log.scrollHeight;
 document.documentElement.classList.add("scripted");
