@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: help dev test check lint types layers words format bench faults requirements docs lock install install-dev install-system clean
+.PHONY: help dev test check lint types layers words format bench faults requirements docs lock assets install install-dev install-system clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
@@ -56,11 +56,17 @@ docs: install-dev ## check the links inside the documentation
 lock: ## resolve the dependencies anew and rewrite the lock files
 	@sh tools/lock.sh
 
+assets: ## fetch what the web UI uses of others, by lock file (needs npm)
+	@sh tools/bootstrap.sh runtime
+	@$(BIN)/python -m tools.assets
+
 install:
 	@sh tools/bootstrap.sh runtime
+	@$(BIN)/python -m tools.assets --if-possible
 
 install-dev:
 	@sh tools/bootstrap.sh dev
+	@$(BIN)/python -m tools.assets --if-possible
 
 install-system: ## a container engine and bubblewrap, for tests of containment (root on Debian)
 	@sh tools/system.sh

@@ -18,7 +18,7 @@ from tests.web.reading import Page, open_page
 pytestmark = pytest.mark.anyio
 
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'"
-WRITES = "printf '%s\\033[31m<b>red</b>\\033[0m\\rdata: x\\n' \"$1\"; printf '%s' \"$1\" >&2; exit 7"
+WRITES = "printf '%s\\033[31m<b>red</b>\\033[0m\\n10\\rdata: x\\n' \"$1\"; printf '%s' \"$1\" >&2; exit 7"
 
 
 async def add(cluster: Cluster, spec: JobSpec) -> UUID:
@@ -84,7 +84,7 @@ async def test_output_is_text_with_its_colours_and_streams(
     html = (await browser.get(f"/executions/{hostile[1]}")).text
     log = html[html.index('id="log"') : html.index("</pre>", html.index('id="log"'))]
     assert '<i class="c-red">&lt;b&gt;red&lt;/b&gt;</i>' in log
-    assert '<span class="err">&#34;&gt;&lt;script&gt;' in log
+    assert '<span class="err tail" data-at="1.1">&#34;&gt;&lt;script&gt;' in log
     assert "\x1b" not in log
     assert "\r" not in log
 

@@ -118,8 +118,8 @@ def test_times_show_as_much_date_as_needed() -> None:
 @given(st.text() | st.text(st.sampled_from("\x1b[]0;31mK<&\"'>\r\n\x07a")))
 def test_output_never_becomes_markup(text: str) -> None:
     page = Page(str(coloured(text)))
-    assert {tag for tag, _ in page.elements} <= {"i"}
-    assert all(set(attributes) == {"class"} for _, attributes in page.elements)
+    assert {tag for tag, _ in page.elements} <= {"i", "small"}
+    assert all(set(attributes) <= {"class", "title"} for _, attributes in page.elements)
     assert "\x1b" not in coloured(text)
 
 
@@ -130,7 +130,13 @@ def test_output_never_becomes_markup(text: str) -> None:
         ("\x1b[32mgreen\x1b[39m plain", '<i class="c-green">green</i> plain'),
         ("\x1b[2J\x1b[Hcleared\x1b[?25l", "cleared"),
         ("\x1b]0;title\x07text\x1b]8;;http://x\x1b\\link", "textlink"),
-        ("10 %\r20 %\r\n", "10 %\n20 %\n"),
+        ("10 %\r20 %\r\n", '20 %<small title="this line was drawn over">↻1</small>\n'),
+        (
+            "\x1b[32m1\r2\r\r3\x1b[0m\nx",
+            '<i class="c-green">3</i><small title="this line was drawn over">↻2</small>\nx',
+        ),
+        ("a\r\nb\r\n", "a\nb\n"),
+        ("\x1b[38;5;31mx\x1b[48;2;31;32;33;1my", 'x<i class="bold">y</i>'),
         ("a\x00b\x08c\td", "abc\td"),
         ("\x1b[38;5;9mindexed\x1b[m", "indexed"),
         ("\x1b[99999999999999999999mx", "x"),
@@ -143,7 +149,8 @@ def test_terminal_sequences(text: str, expected: str) -> None:
 def test_attempts_are_told_apart() -> None:
     chunks = [wire.LogChunk(attempt=n, seq=0, stream="stdout", text="x") for n in (1, 2)]
     assert str(render(chunks)) == (
-        '<span class="out">x</span><span class="turn">attempt 2</span><span class="out">x</span>'
+        '<span class="out tail" data-at="1.0">x</span><span class="turn">attempt 2</span>'
+        '<span class="out tail" data-at="2.0">x</span>'
     )
     assert "turn" not in render(chunks[1:], after_attempt=2)
 

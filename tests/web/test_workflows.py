@@ -37,7 +37,7 @@ async def test_the_graph_the_steps_and_the_longest_way_are_shown(cluster: Cluste
 
 
 def boxes(page: Page) -> list[dict[str, str | None]]:
-    return [g for g in page.all("g") if (g.get("class") or "").startswith("box")]
+    return [svg for svg in page.all("svg") if (svg.get("class") or "").startswith("node")]
 
 
 async def test_an_approval_is_given_on_the_page(cluster: Cluster, browser: httpx2.AsyncClient) -> None:

@@ -27,6 +27,8 @@ MAX_PAGE = 500
 _AFTER_ALL = UUID(int=(1 << 128) - 1)
 _LOG_CHUNKS = 200
 _WAITING_SEEN = 40
+_TAIL_BYTES = 96_000
+_AFTER_OUTPUT = (32_767, 2_147_483_647)
 _PLACE = re.compile(r"(\d{1,4})\.(-1|\d{1,9})\Z", re.ASCII)
 
 
@@ -201,13 +203,38 @@ async def read_logs(database: Database, execution_id: UUID, *, tenant: int, plac
         rows = await logs.read_logs(
             connection, tenant=tenant, execution_id=execution_id, after=after, limit=_LOG_CHUNKS
         )
-    chunks = [
-        wire.LogChunk(attempt=attempt, seq=seq, stream=stream, text=data.decode("utf-8", "replace"))
-        for attempt, seq, stream, data in rows
-    ]
+    chunks = _chunks(rows)
     last = (rows[-1][0], rows[-1][1]) if rows else after
     complete = found.state not in LIVE and len(rows) < _LOG_CHUNKS
     return wire.Logs(chunks=chunks, place=f"{last[0]}.{last[1]}", complete=complete, progress=found.progress)
+
+
+async def read_logs_before(
+    database: Database, execution_id: UUID, *, tenant: int, before: str | None = None
+) -> tuple[wire.Logs, bool]:
+    """The output before a place, or the end of it; and whether there is more before. Chunks come in order."""
+    place = parse_place(before) if before else _AFTER_OUTPUT
+    async with database.connection() as connection:
+        found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution_id)
+        if found is None:
+            raise NotFound(f"there is no execution {execution_id}")
+        rows = await logs.read_logs_before(
+            connection, tenant=tenant, execution_id=execution_id, before=place, limit=_LOG_CHUNKS, size=_TAIL_BYTES
+        )
+        first = (rows[-1][0], rows[-1][1]) if rows else (0, -1)
+        more = bool(rows) and bool(await logs.read_logs_before(
+            connection, tenant=tenant, execution_id=execution_id, before=first, limit=1, size=1
+        ))  # fmt: skip
+    last = f"{rows[0][0]}.{rows[0][1]}" if rows else "0.-1"
+    complete = found.state not in LIVE and not before
+    return wire.Logs(chunks=_chunks(rows[::-1]), place=last, complete=complete, progress=found.progress), more
+
+
+def _chunks(rows: Sequence[tuple[int, int, wire.Stream, bytes]]) -> list[wire.LogChunk]:
+    return [
+        wire.LogChunk(attempt=attempt, seq=seq, stream=stream, text=data.decode("utf-8", "replace"))
+        for attempt, seq, stream, data in rows
+    ]
 
 
 async def list_versions(

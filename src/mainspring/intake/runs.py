@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, get_args
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from mainspring.intake.executions import Submission, insert_one
 from mainspring.runs.advance import Ending, Moved, Turn, advance
 from mainspring.runs.plans import Known, Plans
 from mainspring.runs.start import start_runs
-from mainspring.store import chains, executions, lines, needs, outbox, results, runs
+from mainspring.store import chains, executions, lines, needs, outbox, pictures, results, runs
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.runs import Finish, Place, Run
 
@@ -343,6 +344,27 @@ class Runs:
             )
         page = [_as_run(r) for r in rows[:limit]]
         return wire.Page(items=page, next_cursor=str(page[-1].run_id) if len(rows) > limit else None)
+
+    async def starts(self, steps: Sequence[wire.RunStep], *, tenant: int, since: datetime) -> dict[UUID, datetime]:
+        """When the executions of these steps started; the run began at `since`."""
+        execution_ids = [step.execution_id for step in steps if step.execution_id is not None]
+        async with self._database.connection() as connection:
+            return await pictures.started_executions(
+                connection, tenant=tenant, execution_ids=execution_ids, since=since
+            )
+
+    async def grid(
+        self, found: Sequence[wire.Run], names: Sequence[str], *, tenant: int
+    ) -> dict[tuple[UUID, str], pictures.StepCell]:
+        """How steps of these names went in these runs, each by the version of the workflow that it was of."""
+        wanted: dict[tuple[UUID, int], str] = {}
+        async with self._database.connection() as connection:
+            for run in found:
+                known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
+                by_name = {} if known is None else known.plan.by_name
+                wanted.update(((run.run_id, by_name[name]), name) for name in names if name in by_name)
+            cells = await pictures.steps_of_runs(connection, tenant=tenant, wanted=list(wanted))
+        return {(cell.run_id, wanted[cell.run_id, cell.step]): cell for cell in cells}
 
 
 def run_id_of(text: str) -> UUID:

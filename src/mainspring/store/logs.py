@@ -27,3 +27,12 @@ async def read_logs(
         q("read_logs"), execution_id, tenant, instant(fire_ms_of(execution_id)), *after, limit
     )
     return [(r["attempt"], r["seq"], r["stream"], bytes(r["data"])) for r in rows]
+
+
+async def read_logs_before(
+    connection: Connection, *, tenant: int, execution_id: UUID, before: tuple[int, int], limit: int, size: int
+) -> list[tuple[int, int, wire.Stream, bytes]]:
+    """The newest first."""
+    since = instant(fire_ms_of(execution_id))
+    rows = await connection.fetch(q("read_logs_before"), execution_id, tenant, since, *before, limit, size)
+    return [(r["attempt"], r["seq"], r["stream"], bytes(r["data"])) for r in rows]

@@ -7,7 +7,19 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import actions, alerts, changes, failures, login, pages, runform, versions, workflows
+from mainspring.web import (
+    actions,
+    alerts,
+    changes,
+    execution,
+    failures,
+    login,
+    pages,
+    runform,
+    runs,
+    versions,
+    workflows,
+)
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
 from mainspring.web.gate import Handle, Visit, changing, reading
@@ -32,10 +44,12 @@ def routes(context: Context) -> list[BaseRoute]:
         "/jobs/{ref}/rollback": versions.look_back,
         "/jobs/{ref}/schedule": edit.look,
         "/executions": pages.executions,
-        "/executions/{ref}": pages.execution,
+        "/executions/{ref}": execution.execution,
+        "/executions/{ref}/output": execution.earlier,
+        "/executions/{ref}/output.txt": execution.download,
         "/workflows": workflows.listing,
         "/workflows/{ref}": workflows.workflow,
-        "/runs/{ref}": workflows.run,
+        "/runs/{ref}": runs.run,
         "/workers": pages.workers,
         "/alerts": alerts.alerts,
         "/channels": alerts.channels,

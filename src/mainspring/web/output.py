@@ -1,7 +1,11 @@
-"""Output of programs made harmless: text with the few terminal colours that mean something, nothing else."""
+"""Output of programs made harmless: text with the few terminal colours that mean something, nothing else.
+
+A line that a program draws over and over, as bars of progress are, is shown as it was last, with how often it changed.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 
@@ -15,8 +19,12 @@ _SEQUENCE = re.compile(
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links
     r"|\x1b[@-_]?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_COLOURING = re.compile(r"\x1b\[[\d;]*m")
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _STREAMS = {"stdout": "out", "stderr": "err", "system": "sys"}
+
+Classes = tuple[str, ...]
 
 
 def render(chunks: Iterable[wire.LogChunk], after_attempt: int = 0) -> Markup:
@@ -25,36 +33,74 @@ def render(chunks: Iterable[wire.LogChunk], after_attempt: int = 0) -> Markup:
 
 
 def _pieces(chunks: Iterable[wire.LogChunk], attempt: int) -> Iterator[Markup]:
-    for chunk in chunks:
-        if chunk.attempt != attempt:
-            attempt = chunk.attempt
+    for (_, stream), joined in itertools.groupby(chunks, key=lambda chunk: (chunk.attempt, chunk.stream)):
+        first, *rest = joined
+        if first.attempt != attempt:
+            attempt = first.attempt
             if attempt > 1:
                 yield Markup('<span class="turn">attempt {}</span>').format(attempt)
-        yield Markup('<span class="{}">{}</span>').format(_STREAMS[chunk.stream], coloured(chunk.text))
+        yield from _spans(first, "".join([first.text, *(chunk.text for chunk in rest)]), _STREAMS[stream])
+
+
+def _spans(first: wire.LogChunk, text: str, stream: str) -> Iterator[Markup]:
+    """What is whole, then the line that has not ended yet by itself: what follows may be drawn over it.
+
+    `data-over`: it begins by going back to the start of the line before. `data-cr`: what follows does.
+    """
+    place = f"{first.attempt}.{first.seq}"
+    over = Markup(" data-over") if text.startswith("\r") and not text.startswith("\r\n") else ""
+    back = Markup(" data-cr") if text.endswith("\r") else ""
+    text = text.replace("\r\n", "\n")
+    cut = text.rfind("\n") + 1
+    classes: Classes = ()
+    if cut:
+        whole, classes = _lines(text[:cut], classes)
+        yield Markup('<span class="{}" data-at="{}"{}>{}</span>').format(stream, place, over, whole)
+    if cut < len(text):
+        tail, _ = _lines(text[cut:], classes)
+        begins = "" if cut else over
+        yield Markup('<span class="{} tail" data-at="{}"{}{}>{}</span>').format(stream, place, begins, back, tail)
 
 
 def coloured(text: str) -> Markup:
     """Escaped text; SGR colours and bold become classes, every other control character goes."""
+    return _lines(text.replace("\r\n", "\n"), ())[0]
+
+
+def _lines(text: str, classes: Classes) -> tuple[Markup, Classes]:
+    if "\r" not in text:
+        return _painted(text, classes)
     done = Markup("")
-    classes: tuple[str, ...] = ()
-    start = 0
-    text = text.replace("\r\n", "\n").replace("\r", "\n")  # a line drawn over another becomes a line of its own
+    for line in _LINE.findall(text):
+        *over, last = line.rstrip("\r\n").split("\r")
+        # Colours that were switched on or off on the way still hold.
+        shown, classes = _painted("".join(_COLOURING.findall("".join(over))) + last, classes)
+        done += shown
+        if times := sum(1 for drawn in over if drawn):
+            done += Markup('<small title="this line was drawn over">↻{}</small>').format(times)
+        done += "\n" if line.endswith("\n") else ""
+    return done, classes
+
+
+def _painted(text: str, classes: Classes) -> tuple[Markup, Classes]:
+    done, start = Markup(""), 0
     for found in _SEQUENCE.finditer(text):
         done += _piece(text[start : found.start()], classes)
         start = found.end()
         if found["sgr"] is not None:
             classes = _after(classes, found["sgr"])
-    return done + _piece(text[start:], classes)
+    return done + _piece(text[start:], classes), classes
 
 
-def _piece(text: str, classes: tuple[str, ...]) -> Markup:
+def _piece(text: str, classes: Classes) -> Markup:
     if not text or not classes:
         return escape(text)
     return Markup('<i class="{}">{}</i>').format(" ".join(classes), text)
 
 
-def _after(classes: tuple[str, ...], codes: str) -> tuple[str, ...]:
-    for code in (int(c) if len(c) < 4 and c else 0 for c in codes.split(";")):
+def _after(classes: Classes, codes: str) -> Classes:
+    given = iter([int(c) if len(c) < 4 and c else 0 for c in codes.split(";")])
+    for code in given:
         if code == 0:
             classes = ()
         elif code == 1:
@@ -63,4 +109,7 @@ def _after(classes: tuple[str, ...], codes: str) -> tuple[str, ...]:
             classes = tuple(c for c in classes if (c == "bold") != (code == 22))
         elif 30 <= code <= 37 or 90 <= code <= 97:
             classes = (*(c for c in classes if c == "bold"), "c-" + _COLOURS[code % 10])
+        elif code in (38, 48):  # a colour out of many, by number or by its parts: not ours, and not a code of its own
+            for _ in range({5: 1, 2: 3}.get(next(given, 0), 0)):
+                next(given, 0)
     return classes

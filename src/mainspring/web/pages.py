@@ -7,13 +7,11 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from mainspring import wire
-from mainspring.domain.execution import LIVE
 from mainspring.intake import backfills, catalog
 from mainspring.intake.overview import verdict
 from mainspring.web.gate import Visit
 from mainspring.web.pulse import Pulse
-from mainspring.web.render import now, page
-from mainspring.web.timeline import timeline
+from mainspring.web.render import page
 
 JOBS_SHOWN = 50
 FIRES_SHOWN = 10
@@ -91,18 +89,6 @@ async def executions(visit: Visit) -> Response:
         "executions.html", visit.caller, executions=found.items, filters=filters, states=states, job_ref=ref,
         cursor=cursor, onward=onward, first=link("/executions", job=ref, state=states),
         stream=link("/ui/stream", view="executions", job=ref, state=states),
-    )  # fmt: skip
-
-
-async def execution(visit: Visit) -> Response:
-    database, tenant = visit.context.database, visit.caller.tenant
-    found = await catalog.execution(database, visit.ref, tenant=tenant)
-    files = await visit.context.artifacts.listed(found.execution_id, tenant=tenant)
-    logs = await catalog.read_logs(database, found.execution_id, tenant=tenant, place=visit.query("place") or None)
-    run_id = await visit.context.runs.of_execution(found.execution_id, tenant=tenant)
-    return page(
-        "execution.html", visit.caller, e=found, run_id=run_id, files=files, steps=timeline(found, now()), logs=logs,
-        live=found.state in LIVE, from_start=not visit.query("place"),
     )  # fmt: skip
 
 

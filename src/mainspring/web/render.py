@@ -6,6 +6,8 @@ import base64
 import hashlib
 from datetime import datetime
 from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import PurePath
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -14,24 +16,24 @@ from starlette.responses import HTMLResponse
 
 from mainspring import __version__
 from mainspring.api.auth import Caller
-from mainspring.cli.progress import progress_text
 from mainspring.cli.times import span
 from mainspring.clock import SystemClock, instant
 from mainspring.domain.retry import describe_retries
 from mainspring.web import output, words
 
-STATIC = {
-    name: (kind, resources.files(__package__).joinpath("static", name).read_bytes())
-    for name, kind in {
-        "style.css": "text/css; charset=utf-8",
-        "forms.css": "text/css; charset=utf-8",
-        "forms.js": "text/javascript; charset=utf-8",
-        "live.js": "text/javascript; charset=utf-8",
-        "times.js": "text/javascript; charset=utf-8",
-        "keys.js": "text/javascript; charset=utf-8",
-        "preview.js": "text/javascript; charset=utf-8",
-    }.items()
-}
+_KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+_FOLDER = resources.files(__package__).joinpath("static")
+
+
+def _files(folder: Traversable) -> dict[str, tuple[str, bytes]]:
+    """Style and scripts by name, each with its kind; a folder that was not built is as good as empty."""
+    found = sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else []
+    return {f.name: (kind, f.read_bytes()) for f in found if (kind := _KINDS.get(PurePath(f.name).suffix))}
+
+
+ASSETS = _files(_FOLDER.joinpath("assets"))
+"""Other people's scripts, put there by `make assets`. Pages are whole without them, only plainer."""
+STATIC = _files(_FOLDER) | ASSETS
 VERSION = hashlib.sha256(b"".join(content for _, content in STATIC.values())).hexdigest()[:12]
 """Of all static files: a new release is fetched at once, an old one is never asked for again."""
 
@@ -74,10 +76,12 @@ _environment = Environment(
 _environment.filters.update(
     ago=words.ago, clock=words.clock, command=words.command, deadline=words.deadline,
     json_text=words.json_text, look=words.look, output=output.render, plural=words.plural,
-    progress_text=progress_text, raw_schedule=words.raw_schedule, retries=describe_retries, short=words.short,
+    pace=words.pace, raw_schedule=words.raw_schedule, retries=describe_retries, short=words.short,
     span=span, stamp=words.stamp, summary=words.summary, until=words.until, wall=words.wall,
 )  # fmt: skip
-_environment.globals.update(between=words.between, version=VERSION, release=__version__, rail=RAIL)
+_environment.globals.update(
+    between=words.between, version=VERSION, release=__version__, rail=RAIL, assets=frozenset(ASSETS)
+)
 
 
 def now() -> datetime:

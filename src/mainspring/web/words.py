@@ -12,6 +12,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from mainspring import wire
+from mainspring.cli.output import clean
+from mainspring.cli.progress import progress_text
 from mainspring.cli.times import span
 from mainspring.codec import encode
 from mainspring.domain.job import JobSpec, ShellTask, task_text
@@ -160,6 +162,15 @@ def command(spec: JobSpec) -> str:
     if not isinstance(spec.task, ShellTask):
         return task_text(spec.task)
     return spec.task.argv[0] if spec.task.shell else shlex.join(spec.task.argv)
+
+
+def pace(progress: wire.Progress) -> str:
+    """How far, how long still, how fast: `41 % · 410/1000 · ~12 s left · 50 a second · loading`."""
+    if not progress.rate:
+        return progress_text(progress)
+    rate = f"{progress.rate:,.0f}" if progress.rate >= 100 else f"{progress.rate:.3g}"
+    far = progress_text(msgspec.structs.replace(progress, message=None))
+    return " · ".join(filter(None, (far, f"{rate} a second", clean(progress.message or ""))))
 
 
 def json_text(value: object) -> str:

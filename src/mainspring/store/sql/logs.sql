@@ -13,3 +13,15 @@ ON CONFLICT DO NOTHING;
 SELECT attempt, seq, stream, data FROM log_chunks
 WHERE execution_id = $1 AND tenant_id = $2 AND started_at >= $3 AND (attempt, seq) > ($4, $5)
 ORDER BY attempt, seq LIMIT $6;
+
+-- name: read_logs_before
+-- Output before a place, the newest first: so many chunks, of which the last may reach over so many bytes.
+SELECT attempt, seq, stream, data FROM (
+    SELECT attempt, seq, stream, data, sum(octet_length(data)) OVER (ORDER BY attempt DESC, seq DESC) AS bytes
+    FROM (
+        SELECT attempt, seq, stream, data FROM log_chunks
+        WHERE execution_id = $1 AND tenant_id = $2 AND started_at >= $3 AND (attempt, seq) < ($4, $5)
+        ORDER BY attempt DESC, seq DESC LIMIT $6
+    ) AS newest
+) AS counted
+WHERE bytes - octet_length(data) < $7 ORDER BY attempt DESC, seq DESC;

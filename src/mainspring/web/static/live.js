@@ -3,7 +3,6 @@
 const path = document.body.dataset.stream;
 const button = document.getElementById("live");
 const word = document.getElementById("live-word");
-const MOST_OUTPUT = 20000;
 const AGAIN_MS = 3000;
 let source = null;
 let place = null;
@@ -14,6 +13,12 @@ function show(state, text) {
   button.dataset.state = state;
   button.setAttribute("aria-pressed", String(state !== "held"));
   word.textContent = text;
+}
+
+// Somebody types into it, or has opened a question in it: it stays as it is until they are done.
+function inUse(old) {
+  const field = document.activeElement?.closest("input, textarea, select");
+  return (field && old.contains(field)) || old.querySelector("details.confirm[open]");
 }
 
 function replace(old, fresh) {
@@ -31,7 +36,7 @@ function receive(html) {
     document.dispatchEvent(new CustomEvent("mainspring:new", { detail: fresh }));
     const old = document.getElementById(fresh.id);
     if (old) {
-      if (!old.isEqualNode(fresh)) replace(old, fresh);
+      if (!old.isEqualNode(fresh) && !inUse(old)) replace(old, fresh);
     } else if (feed && fresh.matches("tr") && !("known" in fresh.dataset)) {
       fresh.classList.add("new");
       insert(feed, fresh);
@@ -47,14 +52,6 @@ function insert(feed, fresh) {
   feed.insertBefore(fresh, after ?? null);
 }
 
-function append(html) {
-  const log = document.getElementById("log");
-  const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
-  log.insertAdjacentHTML("beforeend", html);
-  while (log.childElementCount > MOST_OUTPUT) log.firstElementChild.remove();
-  if (atEnd) log.scrollTop = log.scrollHeight;
-}
-
 function open() {
   const url = new URL(path, location.href);
   if (place) url.searchParams.set("place", place);
@@ -63,7 +60,7 @@ function open() {
   source.onmessage = (event) => receive(event.data);
   source.addEventListener("log", (event) => {
     place = event.lastEventId;
-    append(event.data);
+    document.dispatchEvent(new CustomEvent("mainspring:log", { detail: event.data }));
   });
   source.addEventListener("end", () => {
     ended = true;
@@ -109,6 +106,4 @@ if (path) {
   addEventListener("pageshow", (event) => event.persisted && !held && !ended && !source && open());
   open();
 }
-const log = document.getElementById("log");
-if (log && path) log.scrollTop = log.scrollHeight;
 document.documentElement.classList.add("scripted");

@@ -1,0 +1,102 @@
+"""A graph too large to read, made smaller: steps that belong together become one, and can be opened again. Pure.
+
+Steps are numbers in an order where each comes after those it needs, and `column` says how deep each lies. What is put
+together lies in one column, or in a range of columns with all that is in it: so what is left has no circles either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+MOST_NODES = 300
+MOST_EDGES = 1500
+RANGES = 40
+OPENED = 60
+"""So many of an opened fold are shown by themselves; the rest stays together."""
+_COUNTED = re.compile(r"(?:[-_.:]?\d+)+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Steps drawn as one. A fold of one step is the step."""
+
+    key: str
+    label: str
+    members: Sequence[int]
+    opens: bool = False
+
+
+@dataclass(slots=True)
+class Folding:
+    """`matters` puts first what should be seen first when a fold is opened."""
+
+    names: Sequence[str]
+    needs: Sequence[Sequence[int]]
+    column: Sequence[int]
+    opened: frozenset[str] = frozenset()
+    matters: Callable[[int], int] = field(default=lambda _: 0)
+
+    def folds(self) -> list[Fold]:
+        """From left to right; every step is in one of them."""
+        return [fold for part in self._parts() for fold in self._unfold(part)]
+
+    def _parts(self) -> list[list[int]]:
+        """The finest way of putting steps together that can still be read."""
+        everything = range(len(self.names))
+        for belonging in (lambda n: n, lambda n: (self.column[n], _stem(self.names[n])), lambda n: self.column[n]):
+            parts = _by(everything, belonging)
+            if len(parts) <= MOST_NODES and self._edges(parts) <= MOST_EDGES:
+                return sorted(parts, key=lambda part: (self.column[part[0]], part[0]))
+        return self._ranges(everything, RANGES)
+
+    def _edges(self, parts: Sequence[Sequence[int]]) -> int:
+        part_of = {number: place for place, part in enumerate(parts) for number in part}
+        return len({(part_of[need], part_of[n]) for n, needs in enumerate(self.needs) for need in needs})
+
+    def _ranges(self, members: Iterable[int], most: int) -> list[list[int]]:
+        """Neighbouring columns put together, about equally many in each part."""
+        columns = sorted({self.column[n] for n in members})
+        share = -(-len(columns) // most)
+        return _by(sorted(members, key=lambda n: self.column[n]), lambda n: self.column[n] // max(1, share))
+
+    def _unfold(self, members: Sequence[int]) -> Iterator[Fold]:
+        if len(members) == 1:
+            yield Fold(str(members[0]), self.names[members[0]], members)
+            return
+        first, last = self.column[members[0]], self.column[members[-1]]
+        key = f"{first}.{last}.{members[0]}"
+        if key not in self.opened:
+            yield Fold(key, self._label(members, first, last), members, opens=True)
+        elif first == last:
+            yield from self._column(members, key)
+        else:
+            for part in self._ranges(members, OPENED):
+                single = self.column[part[0]] == self.column[part[-1]] and len(part) <= OPENED
+                yield from self._column(part, key) if single else self._unfold(part)
+
+    def _column(self, members: Sequence[int], key: str) -> Iterator[Fold]:
+        seen = sorted(sorted(members, key=lambda n: (self.matters(n), n))[:OPENED])
+        for number in seen:
+            yield Fold(str(number), self.names[number], [number])
+        if rest := [n for n in members if n not in set(seen)]:
+            yield Fold(f"{key}.rest", self._label(rest, self.column[rest[0]], self.column[rest[0]]), rest)
+
+    def _label(self, members: Sequence[int], first: int, last: int) -> str:
+        stems = {_stem(self.names[n]) for n in members}
+        if first != last:
+            return f"layers {first + 1} to {last + 1}"
+        return f"{stems.pop()}…" if len(stems) == 1 else f"layer {first + 1}"
+
+
+def _stem(name: str) -> str:
+    """A name without the numbers at its end: steps that differ only in these are of one kind."""
+    return _COUNTED.sub("", name) or name
+
+
+def _by(numbers: Iterable[int], belonging: Callable[[int], object]) -> list[list[int]]:
+    parts: dict[object, list[int]] = {}
+    for number in numbers:
+        parts.setdefault(belonging(number), []).append(number)
+    return list(parts.values())
