@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: help dev test check lint types layers words format bench faults requirements docs lock assets install install-dev install-system clean
+.PHONY: help dev test check lint types layers words format bench faults test-browser requirements docs lock assets install install-dev install-system clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
@@ -47,6 +47,9 @@ bench: install-dev ## measure what the documentation claims (ARGS="name" for one
 faults: install-dev ## tests that kill, cut and freeze things, in their long form; figures are lines of JSON
 	@FAULT_ROUNDS=10 RACE_SECONDS=120 $(BIN)/python -m pytest -s -m fault $(PYTEST_ARGS)
 
+test-browser: install-dev install-system ## every page in a real browser: all widths, light and dark, and the first five minutes
+	@BROWSER_WALK=long $(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
+
 requirements: install-dev ## which requirements a passing test of the last run proves
 	@$(BIN)/python -m tools.requirement_report
 
@@ -68,7 +71,7 @@ install-dev:
 	@sh tools/bootstrap.sh dev
 	@$(BIN)/python -m tools.assets --if-possible
 
-install-system: ## a container engine and bubblewrap, for tests of containment (root on Debian)
+install-system: ## a container engine, bubblewrap and a browser, for the tests that need them (root on Debian)
 	@sh tools/system.sh
 
 clean: ## remove everything that was installed, built or cached (keeps .mainspring)

@@ -94,7 +94,8 @@ async def test_a_reader_sees_no_buttons_and_may_sign_out(cluster: Cluster, stran
         token = await issue_token(connection, tenant=DEFAULT_TENANT, name="reader", scopes=("read",))
     await stranger.post("/login", data={"token": token})
     page = await open_page(stranger, "/jobs")
-    assert {form["action"] for form in page.all("form")} == {"/jobs", "/logout"}
+    posting = [form for form in page.all("form") if form.get("method") == "post"]
+    assert [form["action"] for form in posting] == ["/logout"]
     assert (await stranger.post("/jobs/x/pause", data={"csrf": page.csrf})).status_code == 403
     assert (await stranger.post("/logout", data={"csrf": page.csrf})).status_code == 303
 

@@ -36,6 +36,7 @@ class Caller:
     scopes: frozenset[str]
     token_id: UUID
     csrf: str | None = None  # set for browser sessions: every change must carry it
+    tenant_name: str = ""
 
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes
@@ -96,7 +97,7 @@ class Authenticator:
         token = await self._find(hashed)
         if token is None:
             raise Unauthenticated("this token is not valid: it is unknown, expired or revoked")
-        return Caller(token.tenant, token.name, token.scopes, token.token_id)
+        return Caller(token.tenant, token.name, token.scopes, token.token_id, None, token.tenant_name)
 
     def login_key(self, token_id: UUID) -> str:
         """Goes into a login link: good for an hour, and only while its token is."""
@@ -118,7 +119,7 @@ class Authenticator:
         if token is None:
             raise Unauthenticated("the browser's session is over; log in again")
         csrf = hmac.new(self._key, b"csrf:" + cookie.encode(), hashlib.sha256).hexdigest()
-        return Caller(token.tenant, token.name, token.scopes, token.token_id, csrf)
+        return Caller(token.tenant, token.name, token.scopes, token.token_id, csrf, token.tenant_name)
 
     async def _find(self, credential: bytes | UUID) -> Token | None:
         found = self._known.get(credential)

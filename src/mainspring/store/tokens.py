@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from mainspring.store.db import Connection
@@ -17,6 +18,7 @@ class Token:
     tenant: int
     name: str
     scopes: frozenset[str]
+    tenant_name: str = ""
 
 
 async def insert_token(
@@ -29,12 +31,16 @@ async def insert_token(
 async def token_by_digest(connection: Connection, *, digest: bytes) -> Token | None:
     """The tenant comes out of the credential, which is why this takes none."""
     row = await connection.fetchrow(q("token_by_digest"), digest)
-    return None if row is None else Token(row["token_id"], row["tenant_id"], row["name"], frozenset(row["scopes"]))
+    return None if row is None else _token(row)
 
 
 async def token_by_id(connection: Connection, *, token_id: UUID) -> Token | None:
     row = await connection.fetchrow(q("token_by_id"), token_id)
-    return None if row is None else Token(row["token_id"], row["tenant_id"], row["name"], frozenset(row["scopes"]))
+    return None if row is None else _token(row)
+
+
+def _token(row: Any) -> Token:
+    return Token(row["token_id"], row["tenant_id"], row["name"], frozenset(row["scopes"]), row["tenant"])
 
 
 async def has_tokens(connection: Connection) -> bool:

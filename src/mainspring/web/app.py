@@ -27,7 +27,8 @@ from mainspring.web.jobform import JobForm
 from mainspring.web.ledger import ledger
 from mainspring.web.playground import Playground
 from mainspring.web.pulse import Pulse
-from mainspring.web.render import HEADERS, STATIC, VERSION
+from mainspring.web.render import HEADERS, STATIC, VERSION, lay_rail
+from mainspring.web.search import search
 from mainspring.web.stream import Stream
 
 
@@ -50,6 +51,7 @@ def routes(context: Context) -> list[BaseRoute]:
         "/workflows": workflows.listing,
         "/workflows/{ref}": workflows.workflow,
         "/runs/{ref}": runs.run,
+        "/search": search,
         "/workers": pages.workers,
         "/alerts": alerts.alerts,
         "/channels": alerts.channels,
@@ -102,6 +104,9 @@ def routes(context: Context) -> list[BaseRoute]:
         "/failures/{ref}/replay": failures.replay,
         "/failures/{ref}/dismiss": failures.dismiss,
     }
+    administer: dict[str, Handle] = {}
+    rule: dict[str, Handle] = {}
+    lay_rail({*read, *operate, *administer})
     return [
         Route("/login", login.login(context), methods=["GET", "POST"]),
         Route("/logout", changing(context, login.logout, "read"), methods=["POST"]),
@@ -109,6 +114,8 @@ def routes(context: Context) -> list[BaseRoute]:
         *(Route(path, changing(context, handle), methods=["POST"]) for path, handle in change.items()),
         *(Route(path, reading(context, handle, failures.SCOPE), methods=["GET"]) for path, handle in operate.items()),
         *(Route(path, changing(context, handle, failures.SCOPE), methods=["POST"]) for path, handle in settle.items()),
+        *(Route(path, reading(context, handle, "admin"), methods=["GET"]) for path, handle in administer.items()),
+        *(Route(path, changing(context, handle, "admin"), methods=["POST"]) for path, handle in rule.items()),
     ]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -55,15 +57,33 @@ LOGIN_HEADERS = {
     "Content-Security-Policy": _POLICY.format(style=f"'sha256-{_CSS_HASH}'"),
 }
 
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A page of the rail: `g` and its key lead there; `apart` begins a group."""
+
+    name: str
+    path: str
+    icon: str
+    key: str
+    scope: str = ""
+    apart: bool = False
+
+
 RAIL = (
-    ("Now", "/", "pulse"),
-    ("Jobs", "/jobs", "list"),
-    ("Executions", "/executions", "triangle"),
-    ("Failures", "/failures", "skull"),
-    ("Workflows", "/workflows", "graph"),
-    ("Workers", "/workers", "rack"),
-    ("Alerts", "/alerts", "alert"),
-    ("Playground", "/playground", "flask"),
+    Entry("Now", "/", "pulse", "n"),
+    Entry("Jobs", "/jobs", "list", "j"),
+    Entry("Executions", "/executions", "triangle", "e"),
+    Entry("Workflows", "/workflows", "graph", "w"),
+    Entry("Calendar", "/calendar", "calendar", "c"),
+    Entry("Failures", "/failures", "skull", "f", scope="operate"),
+    Entry("Queues", "/queues", "queue", "q", apart=True),
+    Entry("Workers", "/workers", "rack", "k"),
+    Entry("Alerts", "/alerts", "alert", "a"),
+    Entry("Audit", "/audit", "book", "u", scope="admin"),
+    Entry("System", "/system", "gauge", "s", scope="admin"),
+    Entry("Playground", "/playground", "flask", "p", apart=True),
+    Entry("Settings", "/settings", "sliders", "t"),
 )
 
 _environment = Environment(
@@ -80,8 +100,13 @@ _environment.filters.update(
     span=span, stamp=words.stamp, summary=words.summary, until=words.until, wall=words.wall,
 )  # fmt: skip
 _environment.globals.update(
-    between=words.between, version=VERSION, release=__version__, rail=RAIL, assets=frozenset(ASSETS)
+    between=words.between, version=VERSION, release=__version__, rail=(), assets=frozenset(ASSETS)
 )
+
+
+def lay_rail(paths: Collection[str]) -> None:
+    """The rail leads to what this server has."""
+    _environment.globals["rail"] = [entry for entry in RAIL if entry.path in paths]
 
 
 def now() -> datetime:

@@ -5,12 +5,14 @@ VALUES ($1, $2, $3, $4, $5, $6);
 
 -- name: token_by_digest
 -- Finds the valid token behind a credential.
-SELECT token_id, tenant_id, name, scopes FROM tokens
+SELECT token_id, tenant_id, name, scopes, (SELECT t.name FROM tenants t WHERE t.tenant_id = tokens.tenant_id) AS tenant
+FROM tokens
 WHERE digest = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > db_now());
 
 -- name: token_by_id
 -- Finds a valid token behind a browser session, so that revoking it ends the session too.
-SELECT token_id, tenant_id, name, scopes FROM tokens
+SELECT token_id, tenant_id, name, scopes, (SELECT t.name FROM tenants t WHERE t.tenant_id = tokens.tenant_id) AS tenant
+FROM tokens
 WHERE token_id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > db_now());
 
 -- name: has_tokens

@@ -1,4 +1,4 @@
-// Instants in the reader's zone or in UTC, and counters that move. words.py writes the same without script.
+// Instants in the reader's zone, in UTC or in their job's zone, and counters that move. words.py writes the same without script.
 const KEY = "mainspring.zone";
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
@@ -6,7 +6,7 @@ const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "
 const ahead = Date.parse(document.body.dataset.now) - Date.now();
 const now = () => Date.now() + ahead;
 
-let local = recall() !== "utc";
+let mode = recall() ?? "local";
 
 function recall() {
   try { return localStorage.getItem(KEY); } catch { return null; }
@@ -16,16 +16,34 @@ function remember(value) {
   try { localStorage.setItem(KEY, value); } catch { /* private window: for this page only */ }
 }
 
-function parts(ms) {
-  const at = new Date(ms);
-  return local
-    ? [at.getFullYear(), at.getMonth(), at.getDate(), at.getHours(), at.getMinutes(), at.getSeconds(), at.getMilliseconds()]
-    : [at.getUTCFullYear(), at.getUTCMonth(), at.getUTCDate(), at.getUTCHours(), at.getUTCMinutes(), at.getUTCSeconds(), at.getUTCMilliseconds()];
+const OWN = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const formats = new Map();
+
+function zoneOf(element) {
+  if (mode === "job") return element.closest("[data-zone]")?.dataset.zone || OWN;
+  return mode === "utc" ? "UTC" : OWN;
 }
 
-function clock(ms, millis) {
-  const [year, month, day, h, m, s, rest] = parts(ms);
-  const [thisYear, thisMonth, today] = parts(now());
+function format(zone) {
+  if (!formats.has(zone)) {
+    const fields = { year: "numeric", month: "numeric", day: "numeric", hour: "numeric", minute: "numeric", second: "numeric" };
+    try {
+      formats.set(zone, new Intl.DateTimeFormat("en-GB", { timeZone: zone, hourCycle: "h23", ...fields }));
+    } catch { // a zone this browser does not know
+      return format("UTC");
+    }
+  }
+  return formats.get(zone);
+}
+
+function parts(ms, zone) {
+  const found = Object.fromEntries(format(zone).formatToParts(ms).map((part) => [part.type, Number(part.value)]));
+  return [found.year, found.month - 1, found.day, found.hour, found.minute, found.second, ((ms % 1000) + 1000) % 1000];
+}
+
+function clock(ms, millis, zone) {
+  const [year, month, day, h, m, s, rest] = parts(ms, zone);
+  const [thisYear, thisMonth, today] = parts(now(), zone);
   const two = (n) => String(n).padStart(2, "0");
   const time = `${two(h)}:${two(m)}:${two(s)}` + (millis ? `.${String(rest).padStart(3, "0")}` : "");
   if (year === thisYear && month === thisMonth && day === today) return time;
@@ -58,28 +76,22 @@ function write(root, all) {
     const at = Date.parse(element.dateTime);
     const moving = moves(element);
     if (!moving && !all) continue;
-    const text = moving ? counter(element, at) : clock(at, "millis" in element.dataset);
+    const text = moving ? counter(element, at) : clock(at, "millis" in element.dataset, zoneOf(element));
     if (element.textContent !== text) element.textContent = text;
   }
 }
 
-const button = document.getElementById("zone");
-
-function label() {
-  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";
-  document.getElementById("zone-word").textContent = "";
-  button.textContent = local ? zone : "UTC";
-  button.title = local ? "Times in your zone. Show them in UTC." : `Times in UTC. Show them in ${zone}.`;
-  button.hidden = false;
-}
-
-button.addEventListener("click", () => {
-  local = !local;
-  remember(local ? "local" : "utc");
-  label();
+const choice = document.getElementById("zone");
+choice.options[0].textContent = OWN;
+choice.options[2].hidden = !document.querySelector("[data-zone]") && mode !== "job";
+choice.value = mode;
+choice.hidden = false;
+document.getElementById("zone-word").hidden = true;
+choice.addEventListener("change", () => {
+  mode = choice.value;
+  remember(mode);
   write(document, true);
 });
 document.addEventListener("mainspring:new", (event) => write(event.detail, true));
 setInterval(() => write(document, false), 1000);
-label();
 write(document, true);
