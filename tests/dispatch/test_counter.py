@@ -201,12 +201,17 @@ async def test_the_next_step_of_a_run_goes_to_the_worker_that_waits(fresh: Datab
         steps = {"a": {"task": {"kind": "noop"}}, "b": {"task": {"kind": "noop"}, "needs": ["a"]}}
         chain = msgspec.convert({"name": "chain", "steps": steps}, WorkflowSpec)
         await workflows.apply(fresh, chain, tenant=TENANT, by="test")
+        async with fresh.connection() as connection:
+            line_id = await connection.fetchval("SELECT min(line_id) FROM workflow_steps")
         runs, handed_over = 0, 0
-        # Never the first, where its steps wait is not known yet; nor while a claim is under way.
+        # Never in the first run, which has yet to learn where its steps wait.
         while handed_over < 3 and runs < 50:
             runs += 1
             session, polled = await chain_of_two(found)
             worker = await waiting(found, session)
+            async with asyncio.timeout(20):
+                while counter._claiming.locked() or counter._first_free(line_id, TENANT) is None:
+                    await asyncio.sleep(0)
             await end_first(settler, session, polled)
             (second,) = (await worker.answer).executions
             async with fresh.connection() as connection:

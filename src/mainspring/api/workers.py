@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from uuid import UUID, uuid4
 
+import msgspec
 from starlette.responses import Response
 
 from mainspring import wire
@@ -79,7 +79,7 @@ async def results(call: Call) -> wire.Settled:
     ]
     if body.no_retry:
         hopeless = set(body.no_retry)
-        ended = [replace(e, retry=False) if e.execution_id in hopeless else e for e in ended]
+        ended = [msgspec.structs.replace(e, retry=False) if e.execution_id in hopeless else e for e in ended]
     stale = await call.context.settler.settle(Report(body.session_id, ended, body.output))
     return wire.Settled(stale=sorted(stale))
 

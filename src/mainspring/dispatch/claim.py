@@ -112,7 +112,9 @@ class Claimer:
         except BaseException:
             self._book.fresh.add(line)
             raise
-        self.unlucky = {rooms[turn - 1].session_id for turn in turns[: len(rows)]} - {row["session_id"] for row in rows}
+        if len(rooms) > 1:
+            meant = {rooms[turn - 1].session_id for turn in turns[: len(rows)]}
+            self.unlucky = meant.difference(row["session_id"] for row in rows)
         if rows and not self.unlucky:
             line.passed(rows[-1]["rank"], rows[-1]["execution_id"])
         if rows:

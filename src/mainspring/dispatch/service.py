@@ -254,8 +254,9 @@ class Dispatcher:
             yield Room(w.room.session_id, w.room.slots, w.room.free, w.room.resources)
 
     async def _hand_over(self, rows: list[claims.Claimed]) -> None:
-        known = await self._definitions.get({(r["job_id"], r["version"]) for r in rows})
-        names = {version: f"{version[0]}.{version[1]}" for version in known}
+        versions = {(row[1], row[2]) for row in rows}
+        known = await self._definitions.get(versions)
+        names = {version: f"{version[0]}.{version[1]}" for version in versions}
         if self._settings.bounded:
             self._hold_to_bounds(rows, known, names)
         now_ms = self._clock.now_ms()
@@ -266,12 +267,7 @@ class Dispatcher:
             if session_id not in given:
                 given[session_id], used[session_id] = [], {}
             used[session_id][name] = known[job_id, version]
-            given[session_id].append(
-                wire.Assignment(
-                    execution_id=execution_id, attempt=attempt, definition=name, job_id=job_id, fire_at=fire_at,
-                    params=params,
-                )
-            )  # fmt: skip
+            given[session_id].append(wire.Assignment(execution_id, attempt, name, job_id, fire_at, params))
         for session_id, executions in given.items():
             self._answer(self._offered[session_id], executions, used[session_id])
         self._announcer.tell("started", [row[0] for row in rows])

@@ -84,7 +84,7 @@ class Settler:
 
     async def _settle_all(self, reports: list[Report]) -> list[set[UUID]]:
         # In key order, so that two batches never wait for each other in a circle.
-        ended = sorted((e for r in reports for e in r.ended), key=lambda e: e.execution_id)
+        ended = sorted((e for r in reports for e in r.ended), key=lambda e: e.execution_id.int)
         smooth = [e for e in ended if e.outcome == "succeeded"]
         rough = [e for e in ended if e.outcome != "succeeded"]
         done = Done()
@@ -133,6 +133,8 @@ class Settler:
         self._tell(ended, done)
         if written := {chunk.execution_id for r in reports for chunk in r.output}:
             self._announcer.tell("output", written)
+        if len(done.executions) == len(ended):
+            return [set() for _ in reports]
         return [{e.execution_id for e in r.ended} - done.executions for r in reports]
 
     async def _tell_outbox(
@@ -180,7 +182,9 @@ class Settler:
         metrics.STALE_RESULTS.inc(len(ended) - len(done.executions))
         for state, n in done.final.items():
             metrics.JOBS_COMPLETED.labels(state).inc(n)
-        settled = [e for e in ended if e.execution_id in done.executions]
+        settled = ended
+        if len(done.executions) != len(ended):
+            settled = [e for e in ended if e.execution_id in done.executions]
         metrics.observe_all(metrics.JOB_DURATION, [e.duration_ms / 1000 for e in settled if e.duration_ms is not None])
         for e in settled:
             if e.outcome != "succeeded":
