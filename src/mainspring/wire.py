@@ -868,6 +868,8 @@ class Register(Request):
     shared: bool = False
     schemas: Annotated[dict[str, dict[str, Any]], msgspec.Meta(max_length=100)] | msgspec.UnsetType = msgspec.UNSET
     """Of kinds that plug-ins add: the JSON Schema of their settings."""
+    takes: Annotated[list[str], msgspec.Meta(max_length=100)] = []
+    """Parts of the protocol that older workers do not understand: `preempt`."""
 
 
 class Registered(Answer):
@@ -899,10 +901,18 @@ class Assignment(Answer, array_like=True):
     params: Any
 
 
+class Preempt(Answer, array_like=True):
+    """An attempt that is to make room: it is asked to end, and goes on later."""
+
+    execution_id: UUID
+    attempt: int
+
+
 class Polled(Answer):
     executions: list[Assignment]
     definitions: dict[str, Definition]
     cancels: list[UUID]
+    preempts: list[Preempt] = []
 
 
 class Output(Request, array_like=True):
@@ -1129,6 +1139,7 @@ class Beat(Answer):
     lease_s: float
     cancels: list[UUID]
     gone: list[UUID] = []
+    preempts: list[Preempt] = []
 
 
 class CheckpointReport(Request, array_like=True):

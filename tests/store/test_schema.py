@@ -193,7 +193,7 @@ async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:
         "count_holders": {"executions_limit"},
         "promote_waiting": {"executions_waiting", "executions_pkey", "blackouts_open"},
         "settle_succeeded": {"executions_pkey"},
-        "lock_results": {"executions_pkey"},
+        "lock_results": {"executions_pkey", "evictions_pkey"},
         "settle_again": {"executions_pkey"},
         "settle_final": {
             "executions_pkey",

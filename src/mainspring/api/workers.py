@@ -98,7 +98,8 @@ async def heartbeat(call: Call) -> wire.Beat:
     if renewed.strays:
         ended = [Ended(execution, attempt, body.session_id, "preempted") for execution, attempt in renewed.strays]
         await call.context.settler.settle(Report(body.session_id, ended))
-    return wire.Beat(lease_s=renewed.lease_s, cancels=renewed.cancels, gone=renewed.gone)
+    preempts = [wire.Preempt(execution_id=execution, attempt=attempt) for execution, attempt in renewed.preempts]
+    return wire.Beat(lease_s=renewed.lease_s, cancels=renewed.cancels, gone=renewed.gone, preempts=preempts)
 
 
 @table.route("POST", WORKER + "/checkpoints", scope="worker", body=wire.SaveCheckpoints, limit=RESULTS_LIMIT)

@@ -14,6 +14,7 @@ from uuid import UUID
 from mainspring.clock import Clock
 from mainspring.dispatch import gates
 from mainspring.dispatch.fairness import Shares
+from mainspring.dispatch.keeping import LOOK_AHEAD, Keeping, join
 from mainspring.dispatch.lines import SMALL, Line, LineBook, Profile
 from mainspring.dispatch.match import Pending, Room, deal, match
 from mainspring.dispatch.settings import Settings
@@ -37,13 +38,16 @@ class Plan:
 
 
 class Claimer:
-    def __init__(self, database: Database, book: LineBook, settings: Settings, *, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, book: LineBook, settings: Settings, keeping: Keeping, *, clock: Clock
+    ) -> None:  # fmt: skip
         self.shares = Shares()
         self.capped: set[Line] = set()  # closed by a cap: nobody tells when there is room again
         self.unlucky: set[UUID] = set()  # sessions that got nothing of what was meant for them: ended, or too late
         self._database = database
         self._book = book
         self._settings = settings
+        self._keeping = keeping
         self._clock = clock
 
     def plan(self, profiles: Sequence[Profile], fits: Callable[[Profile, Line], bool]) -> list[Plan]:
@@ -83,7 +87,9 @@ class Claimer:
         self.unlucky = set()
         first, *others = plan.lines
         if not others and first.demand.plain:
-            return await self._claim_line(first, list(islice(chain(*map(rooms, plan.profiles)), MOST_ROOMS)))
+            found = list(islice(chain(*map(rooms, plan.profiles)), MOST_ROOMS))
+            if not self._keeping or not any(room.holds for room in found):
+                return await self._claim_line(first, found)
         return await self._claim_matched(plan, rooms)
 
     def is_plain(self, line: Line) -> bool:
@@ -156,21 +162,24 @@ class Claimer:
                 pending = await self._look(connection, plan, lines, known)
                 if not any(p.rows for p in pending):
                     return []
+                parts = await self._keeping.split(connection, pending, lines) if self._keeping else pending
                 capped = [line for line in lines.values() if self._settings.capped(line)]
                 if capped or any(line.limited for line in lines.values()):
                     async with connection.transaction():
                         held = await gates.hold(connection, list(lines.values()), capped)
-                        for p in pending:
+                        for p in parts:
                             p.gates = held.of(lines[p.line_id])
-                        rows = await self._take(connection, pending)
+                        rows = await self._take(connection, parts)
                         await held.settle(connection, rows, lines)
                 else:
                     held = gates.Gates()
-                    rows = await self._take(connection, pending)
+                    rows = await self._take(connection, parts)
         except BaseException:
             self._book.fresh.update(lines.values())
             raise
         for p in pending:
+            if parts is not pending:
+                join(p, [part for part in parts if part.line_id == p.line_id])
             self._after(lines[p.line_id], p, held, freed[lines[p.line_id]])
         return rows
 
@@ -186,6 +195,8 @@ class Claimer:
             packs = self._settings.of(line).packs(line.demand)
             pending.append(Pending(line.line_id, line.tenant, line.demand, (), shared[serving], packs=packs))
         most = {p.line_id: min(lines[p.line_id].asked, sum(room.free for room in p.rooms)) for p in pending}
+        if self._keeping:
+            most |= {p.line_id: max(LOOK_AHEAD, most[p.line_id]) for p in pending if any(r.holds for r in p.rooms)}
         wanted = [(line.line_id, line.begin(), most[line.line_id]) for line in lines.values()]
         found = await claims.peek(connection, lines=wanted)
         for p in pending:

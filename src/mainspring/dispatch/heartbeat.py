@@ -21,11 +21,12 @@ BATCH = 500
 
 @dataclass(slots=True)
 class Renewed:
-    """The lease from now on; what to end, what to forget, and (execution, attempt) it never heard of."""
+    """The lease from now on; what to end, what to forget, and (execution, attempt) to make room or never heard of."""
 
     lease_s: float
     cancels: list[UUID] = field(default_factory=list)
     gone: list[UUID] = field(default_factory=list)
+    preempts: list[tuple[UUID, int]] = field(default_factory=list)
     strays: list[tuple[UUID, int]] = field(default_factory=list)
 
 
@@ -63,5 +64,6 @@ def compare(beat: Heartbeat, lease_s: float, running: Sequence[Running]) -> Rene
         lease_s=lease_s,
         cancels=[row.execution_id for row in running if row.cancelling],
         gone=[execution for execution in beat.running if execution not in ours],
+        preempts=[(row.execution_id, row.attempt) for row in running if row.leaving],
         strays=[(row.execution_id, row.attempt) for row in running if row.old and row.execution_id not in known],
     )

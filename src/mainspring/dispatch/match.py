@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from uuid import UUID
 
 from mainspring.dispatch.fairness import Shares
+from mainspring.dispatch.holds import Hold, Who, kept_from, used
 from mainspring.domain.demand import Demand, has_amounts
 from mainspring.domain.resources import COMMON
 
@@ -27,17 +28,33 @@ class Room:
     slots: int
     free: int
     resources: Mapping[str, int] = field(default_factory=dict)
+    holds: Sequence[Hold] = ()  # what is kept of it for somebody
 
     @property
     def load(self) -> float:
         return 1 - self.free / self.slots
 
-    def fits(self, demand: Demand) -> bool:
+    def fits(self, demand: Demand, who: Who | None = None) -> bool:
         if self.free <= 0 or (demand.exclusive and self.free < self.slots):
+            return False
+        if self.holds and who is not None and not self._leaves(demand, who):
             return False
         return not demand.resources or has_amounts(demand.resources, self.resources)
 
-    def give(self, demand: Demand) -> None:
+    def _leaves(self, demand: Demand, who: Who) -> bool:
+        """Whether what is kept for others stays free."""
+        for slots, resources in kept_from(self.holds, who):
+            if self.free - slots <= 0 or (demand.exclusive and slots):
+                return False
+            if any(self.resources.get(name, 0) - n < resources.get(name, 0) for name, n in demand.resources.items()):
+                return False
+        return True
+
+    def give(self, demand: Demand, who: Who | None = None) -> None:
+        if self.holds and who is not None:
+            self.holds = used(
+                self.holds, demand, tenant=who.tenant, queue=who.queue, job_id=who.job_id, execution_id=who.execution_id
+            )
         self.free = 0 if demand.exclusive else self.free - 1
         if demand.resources:
             left = dict(self.resources)
@@ -65,6 +82,7 @@ class Pending:
     more: bool = False  # there may be more behind the last row
     packs: bool = False  # fill the fullest worker first
     gates: Sequence[Gate] = ()
+    who: Who | None = None  # set where something is kept for somebody
     tried: int = 0  # rows that were given a worker
     stop: Stop = "empty"
 
@@ -117,7 +135,7 @@ def _room_for(line: Pending, seats: dict[int, _Seats]) -> Room | None:
     if any(gate.left <= 0 for gate in line.gates):
         line.stop = "full"
         return None
-    if line.demand.plain and not line.packs:
+    if line.demand.plain and not line.packs and line.who is None:
         if (known := seats.get(id(line.rooms))) is None:
             known = seats[id(line.rooms)] = _Seats(line.rooms)
         room = known.next()
@@ -126,7 +144,7 @@ def _room_for(line: Pending, seats: dict[int, _Seats]) -> Room | None:
     if room is None:
         line.stop = "no room"
         return None
-    room.give(line.demand)
+    room.give(line.demand, line.who)
     for gate in line.gates:
         gate.left -= 1
     return room
@@ -135,7 +153,7 @@ def _room_for(line: Pending, seats: dict[int, _Seats]) -> Room | None:
 def best(line: Pending) -> Room | None:
     """The least loaded worker that fits, or the fullest one where that keeps scarce things for others."""
     score = _leftover if line.packs else _load_after
-    fitting = [room for room in line.rooms if room.fits(line.demand)]
+    fitting = [room for room in line.rooms if room.fits(line.demand, line.who)]
     return min(fitting, key=lambda room: score(line.demand, room), default=None)
 
 

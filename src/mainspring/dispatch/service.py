@@ -22,15 +22,17 @@ from mainspring.clock import Clock, SystemClock, millis
 from mainspring.dispatch.adopt import adopt
 from mainspring.dispatch.claim import BATCH, MOST_ROOMS, Claimer
 from mainspring.dispatch.counter import Offer
+from mainspring.dispatch.keeping import Keeping
 from mainspring.dispatch.lines import Line, LineBook, Profile, profile_of
 from mainspring.dispatch.match import Room, deal
 from mainspring.dispatch.patience import Patience
 from mainspring.dispatch.settings import Settings
+from mainspring.dispatch.urgency import Urgency
 from mainspring.domain.demand import has_amounts
 from mainspring.domain.errors import Conflict
 from mainspring.domain.job import Definition
 from mainspring.service import Loops
-from mainspring.store import claims, lines, sessions
+from mainspring.store import claims, evictions, lines, sessions
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions, Version
 from mainspring.store.sessions import Session
@@ -51,6 +53,7 @@ class Waiting:
     room: Room
     answer: asyncio.Future[wire.Polled]
     cancels: list[UUID] = field(default_factory=list)
+    preempts: list[wire.Preempt] = field(default_factory=list)
 
 
 class Dispatcher:
@@ -72,7 +75,11 @@ class Dispatcher:
         self._book = LineBook()
         self._settings = Settings()
         self._patience = Patience()
-        self._claimer = Claimer(database, self._book, self._settings, clock=self._clock)
+        self._keeping = Keeping(definitions, self._settings)
+        self._claimer = Claimer(database, self._book, self._settings, self._keeping, clock=self._clock)
+        self._urgency = Urgency(
+            database, self._book, self._settings, self._keeping, definitions, kept=self._kept_for, clock=self._clock
+        )
         self._look = asyncio.Event()
         self._stale = True
         self._wake = asyncio.Event()
@@ -88,6 +95,7 @@ class Dispatcher:
     async def start(self) -> None:
         self._loops.forever("claim", self._claim_step, backoff_s=0.1)
         self._loops.forever("slow poll", self._slow_poll)
+        self._loops.forever("make room", self._urgency.step)
 
     async def ready(self) -> None:
         return
@@ -162,7 +170,7 @@ class Dispatcher:
         line = self._book.known(line_id)
         if line is None or line.tenant != tenant or not self._claimer.is_plain(line):
             return None
-        if self._book.unknown or self._stale or self._closing or self._settings.of(line).paused:
+        if self._book.unknown or self._stale or self._closing or self._keeping or self._settings.of(line).paused:
             return None
         serving = [p for p in self._waiting if line.queue in p.queues and line.reached_by(p)]
         if self._has_rivals(serving):
@@ -202,6 +210,8 @@ class Dispatcher:
         except BaseException:
             self._wake.set()
             raise
+        if self._keeping.preemption and self._book.fresh:
+            self._urgency.look()
         self._timer.cancel()
         if (at := self._claimer.next_start()) is not None:
             wait_s = max(0.0, at - self._clock.monotonic())
@@ -237,6 +247,7 @@ class Dispatcher:
             self._stale = False
             try:
                 await self._settings.load(self._database)
+                await self._keeping.load(self._database)
             except BaseException:
                 self._stale = True
                 raise
@@ -251,9 +262,12 @@ class Dispatcher:
         """Room to match with; what a worker really gets shows when it is claimed."""
         for w in self._waiting.get(profile, ()):
             self._offered[w.room.session_id] = w  # its wait may end while the claim is under way
-            yield Room(w.room.session_id, w.room.slots, w.room.free, w.room.resources)
+            holds = self._keeping.of(w.room.session_id) if self._keeping else ()
+            yield Room(w.room.session_id, w.room.slots, w.room.free, w.room.resources, holds)
 
     async def _hand_over(self, rows: list[claims.Claimed]) -> None:
+        if self._keeping:
+            self._keeping.started(rows)
         versions = {(row[1], row[2]) for row in rows}
         known = await self._definitions.get(versions)
         names = {version: f"{version[0]}.{version[1]}" for version in versions}
@@ -289,14 +303,16 @@ class Dispatcher:
         self._withdraw(waiting)
         if not waiting.answer.done():
             waiting.answer.set_result(
-                wire.Polled(executions=executions, definitions=definitions, cancels=waiting.cancels)
+                wire.Polled(
+                    executions=executions, definitions=definitions, cancels=waiting.cancels, preempts=waiting.preempts
+                )
             )
 
     def _give_up(self, waiting: Waiting) -> wire.Polled:
         """The wait is over; an answer that came at the very last moment is not lost."""
         if waiting.answer.done():
             return waiting.answer.result()
-        return wire.Polled(executions=[], definitions={}, cancels=waiting.cancels)
+        return wire.Polled(executions=[], definitions={}, cancels=waiting.cancels, preempts=waiting.preempts)
 
     def _withdraw(self, waiting: Waiting) -> None:
         if (group := self._waiting.get(waiting.profile)) is not None:
@@ -393,7 +409,14 @@ class Dispatcher:
             waiting.cancels += await sessions.session_cancels(
                 connection, tenant=session.tenant, session_id=session.session_id
             )
+            asked = await evictions.session_preempts(connection, tenant=session.tenant, session_id=session.session_id)
+            waiting.preempts += [wire.Preempt(execution_id=e, attempt=attempt) for e, attempt in asked]
         await self._relieve(waiting)
+
+    def _kept_for(self, session_id: UUID) -> int | None:
+        """The line that a worker is kept for, if it is."""
+        known = self._sessions.get(session_id)
+        return None if known is None else known[1].kept
 
 
 def _could_run(waiting: Waiting, line: Line) -> bool:

@@ -5,6 +5,8 @@ What limits depend on (caps) is read again, and held, in the transaction that cl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mainspring.dispatch.lines import Line, Profile
 from mainspring.domain.job import Definition
 from mainspring.domain.queue import DEFAULTS, QueueSettings
@@ -41,6 +43,13 @@ class Settings:
 
     def capped(self, line: Line) -> bool:
         return self.of(line).cap is not None or self._tenants.get(line.tenant, (1.0, None))[1] is not None
+
+    def is_full(self, line: Line, running: Mapping[tuple[int, str], int]) -> bool:
+        """Whether a cap lets nothing more of the line start, by how many run of each tenant and queue."""
+        cap, tenant_cap = self.of(line).cap, self._tenants.get(line.tenant, (1.0, None))[1]
+        if cap is not None and running.get((line.tenant, line.queue), 0) >= cap:
+            return True
+        return tenant_cap is not None and sum(n for (t, _), n in running.items() if t == line.tenant) >= tenant_cap
 
     def helps(self, profile: Profile, line: Line) -> bool:
         """Whether a queue of these workers lets them take from another queue of the same tenant."""

@@ -10,7 +10,7 @@ from mainspring.domain.demand import Demand, lacks
 from mainspring.domain.job import JobSpec
 from mainspring.domain.line import demand_of
 from mainspring.intake import catalog
-from mainspring.store import lines, needs, queues, why
+from mainspring.store import evictions, lines, needs, queues, why
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.why import PendingRow, Server
 
@@ -69,7 +69,10 @@ async def _reasons(connection: Connection, row: PendingRow, tenant: int) -> list
     match row.state:
         case "running":
             where = f"it runs on {row.worker}" if row.worker is not None else "its steps are executed"
-            return [wire.Reason(code="running", message=f"{where}, attempt {row.attempt}")]
+            return [
+                wire.Reason(code="running", message=f"{where}, attempt {row.attempt}"),
+                *await _room(connection, row, tenant),
+            ]
         case "waiting":
             return [await _needs(connection, row, tenant) if row.needs_by_at is not None else _waiting(row)]
         case "blocked":
@@ -124,7 +127,25 @@ async def _queued(connection: Connection, row: PendingRow, tenant: int) -> list[
     servers = [s for s in servers if row.queue in s.queues or s.queues & helped]
     if (reason := _no_worker(row.demand, row.queue, servers, helped)) is not None:
         return [*found, reason]
-    return [*found, *await _busy(connection, row, tenant, servers)]
+    return [*found, *await _room(connection, row, tenant), *await _busy(connection, row, tenant, servers)]
+
+
+async def _room(connection: Connection, row: PendingRow, tenant: int) -> list[wire.Reason]:
+    """Who makes room for it, or for whom it does or did."""
+    about = await evictions.evictions_about(
+        connection, tenant=tenant, execution_id=row.execution_id, limit=MOST_HOLDERS
+    )  # fmt: skip
+    if makers := [e for e in about if e.urgent_id == row.execution_id and e.urgent_attempt == row.attempt]:
+        names = " and ".join(dict.fromkeys(e.job or "another execution" for e in makers))
+        words = f"it asks {names} on {makers[0].worker} to make room" if row.state == "queued" else f"{names} made room"
+        return [wire.Reason(code="making_room", message=words, holders=[e.execution_id for e in makers])]
+    mine = next((e for e in about if e.execution_id == row.execution_id), None)
+    if mine is None or mine.attempt != row.attempt:
+        return []
+    words = f"it is asked to make room for {mine.urgent_job}"
+    if row.state == "queued":
+        words = f"it made room for {mine.urgent_job} and goes on when there is a place"
+    return [wire.Reason(code="preempted", message=words, holders=[mine.urgent_id])]
 
 
 async def _helpers(connection: Connection, row: PendingRow, tenant: int) -> set[str]:

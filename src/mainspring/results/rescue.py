@@ -10,7 +10,7 @@ import structlog
 from mainspring.clock import Clock, SystemClock
 from mainspring.results.settle import Report, Settler
 from mainspring.service import Loops
-from mainspring.store import chains, checkpoints, dead_letters, lines, sessions, upkeep
+from mainspring.store import chains, checkpoints, dead_letters, evictions, lines, sessions, upkeep
 from mainspring.store.db import Database
 from mainspring.store.results import Ended
 from mainspring.telemetry import metrics
@@ -83,6 +83,7 @@ class Rescue:
             await upkeep.forget_idempotency_keys(connection)
             await checkpoints.forget_checkpoints(connection)
             await lines.forget_lines(connection)
+            await evictions.forget_evictions(connection)
             await dead_letters.forget_dead_letters(connection, after_s=self._keep_dead_letters_s)
 
 

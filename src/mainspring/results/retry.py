@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from mainspring.domain.execution import POISON_AFTER_LOST
 from mainspring.domain.job import Definition
@@ -19,6 +20,8 @@ def verdict(held: Held, ended: Ended, definition: Definition, rng: random.Random
     if ended.outcome == "preempted":
         if definition.delivery == "at_most_once":
             return Final(ended, "lost", "its worker stopped; at_most_once is never started twice")
+        if held.urgent is not None:
+            ended = replace(ended, error=f"preempted by {held.urgent}")
         return Again(ended, 0.0, held.failures, held.lost)
     failures = held.failures + 1
     if ended.outcome == "lost":

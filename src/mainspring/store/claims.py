@@ -78,3 +78,9 @@ async def adopt_jobs(connection: Connection, *, tenant: int, lines: Mapping[UUID
 async def adopt_executions(connection: Connection, *, limit: int) -> int:
     """Over all tenants: each joins the line of its own job."""
     return sum(r["n"] for r in await connection.fetch(q("adopt_executions"), limit))
+
+
+async def jobs_of(connection: Connection, *, execution_ids: Sequence[UUID]) -> dict[UUID, tuple[UUID, int]]:
+    """Job and version of each, over all tenants: the lines they were found in have one."""
+    rows = await connection.fetch(q("jobs_of"), execution_ids)
+    return {r["execution_id"]: (r["job_id"], r["version"]) for r in rows}

@@ -45,6 +45,7 @@ class Held:
     failures: int
     lost: int
     cancelling: str | None  # why a person wants it to end
+    urgent: str | None = None  # what it was asked to make room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ async def lock_results(connection: Connection, *, ended: Sequence[Ended]) -> lis
     return [
         Held(
             r["execution_id"], r["attempt"], r["session_id"], r["job_id"], r["version"], r["tenant_id"],
-            r["failures"], r["lost"], r["cancel_reason"] if r["cancel_at"] is not None else None,
+            r["failures"], r["lost"], r["cancel_reason"] if r["cancel_at"] is not None else None, r["urgent"],
         )
         for r in rows
     ]  # fmt: skip

@@ -451,11 +451,13 @@ CREATE TABLE evictions (
     tenant_id       int NOT NULL,
     session_id      uuid NOT NULL,                  -- that runs it, and has the place
     urgent_id       uuid NOT NULL,
+    urgent_job      text NOT NULL,                  -- its name
     urgent_attempt  smallint NOT NULL,              -- as it was then: the one that is to start is the next
     asked_at        timestamptz NOT NULL DEFAULT db_now(),
     PRIMARY KEY (execution_id, attempt)
 );
 CREATE INDEX evictions_urgent ON evictions (urgent_id, urgent_attempt);
+CREATE INDEX evictions_asked ON evictions (asked_at);
 
 -- What failed or was lost for good and waits for a person. The transaction that ends the execution writes it, so each has
 -- exactly one, under the same id; it has copies of what retention may take away.

@@ -30,7 +30,7 @@ async def insert_session(
     worker_id = await connection.fetchval(q("upsert_worker"), worker_id, tenant, register.name)
     await connection.execute(
         q("insert_session"), session_id, tenant, worker_id, register.host, register.version, register.slots,
-        register.queues, register.kinds, register.labels, lease_s, register.resources, register.shared,
+        register.queues, register.kinds, register.labels, lease_s, register.resources, register.shared, register.takes,
     )  # fmt: skip
 
 
@@ -67,6 +67,7 @@ class Running:
     attempt: int
     cancelling: bool
     old: bool
+    leaving: bool = False
 
 
 async def running_of_sessions(

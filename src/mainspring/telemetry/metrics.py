@@ -37,6 +37,7 @@ ALERT_DELIVERIES = Counter("mainspring_alert_deliveries", "Tries to tell a chann
 CLOCK_SKEW = Gauge("mainspring_clock_skew_seconds", "This machine's clock minus the database's")
 RUNS_FINISHED = Counter("mainspring_runs_finished", "Runs of workflows that ended", ["state"])
 RUNS_IN_TIME = Counter("mainspring_runs_in_time", "Runs of workflows with an SLA, by whether they kept it", ["kept"])
+PREEMPTIONS = Counter("mainspring_preemptions", "Attempts that were asked to make room for more urgent ones")
 RESCUED = Counter("mainspring_executions_rescued", "Executions taken back from sessions that stopped")
 
 

@@ -64,6 +64,7 @@ class _Raw(wire.Answer, frozen=True):
     executions: list[wire.Assignment]
     definitions: dict[str, msgspec.Raw]
     cancels: list[UUID]
+    preempts: list[wire.Preempt] = []  # noqa: RUF012 - a struct copies it
 
 
 class Link:
@@ -91,7 +92,10 @@ class Link:
                 readable[name] = msgspec.json.decode(text, type=Definition)
             except msgspec.DecodeError as error:
                 unreadable[name] = str(error)
-        return Given(executions=raw.executions, definitions=readable, cancels=raw.cancels, unreadable=unreadable)
+        return Given(
+            executions=raw.executions, definitions=readable, cancels=raw.cancels, preempts=raw.preempts,
+            unreadable=unreadable,
+        )  # fmt: skip
 
     async def declare(self, jobs: list[JobSpec]) -> wire.DeclareAnswer:
         return await self._post("/api/v1/worker/jobs", wire.Declare(jobs=jobs), wire.DeclareAnswer)

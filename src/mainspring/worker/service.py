@@ -175,7 +175,8 @@ class Worker:
         ended = asyncio.Event()
         session = self._session = Session(
             self._config.address, registered, guardian=self._guardian, running=self._held,
-            on_cancel=self._cancel, on_end=ended.set, on_gone=self._let_go, progress=self._progress,
+            on_cancel=self._cancel, on_preempt=self._preempt, on_end=ended.set, on_gone=self._let_go,
+            progress=self._progress,
         )  # fmt: skip
         self._delivery = Delivery(
             self._link, session.session_id, delivered=self._undelivered.difference_update, takes=registered.takes
@@ -226,7 +227,7 @@ class Worker:
             name=self._config.name, host=socket.gethostname(), version=__version__, slots=self._config.slots,
             queues=list(self._config.queues), kinds=sorted(self._executors),
             labels=self._means.labels() | self._config.labels, resources=self._config.resources,
-            shared=self._config.shared, schemas=schemas_of(self._executors) or msgspec.UNSET,
+            shared=self._config.shared, schemas=schemas_of(self._executors) or msgspec.UNSET, takes=["preempt"],
         )  # fmt: skip
 
     async def _say_goodbye(self) -> None:
@@ -302,7 +303,9 @@ class Worker:
         with contextlib.suppress(ApiAway, SessionEnded, Refused):
             if self._session is not None:
                 poll = wire.Poll(session_id=self._session.session_id, free=0, wait_s=0)
-                self._cancel((await self._link.poll(poll)).cancels)
+                told = await self._link.poll(poll)
+                self._cancel(told.cancels)
+                self._preempt(told.preempts)
 
     async def _recall_poll(self) -> None:
         """Has the api answer the open poll: what it was just given comes with it, and nothing after."""
@@ -336,6 +339,7 @@ class Worker:
             self._definitions.clear()
         self._definitions |= polled.definitions
         self._cancel(polled.cancels)
+        self._preempt(polled.preempts)
         if polled.executions:
             self._idle.clear()
         taken: list[tuple[Work, str | None]] = []
@@ -460,6 +464,13 @@ class Worker:
         for execution_id in executions:
             if work := self._running.get(execution_id):
                 work.end("cancelled")
+
+    def _preempt(self, attempts: Sequence[wire.Preempt]) -> None:
+        """These make room. The attempt counts: the answer may be of before, and a further one have begun here since."""
+        for one in attempts:
+            work = self._running.get(one.execution_id)
+            if work is not None and work.assignment.attempt == one.attempt and work.stop_outcome is None:
+                work.end("preempted")
 
     def _let_go(self, executions: Sequence[UUID], asked: float) -> None:
         """The api says that these are not ours: nobody waits for how they end. What began since it was asked may be."""

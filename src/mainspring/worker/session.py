@@ -78,7 +78,8 @@ class Session:
 
     def __init__(
         self, address: Address, registered: wire.Registered, *, guardian: GuardianPipe,
-        running: Callable[[], list[UUID]], on_cancel: Callable[[list[UUID]], None], on_end: Callable[[], None],
+        running: Callable[[], list[UUID]], on_cancel: Callable[[list[UUID]], None],
+        on_preempt: Callable[[list[wire.Preempt]], None], on_end: Callable[[], None],
         on_gone: Callable[[list[UUID], float], None], progress: Callable[[], list[wire.ProgressReport]],
     ) -> None:  # fmt: skip
         self.session_id = registered.session_id
@@ -89,6 +90,7 @@ class Session:
         self._guardian = guardian
         self._running = running
         self._on_cancel = on_cancel
+        self._on_preempt = on_preempt
         self._on_end = on_end
         self._on_gone = on_gone
         self._progress = progress
@@ -166,3 +168,5 @@ class Session:
             self._loop.call_soon_threadsafe(self._on_gone, beat.gone, asked)
         if beat.cancels:
             self._loop.call_soon_threadsafe(self._on_cancel, beat.cancels)
+        if beat.preempts:
+            self._loop.call_soon_threadsafe(self._on_preempt, beat.preempts)

@@ -18,11 +18,13 @@ CREATE TABLE evictions (
     tenant_id       int NOT NULL,
     session_id      uuid NOT NULL,
     urgent_id       uuid NOT NULL,
+    urgent_job      text NOT NULL,
     urgent_attempt  smallint NOT NULL,
     asked_at        timestamptz NOT NULL DEFAULT db_now(),
     PRIMARY KEY (execution_id, attempt)
 );
 CREATE INDEX evictions_urgent ON evictions (urgent_id, urgent_attempt);
+CREATE INDEX evictions_asked ON evictions (asked_at);
 
 CREATE TABLE reservations (
     reservation_id  uuid PRIMARY KEY,

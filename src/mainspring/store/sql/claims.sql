@@ -41,6 +41,10 @@ CROSS JOIN LATERAL (
     ORDER BY rank, execution_id LIMIT l.most
 ) AS c;
 
+-- name: jobs_of
+-- Which jobs these executions are of, for matching; asked only where something is kept on a worker.
+SELECT execution_id, job_id, version FROM executions WHERE execution_id = ANY ($1::uuid[]);
+
 -- name: take
 -- Writes matched executions as running. What somebody else took or holds meanwhile is left out, and so is what was
 -- matched with a session that ended or drains. $3 is 'queued': as a constant it would have the planner walk the queue.

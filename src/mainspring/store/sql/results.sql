@@ -33,10 +33,11 @@ SELECT execution_id, CASE WHEN chained THEN job_id END AS chained, limit_id FROM
 -- name: lock_results
 -- First statement of the richer path: the rows whose session and attempt are current, held for the verdict.
 SELECT e.execution_id, e.attempt, e.session_id, e.job_id, e.version, e.tenant_id, e.failures, e.lost, e.cancel_at,
-       e.cancel_reason
+       e.cancel_reason, v.urgent_job || ' ' || v.urgent_id AS urgent
 FROM executions e
 JOIN unnest($1::uuid[], $2::smallint[], $3::uuid[]) AS r (execution_id, attempt, session_id)
   ON e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
+LEFT JOIN evictions v ON v.execution_id = e.execution_id AND v.attempt = e.attempt
 WHERE e.state = 'running'
 ORDER BY e.execution_id FOR UPDATE OF e;
 

@@ -7,8 +7,8 @@ RETURNING worker_id;
 -- name: insert_session
 -- One life of a worker's process begins.
 INSERT INTO sessions (session_id, tenant_id, worker_id, state, host, version, slots, queues, kinds, labels,
-                      resources, shared, lease_s, lease_expires_at)
-VALUES ($1, $2, $3, 'active', $4, $5, $6, $7, $8, $9, $11, $12, $10, db_now() + make_interval(secs => $10));
+                      resources, shared, lease_s, lease_expires_at, takes)
+VALUES ($1, $2, $3, 'active', $4, $5, $6, $7, $8, $9, $11, $12, $10, db_now() + make_interval(secs => $10), $13);
 
 -- name: renew_sessions
 -- Heartbeats: each renews the one lease behind all executions of its session. Sessions that have ended are not returned.
@@ -40,8 +40,9 @@ SELECT EXISTS (SELECT FROM sessions WHERE session_id = $1 AND tenant_id = $2);
 -- What these sessions run as far as we know; `old`: long enough that they must have heard of it. Of any tenant: a shared
 -- session runs for all of them.
 SELECT session_id, execution_id, attempt, cancel_at IS NOT NULL AS cancelling,
-       started_at < db_now() - make_interval(secs => $2) AS old
-FROM executions WHERE session_id = ANY ($1::uuid[]) AND state = 'running';
+       started_at < db_now() - make_interval(secs => $2) AS old,
+       EXISTS (SELECT FROM evictions v WHERE v.execution_id = e.execution_id AND v.attempt = e.attempt) AS leaving
+FROM executions e WHERE session_id = ANY ($1::uuid[]) AND state = 'running';
 
 -- name: session_cancels
 -- What a person asked this session to end.
