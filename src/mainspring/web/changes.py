@@ -22,14 +22,18 @@ MAX_REASON = 1000
 async def pause(visit: Visit) -> Response:
     row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     reason = visit.form.get("reason", "")[:MAX_REASON]
-    await jobs.pause(visit.context.database, row.job_id, tenant=visit.caller.tenant, reason=reason)
+    await jobs.pause(
+        visit.context.database, row.job_id, tenant=visit.caller.tenant, reason=reason, by=visit.caller.name
+    )
     return _back(visit, f"/jobs/{quote(row.name)}")
 
 
 async def resume(visit: Visit) -> Response:
     row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     caught_up = visit.form.get("catch_up", "") == "true"
-    await jobs.resume(visit.context.database, row.job_id, tenant=visit.caller.tenant, caught_up=caught_up)
+    await jobs.resume(
+        visit.context.database, row.job_id, tenant=visit.caller.tenant, caught_up=caught_up, by=visit.caller.name
+    )
     return _back(visit, f"/jobs/{quote(row.name)}")
 
 
