@@ -582,6 +582,8 @@ CREATE INDEX runs_tenant ON runs (tenant_id, run_id);
 CREATE INDEX runs_job ON runs (job_id, run_id);
 CREATE INDEX runs_live ON runs (run_id) WHERE finished_at IS NULL;
 CREATE INDEX runs_timeout ON runs (timeout_at) WHERE timeout_at IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX runs_sla ON runs (sla_at) WHERE sla_at IS NOT NULL;
+CREATE INDEX runs_late ON runs (sla_at) WHERE sla_at IS NOT NULL AND finished_at IS NULL;
 
 -- A step of a run, or an item of it. A step is released by counting `unmet` down, never by looking at those it needs.
 CREATE TABLE run_steps (

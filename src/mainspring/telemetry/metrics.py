@@ -37,6 +37,9 @@ ALERT_DELIVERIES = Counter("mainspring_alert_deliveries", "Tries to tell a chann
 CLOCK_SKEW = Gauge("mainspring_clock_skew_seconds", "This machine's clock minus the database's")
 RUNS_FINISHED = Counter("mainspring_runs_finished", "Runs of workflows that ended", ["state"])
 RUNS_IN_TIME = Counter("mainspring_runs_in_time", "Runs of workflows with an SLA, by whether they kept it", ["kept"])
+RUN_SLA_RATIO = Gauge(
+    "mainspring_run_sla_ratio", "Of the last day's runs with an SLA, those that succeeded in time", ["workflow"]
+)
 RESCUED = Counter("mainspring_executions_rescued", "Executions taken back from sessions that stopped")
 
 

@@ -27,3 +27,7 @@ BEGIN
 END $$;
 CREATE TRIGGER audit_stays BEFORE UPDATE OR DELETE ON audit EXECUTE FUNCTION refuse_change();
 
+-- Runs by when they should have ended, and those of them that have not.
+CREATE INDEX runs_sla ON runs (sla_at) WHERE sla_at IS NOT NULL;
+CREATE INDEX runs_late ON runs (sla_at) WHERE sla_at IS NOT NULL AND finished_at IS NULL;
+
