@@ -995,6 +995,19 @@ class Dependencies(Answer):
     order: list[str]
 
 
+class AuditEntry(Answer):
+    """What somebody did: `action` to the `subject`, which is an id, of a step its run's, or the name of a queue."""
+
+    audit_id: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    name: str | None = None
+    reason: str | None = None
+    details: Any = None
+
+
 class Release(Request):
     """Lets the jobs that need this one go without its success."""
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from mainspring import wire
 from mainspring.alerts import channels
 from mainspring.domain.errors import Conflict, Invalid
 from mainspring.domain.job import Notify
@@ -16,6 +17,7 @@ from mainspring.intake import duties, jobs
 from mainspring.intake import executions as intake
 from tests.alerts.telling import TENANT, Telling
 from tests.clocks import VirtualClock
+from tests.runs.bench import Bench
 from tests.worker.receiver import receiving, reply
 
 pytestmark = pytest.mark.anyio
@@ -185,3 +187,20 @@ async def test_a_channel_may_want_only_some_jobs(telling: Telling) -> None:
     for name in ("etl-a", "etl", "report", "report-b"):
         await telling.ended("failed", await made(name))
     assert [d.data["job"] for d in await telling.deliveries()] == ["etl-a", "report"]
+
+
+async def test_runs_that_people_and_time_end_are_told_as_any_other(telling: Telling, virtual: VirtualClock) -> None:
+    async with receiving(lambda _: reply()) as server:
+        await telling.slack(server, "execution.succeeded", "execution.cancelled", "execution.timed_out")
+    bench = Bench(telling.database)
+    steps: dict[str, Any] = {"sign": {"approval": {}}}
+    approved, cancelled = await bench.begin("flow", steps, timeout="1h"), await bench.start("flow")
+    await bench.start("flow")
+    await bench.runs.decide(
+        approved.run_id, "sign", wire.Decision(), tenant=TENANT, by="test", scopes=["write"], approved=True
+    )
+    await bench.runs.cancel(cancelled.run_id, tenant=TENANT, by="test")
+    assert await told(telling) == ["execution.succeeded", "execution.cancelled"]
+    await virtual.advance(hours=1)
+    await bench.tending.look()
+    assert await told(telling) == ["execution.succeeded", "execution.cancelled", "execution.timed_out"]

@@ -18,8 +18,10 @@ from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.store import figures
+from mainspring.store import runs as store_runs
 from tests.alerts.telling import TENANT, Telling, body_of
 from tests.clocks import VirtualClock
+from tests.runs import bench as runs
 from tests.worker.receiver import receiving, reply
 
 pytestmark = pytest.mark.anyio
@@ -284,6 +286,46 @@ async def test_a_job_that_does_not_succeed_when_it_should(rig: Rig, deadline: st
     assert firing[f"{deadline}_missed"].key == "job"
     await rig.history(job, 1)
     await rig.look(minutes=1)
+    assert await rig.fires() == set()
+
+
+@pytest.mark.requirement(112)
+async def test_a_run_that_has_not_succeeded_within_its_sla(rig: Rig) -> None:
+    bench = runs.Bench(rig.telling.database)
+    run = await bench.begin("nightly", {"one": {}, "sign": {"approval": {}, "needs": ["one"]}}, sla="2h")
+    await bench.work()
+    await rig.look(minutes=119)
+    assert await rig.fires() == set()
+    await rig.look(minutes=1)
+    firing = await rig.alerts()
+    assert set(firing) == {"run_sla_missed"}, "it has not ended, and is told at once"
+    assert (firing["run_sla_missed"].key, firing["run_sla_missed"].value) == ("nightly", 1)
+    await bench.runs.cancel(run.run_id, tenant=TENANT, by="test")
+    await rig.look(minutes=2)
+    assert await rig.fires() == set(), "what has ended is late no more"
+
+
+@pytest.mark.requirement(112)
+async def test_the_share_of_runs_within_their_sla(rig: Rig) -> None:
+    bench = runs.Bench(rig.telling.database)
+    await bench.apply("flow", {"one": {}}, sla="10m")
+    for _ in range(20):
+        await bench.start("flow")
+    await bench.work()
+    failed = await bench.start("flow")
+    await bench.work(lambda _: "failed")
+    assert (await bench.get(failed)).state == "failed"
+    await rig.look(minutes=10)
+    assert await rig.fires() - {"success_rate_low"} == {"run_sla_missed"}, "20 of 21 is enough, yet one missed it"
+    await bench.start("flow")
+    await bench.work(lambda _: "failed")
+    await rig.look(minutes=10)
+    firing = await rig.alerts()
+    assert "90.9% of the last day's 22 runs" in firing["run_sla_low"].summary
+    async with rig.telling.database.connection() as connection:
+        assert await store_runs.sla_ratios(connection, tenant=TENANT) == {"flow": 20 / 22}
+        assert await store_runs.sla_ratios(connection, tenant=2) == {}
+    await rig.look(days=1)
     assert await rig.fires() == set()
 
 

@@ -131,6 +131,7 @@ async def test_runs_of_another_tenant_are_not_there(
     assert (await client.run(run.run_id)).state == "running"
 
 
+@pytest.mark.requirement(102)
 @pytest.mark.requirement(103)
 @pytest.mark.parametrize(("verb", "told"), [("force-complete", []), ("skip", ["PARENT"])])
 async def test_the_children_of_a_job_start_when_a_person_says_so(
@@ -147,6 +148,11 @@ async def test_the_children_of_a_job_start_when_a_person_says_so(
     (made,) = (await client.history(child)).items
     assert made.params == {"parents_not_run": [parent] if told else []} and made.created_by == f"after {parent}"
     assert (await http.delete(f"/api/v1/jobs/{child}/dependencies/{parent}")).status_code == 204
+    (entry,) = (await client.audit(subject=parent)).items
+    assert (entry.action, entry.name, entry.reason) == (f"job.{verb.replace('-', '_')}", parent, "by hand")
+    assert (entry.actor, entry.details["freed"]) == ("test admin", 1)
+    assert [e.action for e in (await client.audit(subject=child)).items] == ["job.unneed", "job.need"]
+    assert (await http.get("/api/v1/audit", params={"action": "job.eat"})).status_code == 422
 
 
 async def test_a_job_starts_by_itself_after_the_one_it_needs(

@@ -116,7 +116,7 @@ async def test_what_can_not_be_is_refused(bench: Jobs) -> None:
     with pytest.raises(Invalid):
         await bench.needs("child", "a", timeout="soon")
     with pytest.raises(NotFound):
-        await dependencies.remove(bench.database, "child", "a", tenant=TENANT)
+        await dependencies.remove(bench.database, "child", "a", tenant=TENANT, by="a new user")
     with pytest.raises(Conflict):
         await dependencies.free(bench.database, "a", "why not", freed_as="forced", tenant=TENANT, by="a new user")
 

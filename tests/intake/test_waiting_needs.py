@@ -236,7 +236,7 @@ async def test_the_last_need_that_is_removed_lets_it_go(bench: Waits, virtual: V
     scheduler = await child(bench, "a")
     await virtual.advance(seconds=60)
     await step(scheduler)
-    await dependencies.remove(bench.database, "child", "a", tenant=TENANT)
+    await dependencies.remove(bench.database, "child", "a", tenant=TENANT, by="a new user")
     assert await ledger(bench.database, "child") == [(60, "queued", None)]
     await bench.now_queued()
     await virtual.advance(seconds=60)

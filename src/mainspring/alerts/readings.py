@@ -66,6 +66,12 @@ def _of_figure(f: Figure) -> Iterator[Reading]:
         case "sla_ratio" if (f.n or 0) >= LEAST_RATIO:
             says = f"{f.value:.1%} of the last hour's {f.n:,} fires with finish_by succeeded in time"
             yield Reading(f.condition, tenant, f.value, says)
+        case "run_sla_ratio" if (f.n or 0) >= LEAST_RATIO:
+            says = f"{f.value:.1%} of the last day's {f.n:,} runs with an sla succeeded in time"
+            yield Reading(f.condition, tenant, f.value, says)
+        case "run_sla":
+            runs = "1 run has" if f.n == 1 else f"{f.n:,} runs have"
+            yield Reading(f.condition, tenant, f.value, f"{f.key}: {runs} not succeeded within the sla", f.key)
         case "start_by":
             yield Reading(f.condition, tenant, f.value, f"{f.key}: {f.n} fires did not start in time", f.key)
         case "shard_heartbeat":

@@ -29,6 +29,8 @@ JOBS = 2_000
 """So many jobs with a notice are looked at in one look; with more, they take turns."""
 UPKEEP_LOOKS = 360
 BUSY_SHARE = 10
+OF_JOBS = ("finish_by", "max_gap", "run_sla")
+"""Conditions whose alerts are about one job: told to the channels that its notices name."""
 _ZERO = UUID(int=0)
 
 
@@ -130,7 +132,7 @@ class Watch:
             connection, tenant=row.tenant, event_id=uuid5(row.alert_id, event), event=event,
             stream=f"alert:{row.rule}:{row.key}", body=_body(row, labels_of(row.rule, rule, row.key)),
             channels=() if rule is None else rule.channels,
-            job=row.key if rule is not None and rule.condition in ("finish_by", "max_gap") else None, as_told=told,
+            job=row.key if rule is not None and rule.condition in OF_JOBS else None, as_told=told,
         )  # fmt: skip
 
     def _rule(self, row: AlertRow) -> Rule | None:

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Route
 from mainspring.api import (
     alerts,
     artifacts,
+    audit,
     backfills,
     blackouts,
     calendars,
@@ -44,7 +45,8 @@ def endpoints() -> list[Endpoint]:
     """The whole table, in order."""
     tables = (
         jobs.table, backfills.table, calendars.table, blackouts.table, executions.table, dead_letters.table,
-        queues.table, workers.table, artifacts.table, workflows.table, runs.table, alerts.table, system.table, docs,
+        queues.table, workers.table, artifacts.table, workflows.table, runs.table, alerts.table, audit.table,
+        system.table, docs,
     )  # fmt: skip
     return [endpoint for table in tables for endpoint in table.endpoints]
 

@@ -78,12 +78,14 @@ async def add_dependency(call: Call) -> wire.Dependencies:
 @table.route("DELETE", JOB + "/dependencies/{parent}", scope="write", status=204)
 async def remove_dependency(call: Call) -> None:
     """The job does not need the other any more."""
-    await dependencies.remove(call.context.database, call.path("ref"), call.path("parent"), tenant=call.tenant)
+    await dependencies.remove(
+        call.context.database, call.path("ref"), call.path("parent"), tenant=call.tenant, by=call.caller.name
+    )
 
 
 @table.route("POST", JOB + "/force-complete", scope="write", body=wire.Release, answer=wire.Job)
 async def force_complete(call: Call) -> wire.Job:
-    """Let the jobs that need this one go as if it had succeeded; who, when and why is kept."""
+    """Let the jobs that need this one go as if it had succeeded; its newest execution that lives is ended."""
     return await _free(call, "forced")
 
 
@@ -148,7 +150,9 @@ async def pause(call: Call) -> wire.Job:
     """Pause a job: no fires until it is resumed, by someone or by itself at `until`."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     body: wire.Pause = call.body
-    await jobs.pause(call.context.database, row.job_id, tenant=call.tenant, reason=body.reason, until=body.until)
+    await jobs.pause(
+        call.context.database, row.job_id, tenant=call.tenant, reason=body.reason, until=body.until, by=call.caller.name
+    )
     return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
@@ -156,7 +160,9 @@ async def pause(call: Call) -> wire.Job:
 async def resume(call: Call) -> wire.Job:
     """Resume a paused job: it fires again from now on; `catch_up` applies its misfire policy to the pause."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
-    await jobs.resume(call.context.database, row.job_id, tenant=call.tenant, caught_up=call.body.catch_up)
+    await jobs.resume(
+        call.context.database, row.job_id, tenant=call.tenant, caught_up=call.body.catch_up, by=call.caller.name
+    )
     return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
 
 

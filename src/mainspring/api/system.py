@@ -17,7 +17,7 @@ from mainspring.codec import encode
 from mainspring.domain.alert import Severity
 from mainspring.intake.overview import shards_now
 from mainspring.intake.queues import depths_of
-from mainspring.store import alerts, dead_letters, doctor, sessions, shards
+from mainspring.store import alerts, dead_letters, doctor, runs, sessions, shards
 from mainspring.store.db import AWAY, Database
 from mainspring.store.migrate import schema_version
 from mainspring.telemetry import metrics
@@ -54,7 +54,11 @@ async def scrape(call: Call) -> Response:
         leases = await shards.list_shards(connection)
         open_letters = await dead_letters.count_open(connection, tenant=call.tenant)
         firing = await alerts.firing_counts(connection)
+        kept = await runs.sla_ratios(connection, tenant=call.tenant)
         workers = [w for w in await sessions.list_workers(connection, tenant=call.tenant) if w.state != "lost"]
+    metrics.RUN_SLA_RATIO.clear()
+    for workflow, ratio in kept.items():
+        metrics.RUN_SLA_RATIO.labels(workflow).set(ratio)
     metrics.JOB_QUEUE_SIZE.clear()
     metrics.QUEUE_OLDEST.clear()
     oldest: dict[str, float] = {}

@@ -106,6 +106,24 @@ async def pause(client: AsyncClient, out: Output, job: str, reason: str, until: 
     out.one(found, JOBS, lambda found: describe(found, "paused", None))
 
 
+@jobs.command("force-complete")
+@click.argument("job")
+@click.option("--reason", required=True, metavar="TEXT", help="Why.")
+@connected
+async def force_complete(client: AsyncClient, out: Output, job: str, reason: str) -> None:
+    """Let the jobs that need this one go as if it had succeeded; what lives of it is ended."""
+    out.one(await client.force_complete_job(job, reason), JOBS, lambda found: describe(found, "counts as done", None))
+
+
+@jobs.command
+@click.argument("job")
+@click.option("--reason", required=True, metavar="TEXT", help="Why.")
+@connected
+async def skip(client: AsyncClient, out: Output, job: str, reason: str) -> None:
+    """Let the jobs that need this one go without it; they can see that it was not run."""
+    out.one(await client.skip_job(job, reason), JOBS, lambda found: describe(found, "skipped", None))
+
+
 @jobs.command
 @click.argument("job")
 @connected

@@ -36,6 +36,7 @@ COMMANDS = {
     "alerts": ("alerts", "List what fires, and set the rules that say so."),
     "silences": ("alerts", "Tell nobody for a while, or in maintenance windows."),
     "channels": ("channels", "Where notices go: add, try out, look at what was sent."),
+    "audit": ("audit", "List who did what, and why."),
     "shards": ("look", "Show the schedulers and who owns which shard."),
     "cron": ("cron", "Explain cron expressions; needs no server."),
     "ui": ("look", "Print a link that signs a browser in."),

@@ -470,7 +470,26 @@ class AsyncClient:
         action = f"steps/{quote(step)}/force-complete"
         return await self._transport.ask(wire.Run, "POST", _path("runs", ref, action), body=body)
 
+    # Jobs that need others
+
+    async def force_complete_job(self, ref: Ref, reason: str) -> wire.Job:
+        """Lets the jobs that need this one go as if it had succeeded."""
+        body = wire.Release(reason=reason)
+        return await self._transport.ask(wire.Job, "POST", _path("jobs", ref, "force-complete"), body=body)
+
+    async def skip_job(self, ref: Ref, reason: str) -> wire.Job:
+        """Lets the jobs that need this one go without it."""
+        return await self._transport.ask(wire.Job, "POST", _path("jobs", ref, "skip"), body=wire.Release(reason=reason))
+
     # The rest
+
+    async def audit(
+        self, *, subject: str | None = None, actor: str | None = None, action: str | None = None,
+        limit: int | None = None, cursor: str | None = None,
+    ) -> wire.Page[wire.AuditEntry]:  # fmt: skip
+        """Who did what and why, newest first."""
+        params: Params = {"subject": subject, "actor": actor, "action": action, "limit": limit, "cursor": cursor}
+        return await self._transport.ask(wire.Page[wire.AuditEntry], "GET", "/api/v1/audit", params=params)
 
     async def feed(self) -> AsyncGenerator[wire.Execution, None]:
         """Each execution as it starts and as it ends, from now on; once connected, it reconnects for ever."""

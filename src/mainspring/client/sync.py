@@ -312,6 +312,18 @@ class Client:
     def start_run(self, ref: Ref, params: dict[str, Any] | None = None, *, key: str | None = None) -> wire.Run:
         return self._wait(self._inner.start_run(ref, params, key=key))
 
+    def force_complete_job(self, ref: Ref, reason: str) -> wire.Job:
+        return self._wait(self._inner.force_complete_job(ref, reason))
+
+    def skip_job(self, ref: Ref, reason: str) -> wire.Job:
+        return self._wait(self._inner.skip_job(ref, reason))
+
+    def audit(
+        self, *, subject: str | None = None, actor: str | None = None, action: str | None = None,
+        limit: int | None = None, cursor: str | None = None,
+    ) -> wire.Page[wire.AuditEntry]:  # fmt: skip
+        return self._wait(self._inner.audit(subject=subject, actor=actor, action=action, limit=limit, cursor=cursor))
+
     def runs(
         self, *, workflow: str | None = None, states: Sequence[str] = (), limit: int | None = None,
         cursor: str | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -11,9 +12,10 @@ from mainspring.clock import instant
 from mainspring.domain.dead_letter import DEAD_LETTER_STATES
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
-from mainspring.intake import catalog
+from mainspring.intake import audit, catalog
 from mainspring.intake.params import check_params
 from mainspring.store import dead_letters
+from mainspring.store.audit import Entry
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.dead_letters import NEXT, Choice
 
@@ -157,9 +159,7 @@ async def dismiss(database: Database, dead_letter_id: UUID, *, reason: str, tena
             connection, tenant=tenant, by=by, choice=Choice(ids=[dead_letter_id], limit=1)
         )
         if held:
-            await dead_letters.dismiss_dead_letters(
-                connection, tenant=tenant, ids=[dead_letter_id], by=by, reason=reason
-            )
+            await _dismiss(connection, [dead_letter_id], reason, tenant=tenant, by=by)
         letter = await found_in(connection, dead_letter_id, tenant=tenant)
         if letter.state != "dismissed":
             raise refusal(letter, by, instant(int(await database_now_ms(connection))))
@@ -174,8 +174,14 @@ async def dismiss_many(database: Database, request: wire.DismissMany, *, tenant:
         held = await dead_letters.hold_dead_letters(connection, tenant=tenant, by=by, choice=choice)
         if held and not request.dry_run:
             ids = [letter.dead_letter_id for letter in held]
-            await dead_letters.dismiss_dead_letters(connection, tenant=tenant, ids=ids, by=by, reason=reason)
+            await _dismiss(connection, ids, reason, tenant=tenant, by=by)
     return wire.Dismissed(dismissed=len(held), dry_run=request.dry_run)
+
+
+async def _dismiss(connection: Connection, ids: Sequence[UUID], reason: str, *, tenant: int, by: str) -> None:
+    done = await dead_letters.dismiss_dead_letters(connection, tenant=tenant, ids=ids, by=by, reason=reason)
+    entries = [Entry(str(dead_letter_id)) for dead_letter_id in done]
+    await audit.record_all(connection, "dead_letter.dismiss", entries, tenant=tenant, by=by, reason=reason)
 
 
 def refusal(letter: wire.DeadLetter, by: str, now: datetime) -> Conflict:

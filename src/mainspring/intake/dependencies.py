@@ -14,8 +14,9 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
 from mainspring.domain.plan import topological
 from mainspring.ids import shard_of
+from mainspring.intake import audit
 from mainspring.intake.catalog import job_row
-from mainspring.intake.executions import Submission, insert_one
+from mainspring.intake.executions import Submission, end_latest, insert_one
 from mainspring.store import chains, jobs, needs, shards
 from mainspring.store.db import Connection, Database, Taken
 
@@ -41,6 +42,9 @@ async def add(database: Database, ref: str, request: wire.NewDependency, *, tena
                 wait_s=wait_s, by=by,
             )  # fmt: skip
             await needs.mark_needing(connection, tenant=tenant, child=child.job_id, change=change)
+            await audit.record(
+                connection, "job.need", child.job_id, tenant=tenant, by=by, name=child.name, parent=parent.name
+            )
     except Taken:
         raise Conflict(f"{child.name} needs {parent.name} already", code="already_needed") from None
     return await get(database, ref, tenant=tenant)
@@ -73,7 +77,7 @@ async def _refuse_cycle(connection: Connection, child: jobs.JobRow, parent: jobs
         raise Invalid(message, code="cycle", problems=(Problem("/job", message, "remove one of these needs"),))
 
 
-async def remove(database: Database, ref: str, parent: str, *, tenant: int) -> None:
+async def remove(database: Database, ref: str, parent: str, *, tenant: int, by: str) -> None:
     row, other = await job_row(database, ref, tenant=tenant), await job_row(database, parent, tenant=tenant)
     async with database.transaction() as connection:
         change, _ = await shards.bump_shard(connection, shard=shard_of(row.job_id))
@@ -81,6 +85,7 @@ async def remove(database: Database, ref: str, parent: str, *, tenant: int) -> N
             raise NotFound(f"{row.name} does not need {other.name}")
         await needs.mark_needing(connection, tenant=tenant, child=row.job_id, change=change)
         await needs.release(connection, children=[row.job_id])
+        await audit.record(connection, "job.unneed", row.job_id, tenant=tenant, by=by, name=row.name, parent=other.name)
 
 
 async def get(database: Database, ref: str, *, tenant: int) -> wire.Dependencies:
@@ -98,17 +103,29 @@ async def get(database: Database, ref: str, *, tenant: int) -> wire.Dependencies
 
 
 async def free(database: Database, ref: str, reason: str, *, freed_as: str, tenant: int, by: str) -> int:
-    """Lets the jobs that need this one go without its success; who, when and why is kept with each."""
+    """Lets the jobs that need this one go without its success; who, when and why is kept with each.
+
+    An execution of it that lives is ended: it has been decided about.
+    """
     row = await job_row(database, ref, tenant=tenant)
     if not reason.strip():
         raise invalid("/reason", "why is not said", hint="others will want to know")
+    words = f"{'completed' if freed_as == 'forced' else 'skipped'} by {by}: {reason}"
     async with database.transaction() as connection:
+        await chains.lock_jobs(connection, job_ids=[row.job_id])
+        ended = await end_latest(connection, row.job_id, words, tenant=tenant)
         freed = await needs.free_needs(
             connection, tenant=tenant, parent=row.job_id, freed_as=freed_as, by=by, reason=reason
         )
-        if not freed:
-            raise Conflict(f"no job needs {row.name}, so nothing was changed", code="not_needed")
+        if not freed and ended is None:
+            raise Conflict(
+                f"no job needs {row.name} and no execution of it lives, so nothing was changed", code="not_needed"
+            )
         await needs.release(connection, children=freed)
+        await audit.record(
+            connection, "job.force_complete" if freed_as == "forced" else "job.skip", row.job_id, tenant=tenant, by=by,
+            name=row.name, reason=reason, freed=len(freed), execution_id=None if ended is None else str(ended),
+        )  # fmt: skip
     await execute_ready(database)
     return len(freed)
 

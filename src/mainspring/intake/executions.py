@@ -15,6 +15,7 @@ from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.execution import LIVE, execution_id, is_step
 from mainspring.domain.line import line_of
+from mainspring.intake import audit
 from mainspring.intake.catalog import is_id
 from mainspring.intake.params import Demands, check_params
 from mainspring.runs.advance import Ending, advance
@@ -229,7 +230,26 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
                     moved = await advance(connection, Plans(), [Ending(execution, "cancelled", None, words)])
                     told += moved.done.executions
                 await outbox.tell_settled(connection, execution_ids=told)
+                await _note(connection, found, tenant=tenant, by=by, reason=reason)
                 return
             if await executions.cancel_running(connection, tenant=tenant, execution_id=execution, reason=words):
+                await _note(connection, found, tenant=tenant, by=by, reason=reason)
                 return
         # It moved between our looks (queued to running, or back, or to its end): look again.
+
+
+async def _note(connection: Connection, found: wire.Execution, *, tenant: int, by: str, reason: str) -> None:
+    await audit.record(
+        connection, "execution.cancel", found.execution_id, tenant=tenant, by=by, name=found.job, reason=reason,
+        state=found.state,
+    )  # fmt: skip
+
+
+async def end_latest(connection: Connection, job_id: UUID, reason: str, *, tenant: int) -> UUID | None:
+    """Ends the newest execution of a job that lives, if there is one. The caller holds the job's row."""
+    for execution, _ in await executions.newest_live(connection, tenant=tenant, job_id=job_id):
+        stops = (executions.cancel_pending, executions.cancel_running, executions.cancel_pending)
+        for stop in stops:  # it may start between the looks, or go back to the queue
+            if await stop(connection, tenant=tenant, execution_id=execution, reason=reason):
+                return execution
+    return None

@@ -20,7 +20,7 @@ from mainspring.domain.job import JobSpec, WorkflowTask, check
 from mainspring.domain.line import keyed, line_of
 from mainspring.domain.schedule import Resolved, calendars_of, describe_spec, job_seed, members_of, notes
 from mainspring.ids import new_id, shard_of
-from mainspring.intake import catalog
+from mainspring.intake import audit, catalog
 from mainspring.intake.bounds import exceeds_bound
 from mainspring.intake.catchup import catch_up
 from mainspring.intake.notices import write_notices
@@ -34,6 +34,7 @@ KINDS = {"cron", "every", "at", "rrule"}
 RECURRING = {"exclude", "calendar", "roll", "jitter", "max_fires"}
 
 PREVIEWED = 10
+SYSTEM = "the system"
 
 
 async def create(database: Database, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool = False) -> UUID:
@@ -225,8 +226,16 @@ async def _edit(
                 await account_for(connection, row, watermark_ms=watermark_ms, upto=over_at, reason=reason)
             if spec.paused != paused:
                 await _hold_or_free(connection, tenant=tenant, job_id=job_id, held=spec.paused)
+            await audit.record(
+                connection, "job.edit", job_id, tenant=tenant, by=by, name=spec.name, version=new_version,
+                fields=_changed(msgspec.structs.replace(old, paused=paused), spec),
+            )  # fmt: skip
     except Taken:
         raise name_taken(name) from None
+
+
+def _changed(old: JobSpec, new: JobSpec) -> list[str]:
+    return [name for name in JobSpec.__struct_fields__ if getattr(old, name) != getattr(new, name)]
 
 
 def _refuse_workflow(spec: JobSpec) -> None:
@@ -239,7 +248,9 @@ def _spread(spec: JobSpec) -> bool:
     return any(member.cron is not None and "H" in member.cron for member in members_of(spec.schedule))
 
 
-async def pause(database: Database, job_id: UUID, *, tenant: int, reason: str, until: datetime | None = None) -> None:
+async def pause(
+    database: Database, job_id: UUID, *, tenant: int, reason: str, until: datetime | None = None, by: str = SYSTEM
+) -> None:
     """Stops future fires, until someone resumes it or `until` comes; what is queued or running goes on.
 
     Of a paused job only the end of the pause and its reason change: what was said last counts.
@@ -258,10 +269,14 @@ async def pause(database: Database, job_id: UUID, *, tenant: int, reason: str, u
         else:
             await account_for(connection, row, watermark_ms=watermark_ms, upto=paused_at, reason="paused")
             await executions.hold_fires(connection, tenant=tenant, job_id=job_id)
+        until_text = None if until is None else until.isoformat()
+        await audit.record(
+            connection, "job.pause", job_id, tenant=tenant, by=by, name=row.name, reason=reason, until=until_text
+        )
 
 
 async def resume(
-    database: Database, job_id: UUID, *, tenant: int, caught_up: bool = False, if_over: bool = False
+    database: Database, job_id: UUID, *, tenant: int, caught_up: bool = False, if_over: bool = False, by: str = SYSTEM
 ) -> bool:
     """Fires again, from now on; tells whether it was paused.
 
@@ -282,6 +297,9 @@ async def resume(
             await account_for(connection, row, watermark_ms=watermark_ms, upto=now, reason="paused")
         window_s = parse_duration(misfire.window) if caught_up and misfire.policy != "skip" else None
         await executions.free_fires(connection, tenant=tenant, job_id=job_id, catch_up_s=window_s)
+        await audit.record(
+            connection, "job.resume", job_id, tenant=tenant, by=by, name=row.name, catch_up=caught_up
+        )  # fmt: skip
         return True
 
 
@@ -298,6 +316,7 @@ async def delete(database: Database, job_id: UUID, *, tenant: int, by: str, reas
         await executions.cancel_pending_of_job(connection, tenant=tenant, job_id=job_id, reason=words)
         if row.spec.notify:
             await channels.replace_notices(connection, tenant=tenant, job_id=job_id, rows=[])
+        await audit.record(connection, "job.delete", job_id, tenant=tenant, by=by, name=row.name, reason=reason)
 
 
 async def _resolve(connection: Connection, spec: JobSpec, *, tenant: int, now_ms: int) -> Resolved | None:

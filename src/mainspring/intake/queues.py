@@ -11,6 +11,7 @@ from mainspring.codec import problem_of
 from mainspring.domain.errors import Invalid, invalid
 from mainspring.domain.job import QUEUE
 from mainspring.domain.queue import DEFAULTS, QueueSettings
+from mainspring.intake import audit
 from mainspring.store import lines, queues, why
 from mainspring.store.db import Connection, Database
 
@@ -65,6 +66,7 @@ async def change(database: Database, name: str, changes: dict[str, Any], *, tena
             if not QUEUE.match(other) or other == name:
                 raise invalid(f"/may_help/{n}", f"{other!r} is not another queue's name", hint="name other queues")
         await queues.upsert_queue(connection, tenant=tenant, name=name, settings=settings, by=by)
+        await audit.record(connection, "queue.change", name, tenant=tenant, by=by, name=name, changes=changes)
     return next(queue for queue in (await overview(database, tenant=tenant)).items if queue.name == name)
 
 

@@ -17,10 +17,12 @@ from mainspring.clock import instant, millis
 from mainspring.domain.dead_letter import parse_rate, replay_key
 from mainspring.domain.errors import Invalid, invalid
 from mainspring.domain.execution import execution_id, is_step
+from mainspring.intake import audit
 from mainspring.intake.dead_letters import chosen, found_in, refusal
 from mainspring.intake.executions import with_lines
 from mainspring.intake.params import check_params
 from mainspring.store import dead_letters, executions, jobs
+from mainspring.store.audit import Entry
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.dead_letters import Choice, Letter
 from mainspring.store.executions import NewExecution
@@ -169,6 +171,8 @@ async def _make(connection: Connection, plan: Plan, *, tenant: int, by: str) -> 
         connection, tenant=tenant, by=by,
         replayed=[(letter.dead_letter_id, execution.execution_id) for letter, execution in made],
     )  # fmt: skip
+    entries = [Entry(str(x.dead_letter_id), None, {"execution_id": str(e.execution_id)}) for x, e in made]
+    await audit.record_all(connection, "dead_letter.replay", entries, tenant=tenant, by=by)
     return Plan(made, plan.refused + gone)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
 from uuid import UUID
@@ -16,6 +17,7 @@ from mainspring.domain.params import given_problems
 from mainspring.domain.plan import PlanStep
 from mainspring.domain.readiness import Weight
 from mainspring.domain.workflow import RunState
+from mainspring.intake import audit
 from mainspring.intake.catalog import check_limit, is_id, job_row, parse_cursor
 from mainspring.intake.executions import Submission, insert_one
 from mainspring.runs.advance import Ending, Moved, Turn, advance
@@ -27,6 +29,15 @@ from mainspring.store.runs import Finish, Place, Run
 
 OPEN = ("running", "cancelling")
 STATES: tuple[str, ...] = get_args(RunState)
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What a person did to a step, for the audit."""
+
+    action: str
+    by: str
+    reason: str
 
 
 class Runs:
@@ -88,6 +99,10 @@ class Runs:
         async with self._turn() as (connection, moved):
             new_id = await insert_one(connection, submission, None)
             await start_runs(connection, self._plans, [new_id], rerun=(run_id, row["version"]), kept=kept, moved=moved)
+            await audit.record(
+                connection, "run.rerun", run_id, tenant=tenant, by=by, name=row["name"], new_run_id=str(new_id),
+                from_step=request.from_step,
+            )  # fmt: skip
         return await self.get(new_id, tenant=tenant)
 
     # Deciding ----------------------------------------------------------------------------------------
@@ -115,7 +130,8 @@ class Runs:
                 return Finish(place, "succeeded", "ok", given, words, by)
             return Finish(place, "failed", "failed", given, words, by)
 
-        return await self._end_step(run_id, name, answer, tenant=tenant)
+        deed = Deed("step.approve" if approved else "step.reject", by, decision.note)
+        return await self._end_step(run_id, name, answer, deed, tenant=tenant)
 
     async def skip(self, run_id: UUID, name: str, reason: str, *, tenant: int, by: str) -> wire.Run:
         """A step is not executed, and those behind it go on as if it had been; they can see it by its flag."""
@@ -140,10 +156,11 @@ class Runs:
             weight: Weight = "ok"
             return Finish(Place(run_id, step.number), state, weight, result, words, by, flag)
 
-        return await self._end_step(run_id, name, override, tenant=tenant)
+        deed = Deed("step.skip" if flag == "skipped" else "step.force_complete", by, reason)
+        return await self._end_step(run_id, name, override, deed, tenant=tenant)
 
     async def _end_step(
-        self, run_id: UUID, name: str, judge: Callable[[PlanStep, str], Finish | None], *, tenant: int
+        self, run_id: UUID, name: str, judge: Callable[[PlanStep, str], Finish | None], deed: Deed, *, tenant: int
     ) -> wire.Run:
         """Ends a step by hand. What lives of it is held first, as settling takes it, and ends too."""
         async with self._turn() as (connection, moved):
@@ -163,6 +180,10 @@ class Runs:
                 stop = executions.cancel_running if state == "running" else executions.cancel_pending
                 await stop(connection, tenant=tenant, execution_id=execution_id, reason=finish.reason or "")
             await self._finish(connection, run, [finish], moved)
+            await audit.record(
+                connection, deed.action, run_id, tenant=tenant, by=deed.by, name=f"{known.plan.spec.name}.{name}",
+                reason=deed.reason, step=name, state=found[0],
+            )  # fmt: skip
         return await self.get(run_id, tenant=tenant)
 
     async def _number(self, connection: Connection, run_id: UUID, name: str, *, tenant: int) -> int:
@@ -193,6 +214,9 @@ class Runs:
                 if found is not None and found[0] == "waiting":
                     ended.append(Finish(Place(run_id, step.number), "succeeded", "ok", payload, f"sent by {by}", by))
             await self._finish(connection, run, ended, moved)
+            await audit.record(
+                connection, "run.event", run_id, tenant=tenant, by=by, name=known.plan.spec.name, event=name
+            )
         return await self.get(run_id, tenant=tenant)
 
     # Ending ------------------------------------------------------------------------------------------
@@ -203,10 +227,14 @@ class Runs:
         """Ends a run: what has not begun never will, what runs is asked to end; steps that always run still do."""
         words = (f"cancelled by {by}" if ends_as == "cancelled" else "timed out") + (f": {reason}" if reason else "")
         async with self._turn() as (connection, _):
-            run, _known = await self._hold(connection, run_id, tenant=tenant)
+            run, known = await self._hold(connection, run_id, tenant=tenant)
             if run.state not in OPEN:
                 raise Conflict(f"the run has already ended: {run.state}", code="already_final")
             await runs.cancel_run(connection, tenant=tenant, run_id=run_id, ends_as=ends_as, reason=words)
+            await audit.record(
+                connection, "run.cancel", run_id, tenant=tenant, by=by, name=known.plan.spec.name,
+                reason=reason or (words if ends_as != "cancelled" else None),
+            )  # fmt: skip
         await self.carry_out_cancel(run_id, tenant=tenant)
         return await self.get(run_id, tenant=tenant)
 

@@ -137,6 +137,12 @@ async def cancel_running(connection: Connection, *, tenant: int, execution_id: U
     return await connection.fetchval(q("cancel_running"), execution_id, tenant, reason) is not None
 
 
+async def newest_live(connection: Connection, *, tenant: int, job_id: UUID) -> list[tuple[UUID, str]]:
+    """The newest execution that has not ended, with its state; none if there is none."""
+    rows = await connection.fetch(q("newest_live"), job_id, tenant)
+    return [(r["execution_id"], r["state"]) for r in rows]
+
+
 async def cancel_pending_of_job(
     connection: Connection, *, tenant: int, job_id: UUID, reason: str, trigger: Trigger | None = None
 ) -> list[UUID]:

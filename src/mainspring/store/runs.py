@@ -14,6 +14,7 @@ from mainspring.store.queries import q
 
 ENGINE = UUID(int=1)
 """Stands where other running executions have a session: a run is executed by no worker."""
+SLA_SAMPLE = 10_000
 WHOLE = -1
 """The item of a step itself; those of a mapped or repeated step count from 0."""
 
@@ -402,6 +403,11 @@ async def stray_steps(connection: Connection, *, limit: int) -> list[tuple[UUID,
 async def half_cancelled(connection: Connection, *, limit: int) -> list[tuple[UUID, int]]:
     """Over all tenants: the sweep is a duty of the system."""
     return [(r["run_id"], r["tenant_id"]) for r in await connection.fetch(q("half_cancelled"), limit)]
+
+
+async def sla_ratios(connection: Connection, *, tenant: int) -> dict[str, float]:
+    """By workflow: of the runs that should have succeeded by now, in the last day, those that did."""
+    return {r["name"]: r["ratio"] for r in await connection.fetch(q("sla_ratios"), tenant, SLA_SAMPLE)}
 
 
 async def run_by_id(connection: Connection, *, tenant: int, run_id: UUID) -> Any | None:

@@ -629,6 +629,8 @@ CREATE INDEX runs_tenant ON runs (tenant_id, run_id);
 CREATE INDEX runs_job ON runs (job_id, run_id);
 CREATE INDEX runs_live ON runs (run_id) WHERE finished_at IS NULL;
 CREATE INDEX runs_timeout ON runs (timeout_at) WHERE timeout_at IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX runs_sla ON runs (sla_at) WHERE sla_at IS NOT NULL;
+CREATE INDEX runs_late ON runs (sla_at) WHERE sla_at IS NOT NULL AND finished_at IS NULL;
 
 -- A step of a run, or an item of it. A step is released by counting `unmet` down, never by looking at those it needs.
 CREATE TABLE run_steps (
@@ -697,6 +699,30 @@ CREATE TABLE job_needs (
     CHECK (num_nonnulls(freed_at, freed_as, freed_by, reason) IN (0, 4))
 );
 CREATE INDEX job_needs_parent ON job_needs (parent_id);
+
+-- What people have done ------------------------------------------------------------------------------
+
+-- Who did what to which subject, and why; written with the change itself. Nothing of it changes again.
+CREATE TABLE audit (
+    audit_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant_id   int NOT NULL REFERENCES tenants,
+    at          timestamptz NOT NULL DEFAULT db_now(),
+    actor       text COLLATE "C" NOT NULL,          -- the name of a token, or `the system`
+    action      text COLLATE "C" NOT NULL,          -- see domain/audit.py
+    subject     text COLLATE "C" NOT NULL,          -- its id, of a step the run's; of a queue its name
+    name        text,                               -- as people know it
+    reason      text,
+    details     jsonb
+);
+CREATE INDEX audit_tenant ON audit (tenant_id, audit_id);
+CREATE INDEX audit_subject ON audit (tenant_id, subject, audit_id);
+CREATE INDEX audit_actor ON audit (tenant_id, actor, audit_id);
+CREATE INDEX audit_action ON audit (tenant_id, action, audit_id);
+CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'entries of % are never changed', TG_TABLE_NAME;
+END $$;
+CREATE TRIGGER audit_stays BEFORE UPDATE OR DELETE ON audit EXECUTE FUNCTION refuse_change();
 
 -- Who is told ----------------------------------------------------------------------------------------
 

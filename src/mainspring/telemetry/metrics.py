@@ -38,6 +38,9 @@ CLOCK_SKEW = Gauge("mainspring_clock_skew_seconds", "This machine's clock minus 
 RUNS_FINISHED = Counter("mainspring_runs_finished", "Runs of workflows that ended", ["state"])
 RUNS_IN_TIME = Counter("mainspring_runs_in_time", "Runs of workflows with an SLA, by whether they kept it", ["kept"])
 PREEMPTIONS = Counter("mainspring_preemptions", "Attempts that were asked to make room for more urgent ones")
+RUN_SLA_RATIO = Gauge(
+    "mainspring_run_sla_ratio", "Of the last day's runs with an SLA, those that succeeded in time", ["workflow"]
+)
 RESCUED = Counter("mainspring_executions_rescued", "Executions taken back from sessions that stopped")
 
 

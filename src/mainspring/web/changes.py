@@ -22,14 +22,19 @@ async def pause(visit: Visit) -> Response:
     row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     reason = visit.form.get("reason", "")[:MAX_REASON]
     until = moment_to_come(visit.form.get("until", ""), "/until")
-    await jobs.pause(visit.context.database, row.job_id, tenant=visit.caller.tenant, reason=reason, until=until)
+    await jobs.pause(
+        visit.context.database, row.job_id, tenant=visit.caller.tenant, reason=reason, until=until,
+        by=visit.caller.name,
+    )  # fmt: skip
     return _back(visit, f"/jobs/{quote(row.name)}")
 
 
 async def resume(visit: Visit) -> Response:
     row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     caught_up = visit.form.get("catch_up", "") in ("true", "1")
-    await jobs.resume(visit.context.database, row.job_id, tenant=visit.caller.tenant, caught_up=caught_up)
+    await jobs.resume(
+        visit.context.database, row.job_id, tenant=visit.caller.tenant, caught_up=caught_up, by=visit.caller.name
+    )
     return _back(visit, f"/jobs/{quote(row.name)}")
 
 

@@ -152,6 +152,11 @@ UPDATE executions SET cancel_at = coalesce(cancel_at, db_now()), cancel_reason =
 WHERE execution_id = $1 AND tenant_id = $2 AND state = 'running'
 RETURNING session_id, pg_notify('mainspring_cancel', session_id::text);
 
+-- name: newest_live
+-- The newest execution of a job that has not ended; a backfill's is not meant.
+SELECT execution_id, state FROM executions
+WHERE job_id = $1 AND tenant_id = $2 AND backfill_id IS NULL ORDER BY execution_id DESC LIMIT 1;
+
 -- name: cancel_pending_of_job
 -- Ends what a job still has waiting or queued; only its own fires, or everything ($4 null).
 WITH gone AS (

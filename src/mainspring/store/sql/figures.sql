@@ -44,6 +44,20 @@ WITH RECURSIVE clock AS (
         ORDER BY execution_id DESC LIMIT 10
     ) AS h
     WHERE p.finish_by_s IS NOT NULL AND h.trigger = 'fire' AND h.state IN ('succeeded', 'failed', 'timed_out', 'lost')
+), expected AS (
+    SELECT tenant_id, job_id, sla_at, finished_at IS NULL AS open,
+           coalesce(state = 'succeeded' AND finished_at <= sla_at, false) AS kept
+    FROM runs
+    WHERE sla_at <= (SELECT now FROM clock) AND sla_at > (SELECT now FROM clock) - interval '1 day'
+    ORDER BY sla_at DESC LIMIT $1
+), late AS (
+    SELECT tenant_id, job_id FROM (
+        SELECT tenant_id, job_id FROM runs WHERE finished_at IS NULL AND sla_at <= (SELECT now FROM clock)
+        ORDER BY sla_at LIMIT $1
+    ) AS open
+    UNION ALL
+    SELECT tenant_id, job_id FROM expected
+    WHERE NOT kept AND NOT open AND sla_at > (SELECT now FROM clock) - interval '1 minute'
 )
 SELECT 'time' AS condition, NULL::int AS tenant_id, '' AS key, extract(epoch FROM now)::float8 AS value,
        NULL::bigint AS n, NULL::text AS about
@@ -65,6 +79,12 @@ FROM sample GROUP BY tenant_id
 UNION ALL
 SELECT 'sla_ratio', tenant_id, '', count(*) FILTER (WHERE kept)::float8 / count(*), count(*), NULL
 FROM kept GROUP BY tenant_id
+UNION ALL
+SELECT 'run_sla_ratio', tenant_id, '', count(*) FILTER (WHERE kept)::float8 / count(*), count(*), NULL
+FROM expected GROUP BY tenant_id
+UNION ALL
+SELECT 'run_sla', l.tenant_id, j.name, count(*), count(*), NULL
+FROM late l JOIN jobs j USING (job_id) GROUP BY l.tenant_id, j.name
 UNION ALL
 SELECT 'start_by', h.tenant_id, j.name, count(*), count(*), NULL
 FROM (

@@ -293,7 +293,7 @@ UPDATE runs r SET state = c.state, reason = coalesce(r.reason, c.reason), finish
 FROM unnest($1::uuid[], $2::text[], $3::text[]) AS c (run_id, state, reason)
 WHERE r.run_id = c.run_id AND r.finished_at IS NULL AND r.open_steps = 0
 RETURNING r.run_id, r.state, r.attempt, r.reason, extract(epoch FROM r.finished_at - r.started_at)::float8 AS lasted_s,
-          r.finished_at <= r.sla_at AS in_time;
+          CASE WHEN r.sla_at IS NOT NULL THEN r.state = 'succeeded' AND r.finished_at <= r.sla_at END AS in_time;
 
 -- name: cancel_run
 -- A run is to end: from now on nothing of it is released but what always is.
@@ -361,6 +361,16 @@ SELECT DISTINCT r.run_id, r.tenant_id FROM runs r JOIN run_steps s USING (run_id
 LEFT JOIN executions e ON e.execution_id = s.execution_id
 WHERE r.state = 'cancelling' AND s.finished_at IS NULL
   AND (s.state = 'waiting' OR e.execution_id IS NOT NULL AND e.cancel_at IS NULL) LIMIT $1;
+
+-- name: sla_ratios
+-- Of the runs of each workflow that should have succeeded by now, in the last day, the share that did; of the newest $2.
+SELECT j.name, count(*) FILTER (WHERE r.state = 'succeeded' AND r.finished_at <= r.sla_at)::float8 / count(*) AS ratio
+FROM (
+    SELECT job_id, tenant_id, state, finished_at, sla_at FROM runs
+    WHERE sla_at <= (SELECT db_now()) AND sla_at > (SELECT db_now()) - interval '1 day'
+    ORDER BY sla_at DESC LIMIT $2
+) AS r JOIN jobs j USING (job_id)
+WHERE r.tenant_id = $1 GROUP BY j.name;
 
 -- name: run_by_id
 -- One run.

@@ -1,0 +1,21 @@
+"""What people did, over HTTP."""
+
+from __future__ import annotations
+
+from mainspring import wire
+from mainspring.api.route import Call, Table
+from mainspring.intake import audit
+
+table = Table()
+
+
+@table.route(
+    "GET", "/api/v1/audit", scope="operate", answer=wire.Page[wire.AuditEntry],
+    query=("subject", "actor", "action", "limit", "cursor"),
+)  # fmt: skip
+async def list_entries(call: Call) -> wire.Page[wire.AuditEntry]:
+    """List who did what and why, newest first; `action` is one such as `run.cancel`, or a kind such as `run`."""
+    return await audit.list_entries(
+        call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
+        subject=call.query("subject"), actor=call.query("actor"), action=call.query("action"),
+    )  # fmt: skip

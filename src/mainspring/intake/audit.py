@@ -1,0 +1,57 @@
+"""What people did, and why: written in the transaction that did it, so there is an entry or it did not happen."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.domain.audit import ACTIONS, KINDS
+from mainspring.domain.errors import NotFound, invalid
+from mainspring.intake.catalog import bad_cursor, check_limit, is_id, job_row
+from mainspring.store import audit
+from mainspring.store.audit import Entry
+from mainspring.store.db import Connection, Database
+
+
+async def record(
+    connection: Connection, action: str, subject: UUID | str, *, tenant: int, by: str, name: str | None = None,
+    reason: str | None = None, **details: Any,
+) -> None:  # fmt: skip
+    """Appends one entry; `details` are what else a reader would want to know."""
+    entry = Entry(str(subject), name, details or None)
+    await record_all(connection, action, [entry], tenant=tenant, by=by, reason=reason)
+
+
+async def record_all(
+    connection: Connection, action: str, entries: Iterable[Entry], *, tenant: int, by: str, reason: str | None = None
+) -> None:
+    """One action on many subjects, an entry each."""
+    assert action in ACTIONS, action
+    found = list(entries)
+    if found:
+        await audit.insert_audit(connection, tenant=tenant, by=by, action=action, reason=reason, entries=found)
+
+
+async def list_entries(
+    database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50, subject: str | None = None,
+    actor: str | None = None, action: str | None = None,
+) -> wire.Page[wire.AuditEntry]:  # fmt: skip
+    """Newest first. `action` is one, or a kind of subject: all that was done to those."""
+    check_limit(limit)
+    if action is not None and action not in ACTIONS and action not in KINDS:
+        raise invalid("/action", f"{action!r} is not known", hint=f"one of {', '.join([*KINDS, *ACTIONS])}")
+    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise bad_cursor()
+    before = int(cursor) if cursor else audit.BEFORE_ALL
+    if subject is not None and not is_id(subject):
+        with contextlib.suppress(NotFound):  # the name of a queue stands for itself
+            subject = str((await job_row(database, subject, tenant=tenant)).job_id)
+    async with database.connection() as connection:
+        rows = await audit.list_audit(
+            connection, tenant=tenant, before=before, limit=limit + 1, subject=subject, actor=actor, action=action
+        )
+    page = rows[:limit]
+    return wire.Page(items=page, next_cursor=str(page[-1].audit_id) if len(rows) > limit else None)

@@ -1,0 +1,45 @@
+"""The audit: who did what to which subject, appended with the change itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mainspring import wire
+from mainspring.store.db import Connection, json_array
+from mainspring.store.queries import q
+
+BEFORE_ALL = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A subject by its id, and by its name as people know it."""
+
+    subject: str
+    name: str | None = None
+    details: Any = None
+
+
+async def insert_audit(
+    connection: Connection, *, tenant: int, by: str, action: str, reason: str | None, entries: Sequence[Entry]
+) -> None:
+    await connection.execute(
+        q("insert_audit"), tenant, by, action, reason or None, [e.subject for e in entries], [e.name for e in entries],
+        json_array(e.details for e in entries),
+    )  # fmt: skip
+
+
+async def list_audit(
+    connection: Connection, *, tenant: int, before: int, limit: int, subject: str | None = None,
+    actor: str | None = None, action: str | None = None,
+) -> list[wire.AuditEntry]:  # fmt: skip
+    rows = await connection.fetch(q("list_audit"), tenant, before, limit, subject, actor, action)
+    return [
+        wire.AuditEntry(
+            audit_id=r["audit_id"], at=r["at"], actor=r["actor"], action=r["action"], subject=r["subject"],
+            name=r["name"], reason=r["reason"], details=r["details"],
+        )
+        for r in rows
+    ]  # fmt: skip
