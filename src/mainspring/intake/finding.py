@@ -55,21 +55,37 @@ async def find_executions(
     catalog.check_limit(limit)
     before = catalog.parse_cursor(cursor)
     async with database.connection() as connection:
-        wanted = execution_filter(text, int(await database_now_ms(connection)))
-        if wanted.until_ms is not None:
-            before = min(before, UUID(int=max(0, wanted.until_ms) << 80))
-        of = await _jobs_of(connection, wanted, tenant=tenant)
-        if of is None:
-            found = await finding.look_executions(connection, wanted, tenant=tenant, before=before, limit=limit + 1)
-        else:
-            found = await finding.look_executions_of(
-                connection, wanted, tenant=tenant, before=before, limit=limit + 1, job_ids=of
-            )
+        found = await _look(connection, text, tenant=tenant, before=before, limit=limit + 1)
         rows = await executions.executions_by_id(connection, tenant=tenant, execution_ids=found.ids[:limit])
     page = sorted(rows, key=lambda e: e.execution_id, reverse=True)
     more = len(found.ids) > limit
     floor = found.ids[limit - 1] if more else found.floor
     return wire.Page(items=page, next_cursor=None if floor is None else str(floor))
+
+
+async def _look(connection: Connection, text: str, *, tenant: int, before: UUID, limit: int) -> finding.Found:
+    wanted = execution_filter(text, int(await database_now_ms(connection)))
+    if wanted.until_ms is not None:
+        before = min(before, UUID(int=max(0, wanted.until_ms) << 80))
+    of = await _jobs_of(connection, wanted, tenant=tenant)
+    if of is None:
+        return await finding.look_executions(connection, wanted, tenant=tenant, before=before, limit=limit)
+    return await finding.look_executions_of(connection, wanted, tenant=tenant, before=before, limit=limit, job_ids=of)
+
+
+async def count_jobs(database: Database, text: str, *, tenant: int, most: int) -> tuple[int, bool]:
+    """How many fit, up to `most` and as far as one look goes; and whether that is all."""
+    async with database.connection() as connection:
+        found = await finding.look_jobs(connection, job_filter(text), tenant=tenant, after="", limit=most + 1)
+    return min(most, len(found.ids)), len(found.ids) <= most and found.floor is None
+
+
+async def count_executions(database: Database, text: str, *, tenant: int, most: int) -> tuple[int, bool, UUID | None]:
+    """The same of executions, and the newest of them."""
+    async with database.connection() as connection:
+        found = await _look(connection, text, tenant=tenant, before=catalog.parse_cursor(None), limit=most + 1)
+    exact = len(found.ids) <= most and found.floor is None
+    return min(most, len(found.ids)), exact, found.ids[0] if found.ids else None
 
 
 async def stats(

@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import actions, alerts, changes, failures, login, pages, runform, versions, workflows
+from mainspring.web import actions, alerts, bulk, changes, failures, login, pages, runform, versions, workflows
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
 from mainspring.web.gate import Handle, Visit, changing, reading
@@ -26,6 +26,8 @@ def routes(context: Context) -> list[BaseRoute]:
     read: dict[str, Handle] = {
         "/": pages.Overviews(pulse),
         "/jobs": pages.jobs,
+        "/jobs:bulk": bulk.JOBS.ask,
+        "/executions:bulk": bulk.EXECUTIONS.ask,
         "/jobs/{ref}": pages.job,
         "/jobs/{ref}/ledger": ledger,
         "/jobs/{ref}/versions": versions.versions,
@@ -53,6 +55,8 @@ def routes(context: Context) -> list[BaseRoute]:
         "/static/{file}": static,
     }
     change: dict[str, Handle] = {
+        "/jobs:bulk": bulk.JOBS.act,
+        "/executions:bulk": bulk.EXECUTIONS.act,
         "/jobs/{ref}/pause": actions.PAUSE.act,
         "/jobs/{ref}/resume": actions.RESUME.act,
         "/jobs/{ref}/run": runform.run,

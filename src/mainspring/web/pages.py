@@ -76,7 +76,7 @@ async def jobs(visit: Visit) -> Response:
         cursor=cursor,
         onward=onward,
         back=link("/jobs", q=text, cursor=cursor),
-        bulk=link("/jobs/bulk", q=text),
+        bulk=link("/jobs:bulk", q=text),
         stream=link("/ui/stream", view="jobs", q=text, cursor=cursor),
     )
 
@@ -118,7 +118,7 @@ async def executions(visit: Visit) -> Response:
     return page(
         "executions.html", visit.caller, status=status, executions=found.items, filters=filters, text=text, wrong=wrong,
         fields=EXECUTION_FIELDS, cursor=cursor, onward=onward, first=link("/executions", q=text),
-        stream="" if cursor or wrong or not plain(wanted) else stream, bulk=link("/executions/bulk", q=text),
+        stream="" if cursor or wrong or not plain(wanted) else stream, bulk=link("/executions:bulk", q=text),
     )  # fmt: skip
 
 

@@ -94,3 +94,6 @@ if (bar) {
   bar.addEventListener("input", offer);
   bar.addEventListener("focus", offer);
 }
+
+// A bulk action goes on by itself, chunk by chunk, until there is nothing left or somebody leaves.
+document.querySelector("form[data-go-on]")?.requestSubmit();
