@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.client import AsyncClient
-from mainspring.domain.errors import Conflict, NotFound
+from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.schedule import ScheduleSpec
 from tests.conftest import Cluster
 
@@ -233,3 +233,14 @@ async def test_pages_visit_each_job_once_while_jobs_come_and_go(client: AsyncCli
 
 def later() -> datetime:
     return datetime.now(UTC) + timedelta(hours=1)
+
+
+async def test_lists_take_the_same_filter_as_pages(client: AsyncClient) -> None:
+    job = await client.create_job(named(metadata={"team": "finance"}))
+    made = await client.trigger(job.name)
+    assert [j.name for j in (await client.jobs(filter=f"label:team=finance {job.name}")).items] == [job.name]
+    found = await client.executions(filter=f"job:{job.name} since:1h")
+    assert [e.execution_id for e in found.items] == [made.execution_id]
+    with pytest.raises(Invalid) as raised:
+        await client.jobs(filter="sate:paused")
+    assert (raised.value.code, raised.value.problems[0].hint) == ("bad_filter", "did you mean 'state'?")

@@ -311,3 +311,10 @@ def test_the_doctor_names_each_check_and_offender(server: Scripted, invoke: Invo
 def test_ui_prints_the_whole_link(server: Scripted, invoke: Invoke) -> None:
     server.on("POST", "/api/v1/login-links", Reply(wire.LoginLink(path="/login?k=abc", expires_at=T0), 201))
     assert invoke("ui").stdout == f"{server.url}/login?k=abc\n"
+
+
+def test_list_takes_a_filter_as_words(server: Scripted, invoke: Invoke) -> None:
+    server.on("GET", "/api/v1/executions", Reply(wire.Page(items=[execution()])))
+    invoke("executions", "list", "since:24h", "night", "--state", "failed", "--state", "lost", "--job", "a")
+    assert server.last("GET").query["filter"] == ["since:24h night job:a state:failed,lost"]
+    assert "state" not in server.last("GET").query

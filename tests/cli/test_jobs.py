@@ -225,3 +225,10 @@ def test_next_and_history(server: Scripted, invoke: Invoke) -> None:
     assert result.stderr == "every 5 seconds\nnote: 02:30 does not exist\n"
     server.on("GET", HELLO + "/executions", Reply(wire.Page(items=[execution()])))
     assert "✔ succeeded" in invoke("jobs", "history", "hello").stdout
+
+
+def test_list_takes_a_filter_as_words(server: Scripted, invoke: Invoke) -> None:
+    server.on("GET", "/api/v1/jobs", Reply(wire.Page(items=[job()])))
+    assert invoke("jobs", "list", "state:paused", "night", "-o", "name").exit_code == 0
+    assert server.last("GET").query["filter"] == ["state:paused night"]
+    assert invoke("jobs", "list", "night", "--prefix", "n").exit_code == 2

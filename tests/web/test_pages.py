@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from urllib.parse import urlencode
 from uuid import UUID
 
 import httpx2
+import msgspec
 import pytest
 
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.job import JobSpec, NoopTask, ShellTask
+from mainspring.domain.params import Param
 from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule import ScheduleSpec
 from mainspring.intake import catalog, jobs
 from mainspring.intake.executions import Submission
+from mainspring.web.words import stamp
 from tests.conftest import Cluster
 from tests.web.reading import Page, open_page
 
@@ -74,7 +78,7 @@ async def test_hostile_texts_stay_texts(browser: httpx2.AsyncClient, hostile: tu
         assert HOSTILE in page.text
     assert HOSTILE + "{{7*7}}" in job.text
     refused = await browser.get("/executions", params={"job": HOSTILE})
-    assert refused.status_code == 404
+    assert refused.status_code in (404, 422)
     assert Page(refused.text).active_parts() == []
 
 
@@ -148,7 +152,7 @@ async def test_jobs_are_paged_and_filtered(cluster: Cluster, browser: httpx2.Asy
     shown = [name for page in (first, second) for name in names if f" {name} " in page.text]
     assert shown == names
     assert not [a for a in second.all("a") if a.get("rel") == "next"]
-    assert "No job begins with nothing-" in (await open_page(browser, "/jobs?prefix=nothing-")).text
+    assert "No job fits name:nothing-" in (await open_page(browser, "/jobs?prefix=nothing-")).text
 
 
 async def test_executions_are_filtered_by_state_and_job(
@@ -197,3 +201,59 @@ async def test_pages_are_well_built(browser: httpx2.AsyncClient, hostile: tuple[
         assert [a for a in page.all("svg") if a.get("aria-hidden") != "true"] == [], path
         used = {str(a["href"])[1:] for a in page.all("use")}
         assert used <= {str(a["id"]) for a in page.all("symbol")}, path
+
+
+async def test_one_filter_for_jobs_with_what_is_wrong_pointed_at(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    await add(cluster, JobSpec(name="filtered-a", task=NoopTask(), queue="rare", metadata={"team": "finance"}))
+    await add(cluster, JobSpec(name="filtered-b", task=NoopTask()))
+    page = await open_page(browser, "/jobs?q=queue:rare+label:team%3Dfinance")
+    assert "filtered-a" in page.text
+    assert "filtered-b" not in page.text
+    assert "queue:rare label:team=finance" in [i.get("value") for i in page.all("input")]
+    nothing = await open_page(browser, "/jobs?q=nobody-has-this")
+    assert "No job fits nobody-has-this" in nothing.text
+    refused = await browser.get("/jobs", params={"q": "sate:paused"})
+    assert refused.status_code == 422
+    said = Page(refused.text)
+    assert "there is no field 'sate' here" in said.text
+    assert "Did you mean 'state'?" in said.text
+    assert "sate:paused\n^^^^^^^^^^^" in said.raw_text
+    assert said.active_parts() == []
+
+
+async def test_one_filter_for_executions(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    job_id = await add(cluster, JobSpec(name="looked-for", task=NoopTask(), queue="rare"))
+    made = await cluster.context.submitter.submit(Submission(TENANT, "test", job_id))
+    for text in ("looked-", "job:looked-for state:queued", "queue:rare since:1h trigger:manual"):
+        page = await open_page(browser, f"/executions?{urlencode({'q': text})}")
+        assert f"e-{made}" in page.ids(), text
+    live = (await browser.get("/executions", params={"q": "job:looked-for"})).text
+    assert 'data-stream="/ui/stream?view=executions&amp;job=looked-for"' in live
+    assert "data-stream" not in (await browser.get("/executions", params={"q": "queue:rare"})).text
+    assert f"e-{made}" not in (await open_page(browser, "/executions?q=queue:rare+until:1h")).ids()
+    for text, status in (("job:nobody-at-all", 404), ("since:never", 422)):
+        refused = await browser.get("/executions", params={"q": text})
+        assert refused.status_code == status
+        assert text in [i.get("value") for i in Page(refused.text).all("input")], "what was typed is kept"
+
+
+@pytest.mark.requirement(130)
+async def test_the_dashboard_has_last_status_next_time_and_success_of_a_day(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    spec = JobSpec(name="dash", task=ShellTask(argv=("sh", "-c", "exit {{params.code}}")), retries=RetryPolicy(max=0))
+    spec = msgspec.structs.replace(spec, params={"code": Param("integer", 0)}, schedule=ScheduleSpec(cron="30 2 * * *"))
+    job_id = await add(cluster, spec)
+    async with cluster.worker():
+        for code in (0, 0, 0, 1):
+            given = Submission(TENANT, "test", job_id, params={"code": code})
+            made = await cluster.context.submitter.submit(given)
+            await cluster.context.live.until_final(made, tenant=TENANT, wait_s=30)
+    page = await open_page(browser, "/jobs?q=name:dash")
+    assert "dash at 02:30 every day 30 2 * * *" in page.text
+    assert "75 %" in page.text
+    strip = next(a["aria-label"] for _, a in page.elements if a.get("class") == "strip")
+    assert strip == "last 4: 3 succeeded, 1 failed"
+    found = await catalog.job(cluster.database, "dash", tenant=TENANT)
+    assert found.next_fire_at is not None
+    assert stamp(found.next_fire_at) in [a.get("datetime") for a in page.all("time")]

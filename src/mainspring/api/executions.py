@@ -12,7 +12,7 @@ from mainspring import wire
 from mainspring.api import sse
 from mainspring.api.route import Call, Table
 from mainspring.domain.events import event_of
-from mainspring.intake import catalog
+from mainspring.intake import catalog, finding
 from mainspring.intake import executions as intake
 from mainspring.intake.lifecycle import events_of
 
@@ -29,10 +29,19 @@ async def submit_batch(call: Call) -> wire.BatchAnswer:
 
 
 @table.route(
-    "GET", EXECUTIONS, scope="read", answer=wire.Page[wire.Execution], query=("job", "state", "limit", "cursor")
+    "GET",
+    EXECUTIONS,
+    scope="read",
+    answer=wire.Page[wire.Execution],
+    query=("job", "state", "limit", "cursor", "filter"),
 )
 async def list_executions(call: Call) -> wire.Page[wire.Execution]:
-    """List executions, newest fire first."""
+    """List executions, newest fire first; `filter` is such as `state:failed job:report queue:long since:24h`."""
+    if (text := call.query("filter")) is not None:
+        return await finding.find_executions(
+            call.context.database, text, tenant=call.tenant, cursor=call.query("cursor"),
+            limit=call.number("limit", 50),
+        )  # fmt: skip
     return await catalog.list_executions(
         call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
         job=call.query("job"), states=call.request.query_params.getlist("state"),

@@ -11,7 +11,7 @@ from mainspring import wire
 from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.job import JobSpec
-from mainspring.intake import catalog, dependencies, jobs, why
+from mainspring.intake import catalog, dependencies, finding, jobs, why
 from mainspring.intake.executions import Submission
 from mainspring.intake.params import check_params
 
@@ -29,9 +29,14 @@ async def create(call: Call) -> wire.Job:
     return await _with_warnings(call, await catalog.job(call.context.database, str(job_id), tenant=call.tenant))
 
 
-@table.route("GET", JOBS, scope="read", answer=wire.Page[wire.Job], query=("limit", "cursor", "prefix"))
+@table.route("GET", JOBS, scope="read", answer=wire.Page[wire.Job], query=("limit", "cursor", "prefix", "filter"))
 async def list_jobs(call: Call) -> wire.Page[wire.Job]:
-    """List jobs by name."""
+    """List jobs by name; `filter` is such as `state:paused queue:long label:team=finance night`."""
+    if (text := call.query("filter")) is not None:
+        return await finding.jobs(
+            call.context.database, text, tenant=call.tenant, cursor=call.query("cursor"),
+            limit=call.number("limit", 50),
+        )  # fmt: skip
     return await catalog.list_jobs(
         call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
         prefix=call.query("prefix"),

@@ -20,6 +20,7 @@ from mainspring.cli.times import seconds
 from mainspring.cli.views import ARTIFACTS, EXECUTIONS, execution_details, state_text
 from mainspring.domain.errors import NotFound, Unavailable
 from mainspring.domain.execution import STATES, State
+from mainspring.domain.filter import spell
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -34,16 +35,25 @@ def executions() -> None:
 
 
 @executions.command("list")
+@click.argument("filter_", nargs=-1, metavar="[FILTER]...")
 @click.option("--job", metavar="JOB", help="Only of this job.")
 @click.option("--state", multiple=True, type=click.Choice(STATES), help="Only in this state; repeatable.")
 @limit_option(20)
 @connected
 async def list_executions(
-    client: AsyncClient, out: Output, job: str | None, state: tuple[State, ...], limit: int
+    client: AsyncClient, out: Output, filter_: tuple[str, ...], job: str | None, state: tuple[State, ...], limit: int
 ) -> None:
-    """List executions, newest first."""
+    """List executions, newest first.
+
+    FILTER is words of the job's name, or fields: state:failed,lost job:report queue:long since:24h until:1h
+    trigger:manual label:team=finance.
+    """
+    said = " ".join((*filter_, spell(job=job or "", state=state))).strip() if filter_ else None
     page = await gather(
-        lambda count, cursor: client.executions(job=job, state=state, limit=count, cursor=cursor), limit
+        lambda count, cursor: client.executions(
+            job=None if said else job, state=() if said else state, limit=count, cursor=cursor, filter=said
+        ),
+        limit,
     )
     out.page(page, EXECUTIONS)
 

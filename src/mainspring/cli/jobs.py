@@ -33,12 +33,21 @@ def jobs() -> None:
 
 
 @jobs.command("list")
+@click.argument("filter_", nargs=-1, metavar="[FILTER]...")
 @click.option("--prefix", metavar="TEXT", help="Only names that begin with this.")
 @limit_option(100)
 @connected
-async def list_jobs(client: AsyncClient, out: Output, prefix: str | None, limit: int) -> None:
-    """List jobs by name, with their next fire and last executions."""
-    page = await gather(lambda count, cursor: client.jobs(limit=count, cursor=cursor, prefix=prefix), limit)
+async def list_jobs(client: AsyncClient, out: Output, filter_: tuple[str, ...], prefix: str | None, limit: int) -> None:
+    """List jobs by name, with their next fire and last executions.
+
+    FILTER is words of the name, or fields: state:paused name:night queue:long kind:http label:team=finance.
+    """
+    if filter_ and prefix:
+        raise click.UsageError("give a filter or --prefix; in a filter, name: is a prefix")
+    said = " ".join(filter_) or None
+    page = await gather(
+        lambda count, cursor: client.jobs(limit=count, cursor=cursor, prefix=prefix, filter=said), limit
+    )
     out.page(page, JOBS)
 
 

@@ -54,9 +54,10 @@ class AsyncClient:
         return await self._transport.ask(wire.Job, "POST", "/api/v1/jobs", body=spec)
 
     async def jobs(
-        self, *, limit: int | None = None, cursor: str | None = None, prefix: str | None = None
-    ) -> wire.Page[wire.Job]:
-        params: Params = {"limit": limit, "cursor": cursor, "prefix": prefix}
+        self, *, limit: int | None = None, cursor: str | None = None, prefix: str | None = None,
+        filter: str | None = None,
+    ) -> wire.Page[wire.Job]:  # fmt: skip
+        params: Params = {"limit": limit, "cursor": cursor, "prefix": prefix, "filter": filter}
         return await self._transport.ask(wire.Page[wire.Job], "GET", "/api/v1/jobs", params=params)
 
     async def job(self, ref: Ref) -> wire.Job:
@@ -274,9 +275,9 @@ class AsyncClient:
     async def executions(
         self, *,
         job: str | None = None, state: Sequence[State] = (),
-        limit: int | None = None, cursor: str | None = None,
+        limit: int | None = None, cursor: str | None = None, filter: str | None = None,
     ) -> wire.Page[wire.Execution]:  # fmt: skip
-        params: Params = {"job": job, "state": list(state), "limit": limit, "cursor": cursor}
+        params: Params = {"job": job, "state": list(state), "limit": limit, "cursor": cursor, "filter": filter}
         return await self._transport.ask(wire.Page[wire.Execution], "GET", "/api/v1/executions", params=params)
 
     async def execution(self, ref: Ref, *, wait_s: float = 0.0) -> wire.Execution:

@@ -35,20 +35,25 @@ _PLACE = re.compile(r"(\d{1,4})\.(-1|\d{1,9})\Z", re.ASCII)
 async def job_row(database: Database, ref: str, *, tenant: int) -> JobRow:
     """A job by name or id."""
     async with database.connection() as connection:
-        row = None
-        if is_id(ref):
-            row = await jobs.job_by_id(connection, tenant=tenant, job_id=UUID(ref))
-        if row is None and NAME.match(ref):
-            row = await jobs.job_by_name(connection, tenant=tenant, name=ref)
+        row = await find_job(connection, ref, tenant=tenant)
     if row is None:
         raise NotFound(f"there is no job {ref!r}")
+    return row
+
+
+async def find_job(connection: Connection, ref: str, *, tenant: int) -> JobRow | None:
+    row = None
+    if is_id(ref):
+        row = await jobs.job_by_id(connection, tenant=tenant, job_id=UUID(ref))
+    if row is None and NAME.match(ref):
+        row = await jobs.job_by_name(connection, tenant=tenant, name=ref)
     return row
 
 
 async def job(database: Database, ref: str, *, tenant: int) -> wire.Job:
     row = await job_row(database, ref, tenant=tenant)
     async with database.connection() as connection:
-        return (await _as_jobs(connection, [row], tenant=tenant))[0]
+        return (await as_jobs(connection, [row], tenant=tenant))[0]
 
 
 async def list_jobs(
@@ -61,7 +66,7 @@ async def list_jobs(
         return wire.Page(items=[])
     async with database.connection() as connection:
         rows = await jobs.list_jobs(connection, tenant=tenant, after=cursor or "", limit=limit + 1, prefix=prefix)
-        page = await _as_jobs(connection, rows[:limit], tenant=tenant)
+        page = await as_jobs(connection, rows[:limit], tenant=tenant)
     return wire.Page(items=page, next_cursor=page[-1].name if len(rows) > limit else None)
 
 
@@ -312,7 +317,8 @@ def check_limit(limit: int, pointer: str = "/limit") -> None:
         raise invalid(pointer, f"{limit} is out of range", hint=f"between 1 and {MAX_PAGE}")
 
 
-async def _as_jobs(connection: Connection, rows: Sequence[JobRow], *, tenant: int) -> list[wire.Job]:
+async def as_jobs(connection: Connection, rows: Sequence[JobRow], *, tenant: int) -> list[wire.Job]:
+    """Jobs as people see them: with their next fire and last executions."""
     if not rows:
         return []
     now_ms = int(await database_now_ms(connection))

@@ -10,6 +10,7 @@ from mainspring.domain.errors import NotFound
 from mainspring.web import (
     actions,
     alerts,
+    bulk,
     changes,
     execution,
     failures,
@@ -39,6 +40,8 @@ def routes(context: Context) -> list[BaseRoute]:
     read: dict[str, Handle] = {
         "/": pages.Overviews(pulse),
         "/jobs": pages.jobs,
+        "/jobs:bulk": bulk.JOBS.ask,
+        "/executions:bulk": bulk.EXECUTIONS.ask,
         "/jobs/{ref}": pages.job,
         "/jobs/{ref}/ledger": ledger,
         "/jobs/{ref}/versions": versions.versions,
@@ -69,6 +72,8 @@ def routes(context: Context) -> list[BaseRoute]:
         "/static/{file}": static,
     }
     change: dict[str, Handle] = {
+        "/jobs:bulk": bulk.JOBS.act,
+        "/executions:bulk": bulk.EXECUTIONS.act,
         "/jobs/{ref}/pause": actions.PAUSE.act,
         "/jobs/{ref}/resume": actions.RESUME.act,
         "/jobs/{ref}/run": runform.run,

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from urllib.parse import urlencode
+from uuid import UUID
 
 from starlette.responses import Response
 
 from mainspring import wire
-from mainspring.intake import backfills, catalog
+from mainspring.clock import millis
+from mainspring.domain.errors import Invalid, NotFound
+from mainspring.domain.filter import EXECUTION_FIELDS, JOB_FIELDS, ExecutionFilter, execution_filter, spell
+from mainspring.intake import backfills, catalog, finding
 from mainspring.intake.overview import verdict
+from mainspring.store.finding import Stats
 from mainspring.web.gate import Visit
 from mainspring.web.pulse import Pulse
-from mainspring.web.render import page
+from mainspring.web.render import now, page
+from mainspring.web.slip import Slip, slip_of
 
 JOBS_SHOWN = 50
 FIRES_SHOWN = 10
@@ -42,18 +49,33 @@ class Overviews:
         return page("now.html", visit.caller, seen=seen, well=well, sentence=sentence, feed=seen.recent[:FEED_SHOWN])
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A page of jobs with how they went; or what is wrong with the filter."""
+
+    page: wire.Page[wire.Job]
+    stats: dict[UUID, Stats] = field(default_factory=dict)
+    wrong: Slip | None = None
+
+
 async def jobs(visit: Visit) -> Response:
-    prefix, cursor = visit.query("prefix"), visit.query("cursor")
-    found = await list_jobs(visit)
+    text, cursor = visit.query("q") or spell(name=visit.query("prefix")), visit.query("cursor")
+    shown = await shown_jobs(visit)
+    onward = shown.page.next_cursor and link("/jobs", q=text, cursor=shown.page.next_cursor)
     return page(
         "jobs.html",
         visit.caller,
-        jobs=found.items,
-        prefix=prefix,
+        status=422 if shown.wrong else 200,
+        jobs=shown.page.items,
+        stats=shown.stats,
+        text=text,
+        wrong=shown.wrong,
+        fields=JOB_FIELDS,
         cursor=cursor,
-        onward=found.next_cursor and link("/jobs", prefix=prefix, cursor=found.next_cursor),
-        back=link("/jobs", prefix=prefix, cursor=cursor),
-        stream=link("/ui/stream", view="jobs", prefix=prefix, cursor=cursor),
+        onward=onward,
+        back=link("/jobs", q=text, cursor=cursor),
+        bulk=link("/jobs:bulk", q=text),
+        stream=link("/ui/stream", view="jobs", q=text, cursor=cursor),
     )
 
 
@@ -73,22 +95,43 @@ async def job(visit: Visit) -> Response:
 
 
 async def executions(visit: Visit) -> Response:
-    states = tuple(visit.request.query_params.getlist("state"))
-    ref, cursor = visit.query("job"), visit.query("cursor")
-    found = await catalog.list_executions(
-        visit.context.database,
-        tenant=visit.caller.tenant,
-        states=states,
-        job=ref or None,
-        cursor=cursor or None,
-        limit=JOBS_SHOWN,
-    )
-    filters = [(name, link("/executions", job=ref, state=of), of == states) for name, of in STATE_FILTERS]
-    onward = found.next_cursor and link("/executions", job=ref, state=states, cursor=found.next_cursor)
+    given = spell(job=visit.query("job"), state=tuple(visit.request.query_params.getlist("state")))
+    text, cursor = visit.query("q") or given, visit.query("cursor")
+    found, wrong, status = wire.Page[wire.Execution](items=[]), None, 200
+    wanted = ExecutionFilter()
+    try:
+        wanted = execution_filter(text, millis(now()))
+        found = await list_executions(visit, wanted, text)
+    except Invalid as error:
+        wrong, status = slip_of(error, text, ""), 422
+    except NotFound as error:
+        wrong, status = Slip("job", error.message, "", "", "look at the list of jobs"), 404
+    rest = " ".join(word for word in text.split() if not word.lower().startswith("state:"))
+    filters = [
+        (name, link("/executions", q=f"{spell(state=of)} {rest}".strip()), set(of) == set(wanted.states))
+        for name, of in STATE_FILTERS
+    ]
+    onward = found.next_cursor and link("/executions", q=text, cursor=found.next_cursor)
+    stream = link("/ui/stream", view="executions", job="".join(wanted.jobs), state=wanted.states)
     return page(
-        "executions.html", visit.caller, executions=found.items, filters=filters, states=states, job_ref=ref,
-        cursor=cursor, onward=onward, first=link("/executions", job=ref, state=states),
-        stream=link("/ui/stream", view="executions", job=ref, state=states),
+        "executions.html", visit.caller, status=status, executions=found.items, filters=filters, text=text, wrong=wrong,
+        fields=EXECUTION_FIELDS, cursor=cursor, onward=onward, first=link("/executions", q=text),
+        stream="" if cursor or wrong or not plain(wanted) else stream, bulk=link("/executions:bulk", q=text),
+    )  # fmt: skip
+
+
+def plain(wanted: ExecutionFilter) -> bool:
+    """Whether the filter says no more than states and one job: those pages are live."""
+    return len(wanted.jobs) <= 1 and wanted == ExecutionFilter(states=wanted.states, jobs=wanted.jobs)
+
+
+async def list_executions(visit: Visit, wanted: ExecutionFilter, text: str) -> wire.Page[wire.Execution]:
+    database, tenant, cursor = visit.context.database, visit.caller.tenant, visit.query("cursor") or None
+    if not plain(wanted):
+        return await finding.find_executions(database, text, tenant=tenant, cursor=cursor, limit=JOBS_SHOWN)
+    return await catalog.list_executions(
+        database, tenant=tenant, states=wanted.states, job="".join(wanted.jobs) or None, cursor=cursor,
+        limit=JOBS_SHOWN,
     )  # fmt: skip
 
 
@@ -97,15 +140,19 @@ async def workers(visit: Visit) -> Response:
     return page("workers.html", visit.caller, workers=found)
 
 
-async def list_jobs(visit: Visit) -> wire.Page[wire.Job]:
-    """The jobs that the query asks for."""
-    return await catalog.list_jobs(
-        visit.context.database,
-        tenant=visit.caller.tenant,
-        prefix=visit.query("prefix") or None,
-        cursor=visit.query("cursor") or None,
-        limit=JOBS_SHOWN,
-    )
+async def shown_jobs(visit: Visit) -> Shown:
+    """The jobs that the query asks for, and how each went in the last day."""
+    database, tenant, cursor = visit.context.database, visit.caller.tenant, visit.query("cursor") or None
+    text = visit.query("q") or spell(name=visit.query("prefix"))
+    try:
+        if text:
+            found = await finding.jobs(database, text, tenant=tenant, cursor=cursor, limit=JOBS_SHOWN)
+        else:
+            found = await catalog.list_jobs(database, tenant=tenant, cursor=cursor, limit=JOBS_SHOWN)
+    except Invalid as error:
+        return Shown(wire.Page(items=[]), wrong=slip_of(error, text, ""))
+    ids = [job.job_id for job in found.items]
+    return Shown(found, await finding.stats(database, ids, tenant=tenant))
 
 
 def link(path: str, **values: str | tuple[str, ...]) -> str:

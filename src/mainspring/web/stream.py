@@ -18,7 +18,7 @@ from mainspring.intake.runs import run_id_of
 from mainspring.store.db import AWAY
 from mainspring.web import output, runs
 from mainspring.web.gate import Visit
-from mainspring.web.pages import FEED_SHOWN, FIRES_SHOWN, JOBS_SHOWN, link, list_jobs
+from mainspring.web.pages import FEED_SHOWN, FIRES_SHOWN, JOBS_SHOWN, link, shown_jobs
 from mainspring.web.pulse import Pulse
 from mainspring.web.render import HEADERS, fragment, now
 from mainspring.web.timeline import timeline
@@ -76,10 +76,11 @@ class Stream:
 
 
 async def _jobs(visit: Visit) -> AsyncIterator[str]:
-    back = link("/jobs", prefix=visit.query("prefix"), cursor=visit.query("cursor"))
+    back = link("/jobs", q=visit.query("q"), cursor=visit.query("cursor"))
     async for _ in _gathered(visit, every=False):
-        found = await list_jobs(visit)
-        yield message(fragment("parts.html", "job_rows", visit.caller, jobs=found.items, back=back))
+        shown = await shown_jobs(visit)
+        rows = {"jobs": shown.page.items, "stats": shown.stats, "back": back}
+        yield message(fragment("job_rows.html", "job_rows", visit.caller, **rows))
 
 
 async def _executions(visit: Visit, job: str, *, with_fires: bool) -> AsyncIterator[str]:

@@ -72,3 +72,28 @@ document.addEventListener("click", async (event) => {
   document.dispatchEvent(new CustomEvent("mainspring:new", { detail: dialog }));
   dialog.showModal();
 });
+
+// The query bar offers what may come next: fields, then the values of the field.
+const bar = document.querySelector("form[data-query] input");
+if (bar) {
+  const fields = JSON.parse(bar.form.dataset.query);
+  const offered = document.getElementById("q-more");
+  const offer = () => {
+    const start = bar.value.slice(0, bar.value.lastIndexOf(" ") + 1);
+    const word = bar.value.slice(start.length);
+    const [name, said] = word.split(":");
+    const next = said === undefined
+      ? Object.keys(fields).map((field) => `${field}:`)
+      : (fields[name] ?? []).map((value) => `${name}:${value}`);
+    offered.replaceChildren(...next.filter((text) => text.startsWith(word) && text !== word).map((text) => {
+      const option = document.createElement("option");
+      option.value = start + text;
+      return option;
+    }));
+  };
+  bar.addEventListener("input", offer);
+  bar.addEventListener("focus", offer);
+}
+
+// A bulk action goes on by itself, chunk by chunk, until there is nothing left or somebody leaves.
+document.querySelector("form[data-go-on]")?.requestSubmit();

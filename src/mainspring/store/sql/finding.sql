@@ -1,0 +1,90 @@
+-- name: look_executions
+-- Which executions of a tenant fit a filter, newest first. At most $8 are looked at, so that the work has a bound
+-- whatever is asked; `floor` is the last one looked at if there were more.
+WITH looked AS MATERIALIZED (
+    SELECT execution_id, state, queue, trigger FROM all_executions
+    WHERE tenant_id = $1 AND execution_id < $2 AND execution_id >= $4
+    ORDER BY execution_id DESC LIMIT $8
+)
+SELECT ARRAY(
+           SELECT execution_id FROM looked
+           WHERE ($5::text[] IS NULL OR state = ANY ($5)) AND ($6::text[] IS NULL OR queue = ANY ($6))
+             AND ($7::text[] IS NULL OR trigger = ANY ($7))
+           ORDER BY execution_id DESC LIMIT $3
+       ) AS found,
+       (SELECT execution_id FROM looked WHERE (SELECT count(*) FROM looked) = $8 ORDER BY execution_id LIMIT 1) AS floor;
+
+-- name: look_executions_of
+-- The same of some jobs, each looked at by its own index. `floor`: where the first of them was left off.
+WITH looked AS MATERIALIZED (
+    SELECT wanted.job_id, e.execution_id, e.state, e.queue, e.trigger
+    FROM unnest($9::uuid[]) AS wanted (job_id)
+    CROSS JOIN LATERAL (
+        SELECT execution_id, state, queue, trigger FROM all_executions
+        WHERE tenant_id = $1 AND job_id = wanted.job_id AND execution_id < $2 AND execution_id >= $4
+        ORDER BY execution_id DESC LIMIT $8
+    ) AS e
+), floors AS (
+    SELECT (array_agg(execution_id ORDER BY execution_id))[1] AS execution_id FROM looked
+    GROUP BY job_id HAVING count(*) = $8
+), floor AS (
+    SELECT execution_id FROM floors ORDER BY execution_id DESC LIMIT 1
+)
+SELECT ARRAY(
+           SELECT execution_id FROM looked
+           WHERE ($5::text[] IS NULL OR state = ANY ($5)) AND ($6::text[] IS NULL OR queue = ANY ($6))
+             AND ($7::text[] IS NULL OR trigger = ANY ($7))
+             AND execution_id >= coalesce((SELECT execution_id FROM floor), $4)
+           ORDER BY execution_id DESC LIMIT $3
+       ) AS found,
+       (SELECT execution_id FROM floor) AS floor;
+
+-- name: look_jobs
+-- Which jobs of a tenant fit a filter, by name. At most $10 names are looked at; `floor` is the last of them if there
+-- were more. Definitions are read only of what fits by all else.
+WITH looked AS MATERIALIZED (
+    SELECT job_id, name, version, queue, paused_at FROM jobs
+    WHERE tenant_id = $1 AND deleted_at IS NULL AND name > $2 ORDER BY name LIMIT $10
+), likely AS MATERIALIZED (
+    SELECT job_id, name, version FROM looked
+    WHERE ($4::text[] IS NULL OR NOT EXISTS (SELECT FROM unnest($4) AS t (word) WHERE position(lower(word) IN lower(name)) = 0))
+      AND ($5::text[] IS NULL OR EXISTS (SELECT FROM unnest($5) AS n (prefix) WHERE starts_with(name, prefix)))
+      AND ($6::boolean IS NULL OR (paused_at IS NOT NULL) = $6) AND ($7::text[] IS NULL OR queue = ANY ($7))
+    ORDER BY name
+)
+SELECT ARRAY(
+           SELECT l.job_id FROM likely l
+           WHERE ($8::text[] IS NULL AND $9::jsonb IS NULL) OR EXISTS (
+               SELECT FROM job_versions v
+               WHERE v.job_id = l.job_id AND v.version = l.version
+                 AND ($8::text[] IS NULL OR v.spec -> 'task' ->> 'kind' = ANY ($8) OR v.spec -> 'task' ->> 'type' = ANY ($8))
+                 AND ($9::jsonb IS NULL OR NOT EXISTS (
+                     SELECT FROM jsonb_each($9::jsonb) AS wanted
+                     WHERE coalesce(v.spec -> 'labels' -> wanted.key, 'null') <> wanted.value
+                       AND coalesce(v.spec -> 'metadata' -> wanted.key, 'null') <> wanted.value
+                       AND coalesce(v.spec -> 'metadata' -> 'labels' -> wanted.key, 'null') <> wanted.value)))
+           ORDER BY l.name LIMIT $3
+       ) AS found,
+       (SELECT name FROM looked WHERE (SELECT count(*) FROM looked) = $10 ORDER BY name DESC LIMIT 1) AS floor;
+
+-- name: jobs_by_id
+-- Several jobs with their definitions and schedules, by name.
+SELECT j.*, v.spec, v.created_by, coalesce(s.content, s.key) AS schedule_key
+FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
+WHERE j.job_id = ANY ($1::uuid[]) AND j.tenant_id = $2 ORDER BY j.name;
+
+-- name: job_stats
+-- How the executions of some jobs went since an instant, told by the latest $5 of each.
+SELECT wanted.job_id, s.ended, s.succeeded, s.ms
+FROM unnest($2::uuid[]) AS wanted (job_id)
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE state IN ('succeeded', 'failed', 'timed_out', 'lost')) AS ended,
+           count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
+           percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY duration_ms)
+               FILTER (WHERE state = 'succeeded') AS ms
+    FROM (
+        SELECT state, duration_ms FROM history
+        WHERE job_id = wanted.job_id AND tenant_id = $1 AND execution_id >= $3 AND finished_at >= $4
+        ORDER BY execution_id DESC LIMIT $5
+    ) AS latest
+) AS s;
