@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute, Route
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
 from mainspring.web import alerts, changes, execution, failures, login, pages, runs, versions, workflows
+from mainspring.web.calendar import Calendar
 from mainspring.web.creation import Creation
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
@@ -38,6 +39,7 @@ def routes(context: Context) -> list[BaseRoute]:
         "/workflows": workflows.listing,
         "/workflows/{ref}": workflows.workflow,
         "/runs/{ref}": runs.run,
+        "/calendar": Calendar(crowds),
         "/workers": pages.workers,
         "/alerts": alerts.alerts,
         "/channels": alerts.channels,
