@@ -31,6 +31,7 @@ class Load:
 
     schedule: Schedule
     jobs: int
+    schedule_id: int = 0
 
 
 @dataclass(slots=True)
@@ -59,12 +60,12 @@ async def crowd(database: Database, *, tenant: int) -> Crowd:
         part = min(1.0, MOST_JOBS / max(await jobs.jobs_about(connection), 1))
         rows = await jobs.schedule_loads(connection, tenant=tenant, limit=MOST_SCHEDULES + 1, percent=100 * part)
     loads = []
-    for key, start_at, end_at, count in rows[:MOST_SCHEDULES]:
+    for schedule_id, key, start_at, end_at, count in rows[:MOST_SCHEDULES]:
         schedule = compile_key(key)
         if start_at is not None or end_at is not None:
             window = [None if at is None else millis(at) for at in (start_at, end_at)]
             schedule = Within(schedule, *window)
-        loads.append(Load(schedule, round(count / part)))
+        loads.append(Load(schedule, round(count / part), schedule_id))
     return Crowd(loads, complete=len(rows) <= MOST_SCHEDULES and part == 1)
 
 

@@ -218,10 +218,10 @@ async def jobs_about(connection: Connection) -> float:
 
 async def schedule_loads(
     connection: Connection, *, tenant: int, limit: int, percent: float
-) -> list[tuple[str, datetime | None, datetime | None, int]]:
-    """Key, start, end, and how many jobs share them, among so many percent of all jobs."""
+) -> list[tuple[int, str, datetime | None, datetime | None, int]]:
+    """Schedule, its key, start, end, and how many jobs share them, among so many percent of all jobs."""
     rows = await connection.fetch(q("schedule_loads"), tenant, limit, percent)
-    return [(r["key"], r["start_at"], r["end_at"], r["jobs"]) for r in rows]
+    return [(r["schedule_id"], r["key"], r["start_at"], r["end_at"], r["jobs"]) for r in rows]
 
 
 async def jobs_on_schedules(

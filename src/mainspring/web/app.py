@@ -21,6 +21,7 @@ from mainspring.web import (
     versions,
     workflows,
 )
+from mainspring.web.calendar import Calendar
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
 from mainspring.web.gate import Handle, Visit, changing, reading
@@ -55,6 +56,7 @@ def routes(context: Context) -> list[BaseRoute]:
         "/workflows/{ref}": workflows.workflow,
         "/runs/{ref}": runs.run,
         "/search": search,
+        "/calendar": Calendar(crowds),
         "/workers": pages.workers,
         "/alerts": alerts.alerts,
         "/channels": alerts.channels,

@@ -31,11 +31,11 @@ class Crowds:
         self._locks: dict[int, asyncio.Lock] = {}
 
     async def at(self, database: Database, fires: Sequence[datetime], zone: str, *, tenant: int) -> Crowding:
-        found = await self._crowd(database, tenant=tenant)
+        found = await self.crowd(database, tenant=tenant)
         # Thousands of schedules take tens of milliseconds: not on the loop that claims and settles.
         return await asyncio.to_thread(_look, found, fires, zone)
 
-    async def _crowd(self, database: Database, *, tenant: int) -> Crowd:
+    async def crowd(self, database: Database, *, tenant: int) -> Crowd:
         async with self._locks.setdefault(tenant, asyncio.Lock()):
             known = self._known.get(tenant)
             if known is not None and self._clock.monotonic() - known[0] < FRESH_S:

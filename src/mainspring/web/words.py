@@ -173,6 +173,14 @@ def pace(progress: wire.Progress) -> str:
     return " · ".join(filter(None, (far, f"{rate} a second", clean(progress.message or ""))))
 
 
+def compact(count: int) -> str:
+    """A number in four characters at most: 940, 1.2k, 38k, 1.1M."""
+    for size, unit in ((1_000_000, "M"), (1000, "k")):
+        if count >= size:
+            return f"{count / size:.1f}{unit}" if count < 10 * size else f"{count // size:,}{unit}"
+    return str(count)
+
+
 def json_text(value: object) -> str:
     return msgspec.json.format(encode(value), indent=2).decode()
 

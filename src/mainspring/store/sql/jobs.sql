@@ -112,7 +112,7 @@ SELECT reltuples FROM pg_class WHERE oid = 'jobs'::regclass;
 -- name: schedule_loads
 -- How many active jobs of a tenant share a schedule, a start and an end; the most shared first. $3 is the part of the
 -- table that is read, in percent: pages at random, so that the work stays the same however many jobs there are.
-SELECT coalesce(s.content, s.key) AS key, shared.start_at, shared.end_at, shared.jobs
+SELECT s.schedule_id, coalesce(s.content, s.key) AS key, shared.start_at, shared.end_at, shared.jobs
 FROM (
     SELECT schedule_id, start_at, end_at, count(*) AS jobs FROM jobs TABLESAMPLE SYSTEM ($3)
     WHERE tenant_id = $1 AND deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL

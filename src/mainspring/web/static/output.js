@@ -89,7 +89,11 @@ async function step(by) {
   }
   // Nothing here, or the first was reached: further back, range by range.
   const known = ranges.length;
-  for (let n = 0; n < MOST_BACK && ranges.length === known && await earlier(); n += 1) search();
+  if (log.dataset.earlier) sought.textContent = "looking further back";
+  for (let n = 0; n < MOST_BACK && ranges.length === known && await earlier(); n += 1) {
+    search();
+    if (ranges.length === known) sought.textContent = "looking further back";
+  }
   if (known && ranges.length > known) at = ranges.length - known - 1;
   else if (known) at = ranges.length - 1;
   show();
