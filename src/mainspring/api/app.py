@@ -22,6 +22,7 @@ from mainspring.api import (
     jobs,
     openapi,
     queues,
+    reservations,
     runs,
     system,
     workers,
@@ -44,7 +45,8 @@ def endpoints() -> list[Endpoint]:
     """The whole table, in order."""
     tables = (
         jobs.table, backfills.table, calendars.table, blackouts.table, executions.table, dead_letters.table,
-        queues.table, workers.table, artifacts.table, workflows.table, runs.table, alerts.table, system.table, docs,
+        queues.table, reservations.table, workers.table, artifacts.table, workflows.table, runs.table, alerts.table,
+        system.table, docs,
     )  # fmt: skip
     return [endpoint for table in tables for endpoint in table.endpoints]
 
