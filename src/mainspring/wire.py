@@ -217,6 +217,46 @@ class NewBlackout(Request):
     reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
 
 
+class NewReservation(Request):
+    """Places on workers that are kept free: `slots` of them, each with all of `resources`, from `start_at` to `end_at`.
+
+    They are for the whole tenant, for a `queue`, or for a `job` by name or id. `anyway`: workers with them may come.
+    """
+
+    name: str
+    start_at: Instant
+    end_at: Instant
+    slots: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
+    resources: Annotated[dict[str, str | int | float], msgspec.Meta(max_length=100)] = {}
+    labels: Annotated[dict[str, str], msgspec.Meta(max_length=100)] = {}
+    queue: str | None = None
+    job: str | None = None
+    shared: bool = False
+    anyway: bool = False
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class Reservation(Answer):
+    """A reservation. `places` says on which workers how many are kept, as things are now."""
+
+    reservation_id: UUID
+    name: str
+    start_at: datetime
+    end_at: datetime
+    slots: int
+    resources: dict[str, int]
+    labels: dict[str, str]
+    queue: str | None
+    job: str | None
+    shared: bool
+    begun: bool
+    places: dict[str, int]
+    reason: str
+    created_at: datetime
+    created_by: str
+    warnings: list[str] = []
+
+
 class Blackout(Answer):
     """A blackout. `holds_until` is the end of the window that holds now, `next_at` the beginning of the next one."""
 

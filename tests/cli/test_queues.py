@@ -41,6 +41,10 @@ def test_set_sends_only_what_was_said(server: Scripted, invoke: Invoke) -> None:
     assert server.last("PATCH").json() == {
         "cap": None, "patience_s": 60.0, "may_help": ["short", "other"], "paused": True,
     }  # fmt: skip
+    invoke("queues", "set", "long", "--max-duration", "4h")
+    assert server.last("PATCH").json() == {"max_duration_s": 14_400.0}
+    invoke("queues", "set", "long", "--max-duration", "")
+    assert server.last("PATCH").json() == {"max_duration_s": None}
     nothing = invoke("queues", "set", "long")
     assert nothing.exit_code == 2 and "nothing to set" in nothing.stderr
 

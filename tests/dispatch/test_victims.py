@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from mainspring.dispatch.holds import Hold, Who
 from mainspring.dispatch.victims import Seat, choose, is_reached, least_run_s, may_leave
 from mainspring.domain.demand import Demand
-from mainspring.store.evictions import Place, Run
+from mainspring.domain.place import Place
+from mainspring.store.evictions import Run
 
 JOB = UUID(int=7)
 URGENT = uuid4()

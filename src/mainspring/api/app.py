@@ -23,6 +23,7 @@ from mainspring.api import (
     jobs,
     openapi,
     queues,
+    reservations,
     runs,
     system,
     workers,
@@ -45,7 +46,8 @@ def endpoints() -> list[Endpoint]:
     """The whole table, in order."""
     tables = (
         jobs.table, backfills.table, calendars.table, blackouts.table, executions.table, dead_letters.table,
-        queues.table, workers.table, artifacts.table, workflows.table, runs.table, alerts.table, audit.table,
+        queues.table, reservations.table, workers.table, artifacts.table, workflows.table, runs.table, alerts.table,
+        audit.table,
         system.table, docs,
     )  # fmt: skip
     return [endpoint for table in tables for endpoint in table.endpoints]

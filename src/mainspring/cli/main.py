@@ -26,6 +26,7 @@ COMMANDS = {
     "workflows": ("workflows", "Write, look at, run, draw and export workflows."),
     "runs": ("runs", "List and look at runs of workflows; approve, skip, cancel and repeat."),
     "calendars": ("calendars", "Open and closed days that schedules follow."),
+    "reservations": ("reservations", "Places on workers that are kept for a time."),
     "blackouts": ("blackouts", "Maintenance windows in which nothing starts."),
     "executions": ("executions", "List, look at, wait for and cancel executions; read their output."),
     "dead-letters": ("dead_letters", "Look at, claim, replay and dismiss what failed for good."),

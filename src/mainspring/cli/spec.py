@@ -37,7 +37,7 @@ def _at(text: str) -> str:
     return when(text).isoformat() if text.startswith("+") else text
 
 
-def _pair(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def pair(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     pairs = [value.partition("=") for value in values]
     for name, equals, _ in pairs:
         if not equals or not name:
@@ -69,7 +69,7 @@ _OPTIONS = (
     click.option("--retry-error", multiple=True, metavar="TYPE", help="Retry only this error type; repeatable."),
     click.option("--no-retry-error", multiple=True, metavar="TYPE", help="Never retry this error type."),
     click.option("--timeout", metavar="D", help="How long one attempt may take.  [1h, or the queue's]"),
-    click.option("--env", multiple=True, callback=_pair, metavar="K=V", help="Set a variable; repeatable."),
+    click.option("--env", multiple=True, callback=pair, metavar="K=V", help="Set a variable; repeatable."),
     click.option("--cwd", metavar="DIR", help="The folder to run in, on the worker."),
     click.option("--overlap", type=click.Choice(get_args(Overlap)), help="A fire while the last still runs."),
     click.option("--misfire", type=click.Choice(get_args(MisfirePolicy)), help="Fires missed while down."),
@@ -82,8 +82,8 @@ _OPTIONS = (
     click.option(
         "--expect", "estimated_duration", metavar="D", help="How long it takes; decides between short and long."
     ),
-    click.option("--labels", multiple=True, callback=_pair, metavar="K=V", help="Only on workers with this label."),
-    click.option("--resources", multiple=True, callback=_pair, metavar="K=V", help="cpu=2, memory=4Gi, gpu=1, ..."),
+    click.option("--labels", multiple=True, callback=pair, metavar="K=V", help="Only on workers with this label."),
+    click.option("--resources", multiple=True, callback=pair, metavar="K=V", help="cpu=2, memory=4Gi, gpu=1, ..."),
     click.option("--exclusive", is_flag=True, default=None, help="A whole worker to itself."),
     click.option("--preemptible/--no-preemptible", default=None, help="More urgent work may take its place."),
     click.option("--ordered", is_flag=True, default=None, help="One execution at a time, in order."),
@@ -92,7 +92,7 @@ _OPTIONS = (
     click.option(
         "--notify",
         multiple=True,
-        callback=_pair,
+        callback=pair,
         metavar="ON=CHANNEL",
         help="Tell channels, such as failed,recovered=ops. Also late, missed, slow. Repeatable.",
     ),

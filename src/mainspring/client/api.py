@@ -191,6 +191,16 @@ class AsyncClient:
         params: Params = {"count": count}
         return await self._transport.ask(wire.ClosedDays, "GET", _path("calendars", name, "days"), params=params)
 
+    async def reservations(self) -> wire.Page[wire.Reservation]:
+        return await self._transport.ask(wire.Page[wire.Reservation], "GET", "/api/v1/reservations")
+
+    async def add_reservation(self, reservation: wire.NewReservation) -> wire.Reservation:
+        """Keeps places on workers free; its `warnings` say what may still be in the way."""
+        return await self._transport.ask(wire.Reservation, "POST", "/api/v1/reservations", body=reservation)
+
+    async def delete_reservation(self, name: str) -> None:
+        await self._transport.send("DELETE", _path("reservations", name, ""))
+
     async def blackouts(self) -> wire.Page[wire.Blackout]:
         return await self._transport.ask(wire.Page[wire.Blackout], "GET", "/api/v1/blackouts")
 

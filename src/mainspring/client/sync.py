@@ -140,6 +140,15 @@ class Client:
     def closed_days(self, name: str, *, count: int = 90) -> wire.ClosedDays:
         return self._wait(self._inner.closed_days(name, count=count))
 
+    def reservations(self) -> wire.Page[wire.Reservation]:
+        return self._wait(self._inner.reservations())
+
+    def add_reservation(self, reservation: wire.NewReservation) -> wire.Reservation:
+        return self._wait(self._inner.add_reservation(reservation))
+
+    def delete_reservation(self, name: str) -> None:
+        self._wait(self._inner.delete_reservation(name))
+
     def blackouts(self) -> wire.Page[wire.Blackout]:
         return self._wait(self._inner.blackouts())
 

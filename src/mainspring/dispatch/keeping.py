@@ -13,7 +13,8 @@ from mainspring.dispatch.holds import Hold, Who, used
 from mainspring.dispatch.lines import Line
 from mainspring.dispatch.match import Pending, Room
 from mainspring.dispatch.settings import Settings
-from mainspring.store import claims, evictions
+from mainspring.domain.place import lay_out
+from mainspring.store import claims, evictions, reservations
 from mainspring.store.claims import Claimed
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.definitions import Definitions
@@ -45,7 +46,15 @@ class Keeping:
         async with database.connection() as connection:
             self.preemption = await evictions.any_preemptible(connection)
             made = await evictions.open_evictions(connection, within_s=MADE_S) if self.preemption else []
+            reserved = [row.reservation for row in await reservations.open_reservations(connection, tenant=None)]
+            places = await evictions.places(connection) if reserved else []
         holds: dict[UUID, tuple[Hold, ...]] = {}
+        layout = lay_out(reserved, places)
+        for one in reserved:
+            for session_id, n in layout[one.reservation_id].items():
+                amounts = {name: amount * n for name, amount in one.resources.items()}
+                hold = Hold(n, amounts, one.start_ms, one.end_ms, one.tenant, one.queue, one.job_id)
+                holds[session_id] = (*holds.get(session_id, ()), hold)
         for urgent_id, session_id, demand, slots in made:
             hold = Hold(slots if demand.exclusive else 1, demand.resources, execution_id=urgent_id)
             holds[session_id] = (*holds.get(session_id, ()), hold)

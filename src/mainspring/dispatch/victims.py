@@ -13,7 +13,8 @@ from itertools import combinations
 from mainspring.dispatch.holds import Hold, Who
 from mainspring.dispatch.match import Room
 from mainspring.domain.demand import Demand, can_run
-from mainspring.store.evictions import Place, Run
+from mainspring.domain.place import Place
+from mainspring.store.evictions import Run
 
 LEAST_RUN_S = 5.0
 """An attempt is left alone so long, and twice as long after each eviction."""

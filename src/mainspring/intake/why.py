@@ -5,12 +5,14 @@ from __future__ import annotations
 from uuid import UUID
 
 from mainspring import wire
-from mainspring.clock import instant
+from mainspring.clock import instant, millis
 from mainspring.domain.demand import Demand, lacks
 from mainspring.domain.job import JobSpec
 from mainspring.domain.line import demand_of
+from mainspring.domain.place import lay_out
+from mainspring.domain.queue import DEFAULTS, QueueSettings
 from mainspring.intake import catalog
-from mainspring.store import evictions, lines, needs, queues, why
+from mainspring.store import evictions, jobs, lines, needs, queues, reservations, why
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.why import PendingRow, Server
 
@@ -127,7 +129,9 @@ async def _queued(connection: Connection, row: PendingRow, tenant: int) -> list[
     servers = [s for s in servers if row.queue in s.queues or s.queues & helped]
     if (reason := _no_worker(row.demand, row.queue, servers, helped)) is not None:
         return [*found, reason]
-    return [*found, *await _room(connection, row, tenant), *await _busy(connection, row, tenant, servers)]
+    found += await _room(connection, row, tenant)
+    found += await _reserved(connection, row, tenant, settings or DEFAULTS)
+    return [*found, *await _busy(connection, row, tenant, servers)]
 
 
 async def _room(connection: Connection, row: PendingRow, tenant: int) -> list[wire.Reason]:
@@ -146,6 +150,31 @@ async def _room(connection: Connection, row: PendingRow, tenant: int) -> list[wi
     if row.state == "queued":
         words = f"it made room for {mine.urgent_job} and goes on when there is a place"
     return [wire.Reason(code="preempted", message=words, holders=[mine.urgent_id])]
+
+
+async def _reserved(connection: Connection, row: PendingRow, tenant: int, settings: QueueSettings) -> list[wire.Reason]:
+    """Places that it could use if they were not kept for others, now or before it would be sure to have ended."""
+    rows = await reservations.open_reservations(connection, tenant=None)
+    if not rows:
+        return []
+    job = await jobs.job_by_id(connection, tenant=tenant, job_id=row.job_id)
+    timeout_s = 0.0 if job is None else jobs.definition(job.spec).timeout_within(settings.max_duration_s)
+    everywhere = await evictions.places(connection)
+    places = {
+        p.session_id: p for p in everywhere
+        if (p.tenant == tenant or p.shared) and row.queue in p.queues
+        and not lacks(row.demand, p.kinds, p.labels, p.resources)
+    }  # fmt: skip
+    found, layout = [], lay_out([r.reservation for r in rows], everywhere)
+    for r in (r.reservation for r in rows):
+        kept = {places[s].name: n for s, n in layout[r.reservation_id].items() if s in places}
+        too_late = r.start_ms > millis(row.now) + timeout_s * 1000
+        if kept and not too_late and not r.allows(tenant=tenant, queue=row.queue, job_id=row.job_id):
+            where = " and ".join(f"{n} on {name}" for name, n in kept.items())
+            begins = "" if r.start_ms <= millis(row.now) else f" from {instant(r.start_ms):%H:%M:%S} UTC on"
+            words = f"places are reserved{begins} ({where}): {r.name if r.tenant == tenant else 'for another tenant'}"
+            found.append(wire.Reason(code="reserved", message=words, until=instant(r.end_ms)))
+    return found
 
 
 async def _helpers(connection: Connection, row: PendingRow, tenant: int) -> set[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from mainspring.domain.demand import Demand, read_demand
+from mainspring.domain.place import Place
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -25,22 +26,6 @@ class Head:
     rank: int
     waited_s: float
     asked: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A worker that work can be given to."""
-
-    session_id: UUID
-    tenant: int
-    slots: int
-    queues: frozenset[str]
-    kinds: frozenset[str]
-    labels: Mapping[str, str]
-    resources: Mapping[str, int]
-    shared: bool
-    takes: frozenset[str]
-    name: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,11 @@ class Output:
         if self._left == 0:
             self._add("system", f"\n[output is cut here: more than {self._most:,} bytes]\n".encode())
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether nothing more is kept."""
+        return self._left <= 0
+
     def finish(self, stream: wire.Stream) -> None:
         """Nothing more comes: what waited for the rest of its character goes as it is."""
         self._add(stream, self._rest.pop(stream, b""))

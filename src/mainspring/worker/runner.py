@@ -24,6 +24,8 @@ from mainspring.worker.progress import Progress
 log = structlog.get_logger()
 
 READ_BYTES = 65_536
+READS = 2
+"""At a time: more than a pipe holds, so all that was written before is read, and a flood leaves others their turn."""
 # A function's environment is its worker's, without the keys to the api and the database.
 SECRETS = ("MAINSPRING_TOKEN", "MAINSPRING_DATABASE_URL")
 
@@ -194,9 +196,11 @@ class RunnerProcess(asyncio.Protocol):
         """What was written past sys.stdout, by programs and libraries: it belongs to the call that runs."""
         for descriptor, stream in self._pipes:
             with contextlib.suppress(BlockingIOError):
-                while data := os.read(descriptor, READ_BYTES):
+                for _ in range(READS):
+                    if not (data := os.read(descriptor, READ_BYTES)):
+                        asyncio.get_running_loop().remove_reader(descriptor)  # closed
+                        break
                     self._wrote_raw(stream, data)
-                asyncio.get_running_loop().remove_reader(descriptor)  # closed
 
     def _wrote_raw(self, stream: wire.Stream, data: bytes) -> None:
         head = self.head

@@ -24,6 +24,8 @@ from mainspring.worker.spawn import Child, Pipe, spawn
 
 GRACE_S = 10.0
 READ_BYTES = 65_536
+FLOOD_S = 0.001
+"""Between two reads of what nobody keeps any more: a flood costs its worker little, and a program is not held up."""
 DRAIN_S = 2.0
 MEASURE_S = 0.25
 
@@ -170,6 +172,8 @@ async def _read(pipe: Pipe, stream: wire.Stream, work: Work) -> None:
     try:
         while data := await pipe.read(READ_BYTES):
             work.output.write(stream, data)
+            if len(data) == READ_BYTES:  # it may write faster than we read: others have their turn in between
+                await asyncio.sleep(FLOOD_S if work.output.is_cut else 0)
     finally:
         pipe.close()
         work.output.finish(stream)

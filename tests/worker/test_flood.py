@@ -1,0 +1,36 @@
+"""A program that writes without end costs itself, not the others on its worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from mainspring.domain.job import ShellTask
+from mainspring.worker.executors.shell import _read
+from mainspring.worker.output import MOST_BYTES
+from mainspring.worker.spawn import Pipe
+from tests.worker.attempts import attempt
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_others_have_their_turn_while_it_is_read(tmp_path: Path) -> None:
+    """A file is a pipe that is never empty: whoever reads it without a pause reads all of it."""
+    endless = tmp_path / "endless"
+    with endless.open("wb") as file:
+        file.truncate(100_000_000)
+    work = attempt(ShellTask(argv=("yes",)))
+    reading = asyncio.create_task(_read(Pipe(os.open(endless, os.O_RDONLY)), "stdout", work))
+    turns = 0
+    while not work.output.is_cut and not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 50, "a turn for each piece while it is kept"
+    await asyncio.sleep(0)
+    assert not reading.done(), "what nobody keeps is read in passing"
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    assert sum(len(chunk.data) for chunk in work.take_output() if chunk.stream == "stdout") == MOST_BYTES
