@@ -745,6 +745,10 @@ class DeadLetter(Answer):
     closed_at: datetime | None
     closed_by: str | None
     close_reason: str | None
+    run_id: UUID | None = None
+    """Of a step whose run has a dead letter too: what is decided about that one holds for this."""
+    step: str | None = None
+    """Of a step, its name behind that of its workflow."""
     definition: JobSpec | None = None
     """What was executed; told only of one dead letter at a time."""
 

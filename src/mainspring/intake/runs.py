@@ -22,8 +22,9 @@ from mainspring.intake.executions import Submission, insert_one
 from mainspring.runs.advance import Ending, Moved, Turn, advance
 from mainspring.runs.plans import Known, Plans
 from mainspring.runs.start import start_runs
-from mainspring.store import chains, executions, lines, needs, outbox, results, runs
+from mainspring.store import chains, dead_letters, executions, lines, needs, outbox, results, runs
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
+from mainspring.store.dead_letters import Choice
 from mainspring.store.runs import Finish, Place, Run
 
 OPEN = ("running", "cancelling")
@@ -96,7 +97,15 @@ class Runs:
         }
         submission = Submission(tenant, by, row["job_id"], None, row["params"], row["fire_at"])
         async with self._turn() as (connection, moved):
+            letters = await dead_letters.hold_dead_letters(
+                connection, tenant=tenant, by=by, choice=Choice(ids=[run_id], limit=1)
+            )
             new_id = await insert_one(connection, submission, None)
+            if letters:  # nobody else works on it: the new run decides what becomes of it
+                await dead_letters.mark_replayed(connection, tenant=tenant, replayed=[(run_id, new_id)], by=by)
+                await dead_letters.close_tied(
+                    connection, tenant=tenant, ids=[run_id], state="superseded", by=by, reason="its run was repeated"
+                )
             await start_runs(connection, self._plans, [new_id], rerun=(run_id, row["version"]), kept=kept, moved=moved)
             await audit.record(
                 connection, "run.rerun", run_id, tenant=tenant, by=by, name=row["name"], new_run_id=str(new_id),

@@ -395,6 +395,11 @@ async def sla_ratios(connection: Connection, *, tenant: int) -> dict[str, float]
     return {r["name"]: r["ratio"] for r in await connection.fetch(q("sla_ratios"), tenant, SLA_SAMPLE)}
 
 
+async def forget_runs(connection: Connection, *, after_s: float, limit: int) -> int:
+    """Over all tenants: upkeep is a duty of the system."""
+    return len(await connection.fetch(q("forget_runs"), after_s, limit))
+
+
 async def run_by_id(connection: Connection, *, tenant: int, run_id: UUID) -> Any | None:
     return await connection.fetchrow(q("run_by_id"), run_id, tenant)
 

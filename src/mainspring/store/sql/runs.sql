@@ -328,6 +328,19 @@ FROM (
 ) AS r JOIN jobs j USING (job_id)
 WHERE r.tenant_id = $1 GROUP BY j.name;
 
+-- name: forget_runs
+-- Runs that ended so many seconds ago, with their steps and events; a portion at a time.
+WITH old AS (
+    SELECT run_id FROM runs WHERE finished_at < (SELECT db_now()) - make_interval(secs => $1)
+    ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
+), steps AS (
+    DELETE FROM run_steps s USING old WHERE s.run_id = old.run_id
+), events AS (
+    DELETE FROM run_events e USING old WHERE e.run_id = old.run_id
+)
+DELETE FROM runs r USING old WHERE r.run_id = old.run_id AND r.finished_at IS NOT NULL
+RETURNING r.run_id;
+
 -- name: run_by_id
 -- One run.
 SELECT r.*, j.name FROM runs r JOIN jobs j USING (job_id) WHERE r.run_id = $1 AND r.tenant_id = $2;
