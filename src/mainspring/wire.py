@@ -785,6 +785,10 @@ class DeadLetter(Answer):
     closed_at: datetime | None
     closed_by: str | None
     close_reason: str | None
+    run_id: UUID | None = None
+    """Of a step whose run has a dead letter too: what is decided about that one holds for this."""
+    step: str | None = None
+    """Of a step, its name behind that of its workflow."""
     definition: JobSpec | None = None
     """What was executed; told only of one dead letter at a time."""
 
@@ -1116,7 +1120,11 @@ class RunEvent(Request):
 
 
 class RunStep(Answer):
-    """A step of a run, or an item of a mapped or repeated one."""
+    """A step of a run, or an item of a mapped or repeated one.
+
+    `critical`: it decided how long the run took; `slack_s`: so much longer it could have taken all the same.
+    `blocked_by` names the steps that failed and kept it from starting.
+    """
 
     name: str
     kind: StepKind
@@ -1124,10 +1132,17 @@ class RunStep(Answer):
     needs: list[str]
     item: int | None = None
     execution_id: UUID | None = None
+    created_at: datetime | None = None
     released_at: datetime | None = None
+    queued_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     wake_at: datetime | None = None
+    attempt: int | None = None
+    worker: str | None = None
+    critical: bool = False
+    slack_s: float | None = None
+    blocked_by: list[str] = []
     items: int | None = None
     open_items: int | None = None
     result: Any = None
@@ -1137,7 +1152,10 @@ class RunStep(Answer):
 
 
 class Run(Answer):
-    """One occurrence of a workflow; `queued` until its turn has come. Steps are told only of one run at a time."""
+    """One occurrence of a workflow; `queued` until its turn has come. Steps are told only of one run at a time.
+
+    `failed` names steps that did not succeed, `blocked` those that could not start because of them.
+    """
 
     run_id: UUID
     job_id: UUID
@@ -1154,7 +1172,37 @@ class Run(Answer):
     reason: str | None = None
     created_by: str | None = None
     rerun_of: UUID | None = None
+    failed: list[str] = []
+    blocked: list[str] = []
     steps: list[RunStep] = []
+
+
+class StepTimeline(Answer):
+    """What happened to a step, in order: to itself (`step.…`) and to its execution; and its items, if it has some."""
+
+    step: RunStep
+    events: list[LifecycleEvent]
+    items: list[RunStep] = []
+
+
+class GridRun(Answer):
+    """A run and the state of each of its steps, in the order of the grid; null: its version has no such step."""
+
+    run_id: UUID
+    state: RunState
+    version: int
+    fire_at: datetime
+    started_at: datetime
+    finished_at: datetime | None
+    steps: list[StepState | None]
+
+
+class Grid(Answer):
+    """The last runs of a workflow, newest first."""
+
+    workflow: str
+    steps: list[str]
+    runs: list[GridRun]
 
 
 class Settled(Answer):

@@ -131,6 +131,23 @@ async def test_runs_of_another_tenant_are_not_there(
     assert (await client.run(run.run_id)).state == "running"
 
 
+async def test_steps_are_told_with_their_timeline_and_runs_side_by_side(cluster: Cluster, client: AsyncClient) -> None:
+    spec = workflow(steps={"a": NOOP, "b": {**NOOP, "needs": ["a"]}})
+    await client.apply_workflow(spec)
+    async with cluster.worker(name="timed"):
+        run = await client.start_run(spec["name"])
+        await client.wait(run.run_id, timeout_s=30)
+    found = await client.run(run.run_id)
+    assert [(s.critical, s.worker, s.started_at is not None) for s in found.steps] == [(True, "timed", True)] * 2
+    told = await client.step_timeline(run.run_id, "b")
+    assert [e.event for e in told.events] == [
+        "step.created", "step.released", "execution.queued", "execution.started", "execution.succeeded",
+        "step.succeeded",
+    ]  # fmt: skip
+    grid = await client.grid(spec["name"], runs=5)
+    assert grid.steps == ["a", "b"] and [r.steps for r in grid.runs] == [["succeeded", "succeeded"]]
+
+
 @pytest.mark.requirement(102)
 @pytest.mark.requirement(103)
 @pytest.mark.parametrize(("verb", "told"), [("force-complete", []), ("skip", ["PARENT"])])

@@ -60,6 +60,9 @@ async def test_from_a_file_to_the_end_of_a_run(cluster: Cluster, tmp_path: Path)
         await shell("runs", "approve", run_id, "sign", "--note", "fine")
         assert "succeeded" in (await shell("runs", "wait", run_id)).output
     assert run_id in (await shell("runs", "list", "--workflow", "cli")).output
+    told = (await shell("runs", "timeline", run_id, "sign")).output
+    assert told.index("step.waiting") < told.index("step.succeeded") and "fine" in told
+    await shell("runs", "timeline", run_id, "nobody", code=3)
     assert "nothing_to_rerun" not in (await shell("runs", "rerun", run_id, code=5)).output
     again = (await shell("runs", "rerun", run_id, "--from", "bye", "-o", "name")).output.strip()
     assert "cancelled" in (await shell("runs", "cancel", again)).output

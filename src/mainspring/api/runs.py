@@ -54,6 +54,15 @@ async def event(call: Call) -> wire.Run:
     )
 
 
+@table.route("GET", STEP, scope="read", answer=wire.StepTimeline, query=("item",))
+async def timeline(call: Call) -> wire.StepTimeline:
+    """What happened to a step, in order; `item` asks for one of a mapped or repeated step."""
+    item = call.number("item", -1)
+    return await call.context.runs.timeline(
+        _id(call), call.path("step"), tenant=call.tenant, item=None if item < 0 else item
+    )
+
+
 @table.route("POST", STEP + "/approve", scope="write", body=wire.Decision, answer=wire.Run)
 async def approve(call: Call) -> wire.Run:
     """Approve a step that waits for it."""

@@ -48,6 +48,12 @@ async def get(call: Call) -> wire.Workflow:
     return await workflows.get(call.context.database, call.path("ref"), tenant=call.tenant)
 
 
+@table.route("GET", WORKFLOW + "/grid", scope="read", answer=wire.Grid, query=("runs",))
+async def grid(call: Call) -> wire.Grid:
+    """The last runs of a workflow, newest first, with the state of each step."""
+    return await call.context.runs.grid(call.path("ref"), tenant=call.tenant, count=call.number("runs", 25))
+
+
 @table.route("DELETE", WORKFLOW, scope="write", status=204)
 async def delete(call: Call) -> None:
     """Delete a workflow; runs that have begun go on, and all of them stay readable."""

@@ -65,6 +65,8 @@ def run_details(found: wire.Run) -> str:
     ]  # fmt: skip
     head = f"{found.workflow} (version {found.version})  {_state(found.state)}  {took(found)}".rstrip()
     reason = [f"  {found.reason}"] if found.reason else []
+    if found.blocked:
+        reason.append(f"  could not start because of {', '.join(found.failed)}: {', '.join(found.blocked)}")
     return "\n".join([head, f"  {found.run_id}", *reason, *aligned([[clean(c) for c in r] for r in rows], "  ")])
 
 
@@ -83,6 +85,10 @@ def _remarks(step: wire.RunStep) -> str:
         parts.append(f"until {local(step.wake_at)}")
     if step.flag is not None:
         parts.append(step.flag)
+    if step.critical:
+        parts.append("critical path")
+    if step.blocked_by:
+        return " · ".join([*parts, f"blocked by {', '.join(step.blocked_by)}"])
     return " · ".join([*parts, *([step.reason] if step.reason else [])])
 
 
@@ -113,6 +119,31 @@ async def list_runs(
 async def show(client: AsyncClient, out: Output, run: str, items: bool) -> None:
     """Show a run and the state of each step."""
     out.one(await client.run(run, items=items), RUNS, run_details)
+
+
+@runs.command
+@click.argument("run")
+@click.argument("step")
+@click.option("--item", type=int, help="Of a mapped or repeated step: this one.")
+@connected
+async def timeline(client: AsyncClient, out: Output, run: str, step: str, item: int | None) -> None:
+    """Show what happened to a step, in order."""
+    found = await client.step_timeline(run, step, item=item)
+    if out.for_people:
+        click.echo("\n".join(timeline_lines(found)))
+    else:
+        out.value(found)
+
+
+def timeline_lines(found: wire.StepTimeline) -> list[str]:
+    step = found.step
+    name = f"{step.name}{'' if step.item is None else f'[{step.item}]'}"
+    rows = [[local(e.at), e.event, f"attempt {e.attempt}" if e.attempt else "", e.text or ""] for e in found.events]
+    items = [[f"{step.name}[{i.item}]", _state(i.state), _step_took(i), _remarks(i)] for i in found.items]
+    return [
+        f"{name}  {_state(step.state)}  {_remarks(step)}".rstrip(),
+        *aligned([[clean(c) for c in r] for r in rows], "  "), *aligned([[clean(c) for c in r] for r in items], "  "),
+    ]  # fmt: skip
 
 
 @runs.command

@@ -76,8 +76,9 @@ class Server:
         if "scheduler" in config.roles:
             self.scheduler = Scheduler(self.database, self.bus, lease_s=config.shard_lease_s)
             rescue = Rescue(
-                self.database, self.settler, leads=self.scheduler.leads, keep_dead_letters_s=config.keep_dead_letters_s
-            )
+                self.database, self.settler, leads=self.scheduler.leads,
+                keep_dead_letters_s=config.keep_dead_letters_s, keep_runs_s=config.keep_runs_s,
+            )  # fmt: skip
             duties = Duties(self.database, self.bus, leads=self.scheduler.leads, announcer=self.announcer)
             watch = Watch(self.database, self.bus, subscriptions, leads=self.scheduler.leads)
             deliverer = Deliverer(self.database, self.bus, sender, leads=self.scheduler.leads)
@@ -202,6 +203,14 @@ def _days(text: str) -> float:
     help="How long they wait for a person.",
 )
 @click.option(
+    "--keep-runs",
+    envvar="MAINSPRING_KEEP_RUNS",
+    default="90d",
+    show_default=True,
+    type=_days,
+    help="How long runs of workflows and backfills are kept after their end.",
+)
+@click.option(
     "--artifact-store", envvar="MAINSPRING_ARTIFACT_STORE", default=ARTIFACT_STORE, show_default=True,
     metavar="FOLDER|URL",
     help="Where artifacts are kept, the same for all api processes; s3://BUCKET/PREFIX needs the extra `s3`.",
@@ -221,7 +230,7 @@ def _days(text: str) -> float:
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 def serve(
     database_url: str, roles: str, host: str, port: int | None, session_lease: float, shard_lease: float,
-    keep_dead_letters: float, artifact_store: str, artifact_limit: str, artifact_days: float,
+    keep_dead_letters: float, keep_runs: float, artifact_store: str, artifact_limit: str, artifact_days: float,
     allow_net: tuple[str, ...], apprise: bool, level: str, parent: int | None,
 ) -> None:  # fmt: skip
     """Start a server against a PostgreSQL database."""
@@ -238,6 +247,7 @@ def serve(
         session_lease_s=session_lease,
         shard_lease_s=shard_lease,
         keep_dead_letters_s=keep_dead_letters,
+        keep_runs_s=keep_runs,
         artifact_store=artifact_store,
         artifact_bytes=_size(artifact_limit),
         artifact_kept_s=artifact_days * 86_400,

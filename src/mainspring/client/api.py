@@ -452,6 +452,16 @@ class AsyncClient:
         params: Params = {"items": "true" if items else None}
         return await self._transport.ask(wire.Run, "GET", _path("runs", ref, ""), params=params)
 
+    async def step_timeline(self, ref: Ref, step: str, *, item: int | None = None) -> wire.StepTimeline:
+        """What happened to a step, in order."""
+        path = _path("runs", ref, f"steps/{quote(step)}")
+        return await self._transport.ask(wire.StepTimeline, "GET", path, params={"item": item})
+
+    async def grid(self, workflow: Ref, *, runs: int | None = None) -> wire.Grid:
+        """The last runs of a workflow, with the state of each step."""
+        path = _path("workflows", workflow, "grid")
+        return await self._transport.ask(wire.Grid, "GET", path, params={"runs": runs})
+
     async def cancel_run(self, ref: Ref, reason: str = "") -> wire.Run:
         body = wire.RunCancel(reason=reason)
         return await self._transport.ask(wire.Run, "POST", _path("runs", ref, "cancel"), body=body)

@@ -342,6 +342,12 @@ class Client:
     def run(self, ref: Ref, *, items: bool = False) -> wire.Run:
         return self._wait(self._inner.run(ref, items=items))
 
+    def step_timeline(self, ref: Ref, step: str, *, item: int | None = None) -> wire.StepTimeline:
+        return self._wait(self._inner.step_timeline(ref, step, item=item))
+
+    def grid(self, workflow: Ref, *, runs: int | None = None) -> wire.Grid:
+        return self._wait(self._inner.grid(workflow, runs=runs))
+
     def cancel_run(self, ref: Ref, reason: str = "") -> wire.Run:
         return self._wait(self._inner.cancel_run(ref, reason))
 

@@ -30,6 +30,21 @@ def spots(needs: Mapping[str, Sequence[str]], order: Sequence[str]) -> list[Spot
     return [Spot(name, column[name], row[name]) for name in order]
 
 
+def slacks(
+    needs: Mapping[str, Sequence[str]], order: Sequence[str], took: Mapping[str, float]
+) -> dict[str, float]:  # fmt: skip
+    """How much longer each step could have taken without the whole taking longer; 0 on the critical path."""
+    ends: dict[str, float] = {}
+    for name in order:
+        ends[name] = took.get(name, 0.0) + max((ends[need] for need in needs[name]), default=0.0)
+    whole = max(ends.values(), default=0.0)
+    latest = dict.fromkeys(order, whole)
+    for name in reversed(order):
+        for need in needs[name]:
+            latest[need] = min(latest[need], latest[name] - took.get(name, 0.0))
+    return {name: max(0.0, latest[name] - ends[name]) for name in order}
+
+
 def critical_path(needs: Mapping[str, Sequence[str]], order: Sequence[str], took: Mapping[str, float]) -> list[str]:
     """The steps that decided how long a run took: the way with the longest sum of durations."""
     longest: dict[str, float] = {}

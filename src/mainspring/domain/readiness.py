@@ -16,6 +16,10 @@ WEIGHTS: dict[str, Weight] = {
 }  # fmt: skip
 
 
+UPSTREAM = ("a step before it failed", "a step before it was skipped", "nothing before it succeeded")
+"""Why a step is skipped because of those before it, and not by its own condition."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parents:
     """How those ended that a step needs."""
@@ -37,13 +41,13 @@ def verdict(step: Step, parents: Parents, *, cancelling: bool) -> tuple[Literal[
         case "all_done" | "always":
             return "go", ""
         case "any_succeeded":
-            return ("go", "") if parents.ok or not parents.total else ("skipped", "nothing before it succeeded")
+            return ("go", "") if parents.ok or not parents.total else ("skipped", UPSTREAM[2])
         case "none_failed":
-            return ("go", "") if not parents.failed else ("skipped", "a step before it failed")
+            return ("go", "") if not parents.failed else ("skipped", UPSTREAM[0])
         case _:
             if parents.ok == parents.total or step.on_upstream_failure == "go_on":
                 return "go", ""
-            return "skipped", "a step before it failed" if parents.failed else "a step before it was skipped"
+            return "skipped", UPSTREAM[0] if parents.failed else UPSTREAM[1]
 
 
 def outcome(*, failed: int, ends_ok: int, ends_as: str | None) -> RunState:

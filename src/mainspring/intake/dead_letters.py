@@ -180,6 +180,9 @@ async def dismiss_many(database: Database, request: wire.DismissMany, *, tenant:
 
 async def _dismiss(connection: Connection, ids: Sequence[UUID], reason: str, *, tenant: int, by: str) -> None:
     done = await dead_letters.dismiss_dead_letters(connection, tenant=tenant, ids=ids, by=by, reason=reason)
+    done += await dead_letters.close_tied(
+        connection, tenant=tenant, ids=done, state="dismissed", by=by, reason=reason
+    )  # fmt: skip
     entries = [Entry(str(dead_letter_id)) for dead_letter_id in done]
     await audit.record_all(connection, "dead_letter.dismiss", entries, tenant=tenant, by=by, reason=reason)
 

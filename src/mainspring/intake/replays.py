@@ -171,6 +171,10 @@ async def _make(connection: Connection, plan: Plan, *, tenant: int, by: str) -> 
         connection, tenant=tenant, by=by,
         replayed=[(letter.dead_letter_id, execution.execution_id) for letter, execution in made],
     )  # fmt: skip
+    await dead_letters.close_tied(
+        connection, tenant=tenant, ids=[letter.dead_letter_id for letter, _ in made], state="superseded", by=by,
+        reason="its run was replayed",
+    )  # fmt: skip
     entries = [Entry(str(x.dead_letter_id), None, {"execution_id": str(e.execution_id)}) for x, e in made]
     await audit.record_all(connection, "dead_letter.replay", entries, tenant=tenant, by=by)
     return Plan(made, plan.refused + gone)

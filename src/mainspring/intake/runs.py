@@ -17,14 +17,15 @@ from mainspring.domain.params import given_problems
 from mainspring.domain.plan import PlanStep
 from mainspring.domain.readiness import Weight
 from mainspring.domain.workflow import RunState
-from mainspring.intake import audit
+from mainspring.intake import audit, timelines
 from mainspring.intake.catalog import check_limit, is_id, job_row, parse_cursor
 from mainspring.intake.executions import Submission, insert_one
 from mainspring.runs.advance import Ending, Moved, Turn, advance
 from mainspring.runs.plans import Known, Plans
 from mainspring.runs.start import start_runs
-from mainspring.store import chains, executions, lines, needs, outbox, pictures, results, runs
+from mainspring.store import chains, dead_letters, executions, lines, needs, outbox, pictures, results, runs
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
+from mainspring.store.dead_letters import Choice
 from mainspring.store.runs import Finish, Place, Run
 
 OPEN = ("running", "cancelling")
@@ -97,7 +98,15 @@ class Runs:
         }
         submission = Submission(tenant, by, row["job_id"], None, row["params"], row["fire_at"])
         async with self._turn() as (connection, moved):
+            letters = await dead_letters.hold_dead_letters(
+                connection, tenant=tenant, by=by, choice=Choice(ids=[run_id], limit=1)
+            )
             new_id = await insert_one(connection, submission, None)
+            if letters:  # nobody else works on it: the new run decides what becomes of it
+                await dead_letters.mark_replayed(connection, tenant=tenant, replayed=[(run_id, new_id)], by=by)
+                await dead_letters.close_tied(
+                    connection, tenant=tenant, ids=[run_id], state="superseded", by=by, reason="its run was repeated"
+                )
             await start_runs(connection, self._plans, [new_id], rerun=(run_id, row["version"]), kept=kept, moved=moved)
             await audit.record(
                 connection, "run.rerun", run_id, tenant=tenant, by=by, name=row["name"], new_run_id=str(new_id),
@@ -344,7 +353,28 @@ class Runs:
             known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
             assert known is not None, "a run points to its version"
             steps = await runs.steps_of_run(connection, run_id=run_id, items=items)
-        return _as_run(row, [_as_step(known, s) for s in steps])
+        run = _as_run(row, [_as_step(known, s) for s in steps])
+        return timelines.placed(run, known, now=steps[0]["now"])
+
+    async def timeline(
+        self, run_id: UUID, name: str, *, tenant: int, item: int | None = None
+    ) -> wire.StepTimeline:  # fmt: skip
+        """What happened to one step, in order."""
+        run = await self.get(run_id, tenant=tenant)
+        if not run.steps:
+            raise Conflict("the run has not begun, so nothing has happened to its steps", code="not_begun")
+        async with self._database.connection() as connection:
+            known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
+            assert known is not None, "a run points to its version"
+            number = _step(known, name).number
+            rows = await runs.steps_of_run(connection, run_id=run_id, items=True, step=number)
+        whole = next(step for step in run.steps if step.name == name)
+        items = [_as_step(known, r) for r in rows if r["item"] != runs.WHOLE]
+        return await timelines.of_step(self._database, [whole, *items], tenant=tenant, item=item)
+
+    async def grid(self, ref: str, *, tenant: int, count: int = 25) -> wire.Grid:
+        """The last runs of a workflow, with the state of each step."""
+        return await timelines.grid(self._database, self._plans, ref, tenant=tenant, count=count)
 
     async def _not_begun(self, connection: Connection, run_id: UUID, *, tenant: int) -> wire.Run:
         """A run whose turn has not come: its concurrency key is taken, or the last one lives."""
@@ -444,7 +474,8 @@ def _as_step(known: Known, r: Any) -> wire.RunStep:
     return wire.RunStep(
         name=step.name, kind=step.spec.kind, item=None if r["item"] == runs.WHOLE else r["item"], state=r["state"],
         needs=list(step.spec.needs), execution_id=r["execution_id"] if r["released_at"] is not None else None,
-        released_at=r["released_at"], started_at=r["started_at"], finished_at=r["finished_at"],
+        released_at=r["released_at"], queued_at=r["queued_at"], started_at=r["started_at"],
+        finished_at=r["finished_at"], attempt=r["attempt"], worker=r["worker_name"],
         wake_at=r["wake_at"], items=r["items"], open_items=r["open_items"] if r["items"] is not None else None,
         result=r["result"], reason=r["reason"], decided_by=r["decided_by"], flag=r["flag"],
     )  # fmt: skip

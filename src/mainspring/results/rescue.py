@@ -10,7 +10,7 @@ import structlog
 from mainspring.clock import Clock, SystemClock
 from mainspring.results.settle import Report, Settler
 from mainspring.service import Loops
-from mainspring.store import chains, checkpoints, dead_letters, evictions, lines, sessions, upkeep
+from mainspring.store import backfills, chains, checkpoints, dead_letters, evictions, lines, runs, sessions, upkeep
 from mainspring.store.db import Database
 from mainspring.store.results import Ended
 from mainspring.telemetry import metrics
@@ -24,6 +24,9 @@ UPKEEP_S = 600.0
 PARTITION_DAYS = 7
 BATCH = 500
 KEEP_DEAD_LETTERS_S = 14 * 86_400.0
+KEEP_RUNS_S = 90 * 86_400.0
+RUNS_AT_ONCE = 50
+PORTIONS = 100
 
 
 class Rescue:
@@ -31,13 +34,14 @@ class Rescue:
 
     def __init__(
         self, database: Database, settler: Settler, *, leads: Callable[[], bool], clock: Clock | None = None,
-        keep_dead_letters_s: float = KEEP_DEAD_LETTERS_S,
+        keep_dead_letters_s: float = KEEP_DEAD_LETTERS_S, keep_runs_s: float = KEEP_RUNS_S,
     ) -> None:  # fmt: skip
         self._database = database
         self._settler = settler
         self._leads = leads
         self._clock = clock or SystemClock()
         self._keep_dead_letters_s = keep_dead_letters_s
+        self._keep_runs_s = keep_runs_s
         self._swept = self._kept = float("-inf")
         self._loops = Loops("rescue")
 
@@ -85,6 +89,11 @@ class Rescue:
             await lines.forget_lines(connection)
             await evictions.forget_evictions(connection)
             await dead_letters.forget_dead_letters(connection, after_s=self._keep_dead_letters_s)
+            # In portions, so that no statement holds much or lasts long; what is left has time until the next upkeep.
+            for _ in range(PORTIONS):
+                if await runs.forget_runs(connection, after_s=self._keep_runs_s, limit=RUNS_AT_ONCE) < RUNS_AT_ONCE:
+                    break
+            await backfills.forget_backfills(connection, after_s=self._keep_runs_s, limit=PORTIONS * RUNS_AT_ONCE)
 
 
 async def rescue_orphans(database: Database, settler: Settler) -> int:

@@ -20,7 +20,7 @@ from mainspring.domain.template import fill
 from mainspring.runs.begin import Beginning, Outcome, values_of
 from mainspring.runs.desk import Desk
 from mainspring.runs.plans import Known, Plans
-from mainspring.store import results, runs
+from mainspring.store import dead_letters, results, runs
 from mainspring.store.db import Connection
 from mainspring.store.results import Done, Ended, Final
 from mainspring.store.runs import ENGINE, WHOLE, Closed, Finish, Group, Met, Place, Release, Run, Tally
@@ -311,6 +311,8 @@ class Turn:
                 metrics.RUNS_IN_TIME.labels("yes" if run.in_time else "no").inc()
         ended = {c.run_id: (c, await self._result(c)) for c in closed}
         await settle_heads(self._connection, ended.values(), moved.done)
+        if buried := [c.run_id for c in closed if head_state(c.state) in results.FAILED]:
+            await dead_letters.tie_letters(self._connection, run_ids=buried)
         return [
             Ending(run_id, head_state(c.state), result, c.reason)
             for run_id, (c, result) in sorted(ended.items())

@@ -157,3 +157,8 @@ def _backfill(r: Any, executions: dict[str, int]) -> wire.Backfill:
         priority=r["priority"], params=r["params"], instants=r["instants"], made=r["made"], left_out=r["left_out"],
         executions=executions, created_at=r["created_at"], created_by=r["created_by"], ended_at=r["ended_at"],
     )  # fmt: skip
+
+
+async def forget_backfills(connection: Connection, *, after_s: float, limit: int) -> int:
+    """Over all tenants: upkeep is a duty of the system."""
+    return len(await connection.fetch(q("forget_backfills"), after_s, limit))

@@ -121,6 +121,19 @@ async def dismiss_dead_letters(
     return [r["dead_letter_id"] for r in rows]
 
 
+async def tie_letters(connection: Connection, *, run_ids: Sequence[UUID]) -> None:
+    """Of runs the caller has just ended, each with a dead letter."""
+    await connection.execute(q("tie_letters"), list(run_ids))
+
+
+async def close_tied(
+    connection: Connection, *, tenant: int, ids: Sequence[UUID], state: DeadLetterState, by: str, reason: str
+) -> list[UUID]:
+    """Of dead letters of runs, which the caller has just closed or replayed: those of their steps."""
+    rows = await connection.fetch(q("close_tied"), tenant, list(ids), state, by, reason)
+    return [r["dead_letter_id"] for r in rows]
+
+
 async def mark_replayed(connection: Connection, *, tenant: int, replayed: Sequence[tuple[UUID, UUID]], by: str) -> None:
     """Pairs of a dead letter and the execution made of it; their rows are held."""
     rows = await connection.fetch(
@@ -183,5 +196,5 @@ def _dead_letter(r: Any, definition: JobSpec | None = None) -> wire.DeadLetter:
         claimed_until=r["claimed_until"], note=r["note"], noted_by=r["noted_by"], replayed_as=r["replayed_as"],
         replayed_at=r["replayed_at"], replayed_by=r["replayed_by"], replay_after=r["replay_after"],
         resolved_by=r["resolved_by"], closed_at=r["closed_at"], closed_by=r["closed_by"],
-        close_reason=r["close_reason"], definition=definition,
+        close_reason=r["close_reason"], run_id=r["run_id"], step=r["step_name"], definition=definition,
     )  # fmt: skip

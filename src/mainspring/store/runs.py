@@ -410,6 +410,11 @@ async def sla_ratios(connection: Connection, *, tenant: int) -> dict[str, float]
     return {r["name"]: r["ratio"] for r in await connection.fetch(q("sla_ratios"), tenant, SLA_SAMPLE)}
 
 
+async def forget_runs(connection: Connection, *, after_s: float, limit: int) -> int:
+    """Over all tenants: upkeep is a duty of the system."""
+    return len(await connection.fetch(q("forget_runs"), after_s, limit))
+
+
 async def run_by_id(connection: Connection, *, tenant: int, run_id: UUID) -> Any | None:
     return await connection.fetchrow(q("run_by_id"), run_id, tenant)
 
@@ -427,9 +432,13 @@ async def list_runs(
     return await connection.fetch(q("list_runs"), tenant, before, limit, job_id, states or None)
 
 
-async def steps_of_run(connection: Connection, *, run_id: UUID, items: bool) -> list[Any]:
-    """The caller has found the run to be its tenant's."""
-    return await connection.fetch(q("steps_of_run"), run_id, items)
+async def steps_of_run(connection: Connection, *, run_id: UUID, items: bool, step: int | None = None) -> list[Any]:
+    """All of them, or one. The caller has found the run to be its tenant's."""
+    return await connection.fetch(q("steps_of_run"), run_id, items, step)
+
+
+async def grid_of_runs(connection: Connection, *, tenant: int, job_id: UUID, limit: int) -> list[Any]:
+    return await connection.fetch(q("grid_of_runs"), job_id, tenant, limit)
 
 
 def _run(r: Any) -> Run:

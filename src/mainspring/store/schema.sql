@@ -177,6 +177,7 @@ CREATE TABLE backfills (
     CHECK ((state IN ('finished', 'cancelled')) = (ended_at IS NOT NULL))
 ) WITH (fillfactor = 70);
 CREATE INDEX backfills_open ON backfills (backfill_id) WHERE state = 'running';
+CREATE INDEX backfills_ended ON backfills (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX backfills_tenant ON backfills (tenant_id, backfill_id);
 CREATE INDEX backfills_job ON backfills (job_id, backfill_id);
 -- Open and closed days by name. Schedules hold a copy of the content in their keys; an edit makes them anew.
@@ -494,6 +495,7 @@ CREATE TABLE dead_letters (
     closed_at       timestamptz,
     closed_by       text,
     close_reason    text,
+    run_id          uuid,                           -- of a step whose run has a dead letter too: handled with that one
     CONSTRAINT dead_letters_state
         CHECK (state IN ('open', 'held', 'replaying', 'resolved', 'superseded', 'dismissed')),
     CONSTRAINT dead_letters_ended_as CHECK (ended_as IN ('failed', 'timed_out', 'lost')),
@@ -505,6 +507,9 @@ CREATE TABLE dead_letters (
     CONSTRAINT dead_letters_closed CHECK ((state IN ('resolved', 'superseded', 'dismissed')) = (closed_at IS NOT NULL))
 ) WITH (fillfactor = 80);
 CREATE INDEX dead_letters_open ON dead_letters (tenant_id, job_id, fingerprint, created_at) WHERE state = 'open';
+CREATE INDEX dead_letters_acting ON dead_letters (tenant_id, job_id, fingerprint, created_at)
+    WHERE state = 'open' AND run_id IS NULL;        -- what a person acts on
+CREATE INDEX dead_letters_run ON dead_letters (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX dead_letters_tenant ON dead_letters (tenant_id, dead_letter_id);
 CREATE INDEX dead_letters_age ON dead_letters (created_at);
 CREATE INDEX dead_letters_replaying ON dead_letters (dead_letter_id) WHERE state = 'replaying';
@@ -629,6 +634,7 @@ CREATE INDEX runs_tenant ON runs (tenant_id, run_id);
 CREATE INDEX runs_job ON runs (job_id, run_id);
 CREATE INDEX runs_live ON runs (run_id) WHERE finished_at IS NULL;
 CREATE INDEX runs_timeout ON runs (timeout_at) WHERE timeout_at IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX runs_finished ON runs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX runs_sla ON runs (sla_at) WHERE sla_at IS NOT NULL;
 CREATE INDEX runs_late ON runs (sla_at) WHERE sla_at IS NOT NULL AND finished_at IS NULL;
 

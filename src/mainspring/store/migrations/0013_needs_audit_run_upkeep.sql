@@ -31,3 +31,12 @@ CREATE TRIGGER audit_stays BEFORE UPDATE OR DELETE ON audit EXECUTE FUNCTION ref
 CREATE INDEX runs_sla ON runs (sla_at) WHERE sla_at IS NOT NULL;
 CREATE INDEX runs_late ON runs (sla_at) WHERE sla_at IS NOT NULL AND finished_at IS NULL;
 
+-- The dead letters of a run's steps are handled with the run's own.
+ALTER TABLE dead_letters ADD COLUMN run_id uuid;
+CREATE INDEX dead_letters_run ON dead_letters (run_id) WHERE run_id IS NOT NULL;
+CREATE INDEX dead_letters_acting ON dead_letters (tenant_id, job_id, fingerprint, created_at)
+    WHERE state = 'open' AND run_id IS NULL;
+
+-- What is kept long enough is found by when it ended.
+CREATE INDEX runs_finished ON runs (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX backfills_ended ON backfills (ended_at) WHERE ended_at IS NOT NULL;

@@ -117,3 +117,11 @@ FROM gone;
 UPDATE executions SET cancel_at = coalesce(cancel_at, db_now()), cancel_reason = coalesce(cancel_reason, $3)
 WHERE backfill_id = $1 AND tenant_id = $2 AND state = 'running'
 RETURNING pg_notify('mainspring_cancel', session_id::text);
+
+-- name: forget_backfills
+-- Backfills that ended so many seconds ago; a portion at a time.
+DELETE FROM backfills WHERE backfill_id IN (
+    SELECT backfill_id FROM backfills WHERE ended_at < (SELECT db_now()) - make_interval(secs => $1)
+    ORDER BY ended_at LIMIT $2
+)
+RETURNING backfill_id;

@@ -3,11 +3,11 @@
 
 -- name: count_open
 -- How many dead letters wait for a person.
-SELECT count(*) FROM dead_letters WHERE tenant_id = $1 AND state = 'open';
+SELECT count(*) FROM dead_letters WHERE tenant_id = $1 AND state = 'open' AND run_id IS NULL;
 
 -- name: dead_letter_by_id
 -- One dead letter, with the definition that was executed.
-SELECT d.*, j.name AS job_name, v.spec
+SELECT d.*, j.name AS job_name, v.spec, CASE WHEN d.trigger = 'step' THEN v.spec ->> 'name' END AS step_name
 FROM dead_letters d JOIN jobs j USING (job_id) JOIN job_versions v ON v.job_id = d.job_id AND v.version = d.version
 WHERE d.dead_letter_id = $1 AND d.tenant_id = $2;
 
@@ -17,23 +17,24 @@ SELECT dead_letter_id FROM dead_letters WHERE tenant_id = $1 AND dead_letter_id 
 
 -- name: list_dead_letters
 -- A page of dead letters, newest fire first, before an id; optionally of one job, one fingerprint, some states.
-SELECT d.*, j.name AS job_name FROM dead_letters d JOIN jobs j USING (job_id)
+SELECT d.*, j.name AS job_name, CASE WHEN d.trigger = 'step' THEN v.spec ->> 'name' END AS step_name
+FROM dead_letters d JOIN jobs j USING (job_id) JOIN job_versions v ON v.job_id = d.job_id AND v.version = d.version
 WHERE d.tenant_id = $1 AND d.dead_letter_id < $2 AND ($4::uuid IS NULL OR d.job_id = $4)
   AND ($5::text IS NULL OR d.fingerprint = $5) AND ($6::text[] IS NULL OR d.state = ANY ($6))
 ORDER BY d.dead_letter_id DESC LIMIT $3;
 
 -- name: group_dead_letters
--- Open dead letters by job and fingerprint, after a group. Walks the index from group to group and counts at most $5 of
+-- Open dead letters by job and fingerprint, after a group; those of steps are handled with their runs'. Walks the index from group to group and counts at most $5 of
 -- each, so a million letters of one mistake cost no more than a thousand.
 WITH RECURSIVE groups AS (
     (SELECT job_id, fingerprint, 1 AS n FROM dead_letters
-     WHERE tenant_id = $1 AND state = 'open' AND (job_id, fingerprint) > ($2::uuid, $3::text)
+     WHERE tenant_id = $1 AND state = 'open' AND run_id IS NULL AND (job_id, fingerprint) > ($2::uuid, $3::text)
      ORDER BY job_id, fingerprint LIMIT 1)
     UNION ALL
     SELECT next.job_id, next.fingerprint, g.n + 1 FROM groups g
     CROSS JOIN LATERAL (
         SELECT d.job_id, d.fingerprint FROM dead_letters d
-        WHERE d.tenant_id = $1 AND d.state = 'open' AND (d.job_id, d.fingerprint) > (g.job_id, g.fingerprint)
+        WHERE d.tenant_id = $1 AND d.state = 'open' AND d.run_id IS NULL AND (d.job_id, d.fingerprint) > (g.job_id, g.fingerprint)
         ORDER BY d.job_id, d.fingerprint LIMIT 1
     ) AS next
     WHERE g.n < $4
@@ -44,16 +45,16 @@ FROM groups g JOIN jobs j USING (job_id)
 CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
         SELECT FROM dead_letters d WHERE d.tenant_id = $1 AND d.job_id = g.job_id AND d.fingerprint = g.fingerprint
-          AND d.state = 'open' LIMIT $5
+          AND d.state = 'open' AND d.run_id IS NULL LIMIT $5
     ) AS few
 ) AS counted
 CROSS JOIN LATERAL (
     SELECT d.created_at FROM dead_letters d WHERE d.tenant_id = $1 AND d.job_id = g.job_id
-      AND d.fingerprint = g.fingerprint AND d.state = 'open' ORDER BY d.created_at LIMIT 1
+      AND d.fingerprint = g.fingerprint AND d.state = 'open' AND d.run_id IS NULL ORDER BY d.created_at LIMIT 1
 ) AS oldest
 CROSS JOIN LATERAL (
     SELECT d.created_at, d.dead_letter_id, d.error, d.reason, d.ended_as FROM dead_letters d WHERE d.tenant_id = $1
-      AND d.job_id = g.job_id AND d.fingerprint = g.fingerprint AND d.state = 'open' ORDER BY d.created_at DESC LIMIT 1
+      AND d.job_id = g.job_id AND d.fingerprint = g.fingerprint AND d.state = 'open' AND d.run_id IS NULL ORDER BY d.created_at DESC LIMIT 1
 ) AS newest
 ORDER BY g.job_id, g.fingerprint;
 
@@ -64,7 +65,7 @@ UPDATE dead_letters d SET claimed_by = $2, claimed_until = db_now() + make_inter
 FROM (
     SELECT dead_letter_id FROM dead_letters
     WHERE tenant_id = $1 AND state = 'open' AND (claimed_until IS NULL OR claimed_until <= db_now() OR claimed_by = $2)
-      AND ($3::uuid[] IS NULL OR dead_letter_id = ANY ($3)) AND ($4::uuid IS NULL OR job_id = $4)
+      AND ($3::uuid[] IS NULL AND run_id IS NULL OR dead_letter_id = ANY ($3)) AND ($4::uuid IS NULL OR job_id = $4)
       AND ($5::text IS NULL OR fingerprint = $5)
     ORDER BY created_at, dead_letter_id LIMIT $6 FOR UPDATE SKIP LOCKED
 ) AS free
@@ -99,6 +100,25 @@ UPDATE dead_letters SET state = 'dismissed', closed_at = db_now(), closed_by = $
     claimed_by = NULL, claimed_until = NULL
 WHERE tenant_id = $1 AND dead_letter_id = ANY ($2::uuid[]) AND state = 'open'
 RETURNING dead_letter_id;
+
+-- name: tie_letters
+-- Runs have ended with a dead letter of their own: those of their steps are handled with it.
+UPDATE dead_letters d SET run_id = s.run_id
+FROM run_steps s
+WHERE s.run_id = ANY ($1::uuid[]) AND s.state IN ('failed', 'timed_out', 'lost') AND s.execution_id IS NOT NULL
+  AND d.dead_letter_id = s.execution_id AND d.state = 'open';
+
+-- name: close_tied
+-- What was decided about runs is decided about the dead letters of their steps, and of runs among those.
+WITH RECURSIVE tied AS (
+    SELECT dead_letter_id FROM dead_letters WHERE run_id = ANY ($2::uuid[]) AND tenant_id = $1
+    UNION
+    SELECT d.dead_letter_id FROM tied t JOIN dead_letters d ON d.run_id = t.dead_letter_id AND d.tenant_id = $1
+)
+UPDATE dead_letters d SET state = $3, closed_at = db_now(), closed_by = $4, close_reason = $5, claimed_by = NULL,
+    claimed_until = NULL
+FROM tied WHERE d.dead_letter_id = tied.dead_letter_id AND d.state = 'open'
+RETURNING d.dead_letter_id;
 
 -- name: mark_replayed
 -- These have become executions; their rows are held. Whoever follows replays is told.

@@ -108,7 +108,7 @@ FROM channels WHERE failing_since IS NOT NULL AND disabled_at IS NULL
 UNION ALL
 SELECT 'dead_letters', t.tenant_id, '', d.n, d.n, NULL FROM tenants t CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
-        SELECT FROM dead_letters WHERE tenant_id = t.tenant_id AND state = 'open' LIMIT $3
+        SELECT FROM dead_letters WHERE tenant_id = t.tenant_id AND state = 'open' AND run_id IS NULL LIMIT $3
     ) AS counted
 ) AS d
 WHERE d.n > 0

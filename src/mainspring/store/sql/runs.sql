@@ -372,6 +372,19 @@ FROM (
 ) AS r JOIN jobs j USING (job_id)
 WHERE r.tenant_id = $1 GROUP BY j.name;
 
+-- name: forget_runs
+-- Runs that ended so many seconds ago, with their steps and events; a portion at a time.
+WITH old AS (
+    SELECT run_id FROM runs WHERE finished_at < (SELECT db_now()) - make_interval(secs => $1)
+    ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
+), steps AS (
+    DELETE FROM run_steps s USING old WHERE s.run_id = old.run_id
+), events AS (
+    DELETE FROM run_events e USING old WHERE e.run_id = old.run_id
+)
+DELETE FROM runs r USING old WHERE r.run_id = old.run_id AND r.finished_at IS NOT NULL
+RETURNING r.run_id;
+
 -- name: run_by_id
 -- One run.
 SELECT r.*, j.name FROM runs r JOIN jobs j USING (job_id) WHERE r.run_id = $1 AND r.tenant_id = $2;
@@ -391,7 +404,26 @@ ORDER BY r.run_id DESC LIMIT $3;
 
 -- name: steps_of_run
 -- The steps of a run as people see them; of a mapped or repeated one also its items, if asked for.
-SELECT s.*, h.name AS worker_name, e.attempt, e.started_at FROM run_steps s
+SELECT s.*, w.name AS worker_name, coalesce(e.attempt, h.attempt) AS attempt,
+       coalesce(e.queued_at, h.queued_at) AS queued_at, coalesce(e.started_at, h.started_at) AS started_at, db_now() AS now
+FROM run_steps s
 LEFT JOIN executions e ON e.execution_id = s.execution_id
-LEFT JOIN sessions n ON n.session_id = e.session_id LEFT JOIN workers h USING (worker_id)
-WHERE s.run_id = $1 AND (s.item = -1 OR $2) ORDER BY s.step, s.item;
+LEFT JOIN LATERAL (
+    SELECT attempt, queued_at, started_at, session_id FROM history h
+    WHERE h.execution_id = s.execution_id AND s.finished_at IS NOT NULL
+      AND h.finished_at >= s.released_at AND h.finished_at < s.finished_at + interval '1 day'
+    LIMIT 1
+) AS h ON true
+LEFT JOIN sessions n ON n.session_id = coalesce(e.session_id, h.session_id) LEFT JOIN workers w USING (worker_id)
+WHERE s.run_id = $1 AND (s.item = -1 OR $2) AND ($3::int IS NULL OR s.step = $3) ORDER BY s.step, s.item;
+
+-- name: grid_of_runs
+-- The last runs of a workflow, newest first, each with the states of its steps in the order they were written.
+SELECT r.run_id, r.state, r.version, r.fire_at, r.started_at, r.finished_at, s.states
+FROM (
+    SELECT * FROM runs WHERE job_id = $1 AND tenant_id = $2 ORDER BY run_id DESC LIMIT $3
+) AS r
+CROSS JOIN LATERAL (
+    SELECT array_agg(state ORDER BY step) AS states FROM run_steps WHERE run_id = r.run_id AND item = -1
+) AS s
+ORDER BY r.run_id DESC;
