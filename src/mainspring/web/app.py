@@ -7,7 +7,19 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import actions, alerts, bulk, changes, failures, login, pages, runform, versions, workflows
+from mainspring.web import (
+    actions,
+    alerts,
+    bulk,
+    changes,
+    failures,
+    flowform,
+    login,
+    pages,
+    runform,
+    versions,
+    workflows,
+)
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
 from mainspring.web.gate import Handle, Visit, changing, reading
@@ -36,7 +48,9 @@ def routes(context: Context) -> list[BaseRoute]:
         "/executions": pages.executions,
         "/executions/{ref}": pages.execution,
         "/workflows": workflows.listing,
+        "/workflows/new": flowform.fresh,
         "/workflows/{ref}": workflows.workflow,
+        "/workflows/{ref}/edit": flowform.edit,
         "/runs/{ref}": workflows.run,
         "/workers": pages.workers,
         "/alerts": alerts.alerts,
@@ -66,6 +80,8 @@ def routes(context: Context) -> list[BaseRoute]:
         "/new": form.create,
         "/jobs/{ref}/edit": form.save,
         "/executions/{ref}/cancel": actions.CANCEL.act,
+        "/workflows/new": flowform.create,
+        "/workflows/{ref}/edit": flowform.save,
         "/workflows/{ref}/run": workflows.start,
         "/runs/{ref}/cancel": actions.CANCEL_RUN.act,
         "/runs/{ref}/rerun": workflows.rerun,
