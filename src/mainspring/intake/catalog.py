@@ -91,7 +91,7 @@ async def fires(
 
 def _blackout_notes(known: Blackouts, row: JobRow, fires: list[datetime]) -> list[str]:
     """Which of the fires fall into a blackout; as many as one wants to read."""
-    scope = Scope(row.tenant, row.spec.queue, row.job_id)
+    scope = Scope(row.tenant, row.spec.queue_name, row.job_id)
     held = [(at, until) for at in fires if (until := known.until(scope, millis(at))) is not None]
     told = [
         f"{at:%Y-%m-%d %H:%M:%S} UTC falls into a blackout that is over at {instant(until):%Y-%m-%d %H:%M:%S} UTC"

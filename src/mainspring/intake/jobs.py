@@ -178,7 +178,7 @@ async def _edit(
             change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
             version, old, paused, exceeded = await _lock(connection, tenant=tenant, job_id=job_id)
             if seen is not None and seen != version:
-                raise _changed_meanwhile(seen, version)
+                raise changed_meanwhile(seen, version)
             spec = change_spec(msgspec.structs.replace(old, paused=paused))
             name = spec.name
             if then is None:
@@ -422,7 +422,7 @@ async def _lock(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[i
     return found
 
 
-def _changed_meanwhile(seen: int, version: int) -> MainspringError:
+def changed_meanwhile(seen: int, version: int) -> MainspringError:
     message = f"the job has version {version} by now; this change was made for version {seen}"
     return Conflict(
         message, code="version_changed", problems=(Problem("/version", message, "look at it again, then save"),)

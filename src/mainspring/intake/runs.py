@@ -411,7 +411,7 @@ class Runs:
                 connection, tenant=tenant, execution_ids=execution_ids, since=since
             )
 
-    async def grid(
+    async def cells(
         self, found: Sequence[wire.Run], names: Sequence[str], *, tenant: int
     ) -> dict[tuple[UUID, str], pictures.StepCell]:
         """How steps of these names went in these runs, each by the version of the workflow that it was of."""

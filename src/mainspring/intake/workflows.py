@@ -23,11 +23,12 @@ from mainspring.store.workflows import StepRow, VersionRow, content
 
 
 async def apply(
-    database: Database, spec: WorkflowSpec, *, tenant: int, by: str, may_exceed: bool = False
+    database: Database, spec: WorkflowSpec, *, tenant: int, by: str, seen: int | None = None, may_exceed: bool = False
 ) -> tuple[wire.Workflow, str]:
     """Adds a workflow, or makes the one of that name like this; runs that have begun stay as they are.
 
-    Tells also what was done: created, changed or unchanged.
+    Tells also what was done: created, changed or unchanged. With `seen`, only if that is still the current version; 0:
+    only if there is none.
     """
     plan = compile_workflow(spec)
     async with database.connection() as connection:
@@ -43,6 +44,10 @@ async def apply(
         except Taken:
             raise jobs.name_taken(spec.name) from None
         return await get(database, spec.name, tenant=tenant), "created"
+    if seen == 0:
+        raise jobs.name_taken(spec.name)
+    if seen is not None and seen != row.version:
+        raise jobs.changed_meanwhile(seen, row.version)
     before = await _version(database, row, tenant=tenant)
     if before.spec == msgspec.structs.replace(spec, paused=before.spec.paused):
         return await get(database, spec.name, tenant=tenant), "unchanged"
@@ -164,3 +169,10 @@ async def _write(
         await workflows.insert_workflow_steps(
             connection, tenant=tenant, job_id=job_id, version=version, steps_id=steps_id, steps=rows
         )
+
+
+async def version_of(database: Database, job_id: UUID, version: int, *, tenant: int) -> WorkflowSpec | None:
+    """The definition that a version of a workflow had."""
+    async with database.connection() as connection:
+        found = await workflows.workflow_version(connection, tenant=tenant, job_id=job_id, version=version)
+    return None if found is None else found.spec

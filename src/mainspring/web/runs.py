@@ -103,7 +103,7 @@ async def look(visit: Visit, run_id: UUID, choice: Choice) -> Seen:
         listed = await runs.list(tenant=tenant, workflow=str(found.job_id), limit=COLUMNS)
         last = [r for r in listed.items if r.state != "queued"]
         last = last if any(r.run_id == run_id for r in last) else [*last[: COLUMNS - 1], found]
-        cells = await runs.grid(last, [s.name for s in rows if s.item is None], tenant=tenant)
+        cells = await runs.cells(last, [s.name for s in rows if s.item is None], tenant=tenant)
         return replace(seen, runs=last[::-1], cells=cells)
     return seen
 

@@ -97,3 +97,28 @@ if (bar) {
 
 // A bulk action goes on by itself, chunk by chunk, until there is nothing left or somebody leaves.
 document.querySelector("form[data-go-on]")?.requestSubmit();
+
+// Line numbers beside a text, and links that lead to a line of it.
+for (const frame of document.querySelectorAll("[data-code]")) {
+  const area = frame.querySelector("textarea");
+  const gutter = document.createElement("pre");
+  gutter.setAttribute("aria-hidden", "true");
+  frame.prepend(gutter);
+  const number = () => {
+    gutter.textContent = Array.from(area.value.split("\n"), (_, at) => at + 1).join("\n");
+    gutter.scrollTop = area.scrollTop;
+  };
+  area.addEventListener("input", number);
+  area.addEventListener("scroll", () => { gutter.scrollTop = area.scrollTop; });
+  number();
+}
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-line]");
+  if (!link) return;
+  event.preventDefault();
+  const area = document.querySelector("[data-code] textarea");
+  const lines = area.value.split("\n").slice(0, Number(link.dataset.line) - 1);
+  const at = lines.reduce((sum, line) => sum + line.length + 1, 0) + Number(link.dataset.column) - 1;
+  area.focus();
+  area.setSelectionRange(at, at);
+});
