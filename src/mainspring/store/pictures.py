@@ -57,3 +57,8 @@ async def unspread_jobs(
 ) -> list[tuple[int, UUID, str]]:
     rows = await connection.fetch(q("unspread_jobs"), tenant, list(schedule_ids), each)
     return [(row["schedule_id"], row["job_id"], row["name"]) for row in rows]
+
+
+async def oldest_queued(connection: Connection, *, tenant: int) -> datetime | None:
+    found: datetime | None = await connection.fetchval(q("oldest_queued"), tenant)
+    return found

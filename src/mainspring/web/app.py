@@ -12,8 +12,10 @@ from mainspring.web.calendar import Calendar
 from mainspring.web.creation import Creation
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
+from mainspring.web.first import First
 from mainspring.web.gate import Handle, Visit, changing, reading
 from mainspring.web.ledger import ledger
+from mainspring.web.pasts import Pasts
 from mainspring.web.playground import Playground
 from mainspring.web.pulse import Pulse
 from mainspring.web.render import HEADERS, STATIC, VERSION
@@ -22,10 +24,10 @@ from mainspring.web.stream import Stream
 
 def routes(context: Context) -> list[BaseRoute]:
     """Every path of the UI. Only the login answers strangers."""
-    pulse, crowds = Pulse(), Crowds()
+    pulse, crowds, pasts = Pulse(), Crowds(), Pasts()
     creation, edit = Creation(crowds), ScheduleEdit(crowds)
     read: dict[str, Handle] = {
-        "/": pages.Overviews(pulse),
+        "/": First(pulse, pasts),
         "/jobs": pages.jobs,
         "/jobs/{ref}": pages.job,
         "/jobs/{ref}/ledger": ledger,
@@ -39,13 +41,13 @@ def routes(context: Context) -> list[BaseRoute]:
         "/workflows": workflows.listing,
         "/workflows/{ref}": workflows.workflow,
         "/runs/{ref}": runs.run,
-        "/calendar": Calendar(crowds),
+        "/calendar": Calendar(crowds, pasts),
         "/workers": pages.workers,
         "/alerts": alerts.alerts,
         "/channels": alerts.channels,
         "/playground": Playground(crowds),
         "/new": creation.form,
-        "/ui/stream": Stream(pulse),
+        "/ui/stream": Stream(pulse, pasts),
         "/static/{file}": static,
     }
     change: dict[str, Handle] = {

@@ -8,9 +8,7 @@ from starlette.responses import Response
 
 from mainspring import wire
 from mainspring.intake import backfills, catalog
-from mainspring.intake.overview import verdict
 from mainspring.web.gate import Visit
-from mainspring.web.pulse import Pulse
 from mainspring.web.render import page
 
 JOBS_SHOWN = 50
@@ -28,18 +26,6 @@ STATE_FILTERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Cancelled", ("cancelled",)),
     ("Skipped", ("skipped",)),
 )
-
-
-class Overviews:
-    """The first page; its numbers are shared by everyone who looks at the same moment."""
-
-    def __init__(self, pulse: Pulse) -> None:
-        self._pulse = pulse
-
-    async def __call__(self, visit: Visit) -> Response:
-        seen = await self._pulse.overview(visit.context.database, tenant=visit.caller.tenant)
-        well, sentence = verdict(seen)
-        return page("now.html", visit.caller, seen=seen, well=well, sentence=sentence, feed=seen.recent[:FEED_SHOWN])
 
 
 async def jobs(visit: Visit) -> Response:

@@ -38,3 +38,13 @@ CROSS JOIN LATERAL (
       AND jitter_ms IS NULL
     LIMIT $3
 ) AS j;
+
+-- name: oldest_queued
+-- Since when the one waits that has waited longest of those next in line.
+SELECT min(next.queued_at)
+FROM lines l
+CROSS JOIN LATERAL (
+    SELECT queued_at FROM executions WHERE state = 'queued' AND line_id = l.line_id
+    ORDER BY rank, execution_id LIMIT 1
+) AS next
+WHERE l.tenant_id = $1;
