@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import alerts, changes, execution, failures, login, pages, runs, versions, workflows
+from mainspring.web import alerts, changes, execution, failures, login, pages, runs, versions, worker, workflows
 from mainspring.web.calendar import Calendar
 from mainspring.web.creation import Creation
 from mainspring.web.crowds import Crowds
@@ -43,6 +43,7 @@ def routes(context: Context) -> list[BaseRoute]:
         "/runs/{ref}": runs.run,
         "/calendar": Calendar(crowds, pasts),
         "/workers": pages.workers,
+        "/workers/{ref}": worker.worker,
         "/alerts": alerts.alerts,
         "/channels": alerts.channels,
         "/playground": Playground(crowds),

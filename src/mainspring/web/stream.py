@@ -16,7 +16,7 @@ from mainspring.intake import catalog
 from mainspring.intake.overview import verdict
 from mainspring.intake.runs import run_id_of
 from mainspring.store.db import AWAY
-from mainspring.web import output, runs
+from mainspring.web import output, runs, worker
 from mainspring.web.gate import Visit
 from mainspring.web.pages import FEED_SHOWN, FIRES_SHOWN, JOBS_SHOWN, link, list_jobs
 from mainspring.web.pasts import Pasts
@@ -56,10 +56,14 @@ class Stream:
                 messages = _execution(visit, execution_id)
             case "run":
                 messages = runs.watch(visit, run_id_of(visit.query("run")), _gathered(visit), message)
+            case "worker":
+                messages = worker.watch(visit, _gathered(visit), message)
             case "workers":
                 messages = _workers(visit)
             case _:
-                raise invalid("/view", "no such view", hint="now, jobs, job, executions, execution, run or workers")
+                raise invalid(
+                    "/view", "no such view", hint="now, jobs, job, executions, execution, run, worker or workers"
+                )
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(_while_known(visit, messages), 200, headers, media_type="text/event-stream")
 
