@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import alerts, changes, execution, failures, login, pages, runs, versions, worker, workflows
+from mainspring.web import alerts, changes, charts, execution, failures, login, pages, runs, versions, worker, workflows
 from mainspring.web.calendar import Calendar
 from mainspring.web.creation import Creation
 from mainspring.web.crowds import Crowds
@@ -30,6 +30,7 @@ def routes(context: Context) -> list[BaseRoute]:
         "/": First(pulse, pasts),
         "/jobs": pages.jobs,
         "/jobs/{ref}": pages.job,
+        "/jobs/{ref}/chart": charts.chart,
         "/jobs/{ref}/ledger": ledger,
         "/jobs/{ref}/versions": versions.versions,
         "/jobs/{ref}/rollback": versions.look_back,

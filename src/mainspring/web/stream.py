@@ -16,7 +16,7 @@ from mainspring.intake import catalog
 from mainspring.intake.overview import verdict
 from mainspring.intake.runs import run_id_of
 from mainspring.store.db import AWAY
-from mainspring.web import output, runs, worker
+from mainspring.web import charts, output, runs, worker
 from mainspring.web.gate import Visit
 from mainspring.web.pages import FEED_SHOWN, FIRES_SHOWN, JOBS_SHOWN, link, list_jobs
 from mainspring.web.pasts import Pasts
@@ -54,6 +54,8 @@ class Stream:
                     visit.context.database, visit.query("execution"), tenant=visit.caller.tenant
                 )
                 messages = _execution(visit, execution_id)
+            case "chart":
+                messages = charts.watch(visit, _gathered(visit), message)
             case "run":
                 messages = runs.watch(visit, run_id_of(visit.query("run")), _gathered(visit), message)
             case "worker":
@@ -62,7 +64,7 @@ class Stream:
                 messages = _workers(visit)
             case _:
                 raise invalid(
-                    "/view", "no such view", hint="now, jobs, job, executions, execution, run, worker or workers"
+                    "/view", "no such view", hint="now, jobs, job, executions, execution, chart, run, worker or workers"
                 )
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(_while_known(visit, messages), 200, headers, media_type="text/event-stream")
