@@ -24,9 +24,6 @@ FILES = {
     "dagre.js": "@dagrejs/dagre/dist/dagre.esm.js",
     "dagre.LICENSE.txt": "@dagrejs/dagre/LICENSE",
     "graphlib.LICENSE.txt": "@dagrejs/graphlib/LICENSE",
-    "uplot.js": "uplot/dist/uPlot.iife.min.js",
-    "uplot.css": "uplot/dist/uPlot.min.css",
-    "uplot.LICENSE.txt": "uplot/LICENSE",
 }
 
 

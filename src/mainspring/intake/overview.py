@@ -10,7 +10,7 @@ from uuid import UUID
 from mainspring import wire
 from mainspring.clock import instant
 from mainspring.intake import catalog
-from mainspring.store import alerts, sessions, shards, upkeep
+from mainspring.store import alerts, pictures, sessions, shards, upkeep
 from mainspring.store.db import Database, database_now_ms
 
 DAY = timedelta(days=1)
@@ -40,6 +40,7 @@ class Overview:
     recent: list[wire.Execution]
     upcoming: list[tuple[datetime, UUID, str]]
     firing: int = 0
+    oldest_at: datetime | None = None
 
 
 async def overview(database: Database, *, tenant: int) -> Overview:
@@ -56,6 +57,7 @@ async def overview(database: Database, *, tenant: int) -> Overview:
         workers = await sessions.list_workers(connection, tenant=tenant)
         leases = await shards.list_shards(connection)
         firing = await alerts.firing_count(connection, tenant=tenant)
+        oldest_at = await pictures.oldest_queued(connection, tenant=tenant) if live.get("queued") else None
     alive = [w for w in workers if w.state in ("idle", "busy", "draining")]
     return Overview(
         now=now,
@@ -75,6 +77,7 @@ async def overview(database: Database, *, tenant: int) -> Overview:
         recent=recent,
         upcoming=upcoming,
         firing=firing,
+        oldest_at=oldest_at,
     )
 
 

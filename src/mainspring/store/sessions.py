@@ -128,14 +128,14 @@ async def list_workers(connection: Connection, *, tenant: int, each: int = 3, li
 
 def _worker(r: Any) -> wire.Worker:
     return wire.Worker(
-        worker_id=r["worker_id"], name=r["name"], session_id=r["session_id"], state=_state(r),
+        worker_id=r["worker_id"], name=r["name"], session_id=r["session_id"], state=session_state(r),
         host=r["host"], version=r["version"], slots=r["slots"], busy=r["busy"], queues=r["queues"], kinds=r["kinds"],
         labels=r["labels"], resources=r["resources"], shared=r["shared"], started_at=r["started_at"],
         seen_at=r["seen_at"],
     )  # fmt: skip
 
 
-def _state(r: Any) -> wire.WorkerState:
+def session_state(r: Any) -> wire.WorkerState:
     """What a person should think of a session; half a lease without a word makes it suspect."""
     if r["ended_at"] is not None:
         return "lost" if r["state"] == "lost" else "offline"

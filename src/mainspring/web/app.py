@@ -12,6 +12,7 @@ from mainspring.web import (
     alerts,
     bulk,
     changes,
+    charts,
     execution,
     failures,
     flowform,
@@ -21,14 +22,17 @@ from mainspring.web import (
     runform,
     runs,
     versions,
+    worker,
     workflows,
 )
 from mainspring.web.calendar import Calendar
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
+from mainspring.web.first import First
 from mainspring.web.gate import Handle, Visit, changing, reading
 from mainspring.web.jobform import JobForm
 from mainspring.web.ledger import ledger
+from mainspring.web.pasts import Pasts
 from mainspring.web.playground import Playground
 from mainspring.web.pulse import Pulse
 from mainspring.web.render import HEADERS, STATIC, VERSION, lay_rail
@@ -38,14 +42,15 @@ from mainspring.web.stream import Stream
 
 def routes(context: Context) -> list[BaseRoute]:
     """Every path of the UI. Only the login answers strangers."""
-    pulse, crowds = Pulse(), Crowds()
+    pulse, crowds, pasts = Pulse(), Crowds(), Pasts()
     form, edit = JobForm(crowds), ScheduleEdit(crowds)
     read: dict[str, Handle] = {
-        "/": pages.Overviews(pulse),
+        "/": First(pulse, pasts),
         "/jobs": pages.jobs,
         "/jobs:bulk": bulk.JOBS.ask,
         "/executions:bulk": bulk.EXECUTIONS.ask,
         "/jobs/{ref}": pages.job,
+        "/jobs/{ref}/chart": charts.chart,
         "/jobs/{ref}/ledger": ledger,
         "/jobs/{ref}/stats": reasons.stats,
         "/jobs/{ref}/why": reasons.why_not,
@@ -62,8 +67,9 @@ def routes(context: Context) -> list[BaseRoute]:
         "/workflows/{ref}/edit": flowform.edit,
         "/runs/{ref}": runs.run,
         "/search": search,
-        "/calendar": Calendar(crowds),
+        "/calendar": Calendar(crowds, pasts),
         "/workers": pages.workers,
+        "/workers/{ref}": worker.worker,
         "/alerts": alerts.alerts,
         "/channels": alerts.channels,
         "/playground": Playground(crowds),
@@ -76,7 +82,7 @@ def routes(context: Context) -> list[BaseRoute]:
         "/executions/{ref}/cancel": actions.CANCEL.page,
         "/runs/{ref}/cancel": actions.CANCEL_RUN.page,
         "/runs/{ref}/decide": actions.DECIDE.page,
-        "/ui/stream": Stream(pulse),
+        "/ui/stream": Stream(pulse, pasts),
         "/static/{file}": static,
     }
     change: dict[str, Handle] = {

@@ -15,9 +15,9 @@ from mainspring.domain.errors import invalid
 from mainspring.intake import heat
 from mainspring.intake.crowding import CROWDED, HOUR_MS, Crowd
 from mainspring.intake.heat import Past
-from mainspring.store.db import Database
 from mainspring.web.crowds import Crowds
 from mainspring.web.gate import Visit
+from mainspring.web.pasts import Pasts
 from mainspring.web.render import now, page
 from mainspring.web.words import stamp
 
@@ -27,13 +27,11 @@ LEVELS = 8
 LOOKED_AT = 3
 """So many of the busiest hours ahead are looked at minute by minute."""
 PLAN_FRESH_S = 300.0
-TODAY_FRESH_S = 60.0
-MOST_KNOWN = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """An hour. `level` 0 is empty; each further one is a larger share of the busiest hour, by its logarithm."""
+    """An hour. `level` 0 is empty; each further one is a larger share of the busiest hour, by its square root."""
 
     at: datetime
     ahead: bool
@@ -45,11 +43,10 @@ class Cell:
 
 
 class Calendar:
-    def __init__(self, crowds: Crowds, clock: Clock | None = None) -> None:
-        self._crowds = crowds
+    def __init__(self, crowds: Crowds, pasts: Pasts, clock: Clock | None = None) -> None:
+        self._crowds, self._pasts = crowds, pasts
         self._clock = clock or SystemClock()
         self._plans: dict[int, tuple[float, int, list[int]]] = {}
-        self._days: dict[tuple[int, date], tuple[float, date, dict[int, Past]]] = {}
         self._locks: dict[int, asyncio.Lock] = {}
 
     async def __call__(self, visit: Visit) -> Response:
@@ -59,7 +56,7 @@ class Calendar:
         crowd = await self._crowds.crowd(database, tenant=tenant)
         async with self._locks.setdefault(tenant, asyncio.Lock()):
             begin_ms, plan = await self._plan(crowd, at, tenant=tenant)
-            past = await self._past(database, at, tenant=tenant)
+            past = await self._pasts.hours(database, at, back=BACK, tenant=tenant)
         exact = heat.is_counted(crowd)
         busiest = sorted(range(len(plan)), key=lambda n: -plan[n])[:LOOKED_AT]
         crushes = [await asyncio.to_thread(heat.crush, crowd, begin_ms + n * HOUR_MS) for n in busiest if plan[n]]
@@ -79,23 +76,6 @@ class Calendar:
         plan = await asyncio.to_thread(heat.planned, crowd, begin_ms, AHEAD * 24)
         self._plans[tenant] = (self._clock.monotonic(), begin_ms, plan)
         return begin_ms, plan
-
-    async def _past(self, database: Database, at: datetime, *, tenant: int) -> dict[int, Past]:
-        """A day that is over does not change any more: it is read once."""
-        today = at.astimezone(UTC).date()
-        found: dict[int, Past] = {}
-        if len(self._days) > MOST_KNOWN:
-            self._days.clear()
-        for day in (today - timedelta(days=n) for n in range(BACK, -1, -1)):
-            known = self._days.get((tenant, day))
-            # What was counted before midnight was not all of a day.
-            if known is None or (known[1] >= day and self._clock.monotonic() - known[0] > TODAY_FRESH_S):
-                known = (self._clock.monotonic(), today, await heat.past_day(database, day, tenant=tenant))
-                self._days[tenant, day] = known
-            for hour, past in known[2].items():
-                before = found.get(hour, Past(0, 0, True))
-                found[hour] = Past(before.fires + past.fires, before.failed + past.failed, before.exact and past.exact)
-        return found
 
 
 def columns(
@@ -121,7 +101,7 @@ def columns(
 
 
 def _cell(hour_ms: int, ahead: bool, count: int, failed: int, exact: bool, most: int) -> Cell:
-    level = 0 if not count else max(1, math.ceil(LEVELS * math.log1p(count) / math.log1p(most)))
+    level = 0 if not count else max(1, math.ceil(LEVELS * math.sqrt(count / most)))
     at = instant(hour_ms)
     # Ids of executions begin with the instant of their fire: a cursor at the end of the hour lists it, newest first.
     href = f"?at={stamp(at)}#hour" if ahead else f"/executions?cursor={UUID(int=(hour_ms + HOUR_MS) << 80)}"

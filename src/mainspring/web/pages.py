@@ -13,10 +13,8 @@ from mainspring.clock import millis
 from mainspring.domain.errors import Invalid, NotFound
 from mainspring.domain.filter import EXECUTION_FIELDS, JOB_FIELDS, ExecutionFilter, execution_filter, spell
 from mainspring.intake import backfills, catalog, finding
-from mainspring.intake.overview import verdict
 from mainspring.store.finding import Stats
 from mainspring.web.gate import Visit
-from mainspring.web.pulse import Pulse
 from mainspring.web.render import now, page
 from mainspring.web.slip import Slip, slip_of
 
@@ -35,18 +33,6 @@ STATE_FILTERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Cancelled", ("cancelled",)),
     ("Skipped", ("skipped",)),
 )
-
-
-class Overviews:
-    """The first page; its numbers are shared by everyone who looks at the same moment."""
-
-    def __init__(self, pulse: Pulse) -> None:
-        self._pulse = pulse
-
-    async def __call__(self, visit: Visit) -> Response:
-        seen = await self._pulse.overview(visit.context.database, tenant=visit.caller.tenant)
-        well, sentence = verdict(seen)
-        return page("now.html", visit.caller, seen=seen, well=well, sentence=sentence, feed=seen.recent[:FEED_SHOWN])
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from mainspring.intake import catalog
 from mainspring.intake.overview import verdict
 from mainspring.intake.runs import run_id_of
 from mainspring.store.db import AWAY
-from mainspring.web import output, runs
+from mainspring.web import charts, output, runs, worker
 from mainspring.web.gate import Visit
 from mainspring.web.pages import FEED_SHOWN, FIRES_SHOWN, JOBS_SHOWN, link, shown_jobs
+from mainspring.web.pasts import Pasts
 from mainspring.web.pulse import Pulse
 from mainspring.web.render import HEADERS, fragment, now
 from mainspring.web.timeline import timeline
@@ -34,8 +35,8 @@ SILENT = ": still here\n\n"
 class Stream:
     """GET /ui/stream: `view` names the page that listens."""
 
-    def __init__(self, pulse: Pulse) -> None:
-        self._pulse = pulse
+    def __init__(self, pulse: Pulse, pasts: Pasts) -> None:
+        self._pulse, self._pasts = pulse, pasts
 
     async def __call__(self, visit: Visit) -> Response:
         match visit.query("view"):
@@ -53,12 +54,18 @@ class Stream:
                     visit.context.database, visit.query("execution"), tenant=visit.caller.tenant
                 )
                 messages = _execution(visit, execution_id)
+            case "chart":
+                messages = charts.watch(visit, _gathered(visit), message)
             case "run":
                 messages = runs.watch(visit, run_id_of(visit.query("run")), _gathered(visit), message)
+            case "worker":
+                messages = worker.watch(visit, _gathered(visit), message)
             case "workers":
                 messages = _workers(visit)
             case _:
-                raise invalid("/view", "no such view", hint="now, jobs, job, executions, execution, run or workers")
+                raise invalid(
+                    "/view", "no such view", hint="now, jobs, job, executions, execution, chart, run, worker or workers"
+                )
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(_while_known(visit, messages), 200, headers, media_type="text/event-stream")
 
@@ -66,9 +73,11 @@ class Stream:
         async for changed in _gathered(visit):
             seen = await self._pulse.overview(visit.context.database, tenant=visit.caller.tenant)
             well, sentence = verdict(seen)
+            bars = await self._pasts.bars(visit.context.database, now(), tenant=visit.caller.tenant)
             yield message(
                 fragment("parts.html", "numbers", visit.caller, seen=seen, well=well, sentence=sentence)
                 + fragment("parts.html", "upcoming", visit.caller, fires=seen.upcoming)
+                + fragment("day.html", "day", visit.caller, bars=bars)
             )
             # By themselves: a browser drops rows that come after anything but rows.
             if rows := changed or seen.recent[:FEED_SHOWN]:

@@ -1,0 +1,33 @@
+"""The page of a worker: how it does, what it runs, and what became of what it lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from starlette.responses import Response
+
+from mainspring.intake import stories
+from mainspring.web.gate import Visit
+from mainspring.web.render import fragment, page
+from mainspring.web.words import LOOKS
+
+
+async def worker(visit: Visit) -> Response:
+    return page("worker.html", visit.caller, **await _values(visit, visit.ref))
+
+
+async def watch(visit: Visit, heard: AsyncIterator[Any], message: Callable[..., str]) -> AsyncIterator[str]:
+    """The whole story again whenever it has changed."""
+    told = ""
+    async for _ in heard:
+        values = await _values(visit, visit.query("worker"))
+        text = fragment("worker_story.html", "story", visit.caller, **values)
+        if text != told:
+            told = text
+            yield message(text)
+
+
+async def _values(visit: Visit, ref: str) -> dict[str, Any]:
+    found = await stories.worker_story(visit.context.database, ref, tenant=visit.caller.tenant)
+    return {"it": found, "sentence": stories.sentence(found), "became": stories.became, "looks": LOOKS}
