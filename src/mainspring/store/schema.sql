@@ -390,6 +390,7 @@ CREATE TABLE history (
 ) PARTITION BY RANGE (finished_at);
 CREATE INDEX history_job ON history (job_id, execution_id);
 CREATE INDEX history_trouble ON history (tenant_id, finished_at) WHERE state IN ('failed', 'timed_out', 'lost');
+CREATE INDEX history_exceptions ON history (tenant_id, state, execution_id) WHERE state <> 'succeeded';
 CREATE INDEX history_unstarted ON history (finished_at) WHERE state = 'skipped' AND reason = 'start_by';
 CREATE TABLE history_default PARTITION OF history DEFAULT;  -- stays empty while the daily partitions are made ahead
 
@@ -408,6 +409,7 @@ CREATE TABLE attempts (
     PRIMARY KEY (execution_id, attempt),
     CHECK (ended_at >= started_at)
 );
+CREATE INDEX attempts_session ON attempts (session_id, ended_at);
 
 -- What failed or was lost for good and waits for a person. The transaction that ends the execution writes it, so each has
 -- exactly one, under the same id; it has copies of what retention may take away.

@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import alerts, changes, failures, login, pages, versions, workflows
+from mainspring.web import alerts, changes, failures, fleet, login, pages, settings, system, versions, workflows
 from mainspring.web.creation import Creation
 from mainspring.web.crowds import Crowds
 from mainspring.web.edit import ScheduleEdit
@@ -38,7 +38,10 @@ def routes(context: Context) -> list[BaseRoute]:
         "/workflows/{ref}": workflows.workflow,
         "/runs/{ref}": workflows.run,
         "/search": search,
-        "/workers": pages.workers,
+        "/queues": fleet.list_queues,
+        "/workers": fleet.workers,
+        "/workers/{ref}": fleet.worker,
+        "/settings": settings.settings,
         "/alerts": alerts.alerts,
         "/channels": alerts.channels,
         "/playground": Playground(crowds),
@@ -61,6 +64,8 @@ def routes(context: Context) -> list[BaseRoute]:
         "/runs/{ref}/decide": workflows.decide,
         "/silences/{ref}/delete": alerts.end_silence,
         "/silences": alerts.add_silence,
+        "/settings/blackouts": settings.add_blackout,
+        "/settings/blackouts/{ref}/end": settings.end_blackout,
         "/channels/{ref}/test": alerts.try_channel,
         "/channels/{ref}/enable": alerts.enable_channel,
         "/backfills/{ref}/pause": changes.pause_backfill,
@@ -81,8 +86,13 @@ def routes(context: Context) -> list[BaseRoute]:
         "/failures/{ref}/replay": failures.replay,
         "/failures/{ref}/dismiss": failures.dismiss,
     }
-    administer: dict[str, Handle] = {}
-    rule: dict[str, Handle] = {}
+    administer: dict[str, Handle] = {"/system": system.overview}
+    rule: dict[str, Handle] = {
+        "/queues/{ref}/pause": fleet.pause_queue,
+        "/queues/{ref}/resume": fleet.resume_queue,
+        "/settings/tokens": settings.create_token,
+        "/settings/tokens/{ref}/revoke": settings.revoke_token,
+    }
     lay_rail({*read, *operate, *administer})
     return [
         Route("/login", login.login(context), methods=["GET", "POST"]),

@@ -106,11 +106,6 @@ async def execution(visit: Visit) -> Response:
     )  # fmt: skip
 
 
-async def workers(visit: Visit) -> Response:
-    found = await catalog.list_workers(visit.context.database, tenant=visit.caller.tenant)
-    return page("workers.html", visit.caller, workers=found)
-
-
 async def list_jobs(visit: Visit) -> wire.Page[wire.Job]:
     """The jobs that the query asks for."""
     return await catalog.list_jobs(

@@ -93,7 +93,7 @@ _environment = Environment(
 )
 _environment.filters.update(
     ago=words.ago, clock=words.clock, command=words.command, deadline=words.deadline,
-    json_text=words.json_text, look=words.look, output=output.render, plural=words.plural,
+    json_text=words.json_text, look=words.look, look_of=words.look_of, output=output.render, plural=words.plural,
     progress_text=progress_text, raw_schedule=words.raw_schedule, retries=describe_retries, short=words.short,
     span=span, stamp=words.stamp, summary=words.summary, until=words.until, wall=words.wall,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from uuid import UUID
 
 from starlette.responses import Response, StreamingResponse
@@ -15,7 +15,7 @@ from mainspring.domain.errors import MainspringError, invalid
 from mainspring.intake import catalog
 from mainspring.intake.overview import verdict
 from mainspring.store.db import AWAY
-from mainspring.web import output
+from mainspring.web import fleet, output, system
 from mainspring.web.gate import Visit
 from mainspring.web.pages import FEED_SHOWN, FIRES_SHOWN, JOBS_SHOWN, link, list_jobs
 from mainspring.web.pulse import Pulse
@@ -54,8 +54,18 @@ class Stream:
                 messages = _execution(visit, execution_id)
             case "workers":
                 messages = _workers(visit)
+            case "queues":
+                messages = _looking(visit, fleet.queue_parts)
+            case "worker":
+                messages = _looking(visit, fleet.worker_parts)
+            case "system":
+                messages = _looking(visit, system.parts)
             case _:
-                raise invalid("/view", "no such view", hint="now, jobs, job, executions, execution or workers")
+                raise invalid(
+                    "/view",
+                    "no such view",
+                    hint="now, jobs, job, executions, execution, workers, worker, queues or system",
+                )
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(_while_known(visit, messages), 200, headers, media_type="text/event-stream")
 
@@ -126,6 +136,12 @@ async def _workers(visit: Visit) -> AsyncIterator[str]:
     async for _ in _gathered(visit, every=False):
         found = await catalog.list_workers(visit.context.database, tenant=visit.caller.tenant)
         yield message(fragment("parts.html", "worker_table", visit.caller, workers=found))
+
+
+async def _looking(visit: Visit, look: Callable[[Visit], Awaitable[str]]) -> AsyncIterator[str]:
+    """For pages that look at everything again, every few seconds."""
+    async for _ in _gathered(visit, every=False):
+        yield message(await look(visit))
 
 
 def message(data: str, *, event: str = "", identity: str = "") -> str:
