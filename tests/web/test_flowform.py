@@ -35,7 +35,7 @@ async def test_a_workflow_is_written_looked_at_and_added(cluster: Cluster, brows
     form = posted(page) | {"text": TEXT.replace("NAME", "written").replace("\n", "\r\n"), "do": "save"}
     looked = Page((await browser.post("/workflows/new", data=form)).text)
     assert "2 steps, at 02:00 every day" in looked.text
-    assert [g for g in looked.all("g") if (g.get("class") or "").startswith("box")], "the graph of what would be"
+    assert [g for g in looked.all("svg") if (g.get("class") or "").startswith("node")], "the graph of what would be"
     assert looked.active_parts() == []
     assert (await browser.get("/workflows/written")).status_code == 404, "looking adds nothing"
     answer = await browser.post("/workflows/new", data=posted(looked) | {"do": "save"})

@@ -78,6 +78,7 @@ class Measure:
             "settled": now.settled - five.settled,
             "stale": now.stale - five.stale,
             "results_pending": _value(metrics.RESULTS_PENDING),
+            "clock_skew_s": _value(metrics.CLOCK_SKEW),
             "shard_jobs": max((_value(child) for child in metrics.SHARD_JOBS._metrics.values()), default=0.0),
         }
         fires = [after - before for after, before in zip(now.latency, one.latency, strict=True)]

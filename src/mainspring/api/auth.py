@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID, uuid4
 
 from starlette.requests import Request
@@ -61,10 +62,14 @@ def digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-async def issue_token(connection: Connection, *, tenant: int, name: str, scopes: tuple[str, ...]) -> str:
+async def issue_token(
+    connection: Connection, *, tenant: int, name: str, scopes: tuple[str, ...], expires_at: datetime | None = None
+) -> str:
     """Adds a token; the only moment it can be read."""
     token, hashed = new_token()
-    await tokens.insert_token(connection, tenant=tenant, token_id=uuid4(), name=name, digest=hashed, scopes=scopes)
+    await tokens.insert_token(
+        connection, tenant=tenant, token_id=uuid4(), name=name, digest=hashed, scopes=scopes, expires_at=expires_at
+    )
     return token
 
 

@@ -10,11 +10,14 @@ from uuid import UUID
 
 from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
-from mainspring.domain.execution import Trigger, fire_key, fire_ms_of
+from mainspring.domain.execution import FINAL, Trigger, fire_key, fire_ms_of
 from mainspring.store.chains import release_blocked
 from mainspring.store.db import Connection
 from mainspring.store.lines import LineRef
 from mainspring.store.queries import q
+
+EXCEPTIONS = FINAL - {"succeeded"}
+"""States with an index of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,10 @@ async def list_executions(
     connection: Connection, *, tenant: int, before: UUID, limit: int, job_id: UUID | None = None,
     states: Sequence[str] | None = None,
 ) -> list[wire.Execution]:  # fmt: skip
-    rows = await connection.fetch(q("list_executions"), tenant, before, limit, job_id, states or None)
+    if job_id is None and states and EXCEPTIONS.issuperset(states):
+        rows = await connection.fetch(q("list_exceptions"), tenant, before, limit, list(set(states)))
+    else:
+        rows = await connection.fetch(q("list_executions"), tenant, before, limit, job_id, states or None)
     return [_execution(r) for r in rows]
 
 

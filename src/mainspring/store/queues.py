@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -94,3 +95,19 @@ def _settings(r: Any) -> QueueSettings:
         cap=r["cap"], lease_s=r["lease_s"], patience_s=r["patience_s"], placement=r["placement"],
         may_help=tuple(r["may_help"]), paused=paused_at is not None, max_duration_s=r["max_duration_s"],
     )  # fmt: skip
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """Executions a minute that came into a queue, and that ended."""
+
+    entered: float
+    ended: float
+
+
+async def queue_flow(connection: Connection, *, tenant: int, since: UUID, most: int, seconds: float) -> dict[str, Flow]:
+    """By queue. Where more happened than is looked at, the rates are those of the shorter time that was."""
+    found = {}
+    for r in await connection.fetch(q("queue_flow"), tenant, since, most, seconds):
+        minutes = (min(r["span_s"], seconds) if r["bounded"] else seconds) / 60
+        found[r["queue"]] = Flow(r["entered"] / max(minutes, 1 / 60), r["left_it"] / max(minutes, 1 / 60))
+    return found

@@ -425,6 +425,7 @@ CREATE TABLE history (
 ) PARTITION BY RANGE (finished_at);
 CREATE INDEX history_job ON history (job_id, execution_id);
 CREATE INDEX history_trouble ON history (tenant_id, finished_at) WHERE state IN ('failed', 'timed_out', 'lost');
+CREATE INDEX history_exceptions ON history (tenant_id, state, execution_id) WHERE state <> 'succeeded';
 CREATE INDEX history_unstarted ON history (finished_at) WHERE state = 'skipped' AND reason = 'start_by';
 CREATE TABLE history_default PARTITION OF history DEFAULT;  -- stays empty while the daily partitions are made ahead
 
@@ -443,6 +444,7 @@ CREATE TABLE attempts (
     PRIMARY KEY (execution_id, attempt),
     CHECK (ended_at >= started_at)
 );
+CREATE INDEX attempts_session ON attempts (session_id, ended_at);
 
 -- An attempt that was asked to make room for a more urgent execution. It ends as `preempted` and goes back to the queue;
 -- until the urgent one has started, what it leaves is kept for that. Each urgent attempt asks once.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -144,3 +145,35 @@ def session_state(r: Any) -> wire.WorkerState:
     if r["state"] == "draining":
         return "draining"
     return "busy" if r["busy"] else "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class Mishap:
+    """An attempt that did not simply succeed, and the state its execution has now, if it is still known."""
+
+    execution_id: UUID
+    attempt: int
+    outcome: str
+    error: str | None
+    started_at: datetime
+    ended_at: datetime
+    state: str | None
+    job: str | None
+
+
+async def worker_sessions(connection: Connection, *, tenant: int, ref: str, limit: int) -> list[wire.Worker]:
+    return [_worker(r) for r in await connection.fetch(q("worker_sessions"), tenant, ref, limit)]
+
+
+async def executions_of_sessions(
+    connection: Connection, *, tenant: int, session_ids: Sequence[UUID], limit: int
+) -> list[UUID]:
+    rows = await connection.fetch(q("executions_of_sessions"), tenant, list(session_ids), limit)
+    return [r["execution_id"] for r in rows]
+
+
+async def attempts_of_sessions(
+    connection: Connection, *, tenant: int, session_ids: Sequence[UUID], limit: int
+) -> list[Mishap]:
+    rows = await connection.fetch(q("attempts_of_sessions"), tenant, list(session_ids), limit)
+    return [Mishap(*r.values()) for r in rows]

@@ -54,3 +54,23 @@ async def revoke_tokens_named(connection: Connection, *, tenant: int, name: str)
 async def server_key(connection: Connection, *, name: str) -> bytes:
     key = await connection.fetchval(q("server_key"), name)
     return bytes(key)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLine:
+    """A token as a list shows it; the token itself can't be shown."""
+
+    token_id: UUID
+    name: str
+    scopes: list[str]
+    created_at: datetime
+    expires_at: datetime | None
+    expired: bool
+
+
+async def list_tokens(connection: Connection, *, tenant: int, limit: int) -> list[TokenLine]:
+    return [TokenLine(*r.values()) for r in await connection.fetch(q("list_tokens"), tenant, limit)]
+
+
+async def revoke_token(connection: Connection, *, tenant: int, token_id: UUID) -> bool:
+    return await connection.fetchval(q("revoke_token"), token_id, tenant) is not None

@@ -15,12 +15,15 @@ from mainspring.web import (
     charts,
     execution,
     failures,
+    fleet,
     flowform,
     login,
     pages,
     reasons,
     runform,
     runs,
+    settings,
+    system,
     versions,
     worker,
     workflows,
@@ -68,8 +71,10 @@ def routes(context: Context) -> list[BaseRoute]:
         "/runs/{ref}": runs.run,
         "/search": search,
         "/calendar": Calendar(crowds, pasts),
-        "/workers": pages.workers,
+        "/queues": fleet.list_queues,
+        "/workers": fleet.workers,
         "/workers/{ref}": worker.worker,
+        "/settings": settings.settings,
         "/alerts": alerts.alerts,
         "/channels": alerts.channels,
         "/playground": Playground(crowds),
@@ -105,6 +110,8 @@ def routes(context: Context) -> list[BaseRoute]:
         "/runs/{ref}/decide": actions.DECIDE.act,
         "/silences/{ref}/delete": alerts.end_silence,
         "/silences": alerts.add_silence,
+        "/settings/blackouts": settings.add_blackout,
+        "/settings/blackouts/{ref}/end": settings.end_blackout,
         "/channels/{ref}/test": alerts.try_channel,
         "/channels/{ref}/enable": alerts.enable_channel,
         "/backfills/{ref}/pause": changes.pause_backfill,
@@ -125,8 +132,13 @@ def routes(context: Context) -> list[BaseRoute]:
         "/failures/{ref}/replay": failures.replay,
         "/failures/{ref}/dismiss": failures.dismiss,
     }
-    administer: dict[str, Handle] = {}
-    rule: dict[str, Handle] = {}
+    administer: dict[str, Handle] = {"/system": system.overview}
+    rule: dict[str, Handle] = {
+        "/queues/{ref}/pause": fleet.pause_queue,
+        "/queues/{ref}/resume": fleet.resume_queue,
+        "/settings/tokens": settings.create_token,
+        "/settings/tokens/{ref}/revoke": settings.revoke_token,
+    }
     lay_rail({*read, *operate, *administer})
     return [
         Route("/login", login.login(context), methods=["GET", "POST"]),

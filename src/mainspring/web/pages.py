@@ -121,11 +121,6 @@ async def list_executions(visit: Visit, wanted: ExecutionFilter, text: str) -> w
     )  # fmt: skip
 
 
-async def workers(visit: Visit) -> Response:
-    found = await catalog.list_workers(visit.context.database, tenant=visit.caller.tenant)
-    return page("workers.html", visit.caller, workers=found)
-
-
 async def shown_jobs(visit: Visit) -> Shown:
     """The jobs that the query asks for, and how each went in the last day."""
     database, tenant, cursor = visit.context.database, visit.caller.tenant, visit.query("cursor") or None

@@ -95,8 +95,8 @@ _environment = Environment(
 )
 _environment.filters.update(
     ago=words.ago, clock=words.clock, command=words.command, compact=words.compact, deadline=words.deadline,
-    json_text=words.json_text, look=words.look, moment=instant, output=output.render, plural=words.plural,
-    pace=words.pace, raw_schedule=words.raw_schedule, retries=describe_retries, short=words.short,
+    json_text=words.json_text, look=words.look, look_of=words.look_of, moment=instant, output=output.render,
+    plural=words.plural, pace=words.pace, raw_schedule=words.raw_schedule, retries=describe_retries, short=words.short,
     span=span, stamp=words.stamp, summary=words.summary, until=words.until, wall=words.wall,
 )  # fmt: skip
 _environment.globals.update(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 from starlette.responses import RedirectResponse, Response
 
 from mainspring.domain.errors import Invalid, NotFound
@@ -32,6 +30,7 @@ async def _place(visit: Visit, text: str) -> str:
         return f"/{'runs' if is_run else 'executions'}/{execution.execution_id}"
     except (NotFound, Invalid):
         pass
-    if text in {w.name for w in await catalog.list_workers(database, tenant=tenant)}:
-        return f"/workers/{quote(text, safe='')}"
+    for worker in await catalog.list_workers(database, tenant=tenant):
+        if worker.name == text:
+            return f"/workers/{worker.worker_id}"
     return link("/jobs", prefix=text)

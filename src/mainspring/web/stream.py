@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from uuid import UUID
 
 from starlette.responses import Response, StreamingResponse
@@ -16,7 +16,7 @@ from mainspring.intake import catalog
 from mainspring.intake.overview import verdict
 from mainspring.intake.runs import run_id_of
 from mainspring.store.db import AWAY
-from mainspring.web import charts, output, runs, worker
+from mainspring.web import charts, fleet, output, runs, system, worker
 from mainspring.web.gate import Visit
 from mainspring.web.pages import FEED_SHOWN, FIRES_SHOWN, JOBS_SHOWN, link, shown_jobs
 from mainspring.web.pasts import Pasts
@@ -62,9 +62,15 @@ class Stream:
                 messages = worker.watch(visit, _gathered(visit), message)
             case "workers":
                 messages = _workers(visit)
+            case "queues":
+                messages = _looking(visit, fleet.queue_parts)
+            case "system":
+                messages = _looking(visit, system.parts)
             case _:
                 raise invalid(
-                    "/view", "no such view", hint="now, jobs, job, executions, execution, chart, run, worker or workers"
+                    "/view",
+                    "no such view",
+                    hint="now, jobs, job, executions, execution, chart, run, workers, worker, queues or system",
                 )
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(_while_known(visit, messages), 200, headers, media_type="text/event-stream")
@@ -139,6 +145,12 @@ async def _workers(visit: Visit) -> AsyncIterator[str]:
     async for _ in _gathered(visit, every=False):
         found = await catalog.list_workers(visit.context.database, tenant=visit.caller.tenant)
         yield message(fragment("parts.html", "worker_table", visit.caller, workers=found))
+
+
+async def _looking(visit: Visit, look: Callable[[Visit], Awaitable[str]]) -> AsyncIterator[str]:
+    """For pages that look at everything again, every few seconds."""
+    async for _ in _gathered(visit, every=False):
+        yield message(await look(visit))
 
 
 def message(data: str, *, event: str = "", identity: str = "") -> str:

@@ -96,6 +96,11 @@ def look(of: Stateful) -> Look:
     return LOOKS[of.state]
 
 
+def look_of(state: str) -> Look:
+    """The look of a state by its name."""
+    return LOOKS[state]
+
+
 def deadline(found: wire.Deadline) -> str:
     """What a missed deadline means, as a sentence without its instant."""
     if found.kind == "finish_by":

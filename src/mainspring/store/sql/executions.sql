@@ -96,6 +96,22 @@ WHERE e.tenant_id = $1 AND e.execution_id < $2
   AND ($4::uuid IS NULL OR e.job_id = $4) AND ($5::text[] IS NULL OR e.state = ANY ($5))
 ORDER BY e.execution_id DESC LIMIT $3;
 
+-- name: list_exceptions
+-- A page of executions that ended in some of the states other than success, newest fire first, before an id. Each state
+-- is read by itself from the index of what did not succeed, so a rare one costs no more than a common one.
+SELECT e.*, NULL::timestamptz AS cancel_at, j.name AS job_name, w.name AS worker_name, NULL::jsonb AS progress
+FROM (
+    SELECT h.* FROM unnest($4::text[]) AS wanted (state)
+    CROSS JOIN LATERAL (
+        SELECT * FROM history
+        WHERE tenant_id = $1 AND state = wanted.state COLLATE "C" AND state <> 'succeeded' AND execution_id < $2
+        ORDER BY execution_id DESC LIMIT $3
+    ) AS h
+    ORDER BY h.execution_id DESC LIMIT $3
+) AS e
+JOIN jobs j USING (job_id) LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+ORDER BY e.execution_id DESC;
+
 -- name: list_fires
 -- What became of a job's due instants, newest first, before an id.
 SELECT execution_id, version, state, reason, fire_at, due_at, started_at, duration_ms, fires FROM all_executions

@@ -76,12 +76,17 @@ WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.name > $2
 ORDER BY j.name LIMIT $3;
 
 -- name: last_executions
--- The latest few executions of each of these jobs, newest first.
+-- The latest few executions of each of these jobs, newest first. The live ones of a job are few and found by its index:
+-- OFFSET keeps the planner from walking all live executions in order instead, 50 times.
 SELECT wanted.job_id, e.execution_id, e.state, e.fire_at, e.finished_at, e.duration_ms
 FROM unnest($2::uuid[]) AS wanted (job_id)
 CROSS JOIN LATERAL (
-    SELECT execution_id, state, fire_at, finished_at, duration_ms FROM all_executions
-    WHERE job_id = wanted.job_id AND tenant_id = $1 ORDER BY execution_id DESC LIMIT $3
+    (SELECT execution_id, state, fire_at, NULL::timestamptz AS finished_at, NULL::int AS duration_ms
+     FROM executions WHERE job_id = wanted.job_id AND tenant_id = $1 OFFSET 0)
+    UNION ALL
+    (SELECT execution_id, state, fire_at, finished_at, duration_ms FROM history
+     WHERE job_id = wanted.job_id AND tenant_id = $1 ORDER BY execution_id DESC LIMIT $3)
+    ORDER BY execution_id DESC LIMIT $3
 ) AS e;
 
 -- name: definitions

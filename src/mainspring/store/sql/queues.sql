@@ -78,3 +78,21 @@ SELECT DISTINCT limit_id FROM (
     WHERE l.tenant_id = $1 AND (l.limit_id > 0 OR l.rate_id > 0)
       AND EXISTS (SELECT FROM executions e WHERE e.state = 'queued' AND e.line_id = l.line_id)
 ) AS used WHERE limit_id IS NOT NULL LIMIT $2;
+
+-- name: queue_flow
+-- How many executions came into each of a tenant's queues and ended in the last $4 seconds, of those that were due from
+-- the id $2 on; so many at most are looked at ($3). The span is what was really looked at.
+WITH clock AS (SELECT db_now() AS now), recent AS (
+    (SELECT execution_id, queue, queued_at, finished_at FROM history
+     WHERE tenant_id = $1 AND execution_id >= $2
+       AND finished_at >= (SELECT db_now()) - make_interval(secs => $4)
+     ORDER BY execution_id DESC LIMIT $3)
+    UNION ALL
+    (SELECT execution_id, queue, queued_at, NULL FROM executions
+     WHERE tenant_id = $1 AND execution_id >= $2 AND queued_at IS NOT NULL
+     ORDER BY execution_id DESC LIMIT $3)
+)
+SELECT queue, count(*) FILTER (WHERE queued_at >= now - make_interval(secs => $4)) AS entered,
+       count(finished_at) AS left_it, count(*) >= $3 AS bounded,
+       extract(epoch FROM now - min(coalesce(queued_at, finished_at)))::float8 AS span_s
+FROM recent CROSS JOIN clock GROUP BY queue, now;

@@ -89,3 +89,28 @@ JOIN LATERAL (
 ) AS s ON true
 WHERE w.tenant_id = $1
 ORDER BY w.name, s.started_at DESC LIMIT $3;
+
+-- name: worker_sessions
+-- The latest sessions of one worker, by its name or id, newest first.
+SELECT w.worker_id, w.name, s.session_id, s.state, s.host, s.version, s.slots, s.busy, s.queues, s.kinds, s.labels,
+       s.resources, s.shared, s.started_at, s.seen_at, s.lease_expires_at, s.ended_at, db_now() AS now
+FROM workers w JOIN sessions s USING (worker_id)
+WHERE w.tenant_id = $1 AND (w.name = $2 OR w.worker_id::text = $2) ORDER BY s.started_at DESC LIMIT $3;
+
+-- name: executions_of_sessions
+-- What these sessions execute now.
+SELECT execution_id FROM executions
+WHERE session_id = ANY ($2::uuid[]) AND tenant_id = $1 ORDER BY execution_id DESC LIMIT $3;
+
+-- name: attempts_of_sessions
+-- The latest attempts on these sessions that did not simply succeed, and what has become of their executions since.
+SELECT a.execution_id, a.attempt, a.outcome, a.error, a.started_at, a.ended_at, e.state, e.job_name
+FROM (
+    SELECT * FROM attempts WHERE session_id = ANY ($2::uuid[]) AND tenant_id = $1 ORDER BY ended_at DESC LIMIT $3
+) AS a
+LEFT JOIN LATERAL (
+    SELECT e.state, j.name AS job_name FROM all_executions e JOIN jobs j USING (job_id)
+    WHERE e.execution_id = a.execution_id AND coalesce(e.finished_at, 'infinity') >= a.ended_at - interval '1 minute'
+    LIMIT 1
+) AS e ON true
+ORDER BY a.ended_at DESC;

@@ -26,3 +26,12 @@ UPDATE tokens SET revoked_at = db_now() WHERE tenant_id = $1 AND name = $2 AND r
 -- name: server_key
 -- A key made at the first start.
 SELECT key FROM server_keys WHERE name = $1;
+
+-- name: list_tokens
+-- A tenant's tokens that are not revoked, newest first.
+SELECT token_id, name, scopes, created_at, expires_at, coalesce(expires_at <= db_now(), false) AS expired
+FROM tokens WHERE tenant_id = $1 AND revoked_at IS NULL ORDER BY created_at DESC, token_id LIMIT $2;
+
+-- name: revoke_token
+-- Ends a token at once, and every browser session that began with it.
+UPDATE tokens SET revoked_at = db_now() WHERE token_id = $1 AND tenant_id = $2 AND revoked_at IS NULL RETURNING name;

@@ -1,0 +1,52 @@
+"""The database and the processes around it, as those who run them see it. Of no tenant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    version: str
+    bytes: int
+    started_at: datetime
+    now: datetime
+    connections: int
+    most_connections: int
+    transaction_age: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """`rows` as of the last analyze; a partitioned table has many `parts`."""
+
+    name: str
+    parts: int
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFigures:
+    name: str
+    measured_at: datetime
+    figures: dict[str, Any]
+
+
+async def system_facts(connection: Connection) -> Facts:
+    row = await connection.fetchrow(q("system_facts"))
+    assert row is not None
+    return Facts(*row.values())
+
+
+async def table_sizes(connection: Connection, *, limit: int) -> list[TableSize]:
+    return [TableSize(*r.values()) for r in await connection.fetch(q("table_sizes"), limit)]
+
+
+async def process_figures(connection: Connection) -> list[ProcessFigures]:
+    return [ProcessFigures(*r.values()) for r in await connection.fetch(q("process_figures"))]
