@@ -460,6 +460,24 @@ class Queue(Answer):
     slots: int
 
 
+class QueueLoad(Answer):
+    """What an autoscaler wants to know of a queue. `slots` are those of its live workers, `reserved` places that are
+    kept for it alone; `wanted_slots` would run all that waits and runs now, and be in use to `target`."""
+
+    depth: int
+    oldest_s: float
+    running: int
+    workers: int
+    slots: int
+    reserved: int
+    utilization: float
+    wanted_slots: int
+
+
+class Scaling(Answer):
+    queues: dict[str, QueueLoad]
+
+
 class LimitHolder(Answer):
     execution_id: UUID
     job: str

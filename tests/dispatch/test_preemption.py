@@ -235,3 +235,28 @@ async def touch(database: Database, session: UUID) -> None:
 
 async def settle(found: Fleet, session: UUID, given: Any, outcome: Outcome) -> None:
     assert not await found.settler.settle(Report(session, [Ended(given.execution_id, given.attempt, session, outcome)]))
+
+
+async def test_no_other_dispatcher_gives_the_place_away(fresh: Database) -> None:
+    async with fleet(fresh, dispatchers=2) as found:
+        session = await found.session(slots=1, takes=["preempt"])
+        low, high = await found.job("low", preemptible=True, priority=2), await found.job("high", priority=8)
+        await found.submit(low, 1)
+        (given,) = await begin(found, session, 1)
+        (third,) = await found.submit(low, 1)
+        async with fresh.transaction() as connection:
+            await connection.execute(
+                "UPDATE executions SET started_at = started_at - interval '1 hour' WHERE state = 'running'"
+            )
+            await connection.execute("UPDATE executions SET rank = 0 WHERE execution_id = $1", third)
+        (urgent,) = await found.submit(high, 1)
+        async with fresh.transaction() as connection:
+            await connection.execute(
+                "UPDATE executions SET queued_at = queued_at - interval '1 hour' WHERE state = 'queued'"
+            )
+        await make_room(found)
+        assert [u for _, u in await asked(fresh)] == [urgent]
+        await settle(found, session, given, "preempted")
+        poll = wire.Poll(session_id=session, free=1, wait_s=10)
+        taken = await found.dispatchers[1].poll(poll, tenant=1)
+        assert [g.execution_id for g in taken.executions] == [urgent], "the third is first in line, and waits"

@@ -6,6 +6,7 @@ from typing import Any
 
 from mainspring import wire
 from mainspring.api.route import Call, Table
+from mainspring.domain.errors import invalid
 from mainspring.intake import queues, why
 
 table = Table()
@@ -16,6 +17,18 @@ QUEUES = "/api/v1/queues"
 async def overview(call: Call) -> wire.Queues:
     """Every queue with its settings, how much waits and runs, and the limits in use with their holders."""
     return await queues.overview(call.context.database, tenant=call.tenant)
+
+
+@table.route("GET", "/api/v1/scaling", scope="read", answer=wire.Scaling, query=("target",))
+async def scaling(call: Call) -> wire.Scaling:
+    """What an autoscaler wants to know: of each queue, what waits and runs, and how many slots that would take."""
+    target = call.query("target")
+    try:
+        return await queues.scaling(
+            call.context.database, tenant=call.tenant, target=queues.TARGET if target is None else float(target)
+        )
+    except ValueError:
+        raise invalid("/target", f"{target!r} is not a number", hint="between 0.05 and 1, such as 0.7") from None
 
 
 @table.route("PATCH", QUEUES + "/{name}", scope="admin", body=dict[str, Any], answer=wire.Queue)

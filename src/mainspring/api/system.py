@@ -17,7 +17,7 @@ from mainspring.codec import encode
 from mainspring.domain.alert import Severity
 from mainspring.intake.overview import shards_now
 from mainspring.intake.queues import depths_of
-from mainspring.store import alerts, dead_letters, doctor, runs, sessions, shards
+from mainspring.store import alerts, dead_letters, doctor, queues, runs, sessions, shards
 from mainspring.store.db import AWAY, Database
 from mainspring.store.migrate import schema_version
 from mainspring.telemetry import metrics
@@ -55,12 +55,14 @@ async def scrape(call: Call) -> Response:
         open_letters = await dead_letters.count_open(connection, tenant=call.tenant)
         firing = await alerts.firing_counts(connection)
         kept = await runs.sla_ratios(connection, tenant=call.tenant)
+        running = await queues.count_running(connection, tenants=[call.tenant])
         workers = [w for w in await sessions.list_workers(connection, tenant=call.tenant) if w.state != "lost"]
     metrics.RUN_SLA_RATIO.clear()
     for workflow, ratio in kept.items():
         metrics.RUN_SLA_RATIO.labels(workflow).set(ratio)
     metrics.JOB_QUEUE_SIZE.clear()
-    metrics.QUEUE_OLDEST.clear()
+    for gauge in (metrics.QUEUE_OLDEST, metrics.QUEUE_RUNNING, metrics.QUEUE_SLOTS):
+        gauge.clear()
     oldest: dict[str, float] = {}
     for depth in depths:
         metrics.JOB_QUEUE_SIZE.labels(depth.queue, str(depth.priority)).inc(depth.depth)
@@ -73,6 +75,11 @@ async def scrape(call: Call) -> Response:
         age_s = float("inf") if lease.seen_at is None else (lease.now - lease.seen_at).total_seconds()
         metrics.SHARD_HEARTBEAT_AGE.labels(str(lease.shard)).set(max(age_s, 0.0))
     live = [w for w in workers if w.state in ("idle", "busy", "draining", "suspect")]
+    for (_, queue), n in running.items():
+        metrics.QUEUE_RUNNING.labels(queue).set(n)
+    for w in live:
+        for queue in w.queues:
+            metrics.QUEUE_SLOTS.labels(queue).inc(w.slots)
     metrics.ACTIVE_WORKERS.set(len(live))
     metrics.DEAD_LETTERS.set(open_letters)
     slots = sum(w.slots for w in live)

@@ -262,6 +262,7 @@ def worker_details(worker: wire.Worker) -> str:
 def job_details(job: wire.Job) -> str:
     spec, schedule = job.spec, job.spec.schedule
     raw = "" if schedule is None else f"  {encode(schedule).decode()}"
+    preemptible = ", preemptible" if spec.preemptible else ""
     return pairs(
         ("name", job.name),
         ("state", f"{_JOB_GLYPHS[job.state]} {job.state}" + (f": {job.pause_reason}" if job.pause_reason else "")),
@@ -278,7 +279,7 @@ def job_details(job: wire.Job) -> str:
         ("queue", f"{spec.queue_name}, priority {spec.priority}"),
         ("timeout", "1h, or what the queue allows" if spec.timeout is None else str(spec.timeout)),
         ("retries", describe_retries(spec.retries)),
-        ("policies", f"overlap {spec.overlap_policy}, misfire {spec.misfire.policy}, {spec.delivery}"),
+        ("policies", f"overlap {spec.overlap_policy}, misfire {spec.misfire.policy}, {spec.delivery}" + preemptible),
         ("start by", f"{spec.start_by} after it was due, else skipped" if spec.start_by else ""),
         ("pauses", f"after {spec.pause_after_failures} failures in a row" if spec.pause_after_failures else ""),
         ("metadata", _json(spec.metadata)),

@@ -191,6 +191,12 @@ class AsyncClient:
         params: Params = {"count": count}
         return await self._transport.ask(wire.ClosedDays, "GET", _path("calendars", name, "days"), params=params)
 
+    async def scaling(self, *, target: float | None = None) -> wire.Scaling:
+        """Of each queue, what waits and runs, and how many slots would be in use to `target` with that."""
+        return await self._transport.ask(
+            wire.Scaling, "GET", "/api/v1/scaling", params={"target": None if target is None else str(target)}
+        )
+
     async def reservations(self) -> wire.Page[wire.Reservation]:
         return await self._transport.ask(wire.Page[wire.Reservation], "GET", "/api/v1/reservations")
 

@@ -140,6 +140,9 @@ class Client:
     def closed_days(self, name: str, *, count: int = 90) -> wire.ClosedDays:
         return self._wait(self._inner.closed_days(name, count=count))
 
+    def scaling(self, *, target: float | None = None) -> wire.Scaling:
+        return self._wait(self._inner.scaling(target=target))
+
     def reservations(self) -> wire.Page[wire.Reservation]:
         return self._wait(self._inner.reservations())
 

@@ -18,6 +18,7 @@ from mainspring.store import claims, evictions, reservations
 from mainspring.store.claims import Claimed
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.definitions import Definitions
+from mainspring.store.evictions import Run
 
 MADE_S = 60.0
 """A place that was made is kept so long; what has not taken it by then waits for something else."""
@@ -101,10 +102,16 @@ async def _count_used(connection: Connection, rooms: Mapping[UUID, Room]) -> Non
     """What is reserved and in use by whom it is for need not be kept any more."""
     reserved = [s for s, room in rooms.items() if any(hold.execution_id is None for hold in room.holds)]
     for run in await evictions.runs_of_sessions(connection, session_ids=reserved) if reserved else ():
-        room = rooms[run.session_id]
-        room.holds = used(
-            room.holds, run.demand, tenant=run.tenant, queue=run.queue, job_id=run.job_id, execution_id=run.execution_id
+        rooms[run.session_id].holds = without(rooms[run.session_id].holds, [run])
+
+
+def without(holds: Sequence[Hold], runs: Iterable[Run]) -> tuple[Hold, ...]:
+    """What is still to be kept while these run."""
+    for run in runs:
+        holds = used(
+            holds, run.demand, tenant=run.tenant, queue=run.queue, job_id=run.job_id, execution_id=run.execution_id
         )
+    return tuple(holds)
 
 
 def join(whole: Pending, parts: Sequence[Pending]) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from mainspring.clock import Clock, millis
 from mainspring.dispatch.holds import Hold, Who
-from mainspring.dispatch.keeping import GRACE_S, Keeping
+from mainspring.dispatch.keeping import GRACE_S, Keeping, without
 from mainspring.dispatch.lines import Line, LineBook
 from mainspring.dispatch.settings import Settings
 from mainspring.dispatch.victims import Seat, choose, is_reached
@@ -140,7 +140,10 @@ class Urgency:
         runs: dict[UUID, list[Run]] = {place.session_id: [] for place in places}
         for run in await evictions.runs_of_sessions(connection, session_ids=list(runs)):
             runs[run.session_id].append(run)
-        return {p.session_id: Seat(p, runs[p.session_id], self._keeping.of(p.session_id)) for p in places}
+        return {
+            p.session_id: Seat(p, runs[p.session_id], without(self._keeping.of(p.session_id), runs[p.session_id]))
+            for p in places
+        }
 
 
 def _first(found: Iterable[Line]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -10,14 +11,17 @@ from mainspring import wire
 from mainspring.codec import problem_of
 from mainspring.domain.errors import Invalid, invalid
 from mainspring.domain.job import QUEUE
+from mainspring.domain.place import lay_out
 from mainspring.domain.queue import DEFAULTS, QueueSettings
 from mainspring.intake import audit
-from mainspring.store import lines, queues, why
-from mainspring.store.db import Connection, Database
+from mainspring.store import evictions, lines, queues, reservations, why
+from mainspring.store.db import Connection, Database, database_now_ms
 
 COUNTED = 10_000
 """A line is counted up to here; what is beyond is estimated."""
 MOST_KEYS = 200
+TARGET = 0.7
+"""The part of a queue's slots that should be in use: less is idle, more has no room for a burst."""
 ALWAYS = ("short", "long")
 
 
@@ -48,6 +52,31 @@ async def overview(database: Database, *, tenant: int) -> wire.Queues:
             )
             for k in sorted(keys.values(), key=lambda k: (k.kind, k.key))
         ],
+    )  # fmt: skip
+
+
+async def scaling(database: Database, *, tenant: int, target: float = TARGET) -> wire.Scaling:
+    """Every queue as numbers from which to decide how many workers there should be."""
+    if not 0.05 <= target <= 1:
+        raise invalid("/target", f"{target:g} is not a part of all slots", hint="between 0.05 and 1, such as 0.7")
+    found = await overview(database, tenant=tenant)
+    async with database.connection() as connection:
+        rows = await reservations.open_reservations(connection, tenant=None)
+        layout = lay_out([row.reservation for row in rows], await evictions.places(connection) if rows else [])
+        now_ms = await database_now_ms(connection)
+    kept: dict[str, int] = {}
+    for r in (row.reservation for row in rows):
+        if r.tenant == tenant and r.queue is not None and r.start_ms <= now_ms:
+            kept[r.queue] = kept.get(r.queue, 0) + sum(layout[r.reservation_id].values())
+    return wire.Scaling(
+        queues={
+            q.name: wire.QueueLoad(
+                depth=q.depth, oldest_s=q.oldest_s, running=q.running, workers=q.workers, slots=q.slots,
+                reserved=kept.get(q.name, 0), utilization=round(q.running / q.slots, 4) if q.slots else 0.0,
+                wanted_slots=math.ceil((q.depth + q.running) / target),
+            )
+            for q in found.items
+        }
     )  # fmt: skip
 
 

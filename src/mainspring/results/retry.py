@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+
+import msgspec
 
 from mainspring.domain.execution import POISON_AFTER_LOST
 from mainspring.domain.job import Definition
@@ -21,7 +22,7 @@ def verdict(held: Held, ended: Ended, definition: Definition, rng: random.Random
         if definition.delivery == "at_most_once":
             return Final(ended, "lost", "its worker stopped; at_most_once is never started twice")
         if held.urgent is not None:
-            ended = replace(ended, error=f"preempted by {held.urgent}")
+            ended = msgspec.structs.replace(ended, error=f"preempted by {held.urgent}")
         return Again(ended, 0.0, held.failures, held.lost)
     failures = held.failures + 1
     if ended.outcome == "lost":

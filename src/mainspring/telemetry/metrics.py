@@ -16,6 +16,8 @@ JOBS_COMPLETED = Counter("mainspring_jobs_completed", "Executions that ended", [
 JOB_DURATION = Histogram("mainspring_job_duration_seconds", "How long attempts took", buckets=LONG)
 JOB_QUEUE_SIZE = Gauge("mainspring_job_queue_size", "Queued executions", ["queue", "priority"])
 QUEUE_OLDEST = Gauge("mainspring_queue_oldest_seconds", "Age of the oldest queued execution", ["queue"])
+QUEUE_RUNNING = Gauge("mainspring_queue_running", "Executions of a queue that run", ["queue"])
+QUEUE_SLOTS = Gauge("mainspring_queue_slots", "Slots of live workers that serve a queue", ["queue"])
 SCHEDULER_IS_LEADER = Gauge("mainspring_scheduler_is_leader", "1 on the scheduler with the singleton duties")
 ACTIVE_WORKERS = Gauge("mainspring_active_workers", "Sessions with a live lease")
 SCHEDULING_LATENCY = Histogram("mainspring_scheduling_latency_seconds", "From due to queued", buckets=FINE)
