@@ -14,6 +14,7 @@ from mainspring.api.live import NET_S
 from mainspring.client import AsyncClient
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.params import Param
+from mainspring.domain.schedule import ScheduleSpec
 from tests.api.conftest import Issue
 from tests.conftest import Cluster
 
@@ -186,6 +187,28 @@ async def test_a_job_starts_by_itself_after_the_one_it_needs(
             assert time.monotonic() < until, "nothing was executed"
         ended = await client.wait(made[0].execution_id, timeout_s=30)
     assert (first.state, ended.state, ended.created_by) == ("succeeded", "succeeded", f"after {parent}")
+
+
+async def test_a_fire_waits_for_the_job_it_needs_and_starts_with_its_success(
+    cluster: Cluster, client: AsyncClient, http: httpx2.AsyncClient
+) -> None:
+    parent, child = f"p-{uuid4().hex[:8]}", f"c-{uuid4().hex[:8]}"
+    await client.create_job(JobSpec(name=parent, task=NoopTask()))
+    await client.create_job(JobSpec(name=child, task=NoopTask(), schedule=ScheduleSpec(every=3600)))
+    answer = await http.post(f"/api/v1/jobs/{child}/dependencies", json={"job": parent, "wait": "1h"})
+    assert answer.json()["needs"][0]["wait_s"] == 3600
+    await client.patch_job(child, {"schedule": {"every": 1}})
+    until = time.monotonic() + 30
+    while not (made := (await client.history(child, limit=1)).items):
+        assert time.monotonic() < until, "it did not fire"
+    assert (made[0].state, made[0].trigger) == ("waiting", "fire")
+    (reason,) = (await client.why(made[0].execution_id)).reasons
+    assert (reason.code, reason.message) == ("needs", f"it waits until these have succeeded: {parent} (pending)")
+    async with cluster.worker(name="waits"):
+        await client.trigger(parent)
+        ended = await client.wait(made[0].execution_id, timeout_s=30)
+    assert ended.state == "succeeded"
+    await client.delete_job(child)
 
 
 @pytest.mark.parametrize("by_hand", [False, True])

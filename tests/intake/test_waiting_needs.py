@@ -66,6 +66,8 @@ async def test_a_fire_waits_until_all_have_succeeded_since_the_one_before(bench:
     await virtual.advance(seconds=30)
     await step(scheduler)
     assert await ledger(bench.database, "child") == [(60, "waiting", None)]
+    (entry,) = (await catalog.list_executions(bench.database, tenant=TENANT, job="child")).items
+    assert entry.due_at == entry.fire_at
     assert await bench.now_queued() == []
     await virtual.advance(seconds=10)
     await bench.execute("b")

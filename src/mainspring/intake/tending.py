@@ -66,15 +66,32 @@ class Tending:
 
     async def sweep(self) -> None:
         """The net: what an older program or a dying one left half-done."""
+        await self._tell_strays()
         async with self._database.connection() as connection:
-            stray = await runs.stray_steps(connection, limit=BATCH)
             half = await runs.half_cancelled(connection, limit=BATCH)
-        if stray:
-            log.warning("steps had ended without their runs", steps=len(stray))
-            await self._runs.hear([Ending(*row) for row in stray])
         for run_id, tenant in half:
             with contextlib.suppress(NotFound, *CONFLICTS):
                 await self._runs.carry_out_cancel(run_id, tenant=tenant)
+
+    async def _tell_strays(self) -> None:
+        """Portion by portion; should one run stand in the way of the others, each is told by itself."""
+        while True:
+            async with self._database.connection() as connection:
+                stray = [Ending(*row) for row in await runs.stray_steps(connection, limit=BATCH)]
+            if not stray:
+                return
+            log.warning("steps had ended without their runs", steps=len(stray))
+            try:
+                await self._runs.hear(stray)
+            except Exception:
+                for ending in stray:
+                    try:
+                        await self._runs.hear([ending])
+                    except Exception:
+                        log.exception("a run can't be moved on", execution=str(ending.execution_id))
+                return
+            if len(stray) < BATCH:
+                return
 
     async def _start_due(self) -> None:
         while True:

@@ -34,7 +34,8 @@ log = structlog.get_logger()
 
 MOST_CONFLICTS = 3
 BUSY = 10_000
-"""While more results than this wait to be settled, releases wait too: outcomes come first."""
+"""While more results than this wait to be settled, releases wait too, of blocked executions and of steps: outcomes come
+first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Settler:
         self._busy = busy
         self._waiting = 0  # results that are in no batch yet
         self._owed: set[UUID] = set()  # jobs whose next blocked execution is still to be released
+        self._unheard: list[Ending] = []  # ends of steps that their runs are still to be told
         self._plans = Plans()
         self._subscriptions = subscriptions
         self._counter = counter
@@ -78,17 +80,28 @@ class Settler:
         """Two transactions that met in a circle lose nothing: the one PostgreSQL gave up is repeated."""
         self._waiting -= sum(len(report.ended) for report in reports)
         for _ in range(MOST_CONFLICTS):
-            with contextlib.suppress(*CONFLICTS):
+            try:
                 return await self._settle_all(reports)
-        return await self._settle_all(reports)
+            except CONFLICTS:
+                continue
+            except AWAY:
+                raise
+            except Exception:
+                if not any(is_step(e.execution_id) for r in reports for e in r.ended):
+                    raise
+                log.exception("runs could not be moved on; what their steps came to is settled all the same")
+                break
+        return await self._settle_all(reports, alone=True)
 
-    async def _settle_all(self, reports: list[Report]) -> list[set[UUID]]:
+    async def _settle_all(self, reports: list[Report], *, alone: bool = False) -> list[set[UUID]]:
+        """Alone: runs hear of it afterwards, so that nothing of them stands in the way."""
         # In key order, so that two batches never wait for each other in a circle.
         ended = sorted((e for r in reports for e in r.ended), key=lambda e: e.execution_id.int)
         smooth = [e for e in ended if e.outcome == "succeeded"]
         rough = [e for e in ended if e.outcome != "succeeded"]
         done = Done()
         ended_runs: set[UUID] = set()
+        unheard: list[Ending] = []
         needed = self._subscriptions is not None and self._subscriptions.needs
         heard = needed or (self._subscriptions is not None and self._subscriptions.endings)
         async with Desk(self._counter) as desk, self._database.hot() as connection:
@@ -110,7 +123,9 @@ class Settler:
                         failed = await self._settle_rough(connection, rough, held, done)
                         paused = await pause_failing(connection, pausing, failed)
                         done.paused = {failed[job_id] for job_id in paused}
-                    if stepped:
+                    if stepped and (alone or self._waiting > self._busy):
+                        unheard = endings_of(stepped, done)
+                    elif stepped:
                         moved = await advance(connection, self._plans, endings_of(stepped, done), desk=desk)
                         done.chained |= moved.done.chained
                         done.freed |= moved.done.freed
@@ -126,6 +141,10 @@ class Settler:
             self._announcer.tell("finished", ended_runs)
         if done.paused:
             self._announcer.tell("paused", done.paused)
+        self._unheard += unheard
+        if self._unheard and self._waiting <= self._busy:
+            heard_of, self._unheard = self._unheard, []
+            done.chained |= await self._move_on(heard_of)
         self._owed |= done.chained
         if self._owed and self._waiting <= self._busy:
             owed, self._owed = self._owed, set()
@@ -136,6 +155,26 @@ class Settler:
         if len(done.executions) == len(ended):
             return [set() for _ in reports]
         return [{e.execution_id for e in r.ended} - done.executions for r in reports]
+
+    async def _move_on(self, endings: Sequence[Ending]) -> set[UUID]:
+        """Tells runs what was settled without them; returns jobs whose next execution it may release.
+
+        What was settled is settled: whatever goes wrong here is the sweep's, which finds it in the tables.
+        """
+        try:
+            async with self._database.transaction() as connection:
+                done = (await advance(connection, self._plans, endings)).done
+                await needs.release_after(connection, execution_ids=done.executions)
+                await outbox.tell_settled(connection, execution_ids=sorted(done.executions))
+        except Exception as error:
+            log.warning("runs wait for the sweep", steps=len(endings), error=repr(error))
+            return set()
+        if done.executions:
+            self._announcer.tell("finished", done.executions)
+        if done.freed:
+            async with self._database.connection() as connection:
+                await self._tell_freed(connection, done.freed)
+        return done.chained
 
     async def _tell_outbox(
         self, connection: Connection, subscriptions: Subscriptions, done: Done, runs: set[UUID], *, rough: bool

@@ -188,7 +188,7 @@ def _execution(r: Any) -> wire.Execution:
     return wire.Execution(
         execution_id=r["execution_id"], job_id=r["job_id"], job=r["job_name"], version=r["version"],
         state=r["state"], trigger=r["trigger"], queue=r["queue"], priority=r["priority"], attempt=r["attempt"],
-        fire_at=r["fire_at"], due_at=r["due_at"], queued_at=r["queued_at"], started_at=r["started_at"],
+        fire_at=r["fire_at"], due_at=_due(r), queued_at=r["queued_at"], started_at=r["started_at"],
         finished_at=r["finished_at"], duration_ms=r["duration_ms"], exit_code=r["exit_code"],
         worker=r["worker_name"], cancelling=r["cancel_at"] is not None, reason=r["reason"], error=r["error"],
         result=r["result"], params=r["params"], created_by=r["created_by"], fires=r["fires"],
@@ -208,3 +208,9 @@ def _progress(told: Any, attempt: int) -> wire.Progress | None:
         percent=None if not total else round(min(100.0, 100 * done / total), 1),
         eta_s=None if left is None or not rate else round(left / rate, 1),
     )  # fmt: skip
+
+
+def _due(r: Any) -> datetime:
+    """What a pause holds, or what waits for other jobs, is due never in the tables; people know it by its fire."""
+    due_at: datetime = r["fire_at"] if r["due_at"].year >= 9999 else r["due_at"]
+    return due_at
