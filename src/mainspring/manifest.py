@@ -1,15 +1,18 @@
-"""Workflows as YAML: read strictly, with line and column, and written so that reading it gives the same again."""
+"""Workflows and jobs as YAML: read strictly, with line and column, and written so that reading gives the same again."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
 
 from mainspring.codec import problem_of
 from mainspring.domain.errors import Invalid, Problem
+from mainspring.domain.job import JobSpec
 from mainspring.domain.workflow import WorkflowSpec
+
+T = TypeVar("T")
 
 MOST_BYTES = 16_000_000
 _SHORT = ("shell", "http", "python")
@@ -39,6 +42,30 @@ _Loader.yaml_implicit_resolvers = {
 
 def read_workflows(text: str) -> list[WorkflowSpec]:
     """Every workflow of a file, one per document."""
+    return [_workflow(document) for document in read_documents(text)]
+
+
+def read_job(text: str) -> JobSpec:
+    """The one job of a text: `kind: Job` with metadata and a spec, or the bare definition."""
+    documents = read_documents(text)
+    if len(documents) != 1:
+        raise _unfit("", f"there are {len(documents)} documents here", "write one job")
+    document = documents[0]
+    if not isinstance(document, dict):
+        raise _unfit("", "a job is a mapping", "kind: Job, metadata: {name: …}, spec: {task: …}")
+    return _converted(_flat(document, "Job"), JobSpec)
+
+
+def write_job(said: dict[str, Any]) -> str:
+    """A job as YAML, of the values that it says; what is not said has its default."""
+    values = dict(said)
+    metadata = {"name": values.pop("name"), **values.pop("metadata", {})}
+    document = {"kind": "Job", "metadata": metadata, "spec": msgspec.json.decode(msgspec.json.encode(values))}
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+
+
+def read_documents(text: str) -> list[Any]:
+    """What the documents of a text say, with what is not YAML told by line and column."""
     if len(text) > MOST_BYTES:
         raise Invalid(f"the file has {len(text):,} characters; at most {MOST_BYTES:,} are read")
     try:
@@ -50,7 +77,7 @@ def read_workflows(text: str) -> list[WorkflowSpec]:
         raise Invalid(f"this is not YAML: {error}", code="not_yaml") from None
     if not documents:
         raise Invalid("the file is empty", problems=(Problem("", "the file is empty", "write a workflow"),))
-    return [_workflow(document) for document in documents]
+    return documents
 
 
 def write_workflow(spec: WorkflowSpec) -> str:
@@ -65,21 +92,31 @@ def write_workflow(spec: WorkflowSpec) -> str:
 def _workflow(document: Any) -> WorkflowSpec:
     if not isinstance(document, dict):
         raise _unfit("", "a workflow is a mapping", "kind: Workflow, metadata: {name: …}, spec: {steps: …}")
-    values = dict(document)
-    if "kind" in values or "spec" in values:
-        if values.get("kind") != "Workflow":
-            raise _unfit("/kind", f"{values.get('kind')!r} is not known here", "kind: Workflow")
-        metadata, inner = values.get("metadata"), values.get("spec")
-        if not isinstance(metadata, dict) or not isinstance(inner, dict):
-            raise _unfit("/metadata", "a manifest has metadata with a name, and a spec", "metadata: {name: nightly}")
-        more = {key: value for key, value in metadata.items() if key != "name"}
-        values = {"name": metadata.get("name"), **({"metadata": more} if more else {}), **inner}
+    values = _flat(document, "Workflow")
     if isinstance(values.get("steps"), dict):
         values["steps"] = {name: _lengthened(step) for name, step in values["steps"].items()}
+    return _converted(values, WorkflowSpec)
+
+
+def _flat(document: dict[str, Any], kind: str) -> dict[str, Any]:
+    """A manifest without its envelope."""
+    values = dict(document)
+    if "kind" not in values and "spec" not in values:
+        return values
+    if values.get("kind") != kind:
+        raise _unfit("/kind", f"{values.get('kind')!r} is not known here", f"kind: {kind}")
+    metadata, inner = values.get("metadata"), values.get("spec")
+    if not isinstance(metadata, dict) or not isinstance(inner, dict):
+        raise _unfit("/metadata", "a manifest has metadata with a name, and a spec", "metadata: {name: nightly}")
+    more = {key: value for key, value in metadata.items() if key != "name"}
+    return {"name": metadata.get("name"), **({"metadata": more} if more else {}), **inner}
+
+
+def _converted(values: dict[str, Any], type_: type[T]) -> T:
     try:
-        return msgspec.convert(values, WorkflowSpec)
+        return msgspec.convert(values, type_)
     except msgspec.ValidationError as error:
-        problem = problem_of(str(error), WorkflowSpec)
+        problem = problem_of(str(error), type_)
         raise Invalid(problem.message, problems=(problem,)) from None
 
 

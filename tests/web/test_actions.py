@@ -99,3 +99,15 @@ async def test_what_can_not_be_decided_is_said(cluster: Cluster, browser: httpx2
     form = posted(await open_page(browser, f"/runs/{run.run_id}/cancel")) | {"reason": "enough"}
     assert (await browser.post(f"/runs/{run.run_id}/cancel", data=form)).status_code == 303
     assert (await cluster.context.runs.get(run.run_id, tenant=TENANT)).state in ("cancelling", "cancelled")
+
+
+async def test_a_run_is_repeated_from_a_step(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    run = await begun(cluster, "repeated")
+    for step in ("ask", "then"):
+        form = posted(await open_page(browser, f"/runs/{run.run_id}/decide?step={step}&what=approve"))
+        await browser.post(f"/runs/{run.run_id}/decide", data=form)
+    page = await open_page(browser, f"/runs/{run.run_id}/rerun")
+    assert [o.get("value") for o in page.all("option")] == ["", "ask", "then"]
+    answer = await browser.post(f"/runs/{run.run_id}/rerun", data=posted(page) | {"from_step": "then"})
+    again = await cluster.context.runs.get(UUID(answer.headers["location"].split("/")[-1]), tenant=TENANT)
+    assert (again.rerun_of, again.steps[0].flag, again.steps[1].state) == (run.run_id, "kept", "waiting")

@@ -138,7 +138,7 @@ async def _capacity(database: Database, row: JobRow) -> AsyncIterator[Check]:
     elif queue is not None and queue.settings.cap is not None and queue.running >= queue.settings.cap:
         yield Check("Queue", "stops", f"{queue.running} of at most {queue.settings.cap} of the queue {name} run")
     elif queue is not None:
-        yield Check("Queue", "ok", f"{name}: {queue.depth:,} wait, {queue.running:,} run")
+        yield Check("Queue", "ok", f"in {name}, {queue.depth:,} wait and {queue.running:,} run")
     keys = {"concurrency": row.spec.concurrency, "rate": row.spec.rate}
     given = defaults(row.spec.params)
     wanted = {(k, resolve_key(v.key, job=row.name, params=given)) for k, v in keys.items() if v is not None}

@@ -19,6 +19,7 @@ from mainspring.web.fields import Field
 from mainspring.web.gate import Handle, Visit
 from mainspring.web.words import plural, short
 
+MOST_CHOICES = 500
 REASON = Field("reason", "/reason", "Why?", help="Others will see it.", size="grow")
 MUST = Field("reason", "/reason", "Why? Others will want to know.", hint="required", size="grow")
 NOTE = Field("reason", "/note", "Note", help="It is kept with the decision.", size="grow")
@@ -160,9 +161,23 @@ async def ask_decision(visit: Visit) -> Question:
     )  # fmt: skip
 
 
+async def ask_rerun(visit: Visit) -> Question:
+    run_id = run_id_of(visit.ref)
+    found = await visit.context.runs.get(run_id, tenant=visit.caller.tenant)
+    home = f"/runs/{run_id}"
+    steps = tuple(step.name for step in found.steps[:MOST_CHOICES])
+    begin = Field("from_step", "/from_step", "From", "choice", "those that did not succeed", options=steps)
+    crumbs = (("Workflows", "/workflows"), (found.workflow, f"/workflows/{found.job_id}"), (short(run_id), home))
+    return Question(
+        f"Repeat this run of {found.workflow}", "A new run; the results of the steps before are kept.",
+        f"{home}/rerun", home, crumbs, "Repeat", fields=(begin,), command=f"mainspring runs rerun {run_id}",
+    )  # fmt: skip
+
+
 PAUSE = Confirm(ask_pause, changes.pause)
 RESUME = Confirm(ask_resume, changes.resume)
 DELETE = Confirm(ask_delete, changes.delete)
 CANCEL = Confirm(ask_cancel, changes.cancel)
 CANCEL_RUN = Confirm(ask_cancel_run, workflows.cancel)
+RERUN = Confirm(ask_rerun, workflows.rerun)
 DECIDE = Confirm(ask_decision, workflows.decide)

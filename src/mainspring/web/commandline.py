@@ -31,7 +31,7 @@ def add(spec: JobSpec, *, replace: bool = False) -> str | None:
     """The line that adds this job; None if it needs the API, for lack of flags."""
     if not isinstance(spec.task, ShellTask) or spec.task.shell:
         return None
-    said = _said(spec)
+    said = spoken(spec)
     task = said.pop("task")
     words = ["mainspring", "add", said.pop("name"), *(["--replace"] if replace else [])]
     schedule = said.pop("schedule", {})
@@ -76,7 +76,7 @@ def _rest(said: dict[str, Any]) -> list[str]:
 
 def body(spec: JobSpec) -> str:
     """What to send to POST /api/v1/jobs; defaults are left out."""
-    return msgspec.json.format(encode(_said(spec)), indent=2).decode()
+    return msgspec.json.format(encode(spoken(spec)), indent=2).decode()
 
 
 def run(name: str, params: dict[str, Any], *, at: str = "", key: str = "", workflow: bool = False) -> str:
@@ -87,7 +87,7 @@ def run(name: str, params: dict[str, Any], *, at: str = "", key: str = "", workf
     return shlex.join(words)
 
 
-def _said(spec: JobSpec) -> dict[str, Any]:
+def spoken(spec: JobSpec) -> dict[str, Any]:
     """The definition without what is as usual."""
     whole, usual = as_json(spec), as_json(JobSpec(name="", task=NoopTask()))
     found: dict[str, Any] = {}

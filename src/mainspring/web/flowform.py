@@ -12,7 +12,7 @@ import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from mainspring import wire
-from mainspring.codec import encode
+from mainspring.codec import decode, encode
 from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
 from mainspring.domain.workflow import WorkflowSpec
 from mainspring.intake import jobs
@@ -113,7 +113,8 @@ async def _outlook(visit: Visit, script: Manuscript) -> Outlook:
     specs = read_workflows(script.text)
     if len(specs) != 1:
         raise invalid("", f"there are {len(specs)} workflows here", hint="write one at a time")
-    spec, flow = specs[0], script.flow
+    # As from the API: what the database can't hold is refused with a pointer.
+    spec, flow = decode(encode(specs[0]), WorkflowSpec), script.flow
     if flow is not None and spec.name != flow.name:
         raise invalid("/name", f"this is the workflow {flow.name!r}", hint="add a workflow of another name instead")
     order = await intake.check(spec)

@@ -112,7 +112,7 @@ class JobForm:
         try:
             spec = _spec(sheet)
             if visit.form.get("do") == "look":
-                sheet.review = await self._review(visit, sheet, spec)
+                sheet.review = await reviewed(visit, sheet.job, spec)
             else:
                 await jobs.create(
                     visit.context.database, spec, tenant=visit.caller.tenant, by=visit.caller.name,
@@ -124,7 +124,7 @@ class JobForm:
         return await self._page(visit, sheet)
 
     async def edit(self, visit: Visit) -> Response:
-        job, known = await _job(visit), await _plugins(visit)
+        job, known = await changeable(visit), await _plugins(visit)
         values = spelled(job.spec, known)
         if visit.query("part"):
             values |= {name: visit.query(name) for name in ("expression", "zone")}
@@ -132,13 +132,13 @@ class JobForm:
 
     async def save(self, visit: Visit) -> Response:
         """Shows what would change; once that was seen, saves it."""
-        job = await _job(visit)
+        job = await changeable(visit)
         sheet = Sheet(_given(visit), await _plugins(visit), job, seen=seen_version(visit))
         try:
             if sheet.seen != job.version:
                 await _show_theirs(visit, sheet, job)
             spec = _spec(sheet)
-            sheet.review = await self._review(visit, sheet, spec)
+            sheet.review = await reviewed(visit, sheet.job, spec)
             looked = visit.form.get("do") == "save" and visit.form.get("looked") == sheet.review.digest
             patch = sheet.review.proposal.patch if sheet.review.proposal else {}
             if looked and not sheet.notice:
@@ -153,22 +153,10 @@ class JobForm:
         except Conflict as conflict:
             sheet.problems, sheet.status = [*problems_of(conflict)], 409
             if conflict.code == "version_changed":
-                sheet.problems, sheet.job = [], await _job(visit)
+                sheet.problems, sheet.job = [], await changeable(visit)
                 await _show_theirs(visit, sheet, sheet.job)
-                sheet.review = await self._review(visit, sheet, _spec(sheet))
+                sheet.review = await reviewed(visit, sheet.job, _spec(sheet))
         return await self._page(visit, sheet)
-
-    async def _review(self, visit: Visit, sheet: Sheet, spec: JobSpec) -> Review:
-        database, tenant, job = visit.context.database, visit.caller.tenant, sheet.job
-        check(spec)
-        values = {name: value for name, value in as_json(spec).items() if name != "paused"}
-        proposal = await propose(visit, job, patch_to(job, values)) if job is not None else None
-        seen = job.version if job is not None else 0
-        return Review(
-            spec, hashlib.sha256(encode([seen, values])).hexdigest()[:16], proposal,
-            await why.unfit(database, spec, tenant=tenant), commandline.add(spec, replace=job is not None) or "",
-            commandline.body(spec),
-        )  # fmt: skip
 
     async def _page(self, visit: Visit, sheet: Sheet) -> Response:
         values, job = sheet.values, sheet.job
@@ -191,6 +179,19 @@ class JobForm:
             metadata_field=METADATA, notices=NOTICES, param_types=PARAM_TYPES,
             known=await _known(visit), all_zones=all_zones(),
         )  # fmt: skip
+
+
+async def reviewed(visit: Visit, job: wire.Job | None, spec: JobSpec) -> Review:
+    """What saving a definition would do, by the checks that saving makes."""
+    check(spec)
+    values = {name: value for name, value in as_json(spec).items() if name != "paused"}
+    proposal = await propose(visit, job, patch_to(job, values)) if job is not None else None
+    seen = job.version if job is not None else 0
+    return Review(
+        spec, hashlib.sha256(encode([seen, values])).hexdigest()[:16], proposal,
+        await why.unfit(visit.context.database, spec, tenant=visit.caller.tenant),
+        commandline.add(spec, replace=job is not None) or "", commandline.body(spec),
+    )  # fmt: skip
 
 
 def _about_expression(problem: Problem) -> bool:
@@ -238,7 +239,7 @@ async def _known(visit: Visit) -> dict[str, list[str]]:
     }
 
 
-async def _job(visit: Visit) -> wire.Job:
+async def changeable(visit: Visit) -> wire.Job:
     job = await catalog.job(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     if job.state == "deleted":
         raise NotFound(f"the job {job.name!r} is deleted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 from uuid import UUID
@@ -61,6 +62,7 @@ async def jobs(visit: Visit) -> Response:
         onward=onward,
         back=link("/jobs", q=text, cursor=cursor),
         bulk=link("/jobs:bulk", q=text),
+        command=shlex.join(["mainspring", "jobs", "list", *([text] if text else [])]),
         stream=link("/ui/stream", view="jobs", q=text, cursor=cursor),
     )
 
@@ -103,6 +105,7 @@ async def executions(visit: Visit) -> Response:
         "executions.html", visit.caller, status=status, executions=found.items, filters=filters, text=text, wrong=wrong,
         fields=EXECUTION_FIELDS, cursor=cursor, onward=onward, first=link("/executions", q=text),
         stream="" if cursor or wrong or not plain(wanted) else stream, bulk=link("/executions:bulk", q=text),
+        command=shlex.join(["mainspring", "executions", "list", *([text] if text else [])]),
     )  # fmt: skip
 
 

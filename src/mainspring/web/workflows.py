@@ -68,8 +68,9 @@ async def cancel(visit: Visit) -> Response:
 
 
 async def rerun(visit: Visit) -> Response:
+    begin = wire.Rerun(from_step=visit.form.get("from_step") or None)
     found = await visit.context.runs.rerun(
-        run_id_of(visit.ref), wire.Rerun(), tenant=visit.caller.tenant, by=visit.caller.name
+        run_id_of(visit.ref), begin, tenant=visit.caller.tenant, by=visit.caller.name
     )
     return _to(f"/runs/{found.run_id}")
 
