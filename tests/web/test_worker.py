@@ -54,7 +54,7 @@ async def test_a_worker_that_falls_silent_tells_its_story(cluster: Cluster, brow
             lost = Page((await until(events, "It was lost")).data).text
             if "queued again" not in lost:  # declared lost a moment before its executions are given back
                 lost = Page((await until(events, "queued again")).data).text
-        assert "One execution ran on it and was given back." in lost
+        assert "no heartbeat came before its lease ended. One execution ran on it and was given back." in lost
         async with remote(cluster, name="other", queue=queue) as other:
             (given,) = (await other.poll()).executions
             again = await open_page(browser, f"/workers/{known.worker_id}")
@@ -73,7 +73,8 @@ async def test_a_worker_that_its_guardian_reports_is_lost_at_once(
         async with listening(browser, f"/ui/stream?view=worker&worker={known.worker_id}") as events:
             await until(events, "Runs now")
             await worker.goodbye(lost=True)
-            await until(events, "queued again")
+            told = await until(events, "queued again")
+            assert "It was lost: its process died." in Page(told.data).text
     async with remote(cluster, name="killed", queue=f"q{uuid4().hex}"):
         page = await open_page(browser, f"/workers/{known.worker_id}")
         assert "Sessions before" in page.text and "runs no execution" in page.text

@@ -37,6 +37,10 @@ class Folding:
     column: Sequence[int]
     opened: frozenset[str] = frozenset()
     matters: Callable[[int], int] = field(default=lambda _: 0)
+    _stems: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stems = [_stem(name) for name in self.names]
 
     def folds(self) -> list[Fold]:
         """From left to right; every step is in one of them."""
@@ -45,7 +49,7 @@ class Folding:
     def _parts(self) -> list[list[int]]:
         """The finest way of putting steps together that can still be read."""
         everything = range(len(self.names))
-        for belonging in (lambda n: n, lambda n: (self.column[n], _stem(self.names[n])), lambda n: self.column[n]):
+        for belonging in (lambda n: n, lambda n: (self.column[n], self._stems[n]), lambda n: self.column[n]):
             parts = _by(everything, belonging)
             if len(parts) <= MOST_NODES and self._edges(parts) <= MOST_EDGES:
                 return sorted(parts, key=lambda part: (self.column[part[0]], part[0]))
@@ -84,9 +88,9 @@ class Folding:
             yield Fold(f"{key}.rest", self._label(rest, self.column[rest[0]], self.column[rest[0]]), rest)
 
     def _label(self, members: Sequence[int], first: int, last: int) -> str:
-        stems = {_stem(self.names[n]) for n in members}
         if first != last:
             return f"layers {first + 1} to {last + 1}"
+        stems = {self._stems[n] for n in members}
         return f"{stems.pop()}…" if len(stems) == 1 else f"layer {first + 1}"
 
 

@@ -73,7 +73,10 @@ def sentence(story: Story) -> str:
             return "It has missed heartbeats. It may be slow, cut off or dead: its lease decides." + held
         case "lost":
             given = f" {_count(len(lost)).capitalize()} ran on it and {_were(len(lost))} given back." if lost else ""
-            return "It was lost: no heartbeat came before its lease ended." + given
+            # Whoever ends before its lease was seen to die by the guardian beside it.
+            seen = life.ended_at is not None and life.ended_at < life.lease_expires_at
+            why = "its process died" if seen else "no heartbeat came before its lease ended"
+            return f"It was lost: {why}.{given}"
         case "offline":
             return "It has said goodbye; nothing is expected of it."
         case "draining":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,7 @@ from mainspring.web.words import Look, look
 
 SHOWN = 200
 WIDTH, HEIGHT = 1000, 160
+LOOK_S = 3.0
 FEW = 5
 """Of fewer there is a median, but the rest would be one of them by another name."""
 
@@ -62,10 +64,13 @@ async def watch(
     visit: Visit, heard: AsyncIterator[list[wire.Execution]], message: Callable[..., str]
 ) -> AsyncIterator[str]:
     job = await catalog.job_row(visit.context.database, visit.query("job"), tenant=visit.caller.tenant)
-    told = ""
+    told, looked = "", 0.0
+    loop = asyncio.get_running_loop()
     async for changed in heard:
-        if changed and not any(e.job_id == job.job_id for e in changed):
+        # Where very much happens, what concerns this job may have been dropped on the way: then time brings it.
+        if loop.time() - looked < LOOK_S and changed and not any(e.job_id == job.job_id for e in changed):
             continue
+        looked = loop.time()
         found = await charts(visit.context.database, str(job.job_id), tenant=visit.caller.tenant)
         text = fragment("charts.html", "charts", visit.caller, found=found)
         if text != told:

@@ -24,6 +24,7 @@ from mainspring.web.render import fragment, now, page
 SHOWN = ("graph", "grid", "gantt")
 ROWS = 100
 COLUMNS = 25
+LOOK_S = 3.0
 REST = 4
 """After a look a stream rests for so many times as long as it took: a large run does not keep the server busy."""
 
@@ -125,14 +126,16 @@ async def watch(
     """What an open page is told: only what has changed since it was told before."""
     choice, told = Choice.of(visit), dict[str, str]()
     loop = asyncio.get_running_loop()
-    rest_until = 0.0
+    rest_until = looked = 0.0
     run: wire.Run | None = None
     async for changed in heard:
-        if run is not None and changed and not any(_concerns(run, e) for e in changed):
+        # Where very much happens, what concerns this run may have been dropped on the way: then time brings it.
+        fresh = loop.time() - looked < LOOK_S
+        if run is not None and fresh and changed and not any(_concerns(run, e) for e in changed):
             continue
         if (wait_s := rest_until - loop.time()) > 0:
             await asyncio.sleep(wait_s)
-        began = loop.time()
+        began = looked = loop.time()
         seen = await look(visit, run_id, choice)
         run = seen.run
         for parts in _parts(visit, seen, told):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -12,6 +13,9 @@ from mainspring.web.gate import Visit
 from mainspring.web.render import fragment, page
 from mainspring.web.words import LOOKS
 
+LOOK_S = 1.0
+"""However much happens elsewhere, a story is read again at most so often."""
+
 
 async def worker(visit: Visit) -> Response:
     return page("worker.html", visit.caller, **await _values(visit, visit.ref))
@@ -19,8 +23,12 @@ async def worker(visit: Visit) -> Response:
 
 async def watch(visit: Visit, heard: AsyncIterator[Any], message: Callable[..., str]) -> AsyncIterator[str]:
     """The whole story again whenever it has changed."""
-    told = ""
-    async for _ in heard:
+    told, looked = "", 0.0
+    loop = asyncio.get_running_loop()
+    async for changed in heard:
+        if changed and loop.time() - looked < LOOK_S:
+            continue
+        looked = loop.time()
         values = await _values(visit, visit.query("worker"))
         text = fragment("worker_story.html", "story", visit.caller, **values)
         if text != told:
