@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: help dev test check lint types layers words format bench faults test-browser requirements docs lock assets install install-dev install-system clean
+.PHONY: help dev test check lint types layers words format bench faults test-browser screenshots requirements docs lock assets install install-dev install-system clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
@@ -49,6 +49,9 @@ faults: install-dev ## tests that kill, cut and freeze things, in their long for
 
 test-browser: install-dev install-system ## every page in a real browser: all widths, light and dark, and the first five minutes
 	@BROWSER_WALK=long $(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
+
+screenshots: install-dev install-system ## pictures of every page into docs/images
+	@$(BIN)/python -m tools.screenshots
 
 requirements: install-dev ## which requirements a passing test of the last run proves
 	@$(BIN)/python -m tools.requirement_report

@@ -11,24 +11,14 @@ from typing import Any, cast
 
 import pytest
 from playwright.async_api import BrowserContext, Page
-from starlette.routing import Route
 
-from mainspring.api.context import Context
-from mainspring.web.app import routes
 from tests.browser.conftest import Site
+from tests.browser.pages import QUERIES, paths
 from tests.browser.scene import Scene
 
 LONG = os.environ.get("BROWSER_WALK") == "long"
 WIDTHS = (320, 768, 1280, 1920)
 LOOKS = [(w, s) for w in WIDTHS for s in ("light", "dark")] if LONG else [(1280, "light"), (320, "dark")]
-QUERIES = {
-    "/jobs/{ref}/rollback": "?version=1",
-    "/jobs/{ref}/schedule": "?expression=every+2h",
-    "/search": "?q=report",
-    "/failures/plan": "?job=export-ledger",
-    "/playground": "?expression=0+9+*+*+MON",
-    "/new": "?expression=every+1h",
-}
 AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
 RUN_AXE = """async () => {
   const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
@@ -40,12 +30,6 @@ RUN_AXE = """async () => {
 TOO_WIDE = """() => document.documentElement.scrollWidth > innerWidth + 1
   ? [...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1
       && !e.closest(".scroll, pre, .log, nav, .wide-picture")).slice(0, 5).map((e) => e.outerHTML.slice(0, 120)) : []"""
-
-
-def paths() -> list[str]:
-    """Every address that answers GET; what is fetched by script or is no page is found out by asking."""
-    found = [r for r in routes(cast(Context, None)) if isinstance(r, Route) and "GET" in (r.methods or ())]
-    return [r.path for r in found if r.path not in ("/ui/stream", "/static/{file}", "/login")]
 
 
 async def test_every_page_is_sound(site: tuple[Site, Scene]) -> None:

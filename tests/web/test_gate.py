@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx2
@@ -10,9 +11,11 @@ from mainspring.api.auth import COOKIE
 from mainspring.cli.serve import DEFAULT_TENANT
 from mainspring.domain.errors import NotFound
 from mainspring.domain.job import JobSpec, NoopTask
+from mainspring.embedded.server import EmbeddedServer
 from mainspring.intake import catalog, jobs
 from mainspring.web.app import routes
-from tests.conftest import Cluster
+from tests.conftest import Cluster, clone, started
+from tests.web.conftest import NAVIGATION
 from tests.web.reading import Page, open_page
 
 pytestmark = pytest.mark.anyio
@@ -177,6 +180,65 @@ async def test_get_never_changes_anything(cluster: Cluster, browser: httpx2.Asyn
     assert await state_of(cluster, job) == "active"
     found = await catalog.list_jobs(cluster.database, tenant=DEFAULT_TENANT)
     assert [(j.name, j.version, j.spec) for j in found.items] == [("guarded", 1, job)]
+
+
+KEPT = (
+    "alert_rules", "backfills", "blackouts", "calendars", "channels", "dead_letters", "executions", "history",
+    "idempotency_keys", "job_needs", "job_versions", "jobs", "outbox", "queues", "runs", "run_steps", "silences",
+    "tokens", "workflow_versions",
+)  # fmt: skip
+
+
+async def contents(cluster: Cluster) -> dict[str, str]:
+    """A digest of every table that holds what people made."""
+    async with cluster.database.connection() as connection:
+        return {
+            table: await connection.fetchval(f"SELECT md5(string_agg(t::text, '' ORDER BY t::text)) FROM {table} t")
+            for table in KEPT
+        }
+
+
+async def test_no_page_changes_anything_by_being_looked_at(
+    cluster: Cluster, browser: httpx2.AsyncClient, job: JobSpec
+) -> None:
+    before = await contents(cluster)
+    for method, path in all_routes(cluster):
+        if method == "GET" and path != "/ui/stream":
+            answer = await browser.get(path.replace("anything", "guarded"), params={"doctor": "1", "q": "guarded"})
+            assert answer.status_code < 500, path
+    assert await contents(cluster) == before
+
+
+async def test_no_change_without_the_token_of_its_form(
+    cluster: Cluster, browser: httpx2.AsyncClient, job: JobSpec
+) -> None:
+    before = await contents(cluster)
+    wishes = {"name": "sneaky", "scope_admin": "1", "lasts": "2h", "job": "sneaky", "command": "true", "reason": "x"}
+    walked = [path for method, path in all_routes(cluster) if method == "POST" and path != "/login"]
+    assert len(walked) > 25
+    for path in walked:
+        for csrf in ({}, {"csrf": "0" * 64}):
+            answer = await browser.post(path.replace("anything", "guarded"), data={**wishes, **csrf})
+            assert answer.status_code == 403, path
+    assert await contents(cluster) == before
+
+
+async def test_a_fault_of_ours_is_told_with_the_name_the_log_has(
+    postgres: EmbeddedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with (
+        started(await clone(postgres)) as broken,
+        httpx2.AsyncClient(base_url=broken.url, headers=NAVIGATION, timeout=30) as browser,
+    ):
+        await browser.post("/login", data={"token": broken.token})
+        async with broken.database.connection() as connection:
+            await connection.execute("ALTER TABLE calendars RENAME TO calendars_gone")
+        answer = await browser.get("/settings")
+    assert answer.status_code == 500
+    page = Page(answer.text)
+    assert "calendars" not in page.text, "none of our inside is shown"
+    (name,) = re.findall(r"as request ([0-9a-f]{12})", page.text)
+    assert name in capsys.readouterr().out
 
 
 async def test_a_form_beyond_measure_is_refused(browser: httpx2.AsyncClient, job: JobSpec) -> None:

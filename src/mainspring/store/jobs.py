@@ -18,6 +18,9 @@ from mainspring.store.lines import LineRef
 from mainspring.store.queries import q
 from mainspring.zones import rules_version
 
+MANY_JOBS = 20_000
+WALKED = 5_000
+
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
@@ -207,7 +210,11 @@ async def find_jobs(
 
 
 async def tenant_schedules(connection: Connection, *, tenant: int, limit: int) -> list[tuple[int, str]]:
-    rows = await connection.fetch(q("tenant_schedules"), tenant, limit)
+    """The distinct schedules of active jobs. Reading all jobs of a tenant for them is quick up to some number only."""
+    if await connection.fetchval(q("has_many_jobs"), tenant, MANY_JOBS):
+        rows = await connection.fetch(q("walked_schedules"), tenant, limit, WALKED)
+    else:
+        rows = await connection.fetch(q("tenant_schedules"), tenant, limit)
     return [(r["schedule_id"], r["key"]) for r in rows]
 
 

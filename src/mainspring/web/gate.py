@@ -7,8 +7,10 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote
+from uuid import uuid4
 
-from starlette.requests import Request
+import structlog
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from mainspring.api.auth import Caller
@@ -17,6 +19,8 @@ from mainspring.api.problem import TITLES, status_of
 from mainspring.domain.errors import Forbidden, MainspringError, TooLarge, Unauthenticated, Unavailable
 from mainspring.store.db import AWAY
 from mainspring.web import render
+
+log = structlog.get_logger()
 
 MAX_FORM = 256_000
 MAX_FIELDS = 500
@@ -111,6 +115,14 @@ def _answering(context: Context, enter: Endpoint) -> Endpoint:
         except AWAY:
             away = Unavailable("the database does not answer right now; nothing was changed, try again in a moment")
             return await _error_page(context, request, away)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception:
+            # Told by a name that the log has too, so that whoever sees the page and whoever reads the log can meet.
+            fault = uuid4().hex[:12]
+            log.exception("a page failed", request=fault, path=request.url.path)
+            ours = MainspringError(f"something went wrong on our side; the server's log has it as request {fault}")
+            return await _error_page(context, request, ours)
 
     return answer
 
@@ -135,7 +147,9 @@ async def lost(context: Context, request: Request, status: int, message: str) ->
     except _NOBODY:
         return PlainTextResponse(message + "\n", status, render.HEADERS)
     title = TITLES.get(status, "Error")
-    return render.page("error.html", caller, status=status, title=title, message=message, hints=[])
+    return render.page(
+        "error.html", caller, status=status, code=status, title=title, message=message, hints=[], path=request.url.path
+    )  # fmt: skip
 
 
 async def _error_page(context: Context, request: Request, error: MainspringError) -> Response:
@@ -146,5 +160,12 @@ async def _error_page(context: Context, request: Request, error: MainspringError
         return PlainTextResponse(error.message + "\n", status, render.HEADERS)
     hints = [p.hint for p in error.problems if p.hint]
     return render.page(
-        "error.html", caller, status=status, title=TITLES.get(status, "Error"), message=error.message, hints=hints
+        "error.html",
+        caller,
+        status=status,
+        code=status,
+        title=TITLES.get(status, "Error"),
+        message=error.message,
+        hints=hints,
+        path=request.url.path,
     )

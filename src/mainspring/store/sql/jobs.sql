@@ -77,15 +77,23 @@ ORDER BY j.name LIMIT $3;
 
 -- name: last_executions
 -- The latest few executions of each of these jobs, newest first. The live ones of a job are few and found by its index:
--- OFFSET keeps the planner from walking all live executions in order instead, 50 times.
+-- OFFSET keeps the planner from walking all live executions in order instead, for each job. The last two days of
+-- history are read first, and those before only for what they leave open.
 SELECT wanted.job_id, e.execution_id, e.state, e.fire_at, e.finished_at, e.duration_ms
 FROM unnest($2::uuid[]) AS wanted (job_id)
 CROSS JOIN LATERAL (
     (SELECT execution_id, state, fire_at, NULL::timestamptz AS finished_at, NULL::int AS duration_ms
      FROM executions WHERE job_id = wanted.job_id AND tenant_id = $1 OFFSET 0)
     UNION ALL
-    (SELECT execution_id, state, fire_at, finished_at, duration_ms FROM history
-     WHERE job_id = wanted.job_id AND tenant_id = $1 ORDER BY execution_id DESC LIMIT $3)
+    (SELECT * FROM (
+         (SELECT execution_id, state, fire_at, finished_at, duration_ms FROM history
+          WHERE job_id = wanted.job_id AND tenant_id = $1 AND finished_at >= (SELECT db_now()) - interval '2 days'
+          ORDER BY execution_id DESC LIMIT $3)
+         UNION ALL
+         (SELECT execution_id, state, fire_at, finished_at, duration_ms FROM history
+          WHERE job_id = wanted.job_id AND tenant_id = $1 AND finished_at < (SELECT db_now()) - interval '2 days'
+          ORDER BY execution_id DESC LIMIT $3)
+     ) AS past LIMIT $3)
     ORDER BY execution_id DESC LIMIT $3
 ) AS e;
 
@@ -109,6 +117,31 @@ WHERE tenant_id = $1 AND deleted_at IS NULL AND (name = ANY ($2::text[]) OR job_
 SELECT j.schedule_id, coalesce(s.content, s.key) AS key, count(*) AS jobs FROM jobs j JOIN schedules s USING (schedule_id)
 WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.paused_at IS NULL
 GROUP BY j.schedule_id, s.schedule_id LIMIT $2;
+
+-- name: has_many_jobs
+-- Whether a tenant has more than $2 jobs.
+SELECT count(*) > $2 FROM (SELECT FROM jobs WHERE tenant_id = $1 AND deleted_at IS NULL LIMIT $2 + 1) AS few;
+
+-- name: walked_schedules
+-- The same for a tenant with very many jobs: the index leads from one distinct schedule to the next, $3 at most, and the
+-- jobs that share one are not read.
+WITH RECURSIVE walk AS (
+    (SELECT schedule_id, 1 AS n FROM jobs
+     WHERE deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL ORDER BY schedule_id LIMIT 1)
+    UNION ALL
+    SELECT next.schedule_id, walk.n + 1 FROM walk CROSS JOIN LATERAL (
+        SELECT schedule_id FROM jobs
+        WHERE deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL AND schedule_id > walk.schedule_id
+        ORDER BY schedule_id LIMIT 1
+    ) AS next
+    WHERE walk.n < $3
+)
+SELECT s.schedule_id, coalesce(s.content, s.key) AS key FROM walk JOIN schedules s USING (schedule_id)
+WHERE EXISTS (
+    SELECT FROM jobs j
+    WHERE j.schedule_id = walk.schedule_id AND j.tenant_id = $1 AND j.deleted_at IS NULL AND j.paused_at IS NULL
+)
+LIMIT $2;
 
 -- name: jobs_about
 -- About how many jobs the table has, over all tenants, as the last ANALYZE saw it; -1 if there was none yet.

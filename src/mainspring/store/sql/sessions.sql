@@ -104,13 +104,17 @@ WHERE session_id = ANY ($2::uuid[]) AND tenant_id = $1 ORDER BY execution_id DES
 
 -- name: attempts_of_sessions
 -- The latest attempts on these sessions that did not simply succeed, and what has become of their executions since.
-SELECT a.execution_id, a.attempt, a.outcome, a.error, a.started_at, a.ended_at, e.state, e.job_name
+SELECT a.execution_id, a.attempt, a.outcome, a.error, a.started_at, a.ended_at,
+       coalesce(x.state, h.state) AS state, j.name AS job_name
 FROM (
     SELECT * FROM attempts WHERE session_id = ANY ($2::uuid[]) AND tenant_id = $1 ORDER BY ended_at DESC LIMIT $3
 ) AS a
+LEFT JOIN executions x USING (execution_id)
 LEFT JOIN LATERAL (
-    SELECT e.state, j.name AS job_name FROM all_executions e JOIN jobs j USING (job_id)
-    WHERE e.execution_id = a.execution_id AND coalesce(e.finished_at, 'infinity') >= a.ended_at - interval '1 minute'
-    LIMIT 1
-) AS e ON true
+    -- The attempt ended no later than its execution, which leaves out the days before.
+    SELECT state, job_id FROM history
+    WHERE x.execution_id IS NULL AND execution_id = a.execution_id AND finished_at >= a.ended_at
+    ORDER BY finished_at LIMIT 1
+) AS h ON true
+LEFT JOIN jobs j ON j.job_id = coalesce(x.job_id, h.job_id)
 ORDER BY a.ended_at DESC;

@@ -1,0 +1,83 @@
+"""Pictures of every page, for the documentation: empty and full, light and dark, from a server started for them.
+
+Run as `make screenshots`. Names and shapes are always the same; instants are those of the day it runs. Writes small
+PNGs, reduced to a palette, into docs/images.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tempfile
+from pathlib import Path
+from typing import Any, cast
+
+from PIL import Image
+from playwright.async_api import Page
+
+from tests.browser.chromium import launched, program
+from tests.browser.conftest import Site
+from tests.browser.pages import QUERIES, paths
+from tests.browser.scene import filled
+from tests.flow.processes import dev
+from tools.tree import ROOT
+
+FOLDER = ROOT / "docs" / "images"
+SIZE = {"width": 1280, "height": 800}
+COLORS = 64
+SHOWN_EMPTY = ("/", "/jobs", "/executions", "/workflows", "/failures", "/queues", "/workers", "/channels", "/settings")
+LEFT_OUT = ("/search", "/failures/plan", "/jobs/{ref}/rollback")
+SETTLED = """() => !document.body.dataset.stream || document.getElementById("live").hidden
+  || document.getElementById("live-word").textContent === 'Live'"""
+
+
+async def main() -> None:
+    if program() is None:
+        raise SystemExit("no browser; install chromium (`make install-system`)")
+    FOLDER.mkdir(exist_ok=True)
+    for old in FOLDER.glob("*.png"):
+        old.unlink()
+    async with launched() as browser:
+        with tempfile.TemporaryDirectory(prefix="mainspring-pictures-") as folder:
+            async with dev(Path(folder)) as running:
+                site = Site(running, browser)
+                await _take(site, {name_of(path) + "-empty": path for path in SHOWN_EMPTY})
+                async with running.client() as client:
+                    scene = await filled(client)
+                wanted = [route for route in paths() if route not in LEFT_OUT]
+                await _take(site, {name_of(r): scene.path(r) + QUERIES.get(r, "") for r in wanted})
+    total = sum(file.stat().st_size for file in FOLDER.glob("*.png"))
+    print(f"{len(list(FOLDER.glob('*.png')))} pictures, {total / 1e6:.1f} MB, in docs/images")
+
+
+async def _take(site: Site, wanted: dict[str, str]) -> None:
+    async with site.visitor(viewport=SIZE, timezone_id="Europe/Berlin", reduced_motion="reduce") as (context, _):
+        page = await context.new_page()
+        for name, address in wanted.items():
+            answer = await context.request.get(address, headers={"accept": "text/html"})
+            if answer.status != 200 or not answer.headers["content-type"].startswith("text/html"):
+                continue
+            await page.goto(address)
+            await page.wait_for_function(SETTLED)
+            for scheme in ("light", "dark"):
+                await page.emulate_media(color_scheme=cast(Any, scheme))
+                (FOLDER / f"{name}-{scheme}.png").write_bytes(await _picture(page))
+
+
+async def _picture(page: Page) -> bytes:
+    image = Image.open(io.BytesIO(await page.screenshot())).convert("RGB")
+    small = io.BytesIO()
+    image.quantize(COLORS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    return small.getvalue()
+
+
+def name_of(route: str) -> str:
+    """`/jobs/{ref}/ledger` is job-ledger, `/` is now."""
+    words = [word for word in route.split("/") if word]
+    if len(words) > 1 and words[1] == "{ref}":
+        words = [words[0].removesuffix("s"), *words[2:]]
+    return "-".join(words) or "now"
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
