@@ -294,6 +294,27 @@ async def test_the_end_of_a_run_lets_it_go(bench: Waits, virtual: VirtualClock) 
     assert await ledger(bench.database, "child") == [(60, "queued", None)]
 
 
+async def test_a_job_that_gets_a_schedule_keeps_its_needs(bench: Waits, virtual: VirtualClock) -> None:
+    await bench.job("child")
+    await bench.needs("child", "a")
+    async with bench.database.connection() as connection:
+        await connection.execute("UPDATE jobs SET needs = false")  # as a program that knows no such column leaves it
+    row = await catalog.job_row(bench.database, "child", tenant=TENANT)
+    change = {"schedule": {"every": 60, "aligned": True}}
+    await jobs.patch(bench.database, row.job_id, change, tenant=TENANT, by="test")
+    await bench.open()
+    scheduler = await scheduler_on(bench.database)
+    await virtual.advance(seconds=1)
+    await bench.execute("a")
+    assert await bench.queued() == [], "it is executed at its fires from now on"
+    await virtual.advance(seconds=59)
+    await step(scheduler)
+    await bench.end(await bench.claim())
+    await virtual.advance(seconds=60)
+    await step(scheduler)
+    assert await ledger(bench.database, "child") == [(60, "succeeded", None), (120, "waiting", None)]
+
+
 async def test_a_job_that_is_due_once_is_refused(bench: Waits, virtual: VirtualClock) -> None:
     await bench.job("once", schedule=ScheduleSpec(at="2026-11-17T12:00:00Z"))
     with pytest.raises(Invalid):

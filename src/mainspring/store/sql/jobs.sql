@@ -22,7 +22,7 @@ WHERE j.job_id = $1 AND j.tenant_id = $2 FOR UPDATE OF j;
 UPDATE jobs SET name = $4, version = version + 1, change = $5, schedule_id = $6, start_at = $7, end_at = $8,
     queue = $9, priority = $10, overlap = $11, misfire = $12, misfire_s = $15, misfire_most = $16,
     pause_after = $17, start_by_s = $18, finish_by_s = $19, max_gap_s = $20, jitter_ms = $21, calendars = $22,
-    line_id = $24, limit_id = $25, keyed = $26,
+    line_id = $24, limit_id = $25, keyed = $26, needs = EXISTS (SELECT FROM job_needs n WHERE n.child_id = $1),
     active_from = CASE WHEN $13 OR (paused_at IS NOT NULL AND NOT $14) THEN $23 ELSE active_from END,
     paused_at = CASE WHEN $14 THEN coalesce(paused_at, db_now()) END,
     pause_reason = CASE WHEN $14 THEN pause_reason END, paused_until = CASE WHEN $14 THEN paused_until END,
