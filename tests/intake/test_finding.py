@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -157,3 +158,12 @@ async def test_nothing_of_another_tenant_is_found(fresh: Database) -> None:
     assert (await finding.find_executions(fresh, "state:queued", tenant=2)).items == []
     with pytest.raises(NotFound):
         await finding.find_executions(fresh, f"job:{job_id}", tenant=2)
+
+
+async def test_what_was_cancelled_before_its_time_is_found(fresh: Database, virtual: VirtualClock) -> None:
+    job_id = await add(fresh, "later")
+    at = START + timedelta(days=400)
+    made = await Submitter(fresh).submit(Submission(TENANT, "test", job_id, at))
+    await executions.cancel(fresh, made, tenant=TENANT, by="test", reason="")
+    page = await finding.find_executions(fresh, "state:cancelled", tenant=TENANT)
+    assert [e.execution_id for e in page.items] == [made]

@@ -107,3 +107,19 @@ async def test_a_workflow_is_run_with_its_parameters(cluster: Cluster, browser: 
     answer = await browser.post("/jobs/flow/run", data=posted(page) | {"p_day": "monday"})
     assert answer.headers["location"].startswith("/runs/")
     assert (await made(cluster, answer)).params == {"day": "monday"}
+
+
+async def test_a_nul_is_refused_wherever_it_is_typed(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    await add(cluster, "nul")
+    csrf = (await open_page(browser, "/jobs/nul/run")).csrf
+    for path, form in (
+        ("/jobs/nul/run", {"params": '{"a": "\\u0000"}'}),
+        ("/jobs/nul/run", {"key": "a\0b"}),
+        ("/jobs/nul/pause", {"reason": "a\0b"}),
+        ("/jobs:bulk", {"q": "nul", "do": "pause", "progress": '{"begun": "x"}', "reason": "a\0b"}),
+    ):
+        answer = await browser.post(path, data=form | {"csrf": csrf})
+        assert answer.status_code == 422, path
+        assert "NUL" in Page(answer.text).text, path
+    for path in ("/jobs", "/executions", "/jobs:bulk"):
+        assert (await browser.get(path, params={"q": "a\0b"})).status_code == 422, path

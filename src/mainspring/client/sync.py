@@ -51,9 +51,10 @@ class Client:
         return self._wait(self._inner.create_job(spec))
 
     def jobs(
-        self, *, limit: int | None = None, cursor: str | None = None, prefix: str | None = None
-    ) -> wire.Page[wire.Job]:
-        return self._wait(self._inner.jobs(limit=limit, cursor=cursor, prefix=prefix))
+        self, *, limit: int | None = None, cursor: str | None = None, prefix: str | None = None,
+        filter: str | None = None,
+    ) -> wire.Page[wire.Job]:  # fmt: skip
+        return self._wait(self._inner.jobs(limit=limit, cursor=cursor, prefix=prefix, filter=filter))
 
     def job(self, ref: Ref) -> wire.Job:
         return self._wait(self._inner.job(ref))
@@ -220,9 +221,9 @@ class Client:
     def executions(
         self, *,
         job: str | None = None, state: Sequence[State] = (),
-        limit: int | None = None, cursor: str | None = None,
+        limit: int | None = None, cursor: str | None = None, filter: str | None = None,
     ) -> wire.Page[wire.Execution]:  # fmt: skip
-        return self._wait(self._inner.executions(job=job, state=state, limit=limit, cursor=cursor))
+        return self._wait(self._inner.executions(job=job, state=state, limit=limit, cursor=cursor, filter=filter))
 
     def execution(self, ref: Ref, *, wait_s: float = 0.0) -> wire.Execution:
         return self._wait(self._inner.execution(ref, wait_s=wait_s))

@@ -56,7 +56,7 @@ async def find_executions(
     before = catalog.parse_cursor(cursor)
     async with database.connection() as connection:
         found = await _look(connection, text, tenant=tenant, before=before, limit=limit + 1)
-        rows = await executions.executions_by_id(connection, tenant=tenant, execution_ids=found.ids[:limit])
+        rows = await executions.executions_by_id(connection, tenant=tenant, execution_ids=found.ids[:limit], early=True)
     page = sorted(rows, key=lambda e: e.execution_id, reverse=True)
     more = len(found.ids) > limit
     floor = found.ids[limit - 1] if more else found.floor

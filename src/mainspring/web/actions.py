@@ -16,7 +16,7 @@ from mainspring.intake.runs import run_id_of
 from mainspring.web import changes, render, workflows
 from mainspring.web.definition import problems_of
 from mainspring.web.fields import Field
-from mainspring.web.gate import Handle, Visit
+from mainspring.web.gate import Handle, Visit, refuse_nul
 from mainspring.web.words import plural, short
 
 MOST_CHOICES = 500
@@ -54,6 +54,7 @@ class Confirm:
 
     async def act(self, visit: Visit) -> Response:
         try:
+            refuse_nul(visit.form)
             return await self._do(visit)
         except Invalid as error:
             return await self._page(visit, visit.form, problems_of(error), 422)

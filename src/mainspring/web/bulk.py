@@ -25,7 +25,7 @@ from mainspring.web import render
 from mainspring.web.changes import MAX_REASON
 from mainspring.web.definition import problems_of
 from mainspring.web.failures import SCOPE
-from mainspring.web.gate import Visit
+from mainspring.web.gate import Visit, refuse_nul
 from mainspring.web.moment import moment_to_come
 
 MOST = 10_000
@@ -153,6 +153,7 @@ class Bulk:
         visit.caller.demand(deed.scope)
         text, progress = visit.form.get("q", ""), _progress(visit.form.get("progress", ""))
         try:
+            refuse_nul(visit.form)
             moment_to_come(visit.form.get("until", ""), "/until")
             chunk, onward = await self._some(visit, text, progress.cursor, CHUNK)
         except Invalid as error:

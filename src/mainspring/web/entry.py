@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.codec import MAX_DEPTH, depth
+from mainspring.codec import decode
 from mainspring.domain.errors import Invalid, invalid
 from mainspring.web.fields import Field
 
@@ -76,12 +76,11 @@ def words(text: str, pointer: str) -> list[str]:
 
 
 def from_json(text: str, pointer: str) -> Any:
-    if depth(text.encode()) > MAX_DEPTH:
-        raise invalid(pointer, "this is nested too deeply", hint=f"at most {MAX_DEPTH} levels")
     try:
-        return msgspec.json.decode(text.encode())
-    except msgspec.DecodeError as error:
-        raise invalid(pointer, f"this is not JSON: {error}", hint='such as {"region": "eu"}') from None
+        return decode(text.encode(), Any)
+    except Invalid as error:
+        said = error.problems[0].message if error.problems else error.message.replace("the body is", "this is")
+        raise invalid(pointer, said, hint='such as {"region": "eu"}') from None
 
 
 def to_json(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote
 from uuid import uuid4
@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from mainspring.api.auth import Caller
 from mainspring.api.context import Context
 from mainspring.api.problem import TITLES, status_of
-from mainspring.domain.errors import Forbidden, MainspringError, TooLarge, Unauthenticated, Unavailable
+from mainspring.domain.errors import Forbidden, MainspringError, TooLarge, Unauthenticated, Unavailable, invalid
 from mainspring.store.db import AWAY
 from mainspring.web import render
 
@@ -97,6 +97,13 @@ async def read_form(request: Request) -> dict[str, str]:
         if len(body) > MAX_FORM:
             raise TooLarge(f"the form has more than {MAX_FORM:,} bytes")
     return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+
+
+def refuse_nul(form: Mapping[str, str]) -> None:
+    """PostgreSQL can't store it; definitions refuse it with a pointer, short texts are refused here."""
+    for name, value in form.items():
+        if "\0" in value:
+            raise invalid(f"/{name}", "text can't hold a NUL character", hint="remove it")
 
 
 def own_path(text: str, default: str = "/") -> str:

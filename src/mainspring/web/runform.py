@@ -19,7 +19,7 @@ from mainspring.intake.params import check_params
 from mainspring.store.jobs import JobRow
 from mainspring.web import commandline, entry, render
 from mainspring.web.definition import problems_of
-from mainspring.web.gate import Visit
+from mainspring.web.gate import Visit, refuse_nul
 from mainspring.web.moment import moment
 
 MOST_KEY = 200
@@ -81,6 +81,7 @@ async def run(visit: Visit) -> Response:
     order = await _order(visit)
     order.values = {k: v.replace("\r\n", "\n").strip() for k, v in visit.form.items() if k != "csrf" and v.strip()}
     try:
+        refuse_nul(visit.form)
         params = _params(order)
         at, fire_at = (moment(order.values.get(name, ""), f"/{name}") for name in ("at", "fire_at"))
         key = order.values.get("key", "")[:MOST_KEY]
