@@ -155,4 +155,22 @@ def test_a_bar_tells_waiting_from_running() -> None:
     assert (bar.x, bar.waited, bar.ran) == (0.0, 250.0, 750.0)
     assert (found.of["never", None].waited, found.of["never", None].ran) == (1000.0, 0.0)
     assert ("ahead", None) not in found.of
-    assert [(x, at.second) for x, at in found.ticks][:3] == [(0.0, 0), (300.0, 30), (600.0, 0)]
+    assert found.ticks == [(300.0, "+30 s"), (600.0, "+1 min"), (900.0, "+1 min 30 s")]
+
+
+async def test_a_page_that_waits_for_its_run_shows_it_when_it_begins(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    written = spec("turns", {"one": {"approval": {}}}, concurrency={"key": "turns", "limit": 1})
+    await workflows.apply(cluster.database, written, tenant=TENANT, by="test")
+    runs = [
+        await cluster.context.runs.start("turns", wire.RunRequest(), tenant=TENANT, by="test") for _ in range(2)
+    ]  # fmt: skip
+    first, second = sorted(runs, key=lambda run: run.state == "queued")
+    page = await open_page(browser, f"/runs/{second.run_id}")
+    assert "Its turn has not come yet" in page.text and "picture" in page.ids()
+    async with listening(browser, f"/ui/stream?view=run&run={second.run_id}") as events:
+        await until(events, 'id="run-head"')
+        await approve(cluster, first, "one")
+        told = Page((await until(events, 'id="picture"')).data)
+    assert "n-0" in nodes(told) and {"steps", "step-one"} <= told.ids()

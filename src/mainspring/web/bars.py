@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from mainspring import wire
+from mainspring.cli.times import span
 
 WIDTH = 1000
 LEAST = 2.0
 TICKS = 6
 _ROUND_S = (
-    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
+    0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
 )  # fmt: skip
 
 
@@ -29,7 +30,7 @@ class Bar:
 @dataclass(frozen=True, slots=True)
 class Bars:
     of: dict[tuple[str, int | None], Bar]
-    ticks: list[tuple[float, datetime]]
+    ticks: list[tuple[float, str]]
 
 
 def bars(
@@ -54,13 +55,11 @@ def bars(
         else:
             ran = max(LEAST, until - runs_from)
             found[step.name, step.item] = Bar(x, max(0.0, runs_from - x), min(ran, WIDTH - max(x, runs_from)))
-    return Bars(found, _ticks(begin, end, whole))
+    return Bars(found, _ticks(whole))
 
 
-def _ticks(begin: datetime, end: datetime, whole_s: float) -> list[tuple[float, datetime]]:
-    """Round instants along the time of a run, few enough to be read."""
+def _ticks(whole_s: float) -> list[tuple[float, str]]:
+    """Round distances from the beginning, few enough to be read."""
     gap_s = next((s for s in _ROUND_S if whole_s / s <= TICKS), _ROUND_S[-1] * (1 + int(whole_s // 86400 // TICKS)))
-    first = begin + timedelta(seconds=-begin.timestamp() % gap_s)
-    count = int((end - first).total_seconds() // gap_s) + 1 if end >= first else 0
-    instants = [first + timedelta(seconds=gap_s * n) for n in range(count)]
-    return [(round(WIDTH * (at - begin).total_seconds() / whole_s, 1), at) for at in instants]
+    return [(round(WIDTH * n * gap_s / whole_s, 1), f"+{span(1000 * n * gap_s)}") for n in range(1, TICKS + 1)
+            if n * gap_s < whole_s]  # fmt: skip

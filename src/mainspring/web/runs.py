@@ -159,14 +159,17 @@ def _parts(visit: Visit, seen: Seen, told: dict[str, str]) -> list[str]:
 
     parts = {"head": made("head"), "tally": made("tally")}
     rows: dict[str, str] = {}
-    if seen.choice.show == "grid":
+    if told.get("rows") == "" and seen.rows:  # it has begun only now
+        parts["steps"] = made("listing")
+    elif seen.choice.show == "grid":
         parts["grid"] = made("grid")
     else:
-        rows = {f"{s.name}-{s.item}": made("step_row", s=s) for s in seen.rows}
+        rows = {f"row {s.name} {s.item}": made("step_row", s=s) for s in seen.rows}
     if seen.choice.show == "gantt":
         parts["axis"] = made("axis")
     if seen.drawing is not None:
         parts |= _drawn(visit, seen.drawing, told)
+    told["rows"] = "some" if seen.rows else ""
     found = []
     for group in (parts, rows):
         fresh = {name: text for name, text in group.items() if told.get(name) != text}
@@ -183,7 +186,7 @@ def _drawn(visit: Visit, drawing: Drawing, told: dict[str, str]) -> dict[str, st
 
     parts = {"edges": made("edges", drawing=drawing)}
     parts |= {f"n-{box.key}": made("box", box=box) for box in drawing.boxes}
-    if "edges" not in told or parts.keys() <= told.keys():
+    if not told or parts.keys() <= told.keys():
         return parts
     told.update(parts)
     return {"picture": made("picture", drawing=drawing)}
