@@ -19,6 +19,7 @@ from mainspring.api.auth import Caller
 from mainspring.cli.progress import progress_text
 from mainspring.cli.times import span
 from mainspring.clock import SystemClock, instant
+from mainspring.domain.resources import show_amounts
 from mainspring.domain.retry import describe_retries
 from mainspring.web import output, words
 
@@ -93,7 +94,8 @@ _environment = Environment(
 )
 _environment.filters.update(
     ago=words.ago, clock=words.clock, command=words.command, deadline=words.deadline,
-    json_text=words.json_text, look=words.look, look_of=words.look_of, output=output.render, plural=words.plural,
+    json_text=words.json_text, look=words.look, look_of=words.look_of, isolation=words.isolation,
+    given_labels=words.given_labels, amounts=show_amounts, output=output.render, plural=words.plural,
     progress_text=progress_text, raw_schedule=words.raw_schedule, retries=describe_retries, short=words.short,
     span=span, stamp=words.stamp, summary=words.summary, until=words.until, wall=words.wall,
 )  # fmt: skip
