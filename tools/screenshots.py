@@ -24,7 +24,7 @@ from tools.tree import ROOT
 
 FOLDER = ROOT / "docs" / "images"
 SIZE = {"width": 1280, "height": 800}
-COLORS = 64
+COLORS = 256
 SHOWN_EMPTY = ("/", "/jobs", "/executions", "/workflows", "/failures", "/queues", "/workers", "/channels", "/settings")
 LEFT_OUT = ("/search", "/failures/plan", "/jobs/{ref}/rollback")
 SETTLED = """() => !document.body.dataset.stream || document.getElementById("live").hidden

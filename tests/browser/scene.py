@@ -115,7 +115,5 @@ async def _workflows(client: AsyncClient) -> UUID:
     await client.start_run("etl")
     run = await client.start_run("etl")
     await client.start_run("release")
-    async for _ in client.feed():
-        if (await client.run(run.run_id)).finished_at is not None:
-            break
+    await client.wait(run.run_id, timeout_s=60)
     return run.run_id

@@ -8,6 +8,7 @@ from mainspring.domain.limit import Concurrency
 from mainspring.domain.retry import RetryPolicy
 from mainspring.intake import jobs, queues
 from tests.conftest import Cluster
+from tests.flow.processes import until_async
 from tests.web.reading import open_page
 
 
@@ -47,9 +48,11 @@ async def test_a_worker_s_page_says_what_it_executes_and_what_went_wrong(
         failed = await client.trigger("fails")
         await client.wait(failed.execution_id)
         running = await client.trigger("sleeps")
-        async for told in client.feed():
-            if told.execution_id == running.execution_id and told.state == "running":
-                break
+
+        async def runs() -> bool:
+            return (await client.execution(running.execution_id)).state == "running"
+
+        await until_async("its start", runs, within_s=60)
         (worker,) = (await client.workers()).items
         where = f"/workers/{worker.worker_id}"
         page = await open_page(browser, where)

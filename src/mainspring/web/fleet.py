@@ -13,6 +13,7 @@ from mainspring.intake import catalog, fleet, queues
 from mainspring.web import render
 from mainspring.web.gate import Visit
 from mainspring.web.render import fragment, page
+from mainspring.web.words import given_labels
 
 ALIVE = ("idle", "busy", "draining")
 
@@ -41,7 +42,7 @@ async def workers(visit: Visit) -> Response:
     if label and "=" not in label:
         raise invalid("/label", f"{label!r} is not a label", hint="name=value, such as zone=a")
     shown = [w for w in found if _has(w, label) and (not queue or queue in w.queues)]
-    labels = sorted({f"{name}={value}" for w in found for name, value in w.labels.items()})
+    labels = sorted({label for w in found for label in given_labels(w.labels)})
     alive = [w for w in shown if w.state in ALIVE]
     return page(
         "workers.html", visit.caller, workers=shown, labels=labels, label=label, queue=queue, alive=len(alive),

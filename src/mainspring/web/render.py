@@ -20,6 +20,7 @@ from mainspring import __version__
 from mainspring.api.auth import Caller
 from mainspring.cli.times import span
 from mainspring.clock import SystemClock, instant
+from mainspring.domain.resources import show_amounts
 from mainspring.domain.retry import describe_retries
 from mainspring.web import output, words
 
@@ -94,9 +95,10 @@ _environment = Environment(
     lstrip_blocks=True,
 )
 _environment.filters.update(
-    ago=words.ago, clock=words.clock, command=words.command, compact=words.compact, deadline=words.deadline,
-    json_text=words.json_text, look=words.look, look_of=words.look_of, moment=instant, output=output.render,
-    plural=words.plural, pace=words.pace, raw_schedule=words.raw_schedule, retries=describe_retries, short=words.short,
+    ago=words.ago, amounts=show_amounts, clock=words.clock, command=words.command, compact=words.compact,
+    deadline=words.deadline, given_labels=words.given_labels, isolation=words.isolation, json_text=words.json_text,
+    look=words.look, look_of=words.look_of, moment=instant, output=output.render, plural=words.plural, pace=words.pace,
+    raw_schedule=words.raw_schedule, retries=describe_retries, short=words.short,
     span=span, stamp=words.stamp, summary=words.summary, until=words.until, wall=words.wall,
 )  # fmt: skip
 _environment.globals.update(

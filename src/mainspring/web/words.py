@@ -101,6 +101,20 @@ def look_of(state: str) -> Look:
     return LOOKS[state]
 
 
+ISOLATION = "sandbox/"
+"""Workers tell by such labels what they can keep attempts apart with."""
+
+
+def isolation(labels: dict[str, str]) -> str:
+    """What a worker keeps attempts apart with."""
+    return ", ".join(sorted(name.removeprefix(ISOLATION) for name in labels if name.startswith(ISOLATION)))
+
+
+def given_labels(labels: dict[str, str]) -> list[str]:
+    """The labels that people gave a worker."""
+    return [f"{name}={value}" for name, value in sorted(labels.items()) if not name.startswith(ISOLATION)]
+
+
 def deadline(found: wire.Deadline) -> str:
     """What a missed deadline means, as a sentence without its instant."""
     if found.kind == "finish_by":

@@ -111,9 +111,9 @@ FROM (
 ) AS a
 LEFT JOIN executions x USING (execution_id)
 LEFT JOIN LATERAL (
-    -- The attempt ended no later than its execution, which leaves out the days before.
+    -- The attempt ended with its execution or before, give or take a clock, which leaves out the days before.
     SELECT state, job_id FROM history
-    WHERE x.execution_id IS NULL AND execution_id = a.execution_id AND finished_at >= a.ended_at
+    WHERE x.execution_id IS NULL AND execution_id = a.execution_id AND finished_at >= a.ended_at - interval '1 minute'
     ORDER BY finished_at LIMIT 1
 ) AS h ON true
 LEFT JOIN jobs j ON j.job_id = coalesce(x.job_id, h.job_id)
