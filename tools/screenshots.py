@@ -73,7 +73,7 @@ async def _picture(page: Page) -> bytes:
 
 def name_of(route: str) -> str:
     """`/jobs/{ref}/ledger` is job-ledger, `/` is now."""
-    words = [word for word in route.split("/") if word]
+    words = [word for word in route.replace(":", "-").split("/") if word]
     if len(words) > 1 and words[1] == "{ref}":
         words = [words[0].removesuffix("s"), *words[2:]]
     return "-".join(words) or "now"

@@ -55,13 +55,14 @@ spec:
 
 @dataclass(frozen=True)
 class Scene:
-    """What was made, by the first word of the pages that show it."""
+    """What was made, by the first word of the pages that show it, or by the one page that needs another."""
 
     refs: dict[str, str]
 
     def path(self, route: str) -> str:
         """An address for a route of the UI, such as `/jobs/{ref}/ledger`."""
-        return route.replace("{ref}", self.refs.get(route.split("/")[1], "anything"))
+        known = self.refs.get(route) or self.refs.get(route.split("/")[1], "anything")
+        return route.replace("{ref}", known)
 
 
 async def filled(client: AsyncClient) -> Scene:
@@ -74,14 +75,16 @@ async def filled(client: AsyncClient) -> Scene:
     good = await _ran(client, "billing-invoices", times=6)
     await _ran(client, "report", times=4)
     bad = await _ran(client, "export-ledger", times=2)
-    await client.trigger("reindex-search")
+    lasting = await client.trigger("reindex-search")
     await client.trigger("reindex-search")  # waits for the one slot of its key
     await client.trigger("train-model")  # waits for a worker that has its label
     await _surroundings(client)
-    run = await _workflows(client)
+    run, waiting = await _workflows(client)
     (worker, *_) = (await client.workers()).items
     refs = {"jobs": "billing-invoices", "executions": str(good), "failures": str(bad), "workflows": "etl"}
-    return Scene({**refs, "runs": str(run), "workers": str(worker.name), "queues": "short"})
+    exact = {"/executions/{ref}/cancel": str(lasting.execution_id)}
+    exact |= {f"/runs/{{ref}}/{what}": str(waiting) for what in ("cancel", "decide")}
+    return Scene({**refs, "runs": str(run), "workers": str(worker.name), "queues": "short", **exact})
 
 
 async def _ran(client: AsyncClient, job: str, *, times: int) -> UUID:
@@ -109,11 +112,12 @@ async def _surroundings(client: AsyncClient) -> None:
     )
 
 
-async def _workflows(client: AsyncClient) -> UUID:
+async def _workflows(client: AsyncClient) -> tuple[UUID, UUID]:
+    """A run that has ended, and one that waits for somebody."""
     for spec in read_workflows(WORKFLOWS):
         await client.apply_workflow(spec)
     await client.start_run("etl")
     run = await client.start_run("etl")
-    await client.start_run("release")
+    waiting = await client.start_run("release")
     await client.wait(run.run_id, timeout_s=60)
-    return run.run_id
+    return run.run_id, waiting.run_id
