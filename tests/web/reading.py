@@ -15,6 +15,7 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self._words: list[str] = []
         self._area: str | None = None
+        self._frame = False
         self._areas: dict[str, str] = {}
         self._choice: tuple[str, bool] | None = None
         self.feed(text)
@@ -22,11 +23,13 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         a = dict(attrs)
-        self.elements.append((tag, a))
+        if not (tag == "option" and self._frame):  # every page has those
+            self.elements.append((tag, a))
         if tag == "textarea":
             self._area = a.get("name") or ""
             self._areas[self._area] = ""
         elif tag == "select":
+            self._frame = a.get("id") in ("zone", "theme")
             self._choice = (a.get("name") or "", False)
         elif tag == "option" and self._choice is not None:
             name, chosen = self._choice

@@ -12,6 +12,7 @@ from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.intake import workflows
 from mainspring.web.bars import bars
 from tests.conftest import Cluster
+from tests.flow.processes import until_async
 from tests.runs.bench import spec
 from tests.web.reading import Page, open_page
 from tests.web.test_stream import listening, until
@@ -163,10 +164,19 @@ async def test_a_page_that_waits_for_its_run_shows_it_when_it_begins(
 ) -> None:
     written = spec("turns", {"one": {"approval": {}}}, concurrency={"key": "turns", "limit": 1})
     await workflows.apply(cluster.database, written, tenant=TENANT, by="test")
-    runs = [
+    first, second = [
         await cluster.context.runs.start("turns", wire.RunRequest(), tenant=TENANT, by="test") for _ in range(2)
     ]  # fmt: skip
-    first, second = sorted(runs, key=lambda run: run.state == "queued")
+
+    async def begun() -> bool:
+        nonlocal first, second
+        first, second = sorted(
+            [await cluster.context.runs.get(run.run_id, tenant=TENANT) for run in (first, second)],
+            key=lambda run: run.state == "queued",
+        )
+        return first.state != "queued"
+
+    await until_async("the first of the two", begun, within_s=30)
     page = await open_page(browser, f"/runs/{second.run_id}")
     assert "Its turn has not come yet" in page.text and "picture" in page.ids()
     async with listening(browser, f"/ui/stream?view=run&run={second.run_id}") as events:
