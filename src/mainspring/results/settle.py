@@ -27,6 +27,7 @@ from mainspring.store import chains, logs, needs, outbox, results
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Again, Done, Ended, Final, Held
+from mainspring.store.runs import held_by
 from mainspring.store.subscriptions import Subscriptions
 from mainspring.telemetry import metrics
 
@@ -117,7 +118,11 @@ class Settler:
                     pausing = await hold_pausing(connection, [e.execution_id for e in rough]) if rough else []
                     # All rows in key order before any changes: a batch and a rescue may want the same ones.
                     held = await results.lock_results(connection, ended=ended) if rough else []
-                    if smooth:
+                    holding = None
+                    if smooth and len(stepped) == len(ended) and not rough and not alone:
+                        rows = await results.settle_steps(connection, ended=smooth, done=done)
+                        holding = held_by(rows)
+                    elif smooth:
                         await results.settle_succeeded(connection, ended=smooth, done=done)
                     if rough:
                         failed = await self._settle_rough(connection, rough, held, done)
@@ -126,7 +131,9 @@ class Settler:
                     if stepped and (alone or self._waiting > self._busy):
                         unheard = endings_of(stepped, done)
                     elif stepped:
-                        moved = await advance(connection, self._plans, endings_of(stepped, done), desk=desk)
+                        moved = await advance(
+                            connection, self._plans, endings_of(stepped, done), desk=desk, holding=holding
+                        )
                         done.chained |= moved.done.chained
                         done.freed |= moved.done.freed
                         ended_runs = set(moved.done.executions)

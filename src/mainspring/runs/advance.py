@@ -23,7 +23,7 @@ from mainspring.runs.plans import Known, Plans
 from mainspring.store import dead_letters, results, runs
 from mainspring.store.db import Connection
 from mainspring.store.results import Done, Ended, Final
-from mainspring.store.runs import ENGINE, WHOLE, Closed, Finish, Group, Met, Place, Release, Run, Tally
+from mainspring.store.runs import ENGINE, WHOLE, Closed, Finish, Group, Holding, Met, Place, Release, Run, Tally
 from mainspring.telemetry import metrics
 
 Ready = tuple[Place, int, int, int]
@@ -52,12 +52,15 @@ class Moved:
 
 async def advance(
     connection: Connection, plans: Plans, endings: Sequence[Ending], moved: Moved | None = None,
-    desk: Desk | None = None,
+    desk: Desk | None = None, holding: Holding | None = None,
 ) -> Moved:  # fmt: skip
-    """Tells runs that executions have ended; a run that ends by it may be a step itself."""
+    """Tells runs that executions have ended; a run that ends by it may be a step itself. `holding`: what the caller
+    holds already, if it does."""
     moved = moved or Moved()
     while endings:
-        held, places = await runs.hold_runs(connection, execution_ids=[e.execution_id for e in endings])
+        if holding is None:
+            holding = await runs.hold_runs(connection, execution_ids=[e.execution_id for e in endings])
+        (held, places), holding = holding, None
         if not held:
             break
         turn = await Turn.of(connection, plans, held.values(), desk)

@@ -99,11 +99,21 @@ class Done:
 
 
 async def settle_succeeded(connection: Connection, *, ended: Sequence[Ended], done: Done) -> None:
+    done.add(await connection.fetch(q("settle_succeeded"), *_succeeded(ended)))
+
+
+async def settle_steps(connection: Connection, *, ended: Sequence[Ended], done: Done) -> list[Any]:
+    """The same for steps of runs; returns rows with the runs that wait for them, held."""
+    rows = await connection.fetch(q("settle_steps"), *_succeeded(ended))
+    done.add([(row[0], row[1], row[2]) for row in rows])
+    return rows
+
+
+def _succeeded(ended: Sequence[Ended]) -> tuple[Any, ...]:
     # Encoding an array costs the driver about a microsecond an element, so what is the same for all travels once.
     session_id = ended[0].session_id
     same_session = all(e.session_id == session_id for e in ended)
-    rows = await connection.fetch(
-        q("settle_succeeded"),
+    return (
         [e.execution_id for e in ended],
         None if all(e.attempt == 1 for e in ended) else [e.attempt for e in ended],
         None if same_session else [e.session_id for e in ended],
@@ -111,7 +121,6 @@ async def settle_succeeded(connection: Connection, *, ended: Sequence[Ended], do
         None if all(e.result is None for e in ended) else json_array(e.result for e in ended),
         session_id if same_session else None,
     )
-    done.add(rows)
 
 
 async def lock_results(connection: Connection, *, ended: Sequence[Ended]) -> list[Held]:

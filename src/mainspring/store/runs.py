@@ -182,13 +182,20 @@ async def insert_run_steps(connection: Connection, *, steps: Sequence[NewStep]) 
     )  # fmt: skip
 
 
-async def hold_runs(
-    connection: Connection, *, execution_ids: Sequence[UUID]
-) -> tuple[dict[UUID, Run], dict[UUID, Place]]:
+Holding = tuple[dict[UUID, Run], dict[UUID, Place]]
+"""Runs that are held, and which step of theirs each execution is."""
+
+
+async def hold_runs(connection: Connection, *, execution_ids: Sequence[UUID]) -> Holding:
     """The runs that wait for executions the caller has just ended, held; and which of their steps each is."""
-    rows = await connection.fetch(q("hold_runs"), list(execution_ids))
-    held = {r["run_id"]: _run(r) for r in rows}
-    return held, {r["execution_id"]: Place(r["run_id"], r["step"], r["item"]) for r in rows}
+    return held_by(await connection.fetch(q("hold_runs"), list(execution_ids)))
+
+
+def held_by(rows: Iterable[Any]) -> Holding:
+    """What rows of held runs say, each with the execution and the step it is; those without a run are left out."""
+    found = [r for r in rows if r["run_id"] is not None]
+    held = {r["run_id"]: _run(r) for r in found}
+    return held, {r["execution_id"]: Place(r["run_id"], r["step"], r["item"]) for r in found}
 
 
 async def finish_executions(
