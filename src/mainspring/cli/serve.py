@@ -35,12 +35,13 @@ from mainspring.process import die_with_parent, run, stop_signal
 from mainspring.results.rescue import Rescue
 from mainspring.results.settle import Settler
 from mainspring.scheduler.service import Scheduler
-from mainspring.service import Service
+from mainspring.service import Loops, Service
 from mainspring.store import tokens
 from mainspring.store.bus import PostgresBus
 from mainspring.store.db import AWAY, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.migrate import migrate
+from mainspring.store.rehearsal import rehearse
 from mainspring.store.subscriptions import Subscriptions
 from mainspring.telemetry import logs
 from mainspring.web.app import routes as pages
@@ -154,7 +155,7 @@ async def first_token(database: Database) -> str | None:
 
 
 async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
-    stop = stop_signal()
+    stop, rehearsal = stop_signal(), Loops("serve")
     await wait_for_database(config.database_url)
     server = Server(config)
     async with Database(config.database_url, size=1) as database:
@@ -166,8 +167,11 @@ async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
         if server.http is not None and greet:
             what = "" if "api" in config.roles else " /healthz, /readyz and /metrics at"
             click.echo(f"mainspring serves{what} http://{config.host}:{server.http.port}", err=True)
+        if "api" in config.roles:
+            rehearsal.spawn(rehearse(server.database), "rehearse")
         await stop.wait()
     finally:
+        await rehearsal.stop()
         await server.stop()
 
 
