@@ -39,7 +39,8 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         self._area = None if tag == "textarea" else self._area
-        self._choice = None if tag == "select" else self._choice
+        if tag == "select":
+            self._choice, self._frame = None, False
 
     def handle_data(self, data: str) -> None:
         self._words.append(data)
