@@ -186,6 +186,7 @@ async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:
     """A server that starts on a new database plans its hot statements before there is a single row."""
     wanted = {
         "claim": {"executions_line", "sessions_pkey"},
+        "claim_keyed": {"executions_line", "sessions_pkey", "limits_pkey"},
         "peek": {"executions_line"},
         "take": {"executions_pkey", "sessions_pkey"},
         "queued_lines": {"executions_line"},

@@ -16,7 +16,7 @@ from mainspring.dispatch import gates
 from mainspring.dispatch.fairness import Shares
 from mainspring.dispatch.keeping import LOOK_AHEAD, Keeping, join
 from mainspring.dispatch.lines import SMALL, Line, LineBook, Profile
-from mainspring.dispatch.match import Pending, Room, deal, match
+from mainspring.dispatch.match import Gate, Pending, Room, deal, match
 from mainspring.dispatch.settings import Settings
 from mainspring.store import claims
 from mainspring.store.claims import Claimed
@@ -109,12 +109,7 @@ class Claimer:
                 if self.is_plain(line):
                     rows = await self._claim_turns(connection, line, rooms, turns)
                 else:
-                    async with connection.transaction():
-                        held = await gates.hold(connection, [line], [line] if self._settings.capped(line) else [])
-                        turns = turns[: max(0, held.left(line, len(turns)))]
-                        rows = await self._claim_turns(connection, line, rooms, turns) if turns else []
-                        held.use(line, len(rows))
-                        await held.settle(connection, rows, {line.line_id: line})
+                    rows, turns, held = await self._claim_limited(connection, line, rooms, turns)
         except BaseException:
             self._book.fresh.add(line)
             raise
@@ -132,12 +127,31 @@ class Claimer:
         line.asked = min(BATCH, max(SMALL, 4 * len(rows)))
         return rows
 
-    async def _claim_turns(
+    async def _claim_limited(
         self, connection: Connection, line: Line, rooms: list[Room], turns: list[int]
+    ) -> tuple[list[Claimed], list[int], gates.Gates]:
+        """The rows, the turns that the limits allowed, and what is left of those limits."""
+        capped = self._settings.capped(line)
+        if line.limit_id and not line.rate_id and not capped:
+            # A concurrency key alone is one statement. If that finds nothing, the longer way knows why.
+            rows = await self._claim_turns(connection, line, rooms, turns, key=line.limit_id)
+            if rows:
+                slots = rows[0]["slots"]
+                return rows, turns[:slots], gates.Gates(keys={line.limit_id: Gate(slots - len(rows))})
+        async with connection.transaction():
+            held = await gates.hold(connection, [line], [line] if capped else [])
+            turns = turns[: max(0, held.left(line, len(turns)))]
+            rows = await self._claim_turns(connection, line, rooms, turns) if turns else []
+            held.use(line, len(rows))
+            await held.settle(connection, rows, {line.line_id: line})
+        return rows, turns, held
+
+    async def _claim_turns(
+        self, connection: Connection, line: Line, rooms: list[Room], turns: list[int], *, key: int | None = None
     ) -> list[Claimed]:  # fmt: skip
         return await claims.claim(
             connection, tenant=line.tenant, line_id=line.line_id, after=line.begin(),
-            sessions=[room.session_id for room in rooms], turns=turns,
+            sessions=[room.session_id for room in rooms], turns=turns, key=key,
         )  # fmt: skip
 
     def _close(self, line: Line, held: gates.Gates, freed: int) -> None:

@@ -23,10 +23,18 @@ START: Place = (-(2**63), UUID(int=0))
 
 
 async def claim(
-    connection: Connection, *, tenant: int, line_id: int, after: Place, sessions: Sequence[UUID], turns: Sequence[int]
-) -> list[Claimed]:
-    """The best of one line of this tenant, for the slots `turns` names by their place (from 1) in `sessions`."""
-    rows: list[Claimed] = await connection.fetch(q("claim"), sessions, turns, line_id, *after, tenant)
+    connection: Connection, *, tenant: int, line_id: int, after: Place, sessions: Sequence[UUID], turns: Sequence[int],
+    key: int | None = None,
+) -> list[Claimed]:  # fmt: skip
+    """The best of one line of this tenant, for the slots `turns` names by their place (from 1) in `sessions`.
+
+    Under a concurrency key not more than it has left; the rows say how many that were (`slots`).
+    """
+    rows: list[Claimed] = (
+        await connection.fetch(q("claim"), sessions, turns, line_id, *after, tenant)
+        if key is None
+        else await connection.fetch(q("claim_keyed"), sessions, turns, line_id, *after, tenant, key)
+    )
     return rows
 
 

@@ -30,6 +30,38 @@ FROM chosen
 WHERE e.ctid = chosen.tid AND (SELECT sessions FROM live)[($2)[chosen.turn]] IS NOT NULL
 RETURNING e.execution_id, e.job_id, e.version, e.attempt, e.session_id, e.fire_at, e.due_at, e.params, e.line_id, e.rank;
 
+-- name: claim_keyed
+-- As `claim`, for a line whose only limit is the concurrency key $7: holds the key, counts who has its slots, and claims
+-- as many as are left. Nobody else counts meanwhile, and the count, a function's, sees what was committed before the key
+-- was held. Says with each row how many slots there were; no row: none left, or nothing queued.
+WITH held AS MATERIALIZED (
+    SELECT limit_id, most FROM limits WHERE limit_id = $7 FOR NO KEY UPDATE
+), room AS MATERIALIZED (
+    SELECT greatest(0, most - holders_now(limit_id)) AS slots FROM held
+), live AS (
+    SELECT array_agg(s.session_id ORDER BY f.place) AS sessions
+    FROM unnest($1::uuid[]) WITH ORDINALITY AS f (session_id, place)
+    LEFT JOIN sessions s
+      ON s.session_id = f.session_id AND s.state = 'active' AND s.lease_expires_at > (SELECT db_now())
+), chosen AS (
+    SELECT locked.place AS tid, row_number() OVER () AS turn
+    FROM (
+        SELECT ctid AS place FROM executions
+        WHERE state = 'queued' AND line_id = $3 AND (rank, execution_id) > ($4, $5) AND tenant_id = $6
+          AND (start_by_at IS NULL OR attempt > 0 OR start_by_at > (SELECT db_now()))
+        ORDER BY rank, execution_id
+        LIMIT (SELECT least(cardinality($2::smallint[]), slots) FROM room)
+        FOR UPDATE SKIP LOCKED
+    ) AS locked
+)
+UPDATE executions e
+SET state = 'running', session_id = (SELECT sessions FROM live)[($2)[chosen.turn]], attempt = e.attempt + 1,
+    started_at = db_now()
+FROM chosen
+WHERE e.ctid = chosen.tid AND (SELECT sessions FROM live)[($2)[chosen.turn]] IS NOT NULL
+RETURNING e.execution_id, e.job_id, e.version, e.attempt, e.session_id, e.fire_at, e.due_at, e.params, e.line_id, e.rank,
+          (SELECT slots FROM room) AS slots;
+
 -- name: peek
 -- The best of several lines, for matching; locks nothing. Arrays: line, lowest place (rank, id), how many at most.
 SELECT l.line_id, c.execution_id, c.rank
