@@ -85,8 +85,8 @@ async def main() -> None:
         "dispatch",
         [
             f"- {N:,} no-op executions per row, one worker of {SLOTS} slots, one api process; CPU µs per execution",
-            "- goal: within 30 % of plain; the key of 200, which lets only 200 run at once, is held against plain with 200"
-            " slots",
+            "- goal: within 30 % of plain; the key of 200, which lets only 200 run at once, is held against 200"
+            " slots without it",
             "",
             "| | api | postgresql | worker | all, against plain |",
             "|---|---|---|---|---|",
