@@ -183,7 +183,7 @@ async def start_together(target: Machine, schedules: int = 10_000) -> list[float
     target.serve("scheduler")
     target.serve("api")
     await target.until_ready()
-    target.work(slots=1000)
+    target.work(slots=4000)
     await until_owned(target)
     assert time.time() * 1000 < fire_ms, "seeding took too long"
     await asyncio.sleep(fire_ms / 1000 - time.time() + 1)
