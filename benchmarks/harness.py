@@ -91,10 +91,11 @@ class Machine:
 
 
 @contextlib.asynccontextmanager
-async def machine() -> AsyncIterator[Machine]:
-    """A durable PostgreSQL in a new folder, migrated, with tokens; everything is stopped and removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="mainspring-bench-") as folder:
-        postgres = EmbeddedServer(Path(folder))
+async def machine(kept: Path | None = None, settings: dict[str, str] | None = None) -> AsyncIterator[Machine]:
+    """A durable PostgreSQL, migrated, with tokens, in a folder that is removed at the end, or in one that is kept."""
+    with contextlib.ExitStack() as stack:
+        folder = kept or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mainspring-bench-")))
+        postgres = EmbeddedServer(folder, settings=settings)
         await postgres.start()
         try:
             await migrate(postgres.dsn)

@@ -2,15 +2,19 @@
 
 Usage: python benchmarks/seed.py postgresql://... (migrated and otherwise empty). The mix is that of a busy company:
 most succeed, some fail and are retried, few time out, are lost, cancelled or skipped; a few jobs have most of them.
-Jobs and workflows are made by the program itself, their past by INSERT ... SELECT, a day at a time.
+Jobs and workflows are made by the program itself, their past by INSERT ... SELECT: a day is a transaction that makes
+the partition, fills it, builds its indexes and attaches it; as many days are made at a time as there are cores. On a
+server with `wal_level = minimal` none of that is written twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
@@ -29,9 +33,12 @@ from mainspring.store.db import Connection, Database, connection_settings, prepa
 EXECUTIONS = int(os.environ.get("SEED_EXECUTIONS", "10000000"))
 JOBS = int(os.environ.get("SEED_JOBS", "10000"))
 DAYS = int(os.environ.get("SEED_DAYS", "30"))
+LANES = int(os.environ.get("SEED_LANES", str(min(4, os.cpu_count() or 1))))
 WORKFLOWS = 50
 RUNS_PER_THOUSAND = 1
+WIDE_STEPS = 10_000
 WORKERS = 40
+KEYS = {"history": "finished_at", "log_chunks": "started_at"}
 TEAMS = ("billing", "crm", "etl", "growth", "infra", "ledger", "mail", "ml", "ops", "search", "stock", "web")
 ERRORS = (
     "connection to ledger-db refused", "HTTP 502 from https://rates.example.com/v1/latest", "disk quota exceeded",
@@ -51,36 +58,76 @@ class Plan:
 
 
 async def seed(database: Database, plan: Plan = Plan()) -> dict[str, float]:  # noqa: B008
-    """Fills the database; returns the seconds each part took."""
+    """Fills the database; returns the seconds each part took, and tells how far it is on standard error."""
     took: dict[str, float] = {}
     now = datetime.now(UTC).replace(microsecond=0)
 
-    async def part(name: str, work: object) -> None:
+    async def part(name: str, work: Awaitable[object]) -> None:
         started = time.monotonic()
-        await work  # type: ignore[misc]
+        await work
         took[name] = round(time.monotonic() - started, 1)
         print(f"  {name}: {took[name]} s", file=sys.stderr, flush=True)
 
-    # Of its own: those of the pool give up after a minute.
+    async with _connect(database) as connection:
+        await connection.execute("INSERT INTO tenants (tenant_id, name) VALUES (2, 'north'), (3, 'south')")
+        await part("jobs", _jobs(database, connection, plan))
+        await part("workers", _workers(connection))
+        await part("history", _history(database, plan, now))
+        await part("attempts, dead letters", _troubles(connection, now))
+        await part("runs", _runs(database, connection, plan, now))
+        await part("a wide run", _wide_run(database, connection, now))
+        await part("audit", _audit(connection, plan, now))
+        await part("live", _live(connection, now))
+        await connection.execute("DROP TABLE seed_jobs, seed_sessions")
+        await part("analyze", _analyze(connection))
+    return took
+
+
+@contextlib.asynccontextmanager
+async def _connect(database: Database) -> AsyncIterator[Connection]:
+    """A connection of its own: those of the pool give up after a minute."""
     connection = await asyncpg.connect(database.dsn, server_settings=connection_settings())
     try:
         await prepare_connection(connection)
         await connection.execute("SET synchronous_commit = off")
-        await connection.execute("SET work_mem = '256MB'; SET maintenance_work_mem = '1GB'")
-        await connection.execute("INSERT INTO tenants (tenant_id, name) VALUES (2, 'north'), (3, 'south')")
-        await part("jobs", _jobs(database, connection, plan))
-        await part("workers", _workers(connection))
-        for back in range(plan.days - 1, -1, -1):
-            first = plan.executions * (plan.days - 1 - back) // plan.days
-            many = plan.executions * (plan.days - back) // plan.days - first
-            await part(f"day -{back}", _day(connection, now, back, first, many))
-        await part("attempts, dead letters", _troubles(connection, now))
-        await part("runs", _runs(database, connection, plan, now))
-        await part("live", _live(connection, now))
-        await part("analyze", connection.execute("VACUUM ANALYZE"))
+        await connection.execute("SET work_mem = '256MB'; SET maintenance_work_mem = '512MB'")
+        await connection.execute("SET max_parallel_maintenance_workers = 0")  # the lanes have the cores
+        yield connection
     finally:
         await connection.close()
-    return took
+
+
+async def _history(database: Database, plan: Plan, now: datetime) -> None:
+    """The days, oldest first, each by whichever lane is free."""
+    days, begun, done = iter(range(plan.days - 1, -1, -1)), time.monotonic(), 0
+
+    async def lane() -> None:
+        nonlocal done
+        async with _connect(database) as connection:
+            for back in days:
+                first = plan.executions * (plan.days - 1 - back) // plan.days
+                many = plan.executions * (plan.days - back) // plan.days - first
+                tables = await _day(connection, now, back, first, many)
+                # While its pages are at hand, and before autovacuum does it in between.
+                await connection.execute(f"VACUUM (FREEZE, ANALYZE) {', '.join(tables)}")
+                done += many
+                told = f"{done:,} of {plan.executions:,} executions after {time.monotonic() - begun:.0f} s"
+                print(f"    {told}", file=sys.stderr, flush=True)
+
+    async with asyncio.TaskGroup() as lanes:
+        for _ in range(LANES):
+            lanes.create_task(lane())
+
+
+async def _analyze(connection: Connection) -> None:
+    """Everything but the days, which were vacuumed when they were made; of those what their parents know."""
+    plain = await connection.fetch(
+        "SELECT relname FROM pg_class"
+        " WHERE relkind = 'r' AND NOT relispartition AND relnamespace = current_schema()::regnamespace"
+    )
+    await connection.execute(f"VACUUM (ANALYZE) {', '.join(r['relname'] for r in plain)}")
+    alone = "ONLY " if connection.get_server_version().major >= 18 else ""
+    await connection.execute(f"ANALYZE {alone}history, {alone}log_chunks")
 
 
 async def _jobs(database: Database, connection: Connection, plan: Plan) -> None:
@@ -94,7 +141,7 @@ async def _jobs(database: Database, connection: Connection, plan: Plan) -> None:
         patterns.append(await jobs.create(database, spec, tenant=1, by="seed"))
     ids = [uuid4() for _ in range(plan.jobs)]
     await connection.execute(
-        "CREATE TEMP TABLE seed_jobs"
+        "CREATE UNLOGGED TABLE seed_jobs"
         " (n int PRIMARY KEY, job_id uuid, tenant_id int, name text, shard int, pattern uuid)"
     )
     await connection.copy_records_to_table(
@@ -139,20 +186,38 @@ async def _workers(connection: Connection) -> None:
         WORKERS,
     )
     await connection.execute("""
-        CREATE TEMP TABLE seed_sessions AS
+        CREATE UNLOGGED TABLE seed_sessions AS
         SELECT row_number() OVER (ORDER BY session_id) - 1 AS n, session_id FROM sessions
     """)
 
 
-async def _day(connection: Connection, now: datetime, back: int, first: int, many: int) -> None:
-    """One day's executions, and the output of one in ten. Indexes are built when the partition is attached."""
+async def _day(connection: Connection, now: datetime, back: int, first: int, many: int) -> tuple[str, str]:
+    """One day's executions, and the output of one in ten, in one transaction; the names of their partitions."""
     start = (now - timedelta(days=back)).replace(hour=0, minute=0, second=0)
     length_s = (now - start).total_seconds() if back == 0 else 86400.0
+    for parent in KEYS:  # what the program made ahead is empty and gives way; not below, where its lock would last
+        await connection.execute(f"DROP TABLE IF EXISTS {parent}_{start:%Y%m%d}")
+    async with connection.transaction():
+        history, chunks = (
+            await _partition(connection, "history", start),
+            await _partition(connection, "log_chunks", start),
+        )
+        await _executions(connection, history, start, length_s, first, many)
+        await _output(connection, history, chunks, start)
+        await _index(connection, "history", history)
+        await _index(connection, "log_chunks", chunks)
+        await _attach(connection, "history", history, start)
+        await _attach(connection, "log_chunks", chunks, start)
+    return history, chunks
+
+
+async def _executions(
+    connection: Connection, history: str, start: datetime, length_s: float, first: int, many: int
+) -> None:
     columns = (
         "execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, state, trigger, queue,"
         " fire_at, due_at, queued_at, started_at, finished_at, session_id, reason, error"
     )
-    history = await _partition(connection, "history", start)
     await connection.execute(
         f"""
         WITH drawn AS MATERIALIZED (
@@ -189,8 +254,9 @@ async def _day(connection: Connection, now: datetime, back: int, first: int, man
         """,
         first, start, length_s, many, list(ERRORS),
     )  # fmt: skip
-    await _attach(connection, "history", history, start)
-    chunks = await _partition(connection, "log_chunks", start)
+
+
+async def _output(connection: Connection, history: str, chunks: str, start: datetime) -> None:
     await connection.execute(
         f"""
         INSERT INTO {chunks} (execution_id, attempt, seq, tenant_id, stream, data, started_at)
@@ -202,20 +268,39 @@ async def _day(connection: Connection, now: datetime, back: int, first: int, man
         """,
         start,
     )
-    await _attach(connection, "log_chunks", chunks, start)
 
 
 async def _partition(connection: Connection, parent: str, day: datetime) -> str:
-    """A table for one day, not attached yet; one that the program made ahead is empty and gives way."""
-    name = f"{parent}_{day:%Y%m%d}"
-    await connection.execute(f"DROP TABLE IF EXISTS {name}")
+    """A table for one day, not attached yet."""
+    name, key = f"{parent}_{day:%Y%m%d}", KEYS[parent]
     await connection.execute(f"CREATE TABLE {name} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)")
+    # With this nothing is read again when it is attached.
+    await connection.execute(
+        f"ALTER TABLE {name} ADD CONSTRAINT of_the_day CHECK ({key} IS NOT NULL AND {key} >= '{day:%Y-%m-%d} 00:00+00'"
+        f" AND {key} < '{day + timedelta(days=1):%Y-%m-%d} 00:00+00')"
+    )
     return name
+
+
+async def _index(connection: Connection, parent: str, name: str) -> None:
+    """The parent's indexes, made before the table is attached: lanes that attach wait for one another."""
+    rows = await connection.fetch(
+        "SELECT pg_get_indexdef(indexrelid) AS made, indisprimary"
+        " FROM pg_index WHERE indrelid = $1::text::regclass ORDER BY indexrelid",
+        parent,
+    )
+    for row in rows:
+        what = row["made"].partition(" USING ")[2]
+        if row["indisprimary"]:
+            await connection.execute(f"ALTER TABLE {name} ADD PRIMARY KEY {what.removeprefix('btree ')}")
+        else:
+            await connection.execute(f"CREATE INDEX ON {name} USING {what}")
 
 
 async def _attach(connection: Connection, parent: str, name: str, day: datetime) -> None:
     bounds = f"FROM ('{day:%Y-%m-%d} 00:00+00') TO ('{day + timedelta(days=1):%Y-%m-%d} 00:00+00')"
     await connection.execute(f"ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES {bounds}")
+    await connection.execute(f"ALTER TABLE {name} DROP CONSTRAINT of_the_day")
 
 
 async def _troubles(connection: Connection, now: datetime) -> None:
@@ -300,6 +385,71 @@ async def _runs(database: Database, connection: Connection, plan: Plan, now: dat
                m.released_at, m.released_at, m.finished_at, 8000
         FROM made m JOIN seed_runs r USING (run_id)
     """)
+
+
+async def _wide_run(database: Database, connection: Connection, now: datetime) -> None:
+    """A workflow of 10,000 steps in a hundred layers, with a run that is halfway through."""
+    task, steps = ShellTask(argv=("true",)), dict[str, Step]()
+    for n in range(WIDE_STEPS):
+        above = (n - 100, (n // 100 - 1) * 100 + (n * 7 + 1) % 100) if n >= 100 else ()
+        steps[f"s{n // 100:02d}_{n % 100:02d}"] = Step(
+            task=task, needs=tuple(dict.fromkeys(f"s{m // 100:02d}_{m % 100:02d}" for m in above))
+        )
+    await workflows.apply(database, WorkflowSpec(name="flow-wide", steps=steps), tenant=1, by="seed")
+    begun = now - timedelta(minutes=20)
+    await connection.execute(
+        """
+        CREATE TEMP TABLE seed_wide AS
+        SELECT execution_id(lpad(to_hex(floor(extract(epoch FROM $1::timestamptz) * 1000)::bigint), 12, '0'), w.job_id,
+                            'wide') AS run_id, w.job_id, w.steps_id, $1::timestamptz AS at
+        FROM workflow_versions w JOIN jobs j USING (job_id) WHERE j.name = 'flow-wide'
+        """,
+        begun,
+    )
+    await connection.execute(
+        """
+        INSERT INTO runs (run_id, tenant_id, job_id, version, attempt, state, open_steps, fire_at, started_at)
+        SELECT run_id, 1, job_id, 1, 1, 'running', $1::int / 2, at, at FROM seed_wide
+        """,
+        WIDE_STEPS,
+    )
+    await connection.execute(
+        """
+        WITH made AS (
+            INSERT INTO run_steps (run_id, tenant_id, step, execution_id, state, released_at, finished_at)
+            SELECT run_id, 1, step,
+                   execution_id(lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint + step * 100), 12, '0'),
+                                steps_id, run_id::text || step),
+                   CASE WHEN step < $1::int / 2 THEN 'succeeded' ELSE 'blocked' END,
+                   CASE WHEN step < $1::int / 2 THEN at + step * interval '100 ms' END,
+                   CASE WHEN step < $1::int / 2 THEN at + (step + 5) * interval '100 ms' END
+            FROM seed_wide CROSS JOIN generate_series(0, $1::int - 1) step
+            RETURNING *
+        )
+        INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
+                             fire_at, due_at, queued_at, started_at, finished_at, duration_ms)
+        SELECT m.execution_id, r.steps_id, 1, 1, 5, 1, m.state, 'step', 'short', m.released_at, m.released_at,
+               m.released_at, m.released_at, m.finished_at, 500
+        FROM made m JOIN seed_wide r USING (run_id) WHERE m.finished_at IS NOT NULL
+        """,
+        WIDE_STEPS,
+    )
+
+
+async def _audit(connection: Connection, plan: Plan, now: datetime) -> None:
+    """What people did meanwhile: for each thousand executions ten entries."""
+    await connection.execute(
+        """
+        INSERT INTO audit (tenant_id, at, actor, action, subject, name, reason)
+        SELECT j.tenant_id, $2::timestamptz - ($1 - i) * ($3::float8 / $1) * interval '1 second',
+               'person-' || i % 30, (ARRAY['job.pause', 'job.resume', 'dead_letter.dismiss'])[1 + i % 3],
+               j.job_id::text, j.name, CASE WHEN i % 3 < 2 THEN 'maintenance of the ledger' END
+        FROM generate_series(1, $1::int) AS g (i)
+        JOIN seed_jobs j ON j.n = i % (SELECT count(*) FROM seed_jobs)
+        ORDER BY i
+        """,
+        max(1, plan.executions // 100), now, plan.days * 86400.0,
+    )  # fmt: skip
 
 
 async def _live(connection: Connection, now: datetime) -> None:

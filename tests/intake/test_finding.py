@@ -15,10 +15,11 @@ from mainspring.domain.filter import ExecutionFilter, JobFilter
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.plugin import PluginTask
 from mainspring.domain.task import HttpTask
-from mainspring.intake import executions, finding, jobs
+from mainspring.intake import catalog, executions, finding, jobs
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store import finding as store
 from mainspring.store.db import Database
+from mainspring.store.queries import q
 from tests.clocks import START, VirtualClock
 
 TENANT = 1
@@ -167,3 +168,28 @@ async def test_what_was_cancelled_before_its_time_is_found(fresh: Database, virt
     await executions.cancel(fresh, made, tenant=TENANT, by="test", reason="")
     page = await finding.find_executions(fresh, "state:cancelled", tenant=TENANT)
     assert [e.execution_id for e in page.items] == [made]
+
+
+async def test_names_that_begin_alike_are_a_range(fresh: Database) -> None:
+    for name in ("ml-b", "mla", "ml-a", "ml_a", "ML-a", "m", "ml-", "n", "web-1"):
+        await add(fresh, name)
+    for prefix, found in (("ml-", ["ml-", "ml-a", "ml-b"]), ("m", ["m", "ml-", "ml-a", "ml-b", "ml_a", "mla"])):
+        page = await catalog.list_jobs(fresh, tenant=TENANT, prefix=prefix)
+        assert [job.name for job in page.items] == found
+        assert await names(fresh, f"name:{prefix}") == found
+    # One begins as the other does: what only the shorter one matches is not beyond the range of both.
+    assert await names(fresh, "name:m,ml-") == ["m", "ml-", "ml-a", "ml-b", "ml_a", "mla"]
+    assert await names(fresh, "name:web,ML") == ["ML-a", "web-1"]
+    seen, cursor = list[str](), None
+    while True:
+        page = await catalog.list_jobs(fresh, tenant=TENANT, prefix="ml", cursor=cursor, limit=2)
+        seen += [job.name for job in page.items]
+        if (cursor := page.next_cursor) is None:
+            break
+    assert seen == ["ml-", "ml-a", "ml-b", "ml_a", "mla"]
+    async with fresh.transaction() as connection:
+        await connection.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+        plan = await connection.fetch("EXPLAIN " + q("list_jobs").replace("$1", "1").replace("$2", "''")
+                                      .replace("$3", "10").replace("$4", "'ml-'").replace("$5", "'ml.'"))  # fmt: skip
+    text = "\n".join(row[0] for row in plan)
+    assert "jobs_prefix" in text and "Sort" not in text

@@ -184,3 +184,40 @@ async def test_a_page_that_waits_for_its_run_shows_it_when_it_begins(
         await approve(cluster, first, "one")
         told = Page((await until(events, 'id="picture"')).data)
     assert "n-0" in nodes(told) and {"steps", "step-one"} <= told.ids()
+
+
+async def test_the_picture_of_a_very_large_run_comes_after_the_page(
+    cluster: Cluster, browser: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.web.runs.AT_ONCE", 3)
+    run = await begun(cluster, "gates", GATES)
+    path = f"/runs/{run.run_id}"
+    page = await open_page(browser, path)
+    assert nodes(page) == {} and "All 4" in page.text and "1 waits for somebody" in page.text
+    asked = next(a["href"] or "" for a in page.all("a") if "draw=" in (a.get("href") or ""))
+    assert len(nodes(await open_page(browser, path + asked.partition("#")[0]))) == 4
+    stream = next(value for _, a in page.elements if (value := a.get("data-stream")))
+    async with listening(browser, stream) as events:
+        told = await until(events, 'id="picture"')
+        assert len(nodes(Page(told.data))) == 4
+        await approve(cluster, run, "first")
+        told = await until(events, 'id="n-0"')  # from now on only what changes
+        assert 'id="picture"' not in told.data
+    for step in ("left", "right", "last"):
+        await approve(cluster, run, step)
+    ended = await open_page(browser, path)
+    stream = next(value for _, a in ended.elements if (value := a.get("data-stream")))
+    async with listening(browser, stream) as events:
+        told = await until(events, 'id="picture"')
+        assert len(nodes(Page(told.data))) == 4
+        assert [told async for told in events][-1].event == "end"
+
+
+async def test_items_are_told_page_by_page(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    steps = {"each": {"map": str(list(range(150))), "queue": "nobody"}}
+    run = await begun(cluster, "many", steps)
+    first = await open_page(browser, f"/runs/{run.run_id}?step=each")
+    assert "All 151" in first.text and "150 queued" in first.text and "Further 51" in first.text
+    second = await open_page(browser, f"/runs/{run.run_id}?step=each&page=1")
+    assert {"step-each-99", "step-each-149"} <= second.ids() and "step-each-98" not in second.ids()
+    assert "No step fits." in (await open_page(browser, f"/runs/{run.run_id}?step=none")).text

@@ -49,9 +49,10 @@ async def list_entries(
     if subject is not None and not is_id(subject):
         with contextlib.suppress(NotFound):  # the name of a queue stands for itself
             subject = str((await job_row(database, subject, tenant=tenant)).job_id)
+    actions = None if action is None else [a for a in ACTIONS if a == action or a.startswith(f"{action}.")]
     async with database.connection() as connection:
         rows = await audit.list_audit(
-            connection, tenant=tenant, before=before, limit=limit + 1, subject=subject, actor=actor, action=action
+            connection, tenant=tenant, before=before, limit=limit + 1, subject=subject, actor=actor, actions=actions
         )
     page = rows[:limit]
     return wire.Page(items=page, next_cursor=str(page[-1].audit_id) if len(rows) > limit else None)

@@ -41,6 +41,14 @@ class Deed:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A run without its steps, and how each of these is shown: its place, its name, its state."""
+
+    run: wire.Run
+    steps: Sequence[tuple[tuple[int, int], str, str]] = ()
+
+
 class Runs:
     """Runs of workflows as one process deals with them."""
 
@@ -356,6 +364,37 @@ class Runs:
         run = _as_run(row, [_as_step(known, s) for s in steps])
         return timelines.placed(run, known, now=steps[0]["now"])
 
+    async def glance(self, run_id: UUID, *, tenant: int, step: str = "") -> Glance:
+        """A run and the states of its steps, or of one of them and its items: quickly, however many there are."""
+        async with self._database.connection() as connection:
+            row = await runs.run_by_id(connection, tenant=tenant, run_id=run_id)
+            if row is None:
+                return Glance(await self._not_begun(connection, run_id, tenant=tenant))
+            known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
+            assert known is not None, "a run points to its version"
+            number = known.plan.by_name.get(step, -1) if step else None
+            found = await runs.states_of_steps(connection, run_id=run_id, step=number)
+        plan = known.plan.steps
+        return Glance(_as_run(row), [(p, plan[p[0]].name, _shown(plan[p[0]], state)) for p, state in found])
+
+    async def steps_at(
+        self, run: wire.Run, places: Sequence[tuple[int, int]], *, tenant: int
+    ) -> list[wire.RunStep]:  # fmt: skip
+        """All there is to tell of some steps; what `glance` found says which."""
+        async with self._database.connection() as connection:
+            known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
+            assert known is not None, "a run points to its version"
+            rows = await runs.some_steps_of_run(connection, run_id=run.run_id, places=places)
+        return [_as_step(known, r) for r in rows]
+
+    async def steps_to_draw(self, run: wire.Run, *, tenant: int) -> list[wire.RunStep]:
+        """What a picture needs of every step."""
+        async with self._database.connection() as connection:
+            known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
+            assert known is not None, "a run points to its version"
+            rows = await runs.steps_to_draw(connection, run_id=run.run_id)
+        return [_as_drawn(known.plan.steps[r["step"]], r) for r in rows]
+
     async def timeline(
         self, run_id: UUID, name: str, *, tenant: int, item: int | None = None
     ) -> wire.StepTimeline:  # fmt: skip
@@ -478,4 +517,18 @@ def _as_step(known: Known, r: Any) -> wire.RunStep:
         finished_at=r["finished_at"], attempt=r["attempt"], worker=r["worker_name"],
         wake_at=r["wake_at"], items=r["items"], open_items=r["open_items"] if r["items"] is not None else None,
         result=r["result"], reason=r["reason"], decided_by=r["decided_by"], flag=r["flag"],
+    )  # fmt: skip
+
+
+def _shown(step: PlanStep, state: str) -> str:
+    """Only a task is queued for a worker; whatever else has not begun is on its way all the same."""
+    return "running" if state == "queued" and step.spec.kind != "task" else state
+
+
+def _as_drawn(step: PlanStep, r: Any) -> wire.RunStep:
+    return wire.RunStep(
+        name=step.name, kind=step.spec.kind, state=r["state"], needs=list(step.spec.needs),
+        execution_id=r["execution_id"], released_at=r["released_at"], started_at=r["started_at"],
+        finished_at=r["finished_at"], items=r["items"], open_items=r["open_items"] if r["items"] is not None else None,
+        reason=r["reason"], flag=r["flag"],
     )  # fmt: skip

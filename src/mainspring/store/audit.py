@@ -33,9 +33,9 @@ async def insert_audit(
 
 async def list_audit(
     connection: Connection, *, tenant: int, before: int, limit: int, subject: str | None = None,
-    actor: str | None = None, action: str | None = None,
+    actor: str | None = None, actions: Sequence[str] | None = None,
 ) -> list[wire.AuditEntry]:  # fmt: skip
-    rows = await connection.fetch(q("list_audit"), tenant, before, limit, subject, actor, action)
+    rows = await connection.fetch(q("list_audit"), tenant, before, limit, subject, actor, actions)
     return [
         wire.AuditEntry(
             audit_id=r["audit_id"], at=r["at"], actor=r["actor"], action=r["action"], subject=r["subject"],

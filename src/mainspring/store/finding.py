@@ -10,7 +10,7 @@ from uuid import UUID
 from mainspring.clock import millis
 from mainspring.domain.filter import ExecutionFilter, JobFilter
 from mainspring.store.db import Connection
-from mainspring.store.jobs import JobRow, job_row
+from mainspring.store.jobs import JobRow, between, job_row
 from mainspring.store.queries import q
 
 LOOKED = 20_000
@@ -61,7 +61,7 @@ async def look_jobs(
     paused = None if len(wanted.states) != 1 else wanted.states[0] == "paused"
     row = await connection.fetchrow(
         q("look_jobs"), tenant, after, limit, wanted.texts or None, wanted.names or None, paused,
-        wanted.queues or None, wanted.kinds or None, dict(wanted.labels) or None, looked,
+        wanted.queues or None, wanted.kinds or None, dict(wanted.labels) or None, looked, *between(wanted.names),
     )  # fmt: skip
     assert row is not None
     return FoundJobs(list(row["found"]), row["floor"])

@@ -20,6 +20,8 @@ from mainspring.zones import rules_version
 
 MANY_JOBS = 20_000
 WALKED = 5_000
+BEYOND = "\U0010ffff"
+"""Comes after every character of a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,13 @@ async def job_by_name(connection: Connection, *, tenant: int, name: str) -> JobR
 async def list_jobs(
     connection: Connection, *, tenant: int, after: str, limit: int, prefix: str | None = None
 ) -> list[JobRow]:
-    return [job_row(r) for r in await connection.fetch(q("list_jobs"), tenant, after, limit, prefix)]
+    first, past = between([prefix] if prefix else [])
+    return [job_row(r) for r in await connection.fetch(q("list_jobs"), tenant, after, limit, first, past)]
+
+
+def between(prefixes: Sequence[str]) -> tuple[str, str]:
+    """From which name on, and before which, all lie that begin with one of these; all names, if there are none."""
+    return min(prefixes, default=""), max((prefix + BEYOND for prefix in prefixes), default=BEYOND)
 
 
 async def last_executions(

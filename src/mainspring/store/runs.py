@@ -444,6 +444,28 @@ async def steps_of_run(connection: Connection, *, run_id: UUID, items: bool, ste
     return await connection.fetch(q("steps_of_run"), run_id, items, step)
 
 
+async def some_steps_of_run(
+    connection: Connection, *, run_id: UUID, places: Sequence[tuple[int, int]]
+) -> list[Any]:  # fmt: skip
+    """Those of these places: the number of a step, and of an item of it or WHOLE."""
+    numbers, items = [step for step, _ in places], [item for _, item in places]
+    return await connection.fetch(q("some_steps_of_run"), run_id, numbers, items)
+
+
+async def states_of_steps(
+    connection: Connection, *, run_id: UUID, step: int | None = None
+) -> list[tuple[tuple[int, int], str]]:
+    """Place and state of each step, or of one step and its items."""
+    row = await connection.fetchrow(q("states_of_steps"), run_id, step)
+    assert row is not None
+    places = zip(row["steps"] or (), row["items"] or (), strict=True)
+    return list(zip(places, row["states"] or (), strict=True))
+
+
+async def steps_to_draw(connection: Connection, *, run_id: UUID) -> list[Any]:
+    return await connection.fetch(q("steps_to_draw"), run_id)
+
+
 async def grid_of_runs(connection: Connection, *, tenant: int, job_id: UUID, limit: int) -> list[Any]:
     return await connection.fetch(q("grid_of_runs"), job_id, tenant, limit)
 

@@ -127,6 +127,7 @@ CREATE TABLE jobs (
     CHECK (end_at > start_at)
 );
 CREATE UNIQUE INDEX jobs_name ON jobs (tenant_id, name) WHERE deleted_at IS NULL;
+CREATE INDEX jobs_prefix ON jobs (tenant_id, name COLLATE "C") WHERE deleted_at IS NULL;  -- what begins alike is a range
 CREATE INDEX jobs_firing ON jobs (schedule_id, shard)
     WHERE deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL;
 CREATE INDEX jobs_change ON jobs (shard, change);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
@@ -10,6 +12,7 @@ from mainspring.domain.errors import NotFound
 from mainspring.web import (
     actions,
     alerts,
+    audit,
     bulk,
     changes,
     charts,
@@ -44,118 +47,191 @@ from mainspring.web.search import search
 from mainspring.web.stream import Stream
 
 
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Pages that belong together and what their forms do, by path; and the right that each of the two needs."""
+
+    read: dict[str, Handle] = field(default_factory=dict)
+    change: dict[str, Handle] = field(default_factory=dict)
+    reads: str = "read"
+    changes: str = "write"
+
+    def routes(self, context: Context) -> list[BaseRoute]:
+        return [
+            *(Route(p, reading(context, handle, self.reads), methods=["GET"]) for p, handle in self.read.items()),
+            *(Route(p, changing(context, handle, self.changes), methods=["POST"]) for p, handle in self.change.items()),
+        ]
+
+
 def routes(context: Context) -> list[BaseRoute]:
     """Every path of the UI. Only the login answers strangers."""
     pulse, crowds, pasts = Pulse(), Crowds(), Pasts()
-    form, edit = JobForm(crowds), ScheduleEdit(crowds)
-    read: dict[str, Handle] = {
-        "/": First(pulse, pasts),
-        "/jobs": pages.jobs,
-        "/jobs:bulk": bulk.JOBS.ask,
-        "/executions:bulk": bulk.EXECUTIONS.ask,
-        "/jobs/{ref}": pages.job,
-        "/jobs/{ref}/chart": charts.chart,
-        "/jobs/{ref}/ledger": ledger,
-        "/jobs/{ref}/stats": reasons.stats,
-        "/jobs/{ref}/why": reasons.why_not,
-        "/jobs/{ref}/versions": versions.versions,
-        "/jobs/{ref}/rollback": versions.look_back,
-        "/jobs/{ref}/schedule": edit.look,
-        "/executions": pages.executions,
-        "/executions/{ref}": execution.execution,
-        "/executions/{ref}/output": execution.earlier,
-        "/executions/{ref}/output.txt": execution.download,
-        "/workflows": workflows.listing,
-        "/workflows/new": flowform.fresh,
-        "/workflows/{ref}": workflows.workflow,
-        "/workflows/{ref}/edit": flowform.edit,
-        "/runs/{ref}": runs.run,
-        "/search": search,
-        "/calendar": Calendar(crowds, pasts),
-        "/queues": fleet.list_queues,
-        "/workers": fleet.workers,
-        "/workers/{ref}": worker.worker,
-        "/settings": settings.settings,
-        "/alerts": alerts.alerts,
-        "/channels": alerts.channels,
-        "/playground": Playground(crowds),
-        "/new": form.fresh,
-        "/new.yaml": jobtext.fresh,
-        "/jobs/{ref}/yaml": jobtext.edit,
-        "/jobs/{ref}/edit": form.edit,
-        "/jobs/{ref}/run": runform.form,
-        "/jobs/{ref}/pause": actions.PAUSE.page,
-        "/jobs/{ref}/resume": actions.RESUME.page,
-        "/jobs/{ref}/delete": actions.DELETE.page,
-        "/executions/{ref}/cancel": actions.CANCEL.page,
-        "/runs/{ref}/cancel": actions.CANCEL_RUN.page,
-        "/runs/{ref}/rerun": actions.RERUN.page,
-        "/runs/{ref}/decide": actions.DECIDE.page,
-        "/ui/stream": Stream(pulse, pasts),
-        "/static/{file}": static,
-    }
-    change: dict[str, Handle] = {
-        "/jobs:bulk": bulk.JOBS.act,
-        "/executions:bulk": bulk.EXECUTIONS.act,
-        "/jobs/{ref}/pause": actions.PAUSE.act,
-        "/jobs/{ref}/resume": actions.RESUME.act,
-        "/jobs/{ref}/run": runform.run,
-        "/jobs/{ref}/delete": actions.DELETE.act,
-        "/jobs/{ref}/schedule": edit.save,
-        "/jobs/{ref}/rollback": versions.bring_back,
-        "/new": form.create,
-        "/new.yaml": jobtext.create,
-        "/jobs/{ref}/yaml": jobtext.save,
-        "/jobs/{ref}/edit": form.save,
-        "/executions/{ref}/cancel": actions.CANCEL.act,
-        "/workflows/new": flowform.create,
-        "/workflows/{ref}/edit": flowform.save,
-        "/workflows/{ref}/run": workflows.start,
-        "/runs/{ref}/cancel": actions.CANCEL_RUN.act,
-        "/runs/{ref}/rerun": actions.RERUN.act,
-        "/runs/{ref}/decide": actions.DECIDE.act,
-        "/silences/{ref}/delete": alerts.end_silence,
-        "/silences": alerts.add_silence,
-        "/settings/blackouts": settings.add_blackout,
-        "/settings/blackouts/{ref}/end": settings.end_blackout,
-        "/channels/{ref}/test": alerts.try_channel,
-        "/channels/{ref}/enable": alerts.enable_channel,
-        "/backfills/{ref}/pause": changes.pause_backfill,
-        "/backfills/{ref}/resume": changes.resume_backfill,
-        "/backfills/{ref}/cancel": changes.cancel_backfill,
-    }
-    operate: dict[str, Handle] = {
-        "/failures": failures.failures,
-        "/failures/plan": failures.plan,
-        "/failures/{ref}": failures.failure,
-    }
-    settle: dict[str, Handle] = {
-        "/failures/group/replay": failures.replay_group,
-        "/failures/group/dismiss": failures.dismiss_group,
-        "/failures/{ref}/claim": failures.claim,
-        "/failures/{ref}/release": failures.release,
-        "/failures/{ref}/note": failures.note,
-        "/failures/{ref}/replay": failures.replay,
-        "/failures/{ref}/dismiss": failures.dismiss,
-    }
-    administer: dict[str, Handle] = {"/system": system.overview}
-    rule: dict[str, Handle] = {
-        "/queues/{ref}/pause": fleet.pause_queue,
-        "/queues/{ref}/resume": fleet.resume_queue,
-        "/settings/tokens": settings.create_token,
-        "/settings/tokens/{ref}/revoke": settings.revoke_token,
-    }
-    lay_rail({*read, *operate, *administer})
+    areas = [
+        _frame(pulse, crowds, pasts), _jobs(crowds), _executions(), _workflows(), _failures(), _fleet(), _rule(),
+        _alerts(), _settings(),
+    ]  # fmt: skip
+    lay_rail({path for area in areas for path in area.read})
     return [
         Route("/login", login.login(context), methods=["GET", "POST"]),
         Route("/logout", changing(context, login.logout, "read"), methods=["POST"]),
-        *(Route(path, reading(context, handle), methods=["GET"]) for path, handle in read.items()),
-        *(Route(path, changing(context, handle), methods=["POST"]) for path, handle in change.items()),
-        *(Route(path, reading(context, handle, failures.SCOPE), methods=["GET"]) for path, handle in operate.items()),
-        *(Route(path, changing(context, handle, failures.SCOPE), methods=["POST"]) for path, handle in settle.items()),
-        *(Route(path, reading(context, handle, "admin"), methods=["GET"]) for path, handle in administer.items()),
-        *(Route(path, changing(context, handle, "admin"), methods=["POST"]) for path, handle in rule.items()),
+        *(route for area in areas for route in area.routes(context)),
     ]
+
+
+def _frame(pulse: Pulse, crowds: Crowds, pasts: Pasts) -> Area:
+    return Area(
+        {
+            "/": First(pulse, pasts),
+            "/search": search,
+            "/calendar": Calendar(crowds, pasts),
+            "/playground": Playground(crowds),
+            "/ui/stream": Stream(pulse, pasts),
+            "/static/{file}": static,
+        }
+    )
+
+
+def _jobs(crowds: Crowds) -> Area:
+    form, edit = JobForm(crowds), ScheduleEdit(crowds)
+    return Area(
+        {
+            "/jobs": pages.jobs,
+            "/jobs:bulk": bulk.JOBS.ask,
+            "/jobs/{ref}": pages.job,
+            "/jobs/{ref}/chart": charts.chart,
+            "/jobs/{ref}/ledger": ledger,
+            "/jobs/{ref}/stats": reasons.stats,
+            "/jobs/{ref}/why": reasons.why_not,
+            "/jobs/{ref}/versions": versions.versions,
+            "/jobs/{ref}/rollback": versions.look_back,
+            "/jobs/{ref}/schedule": edit.look,
+            "/new": form.fresh,
+            "/new.yaml": jobtext.fresh,
+            "/jobs/{ref}/yaml": jobtext.edit,
+            "/jobs/{ref}/edit": form.edit,
+            "/jobs/{ref}/run": runform.form,
+            "/jobs/{ref}/pause": actions.PAUSE.page,
+            "/jobs/{ref}/resume": actions.RESUME.page,
+            "/jobs/{ref}/delete": actions.DELETE.page,
+        },
+        {
+            "/jobs:bulk": bulk.JOBS.act,
+            "/jobs/{ref}/pause": actions.PAUSE.act,
+            "/jobs/{ref}/resume": actions.RESUME.act,
+            "/jobs/{ref}/run": runform.run,
+            "/jobs/{ref}/delete": actions.DELETE.act,
+            "/jobs/{ref}/schedule": edit.save,
+            "/jobs/{ref}/rollback": versions.bring_back,
+            "/new": form.create,
+            "/new.yaml": jobtext.create,
+            "/jobs/{ref}/yaml": jobtext.save,
+            "/jobs/{ref}/edit": form.save,
+            "/backfills/{ref}/pause": changes.pause_backfill,
+            "/backfills/{ref}/resume": changes.resume_backfill,
+            "/backfills/{ref}/cancel": changes.cancel_backfill,
+        },
+    )
+
+
+def _executions() -> Area:
+    return Area(
+        {
+            "/executions": pages.executions,
+            "/executions:bulk": bulk.EXECUTIONS.ask,
+            "/executions/{ref}": execution.execution,
+            "/executions/{ref}/output": execution.earlier,
+            "/executions/{ref}/output.txt": execution.download,
+            "/executions/{ref}/cancel": actions.CANCEL.page,
+        },
+        {"/executions:bulk": bulk.EXECUTIONS.act, "/executions/{ref}/cancel": actions.CANCEL.act},
+    )
+
+
+def _workflows() -> Area:
+    return Area(
+        {
+            "/workflows": workflows.listing,
+            "/workflows/new": flowform.fresh,
+            "/workflows/{ref}": workflows.workflow,
+            "/workflows/{ref}/edit": flowform.edit,
+            "/runs/{ref}": runs.run,
+            "/runs/{ref}/cancel": actions.CANCEL_RUN.page,
+            "/runs/{ref}/rerun": actions.RERUN.page,
+            "/runs/{ref}/decide": actions.DECIDE.page,
+        },
+        {
+            "/workflows/new": flowform.create,
+            "/workflows/{ref}/edit": flowform.save,
+            "/workflows/{ref}/run": workflows.start,
+            "/runs/{ref}/cancel": actions.CANCEL_RUN.act,
+            "/runs/{ref}/rerun": actions.RERUN.act,
+            "/runs/{ref}/decide": actions.DECIDE.act,
+        },
+    )
+
+
+def _failures() -> Area:
+    """What went wrong for good and what people did: for those who operate."""
+    return Area(
+        {
+            "/failures": failures.failures,
+            "/failures/plan": failures.plan,
+            "/failures/{ref}": failures.failure,
+            "/audit": audit.audit,
+        },
+        {
+            "/failures/group/replay": failures.replay_group,
+            "/failures/group/dismiss": failures.dismiss_group,
+            "/failures/{ref}/claim": failures.claim,
+            "/failures/{ref}/release": failures.release,
+            "/failures/{ref}/note": failures.note,
+            "/failures/{ref}/replay": failures.replay,
+            "/failures/{ref}/dismiss": failures.dismiss,
+        },
+        reads=failures.SCOPE,
+        changes=failures.SCOPE,
+    )
+
+
+def _fleet() -> Area:
+    return Area({"/queues": fleet.list_queues, "/workers": fleet.workers, "/workers/{ref}": worker.worker})
+
+
+def _rule() -> Area:
+    """For administrators alone."""
+    return Area(
+        {"/system": system.overview},
+        {
+            "/queues/{ref}/pause": fleet.pause_queue,
+            "/queues/{ref}/resume": fleet.resume_queue,
+            "/settings/tokens": settings.create_token,
+            "/settings/tokens/{ref}/revoke": settings.revoke_token,
+        },
+        reads="admin",
+        changes="admin",
+    )
+
+
+def _alerts() -> Area:
+    return Area(
+        {"/alerts": alerts.alerts, "/channels": alerts.channels},
+        {
+            "/silences": alerts.add_silence,
+            "/silences/{ref}/delete": alerts.end_silence,
+            "/channels/{ref}/test": alerts.try_channel,
+            "/channels/{ref}/enable": alerts.enable_channel,
+        },
+    )
+
+
+def _settings() -> Area:
+    return Area(
+        {"/settings": settings.settings},
+        {
+            "/settings/blackouts": settings.add_blackout,
+            "/settings/blackouts/{ref}/end": settings.end_blackout,
+        },
+    )
 
 
 async def static(visit: Visit) -> Response:

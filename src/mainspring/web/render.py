@@ -81,7 +81,7 @@ RAIL = (
     Entry("Queues", "/queues", "queue", "q", apart=True),
     Entry("Workers", "/workers", "rack", "k"),
     Entry("Alerts", "/alerts", "alert", "a"),
-    Entry("Audit", "/audit", "book", "u", scope="admin"),
+    Entry("Audit", "/audit", "book", "u", scope="operate"),
     Entry("System", "/system", "gauge", "s", scope="admin"),
     Entry("Playground", "/playground", "flask", "p", apart=True),
     Entry("Settings", "/settings", "sliders", "t"),

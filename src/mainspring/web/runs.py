@@ -25,6 +25,8 @@ SHOWN = ("graph", "grid", "gantt")
 ROWS = 100
 COLUMNS = 25
 LOOK_S = 3.0
+AT_ONCE = 1000
+"""The picture of a run with more steps comes after the page: over its stream, or where the page links to it."""
 REST = 4
 """After a look a stream rests for so many times as long as it took: a large run does not keep the server busy."""
 
@@ -39,6 +41,7 @@ class Choice:
     find: str = ""
     step: str = ""
     number: int = 0
+    draw: str = ""
 
     @classmethod
     def of(cls, visit: Visit) -> Choice:
@@ -50,13 +53,14 @@ class Choice:
             visit.query("find")[:100],
             visit.query("step")[:100],
             int(number) if number.isascii() and number.isdigit() and len(number) < 7 else 0,
+            "yes" if visit.query("draw") else "",
         )
 
     def address(self, **changes: Any) -> str:
         """The query of this choice with some of it changed; what is as always is left out."""
         values = {
             "show": self.show, "open": self.opened, "state": self.state, "find": self.find, "step": self.step,
-            "page": self.number, **changes,
+            "page": self.number, "draw": self.draw, **changes,
         }  # fmt: skip
         kept = {name: value for name, value in values.items() if value and (name, value) != ("show", SHOWN[0])}
         return "?" + urlencode(kept, doseq=True)
@@ -64,7 +68,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A run as one page shows it. `chosen` counts the steps that fit, of which `rows` are on this page."""
+    """A run as one page shows it. `chosen` counts the steps that fit, of which `rows` are on this page.
+
+    `later`: it is so large that its picture comes by itself.
+    """
 
     run: wire.Run
     choice: Choice
@@ -73,33 +80,37 @@ class Seen:
     chosen: int
     bars: Bars
     drawing: Drawing | None = None
+    later: bool = False
     runs: Sequence[wire.Run] = ()
     cells: dict[tuple[UUID, str], StepCell] = field(default_factory=dict)
 
 
 async def run(visit: Visit) -> Response:
     seen = await look(visit, run_id_of(visit.ref), Choice.of(visit))
-    stream = f"/ui/stream{seen.choice.address(view='run', run=str(seen.run.run_id))}"
+    later = "yes" if seen.later else ""
+    stream = f"/ui/stream{seen.choice.address(view='run', run=str(seen.run.run_id), later=later)}"
     return page("run.html", visit.caller, seen=seen, looks=LOOKS, state_of=state_of, stream=stream)
 
 
-async def look(visit: Visit, run_id: UUID, choice: Choice) -> Seen:
+async def look(visit: Visit, run_id: UUID, choice: Choice, *, whole: bool = False) -> Seen:
+    """`whole`: with the picture, however large."""
     runs, tenant = visit.context.runs, visit.caller.tenant
-    found = await runs.get(run_id, tenant=tenant, items=bool(choice.step))
-    steps = [step for step in found.steps if step.item is None]
+    glance = await runs.glance(run_id, tenant=tenant, step=choice.step)
+    found = glance.run
+    fitting = [p for p, name, state in glance.steps if choice.state in ("", state) and choice.find in name]
+    rows = await runs.steps_at(found, fitting[choice.number * ROWS : (choice.number + 1) * ROWS], tenant=tenant)
     at = now()
-    offered = [s for s in found.steps if s.name == choice.step] if choice.step else steps
-    fitting = [s for s in offered if choice.state in ("", state_of(s)) and choice.find in s.name]
-    rows = fitting[choice.number * ROWS : (choice.number + 1) * ROWS]
     began = found.started_at or found.fire_at
     starts = await runs.starts(rows, tenant=tenant, since=began)
-    tally = Counter(map(state_of, offered))
+    tally = Counter(state for _, _, state in glance.steps)
     seen = Seen(
         found, choice, [(state, tally[state]) for state in BY_CONCERN if tally[state]], rows, len(fitting),
         bars(rows, starts, began, found.finished_at or at),
     )  # fmt: skip
     if choice.show == "graph":
-        return replace(seen, drawing=await _drawing(visit, found, steps, choice, at))
+        if len(glance.steps) > AT_ONCE and not (whole or choice.draw):
+            return replace(seen, later=True)
+        return replace(seen, drawing=await _drawing(visit, found, choice, at))
     if choice.show == "grid":
         listed = await runs.list(tenant=tenant, workflow=str(found.job_id), limit=COLUMNS)
         last = [r for r in listed.items if r.state != "queued"]
@@ -109,13 +120,12 @@ async def look(visit: Visit, run_id: UUID, choice: Choice) -> Seen:
     return seen
 
 
-async def _drawing(
-    visit: Visit, found: wire.Run, steps: Sequence[wire.RunStep], choice: Choice, at: datetime
-) -> Drawing | None:
-    definition = await visit.context.runs.spec_of(found, tenant=visit.caller.tenant)
-    if definition is None or not steps:
+async def _drawing(visit: Visit, found: wire.Run, choice: Choice, at: datetime) -> Drawing | None:
+    runs, tenant = visit.context.runs, visit.caller.tenant
+    definition = await runs.spec_of(found, tenant=tenant)
+    if definition is None or found.state == "queued":
         return None
-    graph = of_run(steps, definition.order)
+    graph = of_run(await runs.steps_to_draw(found, tenant=tenant), definition.order)
     # Ten thousand steps take tens of milliseconds: not on the loop that claims and settles.
     return await asyncio.to_thread(draw, graph, at, opened=choice.opened, here=choice.address(page=0))
 
@@ -125,6 +135,8 @@ async def watch(
 ) -> AsyncIterator[str]:
     """What an open page is told: only what has changed since it was told before."""
     choice, told = Choice.of(visit), dict[str, str]()
+    if visit.query("later"):  # the page has no picture yet, so it gets a whole one
+        told["picture"] = ""
     loop = asyncio.get_running_loop()
     rest_until = looked = 0.0
     run: wire.Run | None = None
@@ -136,7 +148,7 @@ async def watch(
         if (wait_s := rest_until - loop.time()) > 0:
             await asyncio.sleep(wait_s)
         began = looked = loop.time()
-        seen = await look(visit, run_id, choice)
+        seen = await look(visit, run_id, choice, whole=True)
         run = seen.run
         for parts in _parts(visit, seen, told):
             yield message(parts)

@@ -5,9 +5,8 @@ SELECT $1, $2, $3, e.subject, e.name, $4, e.details
 FROM unnest($5::text[], $6::text[], $7::jsonb[]) AS e (subject, name, details);
 
 -- name: list_audit
--- A page of what was done, newest first, before an entry; optionally about one subject, by one actor, of one action or of
--- one kind of subject.
+-- A page of what was done, newest first, before an entry; optionally about one subject, by one actor, of some actions.
 SELECT * FROM audit
 WHERE tenant_id = $1 AND audit_id < $2 AND ($4::text IS NULL OR subject = $4) AND ($5::text IS NULL OR actor = $5)
-  AND ($6::text IS NULL OR action = $6 OR starts_with(action, $6 || '.'))
+  AND ($6::text[] IS NULL OR action = ANY ($6))
 ORDER BY audit_id DESC LIMIT $3;

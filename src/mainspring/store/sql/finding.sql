@@ -40,11 +40,14 @@ SELECT ARRAY(
        (SELECT execution_id FROM floor) AS floor;
 
 -- name: look_jobs
--- Which jobs of a tenant fit a filter, by name. At most $10 names are looked at; `floor` is the last of them if there
--- were more. Definitions are read only of what fits by all else.
+-- Which jobs of a tenant fit a filter, by name. At most $10 names are looked at, from $11 on and before $12, between which
+-- all lie that begin as is asked; `floor` is the last of them if there were more. Definitions are read only of what fits
+-- by all else.
 WITH looked AS MATERIALIZED (
-    SELECT job_id, name, version, queue, paused_at FROM jobs
-    WHERE tenant_id = $1 AND deleted_at IS NULL AND name > $2 ORDER BY name LIMIT $10
+    SELECT job_id, name COLLATE "C" AS name, version, queue, paused_at FROM jobs
+    WHERE tenant_id = $1 AND deleted_at IS NULL AND name COLLATE "C" > $2 AND name COLLATE "C" >= $11
+      AND name COLLATE "C" < $12
+    ORDER BY name COLLATE "C" LIMIT $10
 ), likely AS MATERIALIZED (
     SELECT job_id, name, version FROM looked
     WHERE ($4::text[] IS NULL OR NOT EXISTS (SELECT FROM unnest($4) AS t (word) WHERE position(lower(word) IN lower(name)) = 0))
@@ -71,7 +74,7 @@ SELECT ARRAY(
 -- Several jobs with their definitions and schedules, by name.
 SELECT j.*, v.spec, v.created_by, coalesce(s.content, s.key) AS schedule_key
 FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
-WHERE j.job_id = ANY ($1::uuid[]) AND j.tenant_id = $2 ORDER BY j.name;
+WHERE j.job_id = ANY ($1::uuid[]) AND j.tenant_id = $2 ORDER BY j.name COLLATE "C";
 
 -- name: job_stats
 -- How the executions of some jobs went since an instant, told by the latest $5 of each.

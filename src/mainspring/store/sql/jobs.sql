@@ -68,12 +68,12 @@ FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s US
 WHERE j.name = $1 AND j.tenant_id = $2 AND j.deleted_at IS NULL;
 
 -- name: list_jobs
--- A page of jobs by name, after a name.
+-- A page of jobs by name, after a name; from $4 on and before $5, between which all lie that begin alike.
 SELECT j.*, v.spec, v.created_by, coalesce(s.content, s.key) AS schedule_key
 FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
-WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.name > $2
-  AND ($4::text IS NULL OR starts_with(j.name, $4))
-ORDER BY j.name LIMIT $3;
+WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.name COLLATE "C" > $2 AND j.name COLLATE "C" >= $4
+  AND j.name COLLATE "C" < $5
+ORDER BY j.name COLLATE "C" LIMIT $3;
 
 -- name: last_executions
 -- The latest few executions of each of these jobs, newest first. The live ones of a job are few and found by its index:

@@ -417,6 +417,42 @@ LEFT JOIN LATERAL (
 LEFT JOIN sessions n ON n.session_id = coalesce(e.session_id, h.session_id) LEFT JOIN workers w USING (worker_id)
 WHERE s.run_id = $1 AND (s.item = -1 OR $2) AND ($3::int IS NULL OR s.step = $3) ORDER BY s.step, s.item;
 
+-- name: some_steps_of_run
+-- The same of those on one page. Arrays: step, item.
+SELECT s.*, w.name AS worker_name, coalesce(e.attempt, h.attempt) AS attempt,
+       coalesce(e.queued_at, h.queued_at) AS queued_at, coalesce(e.started_at, h.started_at) AS started_at
+FROM unnest($2::int[], $3::int[]) AS p (step, item)
+CROSS JOIN LATERAL (
+    SELECT * FROM run_steps s WHERE s.run_id = $1 AND s.step = p.step AND s.item = p.item OFFSET 0
+) AS s
+LEFT JOIN executions e ON e.execution_id = s.execution_id
+LEFT JOIN LATERAL (
+    SELECT attempt, queued_at, started_at, session_id FROM history h
+    WHERE h.execution_id = s.execution_id AND s.finished_at IS NOT NULL
+      AND h.finished_at >= s.released_at AND h.finished_at < s.finished_at + interval '1 day'
+    LIMIT 1
+) AS h ON true
+LEFT JOIN sessions n ON n.session_id = coalesce(e.session_id, h.session_id) LEFT JOIN workers w USING (worker_id)
+ORDER BY s.step, s.item;
+
+-- name: states_of_steps
+-- How each step of a run is shown, or with $2 each item of one, in one row: a run may have ten thousand. What no worker has
+-- taken yet is queued.
+SELECT array_agg(s.step ORDER BY s.step, s.item) AS steps, array_agg(s.item ORDER BY s.step, s.item) AS items,
+       array_agg(CASE WHEN s.state = 'running' AND s.items IS NULL AND e.started_at IS NULL THEN 'queued' ELSE s.state END
+                 ORDER BY s.step, s.item) AS states
+FROM run_steps s
+LEFT JOIN executions e ON s.state = 'running' AND e.execution_id = s.execution_id
+WHERE s.run_id = $1 AND (s.item = -1 OR $2::int IS NOT NULL) AND ($2::int IS NULL OR s.step = $2);
+
+-- name: steps_to_draw
+-- What a picture of a run tells of its steps; history is not asked, so ten thousand are quickly read.
+SELECT s.step, s.state, s.items, s.open_items, s.reason, s.flag, s.released_at, s.finished_at, e.started_at,
+       CASE WHEN s.released_at IS NOT NULL THEN s.execution_id END AS execution_id
+FROM run_steps s
+LEFT JOIN executions e ON s.state = 'running' AND e.execution_id = s.execution_id
+WHERE s.run_id = $1 AND s.item = -1 ORDER BY s.step;
+
 -- name: grid_of_runs
 -- The last runs of a workflow, newest first, each with the states of its steps in the order they were written.
 SELECT r.run_id, r.state, r.version, r.fire_at, r.started_at, r.finished_at, s.states
