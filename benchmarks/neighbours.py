@@ -1,5 +1,8 @@
 """What a bad neighbour costs: how long `true` takes from due to its end, on a worker on which a program in a sandbox
-forks without end, eats memory, floods its output or fills the disk; and on another worker of the same machine."""
+forks without end, eats memory, floods its output or fills the disk; and on another worker of the same machine.
+
+Beside each of them a bare commit is timed, one small row: what that loses is the disk's share, and no worker's.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
+from time import monotonic
 
 from harness import Machine, machine, publish, quantile
 
@@ -16,13 +20,20 @@ from mainspring.worker.sandbox import find_means
 N = int(os.environ.get("BENCH_N", "100"))
 GOAL = 1.2
 LIMITS = {"pids": 64, "memory": "64Mi", "cpu": 0.25, "disk": "64Mi"}
+HELD = {"disk filler at 8Mi/s": {"disk_rate": "8Mi"}}
+"""Limits that only one of them has besides."""
+FILLER = 'while :; do dd if=/dev/zero of="$TMPDIR/fill" bs=1M count=200; done 2>/dev/null'
 BAD = {
     "fork bomb": "bomb() { bomb | bomb & wait; }; while :; do bomb; done 2>/dev/null",
     "memory hog": "head -c 1G /dev/zero | tail -c 1G",
     "output flood": "yes",
-    "disk filler": 'while :; do dd if=/dev/zero of="$TMPDIR/fill" bs=1M count=200; done 2>/dev/null',
+    "disk filler": FILLER,
+    "disk filler at 8Mi/s": FILLER,
 }
+WANTED = os.environ.get("BENCH_BAD", ",".join(BAD)).split(",")
+"""For a part of it: BENCH_BAD="disk filler"."""
 PLACES = ("same", "other")
+COMMIT = "commit"
 
 
 async def main() -> None:
@@ -33,16 +44,22 @@ async def main() -> None:
         for place in PLACES:
             target.work("--label", f"place={place}", slots=8, name=place)
         async with target.client() as client:
+            async with target.database.connection() as connection:
+                await connection.execute("CREATE TABLE bare_commits (id bigint GENERATED ALWAYS AS IDENTITY)")
             limits, missing = usable()
             await create(client, limits)
             for place in PLACES:
                 await took(client, place, 10)  # the first ones start what the others find
             found = {"quiet": await measured(target, client)}
-            for name in BAD:
+            for name in WANTED:
                 async with going_on(client, name):
                     found[name] = await measured(target, client)
             after = await measured(target, client)
     report(found, after, missing)
+
+
+def named(neighbour: str) -> str:
+    return neighbour.replace(" ", "-").replace("/", "-").lower()
 
 
 def usable() -> tuple[dict[str, object], list[str]]:
@@ -59,8 +76,9 @@ async def create(client: AsyncClient, limits: dict[str, object]) -> None:
     for name, script in BAD.items():
         await client.create_job(
             {
-                "name": name.replace(" ", "-"), "task": {"kind": "shell", "argv": [script], "shell": True},
-                "labels": {"place": "same"}, "sandbox": limits, "timeout": "5s", "retries": {"max": 0},
+                "name": named(name), "task": {"kind": "shell", "argv": [script], "shell": True},
+                "labels": {"place": "same"}, "sandbox": limits | HELD.get(name, {}), "timeout": "5s",
+                "retries": {"max": 0},
             }
         )  # fmt: skip
 
@@ -71,7 +89,7 @@ async def going_on(client: AsyncClient, name: str) -> AsyncIterator[None]:
 
     async def again() -> None:
         while True:
-            execution = await client.trigger(name.replace(" ", "-"))
+            execution = await client.trigger(named(name))
             begun.set()
             await client.wait(execution.execution_id, timeout_s=60)
 
@@ -85,7 +103,7 @@ async def going_on(client: AsyncClient, name: str) -> AsyncIterator[None]:
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        for execution in (await client.executions(job=name.replace(" ", "-"), limit=5)).items:
+        for execution in (await client.executions(job=named(name), limit=5)).items:
             with contextlib.suppress(Exception):
                 await client.cancel(execution.execution_id)
                 await client.wait(execution.execution_id, timeout_s=30)
@@ -93,10 +111,14 @@ async def going_on(client: AsyncClient, name: str) -> AsyncIterator[None]:
 
 async def measured(target: Machine, client: AsyncClient) -> dict[str, float]:
     """Milliseconds, medians; the two places in turn, so that whatever else happens meets both."""
-    times: dict[str, list[float]] = {place: [] for place in PLACES}
-    for _ in range(N):
-        for place in PLACES:
-            times[place] += await took(client, place, 1)
+    times: dict[str, list[float]] = {place: [] for place in (*PLACES, COMMIT)}
+    async with target.database.connection() as connection:
+        for _ in range(N):
+            for place in PLACES:
+                times[place] += await took(client, place, 1)
+                began = monotonic()
+                await connection.execute("INSERT INTO bare_commits DEFAULT VALUES")
+                times[COMMIT].append((monotonic() - began) * 1000)
     return {place: quantile(values, 0.5) for place, values in times.items()}
 
 
@@ -110,23 +132,26 @@ async def took(client: AsyncClient, job: str, count: int) -> list[float]:
 
 
 def report(found: dict[str, dict[str, float]], after: dict[str, float], missing: list[str]) -> None:
-    quiet = {place: (found["quiet"][place] + after[place]) / 2 for place in PLACES}
-    ratios = {(name, place): found[name][place] / quiet[place] for name in BAD for place in PLACES}
+    shown = (*PLACES, COMMIT)
+    quiet = {place: (found["quiet"][place] + after[place]) / 2 for place in shown}
+    ratios = {(name, place): found[name][place] / quiet[place] for name in WANTED for place in shown}
     lines = [
         f"- `true` by two workers of 8 slots, one at a time, {N} times each, from due to its end; medians. The"
         f" neighbour has {LIMITS['pids']} processes, {LIMITS['memory']} of memory and of disk, {LIMITS['cpu']} cores"
         + (f"; this machine can't limit {' and '.join(missing)}" if missing else ""),
+        "- bare commit: one small row, by the benchmark itself, beside each; each of the times holds one such commit",
         "",
-        "| neighbour | same worker, ms | ratio | other worker, ms | ratio | goal |",
-        "|---|---|---|---|---|---|",
-        f"| none, before and after | {quiet['same']:.1f} | | {quiet['other']:.1f} | | |",
+        "| neighbour | same worker, ms | ratio | other worker, ms | ratio | goal | bare commit, ms | ratio |",
+        "|---|---|---|---|---|---|---|---|",
+        f"| none, before and after | {quiet['same']:.1f} | | {quiet['other']:.1f} | | | {quiet[COMMIT]:.2f} | |",
     ]
-    for name in BAD:
-        cells = [f"{found[name][place]:.1f} | {ratios[name, place]:.2f}" for place in PLACES]
-        lines.append(f"| {name} | {' | '.join(cells)} | ≤ {GOAL} |")
+    for name in WANTED:
+        same, other = (f"{found[name][place]:.1f} | {ratios[name, place]:.2f}" for place in PLACES)
+        commit = f"{found[name][COMMIT]:.2f} | {ratios[name, COMMIT]:.2f}"
+        lines.append(f"| {name} | {same} | {other} | ≤ {GOAL} | {commit} |")
     figures: dict[str, float] = {"quiet_ms": round(quiet["same"], 1)}
     for (name, place), ratio in ratios.items():
-        figures[f"{name.replace(' ', '_')}_{place}"] = round(ratio, 2)
+        figures[f"{named(name).replace('-', '_')}_{place}"] = round(ratio, 2)
     publish("neighbours", lines, figures)
 
 

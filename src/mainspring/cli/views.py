@@ -17,7 +17,7 @@ from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec, ShellTask, task_text
 from mainspring.domain.resources import show_amounts
 from mainspring.domain.retry import describe_retries
-from mainspring.domain.sandbox import BWRAP, CPU, MEMORY, PIDS, RLIMITS
+from mainspring.domain.sandbox import BWRAP, CPU, DISK_RATE, MEMORY, PIDS, RLIMITS
 from mainspring.domain.schedule import describe_spec
 
 _JOB_GLYPHS = {"active": "●", "paused": "⏸", "finished": "✔", "deleted": "⊘"}
@@ -238,7 +238,7 @@ SHARDS: Look[wire.Shard] = Look(
 
 
 SANDBOX = "sandbox/"
-SANDBOX_MEANS = [name.removeprefix(SANDBOX) for name in (RLIMITS, MEMORY, PIDS, CPU, BWRAP)]
+SANDBOX_MEANS = [name.removeprefix(SANDBOX) for name in (RLIMITS, MEMORY, PIDS, CPU, DISK_RATE, BWRAP)]
 
 
 def worker_details(worker: wire.Worker) -> str:

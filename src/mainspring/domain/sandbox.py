@@ -14,8 +14,8 @@ from mainspring.domain.resources import parse_amount
 Isolation = Literal["process", "bwrap"]
 Size = str | int
 
-RLIMITS, MEMORY, PIDS, CPU, BWRAP = (
-    "sandbox/rlimits", "sandbox/memory", "sandbox/pids", "sandbox/cpu", "sandbox/bwrap",
+RLIMITS, MEMORY, PIDS, CPU, DISK_RATE, BWRAP = (
+    "sandbox/rlimits", "sandbox/memory", "sandbox/pids", "sandbox/cpu", "sandbox/disk_rate", "sandbox/bwrap",
 )  # fmt: skip
 """Labels by which a worker says what it can hold attempts to; the value says by which means."""
 
@@ -25,7 +25,8 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     task leaves running.
 
     `isolation: bwrap` also shows it a read-only system with a /tmp and processes of its own, and no network unless
-    `network` is true. `disk` is for its temporary folder, `file_size` for each file it writes.
+    `network` is true. `disk` is for its temporary folder, `file_size` for each file it writes. `disk_rate` is how many
+    bytes a second it may write to disks; whoever writes faster is held up.
     """
 
     isolation: Isolation = "process"
@@ -34,6 +35,7 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     cpu: str | int | float | None = None
     pids: Annotated[int, msgspec.Meta(ge=1, le=100_000)] | None = None
     disk: Size | None = None
+    disk_rate: Size | None = None
     file_size: Size | None = None
     open_files: Annotated[int, msgspec.Meta(ge=8, le=1_000_000)] | None = None
     cpu_time: str | int | float | None = None
@@ -48,7 +50,7 @@ def sandbox_labels(sandbox: Sandbox | None) -> dict[str, str]:
     """What a worker must have to hold an attempt to this, by whatever means."""
     if sandbox is None:
         return {}
-    asked = {MEMORY: sandbox.memory, PIDS: sandbox.pids, CPU: sandbox.cpu}
+    asked = {MEMORY: sandbox.memory, PIDS: sandbox.pids, CPU: sandbox.cpu, DISK_RATE: sandbox.disk_rate}
     found = {RLIMITS: "*"} | {label: "*" for label, value in asked.items() if value is not None}
     return found | ({BWRAP: "*"} if sandbox.isolation == "bwrap" else {})
 
@@ -57,7 +59,7 @@ def sandbox_problems(sandbox: Sandbox, kind: str) -> Iterator[Problem]:
     if kind not in ("shell", "python"):
         hint = "a container task has limits of its own" if kind == "container" else "remove it"
         yield Problem("/sandbox", f"only shell and python tasks have a sandbox, and this is {kind}", hint)
-    for name, least in (("memory", 1 << 20), ("disk", 4096), ("file_size", 1), ("cpu", 10)):
+    for name, least in (("memory", 1 << 20), ("disk", 4096), ("disk_rate", 1 << 16), ("file_size", 1), ("cpu", 10)):
         try:
             value = amount(name, getattr(sandbox, name))
         except ValueError as error:

@@ -65,6 +65,9 @@ class Group:
         """Files into which a process writes 0 to join."""
         return [str(folder / "cgroup.procs") for folder in self.folders]
 
+    def members(self) -> list[int]:
+        return _members(self.folders[0])
+
     def out_of_memory(self) -> bool:
         return self._counted("memory", "memory.events" if self.cgroups.unified else "memory.oom_control", "oom_kill")
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,15 @@ from typing import Protocol
 
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.resources import show_amount
-from mainspring.domain.sandbox import BWRAP, CPU, MEMORY, PIDS, RLIMITS, Sandbox, amount
+from mainspring.domain.sandbox import BWRAP, CPU, DISK_RATE, MEMORY, PIDS, RLIMITS, Sandbox, amount
 from mainspring.worker import confine
 from mainspring.worker.cgroup import Cgroups, Group, find_cgroups
+from mainspring.worker.pace import Pace, can_count
 
 PROBE_S = 10.0
+LOOK_S = 0.05
+LOOK_SHARE = 20
+"""Looking takes at most one part in so many of a core."""
 MASKED = ("/tmp", "/var/tmp", "/run")
 """Private and empty under bwrap: what is in there is others', sockets of engines above all."""
 PRIVATE_TMP = 64 * 1024 * 1024
@@ -42,6 +47,8 @@ class Means:
             found[PIDS] = "rlimit"
         if "cpu" in bases:
             found[CPU] = "cgroup"
+        if bases and can_count():
+            found[DISK_RATE] = "stopping"
         if self.bwrap is not None:
             found[BWRAP] = "yes"
         return found
@@ -83,10 +90,14 @@ class Cell:
         self._limits = {name: value for name, value in limits.items() if value is not None}
         self.most_disk = amount("disk", sandbox.disk)
         self.over_disk = False
+        self.pause_s = LOOK_S
+        self._pace: Pace | None = None
         if means.cgroups is not None:
             held = {name: value for name, value in self._limits.items() if name in means.cgroups.bases}
             self._group = means.cgroups.make(held)
             watch.cell(self._group.doors[0])
+            if (rate := amount("disk_rate", sandbox.disk_rate)) is not None:
+                self._pace = Pace(rate, self._group.members)
 
     def argv(self, words: Sequence[str], *, keep: Iterable[str] = ()) -> list[str]:
         """The command that runs `words` inside. `keep` names folders that must be seen though they are masked."""
@@ -99,11 +110,25 @@ class Cell:
         settings = {"doors": self._group.doors if self._group is not None else [], "rlimits": self._rlimits()}
         return [sys.executable, "-I", "-S", confine.__file__, json.dumps(settings), *words]
 
-    def measure(self) -> bool:
+    @property
+    def needs_looks(self) -> bool:
+        """Whether `look` is to be called, every `pause_s`."""
+        return self.most_disk is not None or self._pace is not None
+
+    def look(self) -> bool:
         """Whether the temporary folder has outgrown its limit; the attempt must end then."""
+        began = time.monotonic()
+        if self._pace is not None:
+            self._pace.look()
         if self.most_disk is not None and not self.over_disk:
             self.over_disk = _used(self._folder) > self.most_disk
+        self.pause_s = max(LOOK_S, LOOK_SHARE * (time.monotonic() - began))
         return self.over_disk
+
+    def let_end(self) -> None:
+        """It is about to be asked to end, and must be able to hear it."""
+        if self._pace is not None:
+            self._pace.release()
 
     def cause(self, code: int | None) -> str | None:
         """Which limit ended it, as far as one did."""

@@ -20,8 +20,6 @@ from mainspring.worker.pool import Pool
 from mainspring.worker.runner import Item
 from mainspring.worker.sandbox import Cell
 
-MEASURE_S = 0.25
-
 
 class PythonExecutor:
     """The `python` kind. A worker offers it if it was told which modules to load."""
@@ -107,16 +105,18 @@ class PythonExecutor:
         try:
             await pool.start()
             pool.submit(Item(work, function, args, lambda _, done: None if ended.done() else ended.set_result(done)))
-            done = await self._within_disk(cell, pool, ended)
+            done = await self._within_disk(cell, work, ended)
         finally:
             await pool.stop()
         if done.outcome == "failed" and (cause := cell.cause(done.exit_code)) is not None:
             return replace(done, error=cause)
         return done
 
-    async def _within_disk(self, cell: Cell, pool: Pool, ended: asyncio.Future[Done]) -> Done:
-        while cell.most_disk is not None and not ended.done():
-            await asyncio.wait({ended}, timeout=MEASURE_S)
-            if not ended.done() and await asyncio.to_thread(cell.measure):
+    async def _within_disk(self, cell: Cell, work: Work, ended: asyncio.Future[Done]) -> Done:
+        while cell.needs_looks and not ended.done():
+            await asyncio.wait({ended}, timeout=cell.pause_s)
+            if not ended.done() and await asyncio.to_thread(cell.look):
                 return Done("failed")
+            if work.stop_outcome is not None:
+                await asyncio.to_thread(cell.let_end)
         return await ended

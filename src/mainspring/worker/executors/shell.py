@@ -27,7 +27,6 @@ READ_BYTES = 65_536
 FLOOD_S = 0.001
 """Between two reads of what nobody keeps any more: a flood costs its worker little, and a program is not held up."""
 DRAIN_S = 2.0
-MEASURE_S = 0.25
 
 # What a task gets of the worker's environment; everything else is the worker's own, its token above all.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL")
@@ -138,7 +137,7 @@ async def _wait(process: Child, work: Work, cell: Cell | None) -> Outcome | None
     ended = asyncio.create_task(process.wait())
     stopped = asyncio.create_task(work.stop.wait())
     events: set[asyncio.Task[Any]] = {ended, stopped}
-    if cell is not None and cell.most_disk is not None:
+    if cell is not None and cell.needs_looks:
         events.add(asyncio.create_task(_outgrown(cell)))
     try:
         await asyncio.wait(events, timeout=work.definition.timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -149,6 +148,8 @@ async def _wait(process: Child, work: Work, cell: Cell | None) -> Outcome | None
             await ended
             return None
         outcome: Outcome = work.stop_outcome or "timed_out"
+        if cell is not None:
+            await asyncio.to_thread(cell.let_end)
         _signal(process.pid, signal.SIGTERM)
         await asyncio.wait({ended}, timeout=GRACE_S)
         if not ended.done():
@@ -163,8 +164,8 @@ async def _wait(process: Child, work: Work, cell: Cell | None) -> Outcome | None
 async def _outgrown(cell: Cell) -> None:
     """Returns when the temporary folder is too large."""
     while True:
-        await asyncio.sleep(MEASURE_S)
-        if await asyncio.to_thread(cell.measure):
+        await asyncio.sleep(cell.pause_s)
+        if await asyncio.to_thread(cell.look):
             return
 
 
