@@ -672,12 +672,14 @@ class RunNow(Request):
     """Run a job now, or at a time; the same `key` is answered with the same execution for a day.
 
     `at` says when it is due; `fire_at` which nominal time it stands for in templates (when it is due, if left out).
+    With `reason`, which may be empty, it is written to the audit, as what people start is; programs leave it out.
     """
 
     at: Instant | None = None
     fire_at: Instant | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
     params: dict[str, Any] | None = None
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
 
 
 class Cancel(Request):
@@ -1102,10 +1104,14 @@ class WorkflowLine(Answer):
 
 
 class RunRequest(Request):
-    """Starts a run; the same `key` is answered with the same run for a day."""
+    """Starts a run; the same `key` is answered with the same run for a day.
+
+    With `reason`, which may be empty, it is written to the audit, as what people start is; programs leave it out.
+    """
 
     params: dict[str, Any] | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
 
 
 class Rerun(Request):

@@ -133,7 +133,7 @@ async def test_a_channel_that_takes_nothing_for_a_day_is_disabled_and_the_others
     await telling.subscriptions.read()
     await telling.ended("failed")
     assert len(await telling.deliveries(channel="hook")) == 2, "nothing is kept for what is disabled"
-    assert (await channels.enable(telling.database, "hook", tenant=TENANT)).state == "ok"
+    assert (await channels.enable(telling.database, "hook", tenant=TENANT, by="test")).state == "ok"
 
 
 async def test_order_is_kept_per_job_and_one_that_is_refused_holds_up_only_its_own(

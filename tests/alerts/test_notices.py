@@ -150,13 +150,13 @@ async def test_a_channel_that_jobs_name_must_exist_and_stays(telling: Telling, h
     assert (problem.pointer, problem.message) == ("/notify/0/to/1", "there is no channel 'opps'")
     job = await noticing(telling, "failed")
     with pytest.raises(Conflict, match="jobs notify 'ops'"):
-        await channels.delete(telling.database, "ops", tenant=TENANT)
+        await channels.delete(telling.database, "ops", tenant=TENANT, by="test")
     await jobs.patch(telling.database, job, {"notify": []}, tenant=TENANT, by="test")
     await telling.ended("failed", job)
     assert await told(telling) == []
     other = await noticing(telling, "failed")
     await jobs.delete(telling.database, other, tenant=TENANT, by="test")
-    await channels.delete(telling.database, "ops", tenant=TENANT)
+    await channels.delete(telling.database, "ops", tenant=TENANT, by="test")
 
 
 async def test_retries_and_cancellations_are_told_to_who_subscribed(telling: Telling) -> None:

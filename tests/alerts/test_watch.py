@@ -419,7 +419,7 @@ async def test_a_rule_names_its_channels_and_can_be_switched_off(rig: Rig) -> No
         await rig.look()
     assert [(d.channel, d.data["rule"]) for d in await rig.telling.deliveries()] == [("mine-only", "mine")]
     assert await rig.fires() == {"mine"}
-    await rules.delete_rule(rig.telling.database, "result_lag", tenant=TENANT)
+    await rules.delete_rule(rig.telling.database, "result_lag", tenant=TENANT, by="test")
     rig.telling.watch.edited()
     await rig.look()
     assert await rig.fires() == {"mine", "result_lag"}, "as it was built in"
@@ -431,7 +431,7 @@ async def test_who_was_told_by_a_rule_that_is_no_more_hears_the_end(rig: Rig) ->
         await rule(rig, "mine", channels=("mine-only",))
         await rig.process_says(results_pending=11)
         await rig.look()
-        await rules.delete_rule(rig.telling.database, "mine", tenant=TENANT)
+        await rules.delete_rule(rig.telling.database, "mine", tenant=TENANT, by="test")
         rig.telling.watch.edited()
         await rig.look()
     assert [(d.channel, d.event) for d in await rig.telling.deliveries()] == [
@@ -492,7 +492,7 @@ async def test_a_window_that_begins_later_holds_nothing_yet_and_a_deleted_one_le
         assert len(await rig.telling.deliveries()) == 1
         from mainspring.alerts import silences
 
-        await silences.delete(rig.telling.database, str(made.silence_id), tenant=TENANT)
+        await silences.delete(rig.telling.database, str(made.silence_id), tenant=TENANT, by="test")
         rig.telling.watch.edited()
         await rig.look()
         assert len(await rig.telling.deliveries()) == 2

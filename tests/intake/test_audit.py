@@ -49,6 +49,7 @@ async def test_what_is_done_to_jobs(bench: Jobs) -> None:
     await jobs.delete(database, job_id, **WHO)
     assert await entries(bench, subject=str(job_id)) == [
         ("job.delete", "a", None), ("job.resume", "a", None), ("job.pause", "a", "holiday"), ("job.edit", "a", None),
+        ("job.create", "a", None),
     ]  # fmt: skip
     (edit,) = (await audit.list_entries(database, tenant=TENANT, action="job.edit")).items
     assert edit.details == {"version": 2, "fields": ["priority"]}
@@ -90,7 +91,7 @@ async def test_what_is_done_to_executions_dead_letters_and_queues(bench: Jobs) -
     await dead_letters.dismiss(database, letters[0].dead_letter_id, reason="known", **WHO)
     await replays.replay_one(database, letters[1].dead_letter_id, wire.ReplayOne(), **WHO)
     await queues.change(database, "short", {"cap": 3}, **WHO)
-    assert await entries(bench) == [
+    assert await entries(bench, actor="a new user") == [
         ("queue.change", "short", None), ("dead_letter.replay", None, None), ("dead_letter.dismiss", None, "known"),
         ("execution.cancel", "a", "too many"),
     ]  # fmt: skip
@@ -103,7 +104,7 @@ async def test_a_refused_change_leaves_no_entry(bench: Jobs) -> None:
         await jobs.patch(bench.database, job_id, {"priority": 70}, **WHO)
     with pytest.raises(Conflict):
         await dependencies.free(bench.database, "a", "why not", freed_as="forced", **WHO)
-    assert await entries(bench) == []
+    assert await entries(bench, actor="a new user") == []
 
 
 @pytest.mark.parametrize("freed_as", ["forced", "skipped"])
@@ -117,7 +118,7 @@ async def test_the_latest_execution_of_a_job_is_decided_about(bench: Jobs, freed
     found = await catalog.execution(bench.database, execution_id, tenant=TENANT)
     did = "completed" if freed_as == "forced" else "skipped"
     assert (found.state, found.reason) == ("cancelled", f"{did} by a new user: by hand")
-    (entry,) = (await audit.list_entries(bench.database, tenant=TENANT)).items
+    (entry,) = (await audit.list_entries(bench.database, tenant=TENANT, actor="a new user")).items
     assert entry.action == ("job.force_complete" if freed_as == "forced" else "job.skip")
     assert entry.details == {"freed": 0, "execution_id": str(execution_id)}
 
@@ -126,8 +127,10 @@ async def test_entries_are_read_in_pages_by_actor_and_action(bench: Jobs) -> Non
     job_id = await id_of(bench, "a")
     for n in range(5):
         await jobs.pause(bench.database, job_id, tenant=TENANT, reason=str(n), by=f"user {n % 2}")
-    first = await audit.list_entries(bench.database, tenant=TENANT, limit=2)
-    rest = await audit.list_entries(bench.database, tenant=TENANT, limit=5, cursor=first.next_cursor)
+    first = await audit.list_entries(bench.database, tenant=TENANT, limit=2, action="job.pause")
+    rest = await audit.list_entries(
+        bench.database, tenant=TENANT, limit=5, cursor=first.next_cursor, action="job.pause"
+    )
     assert [e.reason for e in [*first.items, *rest.items]] == ["4", "3", "2", "1", "0"] and rest.next_cursor is None
     mine = await audit.list_entries(bench.database, tenant=TENANT, actor="user 1", action="job.pause", subject="a")
     assert [e.reason for e in mine.items] == ["3", "1"]

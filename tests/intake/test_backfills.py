@@ -283,16 +283,16 @@ async def test_many_who_feed_at_once_make_each_instant_once(past: Past) -> None:
 async def test_pausing_and_resuming(past: Past) -> None:
     backfill = await past.backfill(concurrency=2)
     await feeding.feed_all(past.database)
-    await backfills.pause(past.database, backfill, tenant=TENANT)
-    await backfills.pause(past.database, backfill, tenant=TENANT)
+    await backfills.pause(past.database, backfill, tenant=TENANT, by="test")
+    await backfills.pause(past.database, backfill, tenant=TENANT, by="test")
     assert await past.work(slots=10) == TEN[:2], "what lives goes on"
     assert await feeding.feed_all(past.database) == 0
     assert await past.live(backfill) == []
-    await backfills.resume(past.database, backfill, tenant=TENANT)
+    await backfills.resume(past.database, backfill, tenant=TENANT, by="test")
     assert await past.drain(backfill) == TEN[2:]
     for verb in (backfills.pause, backfills.resume):
         with pytest.raises(Conflict, match="finished already"):
-            await verb(past.database, backfill, tenant=TENANT)
+            await verb(past.database, backfill, tenant=TENANT, by="test")
 
 
 async def test_cancelling_cancels_what_lives(past: Past) -> None:
@@ -379,7 +379,7 @@ async def test_another_tenant_sees_nothing_of_it(past: Past) -> None:
     backfill = await past.backfill()
     for attempt in (
         backfills.get(past.database, backfill, tenant=2),
-        backfills.pause(past.database, backfill, tenant=2),
+        backfills.pause(past.database, backfill, tenant=2, by="test"),
         backfills.cancel(past.database, backfill, tenant=2, by="stranger"),
         backfills.plan(past.database, "past", request(-60, 0), tenant=2),
     ):

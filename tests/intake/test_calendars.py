@@ -39,7 +39,7 @@ async def test_every_edit_is_a_version(fresh: Database) -> None:
         await put(fresh, days)
     found = await calendars.get(fresh, "days", tenant=TENANT)
     assert (found.version, found.days, found.jobs) == (2, TOMORROW, 0), "writing the same again changes nothing"
-    await calendars.delete(fresh, "days", tenant=TENANT)
+    await calendars.delete(fresh, "days", tenant=TENANT, by="test")
     assert (await calendars.list_all(fresh, tenant=TENANT)).items == []
     await put(fresh, NOTHING)
     versions = await calendars.versions(fresh, "days", tenant=TENANT, limit=2)
@@ -151,7 +151,7 @@ async def test_a_calendar_in_use_is_not_deleted(fresh: Database) -> None:
     for n in range(7):
         await add(fresh, f"job-{n}", schedule=MINUTELY)
     with pytest.raises(Conflict, match="in use by job-0, job-1, job-2, job-3, job-4 and 2 more") as refused:
-        await calendars.delete(fresh, "days", tenant=TENANT)
+        await calendars.delete(fresh, "days", tenant=TENANT, by="test")
     assert refused.value.code == "in_use"
     for n in range(7):
         row = await catalog.job_row(fresh, f"job-{n}", tenant=TENANT)
@@ -159,9 +159,9 @@ async def test_a_calendar_in_use_is_not_deleted(fresh: Database) -> None:
             await jobs.delete(fresh, row.job_id, tenant=TENANT, by="test")
         else:
             await jobs.patch(fresh, row.job_id, {"schedule": {"calendar": None}}, tenant=TENANT, by="test")
-    await calendars.delete(fresh, "days", tenant=TENANT)
+    await calendars.delete(fresh, "days", tenant=TENANT, by="test")
     with pytest.raises(NotFound):
-        await calendars.delete(fresh, "days", tenant=TENANT)
+        await calendars.delete(fresh, "days", tenant=TENANT, by="test")
     row = await catalog.job_row(fresh, "job-0", tenant=TENANT)
     with pytest.raises(Invalid, match="there is no calendar 'days'"):
         await jobs.rollback(fresh, row.job_id, 1, tenant=TENANT, by="test")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -11,10 +12,11 @@ from mainspring.alerts import sign
 from mainspring.alerts.send import Sender
 from mainspring.alerts.shape import Note
 from mainspring.clock import instant
+from mainspring.domain.audit import changes
 from mainspring.domain.channel import SECRETS, Target, WebhookTarget, channel_problems, kind_of
 from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
 from mainspring.domain.events import TEST
-from mainspring.store import channels, outbox
+from mainspring.store import audit, channels, outbox
 from mainspring.store.channels import ChannelRow
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 
@@ -35,12 +37,16 @@ async def create(database: Database, request: wire.NewChannel, *, tenant: int, b
                 connection, tenant=tenant, channel_id=uuid4(), name=request.name, target=target,
                 events=request.events, jobs=request.jobs, by=by,
             )  # fmt: skip
+            await audit.record(
+                connection, "channel.create", request.name, tenant=tenant, by=by, name=request.name,
+                kind=kind_of(target), events=request.events, jobs=request.jobs,
+            )  # fmt: skip
     except Taken:
         raise Conflict(f"there is a channel {request.name!r} already", code="name_taken") from None
     return msgspec.structs.replace(await get(database, request.name, tenant=tenant), secret=secret)
 
 
-async def replace(database: Database, name: str, request: wire.ChannelSpec, *, tenant: int) -> wire.Channel:
+async def replace(database: Database, name: str, request: wire.ChannelSpec, *, tenant: int, by: str) -> wire.Channel:
     """Writes a channel anew. Secrets that are left out stay as they were, and it is enabled again."""
     async with database.transaction() as connection:
         row = await _row(connection, name, tenant=tenant)
@@ -57,6 +63,9 @@ async def replace(database: Database, name: str, request: wire.ChannelSpec, *, t
         await channels.update_channel(
             connection, tenant=tenant, name=name, target=target, events=request.events, jobs=request.jobs
         )
+        now = await _row(connection, name, tenant=tenant)
+        fields = [*changes(_audited(row), _audited(now)), *(["secrets"] if row.hidden != now.hidden else [])]
+        await audit.record(connection, "channel.edit", name, tenant=tenant, by=by, name=name, fields=fields)
     return msgspec.structs.replace(await get(database, name, tenant=tenant), secret=secret)
 
 
@@ -70,19 +79,21 @@ async def list_all(database: Database, *, tenant: int) -> wire.Page[wire.Channel
         return wire.Page(items=[shown(row) for row in await channels.list_channels(connection, tenant=tenant)])
 
 
-async def enable(database: Database, name: str, *, tenant: int) -> wire.Channel:
+async def enable(database: Database, name: str, *, tenant: int, by: str) -> wire.Channel:
     """Sends to it again, from what happens next."""
-    async with database.connection() as connection:
+    async with database.transaction() as connection:
         if not await channels.enable_channel(connection, tenant=tenant, name=name):
             raise _unknown(name)
+        await audit.record(connection, "channel.enable", name, tenant=tenant, by=by, name=name)
     return await get(database, name, tenant=tenant)
 
 
-async def delete(database: Database, name: str, *, tenant: int) -> None:
+async def delete(database: Database, name: str, *, tenant: int, by: str) -> None:
     async with database.transaction() as connection:
         await _row(connection, name, tenant=tenant)
         if not await channels.delete_channel(connection, tenant=tenant, name=name):
             raise Conflict(f"jobs notify {name!r}; change their notify first", code="in_use")
+        await audit.record(connection, "channel.delete", name, tenant=tenant, by=by, name=name)
 
 
 async def test(database: Database, sender: Sender, name: str, *, tenant: int) -> wire.ChannelTest:
@@ -129,6 +140,11 @@ def shown(row: ChannelRow) -> wire.Channel:
         state=state, pending=row.pending, created_at=row.created_at, created_by=row.created_by,  # type: ignore[arg-type]
         failing_since=row.failing_since, last_error=row.last_error, disabled_at=row.disabled_at,
     )  # fmt: skip
+
+
+def _audited(row: ChannelRow) -> dict[str, Any]:
+    """What may be told of it: never a secret."""
+    return {"kind": row.kind, "target": row.shown, "events": row.events, "jobs": row.jobs}
 
 
 def _check(name: str, target: Target, request: wire.ChannelSpec) -> None:

@@ -7,11 +7,14 @@ import math
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
 from mainspring import wire
 from mainspring.domain.alert import BUILT_IN, CONDITIONS, Rule, rules_of
+from mainspring.domain.audit import changes
 from mainspring.domain.channel import NAME
 from mainspring.domain.errors import Invalid, NotFound, Problem, invalid
-from mainspring.store import alerts, channels
+from mainspring.store import alerts, audit, channels
 from mainspring.store.db import Database
 
 MAX_PAGE = 500
@@ -58,16 +61,24 @@ async def put_rule(database: Database, name: str, rule: Rule, *, tenant: int, by
         ]
         if problems:
             raise Invalid(problems[0].message, code="bad_rule", problems=tuple(problems))
+        written = (await alerts.tenant_rules(connection, tenant=tenant)).get(name)
+        old = written[0] if written is not None else BUILT_IN.get(name)
         await alerts.upsert_rule(connection, tenant=tenant, name=name, rule=rule, by=by)
+        before = {} if old is None else msgspec.to_builtins(old)
+        await audit.record(
+            connection, "rule.write", name, tenant=tenant, by=by, name=name,
+            changes=changes(before, msgspec.to_builtins(rule)),
+        )  # fmt: skip
         return _shown(name, rule, (await alerts.tenant_rules(connection, tenant=tenant))[name])
 
 
-async def delete_rule(database: Database, name: str, *, tenant: int) -> None:
+async def delete_rule(database: Database, name: str, *, tenant: int, by: str) -> None:
     """Takes back what was written; a built-in rule is then as it was. To be rid of one, write `enabled: false`."""
-    async with database.connection() as connection:
+    async with database.transaction() as connection:
         if not await alerts.delete_rule(connection, tenant=tenant, name=name):
             hint = "; it is built in: write it with enabled: false" if name in BUILT_IN else ""
             raise NotFound(f"nobody wrote a rule {name!r}{hint}")
+        await audit.record(connection, "rule.delete", name, tenant=tenant, by=by, name=name)
 
 
 def _problems(name: str, rule: Rule) -> list[Problem]:

@@ -11,8 +11,8 @@ from mainspring.domain.duration import parse_duration, spell_duration
 from mainspring.domain.errors import Invalid, NotFound, Problem, invalid
 from mainspring.domain.schedule import ScheduleError, ScheduleSpecs, bounded_key, describe_spec, resolve_all
 from mainspring.domain.silence import LABELS
-from mainspring.store import silences
-from mainspring.store.db import Database, database_now_ms
+from mainspring.store import audit, silences
+from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.silences import SilenceRow
 
 MOST_S = 31 * 86_400
@@ -38,6 +38,7 @@ async def create(database: Database, request: wire.NewSilence, *, tenant: int, b
         )  # fmt: skip
         await silences.insert_silence(connection, tenant=tenant, row=row)
         (written,) = await silences.list_silences(connection, tenant=tenant, silence_id=silence_id)
+        await _note(connection, "silence.create", written, tenant=tenant, by=by)
     return _shown(written, now_ms)
 
 
@@ -48,15 +49,24 @@ async def list_all(database: Database, *, tenant: int) -> wire.Page[wire.Silence
     return wire.Page(items=[_shown(row, now_ms) for row in rows])
 
 
-async def delete(database: Database, ref: str, *, tenant: int) -> None:
+async def delete(database: Database, ref: str, *, tenant: int, by: str) -> None:
     """Ends it now; what it held back is told."""
     try:
         silence_id = UUID(ref)
     except ValueError:
         raise NotFound(f"there is no silence {ref!r}") from None
     async with database.transaction() as connection:
+        known = await silences.list_silences(connection, tenant=tenant, silence_id=silence_id)
         if not await silences.delete_silence(connection, tenant=tenant, silence_id=silence_id):
             raise NotFound(f"there is no silence {ref!r}")
+        await _note(connection, "silence.delete", known[0], tenant=tenant, by=by)
+
+
+async def _note(connection: Connection, action: str, row: SilenceRow, *, tenant: int, by: str) -> None:
+    name = " ".join(f"{label}={value}" for label, value in row.matchers.items())
+    await audit.record(
+        connection, action, row.silence_id, tenant=tenant, by=by, name=name, reason=row.reason, window=_described(row)
+    )
 
 
 def _check_matchers(matchers: dict[str, str]) -> None:

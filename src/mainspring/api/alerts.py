@@ -39,7 +39,7 @@ async def put_rule(call: Call) -> wire.AlertRule:
 @table.route("DELETE", "/api/v1/alert-rules/{name}", scope="write", status=204)
 async def delete_rule(call: Call) -> None:
     """Take back what was written; a built-in rule is then as it was."""
-    await rules.delete_rule(call.context.database, call.path("name"), tenant=call.tenant)
+    await rules.delete_rule(call.context.database, call.path("name"), tenant=call.tenant, by=call.caller.name)
 
 
 @table.route("GET", SILENCES, scope="read", answer=wire.Page[wire.Silence])
@@ -57,7 +57,7 @@ async def create_silence(call: Call) -> wire.Silence:
 @table.route("DELETE", SILENCES + "/{silence_id}", scope="write", status=204)
 async def delete_silence(call: Call) -> None:
     """End a silence: what it held back is told."""
-    await silences.delete(call.context.database, call.path("silence_id"), tenant=call.tenant)
+    await silences.delete(call.context.database, call.path("silence_id"), tenant=call.tenant, by=call.caller.name)
 
 
 @table.route("GET", CHANNELS, scope="read", answer=wire.Page[wire.Channel])
@@ -81,13 +81,15 @@ async def get_channel(call: Call) -> wire.Channel:
 @table.route("PUT", CHANNEL, scope="write", body=wire.ChannelSpec, answer=wire.Channel)
 async def replace_channel(call: Call) -> wire.Channel:
     """Write a channel anew; secrets that are left out stay as they were."""
-    return await channels.replace(call.context.database, call.path("name"), call.body, tenant=call.tenant)
+    return await channels.replace(
+        call.context.database, call.path("name"), call.body, tenant=call.tenant, by=call.caller.name
+    )
 
 
 @table.route("DELETE", CHANNEL, scope="write", status=204)
 async def delete_channel(call: Call) -> None:
     """Delete a channel that no job names, with what was to be sent to it."""
-    await channels.delete(call.context.database, call.path("name"), tenant=call.tenant)
+    await channels.delete(call.context.database, call.path("name"), tenant=call.tenant, by=call.caller.name)
 
 
 @table.route("POST", CHANNEL + "/test", scope="write", answer=wire.ChannelTest)
@@ -99,7 +101,7 @@ async def test_channel(call: Call) -> wire.ChannelTest:
 @table.route("POST", CHANNEL + "/enable", scope="write", answer=wire.Channel)
 async def enable_channel(call: Call) -> wire.Channel:
     """Send to a disabled channel again, from what happens next."""
-    return await channels.enable(call.context.database, call.path("name"), tenant=call.tenant)
+    return await channels.enable(call.context.database, call.path("name"), tenant=call.tenant, by=call.caller.name)
 
 
 @table.route(

@@ -51,14 +51,14 @@ async def get(call: Call) -> wire.Backfill:
 @table.route("POST", BACKFILL + "/pause", scope="write", answer=wire.Backfill)
 async def pause(call: Call) -> wire.Backfill:
     """Make no more executions of a backfill for now; those that live go on."""
-    await backfills.pause(call.context.database, _id(call), tenant=call.tenant)
+    await backfills.pause(call.context.database, _id(call), tenant=call.tenant, by=call.caller.name)
     return await _found(call)
 
 
 @table.route("POST", BACKFILL + "/resume", scope="write", answer=wire.Backfill)
 async def resume(call: Call) -> wire.Backfill:
     """Go on with a paused backfill."""
-    await backfills.resume(call.context.database, _id(call), tenant=call.tenant)
+    await backfills.resume(call.context.database, _id(call), tenant=call.tenant, by=call.caller.name)
     return await _found(call)
 
 

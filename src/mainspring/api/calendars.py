@@ -38,7 +38,7 @@ async def put(call: Call) -> wire.Calendar | wire.CalendarChange:
 @table.route("DELETE", CALENDAR, scope="write", status=204)
 async def delete(call: Call) -> None:
     """Delete a calendar that no job follows; its versions stay readable."""
-    await calendars.delete(call.context.database, call.path("name"), tenant=call.tenant)
+    await calendars.delete(call.context.database, call.path("name"), tenant=call.tenant, by=call.caller.name)
 
 
 @table.route(

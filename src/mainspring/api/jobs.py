@@ -12,7 +12,7 @@ from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.job import JobSpec
 from mainspring.intake import catalog, dependencies, finding, jobs, why
-from mainspring.intake.executions import Submission
+from mainspring.intake.executions import Note, Submission
 from mainspring.intake.params import check_params
 
 table = Table()
@@ -178,7 +178,8 @@ async def trigger(call: Call) -> Response:
     body: wire.RunNow = call.body
     check_params(row.spec, body.params)
     key = body.key or call.request.headers.get("idempotency-key")
-    submission = Submission(call.tenant, call.caller.name, row.job_id, body.at, body.params, body.fire_at)
+    note = None if body.reason is None else Note.of(row, body.reason)
+    submission = Submission(call.tenant, call.caller.name, row.job_id, body.at, body.params, body.fire_at, note)
     submit = call.context.submitter
     execution_id = await (submit.submit_once(submission, key) if key else submit.submit(submission))
     found = await catalog.execution(call.context.database, execution_id, tenant=call.tenant)

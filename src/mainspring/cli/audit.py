@@ -1,4 +1,4 @@
-"""`mainspring audit`: who did what to jobs, executions, runs, dead letters and queues, and why."""
+"""`mainspring audit`: who changed what, and why."""
 
 from __future__ import annotations
 

@@ -52,10 +52,11 @@ params_option = click.option(
 @click.option("--wait", is_flag=True, help="Wait for the end; the exit code tells how it ended.")
 @click.option("--follow", is_flag=True, help="Wait, and show the output meanwhile.")
 @click.option("--timeout", type=seconds, default=math.inf, metavar="D", help="Wait no longer than this (exit code 8).")
+@click.option("--reason", default="", help="Why, for the audit.")
 @connected
 async def run(
     client: AsyncClient, out: Output, job: str, params: dict[str, Any] | None, at: datetime | None,
-    fire_at: datetime | None, key: str | None, wait: bool, follow: bool, timeout: float,
+    fire_at: datetime | None, key: str | None, wait: bool, follow: bool, timeout: float, reason: str,
 ) -> None:  # fmt: skip
     """Run JOB now, or at a given time, also while it is paused. Its schedule goes on as before.
 
@@ -64,7 +65,7 @@ async def run(
     """
     if follow and not out.for_people:
         raise click.UsageError("--follow prints the output of the job; for -o use --wait")
-    execution = await client.trigger(job, wire.RunNow(at=at, fire_at=fire_at, key=key, params=params))
+    execution = await client.trigger(job, wire.RunNow(at=at, fire_at=fire_at, key=key, params=params, reason=reason))
     if not wait and not follow:
         out.one(execution, EXECUTIONS, lambda e: f"{e.execution_id}  {e.job}  {state_text(e.state)}")
         return

@@ -85,13 +85,14 @@ async def show(client: AsyncClient, out: Output, workflow: str) -> None:
 @click.option("--key", metavar="K", help="The same key gives the same run, for a day.")
 @click.option("--wait", is_flag=True, help="Wait for the end; the exit code tells how it ended.")
 @click.option("--timeout", type=seconds, default=math.inf, metavar="D", help="Wait no longer than this (exit code 8).")
+@click.option("--reason", default="", help="Why, for the audit.")
 @connected
 async def run(
     client: AsyncClient, out: Output, workflow: str, params: dict[str, Any] | None, key: str | None, wait: bool,
-    timeout: float,
+    timeout: float, reason: str,
 ) -> None:  # fmt: skip
     """Start a run of WORKFLOW now."""
-    found = await client.start_run(workflow, params, key=key)
+    found = await client.start_run(workflow, params, key=key, reason=reason)
     if not wait:
         out.one(found, RUNS, run_line)
         return

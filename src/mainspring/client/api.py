@@ -442,9 +442,11 @@ class AsyncClient:
     async def delete_workflow(self, ref: Ref) -> None:
         await self._transport.send("DELETE", _path("workflows", ref, ""))
 
-    async def start_run(self, ref: Ref, params: dict[str, Any] | None = None, *, key: str | None = None) -> wire.Run:
-        """Starts a run of a workflow now."""
-        body = wire.RunRequest(params=params, key=key)
+    async def start_run(
+        self, ref: Ref, params: dict[str, Any] | None = None, *, key: str | None = None, reason: str | None = None
+    ) -> wire.Run:
+        """Starts a run of a workflow now. With a reason, which may be empty, the audit tells of it."""
+        body = wire.RunRequest(params=params, key=key, reason=reason)
         return await self._transport.ask(wire.Run, "POST", _path("workflows", ref, "run"), body=body)
 
     async def runs(

@@ -322,8 +322,10 @@ class Client:
     def delete_workflow(self, ref: Ref) -> None:
         self._wait(self._inner.delete_workflow(ref))
 
-    def start_run(self, ref: Ref, params: dict[str, Any] | None = None, *, key: str | None = None) -> wire.Run:
-        return self._wait(self._inner.start_run(ref, params, key=key))
+    def start_run(
+        self, ref: Ref, params: dict[str, Any] | None = None, *, key: str | None = None, reason: str | None = None
+    ) -> wire.Run:
+        return self._wait(self._inner.start_run(ref, params, key=key, reason=reason))
 
     def force_complete_job(self, ref: Ref, reason: str) -> wire.Job:
         return self._wait(self._inner.force_complete_job(ref, reason))

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 ACTIONS: tuple[str, ...] = (
-    "job.edit", "job.pause", "job.resume", "job.delete", "job.force_complete", "job.skip", "job.need", "job.unneed",
-    "execution.cancel",
-    "run.cancel", "run.rerun", "run.event",
+    "job.create", "job.edit", "job.rollback", "job.pause", "job.resume", "job.delete", "job.trigger",
+    "job.force_complete", "job.skip", "job.need", "job.unneed",
+    "workflow.create", "workflow.edit", "workflow.pause", "workflow.resume", "workflow.delete",
+    "workflow.force_complete", "workflow.skip", "workflow.need", "workflow.unneed",
+    "execution.cancel", "execution.requeue",
+    "run.start", "run.cancel", "run.rerun", "run.event",
     "step.approve", "step.reject", "step.skip", "step.force_complete",
-    "dead_letter.replay", "dead_letter.dismiss",
-    "queue.change",
+    "dead_letter.claim", "dead_letter.release", "dead_letter.edit", "dead_letter.replay", "dead_letter.dismiss",
+    "backfill.create", "backfill.pause", "backfill.resume", "backfill.cancel",
+    "calendar.write", "calendar.delete", "blackout.create", "blackout.delete",
+    "queue.change", "reservation.create", "reservation.delete",
+    "channel.create", "channel.edit", "channel.enable", "channel.delete", "rule.write", "rule.delete",
+    "silence.create", "silence.delete",
+    "token.create", "token.revoke",
 )  # fmt: skip
 
 KINDS: tuple[str, ...] = tuple(dict.fromkeys(action.partition(".")[0] for action in ACTIONS))
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Each field that differs, with what it was and what it is."""
+    names = sorted(before.keys() | after.keys())
+    return {n: [before.get(n), after.get(n)] for n in names if before.get(n) != after.get(n)}

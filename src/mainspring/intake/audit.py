@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from typing import Any
-from uuid import UUID
 
 from mainspring import wire
 from mainspring.domain.audit import ACTIONS, KINDS
 from mainspring.domain.errors import NotFound, invalid
 from mainspring.intake.catalog import bad_cursor, check_limit, is_id, job_row
 from mainspring.store import audit
-from mainspring.store.audit import Entry
-from mainspring.store.db import Connection, Database
+from mainspring.store.audit import record, record_all
+from mainspring.store.db import Database
 
-
-async def record(
-    connection: Connection, action: str, subject: UUID | str, *, tenant: int, by: str, name: str | None = None,
-    reason: str | None = None, **details: Any,
-) -> None:  # fmt: skip
-    """Appends one entry; `details` are what else a reader would want to know."""
-    entry = Entry(str(subject), name, details or None)
-    await record_all(connection, action, [entry], tenant=tenant, by=by, reason=reason)
-
-
-async def record_all(
-    connection: Connection, action: str, entries: Iterable[Entry], *, tenant: int, by: str, reason: str | None = None
-) -> None:
-    """One action on many subjects, an entry each."""
-    assert action in ACTIONS, action
-    found = list(entries)
-    if found:
-        await audit.insert_audit(connection, tenant=tenant, by=by, action=action, reason=reason, entries=found)
+__all__ = ["list_entries", "record", "record_all"]
 
 
 async def list_entries(

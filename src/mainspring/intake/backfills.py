@@ -11,7 +11,7 @@ from mainspring.clock import instant
 from mainspring.domain.backfill import BackfillState, Order, Range, wanted
 from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
 from mainspring.ids import new_id
-from mainspring.intake import catalog
+from mainspring.intake import audit, catalog
 from mainspring.store import backfills, chains
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow
@@ -39,7 +39,7 @@ async def plan(database: Database, ref: str, request: wire.BackfillRequest, *, t
 async def create(database: Database, ref: str, request: wire.BackfillRequest, *, tenant: int, by: str) -> UUID:
     """A new backfill; its executions follow by themselves. Works on a paused job, and leaves the cadence alone."""
     row = await catalog.job_row(database, ref, tenant=tenant)
-    async with database.connection() as connection:
+    async with database.transaction() as connection:
         span, to = await _range(connection, row, request)
         instants = await _instants(span, request.order)
         backfill_id = new_id(await database_now_ms(connection))
@@ -49,6 +49,10 @@ async def create(database: Database, ref: str, request: wire.BackfillRequest, *,
             request=request, to=to, instants=len(instants), created_by=by,
         ):  # fmt: skip
             raise Conflict("the job's schedule was changed meanwhile; look at it and try again")
+        await audit.record(
+            connection, "backfill.create", backfill_id, tenant=tenant, by=by, name=row.name, instants=len(instants),
+            **{"from": request.from_.isoformat(), "to": to.isoformat()},
+        )  # fmt: skip
     return backfill_id
 
 
@@ -73,23 +77,23 @@ async def list_backfills(
     return wire.Page(items=page, next_cursor=str(page[-1].backfill_id) if len(rows) > limit else None)
 
 
-async def pause(database: Database, backfill_id: UUID, *, tenant: int) -> None:
+async def pause(database: Database, backfill_id: UUID, *, tenant: int, by: str) -> None:
     """No more executions of it are made; those that live go on."""
-    await _set(database, backfill_id, "paused", ("running", "paused"), tenant=tenant)
+    await _set(database, backfill_id, "paused", ("running",), "backfill.pause", tenant=tenant, by=by)
 
 
-async def resume(database: Database, backfill_id: UUID, *, tenant: int) -> None:
-    await _set(database, backfill_id, "running", ("paused", "running"), tenant=tenant)
+async def resume(database: Database, backfill_id: UUID, *, tenant: int, by: str) -> None:
+    await _set(database, backfill_id, "running", ("paused",), "backfill.resume", tenant=tenant, by=by)
 
 
 async def cancel(database: Database, backfill_id: UUID, *, tenant: int, by: str) -> None:
     """Nothing more of it is made, and what lives of it is cancelled."""
-    await _set(database, backfill_id, "cancelled", ("running", "paused"), tenant=tenant, by=by)
+    await _set(database, backfill_id, "cancelled", ("running", "paused"), "backfill.cancel", tenant=tenant, by=by)
 
 
 async def _set(
-    database: Database, backfill_id: UUID, to: BackfillState, of: tuple[BackfillState, ...], *, tenant: int,
-    by: str = "",
+    database: Database, backfill_id: UUID, to: BackfillState, of: tuple[BackfillState, ...], action: str, *,
+    tenant: int, by: str,
 ) -> None:  # fmt: skip
     async with database.transaction() as connection:
         job_id = await backfills.set_backfill(connection, tenant=tenant, backfill_id=backfill_id, to=to, of=of)
@@ -99,11 +103,15 @@ async def _set(
                 raise _unknown(backfill_id)
             if found.state != to:
                 raise Conflict(f"the backfill is {found.state} already", code="already_final")
-        elif to == "cancelled":
+            return
+        if to == "cancelled":
             await chains.lock_jobs(connection, job_ids=[job_id])
             await backfills.cancel_backfill_executions(
                 connection, tenant=tenant, backfill_id=backfill_id, reason=f"backfill cancelled by {by}"
             )
+        found = await backfills.backfill_by_id(connection, tenant=tenant, backfill_id=backfill_id)
+        assert found is not None, "its row is held"
+        await audit.record(connection, action, backfill_id, tenant=tenant, by=by, name=found.job)
 
 
 async def _range(connection: Connection, row: JobRow, request: wire.BackfillRequest) -> tuple[Range, datetime]:

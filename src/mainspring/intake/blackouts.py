@@ -16,7 +16,7 @@ from mainspring.domain.duration import parse_duration, spell_duration
 from mainspring.domain.errors import NotFound, invalid
 from mainspring.domain.job import QUEUE
 from mainspring.domain.schedule import ScheduleSpecs, bounded_key, compile_key, describe_spec, members_of
-from mainspring.intake import catalog
+from mainspring.intake import audit, catalog
 from mainspring.intake.schedules import resolved
 from mainspring.store import blackouts, shards
 from mainspring.store.blackouts import BlackoutRow
@@ -45,7 +45,9 @@ async def create(database: Database, request: wire.NewBlackout, *, tenant: int, 
             request.schedule, key, lasts_ms, request.reason, by,
         )  # fmt: skip
         await blackouts.insert_blackout(connection, tenant=tenant, row=row)
-        return _shown((await blackouts.list_blackouts(connection, tenant=tenant, blackout_id=blackout_id))[0], now_ms)
+        (written,) = await blackouts.list_blackouts(connection, tenant=tenant, blackout_id=blackout_id)
+        await _note(connection, "blackout.create", written, tenant=tenant, by=by)
+        return _shown(written, now_ms)
 
 
 async def delete(database: Database, ref: str, *, tenant: int, by: str) -> None:
@@ -54,8 +56,17 @@ async def delete(database: Database, ref: str, *, tenant: int, by: str) -> None:
         raise NotFound(f"there is no blackout {ref!r}")
     async with database.transaction() as connection:
         await shards.bump_blackouts(connection)
+        known = await blackouts.list_blackouts(connection, tenant=tenant, blackout_id=UUID(ref))
         if not await blackouts.delete_blackout(connection, tenant=tenant, blackout_id=UUID(ref), by=by):
             raise NotFound(f"there is no blackout {ref!r}")
+        await _note(connection, "blackout.delete", known[0], tenant=tenant, by=by)
+
+
+async def _note(connection: Connection, action: str, row: BlackoutRow, *, tenant: int, by: str) -> None:
+    await audit.record(
+        connection, action, row.blackout_id, tenant=tenant, by=by, name=row.job or row.queue or "everything",
+        reason=row.reason, window=_described(row),
+    )  # fmt: skip
 
 
 async def list_all(database: Database, *, tenant: int, limit: int = catalog.MAX_PAGE) -> wire.Page[wire.Blackout]:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import msgspec
+
 from mainspring import wire
 from mainspring.clock import instant, millis
+from mainspring.domain.audit import changes
 from mainspring.domain.calendar import CalendarError, check_calendar
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
 from mainspring.domain.job import NAME
 from mainspring.domain.schedule import compile_key, with_calendar
 from mainspring.domain.zone import day_number
-from mainspring.intake import catalog
+from mainspring.intake import audit, catalog
 from mainspring.store import calendars, schedules, shards
 from mainspring.store.calendars import Follower, calendar_of
 from mainspring.store.db import Connection, Database, database_now_ms
@@ -51,15 +54,21 @@ async def put(
             known = await calendars.list_calendars(connection, tenant=tenant, name=name)
             if not known or known[0].days != days:
                 await calendars.write_calendar(connection, tenant=tenant, name=name, days=days, created_by=by)
+                before = msgspec.to_builtins(known[0].days) if known else {}
+                await audit.record(
+                    connection, "calendar.write", name, tenant=tenant, by=by, name=name,
+                    fields=sorted(changes(before, msgspec.to_builtins(days))), jobs=len(followers),
+                )  # fmt: skip
             await _move(connection, name, followers, keys, watermarks, tenant=tenant, now_ms=now_ms)
     return _change(followers, keys, now_ms)
 
 
-async def delete(database: Database, name: str, *, tenant: int) -> None:
+async def delete(database: Database, name: str, *, tenant: int, by: str) -> None:
     """Takes a calendar away; one that jobs follow stays."""
     async with database.transaction() as connection:
         await shards.bump_shards(connection)
         if await calendars.delete_calendar(connection, tenant=tenant, name=name):
+            await audit.record(connection, "calendar.delete", name, tenant=tenant, by=by, name=name)
             return
         names, jobs = await calendars.calendar_followers(connection, tenant=tenant, name=name, limit=NAMED)
         if not jobs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from mainspring import wire
@@ -108,7 +109,9 @@ async def claim(database: Database, request: wire.DeadLetterClaim, *, tenant: in
     choice = Choice(request.ids, job_id, request.fingerprint, request.limit)
     async with database.transaction() as connection:
         ids = await dead_letters.claim_dead_letters(connection, tenant=tenant, by=by, choice=choice, for_s=for_s)
-        return [await found_in(connection, dead_letter_id, tenant=tenant) for dead_letter_id in sorted(ids)]
+        letters = [await found_in(connection, dead_letter_id, tenant=tenant) for dead_letter_id in sorted(ids)]
+        await _note(connection, "dead_letter.claim", letters, tenant=tenant, by=by, for_s=for_s)
+        return letters
 
 
 async def claim_one(
@@ -123,14 +126,25 @@ async def claim_one(
         letter = await found_in(connection, dead_letter_id, tenant=tenant)
         if not claimed:
             raise refusal(letter, by, instant(int(await database_now_ms(connection))))
+        await _note(connection, "dead_letter.claim", [letter], tenant=tenant, by=by, for_s=for_s)
         return letter
+
+
+async def _note(
+    connection: Connection, action: str, letters: Sequence[wire.DeadLetter], *, tenant: int, by: str, **details: Any
+) -> None:
+    entries = [Entry(str(letter.dead_letter_id), letter.job, details or None) for letter in letters]
+    await audit.record_all(connection, action, entries, tenant=tenant, by=by)
 
 
 async def release(database: Database, dead_letter_id: UUID, *, tenant: int, by: str) -> wire.DeadLetter:
     """Gives a claimed one back before the time is over; for one that `by` has not claimed, nothing changes."""
     async with database.transaction() as connection:
-        await dead_letters.release_dead_letter(connection, tenant=tenant, dead_letter_id=dead_letter_id, by=by)
-        return await found_in(connection, dead_letter_id, tenant=tenant)
+        done = await dead_letters.release_dead_letter(connection, tenant=tenant, dead_letter_id=dead_letter_id, by=by)
+        letter = await found_in(connection, dead_letter_id, tenant=tenant)
+        if done:
+            await _note(connection, "dead_letter.release", [letter], tenant=tenant, by=by)
+        return letter
 
 
 async def edit(
@@ -148,6 +162,8 @@ async def edit(
         letter = await found_in(connection, dead_letter_id, tenant=tenant)
         if not done:
             raise refusal(letter, by, instant(int(await database_now_ms(connection))))
+        fields = [name for name in ("note", "params") if getattr(change, name) is not None]
+        await _note(connection, "dead_letter.edit", [letter], tenant=tenant, by=by, fields=fields)
         return letter
 
 

@@ -17,6 +17,7 @@ from mainspring.ids import shard_of
 from mainspring.intake import audit
 from mainspring.intake.catalog import job_row
 from mainspring.intake.executions import Submission, end_latest, insert_one
+from mainspring.intake.jobs import action_on
 from mainspring.store import chains, jobs, needs, shards
 from mainspring.store.db import Connection, Database, Taken
 
@@ -43,8 +44,9 @@ async def add(database: Database, ref: str, request: wire.NewDependency, *, tena
             )  # fmt: skip
             await needs.mark_needing(connection, tenant=tenant, child=child.job_id, change=change)
             await audit.record(
-                connection, "job.need", child.job_id, tenant=tenant, by=by, name=child.name, parent=parent.name
-            )
+                connection, action_on(child.spec, "need"), child.job_id, tenant=tenant, by=by, name=child.name,
+                parent=parent.name,
+            )  # fmt: skip
     except Taken:
         raise Conflict(f"{child.name} needs {parent.name} already", code="already_needed") from None
     return await get(database, ref, tenant=tenant)
@@ -85,7 +87,10 @@ async def remove(database: Database, ref: str, parent: str, *, tenant: int, by: 
             raise NotFound(f"{row.name} does not need {other.name}")
         await needs.mark_needing(connection, tenant=tenant, child=row.job_id, change=change)
         await needs.release(connection, children=[row.job_id])
-        await audit.record(connection, "job.unneed", row.job_id, tenant=tenant, by=by, name=row.name, parent=other.name)
+        await audit.record(
+            connection, action_on(row.spec, "unneed"), row.job_id, tenant=tenant, by=by, name=row.name,
+            parent=other.name,
+        )  # fmt: skip
 
 
 async def get(database: Database, ref: str, *, tenant: int) -> wire.Dependencies:
@@ -123,8 +128,9 @@ async def free(database: Database, ref: str, reason: str, *, freed_as: str, tena
             )
         await needs.release(connection, children=freed)
         await audit.record(
-            connection, "job.force_complete" if freed_as == "forced" else "job.skip", row.job_id, tenant=tenant, by=by,
-            name=row.name, reason=reason, freed=len(freed), execution_id=None if ended is None else str(ended),
+            connection, action_on(row.spec, "force_complete" if freed_as == "forced" else "skip"), row.job_id,
+            tenant=tenant, by=by, name=row.name, reason=reason, freed=len(freed),
+            execution_id=None if ended is None else str(ended),
         )  # fmt: skip
     await execute_ready(database)
     return len(freed)

@@ -14,6 +14,7 @@ from mainspring.clock import instant, millis
 from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.execution import LIVE, execution_id, is_step
+from mainspring.domain.job import WorkflowTask
 from mainspring.domain.line import line_of
 from mainspring.intake import audit
 from mainspring.intake.catalog import is_id
@@ -29,6 +30,23 @@ MOST_LINES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """That a person wanted it, for the audit. What programs submit has none: each execution bears who made it."""
+
+    action: str
+    name: str
+    reason: str = ""
+    subject: UUID | None = None  # None: the new execution
+
+    @classmethod
+    def of(cls, row: jobs.JobRow, reason: str = "") -> Note:
+        """Somebody starts a job, or a run of a workflow."""
+        if isinstance(row.spec.task, WorkflowTask):
+            return cls("run.start", row.name, reason)
+        return cls("job.trigger", row.name, reason, row.job_id)
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
     """One execution to make: of which job, for whom, and when (None: now)."""
 
@@ -38,6 +56,7 @@ class Submission:
     at: datetime | None = None
     params: dict[str, Any] | None = None
     fire_at: datetime | None = None  # the nominal time that templates see; None: when it is due
+    note: Note | None = None
 
 
 class Submitter:
@@ -54,6 +73,9 @@ class Submitter:
 
     async def submit(self, submission: Submission) -> UUID:
         """The new execution's id; it is written when this returns."""
+        if submission.note is not None:
+            async with self._database.transaction() as connection:
+                return await insert_one(connection, submission, None)
         found = await self._batcher.submit(submission)
         if found is None:
             raise NotFound(f"there is no job {submission.job_id}")
@@ -175,6 +197,12 @@ async def insert_one(connection: Connection, submission: Submission, key: str | 
         connection, tenant=submission.tenant, new=[new], created_by=submission.by
     ):
         raise NotFound(f"there is no job {submission.job_id}")
+    if first and (note := submission.note) is not None:
+        details = {} if note.subject is None else {"execution_id": str(known_id)}
+        await audit.record(
+            connection, note.action, note.subject or known_id, tenant=submission.tenant, by=submission.by,
+            name=note.name, reason=note.reason, **details,
+        )  # fmt: skip
     return known_id
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -35,6 +35,17 @@ RECURRING = {"exclude", "calendar", "roll", "jitter", "max_fires"}
 
 PREVIEWED = 10
 SYSTEM = "the system"
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What the audit is told of an edit, besides its version and, if `details` name none, the fields that differ."""
+
+    verb: str = "edit"
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+EDIT = Deed()
 
 
 async def create(database: Database, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool = False) -> UUID:
@@ -70,6 +81,7 @@ async def add(
     if spec.notify:
         await write_notices(connection, spec, tenant=tenant, job_id=job_id)
     await _add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
+    await audit.record(connection, action_on(spec, "create"), job_id, tenant=tenant, by=by, name=spec.name)
     return job_id
 
 
@@ -112,7 +124,7 @@ async def rollback(
     spec = await version_of(database, job_id, version, tenant=tenant)
     await _edit(
         database, job_id, lambda old: msgspec.structs.replace(spec, paused=old.paused), tenant=tenant, by=by, seen=seen,
-        may_exceed=may_exceed,
+        may_exceed=may_exceed, deed=Deed("rollback", details={"to": version}),
     )  # fmt: skip
 
 
@@ -163,14 +175,22 @@ async def version_of(database: Database, job_id: UUID, version: int, *, tenant: 
 async def replace_workflow(
     database: Database, job_id: UUID, change_spec: Callable[[JobSpec], JobSpec],
     then: Callable[[Connection, int], Awaitable[None]], *, tenant: int, by: str, seen: int | None,
+    details: dict[str, Any],
 ) -> None:  # fmt: skip
     """A new version of a workflow's job; `then` writes the rest of it, in the same transaction."""
-    await _edit(database, job_id, change_spec, tenant=tenant, by=by, seen=seen, then=then)
+    deed = Deed("edit", details)
+    await _edit(database, job_id, change_spec, tenant=tenant, by=by, seen=seen, then=then, deed=deed)
+
+
+def action_on(spec: JobSpec, verb: str) -> str:
+    """As the audit names it: a workflow is a job, but not to those who wrote it."""
+    return f"{'workflow' if isinstance(spec.task, WorkflowTask) else 'job'}.{verb}"
 
 
 async def _edit(
     database: Database, job_id: UUID, change_spec: Callable[[JobSpec], JobSpec], *, tenant: int, by: str,
     seen: int | None, then: Callable[[Connection, int], Awaitable[None]] | None = None, may_exceed: bool = False,
+    deed: Deed = EDIT,
 ) -> None:  # fmt: skip
     name = ""
     try:
@@ -226,9 +246,10 @@ async def _edit(
                 await account_for(connection, row, watermark_ms=watermark_ms, upto=over_at, reason=reason)
             if spec.paused != paused:
                 await _hold_or_free(connection, tenant=tenant, job_id=job_id, held=spec.paused)
+            details = {"fields": _changed(msgspec.structs.replace(old, paused=paused), spec)} | deed.details
             await audit.record(
-                connection, "job.edit", job_id, tenant=tenant, by=by, name=spec.name, version=new_version,
-                fields=_changed(msgspec.structs.replace(old, paused=paused), spec),
+                connection, action_on(spec, deed.verb), job_id, tenant=tenant, by=by, name=spec.name,
+                version=new_version, **details,
             )  # fmt: skip
     except Taken:
         raise name_taken(name) from None
@@ -271,8 +292,9 @@ async def pause(
             await executions.hold_fires(connection, tenant=tenant, job_id=job_id)
         until_text = None if until is None else until.isoformat()
         await audit.record(
-            connection, "job.pause", job_id, tenant=tenant, by=by, name=row.name, reason=reason, until=until_text
-        )
+            connection, action_on(row.spec, "pause"), job_id, tenant=tenant, by=by, name=row.name, reason=reason,
+            until=until_text,
+        )  # fmt: skip
 
 
 async def resume(
@@ -298,8 +320,8 @@ async def resume(
         window_s = parse_duration(misfire.window) if caught_up and misfire.policy != "skip" else None
         await executions.free_fires(connection, tenant=tenant, job_id=job_id, catch_up_s=window_s)
         await audit.record(
-            connection, "job.resume", job_id, tenant=tenant, by=by, name=row.name, catch_up=caught_up
-        )  # fmt: skip
+            connection, action_on(row.spec, "resume"), job_id, tenant=tenant, by=by, name=row.name, catch_up=caught_up
+        )
         return True
 
 
@@ -316,7 +338,9 @@ async def delete(database: Database, job_id: UUID, *, tenant: int, by: str, reas
         await executions.cancel_pending_of_job(connection, tenant=tenant, job_id=job_id, reason=words)
         if row.spec.notify:
             await channels.replace_notices(connection, tenant=tenant, job_id=job_id, rows=[])
-        await audit.record(connection, "job.delete", job_id, tenant=tenant, by=by, name=row.name, reason=reason)
+        await audit.record(
+            connection, action_on(row.spec, "delete"), job_id, tenant=tenant, by=by, name=row.name, reason=reason
+        )
 
 
 async def _resolve(connection: Connection, spec: JobSpec, *, tenant: int, now_ms: int) -> Resolved | None:

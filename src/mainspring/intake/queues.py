@@ -9,6 +9,7 @@ import msgspec
 
 from mainspring import wire
 from mainspring.codec import problem_of
+from mainspring.domain.audit import changes as differences
 from mainspring.domain.errors import Invalid, invalid
 from mainspring.domain.job import QUEUE
 from mainspring.domain.place import lay_out
@@ -95,7 +96,10 @@ async def change(database: Database, name: str, changes: dict[str, Any], *, tena
             if not QUEUE.match(other) or other == name:
                 raise invalid(f"/may_help/{n}", f"{other!r} is not another queue's name", hint="name other queues")
         await queues.upsert_queue(connection, tenant=tenant, name=name, settings=settings, by=by)
-        await audit.record(connection, "queue.change", name, tenant=tenant, by=by, name=name, changes=changes)
+        await audit.record(
+            connection, "queue.change", name, tenant=tenant, by=by, name=name,
+            changes=differences(msgspec.to_builtins(old), msgspec.to_builtins(settings)),
+        )  # fmt: skip
     return next(queue for queue in (await overview(database, tenant=tenant)).items if queue.name == name)
 
 

@@ -18,7 +18,7 @@ from mainspring.domain.line import demand_of
 from mainspring.domain.place import Layout, Place, Reservation, lay_out
 from mainspring.domain.queue import DEFAULTS
 from mainspring.domain.resources import parse_amounts, show_amounts
-from mainspring.intake import catalog
+from mainspring.intake import audit, catalog
 from mainspring.store import evictions, jobs, queues, reservations
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.evictions import Run
@@ -49,6 +49,11 @@ async def create(
             await reservations.insert_reservation(
                 connection, tenant=tenant, reservation=wanted, reason=request.reason, by=by
             )
+            await audit.record(
+                connection, "reservation.create", wanted.name, tenant=tenant, by=by, name=wanted.name,
+                reason=request.reason, slots=wanted.slots, start_at=request.start_at.isoformat(),
+                end_at=request.end_at.isoformat(),
+            )  # fmt: skip
             rows = await reservations.open_reservations(connection, tenant=tenant)
     except Taken:
         raise _name_taken(wanted.name) from None
@@ -70,9 +75,10 @@ async def list_all(database: Database, *, tenant: int) -> wire.Page[wire.Reserva
 
 async def delete(database: Database, name: str, *, tenant: int, by: str) -> None:
     """Its places are anybody's again."""
-    async with database.connection() as connection:
+    async with database.transaction() as connection:
         if not await reservations.delete_reservation(connection, tenant=tenant, name=name, by=by):
             raise NotFound(f"there is no reservation {name!r}")
+        await audit.record(connection, "reservation.delete", name, tenant=tenant, by=by, name=name)
 
 
 async def _checked(

@@ -19,7 +19,7 @@ from mainspring.domain.readiness import Weight
 from mainspring.domain.workflow import RunState
 from mainspring.intake import audit, timelines
 from mainspring.intake.catalog import check_limit, is_id, job_row, parse_cursor
-from mainspring.intake.executions import Submission, insert_one
+from mainspring.intake.executions import Note, Submission, insert_one
 from mainspring.runs.advance import Ending, Moved, Turn, advance
 from mainspring.runs.plans import Known, Plans
 from mainspring.runs.start import start_runs
@@ -68,7 +68,8 @@ class Runs:
         if problems or (request.params and not known.plan.spec.params):
             first = problems[0].message if problems else "the workflow has no parameters"
             raise Invalid(first, problems=tuple(problems))
-        submission = Submission(tenant, by, row.job_id, None, request.params)
+        note = None if request.reason is None else Note.of(row, request.reason)
+        submission = Submission(tenant, by, row.job_id, None, request.params, note=note)
         async with self._turn() as (connection, moved):
             run_id = await insert_one(connection, submission, request.key)
             if row.spec.concurrency is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -49,14 +50,30 @@ async def apply(
     if seen is not None and seen != row.version:
         raise jobs.changed_meanwhile(seen, row.version)
     before = await _version(database, row, tenant=tenant)
-    if before.spec == msgspec.structs.replace(spec, paused=before.spec.paused):
+    after = msgspec.structs.replace(spec, paused=before.spec.paused)
+    if before.spec == after:
         return await get(database, spec.name, tenant=tenant), "unchanged"
     await jobs.replace_workflow(
         database, row.job_id, lambda old: msgspec.structs.replace(job_of(spec), paused=old.paused),
         _writer(plan, tenant=tenant, job_id=row.job_id, by=by, before=before, may_exceed=may_exceed), tenant=tenant,
-        by=by, seen=row.version,
+        by=by, seen=row.version, details=difference(before.spec, after),
     )  # fmt: skip
     return await get(database, spec.name, tenant=tenant), "changed"
+
+
+def difference(old: WorkflowSpec, new: WorkflowSpec) -> dict[str, Any]:
+    """Which fields of a workflow differ, and which of its steps."""
+    found: dict[str, Any] = {
+        "fields": [name for name in WorkflowSpec.__struct_fields__ if getattr(old, name) != getattr(new, name)]
+    }
+    steps = {
+        "added": sorted(new.steps.keys() - old.steps.keys()),
+        "removed": sorted(old.steps.keys() - new.steps.keys()),
+        "changed": sorted(name for name in new.steps.keys() & old.steps.keys() if new.steps[name] != old.steps[name]),
+    }
+    if any(steps.values()):
+        found["steps"] = {kind: names for kind, names in steps.items() if names}
+    return found
 
 
 async def check(spec: WorkflowSpec) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from mainspring import wire
+from mainspring.domain.audit import ACTIONS
 from mainspring.store.db import Connection, json_array
 from mainspring.store.queries import q
 
@@ -20,6 +22,25 @@ class Entry:
     subject: str
     name: str | None = None
     details: Any = None
+
+
+async def record(
+    connection: Connection, action: str, subject: UUID | str, *, tenant: int, by: str, name: str | None = None,
+    reason: str | None = None, **details: Any,
+) -> None:  # fmt: skip
+    """Appends one entry; `details` are what else a reader would want to know."""
+    entry = Entry(str(subject), name, details or None)
+    await record_all(connection, action, [entry], tenant=tenant, by=by, reason=reason)
+
+
+async def record_all(
+    connection: Connection, action: str, entries: Iterable[Entry], *, tenant: int, by: str, reason: str | None = None
+) -> None:
+    """One action on many subjects, an entry each."""
+    assert action in ACTIONS, action
+    found = list(entries)
+    if found:
+        await insert_audit(connection, tenant=tenant, by=by, action=action, reason=reason, entries=found)
 
 
 async def insert_audit(

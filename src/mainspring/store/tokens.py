@@ -72,5 +72,7 @@ async def list_tokens(connection: Connection, *, tenant: int, limit: int) -> lis
     return [TokenLine(*r.values()) for r in await connection.fetch(q("list_tokens"), tenant, limit)]
 
 
-async def revoke_token(connection: Connection, *, tenant: int, token_id: UUID) -> bool:
-    return await connection.fetchval(q("revoke_token"), token_id, tenant) is not None
+async def revoke_token(connection: Connection, *, tenant: int, token_id: UUID) -> str | None:
+    """The name it had, or None if there was none that could be revoked."""
+    name: str | None = await connection.fetchval(q("revoke_token"), token_id, tenant)
+    return name

@@ -43,7 +43,7 @@ async def try_channel(visit: Visit) -> Response:
 
 
 async def enable_channel(visit: Visit) -> Response:
-    await told.enable(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    await told.enable(visit.context.database, visit.ref, tenant=visit.caller.tenant, by=visit.caller.name)
     return RedirectResponse("/channels", 303, render.HEADERS)
 
 
@@ -61,7 +61,7 @@ async def add_silence(visit: Visit) -> Response:
 
 
 async def end_silence(visit: Visit) -> Response:
-    await silences.delete(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    await silences.delete(visit.context.database, visit.ref, tenant=visit.caller.tenant, by=visit.caller.name)
     return RedirectResponse("/alerts#silences", 303, render.HEADERS)
 
 

@@ -19,7 +19,7 @@ from mainspring.domain.errors import Invalid, MainspringError, invalid
 from mainspring.domain.execution import LIVE
 from mainspring.domain.filter import job_filter
 from mainspring.intake import catalog, dead_letters, executions, finding, jobs, replays
-from mainspring.intake.executions import Submission
+from mainspring.intake.executions import Note, Submission
 from mainspring.intake.params import check_params
 from mainspring.web import render
 from mainspring.web.changes import MAX_REASON
@@ -72,17 +72,20 @@ class Deed:
 async def _pause(visit: Visit, one: One) -> None:
     until = moment_to_come(visit.form.get("until", ""), "/until")
     reason = visit.form.get("reason", "")[:MAX_REASON]
-    await jobs.pause(visit.context.database, one.id, tenant=visit.caller.tenant, reason=reason, until=until)
+    await jobs.pause(
+        visit.context.database, one.id, tenant=visit.caller.tenant, reason=reason, until=until,
+        by=visit.caller.name,
+    )  # fmt: skip
 
 
 async def _resume(visit: Visit, one: One) -> None:
-    await jobs.resume(visit.context.database, one.id, tenant=visit.caller.tenant)
+    await jobs.resume(visit.context.database, one.id, tenant=visit.caller.tenant, by=visit.caller.name)
 
 
 async def _run(visit: Visit, one: One) -> None:
     row = await catalog.job_row(visit.context.database, str(one.id), tenant=visit.caller.tenant)
     check_params(row.spec, None)
-    given = Submission(visit.caller.tenant, visit.caller.name, one.id)
+    given = Submission(visit.caller.tenant, visit.caller.name, one.id, note=Note.of(row))
     await visit.context.submitter.submit_once(given, f"bulk:{_progress(visit.form.get('progress', '')).begun}")
 
 
@@ -109,7 +112,8 @@ async def _requeue(visit: Visit, one: One) -> None:
         await replays.replay_one(database, letter_id, wire.ReplayOne(), tenant=tenant, by=visit.caller.name)
         return
     params = found.params if isinstance(found.params, dict) else None
-    given = Submission(tenant, visit.caller.name, found.job_id, None, params, found.fire_at)
+    note = Note("execution.requeue", found.job, subject=one.id)
+    given = Submission(tenant, visit.caller.name, found.job_id, None, params, found.fire_at, note)
     # By the execution it repeats: the same chunk sent twice makes it once.
     await visit.context.submitter.submit_once(given, f"requeue:{one.id}")
 

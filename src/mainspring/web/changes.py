@@ -39,11 +39,11 @@ async def resume(visit: Visit) -> Response:
 
 
 async def pause_backfill(visit: Visit) -> Response:
-    return await _change_backfill(visit, backfills.pause)
+    return await _change_backfill(visit, partial(backfills.pause, by=visit.caller.name))
 
 
 async def resume_backfill(visit: Visit) -> Response:
-    return await _change_backfill(visit, backfills.resume)
+    return await _change_backfill(visit, partial(backfills.resume, by=visit.caller.name))
 
 
 async def cancel_backfill(visit: Visit) -> Response:

@@ -14,7 +14,7 @@ from mainspring.domain.job import WorkflowTask, needed_params
 from mainspring.domain.params import Param
 from mainspring.domain.task import PythonTask
 from mainspring.intake import catalog
-from mainspring.intake.executions import Submission
+from mainspring.intake.executions import Note, Submission
 from mainspring.intake.params import check_params
 from mainspring.store.jobs import JobRow
 from mainspring.web import commandline, entry, render
@@ -88,11 +88,13 @@ async def run(visit: Visit) -> Response:
         check_params(order.job.spec, params)
         if isinstance(order.job.spec.task, WorkflowTask) and at is None:
             made = await visit.context.runs.start(
-                str(order.job.job_id), wire.RunRequest(params=params, key=key or None), tenant=visit.caller.tenant,
-                by=visit.caller.name,
+                str(order.job.job_id), wire.RunRequest(params=params, key=key or None, reason=""),
+                tenant=visit.caller.tenant, by=visit.caller.name,
             )  # fmt: skip
             return RedirectResponse(f"/runs/{made.run_id}", 303, render.HEADERS)
-        submission = Submission(visit.caller.tenant, visit.caller.name, order.job.job_id, at, params, fire_at)
+        submission = Submission(
+            visit.caller.tenant, visit.caller.name, order.job.job_id, at, params, fire_at, Note.of(order.job)
+        )
         submit = visit.context.submitter
         execution_id = await (submit.submit_once(submission, key) if key else submit.submit(submission))
         return RedirectResponse(f"/executions/{execution_id}", 303, render.HEADERS)

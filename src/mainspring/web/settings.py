@@ -13,7 +13,7 @@ from mainspring.clock import instant
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import NotFound, invalid
 from mainspring.intake import blackouts, calendars, catalog
-from mainspring.store import tokens
+from mainspring.store import audit, tokens
 from mainspring.store.db import database_now_ms
 from mainspring.web import render
 from mainspring.web.gate import Visit
@@ -48,7 +48,8 @@ async def create_token(visit: Visit) -> Response:
         now_ms = await database_now_ms(connection)
         expires_at = None if lasts_s is None else instant(now_ms) + timedelta(seconds=lasts_s)
         made = await issue_token(
-            connection, tenant=visit.caller.tenant, name=name, scopes=scopes, expires_at=expires_at
+            connection, tenant=visit.caller.tenant, name=name, scopes=scopes, expires_at=expires_at,
+            by=visit.caller.name,
         )  # fmt: skip
     return await _page(visit, made=made, made_name=name)
 
@@ -58,8 +59,12 @@ async def revoke_token(visit: Visit) -> Response:
         raise NotFound(f"there is no token {visit.ref!r}")
     token_id = UUID(visit.ref)
     async with visit.context.database.transaction() as connection:
-        if not await tokens.revoke_token(connection, tenant=visit.caller.tenant, token_id=token_id):
+        name = await tokens.revoke_token(connection, tenant=visit.caller.tenant, token_id=token_id)
+        if name is None:
             raise NotFound("there is no such token; it may be revoked already")
+        await audit.record(
+            connection, "token.revoke", token_id, tenant=visit.caller.tenant, by=visit.caller.name, name=name
+        )
     return RedirectResponse("/settings#tokens", 303, render.HEADERS)
 
 

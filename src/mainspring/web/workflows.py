@@ -54,7 +54,7 @@ async def workflow(visit: Visit) -> Response:
 
 async def start(visit: Visit) -> Response:
     found = await visit.context.runs.start(
-        visit.ref, wire.RunRequest(), tenant=visit.caller.tenant, by=visit.caller.name
+        visit.ref, wire.RunRequest(reason=""), tenant=visit.caller.tenant, by=visit.caller.name
     )  # fmt: skip
     return _to(f"/runs/{found.run_id}")
 

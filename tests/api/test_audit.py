@@ -1,0 +1,243 @@
+"""Every endpoint that changes something leaves an entry: who, what, to what, and why. None is forgotten."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import httpx2
+import pytest
+
+from mainspring import wire
+from mainspring.api.app import endpoints
+from mainspring.client import AsyncClient
+from mainspring.domain.audit import ACTIONS
+from tests.conftest import Cluster
+
+pytestmark = pytest.mark.anyio
+
+HARMLESS = {
+    ("POST", "/api/v1/executions:batch"),  # the way of programs: each execution bears who submitted it
+    ("POST", "/api/v1/login-links"),
+    ("POST", "/api/v1/schedules:preview"),
+    ("POST", "/api/v1/channels/{name}/test"),
+}
+FAILING: dict[str, Any] = {"task": {"kind": "shell", "argv": ["false"]}, "retries": {"max": 0}}
+_PART = re.compile(r"\{\w+\}")
+
+
+def changing() -> set[tuple[str, str]]:
+    """What people may do that changes anything."""
+    return {(e.method, e.path) for e in endpoints() if e.method != "GET" and e.scope != "worker"} - HARMLESS
+
+
+class Walk:
+    """Asks one endpoint after the other, and compares what the audit tells of each."""
+
+    def __init__(self, http: httpx2.AsyncClient, client: AsyncClient) -> None:
+        self.http, self.client = http, client
+        self.done: set[tuple[str, str]] = set()
+        self.last = 0
+
+    async def does(
+        self, action: str, method: str, path: str, *parts: Any, body: Any = None, reason: str | None = None,
+        entries: int = 1,
+    ) -> Any:  # fmt: skip
+        """The answer; `entries` of this action, and none of any other, were written."""
+        self.done.add((method, f"/api/v1{path}"))
+        filled = iter(parts)
+        address = f"/api/v1{_PART.sub(lambda _: str(next(filled)), path)}"
+        answer = await self.http.request(method, address, json=body)
+        assert answer.status_code < 300, answer.text
+        fresh = [e for e in (await self.client.audit(limit=50)).items if e.audit_id > self.last]
+        assert [(e.action, e.actor, e.reason) for e in fresh] == [(action, "test admin", reason)] * entries
+        self.last = max((e.audit_id for e in fresh), default=self.last)
+        return answer.json() if answer.content else None
+
+    async def entry(self) -> Any:
+        """The newest one."""
+        return (await self.client.audit(limit=1)).items[0]
+
+
+@pytest.fixture
+def walk(http: httpx2.AsyncClient, client: AsyncClient) -> Walk:
+    return Walk(http, client)
+
+
+async def test_everything_that_changes_is_audited(cluster: Cluster, walk: Walk) -> None:
+    async with cluster.worker():
+        await _jobs(walk)
+        await _dead_letters(walk)
+    await _workflows(walk)
+    await _settings(walk)
+    assert walk.done == changing(), "an endpoint that changes something leaves an entry, and is tried here"
+    told = {e.action for e in (await walk.client.audit(limit=500)).items}
+    # Of pages, see tests/web; of workflows as needed jobs, tests/intake/test_audit.py.
+    elsewhere = {"token.create", "token.revoke", "execution.requeue"}
+    assert told | elsewhere >= {a for a in ACTIONS if not a.startswith("workflow.")}
+
+
+async def _jobs(walk: Walk) -> None:
+    await walk.does("job.create", "POST", "/jobs", body=FAILING | {"name": "a", "schedule": {"every": 3600}})
+    await walk.does("job.create", "POST", "/jobs", body=FAILING | {"name": "b"})
+    await walk.does("job.edit", "PATCH", "/jobs/{ref}", "a", body={"priority": 7})
+    assert (await walk.entry()).details == {"fields": ["priority"], "version": 2}
+    await walk.does("job.rollback", "POST", "/jobs/{ref}/rollback", "a", body={"version": 1})
+    assert (await walk.entry()).details == {"fields": ["priority"], "version": 3, "to": 1}
+    await walk.does("job.pause", "POST", "/jobs/{ref}/pause", "a", body={"reason": "holiday"}, reason="holiday")
+    await walk.does("job.resume", "POST", "/jobs/{ref}/resume", "a", body={})
+    await walk.does("job.need", "POST", "/jobs/{ref}/dependencies", "b", body={"job": "a"})
+    await walk.does("job.skip", "POST", "/jobs/{ref}/skip", "a", body={"reason": "known"}, reason="known")
+    await walk.does("job.force_complete", "POST", "/jobs/{ref}/force-complete", "a", body={"reason": "ok"}, reason="ok")
+    await walk.does("job.unneed", "DELETE", "/jobs/{ref}/dependencies/{parent}", "b", "a")
+    made = await walk.does(
+        "job.trigger", "POST", "/jobs/{ref}/trigger", "a", body={"reason": "to see"}, reason="to see"
+    )
+    assert (await walk.entry()).details == {"execution_id": made["execution_id"]}
+    await walk.does("job.trigger", "POST", "/jobs/{ref}/trigger", "a", body={}, entries=0)
+    later = await walk.client.trigger("a", wire.RunNow(at=datetime.now(UTC) + timedelta(days=1)))
+    cancelled = "/executions/{ref}/cancel"
+    await walk.does("execution.cancel", "POST", cancelled, later.execution_id, body={"reason": "no"}, reason="no")
+    range_ = {"from": (datetime.now(UTC) - timedelta(days=1)).isoformat(), "to": datetime.now(UTC).isoformat()}
+    backfill = await walk.does("backfill.create", "POST", "/jobs/{ref}/backfill", "a", body=range_)
+    path = "/backfills/{backfill_id}"
+    await walk.does("backfill.pause", "POST", path + "/pause", backfill["backfill_id"])
+    await walk.does("backfill.pause", "POST", path + "/pause", backfill["backfill_id"], entries=0)
+    await walk.does("backfill.resume", "POST", path + "/resume", backfill["backfill_id"])
+    await walk.does("backfill.cancel", "POST", path + "/cancel", backfill["backfill_id"])
+    await walk.does("job.delete", "DELETE", "/jobs/{ref}", "b")
+
+
+async def _dead_letters(walk: Walk) -> None:
+    await walk.http.post("/api/v1/jobs", json=FAILING | {"name": "c"})
+    for _ in range(6):
+        await walk.client.wait((await walk.client.trigger("c")).execution_id)
+    walk.last = (await walk.entry()).audit_id
+    letters = (await walk.http.get("/api/v1/dead-letters", params={"job": "c"})).json()["items"]
+    ids = [letter["dead_letter_id"] for letter in letters]
+    one = "/dead-letters/{ref}"
+    await walk.does("dead_letter.claim", "POST", one + "/claim", ids[0], body={"for": "10m"})
+    await walk.does("dead_letter.edit", "PATCH", one, ids[0], body={"note": "seen"})
+    await walk.does("dead_letter.release", "POST", one + "/release", ids[0])
+    await walk.does("dead_letter.replay", "POST", one + "/replay", ids[0], body={})
+    await walk.does("dead_letter.dismiss", "POST", one + "/dismiss", ids[1], body={"reason": "old"}, reason="old")
+    some = "/dead-letters:"
+    await walk.does("dead_letter.claim", "POST", some + "claim", body={"job": "c", "limit": 2}, entries=2)
+    await walk.does("dead_letter.replay", "POST", some + "replay", body={"ids": ids[2:4]}, entries=2)
+    why = {"ids": ids[4:], "reason": "old"}
+    await walk.does("dead_letter.dismiss", "POST", some + "dismiss", body=why, reason="old", entries=2)
+
+
+async def _workflows(walk: Walk) -> None:
+    steps: dict[str, Any] = {n: {"approval": {}} for n in ("yes", "no", "left", "done", "open")}
+    steps["sent"] = {"event": {"name": "go"}}
+    spec: dict[str, Any] = {"name": "flow", "steps": steps}
+    await walk.does("workflow.create", "POST", "/workflows", body=spec)
+    spec = {"name": "flow", "description": "new", "steps": steps | {"yes": {"approval": {"message": "?"}}}}
+    del spec["steps"]["open"]
+    spec["steps"]["more"] = {"approval": {}}
+    await walk.does("workflow.edit", "POST", "/workflows", body=spec)
+    assert (await walk.entry()).details == {
+        "version": 2, "fields": ["steps", "description"],
+        "steps": {"added": ["more"], "removed": ["open"], "changed": ["yes"]},
+    }  # fmt: skip
+    await walk.does("workflow.edit", "POST", "/workflows", body=spec, entries=0)
+    run = await walk.does("run.start", "POST", "/workflows/{ref}/run", "flow", body={"reason": "now"}, reason="now")
+    await walk.does("run.start", "POST", "/workflows/{ref}/run", "flow", body={}, entries=0)
+    run_id, step = run["run_id"], "/runs/{run_id}/steps/{step}"
+    await walk.does("step.approve", "POST", step + "/approve", run_id, "yes", body={"note": "fine"}, reason="fine")
+    await walk.does("step.reject", "POST", step + "/reject", run_id, "no", body={"note": "bad"}, reason="bad")
+    await walk.does("step.skip", "POST", step + "/skip", run_id, "left", body={"reason": "x"}, reason="x")
+    await walk.does("step.force_complete", "POST", step + "/force-complete", run_id, "done", body={"reason": "y"},
+                    reason="y")  # fmt: skip
+    await walk.does("run.event", "POST", "/runs/{run_id}/events/{name}", run_id, "go", body={})
+    await walk.does("run.cancel", "POST", "/runs/{run_id}/cancel", run_id, body={"reason": "stop"}, reason="stop")
+    await walk.does("run.rerun", "POST", "/runs/{run_id}/rerun", run_id, body={})
+    await walk.does("workflow.pause", "POST", "/jobs/{ref}/pause", "flow", body={})
+    await walk.does("workflow.resume", "POST", "/jobs/{ref}/resume", "flow", body={})
+    await walk.does("workflow.delete", "DELETE", "/workflows/{ref}", "flow")
+
+
+async def _settings(walk: Walk) -> None:
+    await walk.does("calendar.write", "PUT", "/calendars/{name}", "days", body={"dates": ["2030-01-01"]})
+    await walk.does("calendar.write", "PUT", "/calendars/{name}", "days", body={"dates": ["2030-01-01"]}, entries=0)
+    await walk.does("calendar.delete", "DELETE", "/calendars/{name}", "days")
+    window = {"start_at": "2099-01-01T00:00:00Z", "end_at": "2099-01-01T01:00:00Z", "reason": "move"}
+    made = await walk.does("blackout.create", "POST", "/blackouts", body=window, reason="move")
+    await walk.does("blackout.delete", "DELETE", "/blackouts/{blackout_id}", made["blackout_id"], reason="move")
+    await walk.does("queue.change", "PATCH", "/queues/{name}", "short", body={"cap": 3})
+    assert (await walk.entry()).details == {"changes": {"cap": [None, 3]}}
+    kept = {"name": "kept", "slots": 1, "anyway": True, **window}
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    kept |= {"start_at": soon.isoformat(), "end_at": (soon + timedelta(hours=1)).isoformat()}
+    await walk.does("reservation.create", "POST", "/reservations", body=kept, reason="move")
+    await walk.does("reservation.delete", "DELETE", "/reservations/{name}", "kept")
+    target = {"kind": "webhook", "url": "http://127.0.0.1:9/", "secret": "whsec_" + "c2VjcmV0" * 8}
+    channel = {"target": target, "events": ["execution.failed"]}
+    await walk.does("channel.create", "POST", "/channels", body={"name": "hook", **channel})
+    changed = {"target": target | {"url": "http://127.0.0.1:8/", "secret": "whsec_" + "b3RoZXJz" * 8}, "events": []}
+    await walk.does("channel.edit", "PUT", "/channels/{name}", "hook", body=changed)
+    assert (await walk.entry()).details == {"fields": ["events", "target", "secrets"]}
+    await walk.does("channel.enable", "POST", "/channels/{name}/enable", "hook")
+    await walk.does("channel.delete", "DELETE", "/channels/{name}", "hook")
+    rule = {"condition": "dead_letters", "threshold": 7}
+    await walk.does("rule.write", "PUT", "/alert-rules/{name}", "mine", body=rule)
+    await walk.does("rule.delete", "DELETE", "/alert-rules/{name}", "mine")
+    silence = {"matchers": {"rule": "*"}, "end_at": "2099-01-01T00:00:00Z", "reason": "quiet"}
+    made = await walk.does("silence.create", "POST", "/silences", body=silence, reason="quiet")
+    await walk.does("silence.delete", "DELETE", "/silences/{silence_id}", made["silence_id"], reason="quiet")
+
+
+async def test_no_secret_is_ever_written(cluster: Cluster, client: AsyncClient) -> None:
+    async with cluster.database.connection() as connection:
+        assert not await connection.fetchval("SELECT count(*) FROM audit a WHERE a::text LIKE '%whsec_%'")
+
+
+async def test_any_execution_has_a_timeline_and_what_has_ended_stays_as_it_is(cluster: Cluster, walk: Walk) -> None:
+    spec = FAILING | {"name": "lives", "retries": {"max": 1, "base": "100ms", "jitter": "none"}}
+    await walk.http.post("/api/v1/jobs", json=spec)
+    execution = await walk.client.trigger("lives", wire.RunNow(reason="to see"))
+
+    async def told() -> list[tuple[str, str]]:
+        found = (await walk.http.get(f"/api/v1/executions/{execution.execution_id}/events")).json()["items"]
+        return [(event["event"].removeprefix("execution."), event["at"]) for event in found]
+
+    async with cluster.worker():
+        await walk.client.wait(execution.execution_id)
+    after = await told()
+    assert [at for _, at in after] == sorted(at for _, at in after)
+    assert [name for name, _ in after] == ["created", "started", "retrying", "due", "queued", "started", "failed"]
+    late = await walk.http.post(f"/api/v1/executions/{execution.execution_id}/cancel", json={})
+    assert late.status_code == 409 and await told() == after
+    async with cluster.database.connection() as connection:
+        for statement in ("UPDATE audit SET reason = ''", "DELETE FROM audit"):
+            with pytest.raises(asyncpg.RaiseError, match="never changed"):
+                await connection.execute(statement)
+
+
+@pytest.mark.requirement(135)
+async def test_health_figures_and_the_trail_of_schedules_and_of_what_was_published(
+    cluster: Cluster, walk: Walk
+) -> None:
+    assert (await walk.http.get("/healthz")).json()["status"] == "ok"
+    assert "jobs_scheduled_total" in (await walk.http.get("/metrics")).text
+    spec = FAILING | {"name": "daily", "schedule": {"cron": "0 3 * * *"}}
+    await walk.http.post("/api/v1/jobs", json=spec)
+    await walk.http.patch("/api/v1/jobs/daily", json={"schedule": {"cron": "0 4 * * *"}})
+    edit, create = (await walk.client.audit(subject="daily")).items
+    assert (create.action, edit.action, edit.details) == (
+        "job.create",
+        "job.edit",
+        {"fields": ["schedule"], "version": 2},
+    )
+    versions = (await walk.http.get("/api/v1/jobs/daily/versions")).json()["items"]
+    assert [v["spec"]["schedule"]["cron"] for v in versions] == ["0 4 * * *", "0 3 * * *"]
+    at = (datetime.now(UTC) + timedelta(milliseconds=500)).isoformat()
+    await walk.http.post("/api/v1/jobs", json=FAILING | {"name": "once", "schedule": {"at": at}})
+    (fire,) = (await walk.client.history("once")).items
+    async with cluster.worker():
+        await walk.client.wait(fire.execution_id)
+    (published,) = (await walk.http.get("/api/v1/jobs/once/ledger")).json()["items"]
+    assert published["execution_id"] == str(fire.execution_id) and published["state"] == "failed"
