@@ -1,7 +1,8 @@
-"""A fleet of ten thousand workers on one api process: simulated sessions that poll, beat and execute, over real HTTP.
+"""A fleet of ten thousand workers on one api process, beside 100,000 active jobs and 50,000 executions that wait.
 
-Each simulated worker is two connections, as a real one has: a long poll that is renewed, and a heartbeat every quarter
-of a lease. Several processes share them, so that the client is not what is measured.
+Simulated workers (`simulated.py`) poll and beat over real HTTP; 20,000 executions of some seconds are handed to them
+and settled, so that thousands run at once. BENCH_FLEET sets the number of workers, BENCH_FLEET_LEASE the lease:
+a machine that has little time for this needs a longer one.
 """
 
 from __future__ import annotations
@@ -9,167 +10,167 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
-import resource
+import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
 
-from harness import Machine, machine, publish, quantile
+from firing import every_key, rss_mb, seed
+from harness import Machine, machine, publish
 
 from mainspring import wire
-from mainspring.codec import encode
 from mainspring.domain.job import JobSpec, NoopTask
+from mainspring.store.db import Connection
 
 WORKERS = int(os.environ.get("BENCH_FLEET", "10000"))
-SECONDS = float(os.environ.get("BENCH_FLEET_S", "60"))
+IDLE_S = float(os.environ.get("BENCH_FLEET_S", "30"))
+JOBS = int(os.environ.get("BENCH_FLEET_JOBS", "100000"))
+PENDING = int(os.environ.get("BENCH_FLEET_PENDING", "50000"))
+EXECUTIONS = 2 * WORKERS
+HOLD_S = 5.0
+LEASE_S = float(os.environ.get("BENCH_FLEET_LEASE", "20"))
 PROCESSES = 2
-EXECUTIONS = 20_000
+COMING_UP = 250
+"""Workers that begin in a second."""
+MOST_S = 300.0
+"""For any of the parts: what takes longer is broken off, and told."""
 
 
-class Connection:
-    """HTTP/1.1 as plain as it can be: one request at a time on a connection that is kept."""
-
-    def __init__(self, url: str, token: str) -> None:
-        self._at = urlsplit(url)
-        self._head = (
-            f"HTTP/1.1\r\nHost: {self._at.netloc}\r\nAuthorization: Bearer {token}\r\n"
-            f"Content-Type: application/json\r\nMainspring-Protocol: {wire.PROTOCOL}\r\nContent-Length: "
-        )
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-
-    async def post(self, path: str, body: wire.Request) -> bytes:
-        if self._streams is None:
-            self._streams = await asyncio.open_connection(self._at.hostname, self._at.port, limit=2**24)
-        reader, writer = self._streams
-        data = encode(body)
-        writer.write(f"POST /api/v1/worker/{path} {self._head}{len(data)}\r\n\r\n".encode() + data)
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        status = int(head.split(" ", 2)[1])
-        length = int(head.lower().partition("content-length:")[2].split("\r\n", 1)[0])
-        answer = await reader.readexactly(length)
-        if status >= 300:
-            raise RuntimeError(f"{path}: {status} {answer[:200]!r}")
-        return answer
-
-
-class Simulated:
-    def __init__(self, url: str, token: str, number: int) -> None:
-        self._work, self._heart = Connection(url, token), Connection(url, token)
-        self._number = number
-        self.running: set[str] = set()
-        self.done = 0
-        self.latencies: list[float] = []
-
-    async def live(self, until: float) -> None:
-        register = wire.Register(
-            name=f"sim-{self._number}", host="sim", version="0", slots=4, queues=["short"], kinds=["noop"]
-        )
-        found = json.loads(await self._work.post("sessions", register))
-        session = found["session_id"]
-        beating = asyncio.create_task(self._beat(session, found["heartbeat_s"], until))
-        while time.time() < until:
-            wait_s = min(20.0, max(0.1, until - time.time()))
-            polled = json.loads(await self._work.post("poll", wire.Poll(session_id=session, free=4, wait_s=wait_s)))
-            if polled["executions"]:
-                results = [
-                    wire.Result(execution_id=e[0], attempt=e[1], outcome="succeeded", duration_ms=0)
-                    for e in polled["executions"]
-                ]
-                await self._work.post("results", wire.Results(session_id=session, results=results))
-                self.done += len(results)
-        await beating
-
-    async def _beat(self, session: str, every_s: float, until: float) -> None:
-        await asyncio.sleep(random.uniform(0, every_s))
-        while time.time() < until:
-            begun = time.perf_counter()
-            await self._heart.post("heartbeat", wire.Heartbeat(session_id=session, running=[]))
-            self.latencies.append(time.perf_counter() - begun)
-            await asyncio.sleep(every_s)
-
-
-async def simulate(url: str, token: str, first: int, count: int, until: float) -> None:
-    fleet = [Simulated(url, token, first + n) for n in range(count)]
-    gate = asyncio.Semaphore(200)
-
-    async def begin(worker: Simulated, wait: float) -> None:
-        await asyncio.sleep(wait)
-        async with gate:
-            pass
-        await worker.live(until)
-
-    # They come up over some seconds, as a fleet does.
-    ended = await asyncio.gather(
-        *[begin(worker, n / count * 15) for n, worker in enumerate(fleet)], return_exceptions=True
-    )
-    failed = [e for e in ended if e is not None]
-    beats = [s for worker in fleet for s in worker.latencies]
-    print(
-        json.dumps({
-            "failed": len(failed), "why": repr(failed[0]) if failed else "", "done": sum(w.done for w in fleet),
-            "beats": len(beats), "p50": quantile(beats, 0.5), "p99": quantile(beats, 0.99),
-        })
-    )  # fmt: skip
-
-
-def start_fleet(target: Machine, first: int, count: int, until: float) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, __file__, target.url, target.worker_token, str(first), str(count), str(until)]
+def start_fleet(target: Machine, first: int, count: int) -> subprocess.Popen[bytes]:
+    script = Path(__file__).parent / "simulated.py"
+    over_s = WORKERS / COMING_UP
+    argv = [sys.executable, script, target.url, target.worker_token, *map(str, (first, count, over_s, HOLD_S))]
     return subprocess.Popen(argv, stdout=subprocess.PIPE)
 
 
-def rss_mb(target: Machine, role: str) -> float:
-    pages = int(Path(f"/proc/{target.processes[role][0].pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+async def grown(connection: Connection, query: str, least: int) -> tuple[int, int]:
+    """Looks until the number is reached; what it was at the end, and the most executions seen running at once."""
+    end, found, running = time.perf_counter() + MOST_S, 0, 0
+    while time.perf_counter() < end:
+        found = await connection.fetchval(query)
+        running = max(running, await connection.fetchval("SELECT count(*) FROM executions WHERE state = 'running'"))
+        if found >= least:
+            break
+        await asyncio.sleep(0.2)
+    return found, running
+
+
+async def submit(target: Machine, count: int, at: datetime | None = None) -> None:
+    async with target.client() as client:
+        for start in range(0, count, 1000):
+            await client.submit([wire.BatchItem(job="noop", at=at)] * min(1000, count - start))
+
+
+async def share(target: Machine, seconds: float) -> dict[str, float]:
+    """CPU of each role over the next seconds, of one core."""
+    used, begun = target.cpu_s(), time.perf_counter()
+    await asyncio.sleep(seconds)
+    took = time.perf_counter() - begun
+    return {role: (s - used[role]) / took for role, s in target.cpu_s().items()}
+
+
+async def measure(target: Machine, fleets: list[subprocess.Popen[bytes]]) -> dict[str, Any]:
+    found: dict[str, Any] = {"before_mb": rss_mb(target, "api")}
+    begun = time.perf_counter()
+    each = WORKERS // PROCESSES
+    fleets += [start_fleet(target, n * each, each) for n in range(PROCESSES)]
+    async with target.database.connection() as connection:
+        query = "SELECT count(*) FROM sessions WHERE ended_at IS NULL"
+        found["live"], _ = await grown(connection, query, each * PROCESSES)
+        found["up_s"] = time.perf_counter() - begun
+        for fleet in fleets:
+            fleet.send_signal(signal.SIGUSR1)
+        found["idle"] = await share(target, IDLE_S)
+        found["idle_mb"] = rss_mb(target, "api")
+        begun = time.perf_counter()
+        submitting = asyncio.create_task(submit(target, EXECUTIONS))
+        query = "SELECT count(*) FROM history WHERE state = 'succeeded'"
+        found["settled"], found["running"] = await grown(connection, query, EXECUTIONS)
+        await submitting
+        found["work_s"] = time.perf_counter() - begun
+        await asyncio.sleep(LEASE_S / 4 + 1)  # one heartbeat more of everybody
+        found["api_mb"], found["scheduler_mb"] = rss_mb(target, "api"), rss_mb(target, "scheduler")
+        found["lost"] = await connection.fetchval("SELECT count(*) FROM sessions WHERE ended_at IS NOT NULL")
+        found["attempts"] = await connection.fetchval("SELECT coalesce(sum(attempt), 0) FROM history")
+    return found
+
+
+def end(fleets: list[subprocess.Popen[bytes]]) -> list[dict[str, Any]]:
+    told = []
+    for fleet in fleets:
+        fleet.send_signal(signal.SIGTERM)
+    for fleet in fleets:
+        try:
+            told.append(json.loads(fleet.communicate(timeout=30)[0]))
+        except (subprocess.TimeoutExpired, ValueError):
+            fleet.kill()
+            raise
+    return told
 
 
 async def main() -> None:
+    fleets: list[subprocess.Popen[bytes]] = []
     async with machine() as target:
-        target.serve("api")
+        # Yearly, half a year from now: they are there, and nothing of theirs is due.
+        year_ms = 31_536_000_000
+        keys = [every_key(year_ms, int(time.time() * 1000) + year_ms // 2 + n * 1000) for n in range(1000)]
+        await seed(target, keys, jobs=JOBS, prefix="year-")
+        port = target.url.rpartition(":")[2]
+        target.spawn(
+            "api", "serve", "--roles", "api", "--port", port, "--session-lease", str(LEASE_S),
+            MAINSPRING_DATABASE_URL=target.postgres.dsn,
+        )  # fmt: skip
         target.serve("scheduler")
         await target.until_ready()
         async with target.client() as client:
             await client.create_job(JobSpec(name="noop", task=NoopTask()))
-        before_mb = rss_mb(target, "api")
-        until = time.time() + 25 + SECONDS
-        share = WORKERS // PROCESSES
-        fleets = [start_fleet(target, n * share, share, until) for n in range(PROCESSES)]
-        await asyncio.sleep(25)  # all registered
-        async with target.database.connection() as connection:
-            live = await connection.fetchval("SELECT count(*) FROM sessions WHERE ended_at IS NULL")
-            used, begun = target.cpu_s(), time.perf_counter()
-            async with target.client() as client:
-                for _ in range(EXECUTIONS // 1000):
-                    await client.submit([wire.BatchItem(job="noop")] * 1000)
-            await asyncio.sleep(SECONDS - 10 - (time.perf_counter() - begun))
-            took = time.perf_counter() - begun
-            cpu = {role: (s - used.get(role, 0.0)) / took for role, s in target.cpu_s().items()}
-            memory = rss_mb(target, "api")
-            lost = await connection.fetchval("SELECT count(*) FROM sessions WHERE state = 'lost'")
-            left = await connection.fetchval("SELECT count(*) FROM executions")
-        told = [json.loads(fleet.communicate()[0]) for fleet in fleets]
-    p99 = max(t["p99"] for t in told) * 1000
-    shares = " · ".join(f"{role} {100 * s:.0f} %" for role, s in sorted(cpu.items()))
-    failed = sum(t["failed"] for t in told)
+        await submit(target, PENDING, at=datetime.now(UTC) + timedelta(days=1))
+        try:
+            found = await measure(target, fleets)
+            told = end(fleets)
+        finally:
+            for fleet in fleets:
+                if fleet.poll() is None:
+                    fleet.kill()
+    report(found, told)
+
+
+def report(found: dict[str, Any], told: list[dict[str, Any]]) -> None:
+    p99, worst = (max(t[key] for t in told) * 1000 for key in ("p99", "max"))
+    shares = " · ".join(f"{role} {100 * s:.0f} %" for role, s in sorted(found["idle"].items()))
+    total = {key: sum(t[key] for t in told) for key in ("registered", "failed", "broken", "refused", "done", "beats")}
+    simulator_s = sum(t["cpu_s"] for t in told)
     publish(
         "fleet",
         [
-            f"- {WORKERS:,} simulated workers of 4 slots, one api process, {EXECUTIONS:,} executions among them",
+            f"- {WORKERS:,} simulated workers of 4 slots, one api process, {JOBS:,} active jobs, {PENDING:,} pending"
+            f" executions; then {EXECUTIONS:,} executions of {HOLD_S:g} s among the workers",
             "",
             "| | measured | goal |",
             "|---|---|---|",
-            f"| sessions alive | {live:,} | {WORKERS:,} |",
-            f"| sessions lost, workers failed | {lost}, {failed} | 0, 0 |",
-            f"| executions done, left | {sum(t['done'] for t in told):,}, {left} | {EXECUTIONS:,}, 0 |",
-            f"| heartbeats answered, p99 ms | {sum(t['beats'] for t in told):,}, {p99:.0f} | lease 20 s |",
-            f"| memory of the api process, MB (before) | {memory:.0f} ({before_mb:.0f}) | |",
-            f"| CPU, of one core | {shares} | |",
+            f"| sessions alive, s until all were | {found['live']:,}, {found['up_s']:.0f} | {WORKERS:,} |",
+            f"| sessions lost, requests failed | {found['lost']}, {total['failed']} | 0, 0 |",
+            f"| connections cut, requests put off by 503 | {total['broken']}, {total['refused']} | 0, 0 |",
+            f"| executions settled, in attempts | {found['settled']:,}, {found['attempts']:,} | {EXECUTIONS:,} each |",
+            f"| most running at once | {found['running']:,} | 3,472 |",
+            f"| s from the first submission until all had ended | {found['work_s']:.1f} | |",
+            f"| heartbeats answered, p99 and max ms | {total['beats']:,}, {p99:.0f}, {worst:.0f} |"
+            f" lease {LEASE_S:g} s |",
+            f"| memory of the api process, MB: before, idle, after | {found['before_mb']:.0f}, {found['idle_mb']:.0f},"
+            f" {found['api_mb']:.0f} | |",
+            f"| memory of the scheduler, MB | {found['scheduler_mb']:.0f} | 200 |",
+            f"| CPU while the fleet idles, of one core | {shares} | |",
+            f"| CPU of the simulator, s in all | {simulator_s:.0f} | |",
         ],
         {
-            "workers": live, "lost": lost, "failed": failed, "beat_p99_ms": round(p99), "api_rss_mb": round(memory),
-            "api_cpu": round(cpu.get("api", 0.0), 2), "postgresql_cpu": round(cpu["postgresql"], 2),
+            "workers": found["live"], "lost": found["lost"], **total, "settled": found["settled"],
+            "running": found["running"], "beat_p99_ms": round(p99), "beat_max_ms": round(worst),
+            "api_rss_mb": round(found["api_mb"]), "scheduler_rss_mb": round(found["scheduler_mb"]),
+            "api_cpu": round(found["idle"]["api"], 2), "postgresql_cpu": round(found["idle"]["postgresql"], 2),
+            "simulator_cpu_s": round(simulator_s),
         },
     )  # fmt: skip
     for t in told:
@@ -178,9 +179,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-        url, token, first, count, until = sys.argv[1:]
-        asyncio.run(simulate(url, token, int(first), int(count), float(until)))
-    else:
-        asyncio.run(main())
+    asyncio.run(main())

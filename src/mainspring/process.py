@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import gc
 import os
+import resource
 import signal
 from collections.abc import Coroutine
 from typing import Any
@@ -14,6 +16,7 @@ import uvloop
 
 YOUNG = 5_000
 """New objects until the garbage collector looks among them."""
+MOST_FILES = 1_000_000
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -28,6 +31,15 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     # is a million objects, half a second. What is young is still looked at often, and that is where garbage is.
     gc.set_threshold(YOUNG, 20, 100)
     uvloop.run(work)
+
+
+def raise_file_limit() -> int:
+    """Allows this process as many open files, so connections, as the system lets it have; says how many."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def stop_signal() -> asyncio.Event:

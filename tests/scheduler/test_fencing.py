@@ -1,15 +1,18 @@
 """Owners come, go, die, sleep, lose their connections and wake up again, in any order, on the virtual clock.
 
-Whatever happens: every instant up to a shard's watermark is decided once, and none beyond it.
+Whatever happens: every instant up to a shard's watermark is decided once, and none beyond it; and whoever acts with an
+epoch that has moved on changes nothing, even if the shard has become its own again meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import datetime
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -27,6 +30,7 @@ from mainspring.domain.job import Misfire
 from mainspring.domain.schedule import ScheduleSpec
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.scheduler.service import Scheduler
+from mainspring.store import shards
 from mainspring.store.db import Connection, Database
 from tests.clocks import START, VirtualClock
 from tests.conftest import clone
@@ -137,7 +141,8 @@ class Owners(RuleBasedStateMachine):
     def wake_up(self, n: int, leases: bool) -> None:
         scheduler, database = self.dead[n % len(self.dead)]
         database.trouble.clear()
-        self.do(scheduler.decide())
+        with self.fenced(scheduler):
+            self.do(scheduler.decide())
         if leases:
             self.living.append(self.dead.pop(n % len(self.dead)))
 
@@ -146,10 +151,48 @@ class Owners(RuleBasedStateMachine):
     def act(self, n: int, what: str, trouble: list[str]) -> None:
         scheduler, database = self.living[n % len(self.living)]
         database.trouble = list(trouble)
-        work = step(scheduler) if what == "step" else getattr(scheduler, what)()
-        with suppress(ConnectionResetError):
-            self.do(work)
+        if what == "decide":
+            with self.fenced(scheduler), suppress(ConnectionResetError):
+                self.do(scheduler.decide())
+        else:
+            with suppress(ConnectionResetError):
+                self.do(step(scheduler) if what == "step" else scheduler.lease())
         database.trouble = []
+
+    @contextmanager
+    def fenced(self, scheduler: Scheduler) -> Iterator[None]:
+        """What it does inside leaves alone the shards whose epoch is no longer the one it knows."""
+        before = self.do(self._marks())
+        known = {shard: holding.epoch for shard, holding in scheduler._holdings.items()}
+        coming = {shard for arrival in scheduler._arrivals for shard in arrival.shards}
+        stale = [shard for shard, epoch in known.items() if shard not in coming and before[shard][0] != epoch]
+        yield
+        after = self.do(self._marks())
+        assert {s: after[s] for s in stale} == {s: before[s] for s in stale}, "the fence did not hold"
+
+    async def _marks(self) -> dict[int, tuple[int, datetime]]:
+        async with self.database.connection() as connection:
+            return {r["shard"]: (r["epoch"], r["watermark"]) for r in await connection.fetch("TABLE shards")}
+
+    @rule(n=st.integers(0, 10), seconds=st.sampled_from([5, 20]))
+    @precondition(lambda self: self.living and self.has_time)
+    def lose_all_and_get_it_back_unheard(self, n: int, seconds: int) -> None:
+        """Another takes its shards and gives them back while it looks away: the owner is right, the epoch is not."""
+        scheduler, _ = self.living[n % len(self.living)]
+        self.act(n % len(self.living), "step", [])
+        self.do(self._back_and_forth(scheduler))
+        self.do(self.clock.advance(seconds=seconds))
+        with self.fenced(scheduler):
+            self.do(scheduler.decide())
+
+    async def _back_and_forth(self, scheduler: Scheduler) -> None:
+        other = uuid4()
+        async with self.database.connection() as connection:
+            rows = await connection.fetch("SELECT * FROM shards WHERE owner = $1 ORDER BY shard", scheduler.owner)
+            seen = [shards.Shard(r["shard"], r["owner"], r["epoch"], 0, r["changes"]) for r in rows]
+            taken = await shards.take_shards(connection, owner=other, lease_s=LEASE_S, seen=seen)
+            heirs = [(s.shard, s.epoch, scheduler.owner) for s in taken]
+            await shards.hand_over_shards(connection, owner=other, lease_s=LEASE_S, heirs=heirs)
 
     @rule(n=st.integers(0, MOST - 1), seconds=st.sampled_from([5, 16, 25]), trouble=TROUBLE)
     @precondition(lambda self: self.living and self.has_time)

@@ -102,6 +102,22 @@ async def test_an_old_owner_changes_nothing(fresh: Database, virtual: VirtualClo
     assert await ledger(fresh, "minutely") == [(60, "queued", None)]
 
 
+async def test_an_owner_of_an_older_epoch_changes_nothing_though_the_shards_are_its_own_again(
+    fresh: Database, virtual: VirtualClock
+) -> None:
+    """Another had them in between, and what that one decided is not on this one's wheel."""
+    await add(fresh, "minutely", overlap="allow")
+    scheduler = await scheduler_on(fresh)
+    async with fresh.connection() as connection:
+        await connection.execute("UPDATE shards SET epoch = epoch + 2")
+    await virtual.advance(seconds=61)
+    await scheduler.decide()
+    assert await ledger(fresh, "minutely") == []
+    await step(scheduler)
+    assert scheduler.shards == list(range(64)), "its beat has told it the new epoch"
+    assert await ledger(fresh, "minutely") == [(60, "queued", None)]
+
+
 @pytest.mark.requirement(32)
 async def test_two_owners_racing_make_one_execution(fresh: Database, virtual: VirtualClock) -> None:
     import asyncio

@@ -31,7 +31,7 @@ from mainspring.intake.artifacts import Artifacts
 from mainspring.intake.duties import Duties
 from mainspring.intake.executions import Submitter
 from mainspring.intake.runs import Runs
-from mainspring.process import die_with_parent, run, stop_signal
+from mainspring.process import die_with_parent, raise_file_limit, run, stop_signal
 from mainspring.results.rescue import Rescue
 from mainspring.results.settle import Settler
 from mainspring.scheduler.service import Scheduler
@@ -50,6 +50,7 @@ from mainspring.web.gate import lost
 log = structlog.get_logger()
 
 DEFAULT_TENANT = 1
+FEW_FILES = 4096
 
 
 class Server:
@@ -243,6 +244,10 @@ def serve(
     logs.configure(level)
     for sentence in unknown_settings(os.environ):
         log.warning(sentence)
+    if (files := raise_file_limit()) < FEW_FILES:
+        log.warning(
+            "few open files are allowed: each worker needs two", files=files, hint="raise the hard limit (ulimit -Hn)"
+        )
     config = ServeConfig(
         database_url=database_url,
         roles=parse_roles(roles),

@@ -25,6 +25,8 @@ from mainspring.worker.link import Address, ApiAway, SessionEnded, read_answer
 
 log = structlog.get_logger()
 
+KEEP_S = 60.0
+"""The connection is kept from one heartbeat to the next; by default it would be closed just before."""
 PROGRESS_S = 1.0
 """So often the heartbeat looks for progress; it is told at most once in that time, for all attempts together."""
 
@@ -116,7 +118,10 @@ class Session:
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join, 10)
 
     def _beat_on(self) -> None:
-        with httpx2.Client(base_url=self._address.url, headers=self._address.headers, timeout=5) as client:
+        with httpx2.Client(
+            base_url=self._address.url, headers=self._address.headers, timeout=5,
+            limits=httpx2.Limits(keepalive_expiry=KEEP_S),
+        ) as client:  # fmt: skip
             self._beat_with(client)
 
     def _beat_with(self, client: httpx2.Client) -> None:

@@ -1,0 +1,210 @@
+"""Workers without work, thousands in a process: they poll, beat and settle as real ones do, over real HTTP.
+
+Each is two connections, as a real worker has: one that waits for work and tells results, one that beats. There are no
+coroutines and no HTTP client, so that little of the machine's time goes here; how much did is told at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvloop
+from harness import quantile
+
+from mainspring import wire
+from mainspring.codec import encode
+
+SLOTS = 4
+WAIT_S = 30.0
+AGAIN_S = 1.0
+"""After a request that was refused or cut off, as a real worker waits."""
+
+Then = Callable[[Any], None]
+
+
+class Line(asyncio.Protocol):
+    """One connection, one request at a time; what breaks is tried again."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._transport: asyncio.Transport | None = None
+        self._answer = b""
+        self._asked: tuple[str, bytes, Then] | None = None
+
+    def ask(self, path: str, body: wire.Request, then: Then) -> None:
+        data = encode(body)
+        self._asked = (path, f"POST /api/v1/worker/{path} {self._fleet.head}{len(data)}\r\n\r\n".encode() + data, then)
+        self._send()
+
+    def _send(self) -> None:
+        assert self._asked is not None
+        if self._transport is None:
+            self._fleet.connect(self)
+        else:
+            self._transport.write(self._asked[1])
+
+    def _again(self) -> None:
+        self._fleet.loop.call_later(AGAIN_S, self._send)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        if self._asked is not None:
+            self._transport.write(self._asked[1])  # type: ignore[union-attr]
+
+    def not_connected(self) -> None:
+        self._fleet.broken += 1
+        self._again()
+
+    def connection_lost(self, reason: Exception | None) -> None:
+        self._transport, self._answer = None, b""
+        if self._asked is not None and not self._fleet.ending:
+            self._fleet.broken += 1
+            self._again()
+
+    def data_received(self, data: bytes) -> None:
+        self._answer += data
+        head, blank, body = self._answer.partition(b"\r\n\r\n")
+        if not blank:
+            return
+        length = head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0]
+        if length and len(body) < int(length):
+            return
+        status, self._answer = int(head[9:12]), b""
+        assert self._asked is not None
+        (path, _, then), asked = self._asked, self._asked
+        self._asked = None
+        if b"connection: close" in head and self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+        if status < 300:
+            then(json.loads(body))
+        elif status == 503:
+            self._fleet.refused += 1
+            self._asked = asked
+            self._again()
+        else:
+            self._fleet.failed.append(f"{path}: {status} {body[:200].decode()}")
+
+
+class Simulated:
+    """One worker, from its registration on."""
+
+    def __init__(self, fleet: Fleet, number: int) -> None:
+        self._fleet = fleet
+        self._work, self._heart = Line(fleet), Line(fleet)
+        self._number = number
+        self._running: list[str] = []
+        self._session: Any = None
+        self._every_s = 5.0
+        self._begun = 0.0
+
+    def begin(self) -> None:
+        register = wire.Register(
+            name=f"sim-{self._number}", host="sim", version="0", slots=SLOTS, queues=["short"], kinds=["noop"]
+        )
+        self._work.ask("sessions", register, self._registered)
+
+    def _registered(self, answer: dict[str, Any]) -> None:
+        self._session, self._every_s = answer["session_id"], answer["heartbeat_s"]
+        self._fleet.registered += 1
+        self._fleet.loop.call_later(random.uniform(0, self._every_s), self._beat)
+        self._poll()
+
+    def _poll(self) -> None:
+        self._work.ask("poll", wire.Poll(session_id=self._session, free=SLOTS, wait_s=WAIT_S), self._polled)
+
+    def _polled(self, answer: dict[str, Any]) -> None:
+        if not answer["executions"]:
+            self._poll()
+            return
+        self._running = [e[0] for e in answer["executions"]]
+        hold_ms = int(self._fleet.hold_s * 1000)
+        results = [
+            wire.Result(execution_id=e[0], attempt=e[1], outcome="succeeded", duration_ms=hold_ms)
+            for e in answer["executions"]
+        ]
+        body = wire.Results(session_id=self._session, results=results)
+        self._fleet.loop.call_later(self._fleet.hold_s, self._work.ask, "results", body, self._settled)
+
+    def _settled(self, answer: dict[str, Any]) -> None:
+        self._fleet.done += len(self._running) - len(answer["stale"])
+        self._running = []
+        self._poll()
+
+    def _beat(self) -> None:
+        self._begun = time.perf_counter()
+        beat = wire.Heartbeat(session_id=self._session, running=self._running)  # type: ignore[arg-type]
+        self._heart.ask("heartbeat", beat, self._answered)
+
+    def _answered(self, _: dict[str, Any]) -> None:
+        self._fleet.beats.append(time.perf_counter() - self._begun)
+        self._fleet.loop.call_later(self._every_s, self._beat)
+
+
+class Fleet:
+    def __init__(self, url: str, token: str, address: str, hold_s: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.hold_s = hold_s
+        self.registered = self.done = self.broken = self.refused = 0
+        self.failed: list[str] = []
+        self.beats: list[float] = []
+        self.ending = False
+        self._at, self._address = urlsplit(url), address
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.head = (
+            f"HTTP/1.1\r\nHost: {self._at.netloc}\r\nAuthorization: Bearer {token}\r\n"
+            f"Content-Type: application/json\r\nMainspring-Protocol: {wire.PROTOCOL}\r\nContent-Length: "
+        )
+
+    def connect(self, line: Line) -> None:
+        task = self.loop.create_task(self._connect(line))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, line: Line) -> None:
+        try:
+            # From addresses of their own: one has too few ports for a fleet.
+            await self.loop.create_connection(
+                lambda: line, self._at.hostname, self._at.port, local_addr=(self._address, 0)
+            )
+        except OSError:
+            line.not_connected()
+
+    def told(self) -> dict[str, Any]:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "registered": self.registered, "failed": len(self.failed), "why": next(iter(self.failed), ""),
+            "broken": self.broken, "refused": self.refused, "done": self.done, "beats": len(self.beats),
+            "p50": quantile(self.beats, 0.5) if self.beats else 0.0,
+            "p99": quantile(self.beats, 0.99) if self.beats else 0.0,
+            "max": max(self.beats, default=0.0), "cpu_s": used.ru_utime + used.ru_stime,
+        }  # fmt: skip
+
+
+async def simulate(url: str, token: str, first: int, count: int, over_s: float, hold_s: float) -> None:
+    """They come up over some seconds, as a fleet does, and live until SIGTERM; the last line says how it went."""
+    fleet = Fleet(url, token, f"127.0.1.{1 + first % 250}", hold_s)
+    for n in range(count):
+        fleet.loop.call_later(over_s * n / count, Simulated(fleet, first + n).begin)
+    over = asyncio.Event()
+    fleet.loop.add_signal_handler(signal.SIGTERM, over.set)
+    # Begin anew what heartbeats are measured by: those while workers come up are not what is asked.
+    fleet.loop.add_signal_handler(signal.SIGUSR1, fleet.beats.clear)
+    await over.wait()
+    fleet.ending = True
+    print(json.dumps(fleet.told()), flush=True)
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    url, token, first, count, over_s, hold_s = sys.argv[1:]
+    uvloop.run(simulate(url, token, int(first), int(count), float(over_s), float(hold_s)))
