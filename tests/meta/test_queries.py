@@ -56,6 +56,13 @@ def test_every_query_states_its_purpose() -> None:
     assert missing == []
 
 
+def test_every_part_is_in_more_than_one_query() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in sorted((STORE / "sql").glob("*.sql"))]
+    parts = {name for text in texts for name in re.findall(r"^-- part: (\w+)$", text, re.MULTILINE)}
+    uses = Counter(name for text in texts for name in re.findall(r"<<(\w+)>>", text))
+    assert parts and parts == uses.keys() and min(uses.values()) > 1, uses
+
+
 def test_every_query_has_exactly_one_calling_module() -> None:
     calls = {path.name: set(called(path.read_text(encoding="utf-8"))) for path in STORE.rglob("*.py")}
     wrong = {}

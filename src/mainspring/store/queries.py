@@ -1,4 +1,7 @@
-"""Named queries: all SQL lives in store/sql/*.sql, each statement under `-- name:` and a line on its purpose."""
+"""Named queries: all SQL lives in store/sql/*.sql, each statement under `-- name:` and a line on its purpose.
+
+What several statements have in common is a part: written once under `-- part: NAME`, and put where `<<NAME>>` stands.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,22 @@ import re
 from functools import cache
 from importlib import resources
 
-_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_HEAD = re.compile(r"^-- (name|part): (\w+)$", re.MULTILINE)
+_PART = re.compile(r"<<(\w+)>>")
 
 
 @cache
 def all_queries() -> dict[str, str]:
-    found: dict[str, str] = {}
+    found: dict[str, dict[str, str]] = {"name": {}, "part": {}}
     for file in sorted(resources.files("mainspring.store").joinpath("sql").iterdir(), key=lambda f: f.name):
         if not file.name.endswith(".sql"):
             continue
-        _, *parts = _NAME.split(file.read_text())
-        for name, body in zip(parts[::2], parts[1::2], strict=True):
-            if name in found:
-                raise ValueError(f"two queries are named {name}")
-            found[name] = body.strip().removesuffix(";")
-    return found
+        _, *pieces = _HEAD.split(file.read_text())
+        for kind, name, body in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
+            if name in found[kind]:
+                raise ValueError(f"two of {kind} {name} in store/sql")
+            found[kind][name] = body.strip().removesuffix(";")
+    return {name: _PART.sub(lambda part: found["part"][part[1]], body) for name, body in found["name"].items()}
 
 
 def q(name: str) -> str:

@@ -1,18 +1,31 @@
 -- Executions of one line differ only in rank, so claiming is walking executions_line from where the last claim ended:
 -- ($rank, $id) is the lowest place where something may be queued, and dead entries below it are never walked again.
 
+-- part: live
+-- Which of the sessions $1 may be given something, by their place; looked up once, not per slot.
+live AS (
+    SELECT array_agg(s.session_id ORDER BY f.place) AS sessions
+    FROM unnest($1::uuid[]) WITH ORDINALITY AS f (session_id, place)
+    LEFT JOIN sessions s
+      ON s.session_id = f.session_id AND s.state = 'active' AND s.lease_expires_at > (SELECT db_now())
+)
+
+-- part: start_chosen
+-- What was chosen becomes running: each at its turn's session.
+UPDATE executions e
+SET state = 'running', session_id = (SELECT sessions FROM live)[($2)[chosen.turn]], attempt = e.attempt + 1,
+    started_at = db_now()
+FROM chosen
+WHERE e.ctid = chosen.tid AND (SELECT sessions FROM live)[($2)[chosen.turn]] IS NOT NULL
+RETURNING e.execution_id, e.job_id, e.version, e.attempt, e.session_id, e.fire_at, e.due_at, e.params, e.line_id, e.rank
+
 -- name: claim
 -- Gives the best of one line to free slots. $1: sessions; $2: for each slot, in the order they are filled, which session.
 -- Committed before any worker hears of it. Slots of sessions that ended or drain stay empty.
 -- The rows are found again by their physical place, which the lock keeps still: 1 µs less than by key. A row that moved
 -- while it was being locked is left for the next claim.
--- Sessions are looked up once, not per slot, and picked out of arrays: joining them was 10 times slower.
-WITH live AS (
-    SELECT array_agg(s.session_id ORDER BY f.place) AS sessions
-    FROM unnest($1::uuid[]) WITH ORDINALITY AS f (session_id, place)
-    LEFT JOIN sessions s
-      ON s.session_id = f.session_id AND s.state = 'active' AND s.lease_expires_at > (SELECT db_now())
-), chosen AS (
+-- Sessions are picked out of arrays: joining them was 10 times slower.
+WITH <<live>>, chosen AS (
     SELECT locked.place AS tid, row_number() OVER () AS turn
     FROM (
         SELECT ctid AS place FROM executions
@@ -23,12 +36,7 @@ WITH live AS (
         FOR UPDATE SKIP LOCKED
     ) AS locked
 )
-UPDATE executions e
-SET state = 'running', session_id = (SELECT sessions FROM live)[($2)[chosen.turn]], attempt = e.attempt + 1,
-    started_at = db_now()
-FROM chosen
-WHERE e.ctid = chosen.tid AND (SELECT sessions FROM live)[($2)[chosen.turn]] IS NOT NULL
-RETURNING e.execution_id, e.job_id, e.version, e.attempt, e.session_id, e.fire_at, e.due_at, e.params, e.line_id, e.rank;
+<<start_chosen>>;
 
 -- name: claim_keyed
 -- As `claim`, for a line whose only limit is the concurrency key $7: holds the key, counts who has its slots, and claims
@@ -38,12 +46,7 @@ WITH held AS MATERIALIZED (
     SELECT limit_id, most FROM limits WHERE limit_id = $7 FOR NO KEY UPDATE
 ), room AS MATERIALIZED (
     SELECT greatest(0, most - holders_now(limit_id)) AS slots FROM held
-), live AS (
-    SELECT array_agg(s.session_id ORDER BY f.place) AS sessions
-    FROM unnest($1::uuid[]) WITH ORDINALITY AS f (session_id, place)
-    LEFT JOIN sessions s
-      ON s.session_id = f.session_id AND s.state = 'active' AND s.lease_expires_at > (SELECT db_now())
-), chosen AS (
+), <<live>>, chosen AS (
     SELECT locked.place AS tid, row_number() OVER () AS turn
     FROM (
         SELECT ctid AS place FROM executions
@@ -54,12 +57,7 @@ WITH held AS MATERIALIZED (
         FOR UPDATE SKIP LOCKED
     ) AS locked
 )
-UPDATE executions e
-SET state = 'running', session_id = (SELECT sessions FROM live)[($2)[chosen.turn]], attempt = e.attempt + 1,
-    started_at = db_now()
-FROM chosen
-WHERE e.ctid = chosen.tid AND (SELECT sessions FROM live)[($2)[chosen.turn]] IS NOT NULL
-RETURNING e.execution_id, e.job_id, e.version, e.attempt, e.session_id, e.fire_at, e.due_at, e.params, e.line_id, e.rank,
+<<start_chosen>>,
           (SELECT slots FROM room) AS slots;
 
 -- name: peek
@@ -80,12 +78,7 @@ SELECT execution_id, job_id, version FROM executions WHERE execution_id = ANY ($
 -- name: take
 -- Writes matched executions as running. What somebody else took or holds meanwhile is left out, and so is what was
 -- matched with a session that ended or drains. $3 is 'queued': as a constant it would have the planner walk the queue.
-WITH live AS (
-    SELECT array_agg(s.session_id ORDER BY f.place) AS sessions
-    FROM unnest($1::uuid[]) WITH ORDINALITY AS f (session_id, place)
-    LEFT JOIN sessions s
-      ON s.session_id = f.session_id AND s.state = 'active' AND s.lease_expires_at > (SELECT db_now())
-), free AS (
+WITH <<live>>, free AS (
     SELECT e.ctid AS tid, (SELECT sessions FROM live)[w.turn] AS session_id
     FROM unnest($2::uuid[], $4::smallint[]) AS w (execution_id, turn)
     JOIN executions e ON e.execution_id = w.execution_id

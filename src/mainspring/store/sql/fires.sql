@@ -1,3 +1,17 @@
+-- part: overlap
+-- Whether an execution of the job lives, and whether one has not even begun: backfills apart.
+j.overlap <> 'allow' AND (
+               SELECT 1 FROM executions e
+               WHERE e.job_id = j.job_id AND (e.state <> 'waiting' OR e.attempt > 0 OR e.trigger = 'fire')
+                 AND e.backfill_id IS NULL LIMIT 1
+           ) = 1 AS lives,
+           j.overlap = 'queue_one' AND (
+               SELECT 1 FROM executions e
+               WHERE e.job_id = j.job_id AND e.backfill_id IS NULL
+                 AND (e.state IN ('blocked', 'queued') OR e.state = 'waiting' AND e.attempt = 0 AND e.trigger = 'fire')
+               LIMIT 1
+           ) = 1 AS pending
+
 -- name: fire
 -- Decides one instant of each due schedule for all its active jobs in a locked shard.
 -- Arrays, one entry per schedule and shard: schedule, shard, instant, its id prefix, its trigger key, its rank, and for
@@ -19,17 +33,7 @@ WITH due AS (
            d.newer >= 0 AND (j.misfire = 'skip' OR j.misfire = 'latest' AND d.newer > 0
                              OR d.newer >= j.misfire_most OR d.fire_at < $8::timestamptz - make_interval(secs => j.misfire_s))
                AS missed,
-           j.overlap <> 'allow' AND (
-               SELECT 1 FROM executions e
-               WHERE e.job_id = j.job_id AND (e.state <> 'waiting' OR e.attempt > 0 OR e.trigger = 'fire')
-                 AND e.backfill_id IS NULL LIMIT 1
-           ) = 1 AS lives,
-           j.overlap = 'queue_one' AND (
-               SELECT 1 FROM executions e
-               WHERE e.job_id = j.job_id AND e.backfill_id IS NULL
-                 AND (e.state IN ('blocked', 'queued') OR e.state = 'waiting' AND e.attempt = 0 AND e.trigger = 'fire')
-               LIMIT 1
-           ) = 1 AS pending
+           <<overlap>>
     FROM due d
     JOIN jobs j ON j.schedule_id = d.schedule_id AND j.shard = d.shard
     WHERE j.deleted_at IS NULL AND j.paused_at IS NULL AND d.fire_at > j.active_from
@@ -108,17 +112,7 @@ WITH due AS (
            CASE WHEN j.until > $8 THEN j.until
                 ELSE j.fire_at + jitter_ms(j.execution_id, j.jitter_ms, j.gap_ms) * interval '1 ms'
            END AS due_at,
-           j.overlap <> 'allow' AND (
-               SELECT 1 FROM executions e
-               WHERE e.job_id = j.job_id AND (e.state <> 'waiting' OR e.attempt > 0 OR e.trigger = 'fire')
-                 AND e.backfill_id IS NULL LIMIT 1
-           ) = 1 AS lives,
-           j.overlap = 'queue_one' AND (
-               SELECT 1 FROM executions e
-               WHERE e.job_id = j.job_id AND e.backfill_id IS NULL
-                 AND (e.state IN ('blocked', 'queued') OR e.state = 'waiting' AND e.attempt = 0 AND e.trigger = 'fire')
-               LIMIT 1
-           ) = 1 AS pending
+           <<overlap>>
     FROM active j
 ), wanted AS (
     SELECT *, CASE WHEN missed AND until IS NOT NULL THEN 'blackout'

@@ -2,9 +2,9 @@
 -- `IS NOT DISTINCT FROM` keeps the planner from walking the index on session_id instead: with settled rows not yet
 -- vacuumed that index is mostly dead entries (measured: 290 µs an execution instead of 20).
 
--- name: settle_succeeded
--- The all-success batch: moves the rows whose session and attempt are current. What is not returned was stale.
--- A missing array says: attempt 1, session $6, no result, for all of them.
+-- part: move_succeeded
+-- From live to history: the rows whose session and attempt are current. A missing array says: attempt 1, session $6, no
+-- result, for all of them.
 WITH r AS (
     SELECT execution_id, coalesce(attempt, 1::smallint) AS attempt, coalesce(session_id, $6::uuid) AS session_id,
            duration_ms, result
@@ -28,34 +28,16 @@ WITH r AS (
            created_by, backfill_id
     FROM done
 )
+
+-- name: settle_succeeded
+-- The all-success batch. What is not returned was stale.
+<<move_succeeded>>
 SELECT execution_id, CASE WHEN chained THEN job_id END AS chained, limit_id FROM done;
 
 -- name: settle_steps
 -- As settle_succeeded, for executions that are steps, and holds the runs that wait for them: what `hold_runs` would find
 -- comes along, without another round trip.
-WITH r AS (
-    SELECT execution_id, coalesce(attempt, 1::smallint) AS attempt, coalesce(session_id, $6::uuid) AS session_id,
-           duration_ms, result
-    FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::int[], $5::jsonb[])
-        AS r (execution_id, attempt, session_id, duration_ms, result)
-), done AS (
-    DELETE FROM executions e USING r
-    WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
-      AND e.state = 'running'
-    RETURNING e.*, r.duration_ms, r.result
-), again AS (
-    INSERT INTO attempts (execution_id, attempt, tenant_id, session_id, outcome, exit_code, started_at, ended_at)
-    SELECT execution_id, attempt, tenant_id, session_id, 'succeeded', 0, started_at, greatest(started_at, db_now())
-    FROM done WHERE attempt > 1
-), moved AS (
-    INSERT INTO history (execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, state,
-                         trigger, queue, fire_at, due_at, queued_at, started_at, finished_at, session_id, result, params,
-                         created_by, backfill_id)
-    SELECT execution_id, job_id, tenant_id, version, 0, duration_ms, priority, attempt, 'succeeded',
-           trigger, queue, fire_at, due_at, queued_at, started_at, db_now(), session_id, result, params,
-           created_by, backfill_id
-    FROM done
-), held AS MATERIALIZED (
+<<move_succeeded>>, held AS MATERIALIZED (
     SELECT r.*, s.execution_id, s.step, s.item
     FROM done
     CROSS JOIN LATERAL (SELECT s.* FROM run_steps s WHERE s.execution_id = done.execution_id OFFSET 0) AS s
