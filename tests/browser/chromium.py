@@ -52,7 +52,8 @@ class Watch:
         await context.add_init_script(_TELL_VIOLATIONS)
 
     def _console(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        refused = "status of 422" in message.text  # a form that came back: the browser tells its console of that
+        if message.type in ("error", "warning") and not refused:
             self.complaints.append(f"console: {message.text} {message.location}")
 
     def _request(self, request: Request) -> None:

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page
+from playwright.async_api import Browser, BrowserContext, Page, expect
 
 from tests.browser.chromium import Watch, launched, program
 from tests.browser.scene import Scene, filled
 from tests.flow.processes import Dev, dev
+
+PATIENCE_MS = 60_000
+"""How long something may take before it counts as not coming: other tests keep the machine busy too."""
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,7 +43,7 @@ class Site:
     async def visitor(self, *, token: str = "", **options: Any) -> AsyncIterator[tuple[BrowserContext, Watch]]:
         """Somebody signed in by the form, with cookies of their own. Complaints fail the test at the end."""
         context = await self.browser.new_context(base_url=self.url, **options)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(PATIENCE_MS)
         watch = Watch(self.url)
         try:
             page = await context.new_page()
@@ -63,8 +67,8 @@ async def chromium(anyio_backend: object) -> AsyncIterator[Browser]:
 
 @pytest.fixture(scope="module")
 async def empty_site(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """A server nobody has used yet."""
-    async with dev(tmp_path_factory.mktemp("empty")) as running:
+    """A server nobody has used yet. It may tell channels on this machine."""
+    async with dev(tmp_path_factory.mktemp("empty"), "--allow-net", "127.0.0.1/32") as running:
         yield Site(running, chromium)
 
 

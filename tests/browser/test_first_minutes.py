@@ -13,7 +13,6 @@ from tests.browser.conftest import Site
 from tests.flow.processes import until_async
 
 TICKS = "for n in 1 2 3 4 5 6; do echo tick $n; sleep 0.3; done"
-PATIENCE_MS = 60_000
 
 
 def link_of(site: Site) -> str:
@@ -62,8 +61,6 @@ async def is_the_same(page: Page) -> bool:
 
 
 async def test_the_first_five_minutes(empty_site: Site, page: Page, tmp_path: Path) -> None:
-    expect.set_options(timeout=PATIENCE_MS)
-    page.set_default_timeout(PATIENCE_MS)
     await page.context.clear_cookies()
     await page.goto(link_of(empty_site))
     await expect(page.get_by_role("heading", level=1)).to_contain_text("Nothing is scheduled yet")
@@ -116,7 +113,6 @@ async def test_the_first_five_minutes(empty_site: Site, page: Page, tmp_path: Pa
 
 
 async def test_a_worker_killed_before_its_open_page(empty_site: Site, page: Page) -> None:
-    expect.set_options(timeout=PATIENCE_MS)
     running = empty_site.running
     async with running.client() as client:
         await client.create_job({

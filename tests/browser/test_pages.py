@@ -30,6 +30,8 @@ RUN_AXE = """async () => {
 TOO_WIDE = """() => document.documentElement.scrollWidth > innerWidth + 1
   ? [...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1
       && !e.closest(".scroll, pre, .log, nav, .wide-picture")).slice(0, 5).map((e) => e.outerHTML.slice(0, 120)) : []"""
+DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+"""A box that has begun to scroll is told so after the next frame, and can be reached by keyboard from then on."""
 
 
 async def test_every_page_is_sound(site: tuple[Site, Scene]) -> None:
@@ -80,6 +82,7 @@ async def walk(page: Page, address: str) -> list[str]:
     for width, scheme in LOOKS:
         await page.set_viewport_size({"width": width, "height": 900})
         await page.emulate_media(color_scheme=cast(Any, scheme), reduced_motion="reduce")
+        await page.evaluate(DRAWN)
         where = f"{address} at {width} {scheme}"
         problems += [f"{where}: {found}" for found in await page.evaluate(RUN_AXE)]
         problems += [f"{where}: wider than the window: {found}" for found in await page.evaluate(TOO_WIDE)]

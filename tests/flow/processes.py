@@ -55,7 +55,7 @@ class Dev:
             )  # fmt: skip
 
     async def up(self) -> None:
-        await until("the start-up screen", lambda: "UI http" in self.text() or self.dead(), within_s=60)
+        await until("the start-up screen", lambda: "UI http" in self.text() or self.dead(), within_s=180)
         assert not self.dead(), self.text()
 
     def dead(self) -> bool:

@@ -51,6 +51,11 @@ def told(e: wire.Execution, now: datetime = NOW) -> list[str]:
     [
         ({}, ["due", "decided after 2 ms", "queued", "waited 3 ms for a worker", "started", "ran 1 s", "succeeded"]),
         (
+            # Straight to a worker: queued and started in one instant.
+            {"started_at": after(2)},
+            ["due", "decided after 2 ms", "queued", "waited 0 ms for a worker", "started", "ran 1 s", "succeeded"],
+        ),
+        (
             {"state": "running", "finished_at": None},
             ["due", "decided after 2 ms", "queued", "waited 3 ms for a worker", "started", "running for 1 min",
              "ended"],

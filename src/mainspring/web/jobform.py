@@ -169,6 +169,8 @@ class JobForm:
         # What is wrong with the expression is shown below it, with a caret.
         told = [p for p in sheet.problems if not (trial and trial.slip and _about_expression(p))]
         at_field, others = placed(told, sheet.fields)
+        if sheet.problems and trial and trial.slip:
+            at_field.setdefault(EXPRESSION.name, [])  # the summary at the top leads to it, like to any other
         kinds = [*TASKS, *(PLUGIN + type_ for type_ in sheet.plugins)]
         return render.page(
             "job_form.html", visit.caller, status=sheet.status, sheet=sheet, values=values, job=job,

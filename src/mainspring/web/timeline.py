@@ -57,7 +57,7 @@ def _points(e: wire.Execution) -> list[tuple[str, datetime | None, str]]:
     if e.queued_at is not None:
         rescued = _former(e) > 0 and e.due_at == e.fire_at
         points.append(("queued", e.queued_at, "rescued" if rescued else "decided"))
-    started = e.started_at if e.queued_at is None or (e.started_at or e.queued_at) > e.queued_at else None
+    started = e.started_at if e.queued_at is None or (e.started_at or e.queued_at) >= e.queued_at else None
     if started is not None:
         points.append(("started", started, "queued"))
         points.append((_ending(e), e.finished_at, "running"))

@@ -1,4 +1,4 @@
-// What surrounds every page: the theme, the dialog of keys, and scrolling by keyboard.
+// What surrounds every page: the theme, the dialog of keys, and what scrolls.
 const root = document.documentElement;
 const theme = document.getElementById("theme");
 theme.value = root.dataset.theme ?? "auto";
@@ -24,4 +24,13 @@ const reach = (box) => {
 const sizes = new ResizeObserver((seen) => seen.forEach((entry) => reach(entry.target)));
 const watch = (part) => part.querySelectorAll(BOXES).forEach((box) => sizes.observe(box));
 watch(document);
-document.addEventListener("mainspring:new", () => requestAnimationFrame(() => watch(document)));
+// What the stream brings can make a box scroll that keeps its size.
+document.addEventListener("mainspring:new", () => requestAnimationFrame(() => {
+  watch(document);
+  document.querySelectorAll(BOXES).forEach(reach);
+}));
+
+// A heat map wider than its place shows today first.
+const today = document.querySelector(".heat [aria-current]");
+const map = today?.closest(".scroll");
+if (map) map.scrollLeft = today.offsetLeft - today.offsetWidth;
