@@ -53,5 +53,5 @@ def test_one_is_fetched_whole_or_not_at_all(server: Scripted, invoke: Invoke) ->
 def test_a_worker_says_what_it_holds_attempts_to_and_what_not(server: Scripted, invoke: Invoke) -> None:
     server.on("GET", "/api/v1/workers", Reply({"items": [WORKER]}))
     shown = invoke("workers", "show", "local").stdout
-    assert "rlimits, memory by cgroup" in shown and "pids, cpu, bwrap" in shown and "zone=eu" in shown
+    assert "rlimits, memory by cgroup" in shown and "pids, cpu, disk_rate, bwrap" in shown and "zone=eu" in shown
     assert invoke("workers", "show", "other").exit_code == 3

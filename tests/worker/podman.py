@@ -17,7 +17,24 @@ import pytest
 from tests.flow.processes import until
 
 IMAGE = "docker.io/library/mainspring-test:latest"
-APPLETS = ("sh", "echo", "cat", "sleep", "env", "ls", "head", "true", "ip", "tail", "cut", "touch")
+APPLETS = (
+    "sh",
+    "echo",
+    "cat",
+    "sleep",
+    "env",
+    "ls",
+    "head",
+    "true",
+    "ip",
+    "tail",
+    "cut",
+    "touch",
+    "mkdir",
+    "mv",
+    "ln",
+    "rm",
+)
 
 
 class Podman:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from mainspring.domain.container import ContainerTask
 from mainspring.domain.errors import Invalid
+from mainspring.worker.artifacts import found_in
+from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.executors import Done, Work, container
 from mainspring.worker.executors.container import ContainerExecutor
+from mainspring.worker.link import Refused
 from tests.conftest import Cluster
 from tests.flow.processes import until
 from tests.worker.attempts import attempt, host, written
@@ -99,6 +104,45 @@ async def test_output_is_seen_while_it_runs_and_a_cancelled_one_is_gone(
     assert (done.outcome, done.error) == ("cancelled", "cancelled")
     assert written(work) == "bye\n", "it was asked before it was ended"
     assert not engine.containers()
+
+
+LEAVE = (
+    "cat $MAINSPRING_CHECKPOINT; echo 3/4 > $MAINSPRING_PROGRESS; mkdir $MAINSPRING_ARTIFACTS/a;"
+    " echo kept > $MAINSPRING_ARTIFACTS/a/file;"
+    " echo '{\"row\": 9}' > /mainspring/new; mv /mainspring/new $MAINSPRING_CHECKPOINT"
+)
+
+
+@pytest.mark.parametrize("user", [None, "1000"])
+async def test_checkpoint_progress_and_artifacts_are_files_as_for_programs(
+    executor: ContainerExecutor, user: str | None
+) -> None:
+    work = attempt(script(LEAVE, user=user, read_only=True))
+    work.checkpoint = Checkpoint({"row": 7})
+    done = await executor.execute(work)
+    assert (done, written(work)) == (Done("succeeded", 0), '{"row":7}')
+    assert work.checkpoint.take() == msgspec.Raw(b'{"row": 9}\n')
+    assert work.progress is not None
+    assert work.artifacts is not None
+    assert [(name, path.read_text()) for name, path in found_in(work.artifacts)] == [("a/file", "kept\n")]
+    shutil.rmtree(work.artifacts)
+
+
+async def test_links_out_of_its_folder_lead_a_container_nowhere(executor: ContainerExecutor, tmp_path: Path) -> None:
+    """The worker would read what only it may, and hand it out as a checkpoint or a file."""
+    (tmp_path / "secret").write_text('"the worker\'s"')
+    links = f"ln -s {tmp_path}/secret $MAINSPRING_CHECKPOINT; ln -s {tmp_path}/secret $MAINSPRING_PROGRESS;"
+    _, work = await see(
+        executor, script(f"{links} rm -r $MAINSPRING_ARTIFACTS; ln -s {tmp_path} $MAINSPRING_ARTIFACTS")
+    )
+    assert work.checkpoint is not None and work.checkpoint.take() is None
+    assert "the checkpoint was not kept" in written(work, "system")
+    assert work.artifacts is None
+    _, work = await see(executor, script(f"ln -s {tmp_path}/secret $MAINSPRING_ARTIFACTS/file"))
+    assert work.artifacts is not None
+    with pytest.raises(Refused, match="not a plain file"):
+        found_in(work.artifacts)
+    shutil.rmtree(work.artifacts)
 
 
 async def test_what_ignores_sigterm_is_killed_when_its_time_is_over(

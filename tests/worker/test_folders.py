@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.worker.folders import ARTIFACTS, CHECKPOINT, PROGRESS, Folders
+from mainspring.worker.checkpoint import FileCheckpoint
+from mainspring.worker.folders import ARTIFACTS, CHECKPOINT, PROGRESS, Folders, open_plain
+from mainspring.worker.progress import FileProgress
 
 pytestmark = pytest.mark.anyio
 
@@ -73,3 +75,26 @@ async def test_what_is_to_be_kept_goes_elsewhere(folders: Folders) -> None:
     assert not folder.exists() and aside.exists()
     (folders.take() / ARTIFACTS).rmdir()
     assert folders.set_aside(folders.take()) is None
+
+
+def test_only_a_plain_file_is_read(tmp_path: Path) -> None:
+    """Of what a program left in its place, a link leads elsewhere and a pipe has no end."""
+    (tmp_path / "plain").write_text("{}")
+    (tmp_path / "link").symlink_to(tmp_path / "plain")
+    os.mkfifo(tmp_path / "pipe")
+    with open_plain(tmp_path / "plain") as file:
+        assert file.read() == b"{}"
+    for name in ("link", "pipe"):
+        checkpoint = FileCheckpoint(tmp_path / name)
+        assert checkpoint.take() is None and checkpoint.trouble is not None
+        progress = FileProgress(tmp_path / name)
+        progress.refresh()
+        assert progress.total is None
+
+
+def test_a_link_in_the_place_of_the_artifacts_is_nothing_to_keep(folders: Folders, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    folder = folders.take()
+    (folder / ARTIFACTS).rmdir()
+    (folder / ARTIFACTS).symlink_to(tmp_path)
+    assert folders.set_aside(folder) is None

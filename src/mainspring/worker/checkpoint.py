@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from mainspring.worker.folders import open_plain
+
 MOST_BYTES = 64_000
 
 
@@ -52,7 +54,8 @@ class FileCheckpoint(Checkpoint):
         try:
             if seen[1] > MOST_BYTES:
                 raise ValueError(f"it has {seen[1]:,} bytes; at most {MOST_BYTES:,} are kept")
-            value = self._path.read_bytes()
+            with open_plain(self._path) as file:
+                value = file.read(MOST_BYTES + 1)
             msgspec.json.decode(value)
         except (OSError, ValueError, msgspec.DecodeError) as error:
             self.trouble = str(error)
@@ -62,7 +65,7 @@ class FileCheckpoint(Checkpoint):
 
     def _stat(self) -> tuple[int, int]:
         try:
-            stat = self._path.stat()
+            stat = self._path.lstat()
         except OSError:
             return (0, 0)
         return (stat.st_mtime_ns, stat.st_size)

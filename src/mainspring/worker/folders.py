@@ -7,14 +7,26 @@ again: nobody can tell it from a new one.
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 PROGRESS, CHECKPOINT, ARTIFACTS = "progress", "checkpoint", "artifacts"
 _PRIVATE = 0o40700
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """To read a file that a program wrote: OSError unless it is a plain one."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 class Folders:
@@ -35,7 +47,7 @@ class Folders:
         """The folder with what the program left to be kept, now elsewhere; None if that is nothing."""
         left = folder / ARTIFACTS
         try:
-            if not os.listdir(left):
+            if not stat.S_ISDIR(os.lstat(left).st_mode) or not os.listdir(left):  # a link leads out of the folder
                 return None
             return left.rename(self.root / f"{next(self._numbers)}.{ARTIFACTS}")
         except OSError:  # the program removed it, or made something else of it

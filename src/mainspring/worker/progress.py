@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mainspring import wire
 from mainspring.clock import Clock, SystemClock
+from mainspring.worker.folders import open_plain
 from mainspring.worker.output import clean_text
 
 MOST_MESSAGE = 200
@@ -76,10 +77,10 @@ class FileProgress(Progress):
 
     def refresh(self) -> None:
         try:
-            stat = self._path.stat()
+            stat = self._path.lstat()
             if (stat.st_mtime_ns, stat.st_size) == self._seen:
                 return
-            with self._path.open("rb") as file:
+            with open_plain(self._path) as file:
                 file.seek(max(0, stat.st_size - TAIL_BYTES))
                 tail = file.read(TAIL_BYTES).decode("utf-8", "replace")
         except OSError:

@@ -16,6 +16,8 @@ from mainspring.domain.template import render
 from mainspring.service import Loops
 from mainspring.worker.engine import Engine, EngineAway, EngineRefused
 from mainspring.worker.executors import Done, Host, Work
+from mainspring.worker.files import Place, place_of
+from mainspring.worker.folders import Folders
 from mainspring.worker.guardian import LABEL
 from mainspring.worker.owner import owner_died, owner_mark
 
@@ -27,6 +29,8 @@ PATIENCE_S = 15.0
 """So long an engine that went away may take to come back: containers outlive its restart."""
 LOOK_S = 0.25
 SWEEP_S = 5.0
+MOUNT = "/mainspring"
+"""Where a container finds its attempt's folder."""
 EXECUTION, OWNER = "io.mainspring.execution", "io.mainspring.owner"
 MOST_FILES, MOST_PROCESSES = 4096, 4096
 
@@ -36,6 +40,7 @@ class ContainerExecutor:
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
+        self._folders: Folders | None = None
         self._may_pull = True
         self._doomed: set[str] = set()  # could not be removed when their attempt ended
         self._loops = Loops("containers")
@@ -51,15 +56,25 @@ class ContainerExecutor:
         except (EngineAway, EngineRefused) as error:
             raise Invalid(f"--engine: {error}; start the engine first, or leave the option out") from None
         host.children.engine(host.engine)
+        self._folders = Folders()
+        host.children.folder(str(self._folders.root))
         self._loops.forever("sweep", self._sweep)
 
     async def stop(self) -> None:
         await self._loops.stop()
+        if self._folders is not None:
+            self._folders.remove()
 
     async def execute(self, work: Work) -> Done:
+        assert self._folders is not None
+        async with place_of(work, self._folders, again=False) as place:
+            place.open_to_all()
+            return await self._execute(work, place)
+
+    async def _execute(self, work: Work, place: Place) -> Done:
         assert self._engine is not None
         name = f"mainspring-{work.assignment.execution_id}-{work.assignment.attempt}"
-        running = asyncio.create_task(self._run(name, work, self._engine))
+        running = asyncio.create_task(self._run(name, work, place, self._engine))
         stopped = asyncio.create_task(work.stop.wait())
         try:
             await asyncio.wait(
@@ -76,15 +91,15 @@ class ContainerExecutor:
             stopped.cancel()
             running.cancel()
             await asyncio.wait({running})
-            await self._remove(name)
+            place.settled = await self._remove(name) and not running.cancelled()
             if running.cancelled():  # the engine may have been creating it, and be done only now
                 self._doomed.add(name)
 
-    async def _run(self, name: str, work: Work, engine: Engine) -> Done:
+    async def _run(self, name: str, work: Work, place: Place, engine: Engine) -> Done:
         task = work.definition.task
         assert isinstance(task, ContainerTask)
         try:
-            settings = _settings(task, work)
+            settings = _settings(task, work, place)
         except KeyError as error:
             return Done("failed", error=f"the parameter {error} was not given", retry=False)
         try:
@@ -157,13 +172,16 @@ class ContainerExecutor:
         except (EngineAway, EngineRefused) as error:
             log.warning("a container could not be told to end; it is removed", error=str(error))
 
-    async def _remove(self, name: str) -> None:
+    async def _remove(self, name: str) -> bool:
+        """Whether it is gone."""
         assert self._engine is not None
         try:
             await self._engine.remove(name)
+            return True
         except (EngineAway, EngineRefused) as error:
             log.warning("a container is removed later", container=name, error=str(error))
             self._doomed.add(name)
+            return False
 
     async def _sweep(self) -> None:
         await asyncio.sleep(SWEEP_S)
@@ -200,10 +218,11 @@ async def _await_return(name: str, engine: Engine, trouble: str) -> dict[str, An
     raise EngineAway(f"{trouble}, and did not come back within {PATIENCE_S:g} s; whether it ended is not known")
 
 
-def _settings(task: ContainerTask, work: Work) -> dict[str, Any]:
+def _settings(task: ContainerTask, work: Work, place: Place) -> dict[str, Any]:
     values = work.values()
-    env = {name: render(value, values) for name, value in task.env.items()} | work.context()
+    env = {name: render(value, values) for name, value in task.env.items()} | work.context() | place.environment(MOUNT)
     limits: dict[str, Any] = {
+        "Binds": [f"{place.folder}:{MOUNT}:rw,Z"],  # Z: also where SELinux keeps containers from folders of the host
         "NetworkMode": "bridge" if task.network else "none",
         "PidsLimit": task.pids,
         "ReadonlyRootfs": task.read_only,

@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from mainspring import wire
@@ -15,10 +14,9 @@ from mainspring.domain.execution import Outcome
 from mainspring.domain.job import ShellTask
 from mainspring.domain.sandbox import Sandbox
 from mainspring.domain.template import render
-from mainspring.worker.checkpoint import FileCheckpoint
 from mainspring.worker.executors import Done, Host, Work
-from mainspring.worker.folders import ARTIFACTS, CHECKPOINT, PROGRESS, Folders
-from mainspring.worker.progress import FileProgress
+from mainspring.worker.files import Place, place_of
+from mainspring.worker.folders import Folders
 from mainspring.worker.sandbox import Cell, Means
 from mainspring.worker.spawn import Child, Pipe, spawn
 
@@ -50,35 +48,26 @@ class ShellExecutor:
 
     async def execute(self, work: Work) -> Done:
         assert self._folders is not None
-        folder = self._folders.take()
-        work.progress = FileProgress(folder / PROGRESS)
-        checkpoint = work.checkpoint = FileCheckpoint(folder / CHECKPOINT, work.last_checkpoint)
-        try:
+        async with place_of(work, self._folders, again=work.definition.sandbox is None) as place:
             if work.definition.sandbox is None:
-                return await self._execute(work, folder, None)
-            return await self._confined(work, folder, work.definition.sandbox)
-        finally:
-            checkpoint.refresh()
-            if checkpoint.trouble is not None:
-                work.output.write("system", f"\n[the checkpoint was not kept: {checkpoint.trouble}]\n".encode())
-            work.artifacts = self._folders.set_aside(folder)
-            await self._folders.give_back(folder, again=work.definition.sandbox is None)
+                return await self._execute(work, place, None)
+            return await self._confined(work, place, work.definition.sandbox)
 
-    async def _confined(self, work: Work, folder: Path, sandbox: Sandbox) -> Done:
-        cell = Cell(sandbox, self._means, folder, work.children)
+    async def _confined(self, work: Work, place: Place, sandbox: Sandbox) -> Done:
+        cell = Cell(sandbox, self._means, place.folder, work.children)
         try:
-            done = await self._execute(work, folder, cell)
+            done = await self._execute(work, place, cell)
             if done.outcome == "failed" and (cause := cell.cause(done.exit_code)) is not None:
                 return replace(done, error=cause)
             return done
         finally:
             await asyncio.to_thread(cell.close)
 
-    async def _execute(self, work: Work, folder: Path, cell: Cell | None) -> Done:
+    async def _execute(self, work: Work, place: Place, cell: Cell | None) -> Done:
         task = work.definition.task
         assert isinstance(task, ShellTask)
         try:
-            process = self._start(task, work, folder, cell)
+            process = self._start(task, work, place, cell)
         except KeyError as error:
             return Done("failed", error=f"the parameter {error} was not given", retry=False)
         except FileNotFoundError:
@@ -92,21 +81,18 @@ class ShellExecutor:
             _signal(process.pid, signal.SIGKILL)  # nothing of the group outlives the attempt
             work.children.gone(process.pid)
 
-    def _start(self, task: ShellTask, work: Work, folder: Path, cell: Cell | None) -> Child:
+    def _start(self, task: ShellTask, work: Work, place: Place, cell: Cell | None) -> Child:
         values = work.values()
         argv = [render(word, values) for word in task.argv]
         if task.shell:
             argv = ["/bin/sh", "-c", argv[0]]
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        env["TMPDIR"] = str(folder)
+        env["TMPDIR"] = str(place.folder)
         env |= {name: render(value, values) for name, value in task.env.items()}
-        env |= work.context()
-        env["MAINSPRING_PROGRESS"] = str(folder / PROGRESS)
-        env["MAINSPRING_CHECKPOINT"] = str(folder / CHECKPOINT)
-        env["MAINSPRING_ARTIFACTS"] = str(folder / ARTIFACTS)
+        env |= work.context() | place.environment()
         cwd = task.cwd
         if cell is not None:
-            cwd = cwd or str(folder)
+            cwd = cwd or str(place.folder)
             argv = cell.argv(argv, keep=[cwd])
         return spawn(argv, env=env, cwd=cwd)
 
