@@ -63,6 +63,14 @@ async def test_eight_dispatchers_never_exceed_a_key(fresh: Database) -> None:
         assert await most_at_once(fresh, "free") > 3
 
 
+async def test_eight_dispatchers_never_exceed_a_key_of_one_line(fresh: Database) -> None:
+    """Alone in its line it is claimed in one statement, which counts after it has locked: a later look must see more."""
+    async with fleet(fresh, dispatchers=8) as found:
+        await found.submit(await found.job("a", concurrency=Concurrency("k", 3)), 200)
+        await race(found, 200)
+        assert await most_at_once(fresh, "a") == 3
+
+
 async def most_at_once(database: Database, *names: str) -> int:
     """How many executions of these jobs ran at the same time, from the times the database wrote."""
     async with database.connection() as connection:
