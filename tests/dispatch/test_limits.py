@@ -64,7 +64,7 @@ async def test_eight_dispatchers_never_exceed_a_key(fresh: Database) -> None:
 
 
 async def test_eight_dispatchers_never_exceed_a_key_of_one_line(fresh: Database) -> None:
-    """Alone in its line it is claimed in one statement, which counts after it has locked: a later look must see more."""
+    """Alone in its line it is claimed in one statement, which counts after it has locked."""
     async with fleet(fresh, dispatchers=8) as found:
         await found.submit(await found.job("a", concurrency=Concurrency("k", 3)), 200)
         await race(found, 200)

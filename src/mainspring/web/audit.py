@@ -22,8 +22,14 @@ from mainspring.web.slip import slip_of
 SCOPE = "operate"
 SHOWN = 50
 PLACES = {
-    "job": "/jobs/", "execution": "/executions/", "run": "/runs/", "step": "/runs/", "dead_letter": "/failures/",
+    "job": "/jobs/", "workflow": "/workflows/", "execution": "/executions/", "run": "/runs/", "step": "/runs/",
+    "dead_letter": "/failures/",
 }  # fmt: skip
+LISTS = {
+    "backfill": "/jobs", "calendar": "/settings", "blackout": "/settings", "token": "/settings", "channel": "/channels",
+    "rule": "/alerts", "silence": "/alerts", "reservation": "/queues",
+}  # fmt: skip
+"""Where those are shown that have no page of their own."""
 
 
 async def audit(visit: Visit) -> Response:
@@ -59,7 +65,7 @@ def place(entry: wire.AuditEntry) -> str:
     kind = entry.action.partition(".")[0]
     if kind == "queue":
         return f"/queues#q-{quote(entry.subject)}"
-    return PLACES[kind] + entry.subject if kind in PLACES and is_id(entry.subject) else ""
+    return PLACES[kind] + entry.subject if kind in PLACES and is_id(entry.subject) else LISTS.get(kind, "")
 
 
 def details(entry: wire.AuditEntry) -> str:
