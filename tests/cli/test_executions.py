@@ -306,6 +306,9 @@ def test_the_doctor_names_each_check_and_offender(server: Scripted, invoke: Invo
         "not healthy",
     ]
     assert invoke("doctor", "-o", "json").exit_code == 1
+    assert server.last("GET").query == {}
+    invoke("doctor", "--all")
+    assert server.last("GET").query == {"all": ["true"]}
 
 
 def test_ui_prints_the_whole_link(server: Scripted, invoke: Invoke) -> None:

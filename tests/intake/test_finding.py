@@ -133,7 +133,7 @@ async def test_a_look_at_executions_has_a_bound_and_goes_on_from_there(fresh: Da
     for number in range(12):
         made.append(await submitter.submit(Submission(TENANT, "test", quiet if number % 4 == 0 else busy)))
         await virtual.advance(seconds=1)
-    wanted = ExecutionFilter(states=("cancelled",))
+    wanted = ExecutionFilter(states=("succeeded",))
     async with fresh.connection() as connection:
         one = await store.look_executions(connection, wanted, tenant=TENANT, before=LAST, limit=5, looked=4)
         assert (one.ids, one.floor) == ([], made[8])
@@ -142,6 +142,44 @@ async def test_a_look_at_executions_has_a_bound_and_goes_on_from_there(fresh: Da
             connection, ExecutionFilter(), tenant=TENANT, before=LAST, limit=2, job_ids=[busy, quiet], looked=4
         )
         assert (some.ids, some.floor) == ([made[11], made[10]], made[10])
+
+
+async def test_what_did_not_succeed_is_found_without_looking_at_the_rest(
+    fresh: Database, virtual: VirtualClock
+) -> None:
+    submitter, job_id = Submitter(fresh), await add(fresh, "a")
+    made = []
+    for _ in range(9):
+        made.append(await submitter.submit(Submission(TENANT, "test", job_id)))
+        await virtual.advance(seconds=1)
+    async with fresh.connection() as connection:
+        await connection.execute(
+            """
+            WITH gone AS (DELETE FROM executions RETURNING *)
+            INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
+                                 fire_at, due_at, finished_at)
+            SELECT execution_id, job_id, tenant_id, version, priority, 1,
+                   (ARRAY['cancelled', 'succeeded', 'lost'])[1 + extract(epoch FROM fire_at - $1)::int % 3],
+                   CASE WHEN execution_id = $2 THEN 'fire' ELSE trigger END, queue, fire_at, due_at, db_now()
+            FROM gone
+            """,
+            START, made[0],
+        )  # fmt: skip
+
+    async def found(text: str, limit: int) -> list[int]:
+        walked = await walk(lambda c: finding.find_executions(fresh, text, tenant=TENANT, cursor=c, limit=limit))
+        return [made.index(e.execution_id) for e in walked]
+
+    for limit in (1, 2, 3, 50):
+        assert await found("state:cancelled", limit) == [6, 3, 0]
+        assert await found("state:lost,cancelled,failed", limit) == [8, 6, 5, 3, 2, 0]
+        assert await found("state:lost,succeeded", limit) == [8, 7, 5, 4, 2, 1]
+        assert await found("state:cancelled trigger:fire", limit) == [0]
+        assert await found("state:lost since:5s", limit) == [8, 5]
+    wanted = ExecutionFilter(states=("cancelled", "lost"), triggers=("fire",))
+    async with fresh.connection() as connection:
+        some = await store.look_executions(connection, wanted, tenant=TENANT, before=LAST, limit=5, looked=2)
+    assert (some.ids, some.floor) == ([], made[5])  # of the lost two were looked at, and of the cancelled as well
 
 
 async def test_too_many_jobs_to_look_into_are_told(fresh: Database, monkeypatch: pytest.MonkeyPatch) -> None:

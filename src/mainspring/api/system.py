@@ -25,11 +25,11 @@ from mainspring.telemetry import metrics
 table = Table()
 
 
-@table.route("GET", "/api/v1/doctor", scope="admin", answer=wire.Diagnosis)
+@table.route("GET", "/api/v1/doctor", scope="admin", answer=wire.Diagnosis, query=("all",))
 async def examine(call: Call) -> wire.Diagnosis:
-    """Ask every promise for its offenders."""
+    """Ask every promise for its offenders among the newest executions; with `all=true` among all there are."""
     async with call.context.database.connection() as connection:
-        return await doctor.examine(connection)
+        return await doctor.examine(connection, everything=call.query("all") == "true")
 
 
 @table.route("GET", "/api/v1/system/shards", scope="admin", answer=wire.Shards)

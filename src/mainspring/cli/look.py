@@ -55,10 +55,11 @@ async def shards(client: AsyncClient, out: Output) -> None:
 
 
 @click.command
+@click.option("--all", "everything", is_flag=True, help="Look at all of history, not only at the newest executions.")
 @connected
-async def doctor(client: AsyncClient, out: Output) -> None:
+async def doctor(client: AsyncClient, out: Output, everything: bool) -> None:
     """Check that the server keeps its promises. The exit code is 1 if it does not."""
-    diagnosis = await client.doctor()
+    diagnosis = await client.doctor(everything=everything)
     if out.for_people:
         click.echo("\n".join(_diagnosis_lines(diagnosis, color=has_color(sys.stdout))))
     else:

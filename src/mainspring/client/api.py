@@ -558,9 +558,11 @@ class AsyncClient:
         """The scheduler processes, and who owns which shard."""
         return await self._transport.ask(wire.Shards, "GET", "/api/v1/system/shards")
 
-    async def doctor(self) -> wire.Diagnosis:
-        """Asks the server whether it keeps its promises."""
-        return await self._transport.ask(wire.Diagnosis, "GET", "/api/v1/doctor")
+    async def doctor(self, *, everything: bool = False) -> wire.Diagnosis:
+        """Asks the server whether it keeps its promises, to the newest executions or to all there are."""
+        params = {"all": "true"} if everything else None
+        wait_s = 600.0 if everything else 0.0
+        return await self._transport.ask(wire.Diagnosis, "GET", "/api/v1/doctor", params=params, wait_s=wait_s)
 
     async def login_link(self) -> wire.LoginLink:
         """A link that signs a browser in for a while; its path belongs behind the server's address."""

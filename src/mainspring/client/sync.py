@@ -375,8 +375,8 @@ class Client:
     def workers(self) -> wire.Page[wire.Worker]:
         return self._wait(self._inner.workers())
 
-    def doctor(self) -> wire.Diagnosis:
-        return self._wait(self._inner.doctor())
+    def doctor(self, *, everything: bool = False) -> wire.Diagnosis:
+        return self._wait(self._inner.doctor(everything=everything))
 
     def login_link(self) -> wire.LoginLink:
         return self._wait(self._inner.login_link())

@@ -12,7 +12,7 @@ from mainspring import wire
 from mainspring.domain.errors import Conflict, NotFound
 from mainspring.domain.job import JobSpec, WorkflowTask
 from mainspring.domain.line import line_of
-from mainspring.domain.plan import Plan, compile_workflow
+from mainspring.domain.plan import Plan, compile_workflow, order_of
 from mainspring.domain.workflow import WorkflowSpec, job_of
 from mainspring.ids import new_id
 from mainspring.intake import catalog, jobs
@@ -86,10 +86,9 @@ async def get(database: Database, ref: str, *, tenant: int) -> wire.Workflow:
     row = await _row(database, ref, tenant=tenant)
     version = await _version(database, row, tenant=tenant)
     job = await catalog.job(database, str(row.job_id), tenant=tenant)
-    plan = compile_workflow(version.spec)
     return wire.Workflow(
         job_id=row.job_id, name=row.name, version=row.version, state=job.state, spec=version.spec,
-        order=[plan.steps[number].name for number in plan.order], schedule_description=job.schedule_description,
+        order=order_of(version.spec), schedule_description=job.schedule_description,
         next_fire_at=job.next_fire_at, created_at=row.created_at, updated_at=row.updated_at,
         updated_by=version.created_by,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import quote
 
 from starlette.responses import RedirectResponse, Response
@@ -14,6 +15,7 @@ from mainspring.web.dag import LOOKS, draw, of_workflow
 from mainspring.web.gate import Visit
 from mainspring.web.pages import link
 from mainspring.web.render import now, page
+from mainspring.web.runs import AT_ONCE
 
 SHOWN = 50
 STEPS = 200
@@ -37,6 +39,10 @@ async def workflow(visit: Visit) -> Response:
     opened = visit.request.query_params.getlist("open")
     number = visit.query("page")
     start = int(number) * STEPS if number.isascii() and number.isdigit() and len(number) < 7 else 0
+    drawing = None
+    if len(found.order) <= AT_ONCE or opened or visit.query("draw"):
+        graph = of_workflow(found.spec, found.order)
+        drawing = await asyncio.to_thread(draw, graph, now(), opened=opened, here="?")
     return page(
         "workflow.html",
         visit.caller,
@@ -45,7 +51,7 @@ async def workflow(visit: Visit) -> Response:
         looks=LOOKS,
         start=start,
         shown=STEPS,
-        drawing=draw(of_workflow(found.spec, found.order), now(), opened=opened, here="?"),
+        drawing=drawing,
     )
 
 

@@ -14,6 +14,32 @@ SELECT ARRAY(
        ) AS found,
        (SELECT execution_id FROM looked WHERE (SELECT count(*) FROM looked) = $8 ORDER BY execution_id LIMIT 1) AS floor;
 
+-- name: look_exceptions
+-- The same where none of the states is the common one: each is walked by its own index, so at most $8 of each state are
+-- looked at. `floor`: where the first of them was left off.
+WITH looked AS MATERIALIZED (
+    SELECT e.*
+    FROM unnest($5::text[]) AS wanted (state)
+    CROSS JOIN LATERAL (
+        SELECT execution_id, state, queue, trigger FROM history
+        WHERE tenant_id = $1 AND state = wanted.state AND state <> 'succeeded' AND execution_id < $2
+          AND execution_id >= $4
+        ORDER BY execution_id DESC LIMIT $8
+    ) AS e
+), floors AS (
+    SELECT (array_agg(execution_id ORDER BY execution_id))[1] AS execution_id FROM looked
+    GROUP BY state HAVING count(*) = $8
+), floor AS (
+    SELECT execution_id FROM floors ORDER BY execution_id DESC LIMIT 1
+)
+SELECT ARRAY(
+           SELECT execution_id FROM looked
+           WHERE ($6::text[] IS NULL OR queue = ANY ($6)) AND ($7::text[] IS NULL OR trigger = ANY ($7))
+             AND execution_id >= coalesce((SELECT execution_id FROM floor), $4)
+           ORDER BY execution_id DESC LIMIT $3
+       ) AS found,
+       (SELECT execution_id FROM floor) AS floor;
+
 -- name: look_executions_of
 -- The same of some jobs, each looked at by its own index. `floor`: where the first of them was left off.
 WITH looked AS MATERIALIZED (
