@@ -12,6 +12,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from hypothesis import HealthCheck, settings
 
 from mainspring.api.auth import issue_token
 from mainspring.api.context import Context
@@ -27,6 +28,10 @@ from mainspring.worker.service import Worker, WorkerConfig
 from tests.clocks import VirtualClock
 
 pytest_plugins = ("tools.requirement_plugin",)
+
+# How long it takes to make or try an example says something about the machine, nothing about the code.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and what they start as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -121,3 +121,17 @@ async def test_what_was_pending_when_a_flush_was_ended_is_still_answered() -> No
         await first
     third = asyncio.create_task(batcher.submit(3))
     assert [await asyncio.wait_for(waiting, 5) for waiting in (second, third)] == [2, 3]
+
+
+async def test_with_company_one_waits_a_moment_and_shares_a_flush() -> None:
+    flushed: list[list[int]] = []
+
+    async def flush(items: list[int]) -> list[int]:
+        flushed.append(items)
+        return items
+
+    batcher = Batcher(flush, max_items=3, gather_s=0.01)
+    assert await asyncio.gather(*[batcher.submit(n) for n in range(2)]) == [0, 1]
+    assert flushed == [[0, 1]], "the second came while the first waited"
+    await asyncio.gather(*[batcher.submit(n) for n in range(7)])
+    assert [len(items) for items in flushed[1:]] == [3, 3, 1], "as many as fit"

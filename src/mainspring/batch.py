@@ -14,14 +14,17 @@ class Batcher(Generic[In, Out]):
     """Gathers what concurrent callers give it into batches.
 
     While one batch is being flushed, the next one fills: under load batches grow by themselves, and a
-    lone caller never waits. `flush` takes the items in order and answers in the same order.
+    lone caller never waits, unless `gather_s` has it wait for company. `flush` takes the items in order and answers in
+    the same order.
     """
 
     def __init__(
-        self, flush: Callable[[list[In]], Awaitable[list[Out]]], *, max_items: int = 1000, parallel: int = 1
-    ) -> None:
+        self, flush: Callable[[list[In]], Awaitable[list[Out]]], *, max_items: int = 1000, parallel: int = 1,
+        gather_s: float = 0.0,
+    ) -> None:  # fmt: skip
         self._flush = flush
         self._max_items = max_items
+        self._gather_s = gather_s
         self._pending: list[tuple[In, asyncio.Future[Out]]] = []
         self._idle = parallel
         self._tasks: set[asyncio.Task[None]] = set()
@@ -39,6 +42,8 @@ class Batcher(Generic[In, Out]):
     async def _drain(self) -> None:
         try:
             while self._pending:
+                if self._gather_s and len(self._pending) < self._max_items:
+                    await asyncio.sleep(self._gather_s)
                 batch, self._pending = self._pending[: self._max_items], self._pending[self._max_items :]
                 await self._flush_one(batch)
         finally:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from mainspring import wire
+from mainspring import clock, wire
 from mainspring.alerts import rules
+from mainspring.alerts.measure import Measure
 from mainspring.alerts.watch import EVERY_S
 from mainspring.domain.alert import Rule
 from mainspring.domain.duration import parse_duration
@@ -22,6 +24,7 @@ from mainspring.store import runs as store_runs
 from tests.alerts.telling import TENANT, Telling, body_of
 from tests.clocks import VirtualClock
 from tests.runs import bench as runs
+from tests.scheduler.test_scheduler import add, ledger, scheduler_on, step
 from tests.worker.receiver import receiving, reply
 
 pytestmark = pytest.mark.anyio
@@ -153,6 +156,7 @@ async def test_the_heartbeat_of_a_shard(rig: Rig) -> None:
     [
         ("shard_too_large", {"shard_jobs": 500_000}, {"shard_jobs": 500_001}),
         ("scheduling_slow", {"scheduling_p95_s": 0.1}, {"scheduling_p95_s": 0.25}),
+        ("clock_skewed", {"clock_skew_s": -1.0}, {"clock_skew_s": -1.1}),
         ("result_lag", {"results_pending": 5_000}, {"results_pending": 5_001}),
         ("stale_results", {"settled": 9_900, "stale": 100}, {"settled": 9_890, "stale": 110}),
     ],
@@ -172,6 +176,45 @@ async def test_what_only_a_process_knows(rig: Rig, rule: str, fine: dict[str, fl
     assert await rig.fires() == {rule}
     await rig.look(seconds=2)
     assert await rig.fires() == set(), "a process that no longer measures says nothing"
+
+
+class Wrong:
+    """The module `time` of a machine whose wall clock is off."""
+
+    def __init__(self, ahead_s: float) -> None:
+        self.ahead_s = ahead_s
+
+    def time(self) -> float:
+        return time.time() + self.ahead_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+@pytest.mark.requirement(17)
+@pytest.mark.parametrize("off_s", [-7200.0, 5.0])
+async def test_a_clock_that_is_off_is_measured_alerted_on_and_harmless(
+    rig: Rig, virtual: VirtualClock, monkeypatch: pytest.MonkeyPatch, off_s: float
+) -> None:
+    """Fires go from a machine whose clock is right to one whose clock is not and back; none is lost, none doubled."""
+    database = rig.telling.database
+    await rig.execute("UPDATE shards SET owner = NULL, lease_expires_at = NULL")
+    await rig.execute("DELETE FROM schedulers")
+    await add(database, "minutely", overlap="allow")
+    measure = Measure(database, roles=("scheduler",))
+    for wrong in (False, True, False):
+        right_s = virtual.now.timestamp() - time.time()
+        monkeypatch.setattr(clock, "time", Wrong(right_s + off_s if wrong else right_s))
+        scheduler = await scheduler_on(database)
+        assert scheduler.shards == list(range(64))
+        skew_s = (await measure.write())["clock_skew_s"]
+        assert skew_s == pytest.approx(off_s if wrong else 0.0, abs=0.9)
+        await rig.telling.watch.look_once()
+        assert await rig.fires() == ({"clock_skewed"} if wrong else set())
+        await virtual.advance(seconds=60)
+        await step(scheduler)
+        await scheduler.drain()
+    assert [at for at, _, _ in await ledger(database, "minutely")] == [60, 120, 180]
 
 
 @pytest.mark.requirement(122)

@@ -152,9 +152,11 @@ async def test_wait_polls_until_final_and_bridges_a_restart(server: Scripted, cl
 async def test_wait_gives_up_in_time_and_says_what_still_is(server: Scripted, client: AsyncClient) -> None:
     server.on("GET", ONE, Reply(running()))
     with pytest.raises(WaitTimedOut, match="still running") as raised:
-        await client.wait(EXECUTION_ID, timeout_s=0.02)
+        await client.wait(EXECUTION_ID, timeout_s=0.2)
     assert raised.value.execution == running()
-    assert float(server.last().query["wait"][0].removesuffix("s")) <= 0.02
+    # On a busy machine the first answer may take all of the time, and there is nothing left to wait for.
+    waits = [asked.query["wait"][0] for asked in server.asked[1:]]
+    assert all(float(wait.removesuffix("s")) <= 0.2 for wait in waits)
 
 
 async def test_wait_for_what_is_not_there_ends_at_once(server: Scripted, client: AsyncClient) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID, uuid4
 
 import httpx2
+import msgspec
 import pytest
 
 from mainspring import wire
@@ -43,6 +44,50 @@ async def test_register_poll_report(cluster: Cluster, queue: str) -> None:
             assert (await worker.tell(given)).stale == []
             assert (await client.execution(given.execution_id)).state == "succeeded"
         assert [given.execution_id for given in (await worker.poll()).executions] == ids[2:]
+
+
+@pytest.mark.requirement(87)
+async def test_a_worker_registers_beats_polls_and_reports_and_is_listed_as_it_is(cluster: Cluster, queue: str) -> None:
+    has: dict[str, Any] = {"slots": 4, "resources": {"cpu": 2000, "memory": 2**30}, "labels": {"zone": "b"}}
+    async with cluster.client() as client, remote(cluster, queue=queue, name=queue, **has) as worker:
+
+        async def listed() -> wire.Worker:
+            return next(w for w in (await client.workers()).items if w.name == queue)
+
+        begun = await listed()
+        assert (begun.host, begun.slots, begun.busy, begun.state) == ("here", 4, 0, "idle")
+        assert (begun.labels, begun.resources) == (has["labels"], has["resources"])
+        (execution,) = await submit(client, queue)
+        (given,) = (await worker.poll(free=4)).executions
+        await worker.beat(given.execution_id)
+        beaten = await listed()
+        assert (beaten.busy, beaten.state, beaten.seen_at > begun.seen_at) == (1, "busy", True)
+        assert (await client.execution(execution)).worker == queue, "what it runs is told of the execution"
+
+        result = wire.Result(
+            execution_id=execution,
+            attempt=1,
+            outcome="failed",
+            duration_ms=1234,
+            exit_code=3,
+            error="the disk is full",
+        )
+        output = [
+            wire.Output(execution_id=execution, attempt=1, seq=n, stream=stream, data=stream.encode())
+            for n, stream in enumerate(get_args(wire.Stream)[:2])
+        ]
+        report = wire.Results(session_id=worker.session_id, results=[result], output=output)
+        assert (await worker.link.results(report)).stale == []
+        ended = await client.execution(execution)
+        assert (ended.state, ended.exit_code, ended.duration_ms, ended.error) == (
+            "failed", 3, 1234, "the disk is full"
+        )  # fmt: skip
+        assert [(c.stream, c.text) for c in (await client.logs(execution)).chunks] == [
+            ("stdout", "stdout"), ("stderr", "stderr")
+        ]  # fmt: skip
+        late = msgspec.structs.replace(report, results=[msgspec.structs.replace(result, outcome="succeeded")])
+        assert (await worker.link.results(late)).stale == [execution]
+        assert await client.execution(execution) == ended
 
 
 async def test_a_result_whose_answer_was_lost_can_be_told_again(cluster: Cluster, queue: str) -> None:

@@ -380,6 +380,28 @@ async def test_claimers_at_once_get_disjoint_batches_in_order(bench: Bench) -> N
     assert [row["job_id"] for batch in claimed for row in batch].count(high) == 40, "highest priority first"
 
 
+@pytest.mark.requirement(34)
+async def test_batches_of_a_thousand_are_disjoint_and_the_best_there_is(bench: Bench) -> None:
+    """Three claimers at once: together they have what comes first by priority, then by time, and none has another's."""
+    low, high = await bench.job(priority=1), await bench.job(priority=9)
+    for _ in range(2):
+        for job in (low, high):
+            await asyncio.gather(*[bench.submit(job) for _ in range(1000)])
+    async with bench.database.connection() as connection:
+        best = [
+            row["execution_id"]
+            for row in await connection.fetch(
+                "SELECT execution_id FROM executions ORDER BY priority DESC, due_at, execution_id LIMIT 3000"
+            )
+        ]
+    sessions_ = [await bench.session() for _ in range(3)]
+    claimed = await asyncio.gather(*[bench.claim(session, slots=1000) for session in sessions_])
+    assert [len(batch) for batch in claimed] == [1000] * 3
+    ids = [row["execution_id"] for batch in claimed for row in batch]
+    assert len(set(ids)) == 3000
+    assert set(ids) == set(best)
+
+
 async def test_an_ended_session_gets_nothing(bench: Bench) -> None:
     await bench.submit(await bench.job())
     session = await bench.session()

@@ -35,7 +35,7 @@ from mainspring.store.db import Connection, Database
 from tests.clocks import START, VirtualClock
 from tests.conftest import clone
 from tests.faults.checker import judge
-from tests.scheduler.test_scheduler import SilentBus, add, step
+from tests.scheduler.test_scheduler import SilentBus, add, sees_the_time, step
 
 T = TypeVar("T")
 ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))
@@ -166,6 +166,7 @@ class Owners(RuleBasedStateMachine):
         known = {shard: holding.epoch for shard, holding in scheduler._holdings.items()}
         coming = {shard for arrival in scheduler._arrivals for shard in arrival.shards}
         stale = [shard for shard, epoch in known.items() if shard not in coming and before[shard][0] != epoch]
+        sees_the_time(scheduler, self.clock.now)
         yield
         after = self.do(self._marks())
         assert {s: after[s] for s in stale} == {s: before[s] for s in stale}, "the fence did not hold"

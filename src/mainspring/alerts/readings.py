@@ -116,8 +116,9 @@ def _of_processes(measured: Sequence[tuple[str, dict[str, float]]]) -> list[Read
     for condition, name, text in (
         ("shard_jobs", "shard_jobs", "a shard has {:,.0f} jobs ({})"),
         ("scheduling_latency", "scheduling_p95_s", "from due to queued up to {:.3f} s ({})"),
+        ("clock_skew", "clock_skew_s", "a clock is {:.1f} s away from the database's; fires follow that one ({})"),
     ):
-        worst = max(((f[name], who) for who, f in measured if name in f), default=None)
+        worst = max(((abs(f[name]), who) for who, f in measured if name in f), default=None)
         if worst is not None:
             readings.append(Reading(condition, OPERATOR, worst[0], text.format(*worst)))
     return readings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -89,6 +90,7 @@ class Authenticator:
         self._clock = clock or SystemClock()
         self._key = b""
         self._known: dict[bytes | UUID, tuple[Token, float]] = {}
+        self._asking: dict[bytes | UUID, asyncio.Task[Token | None]] = {}
 
     async def open(self) -> None:
         async with self._database.connection() as connection:
@@ -139,6 +141,13 @@ class Authenticator:
         now = self._clock.monotonic()
         if found is not None and now - found[1] < REMEMBER_S:
             return found[0]
+        if (asking := self._asking.get(credential)) is None:
+            # One asks for all: a fleet shares a token, and comes by hundreds at the moment it is looked up again.
+            asking = self._asking[credential] = asyncio.create_task(self._look_up(credential, now))
+            asking.add_done_callback(lambda _: self._asking.pop(credential, None))
+        return await asyncio.shield(asking)
+
+    async def _look_up(self, credential: bytes | UUID, now: float) -> Token | None:
         async with self._database.connection() as connection:
             if isinstance(credential, UUID):
                 token = await tokens.token_by_id(connection, token_id=credential)

@@ -17,6 +17,8 @@ from mainspring.store.sessions import Heartbeat, Running
 
 STRAY_AFTER_S = 10.0
 BATCH = 500
+GATHER_S = 0.02
+"""Nobody waits for a heartbeat's answer; of a fleet's, forty come in this time and share two statements."""
 
 
 @dataclass(slots=True)
@@ -36,7 +38,7 @@ class Heartbeats:
     def __init__(self, database: Database, *, lease_s: float) -> None:
         self._database = database
         self._lease_s = lease_s
-        self._batcher: Batcher[Heartbeat, Renewed | None] = Batcher(self._renew, max_items=BATCH)
+        self._batcher: Batcher[Heartbeat, Renewed | None] = Batcher(self._renew, max_items=BATCH, gather_s=GATHER_S)
 
     async def beat(self, beat: Heartbeat) -> Renewed | None:
         """None: the session has ended."""
