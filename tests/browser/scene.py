@@ -25,7 +25,7 @@ JOBS: tuple[dict[str, Any], ...] = (
     {"name": "export-ledger", "task": ("sh", "-c", FAILS), "schedule": {"cron": "30 2 * * *"}},
     {"name": "mail-digest", "task": ("true",), "schedule": {"cron": "0 9 * * *", "timezone": "America/New_York"},
      "paused": True},
-    {"name": "reindex-search", "task": ("sleep", "900"), "concurrency": {"key": "search", "limit": 1},
+    {"name": "reindex-search", "task": ("sleep", "3000"), "concurrency": {"key": "search", "limit": 1},
      "estimated_duration": "20m"},
     {"name": "report", "task": ("sh", "-c", "echo report of {{params.day}}"),
      "params": {"day": {"type": "string", "default": "today"}}, "schedule": {"every": "1h"}},

@@ -139,8 +139,8 @@ async def ask_cancel_run(visit: Visit) -> Question:
 _DECISIONS = {
     "approve": ("Approve", "The steps behind it go on.", NOTE, "primary", "approve"),
     "reject": ("Reject", "It counts as failed, and the steps behind it act by their rules.", NOTE, "danger", "reject"),
-    "skip": ("Skip", "It is not executed, and the steps behind it go on as if it had been.", MUST, "", "skip"),
-    "complete": ("Complete", "It counts as succeeded, whatever becomes of it.", MUST, "", "force-complete"),
+    "skip": ("Skip", "It is not executed, and the steps behind it go on as if it had been.", MUST, "primary", "skip"),
+    "complete": ("Complete", "It counts as succeeded, whatever becomes of it.", MUST, "primary", "force-complete"),
 }
 
 
