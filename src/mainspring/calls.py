@@ -27,6 +27,7 @@ class Call(msgspec.Struct, array_like=True, tag="call", gc=False):
     session_id: Any
     once: bool = False
     checkpoint: Any = None
+    inputs: str | None = None
 
 
 class Cancel(msgspec.Struct, array_like=True, tag="cancel"):

@@ -941,7 +941,8 @@ class Registered(Answer):
     lease_s: float
     heartbeat_s: float
     takes: list[str] = []
-    """Parts of the protocol that older servers refuse: `progress`, `no_retry`, `checkpoints`, `artifacts`."""
+    """Parts of the protocol that older servers refuse: `progress`, `no_retry`, `checkpoints`, `artifacts`,
+    `artifacts_in`."""
 
 
 class Poll(Request):

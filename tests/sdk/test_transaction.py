@@ -28,7 +28,7 @@ EFFECTS = "CREATE TABLE IF NOT EXISTS effects (who varchar(200) NOT NULL)"
 class Attempt:
     """What a runner would provide for one call."""
 
-    job, fire_at, last_checkpoint = "pay", "2026-11-16T00:00:00Z", None
+    job, fire_at, last_checkpoint, inputs = "pay", "2026-11-16T00:00:00Z", None, None
 
     def __init__(self, execution_id: str, attempt: int = 1) -> None:
         self.execution_id, self.attempt, self.committed = execution_id, attempt, False

@@ -24,27 +24,27 @@ from mainspring.worker.link import Refused
 from tests.conftest import Cluster
 from tests.flow.processes import until
 from tests.worker.attempts import attempt, host, written
-from tests.worker.podman import IMAGE, Podman, needed
+from tests.worker.engines import IMAGE, Docker, EngineProgram, Podman, needed
 from tests.worker.program import worker
 from tests.worker.receiver import receiving, reply
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(scope="module")
-async def engine() -> AsyncIterator[Podman]:
-    needed()
-    podman = Podman()
-    await podman.start()
+@pytest.fixture(scope="module", params=[Podman, Docker])
+async def engine(request: pytest.FixtureRequest) -> AsyncIterator[EngineProgram]:
+    needed(request.param)
+    engine: EngineProgram = request.param()
+    await engine.start()
     try:
-        podman.import_image()
-        yield podman
+        engine.import_image()
+        yield engine
     finally:
-        podman.stop()
+        engine.stop()
 
 
 @pytest.fixture
-async def executor(engine: Podman) -> AsyncIterator[ContainerExecutor]:
+async def executor(engine: EngineProgram) -> AsyncIterator[ContainerExecutor]:
     executor = ContainerExecutor()
     await executor.start(host(engine=engine.socket))
     yield executor
@@ -93,7 +93,7 @@ async def test_a_container_has_no_network_no_privileges_and_its_limits(executor:
 
 
 async def test_output_is_seen_while_it_runs_and_a_cancelled_one_is_gone(
-    executor: ContainerExecutor, engine: Podman
+    executor: ContainerExecutor, engine: EngineProgram
 ) -> None:
     work = attempt(script("trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"))
     running = asyncio.create_task(executor.execute(work))
@@ -128,6 +128,15 @@ async def test_checkpoint_progress_and_artifacts_are_files_as_for_programs(
     shutil.rmtree(work.artifacts)
 
 
+async def test_files_of_others_are_beside_a_container(executor: ContainerExecutor, tmp_path: Path) -> None:
+    work = attempt(script('cat "$MAINSPRING_INPUTS/a/b"', user="1000"))
+    (tmp_path / "files" / "a").mkdir(parents=True)
+    (tmp_path / "files" / "a" / "b").write_text("theirs")
+    work.inputs = tmp_path / "files"
+    done = await executor.execute(work)
+    assert (done, written(work)) == (Done("succeeded", 0), "theirs")
+
+
 async def test_links_out_of_its_folder_lead_a_container_nowhere(executor: ContainerExecutor, tmp_path: Path) -> None:
     """The worker would read what only it may, and hand it out as a checkpoint or a file."""
     (tmp_path / "secret").write_text('"the worker\'s"')
@@ -146,7 +155,7 @@ async def test_links_out_of_its_folder_lead_a_container_nowhere(executor: Contai
 
 
 async def test_what_ignores_sigterm_is_killed_when_its_time_is_over(
-    executor: ContainerExecutor, engine: Podman, monkeypatch: pytest.MonkeyPatch
+    executor: ContainerExecutor, engine: EngineProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container, "GRACE_S", 0.2)
     done, _ = await see(executor, script("trap '' TERM; while :; do sleep 0.05; done"), timeout_s=1.5)
@@ -175,7 +184,7 @@ async def test_a_flood_of_output_costs_the_worker_no_memory(executor: ContainerE
     assert b"output is cut here" in chunks[-1].data
 
 
-async def test_a_missing_image_says_why_it_was_not_fetched(engine: Podman, executor: ContainerExecutor) -> None:
+async def test_a_missing_image_says_why_it_was_not_fetched(engine: EngineProgram, executor: ContainerExecutor) -> None:
     done, _ = await see(executor, ContainerTask(image="localhost/nothing:1", pull="never"))
     assert (done.outcome, done.retry) == ("failed", False)
     assert done.error == "the image localhost/nothing:1 is not here, and the task says never to fetch it"
@@ -195,7 +204,7 @@ async def test_a_program_that_is_not_in_the_image_is_named(executor: ContainerEx
 
 
 async def test_an_engine_that_restarts_in_mid_flight_loses_no_container(
-    executor: ContainerExecutor, engine: Podman
+    executor: ContainerExecutor, engine: EngineProgram
 ) -> None:
     work = attempt(script("echo up; sleep 5; exit 7"))
     running = asyncio.create_task(executor.execute(work))
@@ -209,7 +218,7 @@ async def test_an_engine_that_restarts_in_mid_flight_loses_no_container(
 
 
 async def test_an_engine_that_stays_away_fails_the_attempt_and_the_container_is_removed_later(
-    executor: ContainerExecutor, engine: Podman, monkeypatch: pytest.MonkeyPatch
+    executor: ContainerExecutor, engine: EngineProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container, "PATIENCE_S", 0.5)
     monkeypatch.setattr(container, "SWEEP_S", 0.1)
@@ -232,7 +241,7 @@ async def test_an_engine_that_is_not_there_is_said_at_the_start(tmp_path: Path) 
 CONTAINER = {"kind": "container", "image": IMAGE, "command": ["/bin/sh", "-c", "echo up; sleep 600"]}
 
 
-async def test_a_killed_worker_leaves_no_container(cluster: Cluster, engine: Podman, tmp_path: Path) -> None:
+async def test_a_killed_worker_leaves_no_container(cluster: Cluster, engine: EngineProgram, tmp_path: Path) -> None:
     """Its guardian removes them; and if that died too, the next worker on this machine does."""
     queue = f"q{uuid4().hex}"
     options = ("-q", queue, "--name", queue, "--engine", f"unix://{engine.socket}")
@@ -256,7 +265,7 @@ async def test_a_killed_worker_leaves_no_container(cluster: Cluster, engine: Pod
             assert not engine.containers()
 
 
-async def test_a_container_runs_end_to_end(cluster: Cluster, engine: Podman) -> None:
+async def test_a_container_runs_end_to_end(cluster: Cluster, engine: EngineProgram) -> None:
     queue = f"q{uuid4().hex}"
     task = {"kind": "container", "image": IMAGE, "command": ["/bin/echo"], "args": ["on {{execution_date}}"]}
     async with cluster.client() as client, cluster.worker(queues=(queue,), engine=engine.socket):
@@ -268,7 +277,7 @@ async def test_a_container_runs_end_to_end(cluster: Cluster, engine: Podman) -> 
 
 
 @pytest.mark.requirement(93)
-async def test_attempts_share_neither_files_nor_a_network(cluster: Cluster, engine: Podman) -> None:
+async def test_attempts_share_neither_files_nor_a_network(cluster: Cluster, engine: EngineProgram) -> None:
     """In a container, and as a process: with a folder of its own, under limits, and behind walls if asked."""
     queue = f"q{uuid4().hex}"
     look = "echo $TMPDIR; ulimit -n; cat /proc/net/dev | tail -n +3 | cut -d: -f1; touch /tmp/shared && ls -a /tmp"
@@ -294,7 +303,9 @@ async def test_attempts_share_neither_files_nor_a_network(cluster: Cluster, engi
 
 
 @pytest.mark.requirement(48)
-async def test_every_kind_of_task_has_a_passing_example(cluster: Cluster, engine: Podman, tmp_path: Path) -> None:
+async def test_every_kind_of_task_has_a_passing_example(
+    cluster: Cluster, engine: EngineProgram, tmp_path: Path
+) -> None:
     queue = f"q{uuid4().hex}"
     (tmp_path / "example.py").write_text("def add(a: int, b: int) -> int:\n    return a + b\n")
     more: dict[str, Any] = {"modules": (str(tmp_path / "example.py"),), "allow_net": ("127.0.0.0/8",)}

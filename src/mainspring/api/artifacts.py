@@ -39,6 +39,24 @@ async def upload(call: Call) -> None:
     )  # fmt: skip
 
 
+@table.route(
+    "GET", "/api/v1/worker/artifacts", scope="worker",
+    query=("session_id", "execution_id", "attempt", "name", "source", "step", "job"),
+)  # fmt: skip
+async def fetch(call: Call) -> Response:
+    """Get a file of an earlier execution for a running attempt that asked for it."""
+    sender = Sender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
+    if not await call.context.dispatcher.serves(sender.session_id, tenant=call.tenant):
+        raise Conflict("there is no such session; register again", code="session_ended")
+    found, pieces = await call.context.artifacts.open_for(
+        sender, call.query("name") or "", job=call.query("job"),
+        source=None if call.query("source") is None else _uuid(call, "source"),
+        step=None if call.query("step") is None else call.number("step", 0),
+    )  # fmt: skip
+    headers = {"Content-Length": str(found.bytes), "ETag": f'"{found.sha256}"'}
+    return StreamingResponse(pieces, headers=headers, media_type="application/octet-stream")
+
+
 @table.route("GET", EXECUTION + "/artifacts", scope="read", answer=wire.Page[wire.Artifact])
 async def list_artifacts(call: Call) -> wire.Page[wire.Artifact]:
     """List the files an execution has left."""

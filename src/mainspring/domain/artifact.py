@@ -1,10 +1,79 @@
-"""Files that executions leave: how they are named."""
+"""Files that executions leave: how they are named, and how a later execution asks for them."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from uuid import UUID
+
+import msgspec
+
+from mainspring.domain.errors import Problem
+from mainspring.domain.template import param_names, unknown_names
 
 MOST_NAME = 200
 MOST_FILES = 100
 """Of one execution."""
+MOST_IN = 20
+
+
+class ArtifactIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A file of an earlier execution, which is there when an attempt begins.
+
+    It comes from the newest success of `job` that left one of this name, from `execution` (an id, or a template such
+    as `{{params.source}}`), or, in a workflow, from an earlier `step` of the run. It is called `as`, or as it was.
+    """
+
+    name: str
+    job: str | None = None
+    execution: str | None = None
+    step: str | int | None = None
+    as_: str | None = msgspec.field(default=None, name="as")
+
+    @property
+    def put_as(self) -> str:
+        return self.as_ or self.name
+
+    @property
+    def source(self) -> str:
+        """Whose it is, in words."""
+        if self.job is not None:
+            return f"the job {self.job}"
+        return f"the execution {self.execution}" if self.execution is not None else "an earlier step"
+
+
+def wanted_params(wanted: Sequence[ArtifactIn]) -> frozenset[str]:
+    """The parameters that say whose files they are."""
+    return frozenset(name for one in wanted if one.execution for name in param_names(one.execution))
+
+
+def wanted_problems(wanted: Sequence[ArtifactIn], kind: str) -> Iterator[Problem]:
+    if wanted and kind not in ("shell", "python", "container"):
+        yield Problem("/artifacts_in", f"a {kind} task has no place for files", "remove it")
+    if len(wanted) > MOST_IN:
+        yield Problem("/artifacts_in", f"at most {MOST_IN} files can be asked for", "pack them into one")
+    names = [one.put_as for one in wanted]
+    for place, one in enumerate(wanted):
+        at = f"/artifacts_in/{place}"
+        for field, name in (("name", one.name), ("as", one.put_as)):
+            if (wrong := name_problem(name)) is not None:
+                yield Problem(f"{at}/{field}", wrong, "a relative path such as report/2026.csv")
+                break
+        if any(name == one.put_as or name.startswith(f"{one.put_as}/") for name in names[:place] + names[place + 1 :]):
+            yield Problem(at, f"two files would be called {one.put_as!r}", 'give one another name with "as"')
+        if [one.job, one.execution, one.step].count(None) != 2:
+            yield Problem(at, "it does not say whose file this is, or twice", "one of job, execution and step")
+        elif one.execution is not None:
+            yield from _execution_problems(f"{at}/execution", one.execution)
+
+
+def _execution_problems(pointer: str, text: str) -> Iterator[Problem]:
+    for name, hint in unknown_names(text):
+        yield Problem(pointer, f"{{{{{name}}}}} is not known", hint)
+    if "{{" not in text:
+        try:
+            UUID(text)
+        except ValueError:
+            yield Problem(pointer, f"{text!r} is not an id", "the id of an execution, or {{params.source}}")
 
 
 def name_problem(name: str) -> str | None:

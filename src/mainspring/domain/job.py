@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from mainspring.domain.artifact import ArtifactIn, wanted_params, wanted_problems
 from mainspring.domain.container import ContainerTask, container_problems, container_strings
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, Problem
@@ -121,6 +122,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sandbox: Sandbox | None = None
     notify: Annotated[tuple[Notify, ...], msgspec.Meta(max_length=20)] = ()
     preemptible: bool | None = None  # more urgent work may take its place
+    artifacts_in: tuple[ArtifactIn, ...] | None = None
 
     @property
     def notices(self) -> list[NoticeRow]:
@@ -176,6 +178,7 @@ class Definition(msgspec.Struct, frozen=True):
     sandbox: Sandbox | None = None
     timed: bool = True  # the job says so itself; otherwise its queue may
     exceeds: bool = False  # whoever wrote it had the right to exceed its queue's bound
+    artifacts_in: tuple[ArtifactIn, ...] | None = None
 
     def timeout_within(self, bound_s: float | None) -> float:
         """How long an attempt may take in a queue with this bound."""
@@ -255,7 +258,11 @@ def problems_of(spec: JobSpec) -> list[Problem]:
         found.extend(task_problems(spec.task))
     if spec.sandbox is not None:
         found.extend(sandbox_problems(spec.sandbox, spec.kind))
-    found.extend(declaration_problems(spec.params, needed_params(spec.task), scheduled=spec.schedule is not None))
+    needed = needed_params(spec.task)
+    if spec.artifacts_in:
+        found.extend(wanted_problems(spec.artifacts_in, spec.kind))
+        needed |= wanted_params(spec.artifacts_in)
+    found.extend(declaration_problems(spec.params, needed, scheduled=spec.schedule is not None))
     found.extend(_demand_problems(spec))
     found.extend(_limit_problems(spec))
     for number, entry in enumerate(spec.notify):

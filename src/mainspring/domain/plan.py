@@ -291,6 +291,7 @@ def _task_problems(spec: WorkflowSpec) -> Iterator[Problem]:
                 )
             elif not own and read not in before.of(name):
                 yield Problem(at, f"{name} reads the result of {read}, which does not come before it", f"need {read!r}")
+        yield from _file_problems(name, step, spec, before)
         if step.task is not None and not any(inputs.wrong_names(taken["task"], "")):
             task, _ = inputs.inputs_of(step.task)
             for problem in problems_of(step_job(spec, name, step, task)):
@@ -299,6 +300,27 @@ def _task_problems(spec: WorkflowSpec) -> Iterator[Problem]:
     for read in sorted(inputs.steps_in(spec.outputs)):
         if read not in spec.steps:
             yield Problem("/outputs", f"there is no step {read!r}", "name a step")
+
+
+def _file_problems(name: str, step: Step, spec: WorkflowSpec, before: _Before) -> Iterator[Problem]:
+    if step.artifacts_in and step.task is None:
+        yield Problem(f"/steps/{name}/artifacts_in", "only a task has a place for files", "remove it")
+    for place, wanted in enumerate(step.artifacts_in):
+        at = f"/steps/{name}/artifacts_in/{place}"
+        source = spec.steps.get(wanted.step) if isinstance(wanted.step, str) else None
+        if wanted.execution is not None and "{{" in wanted.execution:
+            yield Problem(f"{at}/execution", "a step takes files of steps, jobs or a fixed execution", 'use "step"')
+        elif wanted.step is None:
+            continue
+        elif source is None:
+            close = difflib.get_close_matches(str(wanted.step), spec.steps, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "name a step"
+            yield Problem(f"{at}/step", f"there is no step {wanted.step!r}", hint)
+        elif source.map is not None:
+            hint = "have a step gather them first"
+            yield Problem(f"{at}/step", f"{wanted.step!r} has many executions, and each its files", hint)
+        elif wanted.step not in before.of(name):
+            yield Problem(f"{at}/step", f"{wanted.step} does not come before {name}", f"need {wanted.step!r}")
 
 
 class _Before:

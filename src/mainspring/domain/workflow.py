@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from mainspring.domain.artifact import ArtifactIn
 from mainspring.domain.execution import Delivery
 from mainspring.domain.job import JobSpec, Misfire, Overlap, Task, WorkflowTask
 from mainspring.domain.limit import Concurrency, Rate
@@ -87,6 +88,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     exclusive: bool = False
     concurrency: Concurrency | None = None
     rate: Rate | None = None
+    artifacts_in: tuple[ArtifactIn, ...] = ()
 
     @property
     def kind(self) -> StepKind:
@@ -157,6 +159,7 @@ def step_job(workflow: WorkflowSpec, name: str, step: Step, task: Task) -> JobSp
     """The definition that executions of a step have."""
     defaults = workflow.defaults
     return JobSpec(
+        artifacts_in=_numbered(step.artifacts_in, workflow) or None,
         name=f"{workflow.name}.{name}"[:128], task=task, queue=step.queue or defaults.queue,
         priority=_first(step.priority, defaults.priority, workflow.priority),
         timeout=step.timeout if step.timeout is not None else defaults.timeout,
@@ -165,6 +168,14 @@ def step_job(workflow: WorkflowSpec, name: str, step: Step, task: Task) -> JobSp
         delivery=step.delivery, estimated_duration=step.estimated_duration, labels=step.labels,
         resources=step.resources, exclusive=step.exclusive, concurrency=step.concurrency, rate=step.rate,
     )  # fmt: skip
+
+
+def _numbered(wanted: tuple[ArtifactIn, ...], workflow: WorkflowSpec) -> tuple[ArtifactIn, ...]:
+    """A run knows its steps by number."""
+    if not wanted:
+        return ()
+    numbers: dict[Any, int] = {name: number for number, name in enumerate(workflow.steps)}
+    return tuple(msgspec.structs.replace(one, step=numbers.get(one.step)) for one in wanted)
 
 
 def _first(*values: Any) -> Any:

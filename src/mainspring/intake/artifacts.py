@@ -19,6 +19,8 @@ from mainspring.store.db import Database
 
 PRUNE_S = 600.0
 PRUNED_AT_ONCE = 500
+NEWEST = 20
+"""So many successes of a job are looked at for a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +74,24 @@ class Artifacts:
         """A file with its content."""
         for found in await self._rows(execution_id, tenant=tenant):
             if found.name == name:
-                try:
-                    return _as_wire(found), await self._store.get(found.key)
-                except FileNotFoundError:
-                    raise NotFound(
-                        f"{name!r} is not in this server's artifact store; all api processes need the same one"
-                    ) from None
+                return _as_wire(found), await self._content(found)
         raise NotFound(f"the execution has no artifact {name!r}")
+
+    async def open_for(
+        self, sender: Sender, name: str, *, source: UUID | None, step: int | None, job: str | None
+    ) -> tuple[wire.Artifact, AsyncIterator[bytes]]:
+        """A file that a running attempt asked for, of another execution of its tenant."""
+        async with self._database.connection() as connection:
+            held, found = await artifacts.find_artifact_in(
+                connection, execution_id=sender.execution_id, attempt=sender.attempt, session_id=sender.session_id,
+                name=name, source=source, step=step, job=job, newest=NEWEST,
+            )  # fmt: skip
+        if not held:
+            raise _not_held()
+        if found is None:
+            whose = f"none of the last {NEWEST} successes of {job}" if job is not None else "it"
+            raise NotFound(f"{whose} left {name!r}, or its time is over")
+        return _as_wire(found), await self._content(found)
 
     # The life of the service ---------------------------------------------------------------------------------
 
@@ -141,6 +154,14 @@ class Artifacts:
                 await self._store.delete(key)
             raise
         return done.earlier
+
+    async def _content(self, found: artifacts.Artifact) -> AsyncIterator[bytes]:
+        try:
+            return await self._store.get(found.key)
+        except FileNotFoundError:
+            raise NotFound(
+                f"{found.name!r} is not in this server's artifact store; all api processes need the same one"
+            ) from None
 
     async def _rows(self, execution_id: UUID, *, tenant: int) -> list[artifacts.Artifact]:
         async with self._database.connection() as connection:

@@ -20,14 +20,14 @@ class CallInProgress:
 
     __slots__ = (
         "_folder", "_pending", "_progress", "_send", "_sent_at", "_told_at", "attempt", "committed", "execution_id",
-        "fire_at", "job", "last_checkpoint", "number",
+        "fire_at", "inputs", "job", "last_checkpoint", "number",
     )  # fmt: skip
 
     def __init__(self, call: calls.Call, send: Callable[[calls.Word], None]) -> None:
         self.number, self.execution_id, self.job = call.number, call.execution_id, call.job
         self.attempt, self.fire_at = call.attempt, call.fire_at
         self.committed = False
-        self.last_checkpoint = call.checkpoint
+        self.last_checkpoint, self.inputs = call.checkpoint, call.inputs
         self._send = send
         self._folder: str | None = None
         self._pending: list[tuple[calls.Stream, list[str]]] = []

@@ -7,6 +7,7 @@ import shutil
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -17,6 +18,8 @@ FILE = "MAINSPRING_CHECKPOINT"
 """For programs that a shell task started: where they read and write it."""
 ARTIFACTS = "MAINSPRING_ARTIFACTS"
 """For programs that a shell task started: the folder into which they put files to be kept."""
+INPUTS = "MAINSPRING_INPUTS"
+"""For programs that a shell task started: the folder with files of earlier executions."""
 MOST_CHECKPOINT = 64_000
 
 
@@ -84,6 +87,15 @@ class Context:
         with open(target, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
 
+    def input(self, name: str) -> Path:
+        """The path of a file that the job asked for with `artifacts_in`, by its name here."""
+        executing = current.get()
+        folder = os.environ.get(INPUTS) if executing is None else executing.inputs
+        path = None if folder is None or name_problem(name) is not None else Path(folder, name)
+        if path is None or not path.is_file():
+            raise FileNotFoundError(f"{name!r} is not among the job's artifacts_in")
+        return path
+
 
 class Executing(Protocol):
     """What a runner provides for one call."""
@@ -107,6 +119,8 @@ class Executing(Protocol):
 
     @property
     def last_checkpoint(self) -> Any: ...
+    @property
+    def inputs(self) -> str | None: ...
 
 
 current: ContextVar[Executing | None] = ContextVar("mainspring_executing", default=None)

@@ -77,7 +77,7 @@ def job(
     delivery: Literal["at_least_once", "at_most_once", "effectively_once"] | None = None,
     description: str | None = None, metadata: Mapping[str, Any] | None = None,
     sandbox: Mapping[str, Any] | None = None, notify: Sequence[Mapping[str, Any]] | None = None,
-    preemptible: bool | None = None,
+    preemptible: bool | None = None, artifacts_in: Sequence[Mapping[str, Any]] | None = None,
 ) -> Callable[[Callable[P, R]], Job[P, R]]: ...  # fmt: skip
 def job(function: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
     """Declares a function as a job.

@@ -54,6 +54,20 @@ async def list_artifacts(connection: Connection, *, tenant: int, execution_id: U
     return [Artifact(*r.values()) for r in await connection.fetch(q("list_artifacts"), execution_id, tenant)]
 
 
+async def find_artifact_in(
+    connection: Connection, *, execution_id: UUID, attempt: int, session_id: UUID, name: str, source: UUID | None,
+    step: int | None, job: str | None, newest: int,
+) -> tuple[bool, Artifact | None]:  # fmt: skip
+    """Whether the session runs the attempt, and the file; within the tenant of the attempt's execution."""
+    row = await connection.fetchrow(
+        q("find_artifact_in"), execution_id, attempt, session_id, name, source, step, job, newest
+    )
+    if row is None:
+        return False, None
+    _, *values = row.values()
+    return True, None if row["key"] is None else Artifact(*values)
+
+
 async def expired_artifacts(connection: Connection, *, limit: int) -> list[UUID]:
     """Keys, over all tenants: upkeep is a duty of the system."""
     return [r["key"] for r in await connection.fetch(q("expired_artifacts"), limit)]

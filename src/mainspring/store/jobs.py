@@ -265,6 +265,7 @@ def definition(spec: JobSpec, *, exceeds: bool = False) -> Definition:
         resources=parse_amounts(spec.resources),
         sandbox=spec.sandbox,
         exclusive=spec.exclusive,
+        artifacts_in=spec.artifacts_in,
     )
 
 

@@ -160,6 +160,7 @@ GROUPS = (
             Field("exclusive", "/exclusive", "a whole worker to itself", "flag"),
             Field("ordered", "/ordered", "one at a time, in order", "flag"),
             Field("sandbox", "/sandbox", "Sandbox", "json", "none", "A JSON object.", size="grow"),
+            Field("artifacts_in", "/artifacts_in", "Files of others", "json", "none", "A JSON list.", size="grow"),
         ),
     ),
 )  # fmt: skip

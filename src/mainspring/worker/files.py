@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mainspring.worker.checkpoint import FileCheckpoint
 from mainspring.worker.executors import Work
-from mainspring.worker.folders import ARTIFACTS, CHECKPOINT, PROGRESS, Folders
+from mainspring.worker.folders import ARTIFACTS, CHECKPOINT, INPUTS, PROGRESS, Folders
 from mainspring.worker.progress import FileProgress
 
 
@@ -30,7 +30,7 @@ class Place:
     def environment(self, seen_as: str | None = None) -> dict[str, str]:
         """Where the program finds its files; `seen_as` is the folder's name where it runs."""
         folder = seen_as or str(self.folder)
-        names = (PROGRESS, CHECKPOINT, ARTIFACTS)
+        names = (PROGRESS, CHECKPOINT, ARTIFACTS, INPUTS)
         return {f"MAINSPRING_{name.upper()}": os.path.join(folder, name) for name in names}
 
     def open_to_all(self) -> None:
@@ -45,6 +45,8 @@ async def place_of(work: Work, folders: Folders, *, again: bool) -> AsyncIterato
     place = Place(folders.take())
     work.progress = FileProgress(place.folder / PROGRESS)
     checkpoint = work.checkpoint = FileCheckpoint(place.folder / CHECKPOINT, work.last_checkpoint)
+    if work.inputs is not None:
+        work.inputs = work.inputs.rename(place.folder / INPUTS)
     try:
         yield place
     finally:

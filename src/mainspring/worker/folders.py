@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
-PROGRESS, CHECKPOINT, ARTIFACTS = "progress", "checkpoint", "artifacts"
+PROGRESS, CHECKPOINT, ARTIFACTS, INPUTS = "progress", "checkpoint", "artifacts", "inputs"
 _PRIVATE = 0o40700
 
 

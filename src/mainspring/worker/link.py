@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 from uuid import UUID
 
 import httpx2
@@ -128,6 +130,21 @@ class Link:
             raise ApiAway(f"the api does not answer: {error!r}") from error
         if response.status_code != 204:
             read_answer(response.status_code, response.content, dict)
+
+    async def download(self, query: dict[str, str], file: BinaryIO) -> None:
+        """A file of an earlier execution, piece by piece and whole, or `ApiAway`."""
+        digest = hashlib.sha256()
+        try:
+            async with self._client.stream("GET", "/api/v1/worker/artifacts", params=query, timeout=UPLOAD_S) as found:
+                if found.status_code != 200:
+                    read_answer(found.status_code, await found.aread(), dict)
+                async for piece in found.aiter_bytes():
+                    digest.update(piece)
+                    await asyncio.to_thread(file.write, piece)
+        except httpx2.TransportError as error:
+            raise ApiAway(f"the api does not answer: {error!r}") from error
+        if found.headers.get("etag") != f'"{digest.hexdigest()}"':
+            raise ApiAway("the file was cut off")
 
     async def goodbye(self, goodbye: wire.Goodbye) -> None:
         await self._post("/api/v1/worker/goodbye", goodbye, dict)

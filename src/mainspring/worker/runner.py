@@ -55,7 +55,7 @@ class Item:
         return calls.Call(
             number, self.function, self.args, given.execution_id, self.work.definition.name, given.attempt,
             given.fire_at, self.work.session_id, self.work.definition.delivery == "effectively_once",
-            self.work.last_checkpoint,
+            self.work.last_checkpoint, None if self.work.inputs is None else str(self.work.inputs),
         )  # fmt: skip
 
 

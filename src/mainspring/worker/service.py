@@ -7,6 +7,7 @@ import contextlib
 import random
 import shutil
 import socket
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -30,6 +31,7 @@ from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.declare import Loader, Renewable
 from mainspring.worker.delivery import Delivery
 from mainspring.worker.executors import Done, Executor, Host, Work, schemas_of, start_all, stop_all
+from mainspring.worker.fetch import fetch_files
 from mainspring.worker.link import Address, ApiAway, Given, Link, Refused, SessionEnded
 from mainspring.worker.sandbox import Means, find_means
 from mainspring.worker.session import GuardianPipe, Session
@@ -95,6 +97,7 @@ class Worker:
         self._offering = False  # a poll is open that says what was free when it began
         self._undelivered: set[UUID] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._inputs: Path | None = None  # with files that attempts asked for
         self._idle = asyncio.Event()
         self._idle.set()
         self._polling: asyncio.Task[None] | None = None
@@ -164,6 +167,8 @@ class Worker:
         await stop_all(self._executors)
         if self._guardian is not None:
             self._guardian.close()
+        if self._inputs is not None:
+            await asyncio.to_thread(shutil.rmtree, self._inputs, ignore_errors=True)
         await self._link.close()
 
     # One life ----------------------------------------------------------------------------------------
@@ -407,7 +412,28 @@ class Worker:
         else:
             self._finish(work, Done("failed", error=f"this worker ({__version__}) can't read the job: {trouble}"))
 
+    async def _begin_with_files(self, work: Work) -> None:
+        """What an attempt asked for is there before it begins."""
+        assert self._guardian is not None
+        if self._inputs is None:
+            self._inputs = Path(tempfile.mkdtemp(prefix="mainspring-"))
+            self._guardian.folder(str(self._inputs))
+        try:
+            if self._session is None or "artifacts_in" not in self._session.takes:
+                raise Refused("the api is older than this worker, and has no files for it")
+            given = work.assignment
+            refused = await fetch_files(self._inputs / f"{given.execution_id}.{given.attempt}", work, self._link)
+        except Exception as error:
+            refused = attempt.failed_by(error)
+        if refused is not None:
+            self._finish(work, refused)
+        else:
+            self._begin_attempt(work)
+
     def _begin_attempt(self, work: Work) -> None:
+        if work.definition.artifacts_in and work.inputs is None:
+            self._loops.spawn(self._begin_with_files(work), "fetch files")
+            return
         executor = attempt.executor_of(work, self._executors)
         if executor is None:
             self._finish(work, attempt.no_executor(kind_of(work.definition.task), self._executors))
@@ -443,6 +469,8 @@ class Worker:
             return
         if self._running.pop(work.assignment.execution_id, None) is None:
             return  # an executor that ends an attempt twice
+        if work.inputs is not None:
+            self._loops.spawn(asyncio.to_thread(shutil.rmtree, work.inputs, ignore_errors=True), "remove files")
         self._slot_freed.set()
         if _demands(work):
             self._demanding -= 1

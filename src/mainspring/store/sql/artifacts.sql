@@ -32,6 +32,30 @@ SELECT EXISTS (SELECT FROM holder) AS held, EXISTS (SELECT FROM written) AS writ
 SELECT name, attempt, key, bytes, sha256, content_type, created_at, expires_at FROM artifacts
 WHERE execution_id = $1 AND tenant_id = $2 AND expires_at > db_now() ORDER BY name;
 
+-- name: find_artifact_in
+-- A file of an earlier execution, for the session that runs this attempt and within its tenant: of one execution, of an
+-- earlier step of its run (of a repeated one the last), or of the newest successes of a job, as many as $8.
+WITH holder AS (
+    SELECT execution_id, tenant_id FROM executions
+    WHERE execution_id = $1 AND attempt = $2 AND session_id = $3 AND state = 'running'
+), source AS (
+    SELECT $5::uuid AS execution_id WHERE $5::uuid IS NOT NULL
+    UNION ALL
+    (SELECT s.execution_id FROM holder h JOIN run_steps own USING (execution_id)
+     JOIN run_steps s ON s.run_id = own.run_id AND s.step = $6::int
+     WHERE s.execution_id IS NOT NULL ORDER BY s.item DESC LIMIT 1)
+    UNION ALL
+    (SELECT x.execution_id FROM holder h JOIN jobs j ON j.tenant_id = h.tenant_id AND j.name = $7 AND j.deleted_at IS NULL
+     JOIN history x ON x.job_id = j.job_id AND x.tenant_id = h.tenant_id AND x.state = 'succeeded'
+     ORDER BY x.execution_id DESC LIMIT $8)
+)
+SELECT h.tenant_id, found.* FROM holder h LEFT JOIN LATERAL (
+    SELECT a.name, a.attempt, a.key, a.bytes, a.sha256, a.content_type, a.created_at, a.expires_at
+    FROM artifacts a JOIN source USING (execution_id)
+    WHERE a.tenant_id = h.tenant_id AND a.name = $4 AND a.expires_at > db_now()
+    ORDER BY a.execution_id DESC LIMIT 1
+) AS found ON true;
+
 -- name: expired_artifacts
 -- Files whose time is over.
 SELECT execution_id, name, key FROM artifacts WHERE expires_at <= db_now() ORDER BY expires_at LIMIT $1;

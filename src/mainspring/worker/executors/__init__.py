@@ -46,8 +46,8 @@ class Work:
     """One attempt, as an executor sees it. What only some kinds need is made when it is asked for."""
 
     __slots__ = (
-        "_on_end", "_output", "_stop", "artifacts", "assignment", "checkpoint", "children", "definition", "progress",
-        "session_id", "started", "stop_outcome",
+        "_on_end", "_output", "_stop", "artifacts", "assignment", "checkpoint", "children", "definition", "inputs",
+        "progress", "session_id", "started", "stop_outcome",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +62,7 @@ class Work:
         self.progress: Progress | None = None
         self.checkpoint: Checkpoint | None = None
         self.artifacts: Path | None = None  # a folder with files to keep; it is removed once they are sent
+        self.inputs: Path | None = None  # a folder with files of others; it goes with the attempt
         self._stop: asyncio.Event | None = None
         self._on_end: Callable[[Work], None] | None = None
         self._output: Output | None = None

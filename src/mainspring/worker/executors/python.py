@@ -16,6 +16,7 @@ from mainspring.domain.sandbox import Sandbox
 from mainspring.domain.task import PythonTask
 from mainspring.domain.template import fill
 from mainspring.worker.executors import Done, Host, Work
+from mainspring.worker.folders import INPUTS
 from mainspring.worker.pool import Pool
 from mainspring.worker.runner import Item
 from mainspring.worker.sandbox import Cell
@@ -82,6 +83,8 @@ class PythonExecutor:
         done = Done("failed", error="the sandbox could not be made")
         folder = Path(tempfile.mkdtemp(prefix="mainspring-"))
         try:
+            if work.inputs is not None:
+                work.inputs = work.inputs.rename(folder / INPUTS)
             cell = Cell(sandbox, self._host.means, folder, work.children)
             try:
                 done = await self._call_inside(cell, folder, work, function, args)
