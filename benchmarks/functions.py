@@ -31,7 +31,7 @@ async def measured(target: Machine, name: str, task: Task, *options: str) -> tup
         while not any(w.state in ("idle", "busy") for w in (await client.workers()).items):
             await asyncio.sleep(0.01)
     own_before, family_before = processor_s(worker.pid)
-    rate, _ = await throughput.drained(target, job.job_id, since)
+    rate = await throughput.drained(target, job.job_id, since)
     own, family = processor_s(worker.pid)
     own, family = own - own_before, family - family_before
     target.stop("worker")

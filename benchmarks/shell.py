@@ -30,7 +30,7 @@ async def drained(target: Machine, job_id: object) -> float:
     since = datetime.now(UTC)
     await throughput.submit_all(target, "true")
     target.work(slots=SLOTS)
-    rate, _ = await throughput.drained(target, job_id, since)
+    rate = await throughput.drained(target, job_id, since)
     target.stop("worker")
     return rate
 
