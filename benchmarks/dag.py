@@ -96,7 +96,7 @@ async def main() -> None:
             "",
             "| | measured | goal |",
             "|---|---|---|",
-            f"| chain, ms per step | {step_ms:.2f} (a tenth below {quick_ms:.2f}, above {slow_ms:.2f}) | 4.5, aim 2.5 |",
+            f"| chain, ms per step | {step_ms:.2f} (a tenth under {quick_ms:.2f}, over {slow_ms:.2f}) | 4.5, aim 2.5 |",
             f"| fan-out 100, s | {middle[100]:.3f} | 0.3, aim 0.12 |",
             f"| fan-out 1,000, s | {middle[1000]:.3f} | |",
             f"| {LARGE:,} steps written, s | {written['large']:.2f} | |",
