@@ -21,6 +21,8 @@ ENVIRONMENT = (
     "MAINSPRING_ENGINE",
     "MAINSPRING_HOST",
     "MAINSPRING_KEEP_DEAD_LETTERS",
+    "MAINSPRING_KEEP_HISTORY",
+    "MAINSPRING_KEEP_OUTPUT",
     "MAINSPRING_KEEP_RUNS",
     "MAINSPRING_LOG",
     "MAINSPRING_PG_AS",
@@ -46,6 +48,8 @@ class ServeConfig:
     shard_lease_s: float = 5.0
     keep_dead_letters_s: float = 14 * 86_400.0
     keep_runs_s: float = 90 * 86_400.0
+    keep_history_s: float = 90 * 86_400.0
+    keep_output_s: float = 30 * 86_400.0
     artifact_store: str = ARTIFACT_STORE
     artifact_bytes: int = 1 << 30
     artifact_kept_s: float = 30 * 86_400.0

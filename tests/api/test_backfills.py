@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from mainspring import wire
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import NotFound
 from tests.api.test_executions import noop, output, script
+from tests.api.test_jobs import named
 from tests.conftest import Cluster
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -146,3 +148,19 @@ async def test_deadlines_are_checked_and_shown(client: AsyncClient, http: httpx2
     ):
         answer = await http.post("/api/v1/jobs", json=noop(**spec))
         assert answer.status_code == 422 and answer.json()["errors"][0]["pointer"] == pointer
+
+
+async def test_a_key_stands_for_one_backfill(http: httpx2.AsyncClient) -> None:
+    job = (await http.post("/api/v1/jobs", json=named(schedule={"every": "1h"}, paused=True))).json()
+    path, to = f"/api/v1/jobs/{job['name']}/backfill", datetime.now(UTC).replace(microsecond=0)
+    body = {"from": (to - timedelta(hours=5)).isoformat(), "to": to.isoformat(), "concurrency": 1}
+    answers = await asyncio.gather(*(http.post(path, json=body, headers={"Idempotency-Key": "k"}) for _ in range(6)))
+    assert {a.status_code for a in answers} == {201}
+    (backfill_id,) = {a.json()["backfill_id"] for a in answers}
+    other = await http.post(path, json={**body, "concurrency": 2}, headers={"Idempotency-Key": "k"})
+    assert other.status_code == 409 and other.json()["code"] == "key_reused"
+    second = await http.post(path, json=body, headers={"Idempotency-Key": "l"})
+    listed = (await http.get("/api/v1/backfills", params={"job": job["name"]})).json()["items"]
+    assert [b["backfill_id"] for b in listed] == [second.json()["backfill_id"], backfill_id]
+    for b in listed:
+        await http.post(f"/api/v1/backfills/{b['backfill_id']}/cancel")

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from mainspring import wire
+from mainspring.api.auth import issue_token
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.schedule import ScheduleSpec
@@ -244,3 +245,45 @@ async def test_lists_take_the_same_filter_as_pages(client: AsyncClient) -> None:
     with pytest.raises(Invalid) as raised:
         await client.jobs(filter="sate:paused")
     assert (raised.value.code, raised.value.problems[0].hint) == ("bad_filter", "did you mean 'state'?")
+
+
+@pytest.mark.requirement(62)
+async def test_the_history_of_a_job_and_of_a_user(cluster: Cluster, http: httpx2.AsyncClient) -> None:
+    """Newest first, page by page, by outcome; and the jobs that somebody wrote."""
+    async with cluster.database.connection() as connection:
+        token = await issue_token(connection, tenant=1, name="a new user", scopes=("read", "write"))
+    job = (await http.post("/api/v1/jobs", json=named())).json()["name"]
+    later = {"at": "2090-01-01T00:00:00Z"}
+    made = []
+    for n in range(6):
+        headers = {"Authorization": f"Bearer {token}"} if n % 2 else {}
+        answer = await http.post(f"/api/v1/jobs/{job}/trigger", json=later, headers=headers)
+        made.append(answer.json()["execution_id"])
+    made.sort(reverse=True)
+    theirs = [e for e in made if (await http.get(f"/api/v1/executions/{e}")).json()["created_by"] == "a new user"]
+    gone = theirs[0]
+    await http.post(f"/api/v1/executions/{gone}/cancel")
+
+    async def listed(path: str, **query: str) -> list[str]:
+        found, cursor = list[str](), ""
+        while True:
+            page = (
+                await http.get(path, params={**query, "limit": "2", **({"cursor": cursor} if cursor else {})})
+            ).json()
+            assert len(page["items"]) <= 2
+            found += [e["execution_id"] for e in page["items"]]
+            if not (cursor := page["next_cursor"] or ""):
+                return found
+
+    assert await listed(f"/api/v1/jobs/{job}/executions") == made
+    assert await listed(f"/api/v1/jobs/{job}/executions", state="cancelled") == [gone]
+    assert await listed("/api/v1/executions", filter=f'job:{job} by:"a new user"') == theirs
+    assert await listed("/api/v1/executions", filter=f'job:{job} by:"a new user" state:cancelled') == [gone]
+    assert await listed("/api/v1/executions", filter='by:"a new user" state:cancelled') == [gone]
+    assert await listed("/api/v1/executions", filter='by:"a new user"') == theirs
+    assert await listed("/api/v1/executions", filter=f"job:{job} by:nobody") == []
+
+    own = named()
+    await http.post("/api/v1/jobs", json=own, headers={"Authorization": f"Bearer {token}"})
+    written = (await http.get("/api/v1/jobs", params={"filter": 'by:"a new user"'})).json()["items"]
+    assert [j["name"] for j in written] == [own["name"]]

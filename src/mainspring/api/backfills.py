@@ -21,13 +21,14 @@ BACKFILL = BACKFILLS + "/{backfill_id}"
     "POST", "/api/v1/jobs/{ref}/backfill", scope="write", body=wire.BackfillRequest, answer=wire.Backfill, status=201
 )
 async def create(call: Call) -> Response | wire.Backfill:
-    """Execute a range of a job's past instants; `dry_run` only tells which (a BackfillPlan)."""
+    """Execute a range of a job's past instants, once for each Idempotency-Key; `dry_run` only tells which they are."""
     database, body = call.context.database, call.body
     if body.dry_run:
         plan = await backfills.plan(database, call.path("ref"), body, tenant=call.tenant)
         return Response(encode(plan), media_type="application/json")
     backfill_id = await backfills.create(
-        database, call.path("ref"), body, tenant=call.tenant, by=call.caller.name
+        database, call.path("ref"), body, tenant=call.tenant, by=call.caller.name,
+        key=call.request.headers.get("idempotency-key"),
     )  # fmt: skip
     found = await backfills.get(database, backfill_id, tenant=call.tenant)
     return Response(encode(found), 201, {"Location": f"{BACKFILLS}/{backfill_id}"}, media_type="application/json")

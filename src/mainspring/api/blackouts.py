@@ -10,10 +10,12 @@ table = Table()
 BLACKOUTS = "/api/v1/blackouts"
 
 
-@table.route("GET", BLACKOUTS, scope="read", answer=wire.Page[wire.Blackout], query=("limit",))
+@table.route("GET", BLACKOUTS, scope="read", answer=wire.Page[wire.Blackout], query=("limit", "cursor"))
 async def list_blackouts(call: Call) -> wire.Page[wire.Blackout]:
     """List blackouts, the newest first."""
-    return await blackouts.list_all(call.context.database, tenant=call.tenant, limit=call.number("limit", 500))
+    return await blackouts.list_all(
+        call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 500)
+    )
 
 
 @table.route("POST", BLACKOUTS, scope="write", body=wire.NewBlackout, answer=wire.Blackout, status=201)

@@ -8,6 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from mainspring import wire
+from mainspring.api import etag
 from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.job import JobSpec
@@ -21,12 +22,13 @@ JOB = JOBS + "/{ref}"
 
 
 @table.route("POST", JOBS, scope="write", body=JobSpec, answer=wire.Job, status=201)
-async def create(call: Call) -> wire.Job:
+async def create(call: Call) -> Response:
     """Create a job."""
     job_id = await jobs.create(
         call.context.database, call.body, tenant=call.tenant, by=call.caller.name, may_exceed=call.caller.may_exceed
     )
-    return await _with_warnings(call, await catalog.job(call.context.database, str(job_id), tenant=call.tenant))
+    found = await catalog.job(call.context.database, str(job_id), tenant=call.tenant)
+    return etag.tagged(await _with_warnings(call, found), 201)
 
 
 @table.route("GET", JOBS, scope="read", answer=wire.Page[wire.Job], query=("limit", "cursor", "prefix", "filter"))
@@ -44,24 +46,26 @@ async def list_jobs(call: Call) -> wire.Page[wire.Job]:
 
 
 @table.route("GET", JOB, scope="read", answer=wire.Job)
-async def get(call: Call) -> wire.Job:
-    """Get a job by name or id."""
-    return await catalog.job(call.context.database, call.path("ref"), tenant=call.tenant)
+async def get(call: Call) -> Response:
+    """Get a job by name or id; its ETag, sent back as If-Match, guards a change against those of others."""
+    return etag.tagged(await catalog.job(call.context.database, call.path("ref"), tenant=call.tenant))
 
 
 @table.route("PATCH", JOB, scope="write", body=dict[str, Any], answer=wire.Job, query=("dry_run",))
-async def patch(call: Call) -> wire.Job | wire.Change:
+async def patch(call: Call) -> Response | wire.Change:
     """Change a job: a merge patch of its definition, kept as a new version; `dry_run=true` only shows what would be."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    seen = etag.seen(call, row.job_id, row.version)
     if call.query("dry_run") in ("true", "1"):
         return await jobs.try_patch(
             call.context.database, row.job_id, call.body, tenant=call.tenant, may_exceed=call.caller.may_exceed
         )
-    await jobs.patch(
-        call.context.database, row.job_id, call.body, tenant=call.tenant, by=call.caller.name,
+    await etag.matched(call, jobs.patch(
+        call.context.database, row.job_id, call.body, tenant=call.tenant, by=call.caller.name, seen=seen,
         may_exceed=call.caller.may_exceed,
-    )  # fmt: skip
-    return await _with_warnings(call, await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant))
+    ))  # fmt: skip
+    found = await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
+    return etag.tagged(await _with_warnings(call, found))
 
 
 @table.route("GET", JOB + "/dependencies", scope="read", answer=wire.Dependencies)
@@ -147,7 +151,9 @@ async def preview(call: Call) -> wire.Preview:
 async def delete(call: Call) -> None:
     """Delete a job: it never fires again, its history stays."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
-    await jobs.delete(call.context.database, row.job_id, tenant=call.tenant, by=call.caller.name)
+    seen = etag.seen(call, row.job_id, row.version)
+    change = jobs.delete(call.context.database, row.job_id, tenant=call.tenant, by=call.caller.name, seen=seen)
+    await etag.matched(call, change)
 
 
 @table.route("POST", JOB + "/pause", scope="write", body=wire.Pause, answer=wire.Job)

@@ -19,7 +19,7 @@ STATUS: dict[type[errors.MainspringError], int] = {
     errors.Unavailable: 503,
     errors.MainspringError: 500,
 }
-CODES = {"not_json": 400, "too_deep": 400, "bad_query": 400, "cycle": 400}
+CODES = {"not_json": 400, "too_deep": 400, "bad_query": 400, "cycle": 400, "precondition_failed": 412}
 TITLES = {
     400: "The request can't be read",
     401: "Who are you?",
@@ -27,6 +27,7 @@ TITLES = {
     404: "Not found",
     405: "Not possible here",
     409: "In conflict with what is there",
+    412: "Changed meanwhile",
     413: "Too large",
     422: "The request does not fit",
     500: "Our fault",

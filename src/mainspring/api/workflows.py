@@ -5,10 +5,11 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from mainspring import wire
+from mainspring.api import etag
 from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.workflow import WorkflowSpec
-from mainspring.intake import workflows
+from mainspring.intake import catalog, workflows
 
 table = Table()
 WORKFLOWS = "/api/v1/workflows"
@@ -26,12 +27,19 @@ async def apply(call: Call) -> Response:
     if call.query("dry_run") == "true":
         order = await workflows.check(call.body)
         return Response(encode(wire.WorkflowOrder(order=order)), media_type="application/json")
-    found, change = await workflows.apply(
-        call.context.database, call.body, tenant=call.tenant, by=call.caller.name, may_exceed=call.caller.may_exceed
-    )
+    found, change = await etag.matched(call, workflows.apply(
+        call.context.database, call.body, tenant=call.tenant, by=call.caller.name, seen=await _seen(call),
+        may_exceed=call.caller.may_exceed,
+    ))  # fmt: skip
     status = 201 if change == "created" else 200
-    headers = {"Location": f"{WORKFLOWS}/{found.name}", "Mainspring-Change": change}
-    return Response(encode(found), status, headers, media_type="application/json")
+    return etag.tagged(found, status, Location=f"{WORKFLOWS}/{found.name}", Mainspring_Change=change)
+
+
+async def _seen(call: Call) -> int | None:
+    if etag.wanted(call) is None:
+        return None
+    row = await catalog.job_row(call.context.database, call.body.name, tenant=call.tenant)
+    return etag.seen(call, row.job_id, row.version)
 
 
 @table.route("GET", WORKFLOWS, scope="read", answer=wire.Page[wire.WorkflowLine], query=("limit", "cursor"))
@@ -43,9 +51,9 @@ async def list_workflows(call: Call) -> wire.Page[wire.WorkflowLine]:
 
 
 @table.route("GET", WORKFLOW, scope="read", answer=wire.Workflow)
-async def get(call: Call) -> wire.Workflow:
-    """Get a workflow, with its steps in the order they can be executed."""
-    return await workflows.get(call.context.database, call.path("ref"), tenant=call.tenant)
+async def get(call: Call) -> Response:
+    """Get a workflow, with its steps in the order they can be executed; its ETag, sent as If-Match, guards a change."""
+    return etag.tagged(await workflows.get(call.context.database, call.path("ref"), tenant=call.tenant))
 
 
 @table.route("GET", WORKFLOW + "/grid", scope="read", answer=wire.Grid, query=("runs",))
@@ -57,7 +65,12 @@ async def grid(call: Call) -> wire.Grid:
 @table.route("DELETE", WORKFLOW, scope="write", status=204)
 async def delete(call: Call) -> None:
     """Delete a workflow; runs that have begun go on, and all of them stay readable."""
-    await workflows.delete(call.context.database, call.path("ref"), tenant=call.tenant, by=call.caller.name)
+    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    seen = etag.seen(call, row.job_id, row.version)
+    change = workflows.delete(
+        call.context.database, call.path("ref"), tenant=call.tenant, by=call.caller.name, seen=seen
+    )  # fmt: skip
+    await etag.matched(call, change)
 
 
 @table.route("POST", WORKFLOW + "/run", scope="write", body=wire.RunRequest, answer=wire.Run, status=201)

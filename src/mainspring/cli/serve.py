@@ -80,6 +80,7 @@ class Server:
             rescue = Rescue(
                 self.database, self.settler, leads=self.scheduler.leads,
                 keep_dead_letters_s=config.keep_dead_letters_s, keep_runs_s=config.keep_runs_s,
+                keep_history_s=config.keep_history_s, keep_output_s=config.keep_output_s,
             )  # fmt: skip
             duties = Duties(self.database, self.bus, leads=self.scheduler.leads, announcer=self.announcer)
             watch = Watch(self.database, self.bus, subscriptions, leads=self.scheduler.leads)
@@ -216,6 +217,14 @@ def _days(text: str) -> float:
     help="How long runs of workflows and backfills are kept after their end.",
 )
 @click.option(
+    "--keep-history", envvar="MAINSPRING_KEEP_HISTORY", default="90d", show_default=True, type=_days,
+    help="How long executions are kept after their end; whole days go at once.",
+)  # fmt: skip
+@click.option(
+    "--keep-output", envvar="MAINSPRING_KEEP_OUTPUT", default="30d", show_default=True, type=_days,
+    help="How long what they wrote is kept.",
+)  # fmt: skip
+@click.option(
     "--artifact-store", envvar="MAINSPRING_ARTIFACT_STORE", default=ARTIFACT_STORE, show_default=True,
     metavar="FOLDER|URL",
     help="Where artifacts are kept, the same for all api processes; s3://BUCKET/PREFIX needs the extra `s3`.",
@@ -235,8 +244,9 @@ def _days(text: str) -> float:
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 def serve(
     database_url: str, roles: str, host: str, port: int | None, session_lease: float, shard_lease: float,
-    keep_dead_letters: float, keep_runs: float, artifact_store: str, artifact_limit: str, artifact_days: float,
-    allow_net: tuple[str, ...], apprise: bool, level: str, parent: int | None,
+    keep_dead_letters: float, keep_runs: float, keep_history: float, keep_output: float, artifact_store: str,
+    artifact_limit: str, artifact_days: float, allow_net: tuple[str, ...], apprise: bool, level: str,
+    parent: int | None,
 ) -> None:  # fmt: skip
     """Start a server against a PostgreSQL database."""
     if parent is not None:
@@ -257,6 +267,8 @@ def serve(
         shard_lease_s=shard_lease,
         keep_dead_letters_s=keep_dead_letters,
         keep_runs_s=keep_runs,
+        keep_history_s=keep_history,
+        keep_output_s=keep_output,
         artifact_store=artifact_store,
         artifact_bytes=_size(artifact_limit),
         artifact_kept_s=artifact_days * 86_400,

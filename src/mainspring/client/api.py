@@ -207,8 +207,9 @@ class AsyncClient:
     async def delete_reservation(self, name: str) -> None:
         await self._transport.send("DELETE", _path("reservations", name, ""))
 
-    async def blackouts(self) -> wire.Page[wire.Blackout]:
-        return await self._transport.ask(wire.Page[wire.Blackout], "GET", "/api/v1/blackouts")
+    async def blackouts(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Blackout]:
+        params: Params = {"limit": limit, "cursor": cursor}
+        return await self._transport.ask(wire.Page[wire.Blackout], "GET", "/api/v1/blackouts", params=params)
 
     async def add_blackout(self, blackout: wire.NewBlackout) -> wire.Blackout:
         """Adds a window in which no fire starts."""

@@ -153,8 +153,8 @@ class Client:
     def delete_reservation(self, name: str) -> None:
         self._wait(self._inner.delete_reservation(name))
 
-    def blackouts(self) -> wire.Page[wire.Blackout]:
-        return self._wait(self._inner.blackouts())
+    def blackouts(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Blackout]:
+        return self._wait(self._inner.blackouts(limit=limit, cursor=cursor))
 
     def add_blackout(self, blackout: wire.NewBlackout) -> wire.Blackout:
         return self._wait(self._inner.add_blackout(blackout))

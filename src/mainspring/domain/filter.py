@@ -21,18 +21,18 @@ MAX_FILTER = 1000
 JOB_STATES = ("active", "paused")
 KINDS = ("shell", "http", "python", "container", "noop", "workflow")
 JOB_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "state": JOB_STATES, "name": (), "queue": ("short", "long"), "kind": KINDS, "label": (),
+    "state": JOB_STATES, "name": (), "queue": ("short", "long"), "kind": KINDS, "label": (), "by": (),
 }  # fmt: skip
 EXECUTION_FIELDS: Mapping[str, tuple[str, ...]] = {
     "state": STATES, "job": (), "queue": ("short", "long"), "since": ("1h", "24h", "7d"), "until": (),
-    "trigger": get_args(Trigger), "label": (),
+    "trigger": get_args(Trigger), "label": (), "by": (),
 }  # fmt: skip
 _WORD = re.compile(r"""(?:(?P<field>[A-Za-z_]+):)?(?:"(?P<quoted>[^"]*)"|(?P<plain>\S*))""")
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """`texts` stand in the name, `names` begin it."""
+    """`texts` stand in the name, `names` begin it; `by` wrote the version that is in force."""
 
     texts: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -40,6 +40,7 @@ class JobFilter:
     queues: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    by: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self != JobFilter()
@@ -47,7 +48,10 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionFilter:
-    """Executions due from `since_ms` on and before `until_ms`; `texts` and `labels` are those of their jobs."""
+    """Executions due from `since_ms` on and before `until_ms`, asked for by one of `by`.
+
+    `texts` and `labels` are those of their jobs.
+    """
 
     texts: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
@@ -57,6 +61,7 @@ class ExecutionFilter:
     since_ms: int | None = None
     until_ms: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    by: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self != ExecutionFilter()
@@ -80,6 +85,7 @@ def job_filter(text: str) -> JobFilter:
     return JobFilter(
         texts=_values(found, ""), names=_values(found, "name"), states=_values(found, "state"),
         queues=_values(found, "queue"), kinds=_values(found, "kind"), labels=_labels(text, found),
+        by=_values(found, "by"),
     )  # fmt: skip
 
 
@@ -91,6 +97,7 @@ def execution_filter(text: str, now_ms: int) -> ExecutionFilter:
         texts=_values(found, ""), states=_values(found, "state"), jobs=_values(found, "job"),
         queues=_values(found, "queue"), triggers=_values(found, "trigger"),
         since_ms=max(since) if since else None, until_ms=min(until) if until else None, labels=_labels(text, found),
+        by=_values(found, "by"),
     )  # fmt: skip
 
 
@@ -171,7 +178,7 @@ def _instant(text: str, word: _Word, now_ms: int) -> int:
 
 
 def _example(name: str, known: Mapping[str, tuple[str, ...]]) -> str:
-    examples = {"job": "report", "name": "night", "label": "team=finance", "until": "1h"}
+    examples = {"job": "report", "name": "night", "label": "team=finance", "until": "1h", "by": "somebody"}
     return known[name][0] if known[name] else examples.get(name, "…")
 
 

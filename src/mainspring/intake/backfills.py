@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from datetime import datetime
 from uuid import UUID
 
 from mainspring import wire
 from mainspring.clock import instant
+from mainspring.codec import encode
 from mainspring.domain.backfill import BackfillState, Order, Range, wanted
 from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
 from mainspring.ids import new_id
 from mainspring.intake import audit, catalog
-from mainspring.store import backfills, chains
+from mainspring.store import backfills, chains, executions
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow
 
@@ -36,13 +38,23 @@ async def plan(database: Database, ref: str, request: wire.BackfillRequest, *, t
     )  # fmt: skip
 
 
-async def create(database: Database, ref: str, request: wire.BackfillRequest, *, tenant: int, by: str) -> UUID:
-    """A new backfill; its executions follow by themselves. Works on a paused job, and leaves the cadence alone."""
+async def create(
+    database: Database, ref: str, request: wire.BackfillRequest, *, tenant: int, by: str, key: str | None = None
+) -> UUID:
+    """A new backfill; its executions follow by themselves. Works on a paused job, and leaves the cadence alone.
+
+    With a `key`, the same request is answered with the same backfill for a day.
+    """
     row = await catalog.job_row(database, ref, tenant=tenant)
-    async with database.transaction() as connection:
+    async with database.connection() as connection:
         span, to = await _range(connection, row, request)
-        instants = await _instants(span, request.order)
+    instants = await _instants(span, request.order)
+    async with database.transaction() as connection:
         backfill_id = new_id(await database_now_ms(connection))
+        if key is not None:
+            known_id = await _known(connection, row, request, key, backfill_id)
+            if known_id != backfill_id:
+                return known_id
         assert row.schedule_id is not None
         if not await backfills.insert_backfill(
             connection, tenant=tenant, backfill_id=backfill_id, job_id=row.job_id, schedule_id=row.schedule_id,
@@ -54,6 +66,19 @@ async def create(database: Database, ref: str, request: wire.BackfillRequest, *,
             **{"from": request.from_.isoformat(), "to": to.isoformat()},
         )  # fmt: skip
     return backfill_id
+
+
+async def _known(
+    connection: Connection, row: JobRow, request: wire.BackfillRequest, key: str, backfill_id: UUID
+) -> UUID:  # fmt: skip
+    """What the key stands for: this backfill, if it is new. Keys of submissions are others."""
+    digest = hashlib.sha256(b"backfill" + encode(request)).digest()
+    known_id, first_digest, _ = await executions.insert_idempotency_key(
+        connection, tenant=row.tenant, job_id=row.job_id, key=f"backfill:{key}", execution_id=backfill_id, digest=digest
+    )
+    if first_digest != digest:
+        raise Conflict(f"the key {key!r} was used for a different request", code="key_reused")
+    return known_id
 
 
 async def get(database: Database, backfill_id: UUID, *, tenant: int) -> wire.Backfill:

@@ -69,13 +69,17 @@ async def _note(connection: Connection, action: str, row: BlackoutRow, *, tenant
     )  # fmt: skip
 
 
-async def list_all(database: Database, *, tenant: int, limit: int = catalog.MAX_PAGE) -> wire.Page[wire.Blackout]:
+async def list_all(
+    database: Database, *, tenant: int, cursor: str | None = None, limit: int = catalog.MAX_PAGE
+) -> wire.Page[wire.Blackout]:
     """Blackouts, the newest first."""
     catalog.check_limit(limit)
+    before = catalog.parse_cursor(cursor) if cursor else None
     async with database.connection() as connection:
         now_ms = int(await database_now_ms(connection))
-        rows = await blackouts.list_blackouts(connection, tenant=tenant, limit=limit)
-    return wire.Page(items=[_shown(row, now_ms) for row in rows])
+        rows = await blackouts.list_blackouts(connection, tenant=tenant, limit=limit + 1, before=before)
+    page = [_shown(row, now_ms) for row in rows[:limit]]
+    return wire.Page(items=page, next_cursor=str(page[-1].blackout_id) if len(rows) > limit else None)
 
 
 async def _scope(database: Database, request: wire.NewBlackout, *, tenant: int) -> UUID | None:

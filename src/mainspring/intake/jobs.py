@@ -325,12 +325,19 @@ async def resume(
         return True
 
 
-async def delete(database: Database, job_id: UUID, *, tenant: int, by: str, reason: str = "") -> None:
-    """No fires any more; what had not started is cancelled, what runs goes on, the history stays."""
+async def delete(
+    database: Database, job_id: UUID, *, tenant: int, by: str, reason: str = "", seen: int | None = None
+) -> None:
+    """No fires any more; what had not started is cancelled, what runs goes on, the history stays.
+
+    With `seen`, only if that is still the current version.
+    """
     words = f"job deleted by {by}" + (f": {reason}" if reason else "")
     async with database.transaction() as connection:
         change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
         row = await _row(connection, tenant=tenant, job_id=job_id)
+        if seen is not None and seen != row.version:
+            raise changed_meanwhile(seen, row.version)
         deleted_at = await jobs.delete_job(connection, tenant=tenant, job_id=job_id, change=change)
         if deleted_at is None:
             raise NotFound(f"there is no job {job_id}")

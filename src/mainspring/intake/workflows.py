@@ -109,10 +109,10 @@ async def list_workflows(
     return wire.Page(items=page, next_cursor=page[-1].name if len(rows) > limit else None)
 
 
-async def delete(database: Database, ref: str, *, tenant: int, by: str) -> None:
+async def delete(database: Database, ref: str, *, tenant: int, by: str, seen: int | None = None) -> None:
     """No runs any more; those that have begun go on."""
     row = await _row(database, ref, tenant=tenant)
-    await jobs.delete(database, row.job_id, tenant=tenant, by=by)
+    await jobs.delete(database, row.job_id, tenant=tenant, by=by, seen=seen)
 
 
 async def _row(database: Database, ref: str, *, tenant: int) -> JobRow:

@@ -25,7 +25,10 @@ PARTITION_DAYS = 7
 BATCH = 500
 KEEP_DEAD_LETTERS_S = 14 * 86_400.0
 KEEP_RUNS_S = 90 * 86_400.0
+KEEP_HISTORY_S = 90 * 86_400.0
+KEEP_OUTPUT_S = 30 * 86_400.0
 RUNS_AT_ONCE = 50
+ATTEMPTS_AT_ONCE = 5_000
 PORTIONS = 100
 
 
@@ -35,6 +38,7 @@ class Rescue:
     def __init__(
         self, database: Database, settler: Settler, *, leads: Callable[[], bool], clock: Clock | None = None,
         keep_dead_letters_s: float = KEEP_DEAD_LETTERS_S, keep_runs_s: float = KEEP_RUNS_S,
+        keep_history_s: float = KEEP_HISTORY_S, keep_output_s: float = KEEP_OUTPUT_S,
     ) -> None:  # fmt: skip
         self._database = database
         self._settler = settler
@@ -42,6 +46,8 @@ class Rescue:
         self._clock = clock or SystemClock()
         self._keep_dead_letters_s = keep_dead_letters_s
         self._keep_runs_s = keep_runs_s
+        self._keep_history_s = keep_history_s
+        self._keep_output_s = keep_output_s
         self._swept = self._kept = float("-inf")
         self._loops = Loops("rescue")
 
@@ -84,6 +90,10 @@ class Rescue:
         """Makes what will be needed and forgets what was kept long enough."""
         async with self._database.connection() as connection:
             await upkeep.make_partitions(connection, days=PARTITION_DAYS)
+            dropped = await upkeep.drop_partitions(connection, "history", after_s=self._keep_history_s)
+            dropped += await upkeep.drop_partitions(connection, "log_chunks", after_s=self._keep_output_s)
+            if dropped:
+                log.info("days that were kept long enough are gone", partitions=dropped)
             await upkeep.forget_idempotency_keys(connection)
             await checkpoints.forget_checkpoints(connection)
             await lines.forget_lines(connection)
@@ -92,6 +102,9 @@ class Rescue:
             # In portions, so that no statement holds much or lasts long; what is left has time until the next upkeep.
             for _ in range(PORTIONS):
                 if await runs.forget_runs(connection, after_s=self._keep_runs_s, limit=RUNS_AT_ONCE) < RUNS_AT_ONCE:
+                    break
+            for _ in range(PORTIONS):
+                if await upkeep.forget_attempts(connection, after_s=self._keep_history_s, limit=ATTEMPTS_AT_ONCE) == 0:
                     break
             await backfills.forget_backfills(connection, after_s=self._keep_runs_s, limit=PORTIONS * RUNS_AT_ONCE)
 

@@ -73,9 +73,9 @@ async def open_blackouts(connection: Connection, *, tenant: int | None) -> list[
 
 
 async def list_blackouts(
-    connection: Connection, *, tenant: int, limit: int = 1, blackout_id: UUID | None = None
+    connection: Connection, *, tenant: int, limit: int = 1, blackout_id: UUID | None = None, before: UUID | None = None
 ) -> list[BlackoutRow]:
-    return [_row(r) for r in await connection.fetch(q("list_blackouts"), tenant, limit, blackout_id)]
+    return [_row(r) for r in await connection.fetch(q("list_blackouts"), tenant, limit, blackout_id, before)]
 
 
 async def insert_blackout(connection: Connection, *, tenant: int, row: BlackoutRow) -> None:

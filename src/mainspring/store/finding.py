@@ -40,10 +40,10 @@ async def look_executions(
     query = "look_executions"
     if wanted.states and EXCEPTIONS.issuperset(wanted.states):
         # All of a state fit if nothing else is asked, so there is no need to look at more than are wanted.
-        query, looked = "look_exceptions", looked if wanted.queues or wanted.triggers else limit
+        query, looked = "look_exceptions", looked if wanted.queues or wanted.triggers or wanted.by else limit
     row = await connection.fetchrow(
         q(query), tenant, before, limit, _since(wanted), list(set(wanted.states)) or None, wanted.queues or None,
-        wanted.triggers or None, looked,
+        wanted.triggers or None, looked, wanted.by or None,
     )  # fmt: skip
     assert row is not None
     return Found(list(row["found"]), row["floor"])
@@ -56,6 +56,7 @@ async def look_executions_of(
     row = await connection.fetchrow(
         q("look_executions_of"), tenant, before, limit, _since(wanted), wanted.states or None, wanted.queues or None,
         wanted.triggers or None, max(limit, looked // max(1, len(job_ids))), list(job_ids),
+        wanted.by or None,
     )  # fmt: skip
     assert row is not None
     return Found(list(row["found"]), row["floor"])
@@ -68,6 +69,7 @@ async def look_jobs(
     row = await connection.fetchrow(
         q("look_jobs"), tenant, after, limit, wanted.texts or None, wanted.names or None, paused,
         wanted.queues or None, wanted.kinds or None, dict(wanted.labels) or None, looked, *between(wanted.names),
+        wanted.by or None,
     )  # fmt: skip
     assert row is not None
     return FoundJobs(list(row["found"]), row["floor"])

@@ -6,10 +6,12 @@ WHERE b.deleted_at IS NULL AND (b.end_at IS NULL OR b.end_at > db_now() - interv
   AND ($1::int IS NULL OR b.tenant_id = $1);
 
 -- name: list_blackouts
--- A tenant's blackouts, newest first.
+-- A tenant's blackouts, newest first; with $4 those before that one, which may have been deleted meanwhile.
 SELECT b.*, j.name AS job_name FROM blackouts b LEFT JOIN jobs j USING (job_id)
 WHERE b.tenant_id = $1 AND b.deleted_at IS NULL AND ($3::uuid IS NULL OR b.blackout_id = $3)
-ORDER BY b.created_at DESC, b.blackout_id LIMIT $2;
+  AND ($4::uuid IS NULL OR (b.created_at, b.blackout_id) < (
+      SELECT l.created_at, l.blackout_id FROM blackouts l WHERE l.blackout_id = $4 AND l.tenant_id = $1))
+ORDER BY b.created_at DESC, b.blackout_id DESC LIMIT $2;
 
 -- name: insert_blackout
 -- A new blackout. The caller holds all shard rows (bump_blackouts), so the next tick knows it.

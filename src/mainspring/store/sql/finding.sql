@@ -2,14 +2,14 @@
 -- Which executions of a tenant fit a filter, newest first. At most $8 are looked at, so that the work has a bound
 -- whatever is asked; `floor` is the last one looked at if there were more.
 WITH looked AS MATERIALIZED (
-    SELECT execution_id, state, queue, trigger FROM all_executions
+    SELECT execution_id, state, queue, trigger, created_by FROM all_executions
     WHERE tenant_id = $1 AND execution_id < $2 AND execution_id >= $4
     ORDER BY execution_id DESC LIMIT $8
 )
 SELECT ARRAY(
            SELECT execution_id FROM looked
            WHERE ($5::text[] IS NULL OR state = ANY ($5)) AND ($6::text[] IS NULL OR queue = ANY ($6))
-             AND ($7::text[] IS NULL OR trigger = ANY ($7))
+             AND ($7::text[] IS NULL OR trigger = ANY ($7)) AND ($9::text[] IS NULL OR created_by = ANY ($9))
            ORDER BY execution_id DESC LIMIT $3
        ) AS found,
        (SELECT execution_id FROM looked WHERE (SELECT count(*) FROM looked) = $8 ORDER BY execution_id LIMIT 1) AS floor;
@@ -21,7 +21,7 @@ WITH looked AS MATERIALIZED (
     SELECT e.*
     FROM unnest($5::text[]) AS wanted (state)
     CROSS JOIN LATERAL (
-        SELECT execution_id, state, queue, trigger FROM history
+        SELECT execution_id, state, queue, trigger, created_by FROM history
         WHERE tenant_id = $1 AND state = wanted.state AND state <> 'succeeded' AND execution_id < $2
           AND execution_id >= $4
         ORDER BY execution_id DESC LIMIT $8
@@ -35,6 +35,7 @@ WITH looked AS MATERIALIZED (
 SELECT ARRAY(
            SELECT execution_id FROM looked
            WHERE ($6::text[] IS NULL OR queue = ANY ($6)) AND ($7::text[] IS NULL OR trigger = ANY ($7))
+             AND ($9::text[] IS NULL OR created_by = ANY ($9))
              AND execution_id >= coalesce((SELECT execution_id FROM floor), $4)
            ORDER BY execution_id DESC LIMIT $3
        ) AS found,
@@ -43,10 +44,10 @@ SELECT ARRAY(
 -- name: look_executions_of
 -- The same of some jobs, each looked at by its own index. `floor`: where the first of them was left off.
 WITH looked AS MATERIALIZED (
-    SELECT wanted.job_id, e.execution_id, e.state, e.queue, e.trigger
+    SELECT wanted.job_id, e.execution_id, e.state, e.queue, e.trigger, e.created_by
     FROM unnest($9::uuid[]) AS wanted (job_id)
     CROSS JOIN LATERAL (
-        SELECT execution_id, state, queue, trigger FROM all_executions
+        SELECT execution_id, state, queue, trigger, created_by FROM all_executions
         WHERE tenant_id = $1 AND job_id = wanted.job_id AND execution_id < $2 AND execution_id >= $4
         ORDER BY execution_id DESC LIMIT $8
     ) AS e
@@ -59,7 +60,7 @@ WITH looked AS MATERIALIZED (
 SELECT ARRAY(
            SELECT execution_id FROM looked
            WHERE ($5::text[] IS NULL OR state = ANY ($5)) AND ($6::text[] IS NULL OR queue = ANY ($6))
-             AND ($7::text[] IS NULL OR trigger = ANY ($7))
+             AND ($7::text[] IS NULL OR trigger = ANY ($7)) AND ($10::text[] IS NULL OR created_by = ANY ($10))
              AND execution_id >= coalesce((SELECT execution_id FROM floor), $4)
            ORDER BY execution_id DESC LIMIT $3
        ) AS found,
@@ -83,9 +84,10 @@ WITH looked AS MATERIALIZED (
 )
 SELECT ARRAY(
            SELECT l.job_id FROM likely l
-           WHERE ($8::text[] IS NULL AND $9::jsonb IS NULL) OR EXISTS (
+           WHERE ($8::text[] IS NULL AND $9::jsonb IS NULL AND $13::text[] IS NULL) OR EXISTS (
                SELECT FROM job_versions v
                WHERE v.job_id = l.job_id AND v.version = l.version
+                 AND ($13::text[] IS NULL OR v.created_by = ANY ($13))
                  AND ($8::text[] IS NULL OR v.spec -> 'task' ->> 'kind' = ANY ($8) OR v.spec -> 'task' ->> 'type' = ANY ($8))
                  AND ($9::jsonb IS NULL OR NOT EXISTS (
                      SELECT FROM jsonb_each($9::jsonb) AS wanted
