@@ -54,10 +54,13 @@ async def grid(call: Call) -> wire.Grid:
     return await call.context.runs.grid(call.path("ref"), tenant=call.tenant, count=call.number("runs", 25))
 
 
-@table.route("DELETE", WORKFLOW, scope="write", status=204)
+@table.route("DELETE", WORKFLOW, scope="write", status=204, query=("cascade", "reason"))
 async def delete(call: Call) -> None:
-    """Delete a workflow; runs that have begun go on, and all of them stay readable."""
-    await workflows.delete(call.context.database, call.path("ref"), tenant=call.tenant, by=call.caller.name)
+    """Delete a workflow; its runs go on and stay readable. If others need it, only with `cascade=detach`."""
+    await workflows.delete(
+        call.context.database, call.path("ref"), tenant=call.tenant, by=call.caller.name, detach=call.detaches(),
+        reason=call.reason(),
+    )  # fmt: skip
 
 
 @table.route("POST", WORKFLOW + "/run", scope="write", body=wire.RunRequest, answer=wire.Run, status=201)

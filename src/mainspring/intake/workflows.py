@@ -12,7 +12,7 @@ from mainspring import wire
 from mainspring.domain.errors import Conflict, NotFound
 from mainspring.domain.job import JobSpec, WorkflowTask
 from mainspring.domain.line import line_of
-from mainspring.domain.plan import Plan, compile_workflow
+from mainspring.domain.plan import Plan, compile_workflow, plan_of
 from mainspring.domain.workflow import WorkflowSpec, job_of
 from mainspring.ids import new_id
 from mainspring.intake import catalog, jobs
@@ -86,7 +86,7 @@ async def get(database: Database, ref: str, *, tenant: int) -> wire.Workflow:
     row = await _row(database, ref, tenant=tenant)
     version = await _version(database, row, tenant=tenant)
     job = await catalog.job(database, str(row.job_id), tenant=tenant)
-    plan = compile_workflow(version.spec)
+    plan = plan_of(version.spec)
     return wire.Workflow(
         job_id=row.job_id, name=row.name, version=row.version, state=job.state, spec=version.spec,
         order=[plan.steps[number].name for number in plan.order], schedule_description=job.schedule_description,
@@ -110,10 +110,12 @@ async def list_workflows(
     return wire.Page(items=page, next_cursor=page[-1].name if len(rows) > limit else None)
 
 
-async def delete(database: Database, ref: str, *, tenant: int, by: str) -> None:
-    """No runs any more; those that have begun go on."""
+async def delete(
+    database: Database, ref: str, *, tenant: int, by: str, reason: str = "", detach: bool = False
+) -> None:  # fmt: skip
+    """No runs any more; those that have begun go on. `detach` as of any job; steps that were to start it fail then."""
     row = await _row(database, ref, tenant=tenant)
-    await jobs.delete(database, row.job_id, tenant=tenant, by=by)
+    await jobs.delete(database, row.job_id, tenant=tenant, by=by, reason=reason, detach=detach)
 
 
 async def _row(database: Database, ref: str, *, tenant: int) -> JobRow:
