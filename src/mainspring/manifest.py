@@ -116,7 +116,7 @@ def _converted(values: dict[str, Any], type_: type[T]) -> T:
     try:
         return msgspec.convert(values, type_)
     except msgspec.ValidationError as error:
-        problem = problem_of(str(error), type_)
+        problem = problem_of(str(error), type_, values)
         raise Invalid(problem.message, problems=(problem,)) from None
 
 

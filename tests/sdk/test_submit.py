@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+import mainspring as ms
 from mainspring.domain.errors import Invalid, NotFound
 from mainspring.sdk import submit
 from mainspring.sdk.job import Declaration
@@ -49,3 +50,20 @@ async def test_a_job_nobody_registered_says_what_registers_it() -> None:
     spec = {"name": f"job-{uuid4()}", "task": {"kind": "python", "function": "app.jobs:x"}}
     with pytest.raises(NotFound, match=r"a worker registers it: mainspring worker -m app\.jobs"):
         await asyncio.to_thread(submit.submit, Declaration(spec, "x.py", 1), at=None, key=None, params={})
+
+
+@pytest.mark.usefixtures("_at_home")
+async def test_a_workflow_is_started_with_its_parameters(cluster: Cluster) -> None:
+    @ms.workflow(name="started")
+    def started(flow: ms.Flow, day: str = "monday") -> None:
+        flow.approval("sign")
+
+    with pytest.raises(NotFound, match=r"mainspring workflows apply FILE\.py"):
+        await asyncio.to_thread(started.start)
+    async with cluster.client() as client:
+        await client.apply_workflow(started.spec)
+    run = await asyncio.to_thread(started.start, day="tuesday", key="once")
+    again = await asyncio.to_thread(started.start, day="tuesday", key="once")
+    assert (run.state, run.params, run.run_id) == ("running", {"day": "tuesday"}, again.run_id)
+    with pytest.raises(Invalid):
+        await asyncio.to_thread(started.start, dya="tuesday")

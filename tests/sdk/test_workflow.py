@@ -10,6 +10,7 @@ import pytest
 
 import mainspring as ms
 from mainspring.cli.workflows import _declared
+from mainspring.domain.errors import Invalid
 from mainspring.domain.plan import compile_workflow
 from mainspring.domain.task import PythonTask
 from mainspring.domain.workflow import WorkflowSpec
@@ -66,3 +67,47 @@ def test_two_steps_of_one_name_are_refused() -> None:
         def twice(flow: ms.Flow) -> None:
             flow.wait("a", 1)
             flow.wait("a", 1)
+
+
+def test_a_result_inside_a_text_makes_a_need_too() -> None:
+    @ms.workflow(name="texts")
+    def texts(flow: ms.Flow) -> None:
+        found = flow.shell("list", name="list")
+        flow.shell("echo", f"{found.rows} rows", name="told")
+        flow.shell("echo", "many", name="many", when=f"{found.rows.expression} > 10")
+        flow.shell("echo", f"{flow.upstream(found)}", name="how")
+        flow.shell("echo", f"{flow.item}", name="first", map=found[0].parts)
+        flow.shell("echo", f"{flow.item}", name="fixed", map=["a", "b"])
+        flow.shell("echo", f"{flow.iteration}", name="loop", repeat={"until": f"{found.rows.expression} > 0", "max": 3})
+
+    steps = texts.spec.steps
+    assert {name: step.needs for name, step in steps.items()} == {
+        "list": (), "told": ("list",), "many": ("list",), "how": ("list",), "first": ("list",), "fixed": (),
+        "loop": ("list",),
+    }  # fmt: skip
+    assert (steps["first"].map, steps["fixed"].map) == ("steps.list.result[0].parts", '["a", "b"]')
+    compile_workflow(texts.spec)
+
+
+def test_an_approval_has_its_message() -> None:
+    @ms.workflow(name="asking")
+    def asking(flow: ms.Flow) -> None:
+        flow.approval("sign", expires="1h", scope="admin", message="Is it good?")
+
+    approval = asking.spec.steps["sign"].approval
+    assert approval is not None
+    assert (approval.expires, approval.scope, approval.message) == ("1h", "admin", "Is it good?")
+
+
+def test_what_does_not_fit_is_told_with_its_step_and_place() -> None:
+    @ms.workflow(name="wrong")
+    def wrong(flow: ms.Flow) -> None:
+        flow.shell("true", name="fine")
+        flow.shell("true", name="odd", rule="all_ok", after=["fine"])
+
+    with pytest.raises(
+        Invalid, match=r"the workflow wrong \(.*test_workflow.py, line \d+\): there is no rule 'all_ok'"
+    ):
+        _ = wrong.spec
+    with pytest.raises(TypeError, match="takes no Flow"):
+        ms.workflow(name="none")(lambda: None)

@@ -11,6 +11,7 @@ from mainspring import wire
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.intake import workflows
 from mainspring.web.bars import bars
+from tests.cli.test_workflows import Shell
 from tests.conftest import Cluster
 from tests.flow.processes import until_async
 from tests.runs.bench import spec
@@ -221,3 +222,29 @@ async def test_items_are_told_page_by_page(cluster: Cluster, browser: httpx2.Asy
     second = await open_page(browser, f"/runs/{run.run_id}?step=each&page=1")
     assert {"step-each-99", "step-each-149"} <= second.ids() and "step-each-98" not in second.ids()
     assert "No step fits." in (await open_page(browser, f"/runs/{run.run_id}?step=none")).text
+
+
+@pytest.mark.requirement(104)
+async def test_a_partial_run_shows_everywhere_which_branches_were_blocked(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    steps = {
+        "load": {"approval": {}}, "check": {"needs": ["load"]}, "report": {"needs": ["check"]},
+        "other": {"approval": {}},
+    }  # fmt: skip
+    run = await begun(cluster, "branches", steps)
+    await approve(cluster, run, "other")
+    await cluster.context.runs.decide(
+        run.run_id, "load", wire.Decision(note="bad"), tenant=TENANT, by="test", scopes=["write"], approved=False
+    )
+    async with cluster.client() as client:
+        found = await client.run(run.run_id)
+    assert (found.state, found.failed, found.blocked) == ("partial", ["load"], ["check", "report"])
+    assert {s.name: s.blocked_by for s in found.steps if s.blocked_by} == {"check": ["load"], "report": ["load"]}
+    told = (await Shell(cluster)("runs", "show", str(run.run_id))).output
+    assert "partial" in told and "could not start because of load: check, report" in told
+    assert told.count("blocked by load") == 2
+    page = await open_page(browser, f"/runs/{run.run_id}")
+    assert "partial" in page.text and "Because of load, 2 steps could not start: check, report." in page.text
+    assert page.text.count("blocked by load") == 2
+    assert page.active_parts() == []

@@ -147,12 +147,15 @@ async def preview(call: Call) -> wire.Preview:
     return await jobs.preview(call.context.database, call.body, tenant=call.tenant)
 
 
-@table.route("DELETE", JOB, scope="write", status=204)
+@table.route("DELETE", JOB, scope="write", status=204, query=("cascade", "reason"))
 async def delete(call: Call) -> None:
-    """Delete a job: it never fires again, its history stays."""
+    """Delete a job: it never fires again, its history stays. If others need it, only with `cascade=detach`."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     seen = etag.seen(call, row.job_id, row.version)
-    change = jobs.delete(call.context.database, row.job_id, tenant=call.tenant, by=call.caller.name, seen=seen)
+    change = jobs.delete(
+        call.context.database, row.job_id, tenant=call.tenant, by=call.caller.name, detach=call.detaches(),
+        reason=call.reason(), seen=seen,
+    )  # fmt: skip
     await etag.matched(call, change)
 
 

@@ -26,6 +26,7 @@ from mainspring.domain.errors import Invalid, MainspringError, TooLarge, Unavail
 from mainspring.store.db import AWAY, CONFLICTS
 
 log = structlog.get_logger()
+MAX_REASON = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,20 @@ class Call:
         if at is not None and at.tzinfo is None:
             raise bad_query(name, f"{text!r} has no offset; add Z for UTC")
         return at
+
+    def detaches(self) -> bool:
+        """Whether those that need what is deleted are to go on without it."""
+        said = self.query("cascade")
+        if said not in (None, "detach"):
+            raise bad_query("cascade", f"{said!r} is not known; leave it out, or say detach")
+        return said is not None
+
+    def reason(self) -> str:
+        """Why something is deleted: a DELETE has no body."""
+        said = self.query("reason") or ""
+        if len(said) > MAX_REASON:
+            raise bad_query("reason", f"it is longer than {MAX_REASON} characters")
+        return said
 
 
 def bad_query(name: str, message: str) -> Invalid:

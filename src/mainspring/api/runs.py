@@ -48,7 +48,7 @@ async def rerun(call: Call) -> wire.Run:
 
 @table.route("POST", RUN + "/events/{name}", scope="write", body=wire.RunEvent, answer=wire.Run)
 async def event(call: Call) -> wire.Run:
-    """Send an event to a run: the step that waits for it goes on. A second one of the same name is a conflict."""
+    """Send an event to a run, also ahead of its step or of its start; a second one of the same name is a conflict."""
     return await call.context.runs.event(
         _id(call), call.path("name"), call.body.payload, tenant=call.tenant, by=call.caller.name
     )

@@ -62,13 +62,14 @@ async def grid(call: Call) -> wire.Grid:
     return await call.context.runs.grid(call.path("ref"), tenant=call.tenant, count=call.number("runs", 25))
 
 
-@table.route("DELETE", WORKFLOW, scope="write", status=204)
+@table.route("DELETE", WORKFLOW, scope="write", status=204, query=("cascade", "reason"))
 async def delete(call: Call) -> None:
-    """Delete a workflow; runs that have begun go on, and all of them stay readable."""
+    """Delete a workflow; its runs go on and stay readable. If others need it, only with `cascade=detach`."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     seen = etag.seen(call, row.job_id, row.version)
     change = workflows.delete(
-        call.context.database, call.path("ref"), tenant=call.tenant, by=call.caller.name, seen=seen
+        call.context.database, call.path("ref"), tenant=call.tenant, by=call.caller.name, detach=call.detaches(),
+        reason=call.reason(), seen=seen,
     )  # fmt: skip
     await etag.matched(call, change)
 

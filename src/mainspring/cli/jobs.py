@@ -12,6 +12,7 @@ import click
 from mainspring import wire
 from mainspring.cli.add import describe
 from mainspring.cli.connect import connected, gather
+from mainspring.cli.needs import needs
 from mainspring.cli.output import Output, remark
 from mainspring.cli.queues import show_why
 from mainspring.cli.spec import as_json, changed, completed, merge_patch, spec_options
@@ -27,9 +28,17 @@ def limit_option(default: int) -> Callable[[Callable[..., Any]], Callable[..., A
     return click.option("--limit", type=click.IntRange(1), default=default, show_default=True, help="How many.")
 
 
+detach_option = click.option(
+    "--detach", "--force", "detach", is_flag=True, help="Also if others need it: they go on without it."
+)
+
+
 @click.group
 def jobs() -> None:
     """List, look at, change, pause and delete jobs. JOB is a name or an id."""
+
+
+jobs.add_command(needs)
 
 
 @jobs.command("list")
@@ -89,9 +98,13 @@ async def edit(
 @jobs.command
 @click.argument("job", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
+@detach_option
 @connected
-async def delete(client: AsyncClient, out: Output, job: tuple[str, ...], yes: bool) -> None:
-    """Delete jobs. They fire no more; their history is kept."""
+async def delete(
+    client: AsyncClient, out: Output, job: tuple[str, ...], yes: bool, reason: str, detach: bool
+) -> None:  # fmt: skip
+    """Delete jobs. They fire no more; their history is kept. A job that others need stays, but for --detach."""
     found = [await client.job(ref) for ref in job]
     for each in found:
         remark(f"delete {each.name} ({schedule_text(each)}): it fires no more, its history is kept")
@@ -100,7 +113,7 @@ async def delete(client: AsyncClient, out: Output, job: tuple[str, ...], yes: bo
     if not yes and not click.confirm("Go on?", err=True):
         raise click.exceptions.Exit(1)
     for each in found:
-        await client.delete_job(each.job_id)
+        await client.delete_job(each.job_id, reason=reason, detach=detach)
         click.echo(each.name if out.form == "name" else f"{each.name} deleted", err=out.form in ("json", "jsonl"))
 
 

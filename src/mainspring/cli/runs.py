@@ -14,7 +14,7 @@ from mainspring.cli.connect import connected, gather
 from mainspring.cli.failure import state_code
 from mainspring.cli.jobs import limit_option
 from mainspring.cli.output import Column, Look, Output, aligned, clean
-from mainspring.cli.times import local, span
+from mainspring.cli.times import local, seconds, span
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -148,11 +148,11 @@ def timeline_lines(found: wire.StepTimeline) -> list[str]:
 
 @runs.command
 @click.argument("run")
-@click.option("--timeout", type=float, default=math.inf, metavar="S", help="Seconds (exit code 8).")
+@click.option("--timeout", type=seconds, default=math.inf, metavar="D", help="Wait no longer than this (exit code 8).")
 @connected
 async def wait(client: AsyncClient, out: Output, run: str, timeout: float) -> None:
     """Wait until a run has ended; the exit code tells how."""
-    await finish(client, out, UUID(run), timeout)
+    await finish(client, out, (await client.run(run)).run_id, timeout)
 
 
 async def finish(client: AsyncClient, out: Output, run_id: UUID, timeout_s: float) -> None:

@@ -10,7 +10,7 @@ import click
 
 from mainspring import wire
 from mainspring.cli.connect import connected, gather
-from mainspring.cli.jobs import limit_option
+from mainspring.cli.jobs import detach_option, limit_option
 from mainspring.cli.output import Column, Look, Output, remark
 from mainspring.cli.run import params_option
 from mainspring.cli.runs import RUNS, finish, run_line
@@ -125,12 +125,14 @@ async def export(client: AsyncClient, out: Output, workflow: str) -> None:
 @workflows.command
 @click.argument("workflow")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
+@detach_option
 @connected
-async def delete(client: AsyncClient, out: Output, workflow: str, yes: bool) -> None:
-    """Delete a workflow; runs that have begun go on."""
+async def delete(client: AsyncClient, out: Output, workflow: str, yes: bool, reason: str, detach: bool) -> None:
+    """Delete a workflow; its runs go on. One that others need or have as a step stays, but for --detach."""
     if not yes and (not sys.stdin.isatty() or not click.confirm(f"Delete {workflow}?", err=True)):
         raise click.UsageError("nothing was deleted: say --yes")
-    await client.delete_workflow(workflow)
+    await client.delete_workflow(workflow, reason=reason, detach=detach)
     remark(f"deleted {workflow}")
 
 

@@ -67,8 +67,25 @@ class AsyncClient:
         """Changes what `patch` names (RFC 7396): null takes a field back to its default."""
         return await self._transport.ask(wire.Job, "PATCH", _job(ref), body=patch)
 
-    async def delete_job(self, ref: Ref) -> None:
-        await self._transport.send("DELETE", _job(ref))
+    async def delete_job(self, ref: Ref, *, reason: str = "", detach: bool = False) -> None:
+        """Deletes a job. One that others need stays, unless they are to go on without it (`detach`)."""
+        await self._transport.send("DELETE", _job(ref), params=_deletion(reason, detach))
+
+    async def needs(self, ref: Ref) -> wire.Dependencies:
+        """What a job needs and whether it is met, and the order of all that hang together with it."""
+        return await self._transport.ask(wire.Dependencies, "GET", _job(ref, "dependencies"))
+
+    async def add_need(
+        self, ref: Ref, parent: str, *, timeout: str | float | None = None, wait: str | float | None = None
+    ) -> wire.Dependencies:
+        """Executes a job when another has succeeded too. Older successes than `timeout` do not count; fires of a job
+        with a schedule wait for it, at most `wait`. A cycle is refused and named."""
+        body = wire.NewDependency(job=parent, timeout=timeout, wait=wait)
+        return await self._transport.ask(wire.Dependencies, "POST", _job(ref, "dependencies"), body=body)
+
+    async def remove_need(self, ref: Ref, parent: Ref) -> None:
+        """The job does not need the other any more; a fire that waited for nothing else goes on."""
+        await self._transport.send("DELETE", _job(ref, f"dependencies/{quote(str(parent), safe='')}"))
 
     async def pause_job(self, ref: Ref, reason: str = "", *, until: datetime | None = None) -> wire.Job:
         """No fires until someone resumes it, or until `until` by itself."""
@@ -440,8 +457,9 @@ class AsyncClient:
     async def workflow(self, ref: Ref) -> wire.Workflow:
         return await self._transport.ask(wire.Workflow, "GET", _path("workflows", ref, ""))
 
-    async def delete_workflow(self, ref: Ref) -> None:
-        await self._transport.send("DELETE", _path("workflows", ref, ""))
+    async def delete_workflow(self, ref: Ref, *, reason: str = "", detach: bool = False) -> None:
+        """Deletes a workflow, as `delete_job`; its runs go on."""
+        await self._transport.send("DELETE", _path("workflows", ref, ""), params=_deletion(reason, detach))
 
     async def start_run(
         self, ref: Ref, params: dict[str, Any] | None = None, *, key: str | None = None, reason: str | None = None
@@ -585,6 +603,10 @@ class AsyncClient:
                 raise NotFound("@last: there are no executions yet")
             ref = newest[0].execution_id
         return _path("executions", ref, action)
+
+
+def _deletion(reason: str, detach: bool) -> Params:
+    return {"reason": reason or None, "cascade": "detach" if detach else None}
 
 
 def _job(ref: Ref, action: str = "") -> str:

@@ -62,8 +62,19 @@ class Client:
     def patch_job(self, ref: Ref, patch: dict[str, Any]) -> wire.Job:
         return self._wait(self._inner.patch_job(ref, patch))
 
-    def delete_job(self, ref: Ref) -> None:
-        self._wait(self._inner.delete_job(ref))
+    def delete_job(self, ref: Ref, *, reason: str = "", detach: bool = False) -> None:
+        self._wait(self._inner.delete_job(ref, reason=reason, detach=detach))
+
+    def needs(self, ref: Ref) -> wire.Dependencies:
+        return self._wait(self._inner.needs(ref))
+
+    def add_need(
+        self, ref: Ref, parent: str, *, timeout: str | float | None = None, wait: str | float | None = None
+    ) -> wire.Dependencies:
+        return self._wait(self._inner.add_need(ref, parent, timeout=timeout, wait=wait))
+
+    def remove_need(self, ref: Ref, parent: Ref) -> None:
+        self._wait(self._inner.remove_need(ref, parent))
 
     def pause_job(self, ref: Ref, reason: str = "", *, until: datetime | None = None) -> wire.Job:
         return self._wait(self._inner.pause_job(ref, reason, until=until))
@@ -319,8 +330,8 @@ class Client:
     def workflow(self, ref: Ref) -> wire.Workflow:
         return self._wait(self._inner.workflow(ref))
 
-    def delete_workflow(self, ref: Ref) -> None:
-        self._wait(self._inner.delete_workflow(ref))
+    def delete_workflow(self, ref: Ref, *, reason: str = "", detach: bool = False) -> None:
+        self._wait(self._inner.delete_workflow(ref, reason=reason, detach=detach))
 
     def start_run(
         self, ref: Ref, params: dict[str, Any] | None = None, *, key: str | None = None, reason: str | None = None

@@ -26,6 +26,7 @@ KNOWN = frozenset(("steps", "params", "upstream", "result", "iteration", "run_id
 _LOOP = re.compile(r"\.\s*(?:map|filter|all|exists|exists_one)\s*\(")
 _STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _STEP = re.compile(r"(?<![\w.])steps\.([A-Za-z_]\w*)")
+_SYNTAX = re.compile(r"<input>:1:(\d+): Syntax error: (.*?)(?: expecting .*)?\Z")
 _PARAM = re.compile(r"(?<![\w.])params\.([A-Za-z_]\w*)")
 
 
@@ -52,6 +53,14 @@ def condition_problem(text: str) -> str | None:
     if unknown := named - KNOWN if not _LOOP.search(bare) else set():
         return f"{sorted(unknown)[0]!r} is not known here: {', '.join(sorted(KNOWN))} are"
     return None
+
+
+def reads_anything(text: str) -> bool:
+    """Whether its value depends on a run."""
+    try:
+        return bool(_compiled(text).variables())
+    except ValueError:
+        return True
 
 
 def steps_named(text: str) -> set[str]:
@@ -98,4 +107,8 @@ def _depth(text: str) -> int:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].removeprefix("Failed to ")[:300]
+    """Of what the parser says, what a person can use: where, and what it did not expect."""
+    text = str(error).partition("\n")[0].removeprefix("Failed to ")
+    if match := _SYNTAX.search(text):
+        text = f"at character {match[1]}: {match[2]}"
+    return text[:300]

@@ -19,6 +19,7 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.job import JobSpec, NoopTask, problems_of
 from mainspring.domain.limit import depends_on_params
+from mainspring.domain.sense import nonsense
 from mainspring.domain.wait import wait_problems
 from mainspring.domain.workflow import STEP_NAME, Step, Wait, WorkflowSpec, job_of, step_job
 
@@ -159,6 +160,7 @@ def _problems(spec: WorkflowSpec) -> Iterator[Problem]:
             if wrong := condition.condition_problem(text):
                 yield Problem(f"{at}/{field}", wrong, "such as steps.extract.result.rows > 0")
         yield from _param_problems(at, step, spec)
+        yield from nonsense(at, step, spec)
     yield from list(_graph_problems(spec)) or _task_problems(spec)
 
 

@@ -16,6 +16,7 @@ from mainspring.domain.plan import topological
 from mainspring.ids import shard_of
 from mainspring.intake import audit
 from mainspring.intake.catalog import job_row
+from mainspring.intake.detaching import hold_parent
 from mainspring.intake.executions import Submission, end_latest, insert_one
 from mainspring.intake.jobs import action_on
 from mainspring.store import chains, jobs, needs, shards
@@ -37,6 +38,7 @@ async def add(database: Database, ref: str, request: wire.NewDependency, *, tena
             await needs.lock_tenant(connection, tenant=tenant)
             change, _ = await shards.bump_shard(connection, shard=shard_of(child.job_id))
             await _refuse_one_time(connection, child, tenant=tenant)
+            await hold_parent(connection, parent, tenant=tenant)
             await _refuse_cycle(connection, child, parent, tenant=tenant)
             await needs.insert_need(
                 connection, tenant=tenant, child=child.job_id, parent=parent.job_id, timeout_s=timeout_s,
@@ -105,6 +107,13 @@ async def get(database: Database, ref: str, *, tenant: int) -> wire.Dependencies
     for child, parent in edges:
         before[number[child]].append(number[parent])
     return wire.Dependencies(needs=found, order=[names[n] for n in topological(before)])
+
+
+async def needed_by(database: Database, ref: str, *, tenant: int) -> list[str]:
+    """The names of the jobs that need this one."""
+    row = await job_row(database, ref, tenant=tenant)
+    async with database.connection() as connection:
+        return [child.name for child in await needs.needing(connection, tenant=tenant, parent=row.job_id)]
 
 
 async def free(database: Database, ref: str, reason: str, *, freed_as: str, tenant: int, by: str) -> int:

@@ -20,13 +20,13 @@ from mainspring.domain.job import JobSpec, WorkflowTask, check
 from mainspring.domain.line import keyed, line_of
 from mainspring.domain.schedule import Resolved, calendars_of, describe_spec, job_seed, members_of, notes
 from mainspring.ids import new_id, shard_of
-from mainspring.intake import audit, catalog
+from mainspring.intake import audit, catalog, detaching
 from mainspring.intake.bounds import exceeds_bound
 from mainspring.intake.catchup import catch_up
 from mainspring.intake.notices import write_notices
 from mainspring.intake.plugins import check_settings
 from mainspring.intake.schedules import resolved
-from mainspring.store import channels, executions, jobs, lines, schedules, shards
+from mainspring.store import chains, channels, executions, jobs, lines, schedules, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.undecided import account_for
 
@@ -326,15 +326,24 @@ async def resume(
 
 
 async def delete(
-    database: Database, job_id: UUID, *, tenant: int, by: str, reason: str = "", seen: int | None = None
-) -> None:
+    database: Database, job_id: UUID, *, tenant: int, by: str, reason: str = "", detach: bool = False,
+    seen: int | None = None,
+) -> None:  # fmt: skip
     """No fires any more; what had not started is cancelled, what runs goes on, the history stays.
 
-    With `seen`, only if that is still the current version.
+    A job that others need stays, unless they are to go on without it (`detach`). With `seen`, only if that is still the
+    current version.
     """
     words = f"job deleted by {by}" + (f": {reason}" if reason else "")
     async with database.transaction() as connection:
-        change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
+        row = await _row(connection, tenant=tenant, job_id=job_id)
+        children = await detaching.refuse_needed(connection, row, tenant=tenant, detach=detach)
+        bumped = {
+            shard: await shards.bump_shard(connection, shard=shard)
+            for shard in sorted({shard_of(job_id), *(child.shard for child in children)})
+        }
+        change, watermark_ms = bumped[shard_of(job_id)]
+        await chains.lock_jobs(connection, job_ids=[job_id, *(child.job_id for child in children)])
         row = await _row(connection, tenant=tenant, job_id=job_id)
         if seen is not None and seen != row.version:
             raise changed_meanwhile(seen, row.version)
@@ -345,6 +354,8 @@ async def delete(
         await executions.cancel_pending_of_job(connection, tenant=tenant, job_id=job_id, reason=words)
         if row.spec.notify:
             await channels.replace_notices(connection, tenant=tenant, job_id=job_id, rows=[])
+        changes = {shard: number for shard, (number, _) in bumped.items()}
+        await detaching.detach(connection, row, children, changes=changes, tenant=tenant, by=by)
         await audit.record(
             connection, action_on(row.spec, "delete"), job_id, tenant=tenant, by=by, name=row.name, reason=reason
         )

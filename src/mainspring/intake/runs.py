@@ -29,6 +29,7 @@ from mainspring.store.dead_letters import Choice
 from mainspring.store.runs import Finish, Place, Run
 
 OPEN = ("running", "cancelling")
+AHEAD = ("waiting", "queued", "blocked")
 STATES: tuple[str, ...] = get_args(RunState)
 
 
@@ -213,15 +214,23 @@ class Runs:
         return _step(known, name).number
 
     async def event(self, run_id: UUID, name: str, payload: Any, *, tenant: int, by: str) -> wire.Run:
-        """An event for a run: the step that waits for it goes on, or will when it comes to it. Once is enough."""
+        """An event for a run: the step that waits for it goes on, or will when it comes to it. Once is enough.
+
+        A run that is still queued takes it too: its execution is held, so that it can't begin without the event.
+        """
         async with self._turn() as (connection, moved):
-            run, known = await self._hold(connection, run_id, tenant=tenant)
+            ahead = await self._ahead(connection, run_id, tenant=tenant)
+            run, known = (None, ahead) if ahead is not None else await self._hold(connection, run_id, tenant=tenant)
             waiting = [s for s in known.plan.steps if s.spec.event is not None and s.spec.event.name == name]
             if not waiting:
-                raise NotFound(f"nothing in this run waits for an event {name!r}")
-            if run.state not in OPEN:
+                names = sorted({s.spec.event.name for s in known.plan.steps if s.spec.event is not None})
+                others = f"; it waits for {', '.join(names)}" if names else ""
+                raise NotFound(f"nothing in this run waits for an event {name!r}{others}")
+            if run is not None and run.state not in OPEN:
                 raise Conflict(f"the run has already ended: {run.state}", code="already_final")
-            if not await runs.insert_event(connection, run_id=run_id, name=name, payload=payload, by=by):
+            if not await runs.insert_event(
+                connection, tenant=tenant, run_id=run_id, name=name, payload=payload, by=by
+            ):  # fmt: skip
                 first = await runs.event_of_run(connection, run_id=run_id, name=name)
                 assert first is not None
                 words = f"the event {name!r} was received from {first[2]} at {first[1].isoformat()}"
@@ -231,11 +240,21 @@ class Runs:
                 found = await runs.step_of_run(connection, place=Place(run_id, step.number))
                 if found is not None and found[0] == "waiting":
                     ended.append(Finish(Place(run_id, step.number), "succeeded", "ok", payload, f"sent by {by}", by))
-            await self._finish(connection, run, ended, moved)
+            if run is not None:
+                await self._finish(connection, run, ended, moved)
             await audit.record(
                 connection, "run.event", run_id, tenant=tenant, by=by, name=known.plan.spec.name, event=name
             )
         return await self.get(run_id, tenant=tenant)
+
+    async def _ahead(self, connection: Connection, run_id: UUID, *, tenant: int) -> Known | None:
+        """The workflow of a run that has not begun, whose execution is then held; None if it has begun."""
+        found = await executions.execution_by_id(connection, tenant=tenant, execution_id=run_id)
+        if found is None or found.state not in AHEAD:
+            return None
+        if (await runs.lock_executions(connection, execution_ids=[run_id])).get(run_id) not in AHEAD:
+            return None
+        return await self._plans.get(connection, tenant=tenant, job_id=found.job_id, version=found.version)
 
     # Ending ------------------------------------------------------------------------------------------
 
@@ -419,7 +438,7 @@ class Runs:
     async def _not_begun(self, connection: Connection, run_id: UUID, *, tenant: int) -> wire.Run:
         """A run whose turn has not come: its concurrency key is taken, or the last one lives."""
         found = await executions.execution_by_id(connection, tenant=tenant, execution_id=run_id)
-        if found is None or found.state not in ("waiting", "queued", "blocked"):
+        if found is None or found.state not in AHEAD:
             raise NotFound(f"there is no run {run_id}")
         return wire.Run(
             run_id=run_id, job_id=found.job_id, workflow=found.job, version=found.version, state="queued",

@@ -109,10 +109,13 @@ async def list_workflows(
     return wire.Page(items=page, next_cursor=page[-1].name if len(rows) > limit else None)
 
 
-async def delete(database: Database, ref: str, *, tenant: int, by: str, seen: int | None = None) -> None:
-    """No runs any more; those that have begun go on."""
+async def delete(
+    database: Database, ref: str, *, tenant: int, by: str, reason: str = "", detach: bool = False,
+    seen: int | None = None,
+) -> None:  # fmt: skip
+    """No runs any more; those that have begun go on. `detach` as of any job; steps that were to start it fail then."""
     row = await _row(database, ref, tenant=tenant)
-    await jobs.delete(database, row.job_id, tenant=tenant, by=by, seen=seen)
+    await jobs.delete(database, row.job_id, tenant=tenant, by=by, reason=reason, detach=detach, seen=seen)
 
 
 async def _row(database: Database, ref: str, *, tenant: int) -> JobRow:

@@ -26,6 +26,13 @@ def submit(
         raise NotFound(f"{error.message}; a worker registers it: mainspring worker -m {module}") from None
 
 
+def start(workflow: str, *, key: str | None, params: dict[str, Any]) -> wire.Run:
+    try:
+        return client(os.getpid()).start_run(workflow, msgspec.to_builtins(params) or None, key=key)
+    except NotFound as error:
+        raise NotFound(f"{error.message}; write it first: mainspring workflows apply FILE.py") from None
+
+
 @cache
 def client(pid: int) -> Client:
     """Of this process: a thread of its own does not survive a fork."""

@@ -7,6 +7,8 @@ becomes a need of that step and a value of its task. `mainspring workflows apply
 from __future__ import annotations
 
 import inspect
+import json
+import re
 import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 from mainspring.sdk.job import Every, Job, _param, _parameters, _schedule
 
 if TYPE_CHECKING:
+    from mainspring import wire
     from mainspring.domain.workflow import WorkflowSpec
+
+_PLACE = re.compile(r"\{\{(.*?)\}\}")
+_STEP = re.compile(r"(?<![\w.])(?:steps|upstream)\.([A-Za-z_]\w*)")
+_INDEX = re.compile(r"\.(\d+)(?=\.|\Z)")
 
 
 class Value:
@@ -37,7 +44,7 @@ class Value:
     @property
     def expression(self) -> str:
         """As conditions name it."""
-        return self._path
+        return _INDEX.sub(r"[\1]", self._path)
 
 
 class Flow:
@@ -45,6 +52,7 @@ class Flow:
 
     item = Value("item")
     item_index = Value("item_index")
+    iteration = Value("iteration")
     run_id = Value("run_id")
 
     def __init__(self) -> None:
@@ -73,9 +81,15 @@ class Flow:
         """Any task, as the API takes it."""
         return self._add(name, {"task": dict(task), **more})
 
-    def approval(self, name: str, *, expires: str | None = None, scope: str = "write", **more: Any) -> Value:
+    def upstream(self, before: Value | str) -> Value:
+        """How a step before ended: a state, or `forced`, `skipped`, `kept`."""
+        return Value(f"upstream.{_name(before)}", _name(before))
+
+    def approval(
+        self, name: str, *, expires: str | None = None, scope: str = "write", message: str = "", **more: Any
+    ) -> Value:
         """Waits for a person."""
-        wanted = {"expires": expires, "scope": None if scope == "write" else scope}
+        wanted = {"expires": expires, "scope": None if scope == "write" else scope, "message": message or None}
         return self._add(name, {"approval": {k: v for k, v in wanted.items() if v is not None}, **more})
 
     def event(self, name: str, event: str, *, timeout: str | None = None, **more: Any) -> Value:
@@ -100,13 +114,15 @@ class Flow:
     def _add(self, name: str, step: dict[str, Any]) -> Value:
         if name in self.steps:
             raise ValueError(f"two steps are called {name!r}; give one a name=")
-        needs = {value._step for value in _values(step) if value._step is not None}
+        needs = {value._step for value in _values(step) if value._step is not None} | _named(step)
         named = [str(_name(need)) for need in step.pop("after", [])]
         order = [known for known in self.steps if known in needs and known not in named]
         step["needs"] = [*named, *order]
         for field in ("when", "map"):
             if isinstance(step.get(field), Value):
                 step[field] = step[field].expression
+        if isinstance(step.get("map"), list | tuple):
+            step["map"] = json.dumps(step["map"])
         self.steps[name] = {field: _written(value) for field, value in step.items() if value not in ([], None)}
         return Value(f"steps.{name}.result", name)
 
@@ -125,9 +141,22 @@ class Workflow:
     def spec(self) -> WorkflowSpec:
         import msgspec
 
+        from mainspring.codec import problem_of
+        from mainspring.domain.errors import Invalid
         from mainspring.domain.workflow import WorkflowSpec
 
-        return msgspec.convert(self._spec, WorkflowSpec)
+        try:
+            return msgspec.convert(self._spec, WorkflowSpec)
+        except msgspec.ValidationError as error:
+            problem = problem_of(str(error), WorkflowSpec, self._spec)
+            words = f"the workflow {self.name} ({self.file}, line {self.line}): {problem.message}"
+            raise Invalid(words, problems=(problem,)) from None
+
+    def start(self, *, key: str | None = None, **params: Any) -> wire.Run:
+        """Starts a run of it now, as it was last applied; the same `key` gives the same run for a day."""
+        from mainspring.sdk.submit import start
+
+        return start(self.name, key=key, params=params)
 
 
 declared_workflows: dict[str, Workflow] = {}
@@ -144,7 +173,9 @@ def workflow(
     """
 
     def declare(function: Callable[..., Any]) -> Workflow:
-        _, *rest = inspect.signature(function).parameters.values()
+        if not (given := [*inspect.signature(function).parameters.values()]):
+            raise TypeError(f"{function.__name__}() takes no Flow: write def {function.__name__}(flow: ms.Flow)")
+        rest = given[1:]
         hints = typing.get_type_hints(function)
         params = {p.name: _param(hints.get(p.name), p.default) for p in rest}
         flow = Flow()
@@ -175,6 +206,23 @@ def _values(of: Any) -> list[Value]:
         return [of]
     inner = of.values() if isinstance(of, Mapping) else of if isinstance(of, list | tuple) else ()
     return [value for item in inner for value in _values(item)]
+
+
+def _named(step: Mapping[str, Any]) -> set[str]:
+    """Steps whose results stand inside texts: in templates anywhere, and in what is an expression as a whole."""
+    found = {name for text in _texts(step) for place in _PLACE.findall(text) for name in _STEP.findall(place)}
+    repeat = step.get("repeat")
+    until = repeat.get("until") if isinstance(repeat, Mapping) else None
+    for text in (step.get("when"), step.get("map"), until):
+        found |= set(_STEP.findall(text)) if isinstance(text, str) else set()
+    return found
+
+
+def _texts(of: Any) -> list[str]:
+    if isinstance(of, str):
+        return [of]
+    inner = of.values() if isinstance(of, Mapping) else of if isinstance(of, list | tuple) else ()
+    return [text for item in inner for text in _texts(item)]
 
 
 def _written(value: Any) -> Any:

@@ -16,6 +16,15 @@ NOT_RUN = "parents_not_run"
 
 
 @dataclass(frozen=True, slots=True)
+class Needing:
+    """A job that needs another."""
+
+    job_id: UUID
+    name: str
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
 class Child:
     """A job whose needs are met; `not_run` are those that a person skipped."""
 
@@ -43,6 +52,18 @@ async def insert_need(
 
 async def delete_need(connection: Connection, *, tenant: int, child: UUID, parent: UUID) -> bool:
     return await connection.fetchval(q("delete_need"), child, parent, tenant) is not None
+
+
+async def needing(connection: Connection, *, tenant: int, parent: UUID) -> list[Needing]:
+    rows = await connection.fetch(q("needing"), parent, tenant)
+    return [Needing(r["job_id"], r["name"], r["shard"]) for r in rows]
+
+
+async def drop_needs(connection: Connection, *, tenant: int, job_id: UUID) -> None:
+    """What its children need is held first, as whoever lets them go does."""
+    children = [r["child_id"] for r in await connection.fetch(q("children_of"), job_id, tenant)]
+    await connection.execute(q("lock_needs"), sorted([*children, job_id]))
+    await connection.execute(q("drop_needs"), job_id, tenant)
 
 
 async def mark_needing(connection: Connection, *, tenant: int, child: UUID, change: int) -> None:

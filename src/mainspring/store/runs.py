@@ -367,9 +367,11 @@ async def step_of_run(connection: Connection, *, place: Place) -> tuple[str, UUI
     return None if r is None else (r["state"], r["execution_id"])
 
 
-async def insert_event(connection: Connection, *, run_id: UUID, name: str, payload: Any, by: str) -> bool:
-    """Whether it is the first of that name. The caller holds the run."""
-    return await connection.fetchval(q("insert_event"), run_id, name, payload, by) is not None
+async def insert_event(
+    connection: Connection, *, tenant: int, run_id: UUID, name: str, payload: Any, by: str
+) -> bool:  # fmt: skip
+    """Whether it is the first of that name. The caller holds the run, or the execution that will be it."""
+    return await connection.fetchval(q("insert_event"), run_id, tenant, name, payload, by) is not None
 
 
 async def event_of_run(connection: Connection, *, run_id: UUID, name: str) -> tuple[Any, datetime, str] | None:

@@ -717,9 +717,9 @@ CREATE TABLE run_steps (
 CREATE UNIQUE INDEX run_steps_execution ON run_steps (execution_id) WHERE execution_id IS NOT NULL;
 CREATE INDEX run_steps_wake ON run_steps (wake_at) WHERE wake_at IS NOT NULL;
 
--- Events that were sent to a run; once each.
+-- Events that were sent to a run; once each. One may come before its run has begun.
 CREATE TABLE run_events (
-    run_id       uuid NOT NULL REFERENCES runs,
+    run_id       uuid NOT NULL,
     tenant_id    int NOT NULL,
     name         text COLLATE "C" NOT NULL,
     payload      jsonb,

@@ -110,3 +110,7 @@ def _text(spec: WorkflowSpec) -> str:
 
 def content(spec: JobSpec) -> bytes:
     return msgspec.json.encode(spec, order="sorted")
+
+
+async def workflows_with_step(connection: Connection, *, tenant: int, name: str, limit: int) -> list[str]:
+    return [r["name"] for r in await connection.fetch(q("workflows_with_step"), tenant, name, limit)]

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.responses import Response
 
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
-from mainspring.intake import catalog
+from mainspring.intake import catalog, dependencies
 from mainspring.intake.runs import run_id_of
 from mainspring.web import changes, render, workflows
 from mainspring.web.definition import problems_of
@@ -24,6 +24,7 @@ REASON = Field("reason", "/reason", "Why?", help="Others will see it.", size="gr
 MUST = Field("reason", "/reason", "Why? Others will want to know.", hint="required", size="grow")
 NOTE = Field("reason", "/note", "Note", help="It is kept with the decision.", size="grow")
 UNTIL = Field("until", "/until", "Until", hint="somebody resumes it", help="Such as 2h, or 2027-01-01T09:00 in UTC.")
+DETACH = Field("detach", "/cascade", "delete it all the same: those that need it go on without it", "flag")
 CATCH_UP = Field("catch_up", "/catch_up", "make up for what was missed, by its misfire policy", "flag")
 
 
@@ -58,6 +59,10 @@ class Confirm:
             return await self._do(visit)
         except Invalid as error:
             return await self._page(visit, visit.form, problems_of(error), 422)
+        except Conflict as error:
+            if error.code != "needed":
+                raise
+            return await self._page(visit, visit.form, problems_of(error), 409)
 
     async def _page(
         self, visit: Visit, values: dict[str, str], problems: tuple[Problem, ...] = (), status: int = 200
@@ -104,7 +109,11 @@ async def ask_resume(visit: Visit) -> Question:
 async def ask_delete(visit: Visit) -> Question:
     name, command, blank = await _of_job(visit, "delete")
     says = "It will not fire any more, and what has not started is cancelled. What runs goes on; the history stays."
-    return _asking(blank, f"Delete {name}", says, f"Delete {name}", hue="danger", fields=(REASON,), command=command)
+    children = await dependencies.needed_by(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    if children:
+        says += f" It is needed by {', '.join(children)}."
+    fields = (REASON, DETACH) if children else (REASON,)
+    return _asking(blank, f"Delete {name}", says, f"Delete {name}", hue="danger", fields=fields, command=command)
 
 
 async def ask_cancel(visit: Visit) -> Question:

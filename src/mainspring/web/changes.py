@@ -63,8 +63,9 @@ async def delete(visit: Visit) -> Response:
     row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     reason = visit.form.get("reason", "")[:MAX_REASON]
     await jobs.delete(
-        visit.context.database, row.job_id, tenant=visit.caller.tenant, by=visit.caller.name, reason=reason
-    )
+        visit.context.database, row.job_id, tenant=visit.caller.tenant, by=visit.caller.name, reason=reason,
+        detach=visit.form.get("detach", "") in ("true", "1"),
+    )  # fmt: skip
     return RedirectResponse("/jobs", 303, render.HEADERS)
 
 

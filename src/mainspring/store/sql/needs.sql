@@ -84,6 +84,16 @@ UPDATE job_needs SET since_at = db_now() WHERE child_id = $1 AND tenant_id = $2;
 -- The jobs that need this one.
 SELECT child_id FROM job_needs WHERE parent_id = $1 AND tenant_id = $2;
 
+-- name: needing
+-- The jobs that need this one and are still there, by id.
+SELECT c.job_id, c.name, c.shard FROM job_needs n JOIN jobs c ON c.job_id = n.child_id AND c.deleted_at IS NULL
+WHERE n.parent_id = $1 AND n.tenant_id = $2 ORDER BY c.job_id;
+
+-- name: drop_needs
+-- A job is deleted: nobody needs it, and it needs nobody. The caller holds what its children need.
+DELETE FROM job_needs WHERE (parent_id = $1 OR child_id = $1) AND tenant_id = $2
+RETURNING pg_notify('mainspring_runs', 'needs');
+
 -- name: free_needs
 -- A person lets go the jobs that need this one, without its success.
 UPDATE job_needs SET freed_at = db_now(), freed_as = $3, freed_by = $4, reason = $5

@@ -317,10 +317,10 @@ SELECT step, item, state, execution_id, wake_at, flag FROM run_steps
 WHERE run_id = $1 AND step = $2 AND item = $3;
 
 -- name: insert_event
--- An event arrives at a run; twice is told.
-INSERT INTO run_events (run_id, tenant_id, name, payload, received_by)
-SELECT run_id, tenant_id, $2, $3, $4 FROM runs WHERE run_id = $1
-ON CONFLICT (run_id, name) DO NOTHING RETURNING received_at;
+-- An event arrives at a run, or at an execution that will be one; twice is told. The wake is for who passed over that
+-- execution because it was held.
+INSERT INTO run_events (run_id, tenant_id, name, payload, received_by) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (run_id, name) DO NOTHING RETURNING received_at, pg_notify('mainspring_runs', 'wake');
 
 -- name: event_of_run
 -- An event a run has received.
@@ -373,7 +373,8 @@ FROM (
 WHERE r.tenant_id = $1 GROUP BY j.name;
 
 -- name: forget_runs
--- Runs that ended so many seconds ago, with their steps and events; a portion at a time.
+-- Runs that ended so many seconds ago, with their steps and events, and events of runs that never began; a portion at a
+-- time.
 WITH old AS (
     SELECT run_id FROM runs WHERE finished_at < (SELECT db_now()) - make_interval(secs => $1)
     ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
@@ -381,6 +382,14 @@ WITH old AS (
     DELETE FROM run_steps s USING old WHERE s.run_id = old.run_id
 ), events AS (
     DELETE FROM run_events e USING old WHERE e.run_id = old.run_id
+), unheard AS (
+    DELETE FROM run_events e USING (
+        SELECT x.run_id FROM run_events x
+        WHERE x.received_at < (SELECT db_now()) - make_interval(secs => $1)
+          AND NOT EXISTS (SELECT FROM runs r WHERE r.run_id = x.run_id)
+          AND NOT EXISTS (SELECT FROM executions q WHERE q.execution_id = x.run_id)
+        LIMIT $2
+    ) AS never WHERE e.run_id = never.run_id
 )
 DELETE FROM runs r USING old WHERE r.run_id = old.run_id AND r.finished_at IS NOT NULL
 RETURNING r.run_id;

@@ -46,3 +46,11 @@ FROM jobs j JOIN job_versions v USING (job_id, version)
 WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.name > $2
   AND EXISTS (SELECT FROM workflow_versions w WHERE w.job_id = j.job_id)
 ORDER BY j.name LIMIT $3;
+
+-- name: workflows_with_step
+-- The workflows that have one of this name as a step, as they are now. Reads every workflow: for deletions.
+SELECT j.name FROM workflow_versions w
+JOIN jobs j ON j.job_id = w.job_id AND j.tenant_id = $1 AND j.deleted_at IS NULL
+WHERE w.tenant_id = $1 AND w.version = (SELECT max(v.version) FROM workflow_versions v WHERE v.job_id = w.job_id)
+  AND jsonb_path_exists(w.spec::jsonb, '$.steps.* ? (@.workflow == $name)', jsonb_build_object('name', $2::text))
+ORDER BY j.name LIMIT $3;
