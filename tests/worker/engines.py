@@ -157,6 +157,8 @@ class Docker(EngineProgram):
         if self._containerd is not None:
             self._containerd.terminate()
             self._containerd.wait(30)
+        # It mounts its own folder upon itself, and leaves that so for the containers that outlive it.
+        subprocess.run(["umount", str(self.folder / "data")], check=False)
 
     def command(self) -> list[str]:
         return [

@@ -211,6 +211,26 @@ def _sleeping(mark: str) -> list[str]:
     return found
 
 
+@needs_memory
+@needs_pids
+@pytest.mark.parametrize(
+    ("script", "limits", "cause"),
+    [
+        (FORKS, {"pids": 16}, "it started more than 16 processes"),
+        ("a=x; while :; do a=$a$a; done", {"memory": "64Mi"}, "out of memory: it used more than 64Mi"),
+        ("while :; do head -c 9000000 /dev/zero >> f; done", {"disk": "10Mi"}, "it wrote more than 10Mi into its"),
+    ],
+)
+async def test_neighbours_go_on_beside_one_that_a_limit_ends(
+    executor: ShellExecutor, script: str, limits: dict[str, Any], cause: str
+) -> None:
+    bad = asyncio.create_task(see(executor, script, limits, timeout_s=50))
+    beside = [await see(executor, "sh -c 'echo fine'", {} if n % 2 else None) for n in range(6)]
+    done, _ = await bad
+    assert [(one.outcome, written(work)) for one, work in beside] == [("succeeded", "fine\n")] * 6
+    assert done.outcome == "failed" and done.error is not None and done.error.startswith(cause)
+
+
 async def test_a_flood_without_a_newline_costs_neither_memory_nor_the_neighbour(executor: ShellExecutor) -> None:
     """A thousand million bytes: the first five million are kept, the rest is read and forgotten."""
     flood = asyncio.create_task(see(executor, "head -c 1000000000 /dev/zero", {}))
