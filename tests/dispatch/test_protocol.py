@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Awaitable
 from typing import Any, get_args
 from uuid import UUID, uuid4
 
@@ -11,10 +13,12 @@ import msgspec
 import pytest
 
 from mainspring import wire
+from mainspring.api import context
 from mainspring.client import AsyncClient
 from mainspring.codec import encode
 from mainspring.dispatch import heartbeat, service
-from mainspring.store import claims
+from mainspring.store import claims, sessions
+from mainspring.wire import Poll
 from mainspring.worker.link import Refused, SessionEnded
 from tests.conftest import Cluster
 from tests.dispatch.remote import remote
@@ -88,6 +92,44 @@ async def test_a_worker_registers_beats_polls_and_reports_and_is_listed_as_it_is
         late = msgspec.structs.replace(report, results=[msgspec.structs.replace(result, outcome="succeeded")])
         assert (await worker.link.results(late)).stale == [execution]
         assert await client.execution(execution) == ended
+
+
+async def test_a_fleet_that_comes_back_all_at_once_leaves_room_for_heartbeats(
+    cluster: Cluster, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While registrations and first polls stand still in the database, as many as may, a heartbeat is answered."""
+    held, begun = asyncio.Event(), asyncio.Event()
+    waiting: Counter[str] = Counter()
+
+    def standing(name: str, real: Any) -> Any:
+        async def stand(*args: Any, **named: Any) -> Any:
+            waiting[name] += 1
+            if waiting.total() == context.REGISTERING + service.MEETING:
+                begun.set()
+            await held.wait()
+            return await real(*args, **named)
+
+        return stand
+
+    async with remote(cluster, queue=queue) as worker, asyncio.TaskGroup() as fleet:
+        strangers = [Poll(session_id=uuid4(), free=1, wait_s=1) for _ in range(20)]
+        for name in ("insert_session", "session_by_id"):
+            monkeypatch.setattr(sessions, name, standing(name, getattr(sessions, name)))
+        register = wire.Register(name=queue, host="h", version="1", slots=1, queues=[queue], kinds=["noop"])
+        for stranger in strangers:
+            fleet.create_task(worker.link.register(register))
+            fleet.create_task(refused(worker.link.poll(stranger)))
+        try:
+            await asyncio.wait_for(begun.wait(), 30)
+            assert (await worker.beat()).gone == []
+            assert waiting == {"insert_session": context.REGISTERING, "session_by_id": service.MEETING}
+        finally:
+            held.set()
+
+
+async def refused(asked: Awaitable[Any]) -> None:
+    with pytest.raises(SessionEnded):
+        await asked
 
 
 async def test_a_result_whose_answer_was_lost_can_be_told_again(cluster: Cluster, queue: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 
 from mainspring.alerts.send import Sender
 from mainspring.announce import Announcer
@@ -15,6 +16,9 @@ from mainspring.intake.executions import Submitter
 from mainspring.intake.runs import Runs
 from mainspring.results.settle import Settler
 from mainspring.store.db import Database
+
+REGISTERING = 3
+"""Workers that are registered at a time. A fleet that comes back all at once leaves connections to its heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +35,4 @@ class Context:
     runs: Runs
     sender: Sender
     session_lease_s: float = 20.0
+    registering: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REGISTERING))

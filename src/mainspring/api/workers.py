@@ -37,7 +37,7 @@ async def register(call: Call) -> wire.Registered:
     if call.body.shared and "shared" not in call.caller.scopes:
         raise Forbidden("this token serves one tenant; a shared worker needs one with the scope 'shared'")
     session_id = uuid4()
-    async with call.context.database.transaction() as connection:
+    async with call.context.registering, call.context.database.transaction() as connection:
         settings = await queues.queue_settings(connection, tenant=call.tenant)
         leases = [s.lease_s for name in call.body.queues if (s := settings.get(name)) and s.lease_s is not None]
         lease_s = max(leases, default=call.context.session_lease_s)

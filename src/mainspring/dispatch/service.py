@@ -40,6 +40,8 @@ from mainspring.telemetry import metrics
 
 SLOW_POLL_S = 2.0
 MOST_LINES = 20_000
+MEETING = 3
+"""Sessions looked up at a time: after a restart a whole fleet polls at once, and its heartbeats must get by."""
 MOST_RIVALS = 50
 """Lines to look at before something may go straight to a worker; with more of them fresh, it queues."""
 
@@ -84,6 +86,7 @@ class Dispatcher:
         self._stale = True
         self._wake = asyncio.Event()
         self._claiming = asyncio.Lock()
+        self._meeting = asyncio.Semaphore(MEETING)
         self._closing = False
         self._timer: asyncio.Handle = asyncio.get_running_loop().call_soon(lambda: None)
         self._loops = Loops("dispatcher")
@@ -189,7 +192,7 @@ class Dispatcher:
     async def _session(self, session_id: UUID, tenant: int) -> tuple[Session, Profile]:
         known = self._sessions.get(session_id)
         if known is None:
-            async with self._database.connection() as connection:
+            async with self._meeting, self._database.connection() as connection:
                 session = await sessions.session_by_id(connection, tenant=tenant, session_id=session_id)
             if session is None:
                 raise Conflict("this session has ended; register again", code="session_ended")
