@@ -35,7 +35,7 @@ JOBS = "jobs"
 """The folder whose Python files are loaded, and loaded again when they change."""
 WORKER_TOKEN = "dev worker"
 STEP_S = 0.02
-START_S = 30.0
+START_S = 90.0
 CHILD_STOP_S = 15.0
 
 
