@@ -58,9 +58,10 @@ def test_run_prints_the_execution_and_does_not_wait(server: Scripted, invoke: In
         "fire_at": None,
         "key": "k",
         "params": {"n": 5, "s": "a=b", "l": ["x"]},
+        "reason": "",
     }
     assert invoke("run", "hello", "-o", "name").stdout == f"{EXECUTION_ID}\n"
-    assert server.last().json() == {"at": None, "fire_at": None, "key": None, "params": None}
+    assert server.last().json() == {"at": None, "fire_at": None, "key": None, "params": None, "reason": ""}
     assert invoke("run", "hello", "-p", "n").exit_code == 2
     assert invoke("run", "hello", "--at", "soon").exit_code == 2
 
