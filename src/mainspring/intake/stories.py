@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
 
 from mainspring import wire
 from mainspring.domain.errors import NotFound
-from mainspring.intake.catalog import is_id
-from mainspring.store import executions, pictures
+from mainspring.store import executions, sessions
 from mainspring.store.db import Database
-from mainspring.store.pictures import Life
+from mainspring.store.sessions import Life, Mishap
 
-LIVES = 5
+LIVES = 10
 SHOWN = 50
-AMONG = 5000
-"""So many attempts are looked through: there is no index by session, and older losses are told by the executions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,44 +26,47 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """`lives` are sessions, the newest first; `running` is what the newest runs."""
+    """`lives` are sessions, the newest first; `mishaps` are attempts on them that ended badly, but not by their end."""
 
-    worker_id: UUID
     lives: list[Life]
     running: list[wire.Execution]
     losses: list[Loss]
+    mishaps: list[Mishap]
 
     @property
     def life(self) -> Life:
         return self.lives[0]
 
+    @property
+    def worker(self) -> wire.Worker:
+        return self.lives[0].worker
+
 
 async def worker_story(database: Database, ref: str, *, tenant: int) -> Story:
-    if not is_id(ref):
-        raise NotFound(f"there is no worker {ref!r}")
+    """Of a worker by name or id."""
     async with database.connection() as connection:
-        lives = await pictures.worker_lives(connection, tenant=tenant, worker_id=UUID(ref), limit=LIVES)
+        lives = await sessions.worker_sessions(connection, tenant=tenant, ref=ref, limit=LIVES)
         if not lives:
-            raise NotFound(f"there is no worker {ref}")
-        runs = await pictures.running_on(connection, tenant=tenant, session_id=lives[0].session_id, limit=SHOWN)
-        sessions = [life.session_id for life in lives]
-        lost = await pictures.attempts_lost_with(
-            connection, tenant=tenant, session_ids=sessions, limit=SHOWN, among=AMONG
-        )
-        wanted = [*runs, *(execution_id for execution_id, _, _, _ in lost)]
+            raise NotFound(f"there is no worker {ref!r}")
+        ids = [life.worker.session_id for life in lives]
+        runs = await sessions.executions_of_sessions(connection, tenant=tenant, session_ids=ids, limit=SHOWN)
+        bad = await sessions.attempts_of_sessions(connection, tenant=tenant, session_ids=ids, limit=SHOWN)
+        wanted = [*runs, *(one.execution_id for one in bad if one.outcome == "lost")]
         found = await executions.executions_by_id(connection, tenant=tenant, execution_ids=wanted) if wanted else []
     known = {e.execution_id: e for e in found}
     return Story(
-        UUID(ref), lives, [known[e] for e in runs if e in known],
-        [Loss(known[e], attempt, at) for e, attempt, _, at in lost if e in known],
+        lives, [known[e] for e in runs if e in known],
+        [Loss(known[b.execution_id], b.attempt, b.ended_at) for b in bad
+         if b.outcome == "lost" and b.execution_id in known],
+        [b for b in bad if b.outcome != "lost"],
     )  # fmt: skip
 
 
 def sentence(story: Story) -> str:
     """What a person should know first."""
-    life = story.life
-    lost = [loss for loss in story.losses if loss.at >= (life.ended_at or life.started_at)]
-    match life.state:
+    life, worker = story.life, story.worker
+    lost = [loss for loss in story.losses if loss.at >= (life.ended_at or worker.started_at)]
+    match worker.state:
         case "suspect":
             held = f" It holds {_count(len(story.running))}, given back when that ends." if story.running else ""
             return "It has missed heartbeats. It may be slow, cut off or dead: its lease decides." + held
@@ -81,7 +80,7 @@ def sentence(story: Story) -> str:
             return "It has said goodbye; nothing is expected of it."
         case "draining":
             return "It ends what it runs and takes nothing new."
-    return f"It is well and runs {_count(len(story.running))} in {life.slots:,} slots."
+    return f"It is well and runs {_count(len(story.running))} in {worker.slots:,} slots."
 
 
 def became(loss: Loss) -> str:

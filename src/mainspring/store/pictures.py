@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import UUID
 
-from mainspring import wire
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
-from mainspring.store.sessions import session_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,41 +62,3 @@ async def unspread_jobs(
 async def oldest_queued(connection: Connection, *, tenant: int) -> datetime | None:
     found: datetime | None = await connection.fetchval(q("oldest_queued"), tenant)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """One session of a worker."""
-
-    name: str
-    session_id: UUID
-    state: wire.WorkerState
-    host: str
-    slots: int
-    started_at: datetime
-    seen_at: datetime
-    lease_expires_at: datetime
-    ended_at: datetime | None
-
-
-async def worker_lives(connection: Connection, *, tenant: int, worker_id: UUID, limit: int) -> list[Life]:
-    rows = await connection.fetch(q("worker_lives"), tenant, worker_id, limit)
-    return [
-        Life(
-            r["name"], r["session_id"], session_state(r), r["host"], r["slots"], r["started_at"], r["seen_at"],
-            r["lease_expires_at"], r["ended_at"],
-        )
-        for r in rows
-    ]  # fmt: skip
-
-
-async def running_on(connection: Connection, *, tenant: int, session_id: UUID, limit: int) -> list[UUID]:
-    return [r["execution_id"] for r in await connection.fetch(q("running_on"), tenant, session_id, limit)]
-
-
-async def attempts_lost_with(
-    connection: Connection, *, tenant: int, session_ids: Sequence[UUID], limit: int, among: int
-) -> list[tuple[UUID, int, UUID, datetime]]:
-    """Execution, attempt, session, and when it was declared lost."""
-    rows = await connection.fetch(q("attempts_lost_with"), tenant, list(session_ids), limit, among)
-    return [(r["execution_id"], r["attempt"], r["session_id"], r["ended_at"]) for r in rows]

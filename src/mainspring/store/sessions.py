@@ -161,8 +161,18 @@ class Mishap:
     job: str | None
 
 
-async def worker_sessions(connection: Connection, *, tenant: int, ref: str, limit: int) -> list[wire.Worker]:
-    return [_worker(r) for r in await connection.fetch(q("worker_sessions"), tenant, ref, limit)]
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One session of a worker: what it was then, and until when."""
+
+    worker: wire.Worker
+    lease_expires_at: datetime
+    ended_at: datetime | None
+
+
+async def worker_sessions(connection: Connection, *, tenant: int, ref: str, limit: int) -> list[Life]:
+    rows = await connection.fetch(q("worker_sessions"), tenant, ref, limit)
+    return [Life(_worker(r), r["lease_expires_at"], r["ended_at"]) for r in rows]
 
 
 async def executions_of_sessions(

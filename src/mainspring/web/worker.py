@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from mainspring.intake import fleet, stories
+from mainspring.intake import stories
 from mainspring.web.gate import Visit
 from mainspring.web.render import fragment, page
 from mainspring.web.words import LOOKS
@@ -37,8 +37,5 @@ async def watch(visit: Visit, heard: AsyncIterator[Any], message: Callable[..., 
 
 
 async def _values(visit: Visit, ref: str) -> dict[str, Any]:
-    database, tenant = visit.context.database, visit.caller.tenant
-    more = await fleet.worker(database, ref, tenant=tenant)
-    found = await stories.worker_story(database, str(more.latest.worker_id), tenant=tenant)
-    told = {"it": found, "sentence": stories.sentence(found), "became": stories.became}
-    return {**told, "looks": LOOKS, "more": more}
+    found = await stories.worker_story(visit.context.database, ref, tenant=visit.caller.tenant)
+    return {"it": found, "sentence": stories.sentence(found), "became": stories.became, "looks": LOOKS}

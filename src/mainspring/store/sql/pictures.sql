@@ -49,23 +49,3 @@ CROSS JOIN LATERAL (
 ) AS next
 WHERE l.tenant_id = $1;
 
--- name: worker_lives
--- The last sessions of a worker, the newest first.
-SELECT w.name, s.session_id, s.state, s.host, s.slots, s.busy, s.started_at, s.seen_at, s.lease_expires_at, s.ended_at,
-       db_now() AS now
-FROM workers w JOIN sessions s USING (worker_id)
-WHERE w.worker_id = $2 AND w.tenant_id = $1
-ORDER BY s.started_at DESC LIMIT $3;
-
--- name: running_on
--- What a session runs, as far as it is a tenant's.
-SELECT execution_id FROM executions
-WHERE session_id = $2 AND tenant_id = $1 AND state = 'running' ORDER BY execution_id DESC LIMIT $3;
-
--- name: attempts_lost_with
--- Attempts that were lost with these sessions, the newest first, among the last $4 that did not simply succeed.
-SELECT execution_id, attempt, session_id, ended_at FROM (
-    SELECT * FROM attempts ORDER BY execution_id DESC, attempt DESC LIMIT $4
-) AS newest
-WHERE tenant_id = $1 AND session_id = ANY ($2::uuid[]) AND outcome = 'lost'
-ORDER BY ended_at DESC, execution_id DESC LIMIT $3;
