@@ -136,7 +136,7 @@ async def test_a_task_knows_who_it_is_and_nothing_of_its_worker(
     fire_at = done.fire_at.isoformat().replace("+00:00", "Z")
     ours = {name: value for name, value in found.items() if name.startswith("MAINSPRING_")}
     assert ours.pop("MAINSPRING_SESSION_ID")
-    for name in ("MAINSPRING_PROGRESS", "MAINSPRING_CHECKPOINT", "MAINSPRING_ARTIFACTS"):
+    for name in ("MAINSPRING_PROGRESS", "MAINSPRING_CHECKPOINT", "MAINSPRING_ARTIFACTS", "MAINSPRING_INPUTS"):
         assert ours.pop(name).startswith(found["TMPDIR"] + "/")
     assert ours == {
         "MAINSPRING_EXECUTION_ID": str(done.execution_id),

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
+import msgspec
 from starlette.responses import Response
 
 from mainspring import wire
@@ -103,6 +104,8 @@ async def look(visit: Visit, run_id: UUID, choice: Choice, *, whole: bool = Fals
     began = found.started_at or found.fire_at
     starts = await runs.starts(rows, tenant=tenant, since=began)
     tally = Counter(state for _, _, state in glance.steps)
+    if tally["skipped"] and len(glance.steps) <= AT_ONCE:
+        found, rows = await _blocked(visit, found, rows)
     seen = Seen(
         found, choice, [(state, tally[state]) for state in BY_CONCERN if tally[state]], rows, len(fitting),
         bars(rows, starts, began, found.finished_at or at),
@@ -118,6 +121,14 @@ async def look(visit: Visit, run_id: UUID, choice: Choice, *, whole: bool = Fals
         cells = await runs.cells(last, [s.name for s in rows if s.item is None], tenant=tenant)
         return replace(seen, runs=last[::-1], cells=cells)
     return seen
+
+
+async def _blocked(visit: Visit, run: wire.Run, rows: Sequence[wire.RunStep]) -> tuple[wire.Run, list[wire.RunStep]]:
+    """With what failed, and which steps that kept from starting."""
+    whole = await visit.context.runs.get(run.run_id, tenant=visit.caller.tenant)
+    causes = {step.name: step.blocked_by for step in whole.steps}
+    told = [msgspec.structs.replace(row, blocked_by=causes.get(row.name, [])) for row in rows]
+    return msgspec.structs.replace(run, failed=whole.failed, blocked=whole.blocked), told
 
 
 async def _drawing(visit: Visit, found: wire.Run, choice: Choice, at: datetime) -> Drawing | None:
