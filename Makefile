@@ -48,7 +48,7 @@ faults: install-dev ## tests that kill, cut and freeze things, in their long for
 	@FAULT_ROUNDS=10 RACE_SECONDS=120 $(BIN)/python -m pytest -s -m fault $(PYTEST_ARGS)
 
 test-browser: install-dev install-system ## every page in a real browser: all widths, light and dark, and the first five minutes
-	@BROWSER_WALK=long $(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
+	@BROWSER_WALK=long $(BIN)/python -m pytest tests/browser -o faulthandler_timeout=0 $(PYTEST_ARGS)
 
 screenshots: install-dev install-system ## pictures of every page into docs/images
 	@$(BIN)/python -m tools.screenshots

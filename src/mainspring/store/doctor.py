@@ -7,10 +7,10 @@ from mainspring.store.db import Connection
 from mainspring.store.queries import q
 from mainspring.zones import rules_version
 
-LOOKED = 5_000
+LOOKED = 2_000
 """So many of the newest each promise about history is asked of, unless all is."""
 PATIENCE_S = 600.0
-BOUNDED = frozenset(("invariant_i1", "invariant_i4", "invariant_i6", "invariant_i14", "invariant_i20"))
+BOUNDED = frozenset(f"invariant_{name}" for name in ("i1", "i4", "i6", "i14", "i20", "i21"))
 CHECKS: dict[str, str] = {
     "invariant_i1": "I1 one execution per fire",
     "invariant_i2": "I2 nothing due stays undecided",

@@ -75,8 +75,11 @@ LIMIT 20;
 -- name: invariant_i21
 -- I21 a closed run has only final steps, an open one at least one open step, and each is an execution in the same state.
 SELECT r.run_id::text AS offender, 'has ended, and step ' || s.step || ' is ' || s.state AS what
-FROM runs r JOIN run_steps s USING (run_id)
-WHERE r.finished_at > db_now() - interval '1 hour' AND s.finished_at IS NULL
+FROM (
+    SELECT run_id FROM runs WHERE finished_at > (SELECT db_now()) - interval '1 hour'
+    ORDER BY finished_at DESC LIMIT $1::int
+) AS r
+CROSS JOIN LATERAL (SELECT * FROM run_steps WHERE run_id = r.run_id AND finished_at IS NULL OFFSET 0) AS s
 UNION ALL
 SELECT r.run_id::text, 'is open with no open step' FROM runs r WHERE r.finished_at IS NULL AND r.open_steps = 0
 UNION ALL
