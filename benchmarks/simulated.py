@@ -86,7 +86,7 @@ class Line(asyncio.Protocol):
             self._transport.abort()
             self._transport = None
         if status < 300:
-            then(json.loads(body))
+            then(json.loads(body[: int(length or len(body))]))
         elif status == 503:
             self._fleet.refused += 1
             self._asked = asked
