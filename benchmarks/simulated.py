@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -151,14 +152,14 @@ class Simulated:
 
 
 class Fleet:
-    def __init__(self, url: str, token: str, address: str, hold_s: float) -> None:
+    def __init__(self, url: str, token: str, net: str, hold_s: float) -> None:
         self.loop = asyncio.get_running_loop()
         self.hold_s = hold_s
         self.registered = self.done = self.broken = self.refused = 0
         self.failed: list[str] = []
         self.beats: list[float] = []
         self.ending = False
-        self._at, self._address = urlsplit(url), address
+        self._at, self._net, self._hosts = urlsplit(url), net, cycle(range(1, 251))
         self._tasks: set[asyncio.Task[None]] = set()
         self.head = (
             f"HTTP/1.1\r\nHost: {self._at.netloc}\r\nAuthorization: Bearer {token}\r\n"
@@ -172,9 +173,9 @@ class Fleet:
 
     async def _connect(self, line: Line) -> None:
         try:
-            # From addresses of their own: one has too few ports for a fleet.
+            # From many addresses: one has too few ports for a fleet whose heartbeats come and go.
             await self.loop.create_connection(
-                lambda: line, self._at.hostname, self._at.port, local_addr=(self._address, 0)
+                lambda: line, self._at.hostname, self._at.port, local_addr=(f"{self._net}.{next(self._hosts)}", 0)
             )
         except OSError:
             line.not_connected()
@@ -192,7 +193,7 @@ class Fleet:
 
 async def simulate(url: str, token: str, first: int, count: int, over_s: float, hold_s: float) -> None:
     """They come up over some seconds, as a fleet does, and live until SIGTERM; the last line says how it went."""
-    fleet = Fleet(url, token, f"127.0.1.{1 + first % 250}", hold_s)
+    fleet = Fleet(url, token, f"127.1.{first % 250}", hold_s)
     for n in range(count):
         fleet.loop.call_later(over_s * n / count, Simulated(fleet, first + n).begin)
     over = asyncio.Event()
