@@ -17,7 +17,7 @@ from mainspring.intake.crowding import CROWDED, HOUR_MS, MINUTE_MS, Crowd, Load
 from mainspring.store import jobs, pictures
 from mainspring.store.db import Database
 
-SAMPLE_PAGES = 500
+SAMPLE_PAGES = 200
 COUNTED = 400
 DAY = timedelta(days=1)
 JITTERS_MIN = (5, 10, 15, 30, 45)
