@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingUnixStreamServer
 
 import pytest
 
@@ -114,3 +119,68 @@ async def test_a_renewed_lease_lets_them_live(guardian: Watched, child: subproce
         guardian.hears(f"born {other.pid}", f"lease {boottime() + 3.2}")
         await until("the other's end", lambda: other.poll() is not None, within_s=10)
     assert alive(child.pid)
+
+
+class BusyEngine(ThreadingUnixStreamServer):
+    """What a container engine says that is just starting the container it is asked to remove."""
+
+    daemon_threads = True
+
+    def __init__(self, path: Path) -> None:
+        self.left = ["one"]
+        self.answers = iter([500, 200, 409, 200])  # to the first requests; then it does what it is asked to
+        self.asked: list[str] = []
+        super().__init__(str(path), BusyAnswer)
+
+
+class BusyAnswer(BaseHTTPRequestHandler):
+    server: BusyEngine
+
+    def address_string(self) -> str:
+        return "the guardian"
+
+    def log_message(self, format: str, *args: object) -> None:
+        self.server.asked.append(format % args)
+
+    def do_GET(self) -> None:
+        status = next(self.server.answers, 200)
+        self._say(status, [{"Id": name} for name in self.server.left] if status == 200 else {"message": "busy"})
+
+    def do_DELETE(self) -> None:
+        status = next(self.server.answers, 204)
+        if status == 204:
+            self.server.left.clear()
+        self._say(status, {})
+
+    def _say(self, status: int, content: object) -> None:
+        body = json.dumps(content).encode() if status != 204 else b""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Iterator[BusyEngine]:
+    with BusyEngine(tmp_path / "engine.sock") as engine:
+        answering = threading.Thread(target=engine.serve_forever, kwargs={"poll_interval": 0.05})
+        answering.start()
+        yield engine
+        engine.shutdown()
+        answering.join()
+
+
+SESSION = json.dumps({"url": "http://127.0.0.1:9", "token": "none", "session_id": "one"})
+
+
+@pytest.mark.parametrize("end", ["the worker dies", "the lease ends"])
+async def test_a_busy_engine_is_asked_until_no_container_is_left(
+    guardian: Watched, busy: BusyEngine, tmp_path: Path, end: str
+) -> None:
+    guardian.hears(f"session {SESSION}", f"engine {tmp_path / 'engine.sock'}")
+    if end == "the worker dies":
+        guardian.loses_its_worker()
+        await until("the guardian's end", guardian.gone, within_s=30)
+    else:
+        guardian.hears(f"lease {boottime()}")
+    await until("the removal", lambda: not busy.left, within_s=30)

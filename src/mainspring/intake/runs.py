@@ -375,9 +375,9 @@ class Runs:
 
     async def get(self, run_id: UUID, *, tenant: int, items: bool = False) -> wire.Run:
         async with self._database.connection() as connection:
-            row = await runs.run_by_id(connection, tenant=tenant, run_id=run_id)
-            if row is None:
-                return await self._not_begun(connection, run_id, tenant=tenant)
+            row = await self._found(connection, run_id, tenant=tenant)
+            if isinstance(row, wire.Run):
+                return row
             known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
             assert known is not None, "a run points to its version"
             steps = await runs.steps_of_run(connection, run_id=run_id, items=items)
@@ -387,9 +387,9 @@ class Runs:
     async def glance(self, run_id: UUID, *, tenant: int, step: str = "") -> Glance:
         """A run and the states of its steps, or of one of them and its items: quickly, however many there are."""
         async with self._database.connection() as connection:
-            row = await runs.run_by_id(connection, tenant=tenant, run_id=run_id)
-            if row is None:
-                return Glance(await self._not_begun(connection, run_id, tenant=tenant))
+            row = await self._found(connection, run_id, tenant=tenant)
+            if isinstance(row, wire.Run):
+                return Glance(row)
             known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
             assert known is not None, "a run points to its version"
             number = known.plan.by_name.get(step, -1) if step else None
@@ -435,11 +435,20 @@ class Runs:
         """The last runs of a workflow, with the state of each step."""
         return await timelines.grid(self._database, self._plans, ref, tenant=tenant, count=count)
 
-    async def _not_begun(self, connection: Connection, run_id: UUID, *, tenant: int) -> wire.Run:
+    async def _found(self, connection: Connection, run_id: UUID, *, tenant: int) -> Any:
+        """The row of a run, or the run itself if it has not begun; it may begin between two looks."""
+        row = await runs.run_by_id(connection, tenant=tenant, run_id=run_id)
+        if row is None and (row := await self._not_begun(connection, run_id, tenant=tenant)) is None:
+            row = await runs.run_by_id(connection, tenant=tenant, run_id=run_id)
+        if row is None:
+            raise NotFound(f"there is no run {run_id}")
+        return row
+
+    async def _not_begun(self, connection: Connection, run_id: UUID, *, tenant: int) -> wire.Run | None:
         """A run whose turn has not come: its concurrency key is taken, or the last one lives."""
         found = await executions.execution_by_id(connection, tenant=tenant, execution_id=run_id)
         if found is None or found.state not in AHEAD:
-            raise NotFound(f"there is no run {run_id}")
+            return None
         return wire.Run(
             run_id=run_id, job_id=found.job_id, workflow=found.job, version=found.version, state="queued",
             open_steps=0, params=found.params, fire_at=found.fire_at, created_by=found.created_by,

@@ -25,7 +25,10 @@ TERM_BEFORE_S = 3.0
 KILL_BEFORE_S = 1.0
 MARK = "MAINSPRING_SESSION_ID"
 LABEL = "io.mainspring.session"
-ENGINE_S = 10.0
+ENGINE_S = 10.0  # for one answer of the engine
+GONE_S = 5.0  # for containers to be gone before the api is told
+AFTER_S = 60.0  # for those that were just being made, or that the engine did not let go of at once
+AGAIN_S = 0.2
 
 
 class Guardian:
@@ -50,6 +53,7 @@ class Guardian:
                 data = os.read(self._pipe, 65536)
                 if not data:
                     self._worker_died()
+                    self._end_containers(signal.SIGKILL, AFTER_S)
                     self._clear()
                     return
                 if self._hear(data):
@@ -92,14 +96,14 @@ class Guardian:
             return
         left = self._deadline - time.clock_gettime(time.CLOCK_BOOTTIME)
         if left <= KILL_BEFORE_S:
-            self._end_children(signal.SIGKILL)
-            self._deadline = None
+            if self._end_children(signal.SIGKILL, KILL_BEFORE_S):
+                self._deadline = None
         elif left <= TERM_BEFORE_S and not self._termed:
             self._end_children(signal.SIGTERM)
             self._termed = True
 
     def _worker_died(self) -> None:
-        self._end_children(signal.SIGKILL)
+        self._end_children(signal.SIGKILL, GONE_S)
         if not self._session:
             return
         request = urllib.request.Request(
@@ -118,15 +122,20 @@ class Guardian:
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _end_children(self, number: signal.Signals) -> None:
+    def _end_children(self, number: signal.Signals, within_s: float = 0.0) -> bool:
+        """Whether all is done: what has no process of ours, an engine's containers, may take some tries."""
         for group in self._groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, number)
         for pid in [*self._marked(), *self._caged()]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
-        if self._engine is not None and self._session:
-            end_containers(self._engine, self._session["session_id"], number)
+        return self._end_containers(number, within_s)
+
+    def _end_containers(self, number: signal.Signals, within_s: float) -> bool:
+        if self._engine is None or not self._session:
+            return True
+        return end_containers(self._engine, self._session["session_id"], number, within_s)
 
     def _caged(self) -> list[int]:
         """Processes in control groups of attempts: whatever they did to hide, these they can't leave."""
@@ -164,24 +173,46 @@ class _Unix(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def end_containers(path: str, session_id: str, number: signal.Signals) -> None:
-    """SIGTERM asks a session's containers to end; SIGKILL ends and removes them."""
+def end_containers(path: str, session_id: str, number: signal.Signals, within_s: float = 0.0) -> bool:
+    """SIGTERM asks a session's containers to end; SIGKILL ends and removes them, and looks again until none is left.
+
+    An engine that starts a container, or is busy, may refuse or be late at first."""
     filters = urllib.parse.quote(json.dumps({"label": [f"{LABEL}={session_id}"]}))
-    try:
-        for found in json.loads(_ask(path, "GET", f"/containers/json?all=1&filters={filters}")):
-            if number == signal.SIGKILL:
-                _ask(path, "DELETE", f"/containers/{found['Id']}?force=1&v=1")
-            else:
-                _ask(path, "POST", f"/containers/{found['Id']}/kill?signal={number.name}")
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        print(f"the engine at {path} does not answer: {error}", file=sys.stderr)  # noqa: T201
+    until = time.monotonic() + within_s
+    while True:
+        trouble = ""
+        try:
+            there = json.loads(_ask(path, "GET", f"/containers/json?all=1&filters={filters}"))
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            there, trouble = [], str(error)
+        for found in there:
+            try:
+                if number == signal.SIGKILL:
+                    _ask(path, "DELETE", f"/containers/{found['Id']}?force=1&v=1")
+                else:
+                    _ask(path, "POST", f"/containers/{found['Id']}/kill?signal={number.name}")
+            except (OSError, http.client.HTTPException) as error:
+                trouble = str(error)
+        if number != signal.SIGKILL or not (there or trouble):
+            return True
+        if time.monotonic() > until:
+            print(f"the engine at {path}: {trouble or 'does not let go'}", file=sys.stderr)  # noqa: T201
+            return False
+        time.sleep(AGAIN_S)
 
 
 def _ask(path: str, method: str, target: str) -> bytes:
+    """What the engine answers; an OSError if it refuses for another reason than that the container is gone."""
     connection = _Unix(path)
     try:
         connection.request(method, target)
-        return connection.getresponse().read()
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.status >= 400 and answer.status != 404:
+            raise OSError(
+                f"{method} {target.partition('?')[0]}: {answer.status} {content[:200].decode(errors='replace')}"
+            )
+        return content
     finally:
         connection.close()
 

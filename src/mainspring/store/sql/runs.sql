@@ -411,11 +411,8 @@ WHERE r.tenant_id = $1 AND r.run_id < $2 AND ($4::uuid IS NULL OR r.job_id = $4)
   AND ($5::text[] IS NULL OR r.state = ANY ($5))
 ORDER BY r.run_id DESC LIMIT $3;
 
--- name: steps_of_run
--- The steps of a run as people see them; of a mapped or repeated one also its items, if asked for.
-SELECT s.*, w.name AS worker_name, coalesce(e.attempt, h.attempt) AS attempt,
-       coalesce(e.queued_at, h.queued_at) AS queued_at, coalesce(e.started_at, h.started_at) AS started_at, db_now() AS now
-FROM run_steps s
+-- part: execution_of_step
+-- The execution of a step, live (e) or final (h), and the worker it is or was on.
 LEFT JOIN executions e ON e.execution_id = s.execution_id
 LEFT JOIN LATERAL (
     SELECT attempt, queued_at, started_at, session_id FROM history h
@@ -424,6 +421,13 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS h ON true
 LEFT JOIN sessions n ON n.session_id = coalesce(e.session_id, h.session_id) LEFT JOIN workers w USING (worker_id)
+
+-- name: steps_of_run
+-- The steps of a run as people see them; of a mapped or repeated one also its items, if asked for.
+SELECT s.*, w.name AS worker_name, coalesce(e.attempt, h.attempt) AS attempt,
+       coalesce(e.queued_at, h.queued_at) AS queued_at, coalesce(e.started_at, h.started_at) AS started_at, db_now() AS now
+FROM run_steps s
+<<execution_of_step>>
 WHERE s.run_id = $1 AND (s.item = -1 OR $2) AND ($3::int IS NULL OR s.step = $3) ORDER BY s.step, s.item;
 
 -- name: some_steps_of_run
@@ -434,14 +438,7 @@ FROM unnest($2::int[], $3::int[]) AS p (step, item)
 CROSS JOIN LATERAL (
     SELECT * FROM run_steps s WHERE s.run_id = $1 AND s.step = p.step AND s.item = p.item OFFSET 0
 ) AS s
-LEFT JOIN executions e ON e.execution_id = s.execution_id
-LEFT JOIN LATERAL (
-    SELECT attempt, queued_at, started_at, session_id FROM history h
-    WHERE h.execution_id = s.execution_id AND s.finished_at IS NOT NULL
-      AND h.finished_at >= s.released_at AND h.finished_at < s.finished_at + interval '1 day'
-    LIMIT 1
-) AS h ON true
-LEFT JOIN sessions n ON n.session_id = coalesce(e.session_id, h.session_id) LEFT JOIN workers w USING (worker_id)
+<<execution_of_step>>
 ORDER BY s.step, s.item;
 
 -- name: states_of_steps
