@@ -32,14 +32,41 @@ AGAIN_S = 1.0
 Then = Callable[[Any], None]
 
 
-class Line(asyncio.Protocol):
-    """One connection, one request at a time; what breaks is tried again."""
+class Connection(asyncio.Protocol):
+    """One connection of a line. What comes of it after the line has taken another is nobody's."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._answer = b""
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, reason: Exception | None) -> None:
+        self._line.lost(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._answer += data
+        head, blank, body = self._answer.partition(b"\r\n\r\n")
+        if not blank:
+            return
+        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+        if len(body) < length:
+            return
+        self._answer = b""
+        self._line.answered(self, int(head[9:12]), body, last=b"connection: close" in head)
+
+
+class Line:
+    """One request at a time, over a connection that is kept if the server wants so; what breaks is tried again."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._transport: asyncio.Transport | None = None
-        self._answer = b""
+        self._connection: Connection | None = None
         self._asked: tuple[str, bytes, Then] | None = None
+        self._sent = False
+        """Whether the request is under way, rather than waiting for its next try."""
 
     def ask(self, path: str, body: wire.Request, then: Then) -> None:
         data = encode(body)
@@ -47,51 +74,50 @@ class Line(asyncio.Protocol):
         self._send()
 
     def _send(self) -> None:
-        assert self._asked is not None
-        if self._transport is None:
+        self._sent = True
+        if self._connection is None:
             self._fleet.connect(self)
         else:
-            self._transport.write(self._asked[1])
+            self._write()
+
+    def _write(self) -> None:
+        assert self._asked is not None and self._connection is not None and self._connection.transport is not None
+        self._connection.transport.write(self._asked[1])
+
+    def connected(self, connection: Connection) -> None:
+        self._connection = connection
+        self._write()
 
     def _again(self) -> None:
+        self._sent = False
         self._fleet.loop.call_later(AGAIN_S, self._send)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
-        if self._asked is not None:
-            self._transport.write(self._asked[1])  # type: ignore[union-attr]
 
     def not_connected(self) -> None:
         self._fleet.broken += 1
         self._again()
 
-    def connection_lost(self, reason: Exception | None) -> None:
-        self._transport, self._answer = None, b""
-        if self._asked is not None and not self._fleet.ending:
+    def lost(self, connection: Connection) -> None:
+        if connection is not self._connection:
+            return
+        self._connection = None
+        if self._sent and not self._fleet.ending:
             self._fleet.broken += 1
             self._again()
 
-    def data_received(self, data: bytes) -> None:
-        self._answer += data
-        head, blank, body = self._answer.partition(b"\r\n\r\n")
-        if not blank:
-            return
-        length = head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0]
-        if length and len(body) < int(length):
-            return
-        status, self._answer = int(head[9:12]), b""
-        assert self._asked is not None
-        (path, _, then), asked = self._asked, self._asked
-        self._asked = None
-        if b"connection: close" in head and self._transport is not None:
-            self._transport.abort()
-            self._transport = None
-        if status < 300:
-            then(json.loads(body[: int(length or len(body))]))
-        elif status == 503:
+    def answered(self, connection: Connection, status: int, body: bytes, *, last: bool) -> None:
+        assert connection is self._connection and self._asked is not None and self._sent, "an answer nobody asked for"
+        path, _, then = self._asked
+        if last:
+            assert connection.transport is not None
+            connection.transport.abort()
+            self._connection = None
+        if status == 503:
             self._fleet.refused += 1
-            self._asked = asked
             self._again()
+            return
+        self._asked, self._sent = None, False
+        if status < 300:
+            then(json.loads(body))
         else:
             self._fleet.failed.append(f"{path}: {status} {body[:200].decode()}")
 
@@ -174,11 +200,14 @@ class Fleet:
     async def _connect(self, line: Line) -> None:
         try:
             # From many addresses: one has too few ports for a fleet whose heartbeats come and go.
-            await self.loop.create_connection(
-                lambda: line, self._at.hostname, self._at.port, local_addr=(f"{self._net}.{next(self._hosts)}", 0)
-            )
+            _, connection = await self.loop.create_connection(
+                lambda: Connection(line), self._at.hostname or "", self._at.port or 80,
+                local_addr=(f"{self._net}.{next(self._hosts)}", 0),
+            )  # fmt: skip
         except OSError:
             line.not_connected()
+        else:
+            line.connected(connection)
 
     def told(self) -> dict[str, Any]:
         used = resource.getrusage(resource.RUSAGE_SELF)

@@ -71,7 +71,7 @@ class HttpServer:
     def __init__(self, app: Any, *, host: str, port: int, files: int | None = None) -> None:
         self._host, self._port = host, port
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if files is None else files
-        crowd = Crowd(app, room=files * 3 // 5)
+        crowd = Crowd(app, room=files * 17 // 20)
         self._server = _Server(
             uvicorn.Config(
                 crowd, loop="none", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False,
