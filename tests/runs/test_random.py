@@ -84,9 +84,9 @@ async def test_random_workflows_end_as_the_model_says(
         held += await bench.claim()
         if not held:
             break
-        # Some at a time, in any order and mixed over the runs, as workers would tell of them.
+        # One or some at a time, in any order and mixed over the runs, as workers would tell of them.
         rng.shuffle(held)
-        now, held = held[: (n := rng.randint(1, len(held)))], held[n:]
+        now, held = held[: (n := rng.choice((1, rng.randint(1, len(held)))))], held[n:]
         for outcome in ("failed", "succeeded"):
             ended = [row for row in now if (row[1]["execution_id"] in fails) == (outcome == "failed")]
             if ended:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import structlog
@@ -22,12 +22,13 @@ from mainspring.results.pausing import failed_jobs, hold_pausing, pause_failing
 from mainspring.results.retry import verdict
 from mainspring.runs.advance import Ending, advance
 from mainspring.runs.desk import Desk
+from mainspring.runs.links import Links
 from mainspring.runs.plans import Plans
 from mainspring.store import chains, logs, needs, outbox, results
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Again, Done, Ended, Final, Held
-from mainspring.store.runs import held_by
+from mainspring.store.runs import Place, held_by
 from mainspring.store.subscriptions import Subscriptions
 from mainspring.telemetry import metrics
 
@@ -48,6 +49,25 @@ class Report:
     output: Sequence[wire.Output] = ()
 
 
+class Batch:
+    """Reports that are settled together. In key order, so that two batches never wait for each other in a circle."""
+
+    def __init__(self, reports: Sequence[Report]) -> None:
+        self.ended = sorted((e for r in reports for e in r.ended), key=lambda e: e.execution_id.int)
+        self.smooth = [e for e in self.ended if e.outcome == "succeeded"]
+        self.rough = [e for e in self.ended if e.outcome != "succeeded"]
+        self.stepped = [e for e in self.ended if is_step(e.execution_id)]
+        self.output = [report for report in reports if report.output]
+
+
+@dataclass(slots=True)
+class After:
+    """What a batch has led to: runs that ended by it, and ends of steps that their runs are still to be told."""
+
+    runs: set[UUID] = field(default_factory=set)
+    unheard: list[Ending] = field(default_factory=list)
+
+
 class Settler:
     """Settles in batches: reports that arrive while one batch is written make up the next."""
 
@@ -64,6 +84,7 @@ class Settler:
         self._owed: set[UUID] = set()  # jobs whose next blocked execution is still to be released
         self._unheard: list[Ending] = []  # ends of steps that their runs are still to be told
         self._plans = Plans()
+        self._links = Links()
         self._subscriptions = subscriptions
         self._counter = counter
         self._batcher: Batcher[Report, set[UUID]] = Batcher(self._flush, max_items=64, parallel=2)
@@ -96,59 +117,25 @@ class Settler:
 
     async def _settle_all(self, reports: list[Report], *, alone: bool = False) -> list[set[UUID]]:
         """Alone: runs hear of it afterwards, so that nothing of them stands in the way."""
-        # In key order, so that two batches never wait for each other in a circle.
-        ended = sorted((e for r in reports for e in r.ended), key=lambda e: e.execution_id.int)
-        smooth = [e for e in ended if e.outcome == "succeeded"]
-        rough = [e for e in ended if e.outcome != "succeeded"]
-        done = Done()
-        ended_runs: set[UUID] = set()
-        unheard: list[Ending] = []
-        needed = self._subscriptions is not None and self._subscriptions.needs
-        heard = needed or (self._subscriptions is not None and self._subscriptions.endings)
-        async with Desk(self._counter) as desk, self._database.hot() as connection:
-            stepped = [e for e in ended if is_step(e.execution_id)]
-            if not rough and not stepped and not heard and not any(r.output for r in reports):
-                if smooth:
-                    await results.settle_succeeded(connection, ended=smooth, done=done)
-            else:
+        batch, done = Batch(reports), Done()
+        heard = self._subscriptions is not None and (self._subscriptions.needs or self._subscriptions.endings)
+        after = After()
+        async with Desk(self._counter, self._links) as desk, self._database.hot() as connection:
+            plain = not batch.rough and not batch.output and not heard
+            if plain and not batch.stepped:
+                if batch.smooth:
+                    await results.settle_succeeded(connection, ended=batch.smooth, done=done)
+            elif alone or not plain or not await self._settle_link(connection, batch, desk, done):
                 async with connection.transaction():
-                    for report in reports:
-                        if report.output:
-                            await logs.append_logs(connection, session_id=report.session_id, output=report.output)
-                    pausing = await hold_pausing(connection, [e.execution_id for e in rough]) if rough else []
-                    # All rows in key order before any changes: a batch and a rescue may want the same ones.
-                    held = await results.lock_results(connection, ended=ended) if rough else []
-                    holding = None
-                    if smooth and len(stepped) == len(ended) and not rough and not alone:
-                        rows = await results.settle_steps(connection, ended=smooth, done=done)
-                        holding = held_by(rows)
-                    elif smooth:
-                        await results.settle_succeeded(connection, ended=smooth, done=done)
-                    if rough:
-                        failed = await self._settle_rough(connection, rough, held, done)
-                        paused = await pause_failing(connection, pausing, failed)
-                        done.paused = {failed[job_id] for job_id in paused}
-                    if stepped and (alone or self._waiting > self._busy):
-                        unheard = endings_of(stepped, done)
-                    elif stepped:
-                        moved = await advance(
-                            connection, self._plans, endings_of(stepped, done), desk=desk, holding=holding
-                        )
-                        done.chained |= moved.done.chained
-                        done.freed |= moved.done.freed
-                        ended_runs = set(moved.done.executions)
-                    if needed:
-                        await needs.release_after(connection, execution_ids=ended_runs | done.executions)
-                    if self._subscriptions is not None:
-                        await self._tell_outbox(connection, self._subscriptions, done, ended_runs, rough=bool(rough))
+                    after = await self._settle_batch(connection, batch, desk, done, alone=alone)
             await desk.hand_over()
             if done.freed:
                 await self._tell_freed(connection, done.freed)
-        if ended_runs:
-            self._announcer.tell("finished", ended_runs)
+        if after.runs:
+            self._announcer.tell("finished", after.runs)
         if done.paused:
             self._announcer.tell("paused", done.paused)
-        self._unheard += unheard
+        self._unheard += after.unheard
         if self._unheard and self._waiting <= self._busy:
             heard_of, self._unheard = self._unheard, []
             done.chained |= await self._move_on(heard_of)
@@ -156,12 +143,63 @@ class Settler:
         if self._owed and self._waiting <= self._busy:
             owed, self._owed = self._owed, set()
             await self._release_soon(owed)
-        self._tell(ended, done)
-        if written := {chunk.execution_id for r in reports for chunk in r.output}:
-            self._announcer.tell("output", written)
-        if len(done.executions) == len(ended):
+        self._tell(batch.ended, done)
+        if batch.output:
+            self._announcer.tell("output", {chunk.execution_id for r in batch.output for chunk in r.output})
+        if len(done.executions) == len(batch.ended):
             return [set() for _ in reports]
         return [{e.execution_id for e in r.ended} - done.executions for r in reports]
+
+    async def _settle_batch(
+        self, connection: Connection, batch: Batch, desk: Desk, done: Done, *, alone: bool
+    ) -> After:
+        """Any batch, in the caller's transaction: output, endings, and what follows from them."""
+        for report in batch.output:
+            await logs.append_logs(connection, session_id=report.session_id, output=report.output)
+        pausing = await hold_pausing(connection, [e.execution_id for e in batch.rough]) if batch.rough else []
+        # All rows in key order before any changes: a batch and a rescue may want the same ones.
+        held = await results.lock_results(connection, ended=batch.ended) if batch.rough else []
+        holding, after = None, After()
+        if batch.smooth and len(batch.stepped) == len(batch.ended) and not batch.rough and not alone:
+            holding = held_by(await results.settle_steps(connection, ended=batch.smooth, done=done))
+        elif batch.smooth:
+            await results.settle_succeeded(connection, ended=batch.smooth, done=done)
+        if batch.rough:
+            failed = await self._settle_rough(connection, batch.rough, held, done)
+            paused = await pause_failing(connection, pausing, failed)
+            done.paused = {failed[job_id] for job_id in paused}
+        if batch.stepped and (alone or self._waiting > self._busy):
+            after.unheard = endings_of(batch.stepped, done)
+        elif batch.stepped:
+            endings = endings_of(batch.stepped, done)
+            moved = (await advance(connection, self._plans, endings, desk=desk, holding=holding)).done
+            done.chained |= moved.chained
+            done.freed |= moved.freed
+            after.runs = set(moved.executions)
+        if self._subscriptions is not None:
+            if self._subscriptions.needs:
+                await needs.release_after(connection, execution_ids=after.runs | done.executions)
+            await self._tell_outbox(connection, self._subscriptions, done, after.runs, rough=bool(batch.rough))
+        return after
+
+    async def _settle_link(self, connection: Connection, batch: Batch, desk: Desk, done: Done) -> bool:
+        """One step alone whose success leads to one other, if that is known here: both in one statement."""
+        if len(batch.ended) > 1:
+            return False
+        (ended,) = batch.ended
+        if (found := self._links.after(ended.execution_id, ended.result)) is None:
+            return False
+        link, run, known = found
+        line_id = known.lines.get(link.next)
+        session_id = await desk.ask(line_id, tenant=run.tenant) if line_id is not None else None
+        row = await results.settle_link(
+            connection, ended=ended, link=link, session_id=session_id, line_id=line_id, done=done
+        )  # fmt: skip
+        if row is None:
+            return False
+        known.lines[link.next] = row["line_id"]
+        desk.released(row, run, known, Place(link.run_id, link.next))
+        return True
 
     async def _move_on(self, endings: Sequence[Ending]) -> set[UUID]:
         """Tells runs what was settled without them; returns jobs whose next execution it may release.

@@ -204,8 +204,8 @@ class Turn:
         row = await runs.release_steps(self._connection, go=tasks, session_id=session_id, line_id=line_id)
         if row is not None and len(tasks) == 1:
             known.lines[first.step] = row["line_id"]
-            if self._desk is not None and row["state"] == "running":
-                self._desk.row = row
+            if self._desk is not None:
+                self._desk.released(row, self._runs[first.run_id], known, first)
 
     def event(self, place: Place, payload: Any, at: object, by: str) -> Finish:
         return Finish(place, "succeeded", "ok", payload, by=by)

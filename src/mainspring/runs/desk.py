@@ -7,13 +7,17 @@ from typing import Any
 from uuid import UUID
 
 from mainspring import ports
+from mainspring.runs.links import Links
+from mainspring.runs.plans import Known
+from mainspring.store.runs import Place, Run
 
 
 class Desk:
     """For one transaction. The worker asked for is kept from other work until the block around it ends."""
 
-    def __init__(self, counter: ports.Counter | None) -> None:
+    def __init__(self, counter: ports.Counter | None, links: Links) -> None:
         self.row: Any = None  # the execution that was given to the worker, once its transaction commits
+        self.links = links
         self._counter = counter
         self._offer: ports.Offer | None = None
         self._stack = AsyncExitStack()
@@ -24,6 +28,12 @@ class Desk:
             return None
         self._offer = await self._stack.enter_async_context(self._counter.offer(line_id, tenant=tenant))
         return None if self._offer is None else self._offer.session_id
+
+    def released(self, row: Any, run: Run, known: Known, place: Place) -> None:
+        """A step was released alone, and begun or queued."""
+        self.links.remember(row["execution_id"], run, known, place)
+        if row["state"] == "running":
+            self.row = row
 
     async def hand_over(self) -> None:
         """After the commit: the worker is told."""

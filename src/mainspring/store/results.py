@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import msgspec
 
 from mainspring.domain.execution import Outcome, State
@@ -30,6 +31,16 @@ class Ended(msgspec.Struct, frozen=True):
     error: str | None = None
     result: Any = None
     retry: bool = True  # false: another try would end the same way
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A step of a run, the one behind it, and what that gets."""
+
+    run_id: UUID
+    step: int
+    next: int
+    params: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +118,22 @@ async def settle_steps(connection: Connection, *, ended: Sequence[Ended], done: 
     rows = await connection.fetch(q("settle_steps"), *_succeeded(ended))
     done.add([(row[0], row[1], row[2]) for row in rows])
     return rows
+
+
+async def settle_link(
+    connection: Connection, *, ended: Ended, link: Link, session_id: UUID | None, line_id: int | None, done: Done
+) -> Any:
+    """One step, and the one behind it, in a transaction of its own; returns the execution that the second is now. None
+    if something is not as it was thought to be; then nothing has changed."""
+    try:
+        row = await connection.fetchrow(
+            q("settle_link"), *_succeeded([ended]), session_id, line_id, link.run_id, link.step, link.next, link.params
+        )
+    except asyncpg.DivisionByZeroError:
+        return None
+    if row is not None:
+        done.add([(ended.execution_id, row["chained"], row["limit_id"])])
+    return row
 
 
 def _succeeded(ended: Sequence[Ended]) -> tuple[Any, ...]:

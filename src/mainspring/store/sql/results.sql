@@ -49,6 +49,33 @@ SELECT done.execution_id, CASE WHEN done.chained THEN done.job_id END AS chained
        held.ends_as, held.step, held.item
 FROM done LEFT JOIN held ON held.execution_id = done.execution_id;
 
+-- name: settle_link
+-- One step has succeeded, and the one step behind it needs nothing else: the end of the first, the count at their run and
+-- the beginning of the second, in one statement that is a transaction by itself. $7, $8: a session, and the line it waits
+-- for; $9 to $12: the run, both steps, and what the second gets. All of it or nothing: what is no longer as it was thought
+-- to be divides by zero.
+<<move_succeeded>>, here AS (
+    SELECT session_id, $8::int AS line_id FROM sessions
+    WHERE session_id = $7::uuid AND state = 'active' AND lease_expires_at > db_now()
+), held AS (
+    UPDATE runs r SET open_steps = r.open_steps - 1 FROM done
+    WHERE r.run_id = $9::uuid AND r.state = 'running' RETURNING r.run_id, done.execution_id, done.result
+), finished AS (
+    UPDATE run_steps s SET state = 'succeeded', result = CASE WHEN s.keeps THEN held.result END, finished_at = db_now()
+    FROM held
+    WHERE s.run_id = $9::uuid AND s.step = $10::int AND s.item = -1 AND s.execution_id = held.execution_id
+      AND s.finished_at IS NULL
+    RETURNING s.run_id
+), marked AS (
+    UPDATE run_steps s SET state = 'running', unmet = 0, ok = s.ok + 1, released_at = now.at
+    FROM finished CROSS JOIN (SELECT db_now()) AS now (at)
+    WHERE s.run_id = $9::uuid AND s.step = $11::int AND s.item = -1 AND s.state = 'blocked' AND s.unmet = 1
+    RETURNING s.run_id, s.step, s.execution_id, $12::jsonb AS params, now.at AS now, now.at AS due_at
+), <<become_executions>>
+SELECT fresh.*, CASE WHEN done.chained THEN done.job_id END AS chained, done.limit_id,
+       1 / (SELECT count(*) FROM fresh) AS released, (SELECT count(*) FROM told) AS told
+FROM done LEFT JOIN fresh ON true;
+
 -- name: lock_results
 -- First statement of the richer path: the rows whose session and attempt are current, held for the verdict.
 SELECT e.execution_id, e.attempt, e.session_id, e.job_id, e.version, e.tenant_id, e.failures, e.lost, e.cancel_at,

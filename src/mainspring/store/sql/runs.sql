@@ -162,22 +162,10 @@ FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[]) AS c (run_id, step, n, 
 WHERE s.run_id = c.run_id AND s.step = c.step AND s.item = -1 AND s.finished_at IS NULL
 RETURNING s.run_id, s.step, s.items, s.open_items, s.failed_items, s.next_item;
 
--- name: release_steps
--- Steps whose turn has come become executions. Arrays: run, step, item, params, seconds from now. If $6 is a session that
--- waits for work of the line $7, and it lives, a step of that line begins as running there, without ever being queued.
-WITH here AS (
-    SELECT session_id FROM sessions WHERE session_id = $6::uuid AND state = 'active' AND lease_expires_at > db_now()
-), marked AS (
-    UPDATE run_steps s SET state = 'running', released_at = now.at
-    FROM unnest($1::uuid[], $2::int[], $3::int[], $4::jsonb[], $5::float8[]) AS g (run_id, step, item, params, delay_s)
-    CROSS JOIN LATERAL (
-        SELECT k.ctid AS tid FROM run_steps k WHERE k.run_id = g.run_id AND k.step = g.step AND k.item = g.item OFFSET 0
-    ) AS k
-    CROSS JOIN (SELECT db_now()) AS now (at)
-    WHERE s.ctid = k.tid AND s.state = 'blocked'
-    RETURNING s.run_id, s.step, s.execution_id, g.params, now.at AS now,
-              now.at + make_interval(secs => coalesce(g.delay_s, 0)) AS due_at
-), fresh AS (
+-- part: become_executions
+-- What is `marked` is an execution from now on. What waits in a line that the session of `here` waits for, if there is
+-- one, begins as running there, without ever being queued.
+fresh AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
                             rank, fire_at, due_at, queued_at, params, created_by, line_id, limit_id,
                             session_id, attempt, started_at)
@@ -190,7 +178,7 @@ WITH here AS (
     CROSS JOIN LATERAL (
         SELECT * FROM workflow_steps w WHERE w.job_id = r.job_id AND w.version = r.version AND w.step = m.step OFFSET 0
     ) AS w
-    LEFT JOIN here h ON w.line_id = $7::int AND m.due_at <= m.now
+    LEFT JOIN here h ON w.line_id = h.line_id AND m.due_at <= m.now
     RETURNING execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank, state
 ), told AS (
     SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh WHERE state = 'queued' GROUP BY line_id
@@ -198,6 +186,24 @@ WITH here AS (
     SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
     FROM fresh WHERE state = 'waiting' HAVING count(*) > 0
 )
+
+-- name: release_steps
+-- Steps whose turn has come become executions. Arrays: run, step, item, params, seconds from now. $6: a session that
+-- waits for work of the line $7.
+WITH here AS (
+    SELECT session_id, $7::int AS line_id FROM sessions
+    WHERE session_id = $6::uuid AND state = 'active' AND lease_expires_at > db_now()
+), marked AS (
+    UPDATE run_steps s SET state = 'running', released_at = now.at
+    FROM unnest($1::uuid[], $2::int[], $3::int[], $4::jsonb[], $5::float8[]) AS g (run_id, step, item, params, delay_s)
+    CROSS JOIN LATERAL (
+        SELECT k.ctid AS tid FROM run_steps k WHERE k.run_id = g.run_id AND k.step = g.step AND k.item = g.item OFFSET 0
+    ) AS k
+    CROSS JOIN (SELECT db_now()) AS now (at)
+    WHERE s.ctid = k.tid AND s.state = 'blocked'
+    RETURNING s.run_id, s.step, s.execution_id, g.params, now.at AS now,
+              now.at + make_interval(secs => coalesce(g.delay_s, 0)) AS due_at
+), <<become_executions>>
 SELECT fresh.*, (SELECT count(*) FROM told) AS told FROM fresh LIMIT 1;
 
 -- name: release_workflows
