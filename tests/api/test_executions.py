@@ -196,6 +196,34 @@ async def test_the_key_may_be_a_header(client: AsyncClient, http: httpx2.AsyncCl
     assert first["execution_id"] == second["execution_id"]
 
 
+async def test_what_was_triggered_before_is_still_looked_at_as_it_is_now(client: AsyncClient) -> None:
+    """The second time a job is not looked up; whatever has changed about it is found when the execution is written."""
+    spec = noop()
+    job = await client.create_job(spec)
+    await client.trigger(job.name)
+    assert (await client.trigger(job.name)).version == 1
+    await client.patch_job(job.name, {"priority": 7})
+    together = await asyncio.gather(*[client.trigger(job.name) for _ in range(20)])
+    assert {(e.version, e.priority) for e in together} == {(2, 7)}, "also when they come together"
+    await client.patch_job(job.name, {"name": f"{job.name}-b"})
+    other = await client.create_job(spec)
+    assert (await client.trigger(job.name)).job_id == other.job_id, "the name is another job's now"
+    assert (await client.trigger(f"{job.name}-b")).job_id == job.job_id
+    await client.patch_job(job.name, {"params": {"day": {"type": "string"}}})
+    with pytest.raises(Invalid, match="day"):
+        await client.trigger(job.name)
+    await client.delete_job(job.name)
+    with pytest.raises(NotFound):
+        await client.trigger(job.name)
+    for name in (f"{job.name}-b", str(job.job_id)):
+        await client.trigger(name)
+        await client.trigger(name)
+    await client.delete_job(f"{job.name}-b")
+    for name in (f"{job.name}-b", str(job.job_id)):
+        with pytest.raises(NotFound):
+            await client.trigger(name)
+
+
 async def test_each_item_of_a_batch_has_its_own_answer(client: AsyncClient) -> None:
     one, two = await client.create_job(noop()), await client.create_job(noop())
     at = datetime(2090, 1, 1, tzinfo=UTC)

@@ -183,14 +183,19 @@ async def resume(call: Call) -> wire.Job:
 @table.route("POST", JOB + "/trigger", scope="write", body=wire.RunNow, answer=wire.Execution, status=201)
 async def trigger(call: Call) -> Response:
     """Run a job now or at a time; its cadence does not move."""
-    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     body: wire.RunNow = call.body
-    check_params(row.spec, body.params)
     key = body.key or call.request.headers.get("idempotency-key")
-    note = None if body.reason is None else Note.of(row, body.reason)
-    submission = Submission(call.tenant, call.caller.name, row.job_id, body.at, body.params, body.fire_at, note)
-    submit = call.context.submitter
-    execution_id = await (submit.submit_once(submission, key) if key else submit.submit(submission))
+    submit, ref, by = call.context.submitter, call.path("ref"), call.caller.name
+    execution_id = None
+    if key is None and body == wire.RunNow():
+        execution_id = await submit.submit_known(ref, tenant=call.tenant, by=by)
+    if execution_id is None:
+        row = await catalog.job_row(call.context.database, ref, tenant=call.tenant)
+        check_params(row.spec, body.params)
+        note = None if body.reason is None else Note.of(row, body.reason)
+        submission = Submission(call.tenant, by, row.job_id, body.at, body.params, body.fire_at, note)
+        execution_id = await (submit.submit_once(submission, key) if key else submit.submit(submission))
+        submit.seen(ref, row, tenant=call.tenant)
     found = await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
     return Response(
         encode(found), 201, {"Location": f"/api/v1/executions/{execution_id}"}, media_type="application/json"

@@ -14,7 +14,7 @@ from mainspring.clock import instant, millis
 from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.execution import LIVE, execution_id, is_step
-from mainspring.domain.job import WorkflowTask
+from mainspring.domain.job import WorkflowTask, needed_params
 from mainspring.domain.line import line_of
 from mainspring.intake import audit
 from mainspring.intake.catalog import is_id
@@ -57,6 +57,7 @@ class Submission:
     params: dict[str, Any] | None = None
     fire_at: datetime | None = None  # the nominal time that templates see; None: when it is due
     note: Note | None = None
+    version: int | None = None  # only if the job still has this one
 
 
 class Submitter:
@@ -68,6 +69,7 @@ class Submitter:
         self._database = database
         self._counter = counter
         self._lines: dict[UUID, int] = {}  # of jobs submitted lately; only where to ask for a waiting worker
+        self._plain: dict[tuple[int, str], tuple[UUID, int]] = {}  # jobs that ask for nothing, as they were last seen
         self._demands = Demands(definitions or Definitions(database))
         self._batcher: Batcher[Submission, UUID | None] = Batcher(self._insert, max_items=1000)
 
@@ -80,6 +82,24 @@ class Submitter:
         if found is None:
             raise NotFound(f"there is no job {submission.job_id}")
         return found
+
+    async def submit_known(self, ref: str, *, tenant: int, by: str) -> UUID | None:
+        """Like `submit`, now and without parameters, for a job that was `seen` under this name or id: it need not be
+        looked up again, because writing checks that it is still in the same version. None: look it up."""
+        if (found := self._plain.get((tenant, ref))) is None:
+            return None
+        execution = await self._batcher.submit(Submission(tenant, by, found[0], version=found[1]))
+        if execution is None:
+            self._plain.pop((tenant, ref), None)
+        return execution
+
+    def seen(self, ref: str, row: jobs.JobRow, *, tenant: int) -> None:
+        """A job as it is now; a new name, or anything else that is new about it, is a new version."""
+        if row.spec.params or needed_params(row.spec.task):
+            return
+        if len(self._plain) > MOST_LINES:
+            self._plain.clear()
+        self._plain[tenant, ref] = (row.job_id, row.version)
 
     async def submit_once(self, submission: Submission, key: str) -> UUID:
         """Like `submit`, but the same key is answered with the same execution for a day."""
@@ -144,7 +164,8 @@ class Submitter:
             groups.setdefault((submission.tenant, submission.by), []).append(place)
         async with self._database.connection() as connection:
             now_ms = int(await database_now_ms(connection))
-            for (tenant, by), places in groups.items():
+            for (tenant, by), of_group in groups.items():
+                places = await _current(connection, batch, of_group, tenant=tenant)
                 new = [_new(batch[place], now_ms, None) for place in places]
                 new = await with_lines(connection, new, tenant=tenant)
                 added = await executions.insert_executions(connection, tenant=tenant, new=new, created_by=by)
@@ -165,7 +186,7 @@ class Submitter:
             row = await executions.insert_one(
                 connection, tenant=submission.tenant, job_id=submission.job_id, trigger_key=f"manual:{uuid4()}",
                 params=submission.params, created_by=submission.by, fire_at=submission.fire_at,
-                session_id=None if offer is None else offer.session_id, line_id=line_id,
+                session_id=None if offer is None else offer.session_id, line_id=line_id, version=submission.version,
             )  # fmt: skip
         if row is None:
             return None
@@ -176,6 +197,16 @@ class Submitter:
             await offer.accept(row)
         execution: UUID = row["execution_id"]
         return execution
+
+
+async def _current(connection: Connection, batch: list[Submission], places: list[int], *, tenant: int) -> list[int]:
+    """Without those that are only for a version which the job no longer has."""
+    wanted = {batch[place].job_id for place in places if batch[place].version is not None}
+    if not wanted:
+        return places
+    found = await jobs.find_jobs(connection, tenant=tenant, names=[], job_ids=list(wanted))
+    versions = dict(found.values())
+    return [p for p in places if batch[p].version is None or batch[p].version == versions.get(batch[p].job_id)]
 
 
 async def insert_one(connection: Connection, submission: Submission, key: str | None) -> UUID:

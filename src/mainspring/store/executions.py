@@ -46,11 +46,11 @@ async def insert_executions(
 
 async def insert_one(
     connection: Connection, *, tenant: int, job_id: UUID, trigger_key: str, params: Any, created_by: str,
-    fire_at: datetime | None, session_id: UUID | None, line_id: int | None,
+    fire_at: datetime | None, session_id: UUID | None, line_id: int | None, version: int | None = None,
 ) -> Any:  # fmt: skip
-    """The row as a claim would return it, with its state; None if there is no such job."""
+    """The row as a claim would return it, with its state; None if there is no such job, or not in this version."""
     return await connection.fetchrow(
-        q("insert_one"), tenant, job_id, trigger_key, params, created_by, fire_at, session_id, line_id
+        q("insert_one"), tenant, job_id, trigger_key, params, created_by, fire_at, session_id, line_id, version
     )
 
 

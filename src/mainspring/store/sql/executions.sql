@@ -31,8 +31,9 @@ WITH wanted AS (
 SELECT execution_id, state, (SELECT count(*) FROM told) AS told FROM fresh;
 
 -- name: insert_one
--- One manual execution, due now, in one round trip. If $7 is a session that waits for work of the line $8, and it lives
--- and the job still belongs to that line, it begins as running there: handed over without ever standing in the queue.
+-- One manual execution, due now, in one round trip; if $9 is given, only of that version of the job. If $7 is a session
+-- that waits for work of the line $8, and it lives and the job still belongs to that line, it begins as running there:
+-- handed over without ever standing in the queue.
 WITH wanted AS (
     SELECT j.*, clock.ms, clock.at, timestamptz 'epoch' + clock.ms * interval '1 millisecond' AS due_at,
            CASE WHEN j.line_id = $8::int THEN (
@@ -41,7 +42,7 @@ WITH wanted AS (
            ) END AS session_id
     FROM jobs j
     CROSS JOIN (SELECT at, floor(extract(epoch FROM at) * 1000)::bigint AS ms FROM (SELECT db_now()) AS c (at)) AS clock
-    WHERE j.job_id = $2 AND j.tenant_id = $1 AND j.deleted_at IS NULL
+    WHERE j.job_id = $2 AND j.tenant_id = $1 AND j.deleted_at IS NULL AND ($9::int IS NULL OR j.version = $9)
 ), fresh AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
                             rank, fire_at, due_at, queued_at, params, created_by, start_by_at, line_id, limit_id,
