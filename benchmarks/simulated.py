@@ -132,6 +132,7 @@ class Simulated:
         self._running: list[str] = []
         self._session: Any = None
         self._every_s = 5.0
+        self._rested = False
         self._begun = 0.0
 
     def begin(self) -> None:
@@ -168,6 +169,10 @@ class Simulated:
         self._poll()
 
     def _beat(self) -> None:
+        self._rested = not self._running and not self._rested
+        if self._rested:  # as a real worker with nothing in hand
+            self._fleet.loop.call_later(self._every_s, self._beat)
+            return
         self._begun = time.perf_counter()
         beat = wire.Heartbeat(session_id=self._session, running=self._running)  # type: ignore[arg-type]
         self._heart.ask("heartbeat", beat, self._answered)

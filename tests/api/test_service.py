@@ -53,14 +53,14 @@ async def connected(port: int, count: int) -> AsyncIterator[list[tuple[asyncio.S
 
 
 async def test_connections_are_kept_while_there_is_room_for_others() -> None:
-    async with served(files=20) as port, connected(port, 12) as lines:
+    async with served(files=20) as port, connected(port, 17) as lines:
         for _ in range(2):
             for line in lines:
                 assert "connection: close" not in await ask(*line)
 
 
 async def test_beyond_that_each_is_closed_with_its_answer_and_none_is_refused() -> None:
-    async with served(files=20) as port, connected(port, 12) as lines:
+    async with served(files=20) as port, connected(port, 17) as lines:
         for line in lines:
             await ask(*line)
         for _ in range(10):

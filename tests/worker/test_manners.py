@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -15,6 +16,7 @@ from mainspring.dispatch import heartbeat
 from mainspring.store import sessions
 from mainspring.worker import service
 from mainspring.worker.link import Given, Link
+from mainspring.worker.session import Session
 from tests.conftest import Cluster
 from tests.dispatch.remote import remote
 
@@ -114,6 +116,40 @@ async def test_an_attempt_that_is_not_its_own_any_more_is_let_go(
         await asyncio.wait_for(asked.wait(), 30)
         done = await client.wait(run.execution_id, timeout_s=30)
         assert (done.state, worker.busy) == ("lost", 0)
+
+
+async def test_an_idle_worker_leaves_out_every_other_heartbeat(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fleet that waits for work asks half as often; whoever has something in hand is heard of each time."""
+    turns: list[tuple[bool, bool]] = []  # whether it was idle, and rested
+    heard = asyncio.Event()
+    real, make = Session._rests, Session.__init__
+
+    def quick(self: Session, address: Any, registered: wire.Registered, **given: Any) -> None:
+        make(self, address, msgspec.structs.replace(registered, heartbeat_s=0.3), **given)
+
+    def rests(self: Session) -> bool:
+        idle, rested = not self._running(), real(self)
+        turns.append((idle, rested))
+        self._loop.call_soon_threadsafe(heard.set)
+        return rested
+
+    async def until(enough: Callable[[], bool]) -> None:
+        while not enough():
+            heard.clear()
+            await asyncio.wait_for(heard.wait(), 30)
+
+    monkeypatch.setattr(Session, "_rests", rests)
+    monkeypatch.setattr(Session, "__init__", quick)
+    queue = f"q{uuid4().hex}"
+    async with cluster.client() as client, cluster.worker(queues=(queue,), name=queue):
+        await until(lambda: len(turns) >= 4)
+        assert turns[:4] == [(True, True), (True, False)] * 2
+        await client.create_job({"name": queue, "task": {"kind": "shell", "argv": ["sleep", "600"]}, "queue": queue})
+        run = await client.trigger(queue)
+        await until(lambda: turns[-2:] == [(False, False)] * 2)
+        await client.cancel(run.execution_id)
 
 
 async def test_what_a_worker_can_not_read_fails_with_the_reason(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from mainspring.api import (
     alerts,
@@ -29,12 +28,11 @@ from mainspring.api import (
     workers,
     workflows,
 )  # fmt: skip
-from mainspring.api.auth import Authenticator
 from mainspring.api.context import Context
 from mainspring.api.problem import problem
-from mainspring.api.route import Call, Endpoint, Table, guarded, routes
+from mainspring.api.route import Call, Endpoint, Table, routes
+from mainspring.api.status import health
 from mainspring.codec import encode
-from mainspring.store.db import Database
 
 docs = Table()
 
@@ -65,7 +63,7 @@ def build(
     """The application; `pages` adds the web UI, `lost` its page for what is not there."""
 
     table: list[BaseRoute] = [
-        *_health(context.database),
+        *health(context.database),
         *routes(endpoints(), context),
         *(pages(context) if pages is not None else ()),
     ]
@@ -81,26 +79,6 @@ def build(
         return answer
 
     return Starlette(routes=table, exception_handlers={HTTPException: nothing_there})
-
-
-def build_status(database: Database, auth: Authenticator) -> Starlette:
-    """For a process without the API: whether it lives and can work, and its metrics."""
-
-    async def scrape(request: Request) -> Response:
-        (await auth.caller(request)).demand("read")
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
-
-    async def metrics(request: Request) -> Response:
-        return await guarded(lambda: scrape(request))
-
-    return Starlette(routes=[*_health(database), Route("/metrics", metrics, methods=["GET"])])
-
-
-def _health(database: Database) -> list[BaseRoute]:
-    async def readyz(_: Request) -> Response:
-        return await guarded(lambda: system.readyz(database))
-
-    return [Route("/healthz", system.healthz, methods=["GET"]), Route("/readyz", readyz, methods=["GET"])]
 
 
 _MISSING = {

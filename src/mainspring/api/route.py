@@ -12,18 +12,17 @@ from datetime import datetime
 from typing import Any
 
 import structlog
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mainspring.api.auth import Caller
 from mainspring.api.context import Context
-from mainspring.api.problem import problem, problem_of
+from mainspring.api.guard import guarded
 from mainspring.codec import MAX_BODY, decode, encode
 from mainspring.domain.duration import parse_duration
-from mainspring.domain.errors import Invalid, MainspringError, TooLarge, Unavailable
-from mainspring.store.db import AWAY, CONFLICTS
+from mainspring.domain.errors import Invalid, TooLarge
 
 log = structlog.get_logger()
 MAX_REASON = 1000
@@ -171,24 +170,6 @@ async def serve(endpoint: Endpoint, context: Context, request: Request) -> Respo
     if answer is None:
         return Response(status_code=204)
     return Response(encode(answer), endpoint.status, media_type="application/json")
-
-
-async def guarded(work: Callable[[], Awaitable[Response]]) -> Response:
-    """Every error becomes a problem document; none shows its inside."""
-    try:
-        return await work()
-    except MainspringError as error:
-        return problem_of(error)
-    except CONFLICTS:
-        return problem_of(Unavailable("two changes met; try again"))
-    except ClientDisconnect:
-        return Response(status_code=499)
-    except AWAY as error:
-        log.warning("the database is away", error=repr(error))
-        return problem_of(Unavailable("the database is not available; nothing was written, try again"))
-    except Exception:
-        log.exception("a request failed")
-        return problem(500, "error", "something went wrong on our side; the log has the details")
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -6,20 +6,16 @@ from datetime import timedelta
 from typing import get_args
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.requests import Request
 from starlette.responses import Response
 
-from mainspring import __version__, wire
+from mainspring import wire
 from mainspring.api.auth import LINK_S
 from mainspring.api.route import Call, Table
 from mainspring.clock import SystemClock, instant
-from mainspring.codec import encode
 from mainspring.domain.alert import Severity
 from mainspring.intake.overview import shards_now
 from mainspring.intake.queues import depths_of
 from mainspring.store import alerts, dead_letters, doctor, queues, runs, sessions, shards
-from mainspring.store.db import AWAY, Database
-from mainspring.store.migrate import schema_version
 from mainspring.telemetry import metrics
 
 table = Table()
@@ -85,22 +81,3 @@ async def scrape(call: Call) -> Response:
     slots = sum(w.slots for w in live)
     metrics.WORKER_UTILIZATION.set(sum(w.busy for w in live) / slots if slots else 0.0)
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
-
-
-async def healthz(_: Request) -> Response:
-    """The process lives."""
-    return Response(encode({"status": "ok", "version": __version__}), media_type="application/json")
-
-
-async def readyz(database: Database) -> Response:
-    """The process can do its work: the database answers."""
-    try:
-        async with database.connection() as connection:
-            version = await schema_version(connection)
-    except AWAY as error:
-        health = wire.Health(
-            status="unavailable", version=__version__, schema_version=0, checks={"database": type(error).__name__}
-        )
-        return Response(encode(health), 503, {"Retry-After": "1"}, media_type="application/json")
-    health = wire.Health(status="ok", version=__version__, schema_version=version, checks={"database": "ok"})
-    return Response(encode(health), media_type="application/json")

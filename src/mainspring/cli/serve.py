@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import TYPE_CHECKING
 
 import click
 import structlog
@@ -13,24 +14,15 @@ from mainspring.alerts.measure import Measure
 from mainspring.alerts.send import Sender
 from mainspring.alerts.watch import Watch
 from mainspring.announce import Announcer
-from mainspring.api.app import build, build_status, endpoints
 from mainspring.api.auth import Authenticator, issue_token
-from mainspring.api.context import Context
-from mainspring.api.live import Live
-from mainspring.api.route import Lanes
 from mainspring.api.service import HttpServer
-from mainspring.backends.stores import open_store
-from mainspring.config import ARTIFACT_STORE, PORT, ServeConfig, parse_roles, unknown_settings
-from mainspring.dispatch.heartbeat import Heartbeats
-from mainspring.dispatch.service import Dispatcher
+from mainspring.api.status import build_status
+from mainspring.config import ARTIFACT_STORE, ServeConfig, parse_roles, unknown_settings
 from mainspring.domain.address import read_networks
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid
 from mainspring.domain.resources import parse_amount
-from mainspring.intake.artifacts import Artifacts
 from mainspring.intake.duties import Duties
-from mainspring.intake.executions import Submitter
-from mainspring.intake.runs import Runs
 from mainspring.process import die_with_parent, raise_file_limit, run, stop_signal
 from mainspring.results.rescue import Rescue
 from mainspring.results.settle import Settler
@@ -44,8 +36,9 @@ from mainspring.store.migrate import migrate
 from mainspring.store.rehearsal import rehearse
 from mainspring.store.subscriptions import Subscriptions
 from mainspring.telemetry import logs
-from mainspring.web.app import routes as pages
-from mainspring.web.gate import lost
+
+if TYPE_CHECKING:
+    from mainspring.api.context import Context
 
 log = structlog.get_logger()
 
@@ -65,6 +58,8 @@ class Server:
         subscriptions = Subscriptions(self.database, self.bus)
         dispatcher = None
         if "api" in config.roles:
+            from mainspring.dispatch.service import Dispatcher
+
             dispatcher = Dispatcher(self.database, self.bus, definitions, self.announcer)
         self.settler = Settler(
             self.database, definitions, self.announcer, subscriptions=subscriptions, counter=dispatcher
@@ -88,28 +83,14 @@ class Server:
             self._services += [self.scheduler, rescue, duties, watch, deliverer]
         auth = self._auth = Authenticator(self.database)
         if dispatcher is not None:
-            self.context = Context(
-                database=self.database,
-                auth=auth,
-                live=Live(self.database, self.bus),
-                submitter=Submitter(self.database, definitions, dispatcher),
-                dispatcher=dispatcher,
-                heartbeats=Heartbeats(self.database, lease_s=config.session_lease_s),
-                settler=self.settler,
-                announcer=self.announcer,
-                artifacts=Artifacts(
-                    self.database,
-                    open_store(config.artifact_store),
-                    most_bytes=config.artifact_bytes,
-                    kept_s=config.artifact_kept_s,
-                ),
-                runs=Runs(self.database, self.announcer),
-                sender=sender,
-                session_lease_s=config.session_lease_s,
-            )
-            app = Lanes(build(self.context, pages=pages, lost=lost), endpoints(), self.context)
-            self.http = HttpServer(app, host=config.host, port=PORT if config.port is None else config.port)
-            self._services += [self.http, self.context.dispatcher, self.context.live, self.context.artifacts]
+            from mainspring.cli.front import Front  # a process without the API need not load it
+
+            front = Front(
+                config, self.database, self.bus, auth=auth, definitions=definitions, dispatcher=dispatcher,
+                settler=self.settler, announcer=self.announcer, sender=sender,
+            )  # fmt: skip
+            self.context, self.http = front.context, front.http
+            self._services += front.services
         elif config.port is not None:
             self.http = HttpServer(build_status(self.database, auth), host=config.host, port=config.port)
             self._services.append(self.http)

@@ -98,6 +98,7 @@ class Session:
         self._progress = progress
         self._clock = SystemClock()
         self._told: list[wire.ProgressReport] = []
+        self._rested = False
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
@@ -127,6 +128,8 @@ class Session:
     def _beat_with(self, client: httpx2.Client) -> None:
         wait = self._registered.heartbeat_s
         while not self._sleep(wait):
+            if self._rests():
+                continue
             try:
                 self._beat(client)
                 wait = self._registered.heartbeat_s
@@ -136,14 +139,20 @@ class Session:
                 return
             except (ApiAway, httpx2.TransportError) as error:
                 log.warning("heartbeat failed, trying again", error=str(error))
-                wait = 1.0
+                self._rested, wait = True, 1.0
             except MainspringError as error:
                 log.error("heartbeat refused", error=str(error))
                 wait = self._registered.heartbeat_s
             except Exception:
                 # An error of our own: without this thread the lease would end, and all work with it.
                 log.exception("heartbeat failed by an error of this worker, trying again")
-                wait = 1.0
+                self._rested, wait = True, 1.0
+
+    def _rests(self) -> bool:
+        """Of a worker with nothing in hand every other heartbeat is left out: its lease is four of them long."""
+        idle = not self.draining and not self._running() and self._news() == self._told
+        self._rested = idle and not self._rested
+        return self._rested
 
     def _sleep(self, wait: float) -> bool:
         """Until the next heartbeat is due, or there is progress to tell; whether the session has ended."""
