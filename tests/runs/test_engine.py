@@ -8,8 +8,11 @@ from uuid import UUID
 
 import pytest
 
+from mainspring import ports
 from mainspring.domain.execution import is_step
 from mainspring.intake import catalog
+from mainspring.store import runs
+from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
 from tests.runs.bench import TENANT, Bench, states
 
@@ -264,6 +267,25 @@ async def test_a_workflow_can_be_a_step(bench: Bench) -> None:
     found = await bench.get(run)
     assert found.state == "succeeded" and bench.log == ["a", "x", "y", "z"]
     assert found.steps[1].result == {"n": 7, "got": "ex"}
+
+
+async def test_who_begins_runs_is_called_when_one_is_a_step(bench: Bench) -> None:
+    await bench.apply("inner", {"x": {}})
+    await bench.begin("outer", {"a": {}, "sub": {"needs": ["a"], "workflow": "inner"}})
+    async with bench.database.connection() as connection:
+        lines, _ = await runs.workflow_lines(connection)
+    called = asyncio.Event()
+    bus = PostgresBus(bench.database)
+    bus.subscribe(
+        ports.QUEUED, lambda said: called.set() if int(said.split()[0]) in lines else None, on_gap=lambda: None
+    )
+    await bus.start()
+    try:
+        await bus.ready()
+        await bench.end(await bench.claim())
+        await asyncio.wait_for(called.wait(), 30)
+    finally:
+        await bus.stop()
 
 
 async def test_a_workflow_that_contains_itself_comes_to_an_end(bench: Bench) -> None:

@@ -302,7 +302,7 @@ async def release_workflows(connection: Connection, *, go: Sequence[Release]) ->
         q("release_workflows"), *_places(r.place for r in go), [r.params for r in go], [r.delay_s for r in go],
         [r.workflow for r in go],
     )  # fmt: skip
-    return [Place(r["run_id"], r["step"], r["item"]) for r in rows]
+    return [Place(r["run_id"], r["step"], r["item"]) for r in rows if r["run_id"] is not None]
 
 
 async def step_outcomes(connection: Connection, *, places: Sequence[Place]) -> dict[Place, tuple[str, Any, str | None]]:

@@ -233,7 +233,8 @@ WITH marked AS (
     SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
     FROM fresh WHERE state = 'waiting' HAVING count(*) > 0
 )
-SELECT run_id, step, item, (SELECT count(*) FROM told) AS told FROM named WHERE job_id IS NULL;
+-- The count stands outside: inside it would be looked at, and anybody told, only if a workflow is not there.
+SELECT n.run_id, n.step, n.item, t.told FROM (SELECT count(*) AS told FROM told) AS t LEFT JOIN named n ON n.job_id IS NULL;
 
 -- name: open_groups
 -- Mapped or repeated steps begin, or get further: how many items there are, and which comes next.
