@@ -1177,7 +1177,9 @@ class RunStep(Answer):
 
 
 class Run(Answer):
-    """One occurrence of a workflow; `queued` until its turn has come. Steps are told only of one run at a time.
+    """One occurrence of a workflow; `queued` until its turn has come, `skipped` if that came too late.
+
+    Steps are told only of one run at a time.
 
     `failed` names steps that did not succeed, `blocked` those that could not start because of them.
     """
@@ -1186,7 +1188,7 @@ class Run(Answer):
     job_id: UUID
     workflow: str
     version: int
-    state: RunState | Literal["queued"]
+    state: RunState | Literal["queued", "skipped"]
     open_steps: int
     fire_at: datetime
     params: dict[str, Any] | None = None

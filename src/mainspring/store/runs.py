@@ -441,6 +441,12 @@ async def list_runs(
     return await connection.fetch(q("list_runs"), tenant, before, limit, job_id, states or None)
 
 
+async def runs_ahead(
+    connection: Connection, *, tenant: int, before: UUID, limit: int, job_id: UUID | None = None
+) -> list[Any]:
+    return await connection.fetch(q("runs_ahead"), tenant, before, limit, job_id)
+
+
 async def steps_of_run(connection: Connection, *, run_id: UUID, items: bool, step: int | None = None) -> list[Any]:
     """All of them, or one. The caller has found the run to be its tenant's."""
     return await connection.fetch(q("steps_of_run"), run_id, items, step)

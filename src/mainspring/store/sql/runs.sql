@@ -412,6 +412,24 @@ WHERE r.tenant_id = $1 AND r.run_id < $2 AND ($4::uuid IS NULL OR r.job_id = $4)
   AND ($5::text[] IS NULL OR r.state = ANY ($5))
 ORDER BY r.run_id DESC LIMIT $3;
 
+-- name: runs_ahead
+-- Executions of workflows that have not begun, newest first, before an id; of one workflow those that wait for anything,
+-- of all of them only those in the queue, of each line its last.
+SELECT e.execution_id AS run_id, e.job_id, e.version, e.params, e.fire_at, e.created_by, j.name
+FROM (
+    SELECT e.* FROM executions e
+    WHERE $4::uuid IS NOT NULL AND e.job_id = $4 AND e.state IN ('waiting', 'queued', 'blocked')
+    UNION ALL
+    SELECT e.* FROM lines l
+    CROSS JOIN LATERAL (
+        SELECT * FROM executions e WHERE e.state = 'queued' AND e.line_id = l.line_id AND e.execution_id < $2
+        ORDER BY e.rank DESC, e.execution_id DESC LIMIT $3
+    ) AS e
+    WHERE $4::uuid IS NULL AND l.tenant_id = $1 AND l.demand = '{"kind":"workflow"}'
+) AS e JOIN jobs j USING (job_id)
+WHERE e.tenant_id = $1 AND e.execution_id < $2
+ORDER BY e.execution_id DESC LIMIT $3;
+
 -- part: execution_of_step
 -- The execution of a step, live (e) or final (h), and the worker it is or was on.
 LEFT JOIN executions e ON e.execution_id = s.execution_id
