@@ -296,6 +296,36 @@ async def test_a_workflow_that_contains_itself_comes_to_an_end(bench: Bench) -> 
     assert found.state == "failed"
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"n": "{{params.text}}"}, "inner: the parameter 'n' is an integer, and string was given"),
+        ({"n": 1, "m": 2}, "inner: there is no parameter 'm'"),
+        ({}, "inner: the parameter 'n' was not given"),
+    ],
+)
+async def test_a_workflow_inside_one_gets_only_params_it_has(bench: Bench, given: dict[str, Any], why: str) -> None:
+    await bench.apply("inner", {"x": {}}, params={"n": {"type": "integer"}})
+    steps = {"sub": {"workflow": "inner", "params": given}, "behind": {"needs": ["sub"]}}
+    run = await bench.begin("outer", steps, params={"text": {"type": "string", "default": "x"}})
+    await bench.work()
+    found = await bench.get(run)
+    assert (found.state, found.steps[0].reason, bench.log) == ("failed", why, [])
+    assert found.steps[0].execution_id is not None
+    assert (await bench.get(found.steps[0].execution_id)).state == "failed"
+
+
+async def test_a_failed_run_names_what_failed_and_why_through_all_levels(bench: Bench) -> None:
+    await bench.apply("inner", {"x": {}})
+    run = await bench.begin("outer", {"sub": {"workflow": "inner"}, **{f"s{n}": {} for n in range(7)}})
+    await bench.work(lambda name: "failed" if name == "x" else "succeeded")
+    assert (await bench.get(run)).reason == "sub failed: x failed"
+    wide = await bench.begin("wide", {"a": {}, **{f"s{n}": {"needs": ["a"], "rule": "always"} for n in range(7)}})
+    await bench.work(lambda _: "timed_out")
+    reason = (await bench.get(wide)).reason or ""
+    assert reason.startswith("a timed out (nor did s") and reason.endswith(" and 3 more succeed)")
+
+
 async def test_a_workflow_that_is_not_there_fails_its_step(bench: Bench) -> None:
     run = await bench.begin("alone", {"sub": {"workflow": "nowhere"}})
     assert run.state == "failed" and "nowhere" in (run.steps[0].reason or "")

@@ -217,7 +217,9 @@ async def test_a_run_that_takes_too_long_times_out(bench: Bench, virtual: Virtua
     )
     await virtual.advance(seconds=3601)
     await bench.tending.look()
-    assert (await bench.get(run)).state == "timed_out"
+    found = await bench.get(run)
+    assert (found.state, found.reason) == ("timed_out", "timed out: it took longer than 1h")
+    assert "the run timed out" in {step.reason for step in found.steps}
 
 
 async def test_a_rerun_keeps_what_had_succeeded(bench: Bench) -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from mainspring import wire
 from mainspring.announce import Announcer
+from mainspring.domain.duration import format_duration, parse_duration
 from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound, invalid
 from mainspring.domain.params import given_problems
 from mainspring.domain.plan import PlanStep
@@ -268,9 +269,11 @@ class Runs:
         if await self._waits(run_id, tenant=tenant):
             await cancel_execution(self._database, run_id, tenant=tenant, by=by, reason=reason)
             return await self.get(run_id, tenant=tenant)
-        words = (f"cancelled by {by}" if ends_as == "cancelled" else "timed out") + (f": {reason}" if reason else "")
         async with self._turn() as (connection, _):
             run, known = await self._hold(connection, run_id, tenant=tenant)
+            words = f"cancelled by {by}" + (f": {reason}" if reason else "")
+            if ends_as != "cancelled":
+                words = f"timed out: it took longer than {format_duration(parse_duration(known.plan.spec.timeout or 0))}"
             if run.state not in OPEN:
                 raise Conflict(f"the run has already ended: {run.state}", code="already_final")
             await runs.cancel_run(connection, tenant=tenant, run_id=run_id, ends_as=ends_as, reason=words)
@@ -296,7 +299,7 @@ class Runs:
             run, known = await self._hold(connection, run_id, tenant=tenant)
             if run.state != "cancelling":
                 return
-            words = "the run was cancelled"
+            words = "the run timed out" if run.ends_as == "timed_out" else "the run was cancelled"
             gone: list[Ending] = []
             for execution_id, state in sorted(live.items()):
                 if state != "running":

@@ -441,6 +441,14 @@ async def list_runs(
     return await connection.fetch(q("list_runs"), tenant, before, limit, job_id, states or None)
 
 
+async def failed_steps(
+    connection: Connection, *, run_id: UUID, limit: int
+) -> list[tuple[int, str, str | None]]:  # fmt: skip
+    """Number, state and reason. The caller holds the run."""
+    rows = await connection.fetch(q("failed_steps"), run_id, limit)
+    return [(r["step"], r["state"], r["reason"]) for r in rows]
+
+
 async def runs_ahead(
     connection: Connection, *, tenant: int, before: UUID, limit: int, job_id: UUID | None = None
 ) -> list[Any]:

@@ -296,6 +296,12 @@ WHERE r.run_id = c.run_id AND r.finished_at IS NULL AND r.open_steps = 0
 RETURNING r.run_id, r.state, r.attempt, r.reason, extract(epoch FROM r.finished_at - r.started_at)::float8 AS lasted_s,
           CASE WHEN r.sla_at IS NOT NULL THEN r.state = 'succeeded' AND r.finished_at <= r.sla_at END AS in_time;
 
+-- name: failed_steps
+-- The first steps of a run that did not succeed, asked only when it ends because of them.
+SELECT step, state, reason FROM run_steps
+WHERE run_id = $1 AND item = -1 AND state IN ('failed', 'timed_out', 'cancelled', 'lost')
+ORDER BY finished_at, step LIMIT $2;
+
 -- name: cancel_run
 -- A run is to end: from now on nothing of it is released but what always is.
 UPDATE runs SET state = 'cancelling', ends_as = $3, reason = $4
