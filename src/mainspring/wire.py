@@ -310,6 +310,15 @@ class Progress(Answer):
     message: str | None = None
 
 
+class StepOf(Answer):
+    """Of which run an execution is a step, and of a mapped or repeated one which item."""
+
+    run_id: UUID
+    workflow: str
+    name: str
+    item: int | None = None
+
+
 class Execution(Answer):
     """One occurrence of a job, across its attempts."""
 
@@ -340,6 +349,16 @@ class Execution(Answer):
     attempts: list[Attempt] = []
     backfill_id: UUID | None = None
     progress: Progress | None = None
+    step: StepOf | None = None
+
+    @property
+    def title(self) -> str:
+        """What people call it: its job; of a step `workflow / step`, and which workflow it is if it is one."""
+        if self.step is None:
+            return self.job
+        item = "" if self.step.item is None else f"[{self.step.item}]"
+        inner = "" if self.job == self.step.workflow else f": {self.job}"
+        return f"{self.step.workflow} / {self.step.name}{item}{inner}"
 
     @property
     def late_ms(self) -> int | None:
@@ -811,6 +830,12 @@ class DeadLetter(Answer):
     """Of a step, its name behind that of its workflow."""
     definition: JobSpec | None = None
     """What was executed; told only of one dead letter at a time."""
+
+    @property
+    def title(self) -> str:
+        """What people call it: its job, of a step `workflow / step`."""
+        step = (self.step or "").removeprefix(f"{self.job}.")
+        return f"{self.job} / {step}" if step not in ("", self.job) else self.job
 
     @property
     def what(self) -> str:

@@ -26,6 +26,22 @@ def bench(fresh: Database) -> Bench:
     return Bench(fresh)
 
 
+async def test_each_execution_says_which_step_of_which_run_it_is(bench: Bench) -> None:
+    await bench.apply("inner", {"x": {}})
+    run = await bench.begin("outer", {"each": {"map": "[1, 2]"}, "sub": {"workflow": "inner"}, "plain": {}})
+    await bench.work(lambda name: "failed" if name == "plain" else "succeeded")
+    inner = (await bench.get(run)).steps[1].execution_id
+    found = (await catalog.list_executions(bench.database, tenant=TENANT)).items
+    assert {(e.title, None if e.step is None else e.step.run_id) for e in found} == {
+        ("outer", None), ("outer / each[0]", run.run_id), ("outer / each[1]", run.run_id),
+        ("outer / plain", run.run_id), ("outer / sub: inner", run.run_id), ("inner / x", inner),
+    }  # fmt: skip
+    (failed,) = (
+        e for e in (await catalog.list_executions(bench.database, tenant=TENANT, states=["failed"])).items if e.step
+    )
+    assert failed.title == "outer / plain"
+
+
 @pytest.mark.requirement(98)
 async def test_in_a_diamond_the_sides_run_in_parallel_and_the_end_once(bench: Bench) -> None:
     run = await bench.begin("diamond", DIAMOND)

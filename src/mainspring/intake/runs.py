@@ -273,7 +273,8 @@ class Runs:
             run, known = await self._hold(connection, run_id, tenant=tenant)
             words = f"cancelled by {by}" + (f": {reason}" if reason else "")
             if ends_as != "cancelled":
-                words = f"timed out: it took longer than {format_duration(parse_duration(known.plan.spec.timeout or 0))}"
+                most_s = parse_duration(known.plan.spec.timeout or 0)
+                words = f"timed out: it took longer than {format_duration(most_s)}"
             if run.state not in OPEN:
                 raise Conflict(f"the run has already ended: {run.state}", code="already_final")
             await runs.cancel_run(connection, tenant=tenant, run_id=run_id, ends_as=ends_as, reason=words)
