@@ -1118,6 +1118,19 @@ class WorkflowVersion(Answer):
     order: list[str]
 
 
+class WorkflowChange(Answer):
+    """One version of a workflow, and what differs from the one before: fields, and steps by name."""
+
+    version: int
+    created_at: datetime
+    created_by: str
+    steps: int
+    fields: list[str] = []
+    added: list[str] = []
+    removed: list[str] = []
+    changed: list[str] = []
+
+
 class WorkflowLine(Answer):
     """A workflow in a list."""
 

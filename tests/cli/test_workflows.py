@@ -41,6 +41,21 @@ class Shell:
         return result
 
 
+async def test_back_to_an_earlier_version(cluster: Cluster, tmp_path: Path) -> None:
+    shell, file = Shell(cluster), tmp_path / "back.yaml"
+    first = YAML.replace("name: cli", "name: back")
+    for text in (first, first.replace("echo, bye", "echo, ciao").replace("sign:", "okay:").replace("[sign]", "[okay]")):
+        file.write_text(text)
+        await shell("workflows", "apply", str(file))
+    told = (await shell("workflows", "versions", "back")).output
+    assert "+okay -sign ~bye" in told and len(told.splitlines()) == 3
+    assert "version 3, 3 steps" in (await shell("workflows", "rollback", "back", "1")).output
+    for words in (("export", "back"), ("export", "back", "--version", "1")):
+        assert read_workflows((await shell("workflows", *words)).output) == read_workflows(first)
+    assert "no version 9" in (await shell("workflows", "rollback", "back", "9", code=3)).stderr
+    assert "version 3" in (await shell("workflows", "rollback", "back", "1")).output, "the same again changes nothing"
+
+
 async def test_from_a_file_to_the_end_of_a_run(cluster: Cluster, tmp_path: Path) -> None:
     shell, file = Shell(cluster), tmp_path / "cli.yaml"
     file.write_text(YAML)

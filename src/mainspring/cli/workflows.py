@@ -33,6 +33,17 @@ WORKFLOWS: Look[wire.WorkflowLine] = Look(
     ],
     empty="no workflows yet; write one as YAML and: mainspring workflows apply FILE",
 )
+VERSIONS: Look[wire.WorkflowChange] = Look(
+    name=lambda found: str(found.version),
+    columns=[
+        Column("VERSION", lambda found: str(found.version)),
+        Column("CREATED", lambda found: local(found.created_at)),
+        Column("BY", lambda found: found.created_by),
+        Column("STEPS", lambda found: str(found.steps)),
+        Column("CHANGED", lambda found: change_text(found), wraps=True),
+    ],
+    empty="no versions",
+)
 _MARKS = {"approval": "✋", "event": "⚑", "wait": "⏲", "workflow": "▣", "task": "▪"}
 
 
@@ -114,12 +125,37 @@ async def graph(client: AsyncClient, out: Output, workflow: str) -> None:
 
 @workflows.command
 @click.argument("workflow")
+@click.option("--version", type=click.IntRange(1), metavar="N", help="As it was in this version.")
 @connected
-async def export(client: AsyncClient, out: Output, workflow: str) -> None:
+async def export(client: AsyncClient, out: Output, workflow: str, version: int | None) -> None:
     """Print a workflow as YAML that `apply` reads."""
     from mainspring.manifest import write_workflow
 
-    sys.stdout.write(write_workflow((await client.workflow(workflow)).spec))
+    found = await client.workflow(workflow) if version is None else await client.workflow_version(workflow, version)
+    sys.stdout.write(write_workflow(found.spec))
+
+
+@workflows.command
+@click.argument("workflow")
+@limit_option(20)
+@connected
+async def versions(client: AsyncClient, out: Output, workflow: str, limit: int) -> None:
+    """List the versions of a workflow, newest first, and what each changed."""
+    out.page(
+        await gather(
+            lambda count, cursor: client.workflow_versions(workflow, limit=min(count, 50), cursor=cursor), limit
+        ),
+        VERSIONS,
+    )
+
+
+@workflows.command
+@click.argument("workflow")
+@click.argument("version", type=click.IntRange(1))
+@connected
+async def rollback(client: AsyncClient, out: Output, workflow: str, version: int) -> None:
+    """Bring an earlier version of a workflow back, as a new one; runs that have begun stay as they are."""
+    out.one(await client.rollback_workflow(workflow, version), _NAMED, _applied)
 
 
 @workflows.command
@@ -174,6 +210,15 @@ def _details(found: wire.Workflow) -> str:
         lines.append(f"  params    {', '.join(found.spec.params)}")
     lines.append("  steps")
     return "\n".join([*lines, *(f"    {_step_text(name, found.spec.steps[name])}" for name in found.order)])
+
+
+def change_text(found: wire.WorkflowChange) -> str:
+    """What a version changed, in one line: the steps it added, removed and changed, then its other fields."""
+    steps = [("+", found.added), ("-", found.removed), ("~", found.changed)]
+    parts = [f"{sign}{name}" for sign, names in steps for name in names[:5]]
+    more = sum(max(0, len(names) - 5) for _, names in steps)
+    parts += [f"and {more} more steps"] if more else []
+    return " ".join([*parts, *(name for name in found.fields if name != "steps")])
 
 
 def _step_text(name: str, step: Step) -> str:

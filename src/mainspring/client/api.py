@@ -457,6 +457,23 @@ class AsyncClient:
     async def workflow(self, ref: Ref) -> wire.Workflow:
         return await self._transport.ask(wire.Workflow, "GET", _path("workflows", ref, ""))
 
+    async def workflow_versions(
+        self, ref: Ref, *, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.WorkflowChange]:
+        """The versions of a workflow, newest first, and what each changed."""
+        params: Params = {"limit": limit, "cursor": cursor}
+        path = _path("workflows", ref, "versions")
+        return await self._transport.ask(wire.Page[wire.WorkflowChange], "GET", path, params=params)
+
+    async def workflow_version(self, ref: Ref, version: int) -> wire.WorkflowVersion:
+        """What one version of a workflow says."""
+        return await self._transport.ask(wire.WorkflowVersion, "GET", _path("workflows", ref, f"versions/{version}"))
+
+    async def rollback_workflow(self, ref: Ref, version: int) -> wire.Workflow:
+        """Brings an earlier version of a workflow back, as a new one."""
+        body = wire.Rollback(version=version)
+        return await self._transport.ask(wire.Workflow, "POST", _path("workflows", ref, "rollback"), body=body)
+
     async def delete_workflow(self, ref: Ref, *, reason: str = "", detach: bool = False) -> None:
         """Deletes a workflow, as `delete_job`; its runs go on."""
         await self._transport.send("DELETE", _path("workflows", ref, ""), params=_deletion(reason, detach))
