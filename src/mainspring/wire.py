@@ -1076,6 +1076,8 @@ class Dependency(Answer):
     freed_as: Literal["forced", "skipped"] | None = None
     freed_by: str | None = None
     reason: str | None = None
+    deleted_at: datetime | None = None
+    """It is not there any more and can't succeed: remove the need."""
 
 
 class Dependencies(Answer):
