@@ -9,10 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mainspring.cli.main import main
-from mainspring.cli.workflows import drawing
 from mainspring.manifest import read_workflows
 from tests.conftest import Cluster
-from tests.runs.bench import spec
 
 pytestmark = pytest.mark.anyio
 
@@ -101,10 +99,3 @@ async def test_a_mistake_is_told_with_its_place(cluster: Cluster, tmp_path: Path
     file = tmp_path / "wrong.yaml"
     file.write_text(text)
     assert said in (await Shell(cluster)("workflows", "apply", str(file), code=6)).output
-
-
-def test_a_drawing_has_a_column_for_each_level() -> None:
-    written = spec("w", {"a": {}, "b": {"needs": ["a"]}, "c": {"needs": ["a"]}, "d": {"needs": ["b", "c"]}})
-    lines = drawing(written, ["a", "b", "c", "d"])
-    assert lines[0].replace(" ", "") == "▪a──▶▪b──▶▪d" and lines[1].strip() == "──▶ ▪ c"
-    assert lines[-1] == "  c → d"

@@ -10,12 +10,12 @@ import click
 
 from mainspring import wire
 from mainspring.cli.connect import connected, gather
+from mainspring.cli.graph import Node, drawing_width, graph_lines
 from mainspring.cli.jobs import detach_option, limit_option
 from mainspring.cli.output import Column, Look, Output, remark
 from mainspring.cli.run import params_option
 from mainspring.cli.runs import RUNS, finish, run_line
 from mainspring.cli.times import distance, local, now, seconds
-from mainspring.domain.layout import spots
 from mainspring.domain.workflow import Step, WorkflowSpec
 
 if TYPE_CHECKING:
@@ -115,12 +115,16 @@ async def run(
 @click.argument("workflow")
 @connected
 async def graph(client: AsyncClient, out: Output, workflow: str) -> None:
-    """Draw a workflow: each step in a column behind those it needs."""
+    """Draw a workflow: each step in a column behind those it needs. What is too wide or long is listed instead.
+
+    A run with the states of its steps is drawn by: mainspring runs graph RUN
+    """
     found = await client.workflow(workflow)
     if not out.for_people:
         out.value(found)
         return
-    click.echo("\n".join(drawing(found.spec, found.order)))
+    nodes = [Node(name, found.spec.steps[name].needs, _label(name, found.spec.steps[name])) for name in found.order]
+    click.echo("\n".join(graph_lines(nodes, drawing_width())))
 
 
 @workflows.command
@@ -221,6 +225,11 @@ def change_text(found: wire.WorkflowChange) -> str:
     return " ".join([*parts, *(name for name in found.fields if name != "steps")])
 
 
+def _label(name: str, step: Step) -> str:
+    many = " ×n" if step.map is not None else f" ≤{step.repeat.max}×" if step.repeat is not None else ""
+    return f"{_MARKS[step.kind]} {name}{many}{' ?' if step.when is not None else ''}"
+
+
 def _step_text(name: str, step: Step) -> str:
     from mainspring.domain.job import task_text
 
@@ -228,25 +237,3 @@ def _step_text(name: str, step: Step) -> str:
     needs = f"  after {', '.join(step.needs)}" if step.needs else ""
     when = f"  when {step.when}" if step.when else ""
     return f"{_MARKS[step.kind]} {name}: {what}{needs}{when}"
-
-
-def drawing(spec: WorkflowSpec, order: list[str]) -> list[str]:
-    """The graph as text: a column of steps per level, and below it the edges that pass over a level."""
-    found = spots({name: step.needs for name, step in spec.steps.items()}, order)
-    columns = 1 + max(spot.column for spot in found)
-    rows = 1 + max(spot.row for spot in found)
-    cells = [["" for _ in range(columns)] for _ in range(rows)]
-    column = {}
-    for spot in found:
-        column[spot.name] = spot.column
-        cells[spot.row][spot.column] = f"{_MARKS[spec.steps[spot.name].kind]} {spot.name}"
-    widths = [max(len(cells[row][c]) for row in range(rows)) for c in range(columns)]
-    lines = []
-    for row in range(rows):
-        parts = []
-        for c in range(columns):
-            arrow = "" if c == 0 else " ──▶ " if cells[row][c] else "     "
-            parts.append(arrow + cells[row][c].ljust(widths[c]))
-        lines.append("".join(parts).rstrip())
-    edges = [f"  {need} → {name}" for name in order for need in spec.steps[name].needs]
-    return [*lines, "", *edges] if edges else lines
