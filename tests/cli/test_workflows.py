@@ -39,6 +39,29 @@ class Shell:
         return result
 
 
+@pytest.mark.parametrize(
+    ("step", "message", "hint"),
+    [
+        ("{shell: echo hi}", "shell can't be a text", "write its words as a list"),
+        ("{http: https://example.org}", "http can't be a text", "write {url:"),
+        ("{python: [f]}", "python can't be a list", "write the name of the function"),
+        ("{shel: [echo]}", "unknown field 'shel'", "did you mean 'shell'?"),
+        ("{shell: [sleep, 3]}", "Expected `str`, got `int`", "put it in quotes"),
+        ("{shell: [echo], needs: b}", "Expected `array`, got `str`", "write a list"),
+        ("{workflow: wrong}", "a cycle: wrong → wrong", "give the step a condition"),
+    ],
+)
+async def test_what_is_wrong_in_a_file_is_told_with_the_way_out(
+    cluster: Cluster, tmp_path: Path, step: str, message: str, hint: str
+) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(f"kind: Workflow\nmetadata: {{name: wrong}}\nspec: {{steps: {{a: {step}}}}}\n")
+    said = (await Shell(cluster)("workflows", "apply", str(file), code=6)).stderr
+    assert message in said and hint in said and "/steps/a" in said
+    for words in (("workflows", "run", "wrong"), ("runs", "list", "--workflow", "wrong")):
+        assert "there is no workflow 'wrong'" in (await Shell(cluster)(*words, code=3)).stderr
+
+
 async def test_back_to_an_earlier_version(cluster: Cluster, tmp_path: Path) -> None:
     shell, file = Shell(cluster), tmp_path / "back.yaml"
     first = YAML.replace("name: cli", "name: back")
@@ -69,7 +92,9 @@ async def test_from_a_file_to_the_end_of_a_run(cluster: Cluster, tmp_path: Path)
             greeted = (await client.run(run_id)).steps[0].execution_id
             assert greeted is not None
             await client.wait(greeted, timeout_s=30)
-        assert "waiting" in (await shell("runs", "show", run_id)).output
+        for ref in (run_id, run_id[:23], "@last"):
+            assert "waiting" in (await shell("runs", "show", ref)).output
+        assert "✔ greet" in (await shell("runs", "graph", run_id)).output
         await shell("runs", "approve", run_id, "sign", "--note", "fine")
         assert "succeeded" in (await shell("runs", "wait", run_id)).output
     assert run_id in (await shell("runs", "list", "--workflow", "cli")).output

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from mainspring import ports
+from mainspring.domain.errors import Invalid
 from mainspring.domain.execution import is_step
 from mainspring.intake import catalog
 from mainspring.store import runs
@@ -305,7 +306,9 @@ async def test_who_begins_runs_is_called_when_one_is_a_step(bench: Bench) -> Non
 
 
 async def test_a_workflow_that_contains_itself_comes_to_an_end(bench: Bench) -> None:
-    run = await bench.begin("self", {"again": {"workflow": "self"}})
+    with pytest.raises(Invalid, match="a cycle: self → self"):
+        await bench.apply("self", {"again": {"workflow": "self"}})
+    run = await bench.begin("self", {"again": {"workflow": "self", "when": "true"}})
     for _ in range(20):
         await bench.tending.look()
     found = await bench.get(run)

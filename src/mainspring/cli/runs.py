@@ -104,7 +104,10 @@ def _remarks(step: wire.RunStep) -> str:
 
 @click.group
 def runs() -> None:
-    """List and look at runs of workflows; approve, skip, cancel and repeat."""
+    """List and look at runs of workflows; approve, skip, cancel and repeat.
+
+    RUN is an id, the unique beginning of one, or @last for the newest.
+    """
 
 
 @runs.command("list")

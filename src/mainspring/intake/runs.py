@@ -19,10 +19,11 @@ from mainspring.domain.plan import PlanStep
 from mainspring.domain.readiness import Weight
 from mainspring.domain.workflow import RunState
 from mainspring.intake import audit, timelines
-from mainspring.intake.catalog import check_limit, is_id, job_row, parse_cursor
+from mainspring.intake.catalog import check_limit, execution_id, is_id, parse_cursor
 from mainspring.intake.executions import Note, Submission, insert_one
 from mainspring.intake.executions import cancel as cancel_execution
 from mainspring.intake.unbegun import AHEAD, listed, no_steps, unbegun
+from mainspring.intake.workflows import row_of
 from mainspring.runs.advance import Ending, Moved, Turn, advance
 from mainspring.runs.plans import Known, Plans
 from mainspring.runs.start import start_runs
@@ -64,7 +65,7 @@ class Runs:
 
     async def start(self, ref: str, request: wire.RunRequest, *, tenant: int, by: str) -> wire.Run:
         """Starts a run now; the same key is answered with the same run for a day."""
-        row = await job_row(self._database, ref, tenant=tenant)
+        row = await row_of(self._database, ref, tenant=tenant)
         async with self._database.connection() as connection:
             known = await self._plans.get(connection, tenant=tenant, job_id=row.job_id, version=row.version)
         if known is None or row.deleted_at is not None:
@@ -469,7 +470,7 @@ class Runs:
             if state not in LISTED:
                 raise invalid("/state", f"{state!r} is not a state of a run", hint=f"one of {', '.join(LISTED)}")
         before = parse_cursor(cursor)
-        job_id = None if workflow is None else (await job_row(self._database, workflow, tenant=tenant)).job_id
+        job_id = None if workflow is None else (await row_of(self._database, workflow, tenant=tenant)).job_id
         found: list[wire.Run] = []
         async with self._database.connection() as connection:
             if not states or "queued" in states:
@@ -509,6 +510,14 @@ def run_id_of(text: str) -> UUID:
     if not is_id(text):
         raise NotFound(f"there is no run {text!r}")
     return UUID(text)
+
+
+async def find_run(database: Database, ref: str, *, tenant: int) -> UUID:
+    """A run's id by itself, or by a unique beginning of it: it is an execution's too."""
+    try:
+        return await execution_id(database, ref, tenant=tenant)
+    except NotFound:
+        raise NotFound(f"there is no run {ref!r}") from None
 
 
 def _step(known: Known, name: str) -> PlanStep:
