@@ -49,10 +49,11 @@ def graph_lines(nodes: Sequence[Node], width: int) -> list[str]:
     sizes = Counter(_levels(nodes).values())
     if max(sizes.values()) <= MOST_ROWS and len(sizes) <= width // LEAST_WIDE:
         columns = _columns(nodes)
-        _place(columns)
-        drawn = _draw(columns)
-        if drawn is not None and max(size for size, _ in drawn) <= width:
-            return [line for _, line in drawn] + (_needs(nodes, width) if _meet(columns) else [])
+        for place in (_place, _place_straight):
+            place(columns)
+            drawn = _draw(columns)
+            if drawn is not None and max(size for size, _ in drawn) <= width:
+                return [line for _, line in drawn] + (_needs(nodes, width) if _meet(columns) else [])
     return _listed(nodes, width)
 
 
@@ -101,6 +102,18 @@ def _place(columns: Sequence[list[_Cell]]) -> None:
         for cell in column:
             cell.row = max(free, int(wish[id(cell)]))
             free = cell.row + 1
+
+
+def _place_straight(columns: Sequence[list[_Cell]]) -> None:
+    """Another way, if lines would be in each other's way: what passes goes straight on, and the steps around it."""
+    for column in columns:
+        taken = set()
+        for cell in sorted(column, key=lambda c: c.node is not None):
+            wish = sum(b.row for b in cell.before) / len(cell.before) if cell.before else 0.0
+            cell.row = min(
+                (r for r in range(2 * len(column) + MOST_ROWS) if r not in taken), key=lambda r: abs(r - wish)
+            )
+            taken.add(cell.row)
 
 
 def _meet(columns: Sequence[Sequence[_Cell]]) -> bool:
