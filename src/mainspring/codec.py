@@ -21,6 +21,11 @@ _FIELD = re.compile(r"unknown field `(.*?)`")
 _VALUE = re.compile(r"^Invalid value '(.*?)'")
 _ENUM = re.compile(r"^Invalid enum value '?(.*?)'?\Z")
 _MISSING = re.compile(r"missing required field `(.*?)`")
+_HINTS = (
+    (re.compile(r"^Expected `str`, got `(int|float|bool)`"), "put it in quotes"),
+    (re.compile(r"^Expected `array`, got `(str|int|object)`"), "write a list: […]"),
+    (re.compile(r"^Expected `(object|array|str)` of length >= 1"), "it can't be empty"),
+)
 _SOMEWHERE = re.compile(r"\A\$\.(\w+)\[\.\.\.\]")
 
 # The closing quote is optional: a string that never ends is passed over once, not once for every quote inside it.
@@ -97,6 +102,8 @@ def problem_of(message: str, type_: Any, value: Any = None) -> Problem:
         text = f"there is no {pointer.rpartition('/')[2]} {wrong[1]!r}"
     elif missing := _MISSING.search(text):
         hint = f"add {missing[1]}"
+    else:
+        hint = next((words for pattern, words in _HINTS if pattern.search(text)), "")
     return Problem(pointer or "/", text, hint)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,12 +11,19 @@ import yaml
 from mainspring.codec import problem_of
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.job import JobSpec
-from mainspring.domain.workflow import WorkflowSpec
+from mainspring.domain.workflow import Step, WorkflowSpec
 
 T = TypeVar("T")
 
 MOST_BYTES = 16_000_000
-_SHORT = ("shell", "http", "python")
+_SHORT = {
+    "shell": 'write its words as a list: [sh, -c, "echo hi | wc"]',
+    "http": 'write {url: "https://…", method: POST}',
+    "python": 'write the name of the function: "app.etl:extract"',
+}
+"""Short forms of tasks, and how each is written."""
+_FIELDS = frozenset(Step.__struct_fields__)
+_KINDS = {str: "a text", list: "a list", dict: "a mapping", int: "a number", float: "a number", type(None): "empty"}
 
 
 class _Loader(yaml.SafeLoader):
@@ -94,7 +102,7 @@ def _workflow(document: Any) -> WorkflowSpec:
         raise _unfit("", "a workflow is a mapping", "kind: Workflow, metadata: {name: …}, spec: {steps: …}")
     values = _flat(document, "Workflow")
     if isinstance(values.get("steps"), dict):
-        values["steps"] = {name: _lengthened(step) for name, step in values["steps"].items()}
+        values["steps"] = {name: _lengthened(f"/steps/{name}", step) for name, step in values["steps"].items()}
     return _converted(values, WorkflowSpec)
 
 
@@ -120,9 +128,14 @@ def _converted(values: dict[str, Any], type_: type[T]) -> T:
         raise Invalid(problem.message, problems=(problem,)) from None
 
 
-def _lengthened(step: Any) -> Any:
+def _lengthened(at: str, step: Any) -> Any:
     """`shell: [echo, hi]` is short for a task of that kind."""
-    if not isinstance(step, dict) or not (short := [kind for kind in _SHORT if kind in step]):
+    if not isinstance(step, dict):
+        return step
+    if not (short := [kind for kind in _SHORT if kind in step]):
+        for field in step.keys() - _FIELDS:
+            if close := difflib.get_close_matches(field, _SHORT, n=1):
+                raise _unfit(f"{at}/{field}", f"unknown field {field!r}", f"did you mean {close[0]!r}?")
         return step
     kind, value = short[0], step[short[0]]
     rest = {key: item for key, item in step.items() if key != kind}
@@ -133,7 +146,7 @@ def _lengthened(step: Any) -> Any:
     if kind == "python" and isinstance(value, str):
         args = rest.pop("args", None)
         return {"task": {"kind": kind, "function": value, **({"args": args} if args else {})}, **rest}
-    return step
+    raise _unfit(f"{at}/{kind}", f"{kind} can't be {_KINDS.get(type(value), 'that')}", _SHORT[kind])
 
 
 def _shortened(step: dict[str, Any]) -> dict[str, Any]:

@@ -310,6 +310,15 @@ class Progress(Answer):
     message: str | None = None
 
 
+class StepOf(Answer):
+    """Of which run an execution is a step, and of a mapped or repeated one which item."""
+
+    run_id: UUID
+    workflow: str
+    name: str
+    item: int | None = None
+
+
 class Execution(Answer):
     """One occurrence of a job, across its attempts."""
 
@@ -340,6 +349,16 @@ class Execution(Answer):
     attempts: list[Attempt] = []
     backfill_id: UUID | None = None
     progress: Progress | None = None
+    step: StepOf | None = None
+
+    @property
+    def title(self) -> str:
+        """What people call it: its job; of a step `workflow / step`, and which workflow it is if it is one."""
+        if self.step is None:
+            return self.job
+        item = "" if self.step.item is None else f"[{self.step.item}]"
+        inner = "" if self.job == self.step.workflow else f": {self.job}"
+        return f"{self.step.workflow} / {self.step.name}{item}{inner}"
 
     @property
     def late_ms(self) -> int | None:
@@ -813,6 +832,12 @@ class DeadLetter(Answer):
     """What was executed; told only of one dead letter at a time."""
 
     @property
+    def title(self) -> str:
+        """What people call it: its job, of a step `workflow / step`."""
+        step = (self.step or "").removeprefix(f"{self.job}.")
+        return f"{self.job} / {step}" if step not in ("", self.job) else self.job
+
+    @property
     def what(self) -> str:
         """What went wrong, in one line."""
         return (self.reason or self.error or self.ended_as).strip().partition("\n")[0]
@@ -1051,6 +1076,8 @@ class Dependency(Answer):
     freed_as: Literal["forced", "skipped"] | None = None
     freed_by: str | None = None
     reason: str | None = None
+    deleted_at: datetime | None = None
+    """It is not there any more and can't succeed: remove the need."""
 
 
 class Dependencies(Answer):
@@ -1091,6 +1118,19 @@ class WorkflowVersion(Answer):
     version: int
     spec: WorkflowSpec
     order: list[str]
+
+
+class WorkflowChange(Answer):
+    """One version of a workflow, and what differs from the one before: fields, and steps by name."""
+
+    version: int
+    created_at: datetime
+    created_by: str
+    steps: int
+    fields: list[str] = []
+    added: list[str] = []
+    removed: list[str] = []
+    changed: list[str] = []
 
 
 class WorkflowLine(Answer):
@@ -1177,7 +1217,9 @@ class RunStep(Answer):
 
 
 class Run(Answer):
-    """One occurrence of a workflow; `queued` until its turn has come. Steps are told only of one run at a time.
+    """One occurrence of a workflow; `queued` until its turn has come, `skipped` if that came too late.
+
+    Steps are told only of one run at a time.
 
     `failed` names steps that did not succeed, `blocked` those that could not start because of them.
     """
@@ -1186,7 +1228,7 @@ class Run(Answer):
     job_id: UUID
     workflow: str
     version: int
-    state: RunState | Literal["queued"]
+    state: RunState | Literal["queued", "skipped"]
     open_steps: int
     fire_at: datetime
     params: dict[str, Any] | None = None

@@ -155,6 +155,11 @@ async def _workflows(walk: Walk) -> None:
     await walk.does("run.event", "POST", "/runs/{run_id}/events/{name}", run_id, "go", body={})
     await walk.does("run.cancel", "POST", "/runs/{run_id}/cancel", run_id, body={"reason": "stop"}, reason="stop")
     await walk.does("run.rerun", "POST", "/runs/{run_id}/rerun", run_id, body={})
+    await walk.does("workflow.rollback", "POST", "/workflows/{ref}/rollback", "flow", body={"version": 1})
+    assert (await walk.entry()).details == {
+        "version": 3, "to": 1, "fields": ["steps", "description"],
+        "steps": {"added": ["open"], "removed": ["more"], "changed": ["yes"]},
+    }  # fmt: skip
     await walk.does("workflow.pause", "POST", "/jobs/{ref}/pause", "flow", body={})
     await walk.does("workflow.resume", "POST", "/jobs/{ref}/resume", "flow", body={})
     await walk.does("workflow.delete", "DELETE", "/workflows/{ref}", "flow")

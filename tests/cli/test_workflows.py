@@ -9,10 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mainspring.cli.main import main
-from mainspring.cli.workflows import drawing
 from mainspring.manifest import read_workflows
 from tests.conftest import Cluster
-from tests.runs.bench import spec
 
 pytestmark = pytest.mark.anyio
 
@@ -41,6 +39,44 @@ class Shell:
         return result
 
 
+@pytest.mark.parametrize(
+    ("step", "message", "hint"),
+    [
+        ("{shell: echo hi}", "shell can't be a text", "write its words as a list"),
+        ("{http: https://example.org}", "http can't be a text", "write {url:"),
+        ("{python: [f]}", "python can't be a list", "write the name of the function"),
+        ("{shel: [echo]}", "unknown field 'shel'", "did you mean 'shell'?"),
+        ("{shell: [sleep, 3]}", "Expected `str`, got `int`", "put it in quotes"),
+        ("{shell: [echo], needs: b}", "Expected `array`, got `str`", "write a list"),
+        ("{workflow: wrong}", "a cycle: wrong → wrong", "give the step a condition"),
+    ],
+)
+async def test_what_is_wrong_in_a_file_is_told_with_the_way_out(
+    cluster: Cluster, tmp_path: Path, step: str, message: str, hint: str
+) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(f"kind: Workflow\nmetadata: {{name: wrong}}\nspec: {{steps: {{a: {step}}}}}\n")
+    said = (await Shell(cluster)("workflows", "apply", str(file), code=6)).stderr
+    assert message in said and hint in said and "/steps/a" in said
+    for words in (("workflows", "run", "wrong"), ("runs", "list", "--workflow", "wrong")):
+        assert "there is no workflow 'wrong'" in (await Shell(cluster)(*words, code=3)).stderr
+
+
+async def test_back_to_an_earlier_version(cluster: Cluster, tmp_path: Path) -> None:
+    shell, file = Shell(cluster), tmp_path / "back.yaml"
+    first = YAML.replace("name: cli", "name: back")
+    for text in (first, first.replace("echo, bye", "echo, ciao").replace("sign:", "okay:").replace("[sign]", "[okay]")):
+        file.write_text(text)
+        await shell("workflows", "apply", str(file))
+    told = (await shell("workflows", "versions", "back")).output
+    assert "+okay -sign ~bye" in told and len(told.splitlines()) == 3
+    assert "version 3, 3 steps" in (await shell("workflows", "rollback", "back", "1")).output
+    for words in (("export", "back"), ("export", "back", "--version", "1")):
+        assert read_workflows((await shell("workflows", *words)).output) == read_workflows(first)
+    assert "no version 9" in (await shell("workflows", "rollback", "back", "9", code=3)).stderr
+    assert "version 3" in (await shell("workflows", "rollback", "back", "1")).output, "the same again changes nothing"
+
+
 async def test_from_a_file_to_the_end_of_a_run(cluster: Cluster, tmp_path: Path) -> None:
     shell, file = Shell(cluster), tmp_path / "cli.yaml"
     file.write_text(YAML)
@@ -56,7 +92,9 @@ async def test_from_a_file_to_the_end_of_a_run(cluster: Cluster, tmp_path: Path)
             greeted = (await client.run(run_id)).steps[0].execution_id
             assert greeted is not None
             await client.wait(greeted, timeout_s=30)
-        assert "waiting" in (await shell("runs", "show", run_id)).output
+        for ref in (run_id, run_id[:23], "@last"):
+            assert "waiting" in (await shell("runs", "show", ref)).output
+        assert "✔ greet" in (await shell("runs", "graph", run_id)).output
         await shell("runs", "approve", run_id, "sign", "--note", "fine")
         assert "succeeded" in (await shell("runs", "wait", run_id)).output
     assert run_id in (await shell("runs", "list", "--workflow", "cli")).output
@@ -86,10 +124,3 @@ async def test_a_mistake_is_told_with_its_place(cluster: Cluster, tmp_path: Path
     file = tmp_path / "wrong.yaml"
     file.write_text(text)
     assert said in (await Shell(cluster)("workflows", "apply", str(file), code=6)).output
-
-
-def test_a_drawing_has_a_column_for_each_level() -> None:
-    written = spec("w", {"a": {}, "b": {"needs": ["a"]}, "c": {"needs": ["a"]}, "d": {"needs": ["b", "c"]}})
-    lines = drawing(written, ["a", "b", "c", "d"])
-    assert lines[0].replace(" ", "") == "▪a──▶▪b──▶▪d" and lines[1].strip() == "──▶ ▪ c"
-    assert lines[-1] == "  c → d"

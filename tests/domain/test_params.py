@@ -19,11 +19,11 @@ PARAMS = {"region": Param("string", default="eu"), "count": Param("integer"), "a
         ({"count": 1}, {}),
         ({"count": 2.0, "region": "us", "any": [1]}, {}),
         ({}, {"/params/count": "the parameter 'count' was not given"}),
-        ({"count": "1"}, {"/params/count": "the parameter 'count' is a integer, and string was given"}),
-        ({"count": True}, {"/params/count": "the parameter 'count' is a integer, and boolean was given"}),
-        ({"count": 1.5}, {"/params/count": "the parameter 'count' is a integer, and number was given"}),
+        ({"count": "1"}, {"/params/count": "the parameter 'count' is an integer, and string was given"}),
+        ({"count": True}, {"/params/count": "the parameter 'count' is an integer, and boolean was given"}),
+        ({"count": 1.5}, {"/params/count": "the parameter 'count' is an integer, and number was given"}),
         ({"count": 1, "region": None}, {"/params/region": "the parameter 'region' is a string, and null was given"}),
-        ({"count": 1, "regoin": "us"}, {"/params/regoin": "the job has no parameter 'regoin'"}),
+        ({"count": 1, "regoin": "us"}, {"/params/regoin": "there is no parameter 'regoin'"}),
     ],
 )
 def test_given(given: dict[str, Any], found: dict[str, str]) -> None:

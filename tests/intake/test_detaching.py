@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from mainspring.domain.errors import Conflict, NotFound
-from mainspring.intake import audit, catalog, dependencies, jobs, workflows
+from mainspring.intake import audit, catalog, dependencies, jobs, why, workflows
+from mainspring.store import doctor
 from mainspring.store.db import Database
 from tests.clocks import VirtualClock
 from tests.intake.test_dependencies import Jobs
@@ -128,3 +129,45 @@ async def test_a_step_whose_workflow_was_deleted_all_the_same_fails_and_says_so(
     await workflows.delete(bench.database, "inner", detach=True, **WHO)
     run = await bench.get(await bench.start("outer"))
     assert (run.state, run.steps[0].reason) == ("failed", "there is no workflow 'inner'")
+
+
+async def gone_before(bench: Jobs, name: str) -> None:
+    """Deleted by a program that did not look who needs it."""
+    async with bench.database.connection() as connection:
+        await connection.execute("UPDATE jobs SET deleted_at = db_now() WHERE name = $1", name)
+
+
+async def test_who_still_needs_a_deleted_job_is_told_and_let_go(bench: Jobs) -> None:
+    await bench.needs("child", "b")
+    await bench.execute("b")
+    assert (await why.job(bench.database, "child", tenant=TENANT)).reasons[0].message == (
+        "it is executed when these have succeeded: a (pending)"
+    )
+    await gone_before(bench, "a")
+    (reason,) = (await why.job(bench.database, "child", tenant=TENANT)).reasons
+    assert reason.code == "needs" and "a (deleted: go on without it by mainspring jobs needs remove)" in reason.message
+    (need,) = (n for n in (await dependencies.get(bench.database, "child", tenant=TENANT)).needs if n.job == "a")
+    assert need.deleted_at is not None
+    async with bench.database.connection() as connection:
+        found = (await doctor.examine(connection)).findings
+    assert [(f.offender, f.what) for f in found if f.check == "no job waits for one that was deleted"] == [
+        ("child", "needs a, which was deleted: mainspring jobs needs remove child a")
+    ]
+    with pytest.raises(NotFound):
+        await dependencies.remove(bench.database, "b", "a", **WHO)
+    await dependencies.remove(bench.database, "child", "a", **WHO)
+    assert await bench.queued() == ["child"], "b was all it still waited for"
+    async with bench.database.connection() as connection:
+        assert (await doctor.examine(connection)).checks["no job waits for one that was deleted"] == "ok"
+
+
+async def test_of_two_of_a_name_the_one_that_is_there_is_meant(bench: Jobs) -> None:
+    old = await catalog.job_row(bench.database, "a", tenant=TENANT)
+    await gone_before(bench, "a")
+    await bench.job("a")
+    await bench.needs("child", "a")
+    await dependencies.remove(bench.database, "child", "a", **WHO)
+    (left,) = (await dependencies.get(bench.database, "child", tenant=TENANT)).needs
+    assert left.job_id == old.job_id
+    await dependencies.remove(bench.database, "child", str(old.job_id), **WHO)
+    assert (await dependencies.get(bench.database, "child", tenant=TENANT)).needs == []

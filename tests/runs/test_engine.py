@@ -8,8 +8,12 @@ from uuid import UUID
 
 import pytest
 
+from mainspring import ports
+from mainspring.domain.errors import Invalid
 from mainspring.domain.execution import is_step
 from mainspring.intake import catalog
+from mainspring.store import runs
+from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
 from tests.runs.bench import TENANT, Bench, states
 
@@ -21,6 +25,22 @@ DIAMOND: dict[str, Any] = {"a": {}, "b": {"needs": ["a"]}, "c": {"needs": ["a"]}
 @pytest.fixture
 def bench(fresh: Database) -> Bench:
     return Bench(fresh)
+
+
+async def test_each_execution_says_which_step_of_which_run_it_is(bench: Bench) -> None:
+    await bench.apply("inner", {"x": {}})
+    run = await bench.begin("outer", {"each": {"map": "[1, 2]"}, "sub": {"workflow": "inner"}, "plain": {}})
+    await bench.work(lambda name: "failed" if name == "plain" else "succeeded")
+    inner = (await bench.get(run)).steps[1].execution_id
+    found = (await catalog.list_executions(bench.database, tenant=TENANT)).items
+    assert {(e.title, None if e.step is None else e.step.run_id) for e in found} == {
+        ("outer", None), ("outer / each[0]", run.run_id), ("outer / each[1]", run.run_id),
+        ("outer / plain", run.run_id), ("outer / sub: inner", run.run_id), ("inner / x", inner),
+    }  # fmt: skip
+    (failed,) = (
+        e for e in (await catalog.list_executions(bench.database, tenant=TENANT, states=["failed"])).items if e.step
+    )
+    assert failed.title == "outer / plain"
 
 
 @pytest.mark.requirement(98)
@@ -266,12 +286,63 @@ async def test_a_workflow_can_be_a_step(bench: Bench) -> None:
     assert found.steps[1].result == {"n": 7, "got": "ex"}
 
 
+async def test_who_begins_runs_is_called_when_one_is_a_step(bench: Bench) -> None:
+    await bench.apply("inner", {"x": {}})
+    await bench.begin("outer", {"a": {}, "sub": {"needs": ["a"], "workflow": "inner"}})
+    async with bench.database.connection() as connection:
+        lines, _ = await runs.workflow_lines(connection)
+    called = asyncio.Event()
+    bus = PostgresBus(bench.database)
+    bus.subscribe(
+        ports.QUEUED, lambda said: called.set() if int(said.split()[0]) in lines else None, on_gap=lambda: None
+    )
+    await bus.start()
+    try:
+        await bus.ready()
+        await bench.end(await bench.claim())
+        await asyncio.wait_for(called.wait(), 30)
+    finally:
+        await bus.stop()
+
+
 async def test_a_workflow_that_contains_itself_comes_to_an_end(bench: Bench) -> None:
-    run = await bench.begin("self", {"again": {"workflow": "self"}})
+    with pytest.raises(Invalid, match="a cycle: self → self"):
+        await bench.apply("self", {"again": {"workflow": "self"}})
+    run = await bench.begin("self", {"again": {"workflow": "self", "when": "true"}})
     for _ in range(20):
         await bench.tending.look()
     found = await bench.get(run)
     assert found.state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"n": "{{params.text}}"}, "inner: the parameter 'n' is an integer, and string was given"),
+        ({"n": 1, "m": 2}, "inner: there is no parameter 'm'"),
+        ({}, "inner: the parameter 'n' was not given"),
+    ],
+)
+async def test_a_workflow_inside_one_gets_only_params_it_has(bench: Bench, given: dict[str, Any], why: str) -> None:
+    await bench.apply("inner", {"x": {}}, params={"n": {"type": "integer"}})
+    steps = {"sub": {"workflow": "inner", "params": given}, "behind": {"needs": ["sub"]}}
+    run = await bench.begin("outer", steps, params={"text": {"type": "string", "default": "x"}})
+    await bench.work()
+    found = await bench.get(run)
+    assert (found.state, found.steps[0].reason, bench.log) == ("failed", why, [])
+    assert found.steps[0].execution_id is not None
+    assert (await bench.get(found.steps[0].execution_id)).state == "failed"
+
+
+async def test_a_failed_run_names_what_failed_and_why_through_all_levels(bench: Bench) -> None:
+    await bench.apply("inner", {"x": {}})
+    run = await bench.begin("outer", {"sub": {"workflow": "inner"}, **{f"s{n}": {} for n in range(7)}})
+    await bench.work(lambda name: "failed" if name == "x" else "succeeded")
+    assert (await bench.get(run)).reason == "sub failed: x failed"
+    wide = await bench.begin("wide", {"a": {}, **{f"s{n}": {"needs": ["a"], "rule": "always"} for n in range(7)}})
+    await bench.work(lambda _: "timed_out")
+    reason = (await bench.get(wide)).reason or ""
+    assert reason.startswith("a timed out (nor did s") and reason.endswith(" and 3 more succeed)")
 
 
 async def test_a_workflow_that_is_not_there_fails_its_step(bench: Bench) -> None:

@@ -73,7 +73,7 @@ async def test_what_a_run_that_never_began_was_sent_is_forgotten(bench: Bench, v
     _, second = await queued(bench)
     await bench.runs.event(second.run_id, "go", None, **WHO)
     await executions.cancel(bench.database, second.run_id, reason="", **WHO)
-    with pytest.raises(NotFound, match="no run"):
+    with pytest.raises(Conflict, match="before it began"):
         await bench.runs.event(second.run_id, "go", None, **WHO)
     rescue = Rescue(bench.database, bench.settler, leads=lambda: True)
     await rescue.keep()

@@ -51,6 +51,7 @@ async def test_one_is_to_act_on_and_the_others_are_tied_to_it(bench: Bench) -> N
     assert sorted((n.partition(" ")[0], letter.run_id == run.run_id) for n, letter in found.items()) == [
         ("nightly", False), ("nightly.each", True), ("nightly.each", True), ("nightly.load", True),
     ]  # fmt: skip
+    assert sorted({letter.title for letter in found.values()}) == ["nightly", "nightly / each", "nightly / load"]
     assert await open_letters(bench) == 1
     groups = (await dead_letters.list_groups(bench.database, tenant=TENANT)).items
     assert [(group.job, group.count) for group in groups] == [("nightly", 1)]

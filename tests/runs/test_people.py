@@ -9,7 +9,8 @@ import pytest
 
 from mainspring import wire
 from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound
-from mainspring.intake import catalog, dead_letters, executions
+from mainspring.domain.job import JobSpec, NoopTask
+from mainspring.intake import catalog, dead_letters, executions, jobs
 from mainspring.intake.replays import replay_one
 from mainspring.intake.tending import Tending
 from mainspring.store.db import Database
@@ -216,7 +217,9 @@ async def test_a_run_that_takes_too_long_times_out(bench: Bench, virtual: Virtua
     )
     await virtual.advance(seconds=3601)
     await bench.tending.look()
-    assert (await bench.get(run)).state == "timed_out"
+    found = await bench.get(run)
+    assert (found.state, found.reason) == ("timed_out", "timed out: it took longer than 1h")
+    assert "the run timed out" in {step.reason for step in found.steps}
 
 
 async def test_a_rerun_keeps_what_had_succeeded(bench: Bench) -> None:
@@ -234,6 +237,77 @@ async def test_a_rerun_keeps_what_had_succeeded(bench: Bench) -> None:
     assert (await bench.get(run)).state == "failed"
     whole = await bench.runs.rerun(new.run_id, wire.Rerun(from_step="a"), tenant=TENANT, by="a new user")
     assert states(whole)["a"] == "running"
+
+
+async def test_a_rerun_leaves_what_a_condition_or_a_person_skipped_and_all_behind_it(bench: Bench) -> None:
+    steps: dict[str, Any] = {
+        "a": {}, "left": {"needs": ["a"], "when": "false"}, "right": {"needs": ["a"]}, "by_hand": {"needs": ["a"]},
+        "join": {"needs": ["left", "right", "by_hand"], "rule": "none_failed"}, "b": {"needs": ["join"]},
+        "other": {}, "behind": {"needs": ["other"]},
+    }  # fmt: skip
+    run = await bench.begin("branches", steps)
+    await bench.runs.skip(run.run_id, "by_hand", "not today", tenant=TENANT, by="a new user")
+    await bench.work(lambda name: "failed" if name in ("b", "other") else "succeeded")
+    bench.log.clear()
+    new = await bench.runs.rerun(run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    assert {s.name: s.flag for s in new.steps if s.flag} == {
+        "a": "kept", "right": "kept", "join": "kept", "by_hand": "skipped"
+    }  # fmt: skip
+    assert states(new)["left"] == "skipped"
+    await bench.work()
+    found = await bench.get(new)
+    assert found.state == "succeeded" and sorted(bench.log) == ["b", "behind", "other"]
+    with pytest.raises(Conflict, match="no step has failed"):
+        await bench.runs.rerun(new.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    bench.log.clear()
+    await bench.runs.rerun(run.run_id, wire.Rerun(from_step="join"), tenant=TENANT, by="a new user")
+    await bench.work()
+    assert sorted(bench.log) == ["b", "behind", "join", "other"]
+
+
+async def test_a_rerun_keeps_to_the_limit_of_runs(bench: Bench) -> None:
+    await bench.apply("tight", {"a": {}}, concurrency={"key": "tight", "limit": 1})
+    first = await bench.start("tight")
+    await bench.work(lambda _: "failed")
+    second = await bench.start("tight")
+    await bench.tending.look()
+    with pytest.raises(Conflict, match="'tight'"):
+        await bench.runs.rerun(first.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    assert [r.run_id for r in (await bench.runs.list(tenant=TENANT)).items] == [second.run_id, first.run_id]
+    await bench.work()
+    new = await bench.runs.rerun(first.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    assert new.state == "running"
+
+
+async def test_a_run_that_waits_for_its_turn_is_listed_and_cancelled_like_any_other(bench: Bench) -> None:
+    await bench.apply("narrow", {"a": {}}, concurrency={"limit": 1})
+    first, second = await bench.start("narrow"), await bench.start("narrow")
+    await bench.tending.look()
+    for workflow in (None, "narrow"):
+        found = (await bench.runs.list(tenant=TENANT, workflow=workflow)).items
+        assert [(r.run_id, r.state) for r in found] == [(second.run_id, "queued"), (first.run_id, "running")]
+    assert [r.state for r in (await bench.runs.list(tenant=TENANT, states=["queued"])).items] == ["queued"]
+    page = await bench.runs.list(tenant=TENANT, limit=1)
+    rest = await bench.runs.list(tenant=TENANT, limit=1, cursor=page.next_cursor)
+    assert [r.run_id for r in (*page.items, *rest.items)] == [second.run_id, first.run_id]
+    with pytest.raises(Conflict, match="has not begun"):
+        await bench.runs.skip(second.run_id, "a", "early", tenant=TENANT, by="a new user")
+    ended = await bench.runs.cancel(second.run_id, tenant=TENANT, by="a new user", reason="not needed")
+    assert (ended.state, ended.reason) == ("cancelled", "cancelled by a new user: not needed")
+    assert (await bench.get(second)).state == "cancelled"
+    for change in (bench.runs.cancel(second.run_id, tenant=TENANT, by="a new user"),
+                   bench.runs.rerun(second.run_id, wire.Rerun(), tenant=TENANT, by="a new user")):  # fmt: skip
+        with pytest.raises(Conflict, match="before it began"):
+            await change
+    await bench.work()
+    assert (await bench.get(first)).state == "succeeded"
+
+
+async def test_an_execution_of_a_job_is_no_run(bench: Bench) -> None:
+    job_id = await jobs.create(bench.database, JobSpec(name="plain", task=NoopTask()), tenant=TENANT, by="test")
+    execution = await executions.Submitter(bench.database).submit(executions.Submission(TENANT, "test", job_id))
+    with pytest.raises(NotFound):
+        await bench.get(execution)
 
 
 async def test_runs_under_a_key_wait_for_one_another(bench: Bench) -> None:

@@ -16,6 +16,7 @@ from mainspring.domain.retry import RetryPolicy
 from mainspring.intake import dead_letters
 from tests.conftest import Cluster
 from tests.intake.test_dead_letters import Desk
+from tests.runs.bench import Bench
 from tests.web.reading import Page, open_page
 
 pytestmark = pytest.mark.anyio
@@ -51,6 +52,22 @@ async def test_groups_lead_to_letters_and_letters_to_everything_about_them(
     assert one.active_parts() == [] and HOSTILE in one.text and "Attempts" in one.text
     assert "Replay or dismiss it" in (await open_page(browser, f"/executions/{other}")).text
     assert (await browser.get(f"/failures/{uuid4()}")).status_code == 404
+
+
+async def test_the_letter_of_a_step_leads_to_its_run(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    bench = Bench(cluster.database)
+    run = await bench.begin(f"nightly-{uuid4().hex[:8]}", {"load": {}})
+    (step,) = run.steps
+    mine = [row for row in await bench.claim() if row[1]["execution_id"] == step.execution_id]
+    await bench.end(mine, lambda _: "failed")
+    page = await open_page(browser, f"/failures/{step.execution_id}")
+    assert f"{run.workflow} / load" in page.text and "A step is repeated with its run" in page.text
+    assert "Parameters, as JSON" not in page.text
+    assert f"/runs/{run.run_id}/rerun" in {link.get("href") for link in page.all("a")}
+    assert f"{run.workflow} / load" in (await open_page(browser, "/executions")).text
+    new = await bench.runs.rerun(run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    await bench.runs.cancel(new.run_id, tenant=TENANT, by="a new user")
+    assert "its run was repeated" in (await open_page(browser, f"/failures/{step.execution_id}")).text
 
 
 async def test_claim_note_replay_with_other_params_and_what_became_of_it(

@@ -40,6 +40,24 @@ def boxes(page: Page) -> list[dict[str, str | None]]:
     return [svg for svg in page.all("svg") if (svg.get("class") or "").startswith("node")]
 
 
+async def test_an_earlier_version_is_brought_back_on_the_page(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    first = await begun(cluster, "returned")
+    changed = spec("returned", {"build": {"approval": {}}, "added": {"approval": {}}})
+    await workflows.apply(cluster.database, changed, tenant=TENANT, by=HOSTILE)
+    assert f"/workflows/{first.job_id}/versions" in [
+        a.get("href") for a in (await open_page(browser, f"/workflows/{first.job_id}")).all("a")
+    ]
+    page = await open_page(browser, f"/workflows/{first.job_id}/versions")
+    assert page.active_parts() == [] and {"v-1", "v-2"} <= page.ids()
+    assert "steps added: added" in page.text and "steps removed: sign" in page.text
+    form = {"csrf": page.csrf, "to": "1", "version": "2"}
+    assert (await browser.post(f"/workflows/{first.job_id}/rollback", data=form)).status_code == 303
+    found = await workflows.get(cluster.database, "returned", tenant=TENANT)
+    assert (found.version, list(found.spec.steps)) == (3, ["build", "sign"])
+    for again, status in ((form, 409), (form | {"to": "7", "version": "3"}, 404), (form | {"to": "x"}, 404)):
+        assert (await browser.post(f"/workflows/{first.job_id}/rollback", data=again)).status_code == status
+
+
 async def test_an_approval_is_given_on_the_page(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     run = await begun(cluster, "approved")
     found = await open_page(browser, f"/runs/{run.run_id}")

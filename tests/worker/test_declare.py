@@ -104,7 +104,7 @@ async def test_a_decorated_function_runs_by_name_on_a_worker_that_loaded_it(clus
             assert (done.state, done.result) == ("succeeded", 9)
             plain = await client.wait((await client.trigger(name)).execution_id, timeout_s=60)
             assert plain.result == 7
-            with pytest.raises(Invalid, match="'n' is a integer, and string was given"):
+            with pytest.raises(Invalid, match="'n' is an integer, and string was given"):
                 await client.trigger(name, wire.RunNow(params={"n": "x"}))
         assert (await client.job(name)).state == "active", "a schedule outlives its process"
         async with worker(tmp_path, cluster.url, cluster.worker_token, *options) as program:

@@ -8,8 +8,9 @@ from mainspring import wire
 from mainspring.api import etag
 from mainspring.api.route import Call, Table
 from mainspring.codec import encode
+from mainspring.domain.errors import NotFound
 from mainspring.domain.workflow import WorkflowSpec
-from mainspring.intake import catalog, workflows
+from mainspring.intake import catalog, flow_versions, workflows
 
 table = Table()
 WORKFLOWS = "/api/v1/workflows"
@@ -60,6 +61,37 @@ async def get(call: Call) -> Response:
 async def grid(call: Call) -> wire.Grid:
     """The last runs of a workflow, newest first, with the state of each step."""
     return await call.context.runs.grid(call.path("ref"), tenant=call.tenant, count=call.number("runs", 25))
+
+
+@table.route(
+    "GET", WORKFLOW + "/versions", scope="read", answer=wire.Page[wire.WorkflowChange], query=("limit", "cursor")
+)
+async def versions(call: Call) -> wire.Page[wire.WorkflowChange]:
+    """The versions of a workflow, newest first, and what each changed; at most 50 at a time."""
+    return await flow_versions.versions(
+        call.context.database, call.path("ref"), tenant=call.tenant, cursor=call.query("cursor"),
+        limit=call.number("limit", 20),
+    )  # fmt: skip
+
+
+@table.route("GET", WORKFLOW + "/versions/{version}", scope="read", answer=wire.WorkflowVersion)
+async def version(call: Call) -> wire.WorkflowVersion:
+    """What one version of a workflow says."""
+    text = call.path("version")
+    if not text.isdecimal() or len(text) > 9:
+        raise NotFound(f"{text!r} is not the number of a version")
+    return await flow_versions.version(call.context.database, call.path("ref"), int(text), tenant=call.tenant)
+
+
+@table.route("POST", WORKFLOW + "/rollback", scope="write", body=wire.Rollback, answer=wire.Workflow)
+async def rollback(call: Call) -> Response:
+    """Bring an earlier version back, as a new one; runs that have begun stay as they are."""
+    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    change = flow_versions.rollback(
+        call.context.database, call.path("ref"), call.body.version, tenant=call.tenant, by=call.caller.name,
+        seen=etag.seen(call, row.job_id, row.version), may_exceed=call.caller.may_exceed,
+    )  # fmt: skip
+    return etag.tagged(await etag.matched(call, change))
 
 
 @table.route("DELETE", WORKFLOW, scope="write", status=204, query=("cascade", "reason"))

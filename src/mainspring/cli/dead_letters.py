@@ -26,7 +26,7 @@ LETTERS: Look[wire.DeadLetter] = Look(
     name=lambda letter: str(letter.dead_letter_id),
     columns=[
         Column("ID", lambda letter: str(letter.dead_letter_id)[:SHORT_ID]),
-        Column("JOB", lambda letter: letter.step or letter.job, wraps=True),
+        Column("JOB", lambda letter: letter.title, wraps=True),
         Column("STATE", lambda letter: letter.state),
         Column("ENDED", lambda letter: f"{letter.ended_as.replace('_', ' ')} {local(letter.created_at)}"),
         Column("WHAT", lambda letter: letter.what[:120], wraps=True),
@@ -241,7 +241,7 @@ def dead_letter_details(letter: wire.DeadLetter) -> str:
     claimed = f"{letter.claimed_by}, until {local(letter.claimed_until)}" if letter.claimed_until else ""
     text = pairs(
         ("id", letter.dead_letter_id),
-        ("job", f"{letter.step or letter.job}, version {letter.version}"),
+        ("job", f"{letter.title}, version {letter.version}"),
         *([("run", f"{letter.run_id}: what is decided about its dead letter holds for this")] if letter.run_id else []),
         ("state", letter.state),
         ("ended", f"{letter.ended_as.replace('_', ' ')} at {local(letter.created_at)}"),
@@ -267,4 +267,4 @@ def dead_letter_details(letter: wire.DeadLetter) -> str:
 
 def _line(letter: wire.DeadLetter) -> str:
     claimed = f", yours until {local(letter.claimed_until)}" if letter.claimed_until else ""
-    return f"{letter.dead_letter_id}  {letter.step or letter.job}  {letter.state}{claimed}"
+    return f"{letter.dead_letter_id}  {letter.title}  {letter.state}{claimed}"

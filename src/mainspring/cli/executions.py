@@ -140,7 +140,7 @@ async def cancel(client: AsyncClient, out: Output, execution: str, reason: str) 
     """Cancel an execution that has not ended."""
     found = await client.cancel(execution, reason)
     going = ", being cancelled" if found.cancelling and found.finished_at is None else ""
-    out.one(found, EXECUTIONS, lambda e: f"{e.execution_id}  {e.job}  {state_text(e.state)}{going}")
+    out.one(found, EXECUTIONS, lambda e: f"{e.execution_id}  {e.title}  {state_text(e.state)}{going}")
 
 
 @executions.command

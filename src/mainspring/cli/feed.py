@@ -38,7 +38,7 @@ def feed_line(execution: wire.Execution, *, color: bool) -> str:
     """One execution on one line: `12:00:05 ✔ hello  0192f3c1-2b4d-8a1f  late 3 ms  took 6 ms`."""
     glyph, hue = GLYPHS[execution.state]
     at = execution.finished_at or execution.started_at or execution.due_at
-    parts = [execution.job, str(execution.execution_id)[:SHORT_ID]]
+    parts = [execution.title, str(execution.execution_id)[:SHORT_ID]]
     if execution.state != "succeeded":
         parts.append(_verdict(execution))
     if execution.state == "waiting":

@@ -20,6 +20,8 @@ _GLYPHS = {"pending": "⧗", "satisfied": "✔", "failed": "✖", "stale": "◷"
 def _why(need: wire.Dependency) -> str:
     if need.freed_as is not None and need.freed_at is not None and need.freed_at > need.since_at:
         return f"{'counts as done' if need.freed_as == 'forced' else 'skipped'} by {need.freed_by}: {need.reason}"
+    if need.deleted_at is not None and need.state != "satisfied":
+        return f"deleted {local(need.deleted_at)}; go on without it: mainspring jobs needs remove"
     return f"succeeded {local(need.succeeded_at)}" if need.succeeded_at is not None else ""
 
 

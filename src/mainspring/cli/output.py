@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Generic, TypeVar
@@ -85,10 +86,16 @@ class Output:
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
     """Rows as lines, each column as wide as its longest cell."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    widths = [max(cells(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
     return [
-        indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        indent + "  ".join(text + " " * (w - cells(text)) for text, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
     ]
+
+
+def cells(text: str) -> int:
+    """How many places of a terminal a text takes."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
 
 
 def clean(text: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -12,9 +14,11 @@ import msgspec
 from mainspring import wire
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.failure import state_code
+from mainspring.cli.graph import Node, drawing_width, graph_lines
 from mainspring.cli.jobs import limit_option
-from mainspring.cli.output import Column, Look, Output, aligned, clean
+from mainspring.cli.output import Column, Look, Output, aligned, clean, has_color
 from mainspring.cli.times import local, seconds, span
+from mainspring.domain.plan import topological
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -22,6 +26,12 @@ if TYPE_CHECKING:
 GLYPHS = {
     "queued": "◌", "blocked": "⧗", "waiting": "✋", "running": "▶", "succeeded": "✔", "failed": "✖", "partial": "◐",
     "timed_out": "✖", "cancelled": "⊘", "cancelling": "⊘", "skipped": "↷", "lost": "☠",
+}  # fmt: skip
+
+
+COLORS = {
+    "succeeded": "green", "failed": "red", "timed_out": "red", "lost": "red", "partial": "yellow", "waiting": "yellow",
+    "running": "cyan", "cancelled": "bright_black", "skipped": "bright_black", "blocked": "bright_black",
 }  # fmt: skip
 
 
@@ -83,7 +93,7 @@ def _remarks(step: wire.RunStep) -> str:
         parts.append(f"{step.items - (step.open_items or 0)}/{step.items} items")
     if step.wake_at is not None and step.finished_at is None:
         parts.append(f"until {local(step.wake_at)}")
-    if step.flag is not None:
+    if step.flag is not None and not step.reason:  # the reason says it, and who did it
         parts.append(step.flag)
     if step.critical:
         parts.append("critical path")
@@ -94,7 +104,10 @@ def _remarks(step: wire.RunStep) -> str:
 
 @click.group
 def runs() -> None:
-    """List and look at runs of workflows; approve, skip, cancel and repeat."""
+    """List and look at runs of workflows; approve, skip, cancel and repeat.
+
+    RUN is an id, the unique beginning of one, or @last for the newest.
+    """
 
 
 @runs.command("list")
@@ -119,6 +132,36 @@ async def list_runs(
 async def show(client: AsyncClient, out: Output, run: str, items: bool) -> None:
     """Show a run and the state of each step."""
     out.one(await client.run(run, items=items), RUNS, run_details)
+
+
+@runs.command
+@click.argument("run")
+@connected
+async def graph(client: AsyncClient, out: Output, run: str) -> None:
+    """Draw a run: its steps behind those they need, with their states and how long each took."""
+    found = await client.run(run)
+    if not out.for_people:
+        out.value(found)
+        return
+    if not found.steps:
+        raise click.ClickException(f"the run has no steps to draw: it is {found.state}")
+    click.echo(f"{found.workflow} (version {found.version})  {_state(found.state)}  {took(found)}".rstrip())
+    click.echo("\n".join(graph_lines(run_nodes(found.steps, color=has_color(sys.stdout)), drawing_width())))
+
+
+def run_nodes(steps: Sequence[wire.RunStep], *, color: bool) -> list[Node]:
+    """The steps of a run to be drawn, each after all it needs."""
+    steps = [step for step in steps if step.item is None]
+    number = {step.name: n for n, step in enumerate(steps)}
+    order = topological([[number[need] for need in step.needs] for step in steps])
+    return [_node(steps[n], color=color) for n in order]
+
+
+def _node(step: wire.RunStep, *, color: bool) -> Node:
+    items = "" if step.items is None else f" {step.items - (step.open_items or 0)}/{step.items}"
+    label = f"{GLYPHS[step.state]} {step.name}{items} {_step_took(step)}".rstrip()
+    hue = COLORS.get(step.state)
+    return Node(step.name, step.needs, label, lambda text: click.style(text, fg=hue) if color and hue else text)
 
 
 @runs.command

@@ -67,7 +67,7 @@ EXECUTIONS: Look[wire.Execution] = Look(
     name=lambda execution: str(execution.execution_id),
     columns=[
         Column("ID", lambda execution: str(execution.execution_id)[:SHORT_ID]),
-        Column("JOB", lambda execution: execution.job, wraps=True),
+        Column("JOB", lambda execution: execution.title, wraps=True),
         Column("STATE", lambda e: state_text(e.state), color=lambda e: GLYPHS[e.state][1]),
         Column("DUE", lambda execution: local(execution.due_at)),
         Column("LATE", lambda execution: span(late_ms(execution))),
@@ -295,7 +295,7 @@ def execution_details(execution: wire.Execution) -> str:
     state = state_text(execution.state) + (", being cancelled" if execution.cancelling else "")
     text = pairs(
         ("id", str(execution.execution_id)),
-        ("job", f"{execution.job}, version {execution.version}"),
+        ("job", f"{execution.title}, version {execution.version}"),
         ("state", state),
         ("progress", progress_text(execution.progress) if execution.progress else ""),
         ("reason", execution.reason),

@@ -10,12 +10,12 @@ import click
 
 from mainspring import wire
 from mainspring.cli.connect import connected, gather
+from mainspring.cli.graph import Node, drawing_width, graph_lines
 from mainspring.cli.jobs import detach_option, limit_option
 from mainspring.cli.output import Column, Look, Output, remark
 from mainspring.cli.run import params_option
 from mainspring.cli.runs import RUNS, finish, run_line
 from mainspring.cli.times import distance, local, now, seconds
-from mainspring.domain.layout import spots
 from mainspring.domain.workflow import Step, WorkflowSpec
 
 if TYPE_CHECKING:
@@ -32,6 +32,17 @@ WORKFLOWS: Look[wire.WorkflowLine] = Look(
         Column("ID", lambda found: str(found.job_id), wide=True),
     ],
     empty="no workflows yet; write one as YAML and: mainspring workflows apply FILE",
+)
+VERSIONS: Look[wire.WorkflowChange] = Look(
+    name=lambda found: str(found.version),
+    columns=[
+        Column("VERSION", lambda found: str(found.version)),
+        Column("CREATED", lambda found: local(found.created_at)),
+        Column("BY", lambda found: found.created_by),
+        Column("STEPS", lambda found: str(found.steps)),
+        Column("CHANGED", lambda found: change_text(found), wraps=True),
+    ],
+    empty="no versions",
 )
 _MARKS = {"approval": "✋", "event": "⚑", "wait": "⏲", "workflow": "▣", "task": "▪"}
 
@@ -104,22 +115,51 @@ async def run(
 @click.argument("workflow")
 @connected
 async def graph(client: AsyncClient, out: Output, workflow: str) -> None:
-    """Draw a workflow: each step in a column behind those it needs."""
+    """Draw a workflow: each step in a column behind those it needs. What is too wide or long is listed instead.
+
+    A run with the states of its steps is drawn by: mainspring runs graph RUN
+    """
     found = await client.workflow(workflow)
     if not out.for_people:
         out.value(found)
         return
-    click.echo("\n".join(drawing(found.spec, found.order)))
+    nodes = [Node(name, found.spec.steps[name].needs, _label(name, found.spec.steps[name])) for name in found.order]
+    click.echo("\n".join(graph_lines(nodes, drawing_width())))
 
 
 @workflows.command
 @click.argument("workflow")
+@click.option("--version", type=click.IntRange(1), metavar="N", help="As it was in this version.")
 @connected
-async def export(client: AsyncClient, out: Output, workflow: str) -> None:
+async def export(client: AsyncClient, out: Output, workflow: str, version: int | None) -> None:
     """Print a workflow as YAML that `apply` reads."""
     from mainspring.manifest import write_workflow
 
-    sys.stdout.write(write_workflow((await client.workflow(workflow)).spec))
+    found = await client.workflow(workflow) if version is None else await client.workflow_version(workflow, version)
+    sys.stdout.write(write_workflow(found.spec))
+
+
+@workflows.command
+@click.argument("workflow")
+@limit_option(20)
+@connected
+async def versions(client: AsyncClient, out: Output, workflow: str, limit: int) -> None:
+    """List the versions of a workflow, newest first, and what each changed."""
+    out.page(
+        await gather(
+            lambda count, cursor: client.workflow_versions(workflow, limit=min(count, 50), cursor=cursor), limit
+        ),
+        VERSIONS,
+    )
+
+
+@workflows.command
+@click.argument("workflow")
+@click.argument("version", type=click.IntRange(1))
+@connected
+async def rollback(client: AsyncClient, out: Output, workflow: str, version: int) -> None:
+    """Bring an earlier version of a workflow back, as a new one; runs that have begun stay as they are."""
+    out.one(await client.rollback_workflow(workflow, version), _NAMED, _applied)
 
 
 @workflows.command
@@ -176,6 +216,20 @@ def _details(found: wire.Workflow) -> str:
     return "\n".join([*lines, *(f"    {_step_text(name, found.spec.steps[name])}" for name in found.order)])
 
 
+def change_text(found: wire.WorkflowChange) -> str:
+    """What a version changed, in one line: the steps it added, removed and changed, then its other fields."""
+    steps = [("+", found.added), ("-", found.removed), ("~", found.changed)]
+    parts = [f"{sign}{name}" for sign, names in steps for name in names[:5]]
+    more = sum(max(0, len(names) - 5) for _, names in steps)
+    parts += [f"and {more} more steps"] if more else []
+    return " ".join([*parts, *(name for name in found.fields if name != "steps")])
+
+
+def _label(name: str, step: Step) -> str:
+    many = " ×n" if step.map is not None else f" ≤{step.repeat.max}×" if step.repeat is not None else ""
+    return f"{_MARKS[step.kind]} {name}{many}{' ?' if step.when is not None else ''}"
+
+
 def _step_text(name: str, step: Step) -> str:
     from mainspring.domain.job import task_text
 
@@ -183,25 +237,3 @@ def _step_text(name: str, step: Step) -> str:
     needs = f"  after {', '.join(step.needs)}" if step.needs else ""
     when = f"  when {step.when}" if step.when else ""
     return f"{_MARKS[step.kind]} {name}: {what}{needs}{when}"
-
-
-def drawing(spec: WorkflowSpec, order: list[str]) -> list[str]:
-    """The graph as text: a column of steps per level, and below it the edges that pass over a level."""
-    found = spots({name: step.needs for name, step in spec.steps.items()}, order)
-    columns = 1 + max(spot.column for spot in found)
-    rows = 1 + max(spot.row for spot in found)
-    cells = [["" for _ in range(columns)] for _ in range(rows)]
-    column = {}
-    for spot in found:
-        column[spot.name] = spot.column
-        cells[spot.row][spot.column] = f"{_MARKS[spec.steps[spot.name].kind]} {spot.name}"
-    widths = [max(len(cells[row][c]) for row in range(rows)) for c in range(columns)]
-    lines = []
-    for row in range(rows):
-        parts = []
-        for c in range(columns):
-            arrow = "" if c == 0 else " ──▶ " if cells[row][c] else "     "
-            parts.append(arrow + cells[row][c].ljust(widths[c]))
-        lines.append("".join(parts).rstrip())
-    edges = [f"  {need} → {name}" for name in order for need in spec.steps[name].needs]
-    return [*lines, "", *edges] if edges else lines

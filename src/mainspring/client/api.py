@@ -25,7 +25,7 @@ from mainspring.domain.job import JobSpec
 from mainspring.domain.workflow import WorkflowSpec
 
 Ref = str | UUID
-"""A job's name or id; an execution's id, the unique beginning of one, or `@last`."""
+"""A job's name or id; an execution's or a run's id, the unique beginning of one, or `@last`."""
 
 LONG_POLL_S = 30.0
 _DEAD_LETTERS = "/api/v1/dead-letters"
@@ -457,6 +457,23 @@ class AsyncClient:
     async def workflow(self, ref: Ref) -> wire.Workflow:
         return await self._transport.ask(wire.Workflow, "GET", _path("workflows", ref, ""))
 
+    async def workflow_versions(
+        self, ref: Ref, *, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.WorkflowChange]:
+        """The versions of a workflow, newest first, and what each changed."""
+        params: Params = {"limit": limit, "cursor": cursor}
+        path = _path("workflows", ref, "versions")
+        return await self._transport.ask(wire.Page[wire.WorkflowChange], "GET", path, params=params)
+
+    async def workflow_version(self, ref: Ref, version: int) -> wire.WorkflowVersion:
+        """What one version of a workflow says."""
+        return await self._transport.ask(wire.WorkflowVersion, "GET", _path("workflows", ref, f"versions/{version}"))
+
+    async def rollback_workflow(self, ref: Ref, version: int) -> wire.Workflow:
+        """Brings an earlier version of a workflow back, as a new one."""
+        body = wire.Rollback(version=version)
+        return await self._transport.ask(wire.Workflow, "POST", _path("workflows", ref, "rollback"), body=body)
+
     async def delete_workflow(self, ref: Ref, *, reason: str = "", detach: bool = False) -> None:
         """Deletes a workflow, as `delete_job`; its runs go on."""
         await self._transport.send("DELETE", _path("workflows", ref, ""), params=_deletion(reason, detach))
@@ -477,11 +494,11 @@ class AsyncClient:
 
     async def run(self, ref: Ref, *, items: bool = False) -> wire.Run:
         params: Params = {"items": "true" if items else None}
-        return await self._transport.ask(wire.Run, "GET", _path("runs", ref, ""), params=params)
+        return await self._transport.ask(wire.Run, "GET", await self._run(ref, ""), params=params)
 
     async def step_timeline(self, ref: Ref, step: str, *, item: int | None = None) -> wire.StepTimeline:
         """What happened to a step, in order."""
-        path = _path("runs", ref, f"steps/{quote(step)}")
+        path = await self._run(ref, f"steps/{quote(step)}")
         return await self._transport.ask(wire.StepTimeline, "GET", path, params={"item": item})
 
     async def grid(self, workflow: Ref, *, runs: int | None = None) -> wire.Grid:
@@ -491,32 +508,32 @@ class AsyncClient:
 
     async def cancel_run(self, ref: Ref, reason: str = "") -> wire.Run:
         body = wire.RunCancel(reason=reason)
-        return await self._transport.ask(wire.Run, "POST", _path("runs", ref, "cancel"), body=body)
+        return await self._transport.ask(wire.Run, "POST", await self._run(ref, "cancel"), body=body)
 
     async def rerun(self, ref: Ref, *, from_step: str | None = None) -> wire.Run:
         """Repeats a run from what did not succeed, or from a step on; earlier results are kept."""
         body = wire.Rerun(from_step=from_step)
-        return await self._transport.ask(wire.Run, "POST", _path("runs", ref, "rerun"), body=body)
+        return await self._transport.ask(wire.Run, "POST", await self._run(ref, "rerun"), body=body)
 
     async def send_event(self, ref: Ref, name: str, payload: Any = None) -> wire.Run:
         body = wire.RunEvent(payload=payload)
-        return await self._transport.ask(wire.Run, "POST", _path("runs", ref, f"events/{quote(name)}"), body=body)
+        return await self._transport.ask(wire.Run, "POST", await self._run(ref, f"events/{quote(name)}"), body=body)
 
     async def decide(self, ref: Ref, step: str, *, approved: bool, note: str = "") -> wire.Run:
         """Answers the approval that a step waits for."""
         action = f"steps/{quote(step)}/{'approve' if approved else 'reject'}"
-        return await self._transport.ask(wire.Run, "POST", _path("runs", ref, action), body=wire.Decision(note=note))
+        return await self._transport.ask(wire.Run, "POST", await self._run(ref, action), body=wire.Decision(note=note))
 
     async def skip_step(self, ref: Ref, step: str, reason: str) -> wire.Run:
         action = f"steps/{quote(step)}/skip"
         return await self._transport.ask(
-            wire.Run, "POST", _path("runs", ref, action), body=wire.Override(reason=reason)
+            wire.Run, "POST", await self._run(ref, action), body=wire.Override(reason=reason)
         )
 
     async def force_complete_step(self, ref: Ref, step: str, reason: str, result: Any = None) -> wire.Run:
         body = wire.Override(reason=reason, result=result)
         action = f"steps/{quote(step)}/force-complete"
-        return await self._transport.ask(wire.Run, "POST", _path("runs", ref, action), body=body)
+        return await self._transport.ask(wire.Run, "POST", await self._run(ref, action), body=body)
 
     # Jobs that need others
 
@@ -595,6 +612,14 @@ class AsyncClient:
         if execution.state not in FINAL:
             await asyncio.sleep(earliest - loop.time())
         return execution
+
+    async def _run(self, ref: Ref, action: str) -> str:
+        if ref == "@last":
+            newest = (await self.runs(limit=1)).items
+            if not newest:
+                raise NotFound("@last: there are no runs yet")
+            ref = newest[0].run_id
+        return _path("runs", ref, action)
 
     async def _execution(self, ref: Ref, action: str = "") -> str:
         if ref == "@last":

@@ -330,6 +330,17 @@ class Client:
     def workflow(self, ref: Ref) -> wire.Workflow:
         return self._wait(self._inner.workflow(ref))
 
+    def workflow_versions(
+        self, ref: Ref, *, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.WorkflowChange]:
+        return self._wait(self._inner.workflow_versions(ref, limit=limit, cursor=cursor))
+
+    def workflow_version(self, ref: Ref, version: int) -> wire.WorkflowVersion:
+        return self._wait(self._inner.workflow_version(ref, version))
+
+    def rollback_workflow(self, ref: Ref, version: int) -> wire.Workflow:
+        return self._wait(self._inner.rollback_workflow(ref, version))
+
     def delete_workflow(self, ref: Ref, *, reason: str = "", detach: bool = False) -> None:
         self._wait(self._inner.delete_workflow(ref, reason=reason, detach=detach))
 

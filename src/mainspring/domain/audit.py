@@ -8,7 +8,7 @@ from typing import Any
 ACTIONS: tuple[str, ...] = (
     "job.create", "job.edit", "job.rollback", "job.pause", "job.resume", "job.delete", "job.trigger",
     "job.force_complete", "job.skip", "job.need", "job.unneed",
-    "workflow.create", "workflow.edit", "workflow.pause", "workflow.resume", "workflow.delete",
+    "workflow.create", "workflow.edit", "workflow.rollback", "workflow.pause", "workflow.resume", "workflow.delete",
     "workflow.force_complete", "workflow.skip", "workflow.need", "workflow.unneed",
     "execution.cancel", "execution.requeue",
     "run.start", "run.cancel", "run.rerun", "run.event",

@@ -67,7 +67,7 @@ def given_problems(
         elif params and name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
-            found.append(Problem(f"/params/{name}", f"the job has no parameter {name!r}", hint))
+            found.append(Problem(f"/params/{name}", f"there is no parameter {name!r}", hint))
     for name in sorted(needed | params.keys()):
         if name not in given and (name not in params or params[name].default is msgspec.UNSET):
             found.append(
@@ -104,4 +104,5 @@ def _misfit(name: str, param: Param, value: Any) -> str:
         return f"the parameter {name!r} is one of {known}, and {msgspec.json.encode(value).decode()} was given"
     kind = "null" if value is None else type(value).__name__
     words = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
-    return f"the parameter {name!r} is a {param.type}, and {words.get(kind, kind)} was given"
+    article = "an" if str(param.type)[0] in "aio" else "a"
+    return f"the parameter {name!r} is {article} {param.type}, and {words.get(kind, kind)} was given"

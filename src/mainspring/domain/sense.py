@@ -29,6 +29,9 @@ def nonsense(at: str, step: Step, spec: WorkflowSpec) -> Iterator[Problem]:
             if getattr(step, field) != getattr(defaults, field):
                 hint = _INSTEAD.get((step.kind, field), "remove it")
                 yield Problem(f"{at}/{field}", f"{field} belongs to a task: {step.kind} is none", hint)
+    if step.workflow == spec.name and step.when is None:
+        hint = "give the step a condition (when) that ends it, or remove it"
+        yield Problem(f"{at}/workflow", f"a cycle: {spec.name} → {spec.name}", hint)
     named = set(_names([msgspec.to_builtins(step.task), step.params]))
     if step.map is None and named & {"item", "item_index"}:
         yield Problem(at, "{{item}} is an item of a list, and the step has none", "add map: <a list>")

@@ -82,16 +82,23 @@ async def _refuse_cycle(connection: Connection, child: jobs.JobRow, parent: jobs
 
 
 async def remove(database: Database, ref: str, parent: str, *, tenant: int, by: str) -> None:
-    row, other = await job_row(database, ref, tenant=tenant), await job_row(database, parent, tenant=tenant)
+    """A job that was deleted is found too, by its name: nobody else can say that it is not waited for any more."""
+    row = await job_row(database, ref, tenant=tenant)
+    async with database.connection() as connection:
+        needed = await needs.needs_of(connection, tenant=tenant, child=row.job_id)
+    named = [n for n in needed if parent in (n.job, str(n.job_id))]
+    if not named:
+        raise NotFound(f"{row.name} does not need {(await job_row(database, parent, tenant=tenant)).name}")
+    other = min(named, key=lambda n: n.deleted_at is not None)
     async with database.transaction() as connection:
         change, _ = await shards.bump_shard(connection, shard=shard_of(row.job_id))
         if not await needs.delete_need(connection, tenant=tenant, child=row.job_id, parent=other.job_id):
-            raise NotFound(f"{row.name} does not need {other.name}")
+            raise NotFound(f"{row.name} does not need {other.job}")
         await needs.mark_needing(connection, tenant=tenant, child=row.job_id, change=change)
         await needs.release(connection, children=[row.job_id])
         await audit.record(
             connection, action_on(row.spec, "unneed"), row.job_id, tenant=tenant, by=by, name=row.name,
-            parent=other.name,
+            parent=other.job,
         )  # fmt: skip
 
 

@@ -175,10 +175,10 @@ async def version_of(database: Database, job_id: UUID, version: int, *, tenant: 
 async def replace_workflow(
     database: Database, job_id: UUID, change_spec: Callable[[JobSpec], JobSpec],
     then: Callable[[Connection, int], Awaitable[None]], *, tenant: int, by: str, seen: int | None,
-    details: dict[str, Any],
+    details: dict[str, Any], rollback_to: int | None = None,
 ) -> None:  # fmt: skip
     """A new version of a workflow's job; `then` writes the rest of it, in the same transaction."""
-    deed = Deed("edit", details)
+    deed = Deed("edit", details) if rollback_to is None else Deed("rollback", details | {"to": rollback_to})
     await _edit(database, job_id, change_spec, tenant=tenant, by=by, seen=seen, then=then, deed=deed)
 
 
@@ -261,7 +261,8 @@ def _changed(old: JobSpec, new: JobSpec) -> list[str]:
 
 def _refuse_workflow(spec: JobSpec) -> None:
     if isinstance(spec.task, WorkflowTask):
-        raise invalid("/task/kind", "a workflow is written as a whole", hint="use mainspring workflows apply")
+        hint = "use mainspring workflows apply, or workflows rollback"
+        raise invalid("/task/kind", "a workflow is written as a whole", hint=hint)
 
 
 def _spread(spec: JobSpec) -> bool:

@@ -12,14 +12,18 @@ from uuid import UUID
 
 from mainspring import wire
 from mainspring.announce import Announcer
+from mainspring.domain.duration import format_duration, parse_duration
 from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound, invalid
 from mainspring.domain.params import given_problems
 from mainspring.domain.plan import PlanStep
 from mainspring.domain.readiness import Weight
 from mainspring.domain.workflow import RunState
 from mainspring.intake import audit, timelines
-from mainspring.intake.catalog import check_limit, is_id, job_row, parse_cursor
+from mainspring.intake.catalog import check_limit, execution_id, is_id, parse_cursor
 from mainspring.intake.executions import Note, Submission, insert_one
+from mainspring.intake.executions import cancel as cancel_execution
+from mainspring.intake.unbegun import AHEAD, listed, no_steps, unbegun
+from mainspring.intake.workflows import row_of
 from mainspring.runs.advance import Ending, Moved, Turn, advance
 from mainspring.runs.plans import Known, Plans
 from mainspring.runs.start import start_runs
@@ -29,8 +33,9 @@ from mainspring.store.dead_letters import Choice
 from mainspring.store.runs import Finish, Place, Run
 
 OPEN = ("running", "cancelling")
-AHEAD = ("waiting", "queued", "blocked")
-STATES: tuple[str, ...] = get_args(RunState)
+KEPT = ("succeeded", "skipped")
+"""What a rerun takes over from the run before, unless it lies behind what is done again."""
+LISTED: tuple[str, ...] = ("queued", *get_args(RunState))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ class Runs:
 
     async def start(self, ref: str, request: wire.RunRequest, *, tenant: int, by: str) -> wire.Run:
         """Starts a run now; the same key is answered with the same run for a day."""
-        row = await job_row(self._database, ref, tenant=tenant)
+        row = await row_of(self._database, ref, tenant=tenant)
         async with self._database.connection() as connection:
             known = await self._plans.get(connection, tenant=tenant, job_id=row.job_id, version=row.version)
         if known is None or row.deleted_at is not None:
@@ -91,9 +96,7 @@ class Runs:
     async def rerun(self, run_id: UUID, request: wire.Rerun, *, tenant: int, by: str) -> wire.Run:
         """A new run of the same version and params that keeps what had succeeded before a step."""
         async with self._database.connection() as connection:
-            row = await runs.run_by_id(connection, tenant=tenant, run_id=run_id)
-            if row is None:
-                raise NotFound(f"there is no run {run_id}")
+            row = await self._row(connection, run_id, tenant=tenant)
             if row["state"] in OPEN:
                 raise Conflict("the run has not ended yet", code="still_open")
             known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
@@ -101,17 +104,14 @@ class Runs:
             places = [Place(run_id, step.number) for step in known.plan.steps]
             outcomes = await runs.step_outcomes(connection, places=places)
         again = _done_again(known, {p.step: o[0] for p, o in outcomes.items()}, request.from_step)
-        kept = {
-            p.step: Finish(p, state, "ok", result, f"kept from run {run_id}", by, "kept")
-            for p, (state, result, _) in outcomes.items()
-            if p.step not in again and state == "succeeded"
-        }
+        kept = {p.step: _kept(p, o, by) for p, o in outcomes.items() if p.step not in again and o[0] in KEPT}
         submission = Submission(tenant, by, row["job_id"], None, row["params"], row["fire_at"])
         async with self._turn() as (connection, moved):
             letters = await dead_letters.hold_dead_letters(
                 connection, tenant=tenant, by=by, choice=Choice(ids=[run_id], limit=1)
             )
             new_id = await insert_one(connection, submission, None)
+            await _refuse_full(connection, new_id, tenant=tenant)
             if letters:  # nobody else works on it: the new run decides what becomes of it
                 await dead_letters.mark_replayed(connection, tenant=tenant, replayed=[(run_id, new_id)], by=by)
                 await dead_letters.close_tied(
@@ -206,12 +206,17 @@ class Runs:
         return await self.get(run_id, tenant=tenant)
 
     async def _number(self, connection: Connection, run_id: UUID, name: str, *, tenant: int) -> int:
-        row = await runs.run_by_id(connection, tenant=tenant, run_id=run_id)
-        if row is None:
-            raise NotFound(f"there is no run {run_id}")
+        row = await self._row(connection, run_id, tenant=tenant)
         known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
         assert known is not None, "a run points to its version"
         return _step(known, name).number
+
+    async def _row(self, connection: Connection, run_id: UUID, *, tenant: int) -> Any:
+        """The row of a run that has begun."""
+        row = await runs.run_by_id(connection, tenant=tenant, run_id=run_id)
+        if row is None:
+            raise await no_steps(connection, self._plans, run_id, tenant=tenant)
+        return row
 
     async def event(self, run_id: UUID, name: str, payload: Any, *, tenant: int, by: str) -> wire.Run:
         """An event for a run: the step that waits for it goes on, or will when it comes to it. Once is enough.
@@ -262,9 +267,15 @@ class Runs:
         self, run_id: UUID, *, tenant: int, by: str, reason: str = "", ends_as: str = "cancelled"
     ) -> wire.Run:
         """Ends a run: what has not begun never will, what runs is asked to end; steps that always run still do."""
-        words = (f"cancelled by {by}" if ends_as == "cancelled" else "timed out") + (f": {reason}" if reason else "")
+        if await self._waits(run_id, tenant=tenant):
+            await cancel_execution(self._database, run_id, tenant=tenant, by=by, reason=reason)
+            return await self.get(run_id, tenant=tenant)
         async with self._turn() as (connection, _):
             run, known = await self._hold(connection, run_id, tenant=tenant)
+            words = f"cancelled by {by}" + (f": {reason}" if reason else "")
+            if ends_as != "cancelled":
+                most_s = parse_duration(known.plan.spec.timeout or 0)
+                words = f"timed out: it took longer than {format_duration(most_s)}"
             if run.state not in OPEN:
                 raise Conflict(f"the run has already ended: {run.state}", code="already_final")
             await runs.cancel_run(connection, tenant=tenant, run_id=run_id, ends_as=ends_as, reason=words)
@@ -275,6 +286,12 @@ class Runs:
         await self.carry_out_cancel(run_id, tenant=tenant)
         return await self.get(run_id, tenant=tenant)
 
+    async def _waits(self, run_id: UUID, *, tenant: int) -> bool:
+        """Whether a run has not begun yet."""
+        async with self._database.connection() as connection:
+            found = await self._found(connection, run_id, tenant=tenant)
+        return isinstance(found, wire.Run) and found.state == "queued"
+
     async def carry_out_cancel(self, run_id: UUID, *, tenant: int) -> None:
         """Ends what a cancelled run still has: executions first, then the run, as settling takes them. Repeatable."""
         inner: list[UUID] = []
@@ -284,7 +301,7 @@ class Runs:
             run, known = await self._hold(connection, run_id, tenant=tenant)
             if run.state != "cancelling":
                 return
-            words = "the run was cancelled"
+            words = "the run timed out" if run.ends_as == "timed_out" else "the run was cancelled"
             gone: list[Ending] = []
             for execution_id, state in sorted(live.items()):
                 if state != "running":
@@ -329,7 +346,7 @@ class Runs:
     async def _hold(self, connection: Connection, run_id: UUID, *, tenant: int) -> tuple[Run, Known]:
         run = await runs.hold_run(connection, tenant=tenant, run_id=run_id)
         if run is None:
-            raise NotFound(f"there is no run {run_id}")
+            raise await no_steps(connection, self._plans, run_id, tenant=tenant)
         known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
         assert known is not None, "a run points to its version"
         return run, known
@@ -438,21 +455,11 @@ class Runs:
     async def _found(self, connection: Connection, run_id: UUID, *, tenant: int) -> Any:
         """The row of a run, or the run itself if it has not begun; it may begin between two looks."""
         row = await runs.run_by_id(connection, tenant=tenant, run_id=run_id)
-        if row is None and (row := await self._not_begun(connection, run_id, tenant=tenant)) is None:
+        if row is None and (row := await unbegun(connection, self._plans, run_id, tenant=tenant)) is None:
             row = await runs.run_by_id(connection, tenant=tenant, run_id=run_id)
         if row is None:
             raise NotFound(f"there is no run {run_id}")
         return row
-
-    async def _not_begun(self, connection: Connection, run_id: UUID, *, tenant: int) -> wire.Run | None:
-        """A run whose turn has not come: its concurrency key is taken, or the last one lives."""
-        found = await executions.execution_by_id(connection, tenant=tenant, execution_id=run_id)
-        if found is None or found.state not in AHEAD:
-            return None
-        return wire.Run(
-            run_id=run_id, job_id=found.job_id, workflow=found.job, version=found.version, state="queued",
-            open_steps=0, params=found.params, fire_at=found.fire_at, created_by=found.created_by,
-        )  # fmt: skip
 
     async def list(
         self, *, tenant: int, cursor: str | None = None, limit: int = 50, workflow: str | None = None,
@@ -460,16 +467,22 @@ class Runs:
     ) -> wire.Page[wire.Run]:  # fmt: skip
         check_limit(limit)
         for state in states:
-            if state not in STATES:
-                raise invalid("/state", f"{state!r} is not a state of a run", hint=f"one of {', '.join(STATES)}")
+            if state not in LISTED:
+                raise invalid("/state", f"{state!r} is not a state of a run", hint=f"one of {', '.join(LISTED)}")
         before = parse_cursor(cursor)
-        job_id = None if workflow is None else (await job_row(self._database, workflow, tenant=tenant)).job_id
+        job_id = None if workflow is None else (await row_of(self._database, workflow, tenant=tenant)).job_id
+        found: list[wire.Run] = []
         async with self._database.connection() as connection:
-            rows = await runs.list_runs(
-                connection, tenant=tenant, before=before, limit=limit + 1, job_id=job_id, states=states
-            )
-        page = [_as_run(r) for r in rows[:limit]]
-        return wire.Page(items=page, next_cursor=str(page[-1].run_id) if len(rows) > limit else None)
+            if not states or "queued" in states:
+                found += await listed(connection, tenant=tenant, before=before, limit=limit + 1, job_id=job_id)
+            if not states or states != ["queued"]:
+                rows = await runs.list_runs(
+                    connection, tenant=tenant, before=before, limit=limit + 1, job_id=job_id, states=states
+                )
+                found += [_as_run(r) for r in rows]
+        found.sort(key=lambda run: run.run_id, reverse=True)
+        page = found[:limit]
+        return wire.Page(items=page, next_cursor=str(page[-1].run_id) if len(found) > limit else None)
 
     async def starts(self, steps: Sequence[wire.RunStep], *, tenant: int, since: datetime) -> dict[UUID, datetime]:
         """When the executions of these steps started; the run began at `since`."""
@@ -499,6 +512,14 @@ def run_id_of(text: str) -> UUID:
     return UUID(text)
 
 
+async def find_run(database: Database, ref: str, *, tenant: int) -> UUID:
+    """A run's id by itself, or by a unique beginning of it: it is an execution's too."""
+    try:
+        return await execution_id(database, ref, tenant=tenant)
+    except NotFound:
+        raise NotFound(f"there is no run {ref!r}") from None
+
+
 def _step(known: Known, name: str) -> PlanStep:
     number = known.plan.by_name.get(name)
     if number is None:
@@ -512,13 +533,12 @@ def _stops(known: Known, place: Place, state: str) -> bool:
 
 
 def _done_again(known: Known, states: dict[int, str], from_step: str | None) -> set[int]:
-    """The steps a rerun executes: those that did not succeed or one that is named, and all behind them."""
+    """The steps a rerun executes: those that failed, one that is named, and all behind them."""
+    ahead = [number for number, state in states.items() if state not in KEPT]
     if from_step is not None:
-        ahead = [_step(known, from_step).number]
-    else:
-        ahead = [number for number, state in states.items() if state != "succeeded"]
+        ahead.append(_step(known, from_step).number)
     if not ahead:
-        raise Conflict("every step has succeeded: name the one to start from", code="nothing_to_rerun")
+        raise Conflict("no step has failed: name the one to start from (--from STEP)", code="nothing_to_rerun")
     found: set[int] = set()
     while ahead:
         number = ahead.pop()
@@ -526,6 +546,27 @@ def _done_again(known: Known, states: dict[int, str], from_step: str | None) -> 
             found.add(number)
             ahead.extend(known.plan.children[number])
     return found
+
+
+def _kept(place: Place, outcome: tuple[str, Any, str | None], by: str) -> Finish:
+    """How a step of the run before counts in its rerun: a branch not taken stays so, a person's skip stays one."""
+    state, result, flag = outcome
+    words = f"kept from run {place.run_id}"
+    if state == "succeeded":
+        return Finish(place, state, "ok", result, words, by, "kept")
+    return Finish(place, state, "ok" if flag == "skipped" else "skipped", None, words, by, flag)
+
+
+async def _refuse_full(connection: Connection, run_id: UUID, *, tenant: int) -> None:
+    """A rerun begins at once, so there must be a place for it; the key is held until it has begun."""
+    found = await lines.limit_of_execution(connection, tenant=tenant, execution_id=run_id)
+    if found is None:
+        return
+    limit_id, key = found
+    (limit,) = await lines.lock_limits(connection, limit_ids=[limit_id])
+    if (await lines.count_holders(connection, limit_ids=[limit_id]))[limit_id] >= limit.most:
+        words = f"as many runs as may be at once are running ({limit.most}, by the key {key!r})"
+        raise Conflict(f"{words}: rerun it when one has ended", code="limit_reached")
 
 
 def _as_run(r: Any, steps: Sequence[wire.RunStep] = ()) -> wire.Run:

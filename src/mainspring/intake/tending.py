@@ -58,7 +58,7 @@ class Tending:
         for run_id, tenant in late:
             await self._cancel(run_id, tenant, "", "timed_out")
         for place, tenant in due:
-            with contextlib.suppress(NotFound, *CONFLICTS):
+            with contextlib.suppress(NotFound, Conflict, *CONFLICTS):
                 await self._runs.wake(place, tenant=tenant)
         async with self._database.connection() as connection:
             self._lines, self._newest = await runs.workflow_lines(connection)
@@ -70,7 +70,7 @@ class Tending:
         async with self._database.connection() as connection:
             half = await runs.half_cancelled(connection, limit=BATCH)
         for run_id, tenant in half:
-            with contextlib.suppress(NotFound, *CONFLICTS):
+            with contextlib.suppress(NotFound, Conflict, *CONFLICTS):
                 await self._runs.carry_out_cancel(run_id, tenant=tenant)
 
     async def _tell_strays(self) -> None:

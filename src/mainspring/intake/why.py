@@ -50,7 +50,10 @@ async def job(database: Database, ref: str, *, tenant: int) -> wire.Why:
         reasons.append(wire.Reason(code="not_due", message="its next fire is not due yet", until=until))
     elif not reasons:
         nothing = "it has no schedule; run it by hand" if row.spec.schedule is None else "its schedule has ended"
-        reasons.append(wire.Reason(code="no_fire", message=nothing))
+        async with database.connection() as connection:
+            unmet = await _unmet(connection, row.job_id, tenant) if row.needs else ""
+        words = f"it is executed when these have succeeded: {unmet}"
+        reasons.append(wire.Reason(code="needs" if unmet else "no_fire", message=words if unmet else nothing))
     return wire.Why(execution_id=None, job=row.name, state=None, reasons=reasons)
 
 
@@ -85,13 +88,24 @@ async def _reasons(connection: Connection, row: PendingRow, tenant: int) -> list
 
 async def _needs(connection: Connection, row: PendingRow, tenant: int) -> wire.Reason:
     """What of the jobs it needs has not succeeded since it last was executed, or too long ago."""
-    unmet = [n for n in await needs.needs_of(connection, tenant=tenant, child=row.job_id) if n.state != "satisfied"]
-    words = ", ".join(f"{n.job} ({'too long ago' if n.state == 'stale' else n.state})" for n in unmet)
+    words = await _unmet(connection, row.job_id, tenant)
     bounded = row.needs_by_at is not None and row.needs_by_at.year < 9999
     return wire.Reason(
         code="needs", message=f"it waits until these have succeeded: {words}" if words else "it is about to be queued",
         until=row.needs_by_at if bounded else None,
     )  # fmt: skip
+
+
+async def _unmet(connection: Connection, job_id: UUID, tenant: int) -> str:
+    """The jobs that one still needs; what was deleted can't succeed, so it is said how to go on without it."""
+    found = await needs.needs_of(connection, tenant=tenant, child=job_id)
+    return ", ".join(f"{n.job} ({_state_of(n)})" for n in found if n.state != "satisfied")
+
+
+def _state_of(need: wire.Dependency) -> str:
+    if need.deleted_at is not None:
+        return "deleted: go on without it by mainspring jobs needs remove"
+    return "too long ago" if need.state == "stale" else need.state
 
 
 def _waiting(row: PendingRow) -> wire.Reason:

@@ -24,12 +24,13 @@ from mainspring.store.workflows import StepRow, VersionRow, content
 
 
 async def apply(
-    database: Database, spec: WorkflowSpec, *, tenant: int, by: str, seen: int | None = None, may_exceed: bool = False
-) -> tuple[wire.Workflow, str]:
+    database: Database, spec: WorkflowSpec, *, tenant: int, by: str, seen: int | None = None, may_exceed: bool = False,
+    rollback_to: int | None = None,
+) -> tuple[wire.Workflow, str]:  # fmt: skip
     """Adds a workflow, or makes the one of that name like this; runs that have begun stay as they are.
 
     Tells also what was done: created, changed or unchanged. With `seen`, only if that is still the current version; 0:
-    only if there is none.
+    only if there is none. `rollback_to`: it is what this version said, for the audit.
     """
     plan = compile_workflow(spec)
     async with database.connection() as connection:
@@ -56,7 +57,7 @@ async def apply(
     await jobs.replace_workflow(
         database, row.job_id, lambda old: msgspec.structs.replace(job_of(spec), paused=old.paused),
         _writer(plan, tenant=tenant, job_id=row.job_id, by=by, before=before, may_exceed=may_exceed), tenant=tenant,
-        by=by, seen=row.version, details=difference(before.spec, after),
+        by=by, seen=row.version, details=difference(before.spec, after), rollback_to=rollback_to,
     )  # fmt: skip
     return await get(database, spec.name, tenant=tenant), "changed"
 
@@ -83,7 +84,7 @@ async def check(spec: WorkflowSpec) -> list[str]:
 
 
 async def get(database: Database, ref: str, *, tenant: int) -> wire.Workflow:
-    row = await _row(database, ref, tenant=tenant)
+    row = await row_of(database, ref, tenant=tenant)
     version = await _version(database, row, tenant=tenant)
     job = await catalog.job(database, str(row.job_id), tenant=tenant)
     return wire.Workflow(
@@ -114,11 +115,11 @@ async def delete(
     seen: int | None = None,
 ) -> None:  # fmt: skip
     """No runs any more; those that have begun go on. `detach` as of any job; steps that were to start it fail then."""
-    row = await _row(database, ref, tenant=tenant)
+    row = await row_of(database, ref, tenant=tenant)
     await jobs.delete(database, row.job_id, tenant=tenant, by=by, reason=reason, detach=detach, seen=seen)
 
 
-async def _row(database: Database, ref: str, *, tenant: int) -> JobRow:
+async def row_of(database: Database, ref: str, *, tenant: int) -> JobRow:
     try:
         row = await catalog.job_row(database, ref, tenant=tenant)
     except NotFound:

@@ -27,6 +27,10 @@ from mainspring.store.runs import ENGINE, WHOLE, Closed, Finish, Group, Holding,
 from mainspring.telemetry import metrics
 
 Ready = tuple[Place, int, int, int]
+NAMED = 5
+"""So many failed steps are named in the reason of a run."""
+MOST_WORDS = 400
+ENDED_AS = {"timed_out": "timed out", "cancelled": "was cancelled", "lost": "was lost"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +212,7 @@ class Turn:
                 self._desk.released(row, self._runs[first.run_id], known, first)
 
     def event(self, place: Place, payload: Any, at: object, by: str) -> Finish:
-        return Finish(place, "succeeded", "ok", payload, by=by)
+        return Finish(place, "succeeded", "ok", payload, f"sent by {by}", by=by)
 
     # Mapped and repeated steps -----------------------------------------------------------------------
 
@@ -304,7 +308,7 @@ class Turn:
         closing = []
         for run_id, (failed, ends_ok) in self._over.items():
             state = outcome(failed=failed, ends_ok=ends_ok, ends_as=self._runs[run_id].ends_as)
-            words = f"{failed} of its steps did not succeed" if state in ("failed", "partial") else None
+            words = await self._what_failed(run_id, failed) if state in ("failed", "partial") else None
             closing.append((run_id, state, words))
         closed = await runs.close_runs(self._connection, closing=closing)
         moved.closed += closed
@@ -321,6 +325,15 @@ class Turn:
             for run_id, (c, result) in sorted(ended.items())
             if run_id in moved.done.executions and is_step(run_id)
         ]
+
+    async def _what_failed(self, run_id: UUID, failed: int) -> str:
+        """The first steps that did not succeed, by name, and why the very first did not."""
+        found = await runs.failed_steps(self._connection, run_id=run_id, limit=NAMED)
+        names = [self._known[run_id].plan.steps[number].name for number, _, _ in found]
+        _, state, reason = found[0]
+        words = f"{names[0]} {ENDED_AS.get(state, state)}" + (f": {reason}" if reason else "")
+        more = ", ".join(names[1:]) + (f" and {failed - NAMED} more" if failed > NAMED else "")
+        return words[:MOST_WORDS] + (f" (nor did {more} succeed)" if more else "")
 
     async def _result(self, closed: Closed) -> Any:
         """What the workflow gives: its outputs, those that are there."""

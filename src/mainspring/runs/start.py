@@ -7,6 +7,7 @@ from uuid import UUID
 
 from mainspring.clock import millis
 from mainspring.domain.duration import parse_duration
+from mainspring.domain.params import given_problems
 from mainspring.runs.advance import Ending, Moved, Turn, advance, settle_heads
 from mainspring.runs.plans import Known, Plans
 from mainspring.store import runs
@@ -27,12 +28,12 @@ async def start_runs(
     steps: list[NewStep] = []
     known_by_run: dict[UUID, Known] = {}
     held: dict[UUID, Run] = {}
-    lost: list[Claimed] = []
+    lost: list[tuple[Claimed, str]] = []
     for c in await runs.claim_runs(connection, execution_ids=execution_ids):
         version = c.version if rerun is None else rerun[1]
         known = await plans.get(connection, tenant=c.tenant, job_id=c.job_id, version=version)
-        if known is None or c.depth > MOST_DEPTH:
-            lost.append(c)
+        if known is None or (wrong := _wrong(c, known)) is not None:
+            lost.append((c, f"there is no version {version} of it" if known is None else wrong or ""))
             continue
         spec = known.plan.spec
         known_by_run[c.run_id] = known
@@ -87,9 +88,21 @@ def _is_one_execution(spec: object) -> bool:
     return kind in ("task", "workflow") and getattr(spec, "map", None) is None and getattr(spec, "repeat", None) is None
 
 
-async def _refuse(connection: Connection, plans: Plans, lost: Sequence[Claimed], moved: Moved) -> None:
-    words = f"workflows contain one another more than {MOST_DEPTH} deep"
-    closed = [(Closed(c.run_id, "failed", c.attempt, words, 0.0, None), None) for c in lost]
+def _wrong(c: Claimed, known: Known) -> str | None:
+    """Why a run can't begin. Params that a run gives to one inside it are known only now."""
+    if not c.depth:
+        return None
+    if c.depth > MOST_DEPTH:
+        return f"workflows contain one another more than {MOST_DEPTH} deep"
+    declared, given = known.plan.spec.params, c.params or {}
+    if given and not declared:
+        return f"{known.plan.spec.name} has no parameters"
+    problems = given_problems(declared, frozenset(), given)
+    return f"{known.plan.spec.name}: {problems[0].message}" if problems else None
+
+
+async def _refuse(connection: Connection, plans: Plans, lost: Sequence[tuple[Claimed, str]], moved: Moved) -> None:
+    closed = [(Closed(c.run_id, "failed", c.attempt, words, 0.0, None), None) for c, words in lost]
     await settle_heads(connection, closed, moved.done)
-    endings = [Ending(c.run_id, "failed", None, words) for c in lost if c.depth]
+    endings = [Ending(c.run_id, "failed", None, words) for c, words in lost if c.depth]
     await advance(connection, plans, endings, moved)

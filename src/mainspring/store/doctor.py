@@ -28,6 +28,7 @@ CHECKS: dict[str, str] = {
     "due_waiting": "I2 nothing due is left waiting",
     "overdue_starts": "what did not start in time is skipped",
     "overlong_pauses": "pauses end when they should",
+    "needs_of_the_deleted": "no job waits for one that was deleted",
     "overfed_backfills": "I15 no backfill has more live executions than it may",
 }
 

@@ -194,8 +194,14 @@ def _execution(r: Any) -> wire.Execution:
         worker=r["worker_name"], cancelling=r["cancel_at"] is not None, reason=r["reason"], error=r["error"],
         result=r["result"], params=r["params"], created_by=r["created_by"], fires=r["fires"],
         backfill_id=r["backfill_id"],
-        progress=_progress(r["progress"], r["attempt"]),
+        progress=_progress(r["progress"], r["attempt"]), step=_step(r),
     )  # fmt: skip
+
+
+def _step(r: Any) -> wire.StepOf | None:
+    if r["step_run"] is None or r["step_name"] is None:
+        return None
+    return wire.StepOf(run_id=r["step_run"], workflow=r["step_workflow"], name=r["step_name"], item=r["step_item"])
 
 
 def _progress(told: Any, attempt: int) -> wire.Progress | None:

@@ -123,6 +123,12 @@ async def count_holders(connection: Connection, *, limit_ids: Sequence[int]) -> 
     return {r["limit_id"]: r["n"] for r in await connection.fetch(q("count_holders"), limit_ids)}
 
 
+async def limit_of_execution(connection: Connection, *, tenant: int, execution_id: UUID) -> tuple[int, str] | None:
+    """The concurrency key of a live execution, if it has one."""
+    row = await connection.fetchrow(q("limit_of_execution"), execution_id, tenant)
+    return None if row is None else (row["limit_id"], row["key"])
+
+
 async def advance_rates(connection: Connection, *, next_ms: dict[int, float]) -> None:
     """The rows are held by the caller."""
     await connection.execute(q("advance_rates"), list(next_ms), [instant(ms) for ms in next_ms.values()])

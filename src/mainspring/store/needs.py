@@ -146,4 +146,5 @@ def _dependency(r: Any) -> wire.Dependency:
         job=r["name"], job_id=r["parent_id"], state=state, since_at=r["since_at"], succeeded_at=r["succeeded_at"],
         timeout_s=r["timeout_s"], wait_s=r["wait_s"], created_by=r["created_by"], freed_at=r["freed_at"],
         freed_as=r["freed_as"], freed_by=r["freed_by"], reason=r["reason"],
+        deleted_at=r["deleted_at"],
     )  # fmt: skip

@@ -302,7 +302,7 @@ async def release_workflows(connection: Connection, *, go: Sequence[Release]) ->
         q("release_workflows"), *_places(r.place for r in go), [r.params for r in go], [r.delay_s for r in go],
         [r.workflow for r in go],
     )  # fmt: skip
-    return [Place(r["run_id"], r["step"], r["item"]) for r in rows]
+    return [Place(r["run_id"], r["step"], r["item"]) for r in rows if r["run_id"] is not None]
 
 
 async def step_outcomes(connection: Connection, *, places: Sequence[Place]) -> dict[Place, tuple[str, Any, str | None]]:
@@ -439,6 +439,20 @@ async def list_runs(
     states: Sequence[str] | None = None,
 ) -> list[Any]:  # fmt: skip
     return await connection.fetch(q("list_runs"), tenant, before, limit, job_id, states or None)
+
+
+async def failed_steps(
+    connection: Connection, *, run_id: UUID, limit: int
+) -> list[tuple[int, str, str | None]]:  # fmt: skip
+    """Number, state and reason. The caller holds the run."""
+    rows = await connection.fetch(q("failed_steps"), run_id, limit)
+    return [(r["step"], r["state"], r["reason"]) for r in rows]
+
+
+async def runs_ahead(
+    connection: Connection, *, tenant: int, before: UUID, limit: int, job_id: UUID | None = None
+) -> list[Any]:
+    return await connection.fetch(q("runs_ahead"), tenant, before, limit, job_id)
 
 
 async def steps_of_run(connection: Connection, *, run_id: UUID, items: bool, step: int | None = None) -> list[Any]:

@@ -97,6 +97,19 @@ async def workflow_version(connection: Connection, *, tenant: int, job_id: UUID,
     return VersionRow(r["job_id"], r["version"], spec, r["steps_id"], r["created_at"], r["created_by"])
 
 
+async def workflow_versions(
+    connection: Connection, *, tenant: int, job_id: UUID, before: int, limit: int
+) -> list[VersionRow]:
+    """Newest first, before a number."""
+    return [
+        VersionRow(
+            r["job_id"], r["version"], msgspec.json.decode(r["spec"], type=WorkflowSpec), r["steps_id"],
+            r["created_at"], r["created_by"],
+        )
+        for r in await connection.fetch(q("workflow_versions"), job_id, tenant, before, limit)
+    ]  # fmt: skip
+
+
 async def list_workflows(connection: Connection, *, tenant: int, after: str, limit: int) -> list[WorkflowRow]:
     return [
         WorkflowRow(r["job_id"], r["name"], r["version"], r["paused_at"] is not None, r["steps"], r["updated_at"])

@@ -205,7 +205,7 @@ class Bulk:
             return [One(job_id, name, f"/jobs/{job_id}") for job_id, name in found], onward
         page = await finding.find_executions(database, text, tenant=tenant, cursor=cursor or None, limit=limit)
         return [
-            One(e.execution_id, f"{e.job}, {e.state.replace('_', ' ')}", f"/executions/{e.execution_id}")
+            One(e.execution_id, f"{e.title}, {e.state.replace('_', ' ')}", f"/executions/{e.execution_id}")
             for e in page.items
         ], page.next_cursor
 

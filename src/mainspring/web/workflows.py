@@ -8,10 +8,13 @@ from urllib.parse import quote
 from starlette.responses import RedirectResponse, Response
 
 from mainspring import wire
+from mainspring.domain.errors import NotFound
+from mainspring.intake import flow_versions
 from mainspring.intake import workflows as intake
 from mainspring.intake.runs import run_id_of
 from mainspring.web import render
 from mainspring.web.dag import LOOKS, draw, of_workflow
+from mainspring.web.edit import seen_version
 from mainspring.web.gate import Visit
 from mainspring.web.pages import link
 from mainspring.web.render import now, page
@@ -53,6 +56,28 @@ async def workflow(visit: Visit) -> Response:
         shown=STEPS,
         drawing=drawing,
     )
+
+
+async def versions(visit: Visit) -> Response:
+    """GET /workflows/{ref}/versions."""
+    database, tenant = visit.context.database, visit.caller.tenant
+    found = await intake.get(database, visit.ref, tenant=tenant)
+    cursor = visit.query("cursor") or None
+    told = await flow_versions.versions(database, str(found.job_id), tenant=tenant, cursor=cursor)
+    onward = told.next_cursor and link(visit.request.url.path, cursor=told.next_cursor)
+    return page("flow_versions.html", visit.caller, w=found, told=told.items, cursor=cursor, onward=onward)
+
+
+async def bring_back(visit: Visit) -> Response:
+    """POST /workflows/{ref}/rollback."""
+    wanted = visit.form.get("to", "")
+    if not wanted.isdecimal() or len(wanted) > 9:
+        raise NotFound(f"{wanted!r} is not the number of a version")
+    found = await flow_versions.rollback(
+        visit.context.database, visit.ref, int(wanted), tenant=visit.caller.tenant, by=visit.caller.name,
+        seen=seen_version(visit), may_exceed=visit.caller.may_exceed,
+    )  # fmt: skip
+    return _to(f"/workflows/{found.job_id}")
 
 
 # What the buttons do ------------------------------------------------------------------------------------

@@ -163,6 +163,13 @@ WHERE start_by_at < (SELECT db_now()) - interval '1 min' AND attempt = 0 AND sta
 SELECT name AS offender, 'was to be resumed at ' || paused_until AS what
 FROM jobs WHERE paused_until < (SELECT db_now()) - interval '1 min' AND deleted_at IS NULL LIMIT 20;
 
+-- name: needs_of_the_deleted
+-- Jobs that need one that was deleted when that did not ask for them yet: it can't succeed any more.
+SELECT c.name AS offender, 'needs ' || p.name || ', which was deleted: mainspring jobs needs remove ' || c.name || ' ' || p.name
+       AS what
+FROM job_needs n JOIN jobs p ON p.job_id = n.parent_id AND p.deleted_at IS NOT NULL
+JOIN jobs c ON c.job_id = n.child_id AND c.deleted_at IS NULL LIMIT 20;
+
 -- name: overfed_backfills
 -- Backfills with more live executions than they may have.
 SELECT b.backfill_id::text AS offender, count(*) || ' live, at most ' || b.concurrency AS what

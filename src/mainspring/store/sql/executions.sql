@@ -71,28 +71,47 @@ UNION ALL
 SELECT execution_id, digest, false FROM idempotency_keys WHERE tenant_id = $1 AND job_id = $2 AND key = $3
 LIMIT 1;
 
+-- part: step_of
+-- Which step of which run it is, if it is one. Only a workflow that is a step is looked up in the whole definition.
+LEFT JOIN LATERAL (
+    SELECT rs.run_id AS step_run, o.name AS step_workflow, nullif(rs.item, -1) AS step_item, coalesce(ws.name, (
+        SELECT k.name FROM workflow_versions v
+        CROSS JOIN LATERAL json_object_keys(v.spec::json -> 'steps') WITH ORDINALITY AS k (name, number)
+        WHERE v.job_id = r.job_id AND v.version = r.version AND k.number = rs.step + 1
+    )) AS step_name
+    FROM run_steps rs JOIN runs r ON r.run_id = rs.run_id JOIN jobs o ON o.job_id = r.job_id
+    LEFT JOIN workflow_steps ws ON ws.job_id = r.job_id AND ws.version = r.version AND ws.step = rs.step
+    WHERE e.trigger = 'step' AND rs.execution_id = e.execution_id AND rs.tenant_id = e.tenant_id
+) AS step ON true
+
 -- name: execution_by_id
 -- One execution, live or final. The time inside the id rules out the partitions before it.
 SELECT e.*, j.name AS job_name, w.name AS worker_name,
-       CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress
+       CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress,
+       step.step_run, step.step_workflow, step.step_item, step.step_name
 FROM all_executions e JOIN jobs j USING (job_id)
 LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+<<step_of>>
 WHERE e.execution_id = $1 AND e.tenant_id = $2 AND coalesce(e.finished_at, 'infinity') >= $3;
 
 -- name: executions_by_id
 -- Several executions at once, for the live feed.
 SELECT e.*, j.name AS job_name, w.name AS worker_name,
-       CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress
+       CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress,
+       step.step_run, step.step_workflow, step.step_item, step.step_name
 FROM all_executions e JOIN jobs j USING (job_id)
 LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+<<step_of>>
 WHERE e.execution_id = ANY ($1::uuid[]) AND e.tenant_id = $2 AND coalesce(e.finished_at, 'infinity') >= $3;
 
 -- name: list_executions
 -- A page of executions, newest fire first, before an id; optionally of one job and of some states.
 SELECT e.*, j.name AS job_name, w.name AS worker_name,
-       CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress
+       CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress,
+       step.step_run, step.step_workflow, step.step_item, step.step_name
 FROM all_executions e JOIN jobs j USING (job_id)
 LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+<<step_of>>
 WHERE e.tenant_id = $1 AND e.execution_id < $2
   AND ($4::uuid IS NULL OR e.job_id = $4) AND ($5::text[] IS NULL OR e.state = ANY ($5))
 ORDER BY e.execution_id DESC LIMIT $3;
@@ -100,7 +119,8 @@ ORDER BY e.execution_id DESC LIMIT $3;
 -- name: list_exceptions
 -- A page of executions that ended in some of the states other than success, newest fire first, before an id. Each state
 -- is read by itself from the index of what did not succeed, so a rare one costs no more than a common one.
-SELECT e.*, NULL::timestamptz AS cancel_at, j.name AS job_name, w.name AS worker_name, NULL::jsonb AS progress
+SELECT e.*, NULL::timestamptz AS cancel_at, j.name AS job_name, w.name AS worker_name, NULL::jsonb AS progress,
+       step.step_run, step.step_workflow, step.step_item, step.step_name
 FROM (
     SELECT h.* FROM unnest($4::text[]) AS wanted (state)
     CROSS JOIN LATERAL (
@@ -111,6 +131,7 @@ FROM (
     ORDER BY h.execution_id DESC LIMIT $3
 ) AS e
 JOIN jobs j USING (job_id) LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+<<step_of>>
 ORDER BY e.execution_id DESC;
 
 -- name: list_fires

@@ -48,6 +48,11 @@ SELECT w.limit_id, (
 ) AS n
 FROM unnest($1::bigint[]) AS w (limit_id);
 
+-- name: limit_of_execution
+-- The concurrency key that a live execution counts against, and what it says.
+SELECT m.limit_id, m.key FROM executions e JOIN limits m USING (limit_id)
+WHERE e.execution_id = $1 AND e.tenant_id = $2;
+
 -- name: advance_rates
 -- When the next start under each of these keys is due.
 UPDATE limits l SET next_at = w.next_at FROM unnest($1::bigint[], $2::timestamptz[]) AS w (limit_id, next_at)

@@ -33,7 +33,7 @@ RETURNING needs;
 
 -- name: needs_of
 -- What a job needs, with the latest end of each since it was last executed.
-SELECT p.name, n.*, s.finished_at AS succeeded_at, l.state AS last_state,
+SELECT p.name, p.deleted_at, n.*, s.finished_at AS succeeded_at, l.state AS last_state,
        s.finished_at IS NOT NULL AND n.timeout_s IS NOT NULL
            AND s.finished_at < db_now() - make_interval(secs => n.timeout_s) AS stale
 FROM job_needs n JOIN jobs p ON p.job_id = n.parent_id

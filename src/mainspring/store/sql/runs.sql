@@ -239,7 +239,8 @@ WITH marked AS (
     SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
     FROM fresh WHERE state = 'waiting' HAVING count(*) > 0
 )
-SELECT run_id, step, item, (SELECT count(*) FROM told) AS told FROM named WHERE job_id IS NULL;
+-- The count stands outside: inside it would be looked at, and anybody told, only if a workflow is not there.
+SELECT n.run_id, n.step, n.item, t.told FROM (SELECT count(*) AS told FROM told) AS t LEFT JOIN named n ON n.job_id IS NULL;
 
 -- name: open_groups
 -- Mapped or repeated steps begin, or get further: how many items there are, and which comes next.
@@ -300,6 +301,12 @@ FROM unnest($1::uuid[], $2::text[], $3::text[]) AS c (run_id, state, reason)
 WHERE r.run_id = c.run_id AND r.finished_at IS NULL AND r.open_steps = 0
 RETURNING r.run_id, r.state, r.attempt, r.reason, extract(epoch FROM r.finished_at - r.started_at)::float8 AS lasted_s,
           CASE WHEN r.sla_at IS NOT NULL THEN r.state = 'succeeded' AND r.finished_at <= r.sla_at END AS in_time;
+
+-- name: failed_steps
+-- The first steps of a run that did not succeed, asked only when it ends because of them.
+SELECT step, state, reason FROM run_steps
+WHERE run_id = $1 AND item = -1 AND state IN ('failed', 'timed_out', 'cancelled', 'lost')
+ORDER BY finished_at, step LIMIT $2;
 
 -- name: cancel_run
 -- A run is to end: from now on nothing of it is released but what always is.
@@ -416,6 +423,24 @@ SELECT r.*, j.name FROM runs r JOIN jobs j USING (job_id)
 WHERE r.tenant_id = $1 AND r.run_id < $2 AND ($4::uuid IS NULL OR r.job_id = $4)
   AND ($5::text[] IS NULL OR r.state = ANY ($5))
 ORDER BY r.run_id DESC LIMIT $3;
+
+-- name: runs_ahead
+-- Executions of workflows that have not begun, newest first, before an id; of one workflow those that wait for anything,
+-- of all of them only those in the queue, of each line its last.
+SELECT e.execution_id AS run_id, e.job_id, e.version, e.params, e.fire_at, e.created_by, j.name
+FROM (
+    SELECT e.* FROM executions e
+    WHERE $4::uuid IS NOT NULL AND e.job_id = $4 AND e.state IN ('waiting', 'queued', 'blocked')
+    UNION ALL
+    SELECT e.* FROM lines l
+    CROSS JOIN LATERAL (
+        SELECT * FROM executions e WHERE e.state = 'queued' AND e.line_id = l.line_id AND e.execution_id < $2
+        ORDER BY e.rank DESC, e.execution_id DESC LIMIT $3
+    ) AS e
+    WHERE $4::uuid IS NULL AND l.tenant_id = $1 AND l.demand = '{"kind":"workflow"}'
+) AS e JOIN jobs j USING (job_id)
+WHERE e.tenant_id = $1 AND e.execution_id < $2
+ORDER BY e.execution_id DESC LIMIT $3;
 
 -- part: execution_of_step
 -- The execution of a step, live (e) or final (h), and the worker it is or was on.

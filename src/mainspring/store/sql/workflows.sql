@@ -38,6 +38,11 @@ SELECT coalesce(max(version), 0) FROM job_versions WHERE job_id = $1 AND tenant_
 SELECT job_id, version, spec, steps_id, created_at, created_by FROM workflow_versions
 WHERE job_id = $1 AND tenant_id = $2 AND version <= $3 ORDER BY version DESC LIMIT 1;
 
+-- name: workflow_versions
+-- The versions of a workflow, newest first, before a number.
+SELECT job_id, version, spec, steps_id, created_at, created_by FROM workflow_versions
+WHERE job_id = $1 AND tenant_id = $2 AND version < $3 ORDER BY version DESC LIMIT $4;
+
 -- name: list_workflows
 -- A page of workflows by name, after a name, with the state of the newest runs.
 SELECT j.job_id, j.name, j.version, j.paused_at, j.created_at, j.updated_at,

@@ -1,0 +1,262 @@
+"""Draws a graph of steps as text: columns with lines between them where that fits, else a list that says the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mainspring.cli.output import cells, is_terminal
+
+MOST_ROWS = 40
+LEAST_WIDE = 6
+"""A column takes so much place at least."""
+MOST_LINES = 400
+"""A list longer than this is cut in its middle."""
+TOGETHER = 6
+"""More steps than this that begin alike are one line of a list."""
+_UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
+_LINES = " ││││┘┐┤│└┌├─┴┬┼"  # by the directions that meet; a line never just ends
+_LINES = "".join("─" if mask in (_LEFT, _RIGHT) else mark for mask, mark in enumerate(_LINES))
+
+Paint = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A step: what stands for it, and the steps before it. `paint` colours its label."""
+
+    name: str
+    needs: Sequence[str]
+    label: str
+    paint: Paint = str
+
+
+@dataclass(slots=True)
+class _Cell:
+    """A step in its column, or a line that passes it on its way to a later one."""
+
+    node: Node | None
+    before: list[_Cell]
+    row: int = 0
+
+
+def graph_lines(nodes: Sequence[Node], width: int) -> list[str]:
+    """The graph, each step after all it needs; no line wider than `width`, but for a single long name."""
+    sizes = Counter(_levels(nodes).values())
+    if max(sizes.values()) <= MOST_ROWS and len(sizes) <= width // LEAST_WIDE:
+        columns = _columns(nodes)
+        for place in (_place, _place_straight):
+            place(columns)
+            drawn = _draw(columns)
+            if drawn is not None and max(size for size, _ in drawn) <= width:
+                return [line for _, line in drawn] + (_needs(nodes, width) if _meet(columns) else [])
+    return _listed(nodes, width)
+
+
+def drawing_width() -> int:
+    """How wide a drawing may be: as the terminal is; into a file or a pipe, as COLUMNS says or 120."""
+    if is_terminal(sys.stdout):
+        return shutil.get_terminal_size().columns
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) > 0 else 120
+
+
+def _levels(nodes: Sequence[Node]) -> dict[str, int]:
+    level: dict[str, int] = {}
+    for node in nodes:
+        level[node.name] = 1 + max((level[need] for need in node.needs), default=-1)
+    return level
+
+
+# Columns ---------------------------------------------------------------------------------------------
+
+
+def _columns(nodes: Sequence[Node]) -> list[list[_Cell]]:
+    """A column of cells for each level; who goes to a later level passes those between, in one line for all."""
+    level = _levels(nodes)
+    columns: list[list[_Cell]] = [[] for _ in range(1 + max(level.values()))]
+    ways: dict[tuple[str, int], _Cell] = {}
+
+    def way(name: str, upto: int) -> _Cell:
+        if (name, upto) not in ways:
+            columns[upto].append(ways.setdefault((name, upto), _Cell(None, [way(name, upto - 1)])))
+        return ways[name, upto]
+
+    for node in nodes:
+        own = level[node.name]
+        ways[node.name, own] = cell = _Cell(node, [way(need, own - 1) for need in node.needs])
+        columns[own].append(cell)
+    return columns
+
+
+def _place(columns: Sequence[list[_Cell]]) -> None:
+    """In each column, near those before; what only passes goes below what is there."""
+    for column in columns:
+        wish = {id(c): sum(b.row for b in c.before) / len(c.before) if c.before else 0.0 for c in column}
+        column.sort(key=lambda c: (wish[id(c)], c.node is None))
+        free = 0
+        for cell in column:
+            cell.row = max(free, int(wish[id(cell)]))
+            free = cell.row + 1
+
+
+def _place_straight(columns: Sequence[list[_Cell]]) -> None:
+    """Another way, if lines would be in each other's way: what passes goes straight on, and the steps around it."""
+    for column in columns:
+        taken = set()
+        for cell in sorted(column, key=lambda c: c.node is not None):
+            wish = sum(b.row for b in cell.before) / len(cell.before) if cell.before else 0.0
+            cell.row = min(
+                (r for r in range(2 * len(column) + MOST_ROWS) if r not in taken), key=lambda r: abs(r - wish)
+            )
+            taken.add(cell.row)
+
+
+def _meet(columns: Sequence[Sequence[_Cell]]) -> bool:
+    """Whether somewhere lines meet that do not lead to the same steps, so that a drawing alone could be misread."""
+    for column in columns:
+        starts: dict[int, set[int]] = {}
+        for cell in column:
+            for before in cell.before:
+                starts.setdefault(before.row, set()).add(cell.row)
+        ends = list(map(frozenset, starts.values()))
+        if any(a != b and a & b for a in ends for b in ends):
+            return True
+    return False
+
+
+def _needs(nodes: Sequence[Node], width: int) -> list[str]:
+    lines = [f"  {node.name} after {', '.join(node.needs)}" for node in nodes if node.needs]
+    return ["", *(line if cells(line) <= width else line[: width - 1] + "…" for line in lines)]
+
+
+def _draw(columns: Sequence[Sequence[_Cell]]) -> list[tuple[int, str]] | None:
+    """The lines, each with how wide it is; None if they would be too many, or could be misread."""
+    rows = 1 + max(cell.row for column in columns for cell in column)
+    if rows > MOST_ROWS:
+        return None
+    lines = [""] * rows
+    sizes = [0] * rows
+    for number, column in enumerate(columns):
+        after = columns[number + 1] if number + 1 < len(columns) else ()
+        between = _gutter(column, after, rows)
+        if between is None:
+            return None
+        gutter, starts = between
+        wide = max(cells(cell.node.label) if cell.node is not None else 0 for cell in column)
+        by_row = {cell.row: cell for cell in column}
+        for row in range(rows):
+            cell = by_row.get(row)
+            label = cell.node.label if cell is not None and cell.node is not None else ""
+            line = "─" if row in starts else " "
+            rest = wide - cells(label)
+            text = cell.node.paint(label) if cell is not None and cell.node is not None else ""
+            if label:
+                text += (" " + line * rest)[: rest + 1] if rest >= 0 else ""
+            else:
+                text = line * (wide + 1) if cell is not None else " " * (wide + 1)
+            lines[row] += text + gutter[row]
+            sizes[row] += wide + 1 + len(gutter[row])
+    return [(len_ - (len(line) - len(line.rstrip())), line.rstrip()) for len_, line in zip(sizes, lines, strict=True)]
+
+
+def _gutter(column: Sequence[_Cell], after: Sequence[_Cell], rows: int) -> tuple[list[str], set[int]] | None:
+    """What stands between two columns in each row, and the rows from which a line leads on."""
+    if not after:
+        return [""] * rows, set()
+    goes: dict[int, set[int]] = {}
+    for cell in after:
+        for before in cell.before:
+            goes.setdefault(before.row, set()).add(cell.row)
+    shared: dict[frozenset[int], set[int]] = {}  # those that lead to the same share a line
+    for start, ends in goes.items():
+        shared.setdefault(frozenset(ends), set()).add(start)
+    buses = [_Bus(starts, ends) for ends, starts in shared.items()]
+    if not _channels(buses):
+        return None
+    masks = [[0] * (max(bus.place for bus in buses) + 2) for _ in range(rows)]
+    for bus in buses:
+        bus.mark(masks)
+    passed = {(row, bus.place) for bus in buses for row in range(bus.low, bus.high) if row not in bus.touched}
+    heads = {cell.row: cell.node is not None for cell in after if cell.before}
+    found = []
+    for row in range(rows):
+        # Who only passes a line goes over it: what crosses is not what meets.
+        text = "".join("│" if (row, x) in passed else _LINES[mask] for x, mask in enumerate(masks[row]))
+        found.append(text[:-1] + ("▶ " if heads[row] else "──") if row in heads else text + " ")
+    return found, set(goes)
+
+
+class _Bus:
+    """A line that leads from some rows to some, up and down at one place."""
+
+    def __init__(self, starts: set[int], ends: frozenset[int]) -> None:
+        self.starts, self.ends = starts, ends
+        self.touched = starts | ends
+        self.low, self.high = min(self.touched), max(self.touched)
+        self.place = 0
+
+    def goes_before(self, other: _Bus) -> bool:
+        """Whether it must turn left of another, which else would seem to begin where this one does."""
+        return any(row in other.ends and row not in self.ends for row in self.starts)
+
+    def mark(self, masks: list[list[int]]) -> None:
+        for row in range(self.low, self.high):
+            masks[row][self.place] |= _DOWN
+            masks[row + 1][self.place] |= _UP
+        for row in self.starts:
+            for x in range(self.place):
+                masks[row][x] |= _LEFT | _RIGHT
+            masks[row][self.place] |= _LEFT
+        for row in self.ends:
+            masks[row][self.place] |= _RIGHT
+            for x in range(self.place + 1, len(masks[row])):
+                masks[row][x] |= _LEFT | _RIGHT
+
+
+def _channels(buses: Sequence[_Bus]) -> bool:
+    """Gives each a place where it touches no other and can't be misread; tells whether that can be done."""
+    left = sorted(buses, key=lambda bus: min(bus.starts))
+    placed: list[_Bus] = []
+    while left:
+        bus = next((b for b in left if not any(o is not b and o.goes_before(b) for o in left)), None)
+        if bus is None:
+            return False
+        left.remove(bus)
+        least = 1 + max((o.place for o in placed if o.goes_before(bus)), default=0)
+        taken = {o.place for o in placed if o.low <= bus.high and bus.low <= o.high}
+        bus.place = next(place for place in range(least, least + len(placed) + 1) if place not in taken)
+        placed.append(bus)
+    return True
+
+
+# Lists -----------------------------------------------------------------------------------------------
+
+
+def _listed(nodes: Sequence[Node], width: int) -> list[str]:
+    """A line for each step, with its level and what it needs; many that are alike share one."""
+    level = _levels(nodes)
+    groups: dict[tuple[int, tuple[str, ...], str], list[Node]] = {}
+    for node in nodes:
+        groups.setdefault((level[node.name], tuple(node.needs), node.label.partition(" ")[0]), []).append(node)
+    lines: list[str] = []
+    digits = len(str(1 + max(level.values())))
+    for (number, needs, _), members in sorted(groups.items(), key=lambda group: group[0][0]):
+        shown = members if len(members) <= TOGETHER else [members[0]]
+        for node in shown:
+            label = node.label
+            if len(shown) < len(members):
+                label += f" … {members[-1].name} ({len(members):,} steps)"
+            named = needs if len(needs) <= TOGETHER else (f"{needs[0]} … {needs[-1]} ({len(needs):,} steps)",)
+            after = f"  after {', '.join(named)}" if needs else ""
+            room = max(0, width - digits - 2 - cells(label))
+            after = after if cells(after) <= room else after[: max(0, room - 1)] + "…" if room > 12 else ""
+            lines.append(f"{number + 1:>{digits}}  {node.paint(label)}{after}")
+    if len(lines) > MOST_LINES:
+        half = MOST_LINES // 2
+        lines[half:-half] = [f"   … {len(lines) - MOST_LINES:,} lines more; -o json has all steps"]
+    return lines
