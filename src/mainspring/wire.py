@@ -297,6 +297,8 @@ class Attempt(Answer):
     started_at: datetime
     ended_at: datetime
     worker: str | None
+    due_at: datetime | None = None
+    queued_at: datetime | None = None
 
 
 class Progress(Answer):
@@ -311,7 +313,7 @@ class Progress(Answer):
 
 
 class Execution(Answer):
-    """One occurrence of a job, across its attempts."""
+    """One occurrence of a job, across its attempts. Lists leave out `attempts` and the job's `metadata`."""
 
     execution_id: UUID
     job_id: UUID
@@ -340,6 +342,7 @@ class Execution(Answer):
     attempts: list[Attempt] = []
     backfill_id: UUID | None = None
     progress: Progress | None = None
+    metadata: dict[str, Any] = {}
 
     @property
     def late_ms(self) -> int | None:
