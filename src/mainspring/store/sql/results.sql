@@ -134,7 +134,8 @@ WITH r AS (
            coalesce((
                SELECT jsonb_agg(jsonb_build_object(
                    'attempt', a.attempt, 'outcome', a.outcome, 'exit_code', a.exit_code, 'error', left(a.error, 2000),
-                   'started_at', a.started_at, 'ended_at', a.ended_at, 'worker', a.name) ORDER BY a.attempt)
+                   'started_at', a.started_at, 'ended_at', a.ended_at, 'worker', a.name, 'due_at', a.due_at,
+                   'queued_at', a.queued_at) ORDER BY a.attempt)
                FROM (
                    SELECT a.*, w.name
                    FROM attempts a LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
@@ -142,7 +143,8 @@ WITH r AS (
                ) AS a
            ), '[]') || jsonb_build_object(
                'attempt', d.attempt, 'outcome', d.outcome, 'exit_code', d.exit_code, 'error', left(d.error, 2000),
-               'started_at', d.started_at, 'ended_at', greatest(d.started_at, db_now()), 'worker', w.name)
+               'started_at', d.started_at, 'ended_at', greatest(d.started_at, db_now()), 'worker', w.name,
+               'due_at', d.due_at, 'queued_at', d.queued_at)
     FROM done d LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
     WHERE d.fingerprint IS NOT NULL
     ON CONFLICT (dead_letter_id) DO NOTHING
