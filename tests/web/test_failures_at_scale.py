@@ -22,8 +22,8 @@ pytestmark = pytest.mark.anyio
 EXECUTIONS, FAILED_EACH = 60_000, 40
 BIG = ("history", "executions", "dead_letters", "attempts")
 FILL = """
-INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at, due_at,
-                     started_at, finished_at, error)
+INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
+                     due_at, started_at, finished_at, error)
 SELECT execution_id(lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0'), job, n::text), job, 1, 1, 5, 1,
        CASE WHEN n % $2 = 0 THEN (ARRAY['failed', 'timed_out', 'lost'])[1 + n / $2 % 3] ELSE 'succeeded' END, 'manual',
        'short', at, at, at, at + interval '1 s', CASE WHEN n % $2 = 0 THEN 'no such row' END
@@ -35,12 +35,14 @@ BURY = """
 INSERT INTO dead_letters (dead_letter_id, tenant_id, job_id, version, ended_as, trigger, queue, fingerprint, fire_at,
                           created_at, error, attempts)
 SELECT gen_random_uuid(), 1, job_id, 1, 'failed', 'manual', 'short', 'mistake-' || n % 7, db_now(), db_now(), 'no', '[]'
-FROM generate_series(1, $2::int) n CROSS JOIN LATERAL (SELECT ($1::uuid[])[1 + n % cardinality($1::uuid[])]) AS j (job_id)
+FROM generate_series(1, $2::int) n
+CROSS JOIN LATERAL (SELECT ($1::uuid[])[1 + n % cardinality($1::uuid[])]) AS j (job_id)
 """
 LIVE = """
 INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue, rank, fire_at,
                         due_at)
-SELECT gen_random_uuid(), ($1::uuid[])[1 + n % cardinality($1::uuid[])], 1, 1, 0, 5, 'waiting', 'manual', 'short', 0, at, at
+SELECT gen_random_uuid(), ($1::uuid[])[1 + n % cardinality($1::uuid[])], 1, 1, 0, 5, 'waiting', 'manual', 'short', 0,
+       at, at
 FROM generate_series(1, $2::int) n CROSS JOIN (SELECT db_now() + interval '30 days') AS t (at)
 """
 
