@@ -57,7 +57,7 @@ class Machine:
         port = self.url.rpartition(":")[2] if "api" in roles else "0"
         self.spawn(
             "+".join(roles), "serve", "--roles", ",".join(roles), "--port", port,
-            MAINSPRING_DATABASE_URL=self.postgres.dsn,
+            MAINSPRING_DATABASE_URL=self.postgres.dsn, MAINSPRING_RATE_LIMIT="0", MAINSPRING_SCHEDULE_QUOTA="0",
         )  # fmt: skip
 
     def work(self, *options: str, slots: int, name: str = "bench", token: str = "") -> None:

@@ -33,7 +33,7 @@ class Gate:
         self.shut = False
         self.refused = self.passed = 0
         self._settle = cluster.server.settler.settle
-        cluster.server.settler.settle = self  # type: ignore[assignment, method-assign]
+        cluster.server.settler.settle = self  # type: ignore[method-assign]
 
     async def __call__(self, report: Report, **more: Any) -> Any:
         if self.shut:

@@ -17,6 +17,7 @@ from mainspring.api.app import build, build_status, endpoints
 from mainspring.api.auth import Authenticator, issue_token
 from mainspring.api.context import Context
 from mainspring.api.live import Live
+from mainspring.api.rates import Rates
 from mainspring.api.route import Lanes
 from mainspring.api.service import HttpServer
 from mainspring.backends.stores import open_store
@@ -30,6 +31,7 @@ from mainspring.domain.resources import parse_amount
 from mainspring.intake.artifacts import Artifacts
 from mainspring.intake.duties import Duties
 from mainspring.intake.executions import Submitter
+from mainspring.intake.quota import Quotas
 from mainspring.intake.runs import Runs
 from mainspring.process import die_with_parent, raise_file_limit, run, stop_signal
 from mainspring.results.rescue import Rescue
@@ -105,6 +107,8 @@ class Server:
                 ),
                 runs=Runs(self.database, self.announcer),
                 sender=sender,
+                rates=Rates(config.rate_limit),
+                quotas=Quotas(self.database, config.schedule_quota),
                 session_lease_s=config.session_lease_s,
             )
             app = Lanes(build(self.context, pages=pages, lost=lost), endpoints(), self.context)
@@ -239,14 +243,22 @@ def _days(text: str) -> float:
     envvar="MAINSPRING_ALLOW_NET",
     help="A network that notices may be sent to, besides the public ones. May be given several times.",
 )
+@click.option(
+    "--rate-limit", envvar="MAINSPRING_RATE_LIMIT", default=500.0, show_default=True, type=click.FloatRange(min=0),
+    help="Requests a second that each api process takes of a token; 0: any number. Workers are not counted.",
+)  # fmt: skip
+@click.option(
+    "--schedule-quota", envvar="MAINSPRING_SCHEDULE_QUOTA", default=10_000, show_default=True,
+    type=click.IntRange(min=0), help="Schedules that each token may make in an hour; 0: any number.",
+)  # fmt: skip
 @click.option("--apprise", is_flag=True, help="Allow channels of the kind apprise, whose addresses nobody checks.")
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 def serve(
     database_url: str, roles: str, host: str, port: int | None, session_lease: float, shard_lease: float,
     keep_dead_letters: float, keep_runs: float, keep_history: float, keep_output: float, artifact_store: str,
-    artifact_limit: str, artifact_days: float, allow_net: tuple[str, ...], apprise: bool, level: str,
-    parent: int | None,
+    artifact_limit: str, artifact_days: float, allow_net: tuple[str, ...], rate_limit: float, schedule_quota: int,
+    apprise: bool, level: str, parent: int | None,
 ) -> None:  # fmt: skip
     """Start a server against a PostgreSQL database."""
     if parent is not None:
@@ -274,6 +286,8 @@ def serve(
         artifact_kept_s=artifact_days * 86_400,
         allow_net=allow_net,
         apprise=apprise,
+        rate_limit=rate_limit,
+        schedule_quota=schedule_quota,
     )
     run(serve_until_stopped(config, greet=parent is None))
 
