@@ -130,7 +130,7 @@ def loop_ms() -> float:
     return sorted(found)[4]
 
 
-def publish(name: str, lines: list[str], figures: dict[str, Any]) -> None:
+def publish(name: str, lines: list[str], figures: dict[str, Any], *, command: str | None = None) -> None:
     """Prints the figures, writes them to RESULTS.md under this benchmark's heading, and ends with one line of JSON."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -142,7 +142,7 @@ def publish(name: str, lines: list[str], figures: dict[str, Any]) -> None:
     head = [
         f"## {name}",
         "",
-        f"- command: `make bench ARGS={name}`",
+        f"- command: `{command or f'make bench ARGS={name}'}`",
         f"- machine: {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release().split('-')[0]},"
         f" Python {platform.python_version()}; a fixed loop of Python took {loop_ms():.1f} ms then",
         f"- commit: {commit or 'none'}{' with changes' if dirty else ''}",
