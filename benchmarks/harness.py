@@ -57,7 +57,7 @@ class Machine:
         port = self.url.rpartition(":")[2] if "api" in roles else "0"
         self.spawn(
             "+".join(roles), "serve", "--roles", ",".join(roles), "--port", port,
-            MAINSPRING_DATABASE_URL=self.postgres.dsn,
+            MAINSPRING_DATABASE_URL=self.postgres.dsn, MAINSPRING_RATE_LIMIT="0", MAINSPRING_SCHEDULE_QUOTA="0",
         )  # fmt: skip
 
     def work(self, *options: str, slots: int, name: str = "bench", token: str = "") -> None:
@@ -130,7 +130,7 @@ def loop_ms() -> float:
     return sorted(found)[4]
 
 
-def publish(name: str, lines: list[str], figures: dict[str, Any]) -> None:
+def publish(name: str, lines: list[str], figures: dict[str, Any], *, command: str | None = None) -> None:
     """Prints the figures, writes them to RESULTS.md under this benchmark's heading, and ends with one line of JSON."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -142,7 +142,7 @@ def publish(name: str, lines: list[str], figures: dict[str, Any]) -> None:
     head = [
         f"## {name}",
         "",
-        f"- command: `make bench ARGS={name}`",
+        f"- command: `{command or f'make bench ARGS={name}'}`",
         f"- machine: {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release().split('-')[0]},"
         f" Python {platform.python_version()}; a fixed loop of Python took {loop_ms():.1f} ms then",
         f"- commit: {commit or 'none'}{' with changes' if dirty else ''}",

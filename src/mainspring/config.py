@@ -28,7 +28,9 @@ ENVIRONMENT = (
     "MAINSPRING_PG_AS",
     "MAINSPRING_PG_BIN",
     "MAINSPRING_PORT",
+    "MAINSPRING_RATE_LIMIT",
     "MAINSPRING_ROLES",
+    "MAINSPRING_SCHEDULE_QUOTA",
     "MAINSPRING_TOKEN",
     "MAINSPRING_URL",
 )
@@ -55,6 +57,8 @@ class ServeConfig:
     artifact_kept_s: float = 30 * 86_400.0
     allow_net: tuple[str, ...] = ()
     apprise: bool = False
+    rate_limit: float = 500.0  # requests a second for each token; 0: none
+    schedule_quota: int = 100_000  # schedules that each token may make in an hour; 0: any number
 
 
 def parse_roles(text: str) -> tuple[Role, ...]:

@@ -297,6 +297,8 @@ class Attempt(Answer):
     started_at: datetime
     ended_at: datetime
     worker: str | None
+    due_at: datetime | None = None
+    queued_at: datetime | None = None
 
 
 class Progress(Answer):
@@ -320,7 +322,7 @@ class StepOf(Answer):
 
 
 class Execution(Answer):
-    """One occurrence of a job, across its attempts."""
+    """One occurrence of a job, across its attempts. Lists leave out `attempts` and the job's `metadata`."""
 
     execution_id: UUID
     job_id: UUID
@@ -350,6 +352,7 @@ class Execution(Answer):
     backfill_id: UUID | None = None
     progress: Progress | None = None
     step: StepOf | None = None
+    metadata: dict[str, Any] = {}
 
     @property
     def title(self) -> str:

@@ -20,6 +20,7 @@ class Postbox:
     logins: list[str] = field(default_factory=list)
     secured: int = 0
     refuses: bool = False
+    full_after: int = -1  # refuses once, when it has so many
     tls: ssl.SSLContext | None = None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,7 +48,8 @@ class Postbox:
                 elif word == "DATA":
                     say("354 go on")
                     data = await reader.readuntil(b"\r\n.\r\n")
-                    if self.refuses:
+                    if self.refuses or len(self.letters) == self.full_after:
+                        self.full_after = -1
                         say("451 the mailbox is full")
                     else:
                         self.letters.append(message_from_bytes(data[:-3]))

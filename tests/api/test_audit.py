@@ -213,7 +213,9 @@ async def test_any_execution_has_a_timeline_and_what_has_ended_stays_as_it_is(cl
         await walk.client.wait(execution.execution_id)
     after = await told()
     assert [at for _, at in after] == sorted(at for _, at in after)
-    assert [name for name, _ in after] == ["created", "started", "retrying", "due", "queued", "started", "failed"]
+    assert [name for name, _ in after] == [
+        "created", "due", "queued", "started", "retrying", "due", "queued", "started", "failed",
+    ]  # fmt: skip
     late = await walk.http.post(f"/api/v1/executions/{execution.execution_id}/cancel", json={})
     assert late.status_code == 409 and await told() == after
     async with cluster.database.connection() as connection:

@@ -85,7 +85,7 @@ async def test_the_other_routes(server: Scripted, client: AsyncClient) -> None:
         (412, errors.Conflict),
         (413, errors.TooLarge),
         (422, errors.Invalid),
-        (429, errors.Unavailable),
+        (429, errors.TooMany),
         (503, errors.Unavailable),
         (500, errors.MainspringError),
     ],

@@ -97,7 +97,8 @@ async def test_a_step_has_a_timeline_of_its_own(bench: Bench, virtual: VirtualCl
     start = (await bench.get(run)).started_at
     assert start is not None
     assert [(e.event, (e.at - start).total_seconds(), e.attempt) for e in found.events] == [
-        ("step.created", 0, None), ("step.released", 10, None), ("execution.started", 11, 1),
+        ("step.created", 0, None), ("step.released", 10, None), ("execution.queued", 10, None),
+        ("execution.started", 11, 1),
         ("execution.retrying", 13, 1), ("execution.queued", 73, None), ("execution.started", 74, 2),
         ("execution.succeeded", 77, 2), ("step.succeeded", 77, None),
     ]  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tools.tree import ROOT, text_files
 
 _LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
@@ -24,6 +26,14 @@ def test_no_page_has_a_dead_link() -> None:
     assert pages
     found = {str(page.relative_to(ROOT)): dead_links(page) for page in pages}
     assert {page: links for page, links in found.items() if links} == {}
+
+
+@pytest.mark.requirement(59)
+def test_what_it_is_not_for_is_documented() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("\n## What it is not for\n")[2].partition("\n## ")[0]
+    subjects = re.findall(r"^- \*\*(.+?)\.\*\* \S", section, re.MULTILINE)
+    assert subjects == ["Deploying the code of jobs", "Log aggregation", "Machine learning", "Streams"]
 
 
 def test_a_dead_link_is_noticed(tmp_path: Path) -> None:

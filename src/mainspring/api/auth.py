@@ -39,6 +39,7 @@ class Caller:
     token_id: UUID
     csrf: str | None = None  # set for browser sessions: every change must carry it
     tenant_name: str = ""
+    schedule_quota: int | None = None  # its own, instead of the server's
 
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes
@@ -65,14 +66,15 @@ def digest(token: str) -> bytes:
 
 async def issue_token(
     connection: Connection, *, tenant: int, name: str, scopes: tuple[str, ...], expires_at: datetime | None = None,
-    by: str | None = None,
+    by: str | None = None, schedule_quota: int | None = None,
 ) -> str:  # fmt: skip
     """Adds a token; the only moment it can be read. The audit names who did it, if it was a person."""
     token, hashed = new_token()
     token_id = uuid4()
     await tokens.insert_token(
-        connection, tenant=tenant, token_id=token_id, name=name, digest=hashed, scopes=scopes, expires_at=expires_at
-    )
+        connection, tenant=tenant, token_id=token_id, name=name, digest=hashed, scopes=scopes, expires_at=expires_at,
+        schedule_quota=schedule_quota,
+    )  # fmt: skip
     if by is not None:
         expires = None if expires_at is None else expires_at.isoformat()
         await audit.record(
@@ -80,6 +82,12 @@ async def issue_token(
             expires_at=expires,
         )  # fmt: skip
     return token
+
+
+def _caller(token: Token, csrf: str | None) -> Caller:
+    return Caller(
+        token.tenant, token.name, token.scopes, token.token_id, csrf, token.tenant_name, token.schedule_quota
+    )  # fmt: skip
 
 
 class Authenticator:
@@ -112,7 +120,7 @@ class Authenticator:
         token = await self._find(hashed)
         if token is None:
             raise Unauthenticated("this token is not valid: it is unknown, expired or revoked")
-        return Caller(token.tenant, token.name, token.scopes, token.token_id, None, token.tenant_name)
+        return _caller(token, None)
 
     def login_key(self, token_id: UUID) -> str:
         """Goes into a login link: good for an hour, and only while its token is."""
@@ -134,7 +142,7 @@ class Authenticator:
         if token is None:
             raise Unauthenticated("the browser's session is over; log in again")
         csrf = hmac.new(self._key, b"csrf:" + cookie.encode(), hashlib.sha256).hexdigest()
-        return Caller(token.tenant, token.name, token.scopes, token.token_id, csrf, token.tenant_name)
+        return _caller(token, csrf)
 
     async def _find(self, credential: bytes | UUID) -> Token | None:
         found = self._known.get(credential)

@@ -24,9 +24,10 @@ JOB = JOBS + "/{ref}"
 @table.route("POST", JOBS, scope="write", body=JobSpec, answer=wire.Job, status=201)
 async def create(call: Call) -> Response:
     """Create a job."""
-    job_id = await jobs.create(
-        call.context.database, call.body, tenant=call.tenant, by=call.caller.name, may_exceed=call.caller.may_exceed
-    )
+    async with call.making(call.body.schedule is not None):
+        job_id = await jobs.create(
+            call.context.database, call.body, tenant=call.tenant, by=call.caller.name, may_exceed=call.caller.may_exceed
+        )
     found = await catalog.job(call.context.database, str(job_id), tenant=call.tenant)
     return etag.tagged(await _with_warnings(call, found), 201)
 
@@ -60,10 +61,11 @@ async def patch(call: Call) -> Response | wire.Change:
         return await jobs.try_patch(
             call.context.database, row.job_id, call.body, tenant=call.tenant, may_exceed=call.caller.may_exceed
         )
-    await etag.matched(call, jobs.patch(
-        call.context.database, row.job_id, call.body, tenant=call.tenant, by=call.caller.name, seen=seen,
-        may_exceed=call.caller.may_exceed,
-    ))  # fmt: skip
+    async with call.making(row.spec.schedule is None and call.body.get("schedule") is not None):
+        await etag.matched(call, jobs.patch(
+            call.context.database, row.job_id, call.body, tenant=call.tenant, by=call.caller.name, seen=seen,
+            may_exceed=call.caller.may_exceed,
+        ))  # fmt: skip
     found = await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
     return etag.tagged(await _with_warnings(call, found))
 

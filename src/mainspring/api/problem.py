@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from starlette.responses import Response
@@ -16,6 +17,7 @@ STATUS: dict[type[errors.MainspringError], int] = {
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
     errors.TooLarge: 413,
+    errors.TooMany: 429,
     errors.Unavailable: 503,
     errors.MainspringError: 500,
 }
@@ -30,6 +32,7 @@ TITLES = {
     412: "Changed meanwhile",
     413: "Too large",
     422: "The request does not fit",
+    429: "Too many",
     500: "Our fault",
     503: "Not available right now",
 }
@@ -61,4 +64,7 @@ def problem(status: int, code: str, detail: str, problems: tuple[errors.Problem,
 
 
 def problem_of(error: errors.MainspringError) -> Response:
-    return problem(status_of(error), error.code, error.message, error.problems)
+    answer = problem(status_of(error), error.code, error.message, error.problems)
+    if isinstance(error, errors.TooMany):
+        answer.headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    return answer

@@ -7,6 +7,7 @@ There is no other way in, so nothing can be open by accident. OpenAPI is made fr
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -22,7 +23,7 @@ from mainspring.api.context import Context
 from mainspring.api.guard import guarded
 from mainspring.codec import MAX_BODY, decode, encode
 from mainspring.domain.duration import parse_duration
-from mainspring.domain.errors import Invalid, TooLarge
+from mainspring.domain.errors import Invalid, TooLarge, Unauthenticated
 
 log = structlog.get_logger()
 MAX_REASON = 1000
@@ -40,6 +41,12 @@ class Call:
     @property
     def tenant(self) -> int:
         return self.caller.tenant
+
+    def making(self, schedules: bool) -> AbstractAsyncContextManager[None]:
+        """Around what makes a schedule: a token has a quota of these."""
+        return self.context.quotas.making(
+            schedules, tenant=self.tenant, token_id=self.caller.token_id, own=self.caller.schedule_quota
+        )
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
@@ -152,7 +159,7 @@ def _endpoint(endpoint: Endpoint, context: Context) -> Callable[[Request], Await
 
 
 async def serve(endpoint: Endpoint, context: Context, request: Request) -> Response:
-    caller = await context.auth.caller(request)
+    caller = await admitted(context, request, counted=endpoint.scope != "worker")
     if caller.csrf is not None and endpoint.method not in ("GET", "HEAD"):
         raise Invalid("browsers change things through the pages; use a token here", code="token_needed")
     caller.demand(endpoint.scope)
@@ -170,6 +177,19 @@ async def serve(endpoint: Endpoint, context: Context, request: Request) -> Respo
     if answer is None:
         return Response(status_code=204)
     return Response(encode(answer), endpoint.status, media_type="application/json")
+
+
+async def admitted(context: Context, request: Request, *, counted: bool = True) -> Caller:
+    """Who asks, if not too often."""
+    try:
+        caller = await context.auth.caller(request)
+    except Unauthenticated:
+        if "authorization" in request.headers:  # each try of a token is looked up
+            context.rates.admit_stranger(request.client.host if request.client is not None else "")
+        raise
+    if counted:
+        context.rates.admit(caller.token_id)
+    return caller
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -28,12 +28,21 @@ async def apply(call: Call) -> Response:
     if call.query("dry_run") == "true":
         order = await workflows.check(call.body)
         return Response(encode(wire.WorkflowOrder(order=order)), media_type="application/json")
-    found, change = await etag.matched(call, workflows.apply(
-        call.context.database, call.body, tenant=call.tenant, by=call.caller.name, seen=await _seen(call),
-        may_exceed=call.caller.may_exceed,
-    ))  # fmt: skip
+    async with call.making(call.body.schedule is not None and not await _exists(call)):
+        found, change = await etag.matched(call, workflows.apply(
+            call.context.database, call.body, tenant=call.tenant, by=call.caller.name, seen=await _seen(call),
+            may_exceed=call.caller.may_exceed,
+        ))  # fmt: skip
     status = 201 if change == "created" else 200
     return etag.tagged(found, status, Location=f"{WORKFLOWS}/{found.name}", Mainspring_Change=change)
+
+
+async def _exists(call: Call) -> bool:
+    try:
+        await catalog.job_row(call.context.database, call.body.name, tenant=call.tenant)
+    except NotFound:
+        return False
+    return True
 
 
 async def _seen(call: Call) -> int | None:

@@ -17,7 +17,7 @@ from mainspring.cli.jobs import limit_option
 from mainspring.cli.output import Output, has_color, remark
 from mainspring.cli.run import OutputPrinter, print_output
 from mainspring.cli.times import seconds
-from mainspring.cli.views import ARTIFACTS, EXECUTIONS, execution_details, state_text
+from mainspring.cli.views import ARTIFACTS, EXECUTIONS, LIFECYCLE, execution_details, state_text
 from mainspring.domain.errors import NotFound, Unavailable
 from mainspring.domain.execution import STATES, State
 from mainspring.domain.filter import spell
@@ -64,6 +64,14 @@ async def list_executions(
 async def get(client: AsyncClient, out: Output, execution: str) -> None:
     """Show one execution with its attempts."""
     out.one(await client.execution(execution), EXECUTIONS, execution_details)
+
+
+@executions.command
+@click.argument("execution")
+@connected
+async def timeline(client: AsyncClient, out: Output, execution: str) -> None:
+    """Show what happened to an execution, in order."""
+    out.page(await client.events(execution), LIFECYCLE)
 
 
 @executions.command

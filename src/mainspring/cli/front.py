@@ -8,6 +8,7 @@ from mainspring.api.app import build, endpoints
 from mainspring.api.auth import Authenticator
 from mainspring.api.context import Context
 from mainspring.api.live import Live
+from mainspring.api.rates import Rates
 from mainspring.api.route import Lanes
 from mainspring.api.service import HttpServer
 from mainspring.backends.stores import open_store
@@ -16,6 +17,7 @@ from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
 from mainspring.intake.artifacts import Artifacts
 from mainspring.intake.executions import Submitter
+from mainspring.intake.quota import Quotas
 from mainspring.intake.runs import Runs
 from mainspring.results.settle import Settler
 from mainspring.service import Service
@@ -39,7 +41,8 @@ class Front:
             database=database, auth=auth, live=Live(database, bus),
             submitter=Submitter(database, definitions, dispatcher), dispatcher=dispatcher,
             heartbeats=Heartbeats(database, lease_s=config.session_lease_s), settler=settler, announcer=announcer,
-            artifacts=artifacts, runs=Runs(database, announcer), sender=sender, session_lease_s=config.session_lease_s,
+            artifacts=artifacts, runs=Runs(database, announcer), sender=sender, rates=Rates(config.rate_limit),
+            quotas=Quotas(database, config.schedule_quota), session_lease_s=config.session_lease_s,
         )  # fmt: skip
         app = Lanes(build(self.context, pages=pages, lost=lost), endpoints(), self.context)
         self.http = HttpServer(app, host=config.host, port=PORT if config.port is None else config.port)

@@ -220,14 +220,22 @@ def _days(text: str) -> float:
     envvar="MAINSPRING_ALLOW_NET",
     help="A network that notices may be sent to, besides the public ones. May be given several times.",
 )
+@click.option(
+    "--rate-limit", envvar="MAINSPRING_RATE_LIMIT", default=500.0, show_default=True, type=click.FloatRange(min=0),
+    help="Requests a second that each api process takes of a token; 0: any number. Workers are not counted.",
+)  # fmt: skip
+@click.option(
+    "--schedule-quota", envvar="MAINSPRING_SCHEDULE_QUOTA", default=100_000, show_default=True,
+    type=click.IntRange(min=0), help="Schedules that each token may make in an hour; 0: any number.",
+)  # fmt: skip
 @click.option("--apprise", is_flag=True, help="Allow channels of the kind apprise, whose addresses nobody checks.")
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 def serve(
     database_url: str, roles: str, host: str, port: int | None, session_lease: float, shard_lease: float,
     keep_dead_letters: float, keep_runs: float, keep_history: float, keep_output: float, artifact_store: str,
-    artifact_limit: str, artifact_days: float, allow_net: tuple[str, ...], apprise: bool, level: str,
-    parent: int | None,
+    artifact_limit: str, artifact_days: float, allow_net: tuple[str, ...], rate_limit: float, schedule_quota: int,
+    apprise: bool, level: str, parent: int | None,
 ) -> None:  # fmt: skip
     """Start a server against a PostgreSQL database."""
     if parent is not None:
@@ -255,6 +263,8 @@ def serve(
         artifact_kept_s=artifact_days * 86_400,
         allow_net=allow_net,
         apprise=apprise,
+        rate_limit=rate_limit,
+        schedule_quota=schedule_quota,
     )
     run(serve_until_stopped(config, greet=parent is None))
 

@@ -176,6 +176,17 @@ VERSIONS: Look[wire.Version] = Look(
     empty="no versions",
 )
 
+LIFECYCLE: Look[wire.LifecycleEvent] = Look(
+    name=lambda event: event.event,
+    columns=[
+        Column("WHEN", lambda event: local(event.at)),
+        Column("EVENT", lambda event: event.event),
+        Column("ATTEMPT", lambda event: str(event.attempt or "–")),
+        Column("DETAILS", lambda event: event.text or "", wraps=True),
+    ],
+    empty="nothing yet: it waits for its time",
+)
+
 ARTIFACTS: Look[wire.Artifact] = Look(
     name=lambda artifact: artifact.name,
     columns=[
@@ -313,6 +324,7 @@ def execution_details(execution: wire.Execution) -> str:
         ("worker", execution.worker),
         ("attempt", execution.attempt),
         ("params", _json(execution.params)),
+        ("metadata", _json(execution.metadata)),
         ("result", _json(execution.result)),
     )
     return "\n".join([text, *attempt_lines(execution.attempts)])

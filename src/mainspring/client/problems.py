@@ -18,7 +18,7 @@ _BY_STATUS: dict[int, type[errors.MainspringError]] = {
     412: errors.Conflict,
     413: errors.TooLarge,
     422: errors.Invalid,
-    429: errors.Unavailable,
+    429: errors.TooMany,
     503: errors.Unavailable,
 }
 

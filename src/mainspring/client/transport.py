@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -23,6 +24,9 @@ CONNECT_S = 5.0
 ANSWER_S = 30.0
 # A living server says something on every stream well within this time.
 SILENCE_S = 60.0
+WAITS = 8
+"""So often a request is held back when the server says that there are too many, each time for as long as it says."""
+LONGEST_WAIT_S = 10.0
 
 
 class Transport:
@@ -57,20 +61,25 @@ class Transport:
     async def send(
         self, method: str, path: str, *, params: Params | None = None, body: Any = None, wait_s: float = 0.0
     ) -> bytes:
-        try:
-            response = await self._http.request(
-                method,
-                path,
-                params=_given(params),
-                content=None if body is None else encode(body),
-                headers={} if body is None else {"Content-Type": "application/json"},
-                timeout=_timeout(ANSWER_S + wait_s),
-            )
-        except httpx2.TransportError as error:
-            raise self._unreachable(error) from None
-        if not response.is_success:
-            raise problem(self.server, response.status_code, _content_type(response), response.content)
-        return response.content
+        content = None if body is None else encode(body)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        waits = 0
+        while True:
+            try:
+                response = await self._http.request(
+                    method, path, params=_given(params), content=content, headers=headers,
+                    timeout=_timeout(ANSWER_S + wait_s),
+                )  # fmt: skip
+            except httpx2.TransportError as error:
+                raise self._unreachable(error) from None
+            if response.is_success:
+                return response.content
+            wrong = problem(self.server, response.status_code, _content_type(response), response.content)
+            if wrong.code != "rate_limited" or waits == WAITS:
+                raise wrong
+            # Nothing was done, so any request may be sent again; not all of a crowd at the same moment.
+            await asyncio.sleep(_retry_after(response) * random.uniform(1, 1.5))
+            waits += 1
 
     @asynccontextmanager
     async def pieces(self, path: str, *, params: Params | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -146,6 +155,11 @@ def _timeout(answer_s: float) -> httpx2.Timeout:
 
 def _given(params: Params | None) -> dict[str, Any]:
     return {name: value for name, value in (params or {}).items() if value not in (None, "", [], ())}
+
+
+def _retry_after(response: httpx2.Response) -> float:
+    said = str(response.headers.get("retry-after", ""))
+    return min(float(said), LONGEST_WAIT_S) if said.isdecimal() else 1.0
 
 
 def _content_type(response: httpx2.Response) -> str:

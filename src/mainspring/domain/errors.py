@@ -8,6 +8,7 @@
     ├── Forbidden        a valid credential without the right
     ├── TooLarge         body, page or batch over its limit
     └── Unavailable      the database is away or full; nothing was written, try again
+        └── TooMany      asked too often, or a quota is used up; `retry_after_s` says when again
 
 Each class has a stable `code`; an instance may narrow it (`bad_cron` is an Invalid).
 """
@@ -62,6 +63,16 @@ class TooLarge(MainspringError):
 
 class Unavailable(MainspringError):
     code = "unavailable"
+
+
+class TooMany(Unavailable):
+    code = "too_many"
+
+    def __init__(
+        self, message: str, *, retry_after_s: float = 1.0, code: str | None = None, problems: tuple[Problem, ...] = ()
+    ) -> None:
+        super().__init__(message, code=code, problems=problems)
+        self.retry_after_s = retry_after_s
 
 
 def invalid(pointer: str, message: str, *, hint: str = "", code: str = "invalid") -> Invalid:

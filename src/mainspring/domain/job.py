@@ -179,6 +179,8 @@ class Definition(msgspec.Struct, frozen=True):
     timed: bool = True  # the job says so itself; otherwise its queue may
     exceeds: bool = False  # whoever wrote it had the right to exceed its queue's bound
     artifacts_in: tuple[ArtifactIn, ...] | None = None
+    estimated_duration: str | int | float | None = None
+    shard: int | None = None  # of its job
 
     def timeout_within(self, bound_s: float | None) -> float:
         """How long an attempt may take in a queue with this bound."""

@@ -131,7 +131,8 @@ async def list_attempts(connection: Connection, *, tenant: int, execution_id: UU
     return [
         wire.Attempt(
             attempt=r["attempt"], outcome=r["outcome"], exit_code=r["exit_code"], error=r["error"],
-            started_at=r["started_at"], ended_at=r["ended_at"], worker=r["worker_name"],
+            started_at=r["started_at"], ended_at=r["ended_at"], worker=r["worker_name"], due_at=r["due_at"],
+            queued_at=r["queued_at"],
         )
         for r in rows
     ]  # fmt: skip
@@ -194,7 +195,7 @@ def _execution(r: Any) -> wire.Execution:
         worker=r["worker_name"], cancelling=r["cancel_at"] is not None, reason=r["reason"], error=r["error"],
         result=r["result"], params=r["params"], created_by=r["created_by"], fires=r["fires"],
         backfill_id=r["backfill_id"],
-        progress=_progress(r["progress"], r["attempt"]), step=_step(r),
+        progress=_progress(r["progress"], r["attempt"]), step=_step(r), metadata=r.get("metadata") or {},
     )  # fmt: skip
 
 

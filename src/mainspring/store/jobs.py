@@ -13,6 +13,7 @@ import msgspec
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.job import TIMEOUT_S, Definition, JobSpec
 from mainspring.domain.resources import parse_amounts
+from mainspring.ids import shard_of
 from mainspring.store.db import Connection
 from mainspring.store.lines import LineRef
 from mainspring.store.queries import q
@@ -198,7 +199,10 @@ async def definitions(
 ) -> dict[tuple[UUID, int], Definition]:
     """Payloads by (job, version). The versions come from executions already claimed for their tenant."""
     rows = await connection.fetch(q("definitions"), [v[0] for v in versions], [v[1] for v in versions])
-    return {(r["job_id"], r["version"]): definition(_spec(r["spec"]), exceeds=r["exceeds"]) for r in rows}
+    return {
+        (r["job_id"], r["version"]): definition(_spec(r["spec"]), exceeds=r["exceeds"], shard=shard_of(r["job_id"]))
+        for r in rows
+    }
 
 
 async def list_versions(
@@ -251,7 +255,7 @@ async def keyed_specs(connection: Connection, *, tenant: int, job_ids: Sequence[
     return {r["job_id"]: _spec(r["spec"]) for r in await connection.fetch(q("keyed_specs"), tenant, job_ids)}
 
 
-def definition(spec: JobSpec, *, exceeds: bool = False) -> Definition:
+def definition(spec: JobSpec, *, exceeds: bool = False, shard: int | None = None) -> Definition:
     return Definition(
         name=spec.name,
         task=spec.task,
@@ -266,6 +270,8 @@ def definition(spec: JobSpec, *, exceeds: bool = False) -> Definition:
         sandbox=spec.sandbox,
         exclusive=spec.exclusive,
         artifacts_in=spec.artifacts_in,
+        estimated_duration=spec.estimated_duration,
+        shard=shard,
     )
 
 

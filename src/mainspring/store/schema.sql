@@ -46,8 +46,17 @@ CREATE TABLE tokens (
     scopes       text[] NOT NULL,
     created_at   timestamptz NOT NULL DEFAULT db_now(),
     expires_at   timestamptz,
-    revoked_at   timestamptz
+    revoked_at   timestamptz,
+    schedule_quota  int CONSTRAINT tokens_schedule_quota CHECK (schedule_quota >= 0)  -- an hour; null: the server's
 );
+
+-- How many schedules each token was granted in the hour that began at its first. No row: none yet.
+CREATE TABLE token_grants (
+    token_id    uuid PRIMARY KEY REFERENCES tokens ON DELETE CASCADE,
+    tenant_id   int NOT NULL REFERENCES tenants,
+    began_at    timestamptz NOT NULL,
+    granted     int NOT NULL CHECK (granted >= 0)
+) WITH (fillfactor = 50);
 
 -- Keys made at the first start and never shown, such as the one that signs browser cookies.
 CREATE TABLE server_keys (
@@ -483,6 +492,8 @@ CREATE TABLE attempts (
     error         text,
     started_at    timestamptz NOT NULL,
     ended_at      timestamptz NOT NULL,
+    due_at        timestamptz,                      -- null: written by an older program
+    queued_at     timestamptz,
     PRIMARY KEY (execution_id, attempt),
     CHECK (ended_at >= started_at)
 );
@@ -773,6 +784,10 @@ BEGIN
     RAISE EXCEPTION 'entries of % are never changed', TG_TABLE_NAME;
 END $$;
 CREATE TRIGGER audit_stays BEFORE UPDATE OR DELETE ON audit EXECUTE FUNCTION refuse_change();
+
+-- What has happened to an execution is added to, and never changed; retention takes away what is old.
+CREATE TRIGGER attempts_stay BEFORE UPDATE ON attempts EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER history_stays BEFORE UPDATE ON history FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
 -- Who is told ----------------------------------------------------------------------------------------
 

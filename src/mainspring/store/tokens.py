@@ -19,13 +19,16 @@ class Token:
     name: str
     scopes: frozenset[str]
     tenant_name: str = ""
+    schedule_quota: int | None = None
 
 
 async def insert_token(
     connection: Connection, *, tenant: int, token_id: UUID, name: str, digest: bytes, scopes: Sequence[str],
-    expires_at: datetime | None = None,
+    expires_at: datetime | None = None, schedule_quota: int | None = None,
 ) -> None:  # fmt: skip
-    await connection.execute(q("insert_token"), token_id, tenant, name, digest, list(scopes), expires_at)
+    await connection.execute(
+        q("insert_token"), token_id, tenant, name, digest, list(scopes), expires_at, schedule_quota
+    )
 
 
 async def token_by_digest(connection: Connection, *, digest: bytes) -> Token | None:
@@ -40,7 +43,29 @@ async def token_by_id(connection: Connection, *, token_id: UUID) -> Token | None
 
 
 def _token(row: Any) -> Token:
-    return Token(row["token_id"], row["tenant_id"], row["name"], frozenset(row["scopes"]), row["tenant"])
+    return Token(
+        row["token_id"], row["tenant_id"], row["name"], frozenset(row["scopes"]), row["tenant"], row["schedule_quota"]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """So many schedules, to be made before the token's hour ends at `reset_at`."""
+
+    granted: int
+    reset_at: datetime
+    left_s: float
+
+
+async def begin_grants(connection: Connection, *, tenant: int, token_id: UUID) -> None:
+    await connection.execute(q("begin_grants"), token_id, tenant)
+
+
+async def grant_schedules(connection: Connection, *, tenant: int, token_id: UUID, most: int) -> Grant:
+    """Of what is left of `most` in its hour, a part; none if nothing is."""
+    row = await connection.fetchrow(q("grant_schedules"), token_id, tenant, most)
+    assert row is not None, "begin_grants comes first"
+    return Grant(row["granted"], row["reset_at"], row["left_s"])
 
 
 async def has_tokens(connection: Connection) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote
 from uuid import uuid4
@@ -16,6 +17,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from mainspring.api.auth import Caller
 from mainspring.api.context import Context
 from mainspring.api.problem import TITLES, status_of
+from mainspring.api.route import admitted
 from mainspring.domain.errors import Forbidden, MainspringError, TooLarge, Unauthenticated, Unavailable, invalid
 from mainspring.store.db import AWAY
 from mainspring.web import render
@@ -39,6 +41,12 @@ class Visit:
     caller: Caller
     form: dict[str, str] = field(default_factory=dict)
 
+    def making(self, schedules: bool) -> AbstractAsyncContextManager[None]:
+        """Around what makes a schedule: a token has a quota of these."""
+        return self.context.quotas.making(
+            schedules, tenant=self.caller.tenant, token_id=self.caller.token_id, own=self.caller.schedule_quota
+        )
+
     def query(self, name: str) -> str:
         return self.request.query_params.get(name, "").strip()
 
@@ -55,7 +63,7 @@ def reading(context: Context, handle: Handle, scope: str = "read") -> Endpoint:
     """For GET: needs the right to read, changes nothing."""
 
     async def enter(request: Request) -> Response:
-        caller = await context.auth.caller(request)
+        caller = await admitted(context, request)
         caller.demand(scope)
         return await handle(Visit(context, request, caller))
 
@@ -66,7 +74,7 @@ def changing(context: Context, handle: Handle, scope: str = "write") -> Endpoint
     """For POST: needs the right to write, a form from our own pages, and its token."""
 
     async def enter(request: Request) -> Response:
-        caller = await context.auth.caller(request)
+        caller = await admitted(context, request)
         caller.demand(scope)
         check_origin(request)
         form = await read_form(request)

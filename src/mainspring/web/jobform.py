@@ -114,10 +114,11 @@ class JobForm:
             if visit.form.get("do") == "look":
                 sheet.review = await reviewed(visit, sheet.job, spec)
             else:
-                await jobs.create(
-                    visit.context.database, spec, tenant=visit.caller.tenant, by=visit.caller.name,
-                    may_exceed=visit.caller.may_exceed,
-                )  # fmt: skip
+                async with visit.making(spec.schedule is not None):
+                    await jobs.create(
+                        visit.context.database, spec, tenant=visit.caller.tenant, by=visit.caller.name,
+                        may_exceed=visit.caller.may_exceed,
+                    )  # fmt: skip
                 return RedirectResponse(f"/jobs/{quote(spec.name)}", 303, render.HEADERS)
         except (Invalid, Conflict) as error:
             sheet.problems, sheet.status = [*problems_of(error)], 409 if isinstance(error, Conflict) else 422

@@ -88,7 +88,8 @@ async def _answer(visit: Visit, text: Text) -> Response:
         text.review = await reviewed(visit, text.job, spec)
         if visit.form.get("do") == "save" and visit.form.get("looked") == text.review.digest and not text.notice:
             if text.job is None:
-                job_id = await jobs.create(database, spec, tenant=tenant, by=by)
+                async with visit.making(spec.schedule is not None):
+                    job_id = await jobs.create(database, spec, tenant=tenant, by=by)
                 return RedirectResponse(f"/jobs/{job_id}", 303, render.HEADERS)
             if text.review.proposal is not None and text.review.proposal.patch:
                 patch = text.review.proposal.patch

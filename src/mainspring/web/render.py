@@ -22,6 +22,7 @@ from mainspring.cli.times import span
 from mainspring.clock import SystemClock, instant
 from mainspring.domain.resources import show_amounts
 from mainspring.domain.retry import describe_retries
+from mainspring.intake.lifecycle import events_of
 from mainspring.web import output, words
 
 _KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
@@ -96,7 +97,8 @@ _environment = Environment(
 )
 _environment.filters.update(
     ago=words.ago, amounts=show_amounts, clock=words.clock, command=words.command, compact=words.compact,
-    deadline=words.deadline, given_labels=words.given_labels, isolation=words.isolation, json_text=words.json_text,
+    deadline=words.deadline, events=events_of, given_labels=words.given_labels, isolation=words.isolation,
+    json_text=words.json_text,
     look=words.look, look_of=words.look_of, moment=instant, output=output.render, plural=words.plural, pace=words.pace,
     raw_schedule=words.raw_schedule, retries=describe_retries, short=words.short,
     span=span, stamp=words.stamp, summary=words.summary, until=words.until, wall=words.wall,

@@ -44,12 +44,17 @@ async def create_token(visit: Visit) -> Response:
     if not scopes:
         raise invalid("/scopes", "a token needs at least one scope", hint=", ".join(SCOPES))
     lasts_s = _lasts(visit.form.get("expires", "").strip())
+    quota = visit.form.get("quota", "").strip()
+    if quota and not (quota.isdecimal() and len(quota) < 10):
+        raise invalid(
+            "/quota", f"{quota!r} is not a number of schedules", hint="such as 100; empty: as the server says"
+        )
     async with visit.context.database.transaction() as connection:
         now_ms = await database_now_ms(connection)
         expires_at = None if lasts_s is None else instant(now_ms) + timedelta(seconds=lasts_s)
         made = await issue_token(
             connection, tenant=visit.caller.tenant, name=name, scopes=scopes, expires_at=expires_at,
-            by=visit.caller.name,
+            by=visit.caller.name, schedule_quota=int(quota) if quota else None,
         )  # fmt: skip
     return await _page(visit, made=made, made_name=name)
 

@@ -85,8 +85,10 @@ LEFT JOIN LATERAL (
 ) AS step ON true
 
 -- name: execution_by_id
--- One execution, live or final. The time inside the id rules out the partitions before it.
+-- One execution, live or final, with the metadata of the version it follows. The time inside the id rules out the
+-- partitions before it.
 SELECT e.*, j.name AS job_name, w.name AS worker_name,
+       (SELECT v.spec -> 'metadata' FROM job_versions v WHERE v.job_id = e.job_id AND v.version = e.version) AS metadata,
        CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress,
        step.step_run, step.step_workflow, step.step_item, step.step_name
 FROM all_executions e JOIN jobs j USING (job_id)
@@ -165,7 +167,7 @@ WHERE tenant_id = $1 AND execution_id BETWEEN $2 AND $3 LIMIT 2;
 
 -- name: list_attempts
 -- The attempts of an execution that did not simply succeed at the first try.
-SELECT a.attempt, a.outcome, a.exit_code, a.error, a.started_at, a.ended_at, w.name AS worker_name
+SELECT a.attempt, a.outcome, a.exit_code, a.error, a.started_at, a.ended_at, a.due_at, a.queued_at, w.name AS worker_name
 FROM attempts a LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
 WHERE a.execution_id = $1 AND a.tenant_id = $2 ORDER BY a.attempt;
 

@@ -16,8 +16,10 @@ WITH r AS (
       AND e.state = 'running'
     RETURNING e.*, r.duration_ms, r.result
 ), again AS (
-    INSERT INTO attempts (execution_id, attempt, tenant_id, session_id, outcome, exit_code, started_at, ended_at)
-    SELECT execution_id, attempt, tenant_id, session_id, 'succeeded', 0, started_at, greatest(started_at, db_now())
+    INSERT INTO attempts (execution_id, attempt, tenant_id, session_id, outcome, exit_code, started_at, ended_at,
+                          due_at, queued_at)
+    SELECT execution_id, attempt, tenant_id, session_id, 'succeeded', 0, started_at, greatest(started_at, db_now()),
+           due_at, queued_at
     FROM done WHERE attempt > 1
 ), moved AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, state,
@@ -95,9 +97,9 @@ WITH r AS (
         AS r (execution_id, attempt, session_id, outcome, exit_code, error, delay_s, failures, lost)
 ), kept AS (
     INSERT INTO attempts (execution_id, attempt, tenant_id, session_id, outcome, exit_code, error, started_at,
-                          ended_at)
+                          ended_at, due_at, queued_at)
     SELECT e.execution_id, e.attempt, e.tenant_id, e.session_id, r.outcome, r.exit_code, r.error, e.started_at,
-           greatest(e.started_at, db_now())
+           greatest(e.started_at, db_now()), e.due_at, e.queued_at
     FROM executions e JOIN r ON e.execution_id = r.execution_id AND e.attempt = r.attempt
      AND e.session_id IS NOT DISTINCT FROM r.session_id
     WHERE e.state = 'running'
@@ -137,9 +139,9 @@ WITH r AS (
               r.fingerprint
 ), kept AS (
     INSERT INTO attempts (execution_id, attempt, tenant_id, session_id, outcome, exit_code, error, started_at,
-                          ended_at)
+                          ended_at, due_at, queued_at)
     SELECT execution_id, attempt, tenant_id, session_id, outcome, exit_code, error, started_at,
-           greatest(started_at, db_now())
+           greatest(started_at, db_now()), due_at, queued_at
     FROM done
 ), moved AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, exit_code, duration_ms, priority, attempt, state,
@@ -159,7 +161,8 @@ WITH r AS (
            coalesce((
                SELECT jsonb_agg(jsonb_build_object(
                    'attempt', a.attempt, 'outcome', a.outcome, 'exit_code', a.exit_code, 'error', left(a.error, 2000),
-                   'started_at', a.started_at, 'ended_at', a.ended_at, 'worker', a.name) ORDER BY a.attempt)
+                   'started_at', a.started_at, 'ended_at', a.ended_at, 'worker', a.name, 'due_at', a.due_at,
+                   'queued_at', a.queued_at) ORDER BY a.attempt)
                FROM (
                    SELECT a.*, w.name
                    FROM attempts a LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
@@ -167,7 +170,8 @@ WITH r AS (
                ) AS a
            ), '[]') || jsonb_build_object(
                'attempt', d.attempt, 'outcome', d.outcome, 'exit_code', d.exit_code, 'error', left(d.error, 2000),
-               'started_at', d.started_at, 'ended_at', greatest(d.started_at, db_now()), 'worker', w.name)
+               'started_at', d.started_at, 'ended_at', greatest(d.started_at, db_now()), 'worker', w.name,
+               'due_at', d.due_at, 'queued_at', d.queued_at)
     FROM done d LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
     WHERE d.fingerprint IS NOT NULL
     ON CONFLICT (dead_letter_id) DO NOTHING

@@ -1,0 +1,128 @@
+"""Who may ask how often: refusals that say why and when again, and nobody pays for somebody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from mainspring import wire
+from mainspring.api.auth import issue_token
+from mainspring.api.rates import MOST_KNOWN, Rate, Rates
+from mainspring.client import AsyncClient
+from mainspring.codec import encode
+from mainspring.domain.errors import TooMany
+from mainspring.worker.link import Address
+from tests.conftest import Cluster, started
+from tests.dispatch.remote import remote
+
+pytestmark = pytest.mark.anyio
+
+PER_S = 5
+
+
+class Stopped:
+    """A clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def now_ms(self) -> float:
+        return self.at * 1000
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+def test_so_many_at_once_and_so_many_a_second() -> None:
+    clock = Stopped()
+    rate = Rate(PER_S, clock=clock)
+    assert [rate.take("a") for _ in range(2 * PER_S)] == [0.0] * 2 * PER_S
+    assert rate.take("a") == pytest.approx(1 / PER_S)
+    assert rate.take("b") == 0.0, "each has its own"
+    clock.at += 1 / PER_S
+    assert rate.take("a") == 0.0 and rate.take("a") > 0
+    clock.at += 3600
+    assert [rate.take("a") == 0.0 for _ in range(2 * PER_S + 1)].count(True) == 2 * PER_S, "nothing is saved up"
+
+
+def test_whoever_has_not_asked_for_a_while_is_forgotten() -> None:
+    clock = Stopped()
+    rate = Rate(PER_S, clock=clock)
+    for n in range(3 * MOST_KNOWN):
+        clock.at += 0.01
+        rate.take(n)
+    assert len(rate._clear_at) <= MOST_KNOWN
+
+
+def test_no_limit_is_no_limit() -> None:
+    rates = Rates(0.0)
+    for _ in range(10_000):
+        rates.admit_stranger("127.0.0.1")
+    rates = Rates(1.0, clock=Stopped())
+    for _ in range(40):
+        rates.admit_stranger("127.0.0.1")
+    with pytest.raises(TooMany):
+        rates.admit_stranger("127.0.0.1")
+
+
+@pytest.fixture
+async def narrow(database_url: str) -> AsyncIterator[Cluster]:
+    async with started(database_url, rate_limit=PER_S, roles=("api",)) as cluster:
+        yield cluster
+
+
+@pytest.mark.requirement(127)
+async def test_bad_input_bad_tokens_and_floods_are_refused(narrow: Cluster) -> None:
+    def http(token: str, **more: str) -> httpx2.AsyncClient:
+        headers = {"Authorization": f"Bearer {token}", **more}
+        return httpx2.AsyncClient(base_url=narrow.url, headers=headers, trust_env=False, timeout=30)
+
+    async with narrow.database.connection() as connection:
+        other = await issue_token(connection, tenant=1, name="other", scopes=("read",))
+    worker = Address(narrow.url, narrow.worker_token).headers
+    async with http(narrow.token) as flood, http(other) as calm, http("ms_nobody") as stranger, remote(narrow) as mine:
+        wrong = await flood.post("/api/v1/jobs", json={"name": "x", "task": {"kind": "shel"}})
+        assert wrong.status_code == 422 and wrong.json()["errors"][0]["pointer"] == "/task/kind"
+        unknown = await stranger.get("/api/v1/jobs")
+        assert unknown.status_code == 401 and unknown.headers["www-authenticate"] == "Bearer"
+
+        answers = await asyncio.gather(*[flood.get("/api/v1/jobs") for _ in range(100)])
+        statuses = Counter(answer.status_code for answer in answers)
+        assert set(statuses) == {200, 429} and statuses[429] >= 20, statuses
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert refused.json()["code"] == "rate_limited" and "5 times a second" in refused.json()["detail"]
+        assert int(refused.headers["retry-after"]) >= 1
+        assert (await calm.get("/api/v1/jobs")).status_code == 200, "another token has its own"
+
+        # Workers are not counted, however often they come.
+        beat = encode(wire.Heartbeat(session_id=mine.session_id, running=[]))
+        async with httpx2.AsyncClient(base_url=narrow.url, headers=worker, trust_env=False, timeout=30) as fleet:
+            beats = await asyncio.gather(
+                *[fleet.post("/api/v1/worker/heartbeat", content=beat) for _ in range(10 * PER_S)]
+            )
+        assert {answer.status_code for answer in beats} == {200}
+
+        # An address that keeps trying tokens is told to wait, and does no harm to those whose token is good.
+        tries = await asyncio.gather(*[stranger.get("/api/v1/jobs") for _ in range(400)])
+        assert {answer.status_code for answer in tries} == {401, 429}
+        assert (await calm.get("/api/v1/jobs")).status_code == 200
+
+
+async def test_pages_are_counted_too(narrow: Cluster) -> None:
+    headers = {"accept": "text/html", "sec-fetch-site": "same-origin"}
+    async with httpx2.AsyncClient(base_url=narrow.url, headers=headers, trust_env=False, timeout=30) as browser:
+        caller = await narrow.context.auth.by_token(narrow.token)
+        await browser.get("/login", params={"k": narrow.context.auth.login_key(caller.token_id)})
+        answers = await asyncio.gather(*[browser.get("/jobs") for _ in range(60)])
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert refused and "asks more than 5 times a second" in refused[0].text
+
+
+async def test_the_client_waits_as_long_as_it_is_told(narrow: Cluster) -> None:
+    async with AsyncClient(narrow.url, narrow.token) as client:
+        found = await asyncio.gather(*[client.jobs() for _ in range(25)])
+    assert len(found) == 25
