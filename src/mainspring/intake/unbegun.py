@@ -20,7 +20,7 @@ async def unbegun(connection: Connection, plans: Plans, run_id: UUID, *, tenant:
     found = await executions.execution_by_id(connection, tenant=tenant, execution_id=run_id)
     if found is None or found.state == "running":
         return None
-    if found.state not in AHEAD and found.started_at is not None:  # it was a run, and what there was of it is gone
+    if found.state == "succeeded" or found.duration_ms:  # it was a run, and what there was of it is gone
         return None
     if await plans.get(connection, tenant=tenant, job_id=found.job_id, version=found.version) is None:
         return None
