@@ -163,8 +163,7 @@ async def serve(endpoint: Endpoint, context: Context, request: Request) -> Respo
     if caller.csrf is not None and endpoint.method not in ("GET", "HEAD"):
         raise Invalid("browsers change things through the pages; use a token here", code="token_needed")
     caller.demand(endpoint.scope)
-    unknown = set(request.query_params) - set(endpoint.query)
-    if unknown:
+    if request.scope["query_string"] and (unknown := set(request.query_params) - set(endpoint.query)):
         known = f"known: {', '.join(endpoint.query)}" if endpoint.query else "none is known here"
         raise bad_query(sorted(unknown)[0], f"unknown query parameter; {known}")
     body = None

@@ -39,6 +39,8 @@ from mainspring.worker.session import GuardianPipe, Session
 log = structlog.get_logger()
 
 POLL_S = 30.0
+MANY, GATHER_S = 1000, 0.02
+"""A worker with so much in hand asks for more by many at once: each poll is a claim."""
 BUSY_POLL_S = 2.0
 """While something runs, so that what needs an idle worker, or more than was left, is given one soon after it is."""
 SATURATED_S = 0.2
@@ -257,7 +259,9 @@ class Worker:
                     if polling is not None:
                         polled: Given | None = await polling
                     elif free := self._free():
-                        polled = await self._ask(session, _share(free))
+                        if self.busy > MANY and self.busy > 10 * free:
+                            await asyncio.sleep(GATHER_S)  # there is enough to do, and more will be free
+                        polled = await self._ask(session, _share(max(free, self._free())))
                     else:
                         polled = await self._poll_while_full(session)
                     if polled is not None:
