@@ -74,6 +74,22 @@ async def test_an_approval_that_needs_an_admin_is_not_given_by_others(bench: Ben
     assert (await decide(bench, run, approved=True, scopes=("admin",))).state == "succeeded"
 
 
+async def test_who_may_not_approve_may_not_go_around_it_either(bench: Bench) -> None:
+    run = await bench.begin(
+        "guarded", {"sign": {"approval": {"scope": "admin", "message": "ship it?"}}, "free": {"approval": {}}}
+    )
+    assert (run.steps[0].message, run.steps[0].scope) == ("ship it?", "admin")
+    who: dict[str, Any] = {"tenant": TENANT, "by": "a new user"}
+    for scopes in ((), ("read", "write")):
+        with pytest.raises(Forbidden):
+            await bench.runs.skip(run.run_id, "sign", "in a hurry", scopes=scopes, **who)
+        with pytest.raises(Forbidden):
+            await bench.runs.force_complete(run.run_id, "sign", "in a hurry", None, scopes=scopes, **who)
+    await bench.runs.skip(run.run_id, "free", "not today", scopes=("write",), **who)
+    found = await bench.runs.skip(run.run_id, "sign", "not today", scopes=("admin",), **who)
+    assert found.state == "succeeded"
+
+
 async def test_an_approval_nobody_gives_expires(bench: Bench, virtual: VirtualClock) -> None:
     run = await bench.begin("gate", GATE)
     await bench.work()

@@ -91,6 +91,9 @@ def _remarks(step: wire.RunStep) -> str:
     parts = []
     if step.items is not None:
         parts.append(f"{step.items - (step.open_items or 0)}/{step.items} items")
+    if step.kind == "approval" and step.state == "waiting":
+        parts += [step.message] if step.message else []
+        parts.append(f"mainspring runs approve{'' if step.scope != 'admin' else ', by an admin'}")
     if step.wake_at is not None and step.finished_at is None:
         parts.append(f"until {local(step.wake_at)}")
     if step.flag is not None and not step.reason:  # the reason says it, and who did it

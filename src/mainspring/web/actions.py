@@ -160,9 +160,11 @@ async def ask_decision(visit: Visit) -> Question:
         raise invalid("/what", f"{what!r} can't be decided", hint=f"one of {', '.join(_DECISIONS)}")
     run_id = run_id_of(visit.ref)
     found = await visit.context.runs.get(run_id, tenant=visit.caller.tenant)
+    (asks,) = [s.message for s in found.steps if s.name == step] or [None]
     if step not in {s.name for s in found.steps}:
         raise NotFound(f"the run has no step {step!r}")
     word, says, asked, hue, verb = _DECISIONS[what]
+    says = f"{asks} · {says}" if asks and what in ("approve", "reject") else says
     home = f"/runs/{run_id}"
     crumbs = (("Workflows", "/workflows"), (found.workflow, f"/workflows/{found.job_id}"), (short(run_id), home))
     return Question(
