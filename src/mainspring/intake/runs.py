@@ -33,6 +33,7 @@ from mainspring.store.dead_letters import Choice
 from mainspring.store.runs import Finish, Place, Run
 
 OPEN = ("running", "cancelling")
+FAILED = ("failed", "timed_out", "lost", "cancelled")
 KEPT = ("succeeded", "skipped")
 """What a rerun takes over from the run before, unless it lies behind what is done again."""
 LISTED: tuple[str, ...] = ("queued", *get_args(RunState))
@@ -99,6 +100,8 @@ class Runs:
             row = await self._row(connection, run_id, tenant=tenant)
             if row["state"] in OPEN:
                 raise Conflict("the run has not ended yet", code="still_open")
+            if row["deleted_at"] is not None:
+                raise Conflict(f"{row['name']} was deleted: apply it again to run it", code="workflow_deleted")
             known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
             assert known is not None, "a run points to its version"
             places = [Place(run_id, step.number) for step in known.plan.steps]
@@ -196,7 +199,9 @@ class Runs:
             assert found is not None, "a run has all its steps"
             finish = judge(known.plan.steps[number], found[0])
             if finish is None or run.state not in OPEN:
-                raise Conflict(f"the step {name!r} is {found[0]}, so nothing was changed", code="not_waiting")
+                words = f"the step {name!r} is {found[0].replace('_', ' ')}, so nothing was changed"
+                hint = "; once the run has ended, mainspring runs rerun repeats it" if found[0] in FAILED else ""
+                raise Conflict(words + hint, code="not_waiting")
             await runs.drop_items(connection, places=[place], reason=finish.reason or "")
             for execution_id, state in live.items():
                 stop = executions.cancel_running if state == "running" else executions.cancel_pending
