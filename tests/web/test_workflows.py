@@ -61,6 +61,28 @@ async def test_an_earlier_version_is_brought_back_on_the_page(cluster: Cluster, 
         assert (await browser.post(f"/workflows/{first.job_id}/rollback", data=again)).status_code == status
 
 
+async def test_a_run_that_waits_for_its_turn_has_a_page_before_and_after(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:  # fmt: skip
+    steps = {"sign": {"approval": {}}}
+    limited = spec("in-turn", steps, concurrency={"limit": 1})
+    await workflows.apply(cluster.database, limited, tenant=TENANT, by="test")
+    runs = cluster.context.runs
+    await runs.start("in-turn", wire.RunRequest(), tenant=TENANT, by="test")
+    second = await runs.start("in-turn", wire.RunRequest(), tenant=TENANT, by="test")
+    page = await open_page(browser, f"/runs/{second.run_id}")
+    assert "waits for its turn" in page.text and "Cancel…" in page.text
+    assert f"/runs/{second.run_id}" in [
+        a.get("href") for a in (await open_page(browser, f"/workflows/{second.job_id}")).all("a")
+    ]
+    ask = await open_page(browser, f"/runs/{second.run_id}/cancel")
+    assert "It has not begun" in ask.text
+    answer = await browser.post(f"/runs/{second.run_id}/cancel", data={"csrf": ask.csrf, "reason": "not needed"})
+    assert answer.status_code == 303
+    page = await open_page(browser, f"/runs/{second.run_id}")
+    assert "ended before it began" in page.text and "not needed" in page.text and "Repeat…" not in page.text
+
+
 async def test_an_approval_says_what_it_asks_and_who_may_answer(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     steps = {"sign": {"approval": {"scope": "admin", "message": f"ship it? {HOSTILE}"}}}
     await workflows.apply(cluster.database, spec("guarded", steps), tenant=TENANT, by="test")
