@@ -64,8 +64,7 @@ async def test_an_earlier_version_is_brought_back_on_the_page(cluster: Cluster, 
 async def test_a_run_that_waits_for_its_turn_has_a_page_before_and_after(
     cluster: Cluster, browser: httpx2.AsyncClient
 ) -> None:  # fmt: skip
-    steps = {"sign": {"approval": {}}}
-    limited = spec("in-turn", steps, concurrency={"limit": 1})
+    limited = spec("in-turn", {"sign": {"approval": {}}}, concurrency={"limit": 1})
     await workflows.apply(cluster.database, limited, tenant=TENANT, by="test")
     runs = cluster.context.runs
     await runs.start("in-turn", wire.RunRequest(), tenant=TENANT, by="test")
