@@ -1217,6 +1217,10 @@ class RunStep(Answer):
     reason: str | None = None
     decided_by: str | None = None
     flag: Literal["forced", "skipped", "kept"] | None = None
+    message: str | None = None
+    """What an approval asks."""
+    scope: str | None = None
+    """Who may answer it: a token with this scope."""
 
 
 class Run(Answer):

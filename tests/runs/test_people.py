@@ -10,7 +10,7 @@ import pytest
 from mainspring import wire
 from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from mainspring.domain.job import JobSpec, NoopTask
-from mainspring.intake import catalog, dead_letters, executions, jobs
+from mainspring.intake import catalog, dead_letters, executions, jobs, workflows
 from mainspring.intake.replays import replay_one
 from mainspring.intake.tending import Tending
 from mainspring.store.db import Database
@@ -72,6 +72,22 @@ async def test_an_approval_that_needs_an_admin_is_not_given_by_others(bench: Ben
     with pytest.raises(Forbidden):
         await decide(bench, run, approved=True)
     assert (await decide(bench, run, approved=True, scopes=("admin",))).state == "succeeded"
+
+
+async def test_who_may_not_approve_may_not_go_around_it_either(bench: Bench) -> None:
+    run = await bench.begin(
+        "guarded", {"sign": {"approval": {"scope": "admin", "message": "ship it?"}}, "free": {"approval": {}}}
+    )
+    assert (run.steps[0].message, run.steps[0].scope) == ("ship it?", "admin")
+    who: dict[str, Any] = {"tenant": TENANT, "by": "a new user"}
+    for scopes in ((), ("read", "write")):
+        with pytest.raises(Forbidden):
+            await bench.runs.skip(run.run_id, "sign", "in a hurry", scopes=scopes, **who)
+        with pytest.raises(Forbidden):
+            await bench.runs.force_complete(run.run_id, "sign", "in a hurry", None, scopes=scopes, **who)
+    await bench.runs.skip(run.run_id, "free", "not today", scopes=("write",), **who)
+    found = await bench.runs.skip(run.run_id, "sign", "not today", scopes=("admin",), **who)
+    assert found.state == "succeeded"
 
 
 async def test_an_approval_nobody_gives_expires(bench: Bench, virtual: VirtualClock) -> None:
@@ -263,6 +279,17 @@ async def test_a_rerun_leaves_what_a_condition_or_a_person_skipped_and_all_behin
     await bench.runs.rerun(run.run_id, wire.Rerun(from_step="join"), tenant=TENANT, by="a new user")
     await bench.work()
     assert sorted(bench.log) == ["b", "behind", "join", "other"]
+
+
+async def test_what_can_not_be_done_with_a_failed_step_or_a_deleted_workflow_says_the_way_out(bench: Bench) -> None:
+    run = await bench.begin("doomed", {"a": {}, "sign": {"approval": {}}})
+    await bench.work(lambda _: "failed")
+    with pytest.raises(Conflict, match="mainspring runs rerun repeats it"):
+        await bench.runs.force_complete(run.run_id, "a", "it is fine", None, tenant=TENANT, by="a new user")
+    await decide(bench, run, approved=True)
+    await workflows.delete(bench.database, "doomed", tenant=TENANT, by="a new user")
+    with pytest.raises(Conflict, match="doomed was deleted"):
+        await bench.runs.rerun(run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
 
 
 async def test_a_rerun_keeps_to_the_limit_of_runs(bench: Bench) -> None:

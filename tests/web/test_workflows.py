@@ -4,7 +4,10 @@ import httpx2
 import pytest
 
 from mainspring import wire
+from mainspring.api.auth import issue_token
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
+from mainspring.client import AsyncClient
+from mainspring.domain.errors import Forbidden
 from mainspring.domain.layout import critical_path, spots
 from mainspring.intake import workflows
 from tests.conftest import Cluster
@@ -56,6 +59,47 @@ async def test_an_earlier_version_is_brought_back_on_the_page(cluster: Cluster, 
     assert (found.version, list(found.spec.steps)) == (3, ["build", "sign"])
     for again, status in ((form, 409), (form | {"to": "7", "version": "3"}, 404), (form | {"to": "x"}, 404)):
         assert (await browser.post(f"/workflows/{first.job_id}/rollback", data=again)).status_code == status
+
+
+async def test_a_run_that_waits_for_its_turn_has_a_page_before_and_after(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:  # fmt: skip
+    limited = spec("in-turn", {"sign": {"approval": {}}}, concurrency={"limit": 1})
+    await workflows.apply(cluster.database, limited, tenant=TENANT, by="test")
+    runs = cluster.context.runs
+    await runs.start("in-turn", wire.RunRequest(), tenant=TENANT, by="test")
+    second = await runs.start("in-turn", wire.RunRequest(), tenant=TENANT, by="test")
+    page = await open_page(browser, f"/runs/{second.run_id}")
+    assert "waits for its turn" in page.text and "Cancel…" in page.text
+    assert f"/runs/{second.run_id}" in [
+        a.get("href") for a in (await open_page(browser, f"/workflows/{second.job_id}")).all("a")
+    ]
+    ask = await open_page(browser, f"/runs/{second.run_id}/cancel")
+    assert "It has not begun" in ask.text
+    answer = await browser.post(f"/runs/{second.run_id}/cancel", data={"csrf": ask.csrf, "reason": "not needed"})
+    assert answer.status_code == 303
+    page = await open_page(browser, f"/runs/{second.run_id}")
+    assert "ended before it began" in page.text and "not needed" in page.text and "Repeat…" not in page.text
+
+
+async def test_an_approval_says_what_it_asks_and_who_may_answer(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    steps = {"sign": {"approval": {"scope": "admin", "message": f"ship it? {HOSTILE}"}}}
+    await workflows.apply(cluster.database, spec("guarded", steps), tenant=TENANT, by="test")
+    run = await cluster.context.runs.start("guarded", wire.RunRequest(), tenant=TENANT, by="test")
+    page = await open_page(browser, f"/runs/{run.run_id}")
+    assert "ship it?" in page.text and "Approve…" in page.text and page.active_parts() == []
+    asked = await open_page(browser, f"/runs/{run.run_id}/decide?step=sign&what=approve")
+    assert "ship it?" in asked.text and asked.active_parts() == []
+    async with cluster.database.connection() as connection:
+        token = await issue_token(connection, tenant=TENANT, name="writer", scopes=("read", "write"))
+    async with AsyncClient(cluster.url, token) as client:
+        link = (await client.login_link()).path
+        with pytest.raises(Forbidden):
+            await client.skip_step(run.run_id, "sign", "in a hurry")
+    async with httpx2.AsyncClient(base_url=cluster.url, follow_redirects=True) as other:
+        await other.get(link)
+        page = await open_page(other, f"/runs/{run.run_id}")
+        assert "an admin decides" in page.text and "Approve…" not in page.text and "Skip…" not in page.text
 
 
 async def test_an_approval_is_given_on_the_page(cluster: Cluster, browser: httpx2.AsyncClient) -> None:

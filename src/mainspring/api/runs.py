@@ -79,16 +79,18 @@ async def reject(call: Call) -> wire.Run:
 async def skip(call: Call) -> wire.Run:
     """Leave a step out: those behind it go on, and see that it was not executed."""
     return await call.context.runs.skip(
-        await _id(call), call.path("step"), call.body.reason, tenant=call.tenant, by=call.caller.name
-    )
+        await _id(call), call.path("step"), call.body.reason, tenant=call.tenant, by=call.caller.name,
+        scopes=sorted(call.caller.scopes),
+    )  # fmt: skip
 
 
 @table.route("POST", STEP + "/force-complete", scope="write", body=wire.Override, answer=wire.Run)
 async def force_complete(call: Call) -> wire.Run:
     """Count a step as succeeded, with the result that is given."""
     return await call.context.runs.force_complete(
-        await _id(call), call.path("step"), call.body.reason, call.body.result, tenant=call.tenant, by=call.caller.name
-    )
+        await _id(call), call.path("step"), call.body.reason, call.body.result, tenant=call.tenant, by=call.caller.name,
+        scopes=sorted(call.caller.scopes),
+    )  # fmt: skip
 
 
 async def _decide(call: Call, *, approved: bool) -> wire.Run:

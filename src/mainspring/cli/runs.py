@@ -29,6 +29,7 @@ GLYPHS = {
 }  # fmt: skip
 
 
+MOST_WORDS = 200
 COLORS = {
     "succeeded": "green", "failed": "red", "timed_out": "red", "lost": "red", "partial": "yellow", "waiting": "yellow",
     "running": "cyan", "cancelled": "bright_black", "skipped": "bright_black", "blocked": "bright_black",
@@ -91,6 +92,8 @@ def _remarks(step: wire.RunStep) -> str:
     parts = []
     if step.items is not None:
         parts.append(f"{step.items - (step.open_items or 0)}/{step.items} items")
+    if step.kind == "approval" and step.state == "waiting":
+        parts.append(f"asks {'an admin' if step.scope == 'admin' else 'somebody'}: {step.message or 'approve?'}")
     if step.wake_at is not None and step.finished_at is None:
         parts.append(f"until {local(step.wake_at)}")
     if step.flag is not None and not step.reason:  # the reason says it, and who did it
@@ -99,7 +102,12 @@ def _remarks(step: wire.RunStep) -> str:
         parts.append("critical path")
     if step.blocked_by:
         return " · ".join([*parts, f"blocked by {', '.join(step.blocked_by)}"])
-    return " · ".join([*parts, *([step.reason] if step.reason else [])])
+    return " · ".join([*parts, *([shortened(step.reason)] if step.reason else [])])
+
+
+def shortened(text: str) -> str:
+    """So that a line is a line; the timeline of the step has all of it."""
+    return text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]}…"
 
 
 @click.group
@@ -279,5 +287,7 @@ async def event(client: AsyncClient, out: Output, run: str, name: str, payload: 
 def _json(text: str | None) -> Any:
     try:
         return None if text is None else msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except msgspec.DecodeError as error:
+        if text is not None and text.lstrip()[:1] in ("{", "[", '"'):
+            raise click.UsageError(f"{text!r} is not JSON: {error}") from None
         return text

@@ -33,6 +33,7 @@ from mainspring.store.dead_letters import Choice
 from mainspring.store.runs import Finish, Place, Run
 
 OPEN = ("running", "cancelling")
+FAILED = ("failed", "timed_out", "lost", "cancelled")
 KEPT = ("succeeded", "skipped")
 """What a rerun takes over from the run before, unless it lies behind what is done again."""
 LISTED: tuple[str, ...] = ("queued", *get_args(RunState))
@@ -99,6 +100,8 @@ class Runs:
             row = await self._row(connection, run_id, tenant=tenant)
             if row["state"] in OPEN:
                 raise Conflict("the run has not ended yet", code="still_open")
+            if row["deleted_at"] is not None:
+                raise Conflict(f"{row['name']} was deleted: apply it again to run it", code="workflow_deleted")
             known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
             assert known is not None, "a run points to its version"
             places = [Place(run_id, step.number) for step in known.plan.steps]
@@ -136,8 +139,7 @@ class Runs:
             approval = step.spec.approval
             if approval is None:
                 raise Conflict(f"the step {name!r} waits for no approval", code="no_approval")
-            if approval.scope == "admin" and "admin" not in scopes:
-                raise Forbidden(f"the step {name!r} needs the approval of an admin")
+            _refuse_others(step, scopes)
             if state != "waiting":
                 return None
             given = {"approved": approved, "by": by, "note": decision.note}
@@ -152,24 +154,28 @@ class Runs:
         deed = Deed("step.approve" if approved else "step.reject", by, decision.note)
         return await self._end_step(run_id, name, answer, deed, tenant=tenant)
 
-    async def skip(self, run_id: UUID, name: str, reason: str, *, tenant: int, by: str) -> wire.Run:
+    async def skip(
+        self, run_id: UUID, name: str, reason: str, *, tenant: int, by: str, scopes: Sequence[str] = ()
+    ) -> wire.Run:  # fmt: skip
         """A step is not executed, and those behind it go on as if it had been; they can see it by its flag."""
-        return await self._override(run_id, name, "skipped", "skipped", reason, None, tenant=tenant, by=by)
+        return await self._override(run_id, name, "skipped", "skipped", reason, None, scopes, tenant=tenant, by=by)
 
     async def force_complete(
-        self, run_id: UUID, name: str, reason: str, result: Any, *, tenant: int, by: str
+        self, run_id: UUID, name: str, reason: str, result: Any, *, tenant: int, by: str, scopes: Sequence[str] = ()
     ) -> wire.Run:
-        """A step counts as succeeded, whatever became of it."""
-        return await self._override(run_id, name, "succeeded", "forced", reason, result, tenant=tenant, by=by)
+        """A step that has not ended counts as succeeded."""
+        return await self._override(run_id, name, "succeeded", "forced", reason, result, scopes, tenant=tenant, by=by)
 
     async def _override(
-        self, run_id: UUID, name: str, state: str, flag: str, reason: str, result: Any, *, tenant: int, by: str
-    ) -> wire.Run:
+        self, run_id: UUID, name: str, state: str, flag: str, reason: str, result: Any, scopes: Sequence[str], *,
+        tenant: int, by: str,
+    ) -> wire.Run:  # fmt: skip
         if not reason.strip():
             raise invalid("/reason", "why is not said", hint="others will want to know")
         words = f"{'skipped' if flag == 'skipped' else 'completed'} by {by}: {reason}"
 
         def override(step: PlanStep, old: str) -> Finish | None:
+            _refuse_others(step, scopes)  # who may not approve may not go around it either
             if old not in ("blocked", "waiting", "running"):
                 return None
             weight: Weight = "ok"
@@ -193,7 +199,9 @@ class Runs:
             assert found is not None, "a run has all its steps"
             finish = judge(known.plan.steps[number], found[0])
             if finish is None or run.state not in OPEN:
-                raise Conflict(f"the step {name!r} is {found[0]}, so nothing was changed", code="not_waiting")
+                words = f"the step {name!r} is {found[0].replace('_', ' ')}, so nothing was changed"
+                hint = "; once the run has ended, mainspring runs rerun repeats it" if found[0] in FAILED else ""
+                raise Conflict(words + hint, code="not_waiting")
             await runs.drop_items(connection, places=[place], reason=finish.reason or "")
             for execution_id, state in live.items():
                 stop = executions.cancel_running if state == "running" else executions.cancel_pending
@@ -527,6 +535,12 @@ def _step(known: Known, name: str) -> PlanStep:
     return known.plan.steps[number]
 
 
+def _refuse_others(step: PlanStep, scopes: Sequence[str]) -> None:
+    approval = step.spec.approval
+    if approval is not None and approval.scope == "admin" and "admin" not in scopes:
+        raise Forbidden(f"the step {step.name!r} needs the approval of an admin")
+
+
 def _stops(known: Known, place: Place, state: str) -> bool:
     """Whether a cancelled run ends this step at once: it waits, or has not begun and does not always run."""
     return state == "waiting" or (state == "blocked" and known.plan.steps[place.step].spec.rule != "always")
@@ -587,6 +601,8 @@ def _as_step(known: Known, r: Any) -> wire.RunStep:
         finished_at=r["finished_at"], attempt=r["attempt"], worker=r["worker_name"],
         wake_at=r["wake_at"], items=r["items"], open_items=r["open_items"] if r["items"] is not None else None,
         result=r["result"], reason=r["reason"], decided_by=r["decided_by"], flag=r["flag"],
+        message=None if step.spec.approval is None else step.spec.approval.message or None,
+        scope=None if step.spec.approval is None else step.spec.approval.scope,
     )  # fmt: skip
 
 

@@ -16,6 +16,9 @@ from mainspring.store.db import Connection
 from mainspring.store.lines import LineRef
 from mainspring.store.queries import q
 
+_step_names: dict[tuple[UUID, int], list[str]] = {}
+"""Of versions of workflows, which never change, of which a page had a step that is a workflow itself."""
+MOST_KNOWN = 200
 EXCEPTIONS = FINAL - {"succeeded"}
 """States with an index of their own."""
 
@@ -68,7 +71,7 @@ async def execution_by_id(connection: Connection, *, tenant: int, execution_id: 
     row = await connection.fetchrow(q("execution_by_id"), execution_id, tenant, _not_before([execution_id]))
     if row is None:  # cancelled before its time, it ended earlier than its id says
         row = await connection.fetchrow(q("execution_by_id"), execution_id, tenant, instant(0))
-    return None if row is None else _execution(row)
+    return None if row is None else (await _executions(connection, [row]))[0]
 
 
 async def executions_by_id(
@@ -81,7 +84,7 @@ async def executions_by_id(
     if early and len(rows) < len(execution_ids):
         missing = list({*execution_ids} - {r["execution_id"] for r in rows})
         rows += await connection.fetch(q("executions_by_id"), missing, tenant, instant(0))
-    return [_execution(r) for r in rows]
+    return await _executions(connection, rows)
 
 
 async def list_executions(
@@ -92,7 +95,7 @@ async def list_executions(
         rows = await connection.fetch(q("list_exceptions"), tenant, before, limit, list(set(states)))
     else:
         rows = await connection.fetch(q("list_executions"), tenant, before, limit, job_id, states or None)
-    return [_execution(r) for r in rows]
+    return await _executions(connection, rows)
 
 
 async def list_fires(
@@ -186,6 +189,17 @@ def _not_before(execution_ids: Sequence[UUID]) -> datetime:
     return instant(min(LAST_MS, *map(fire_ms_of, execution_ids)))
 
 
+async def _executions(connection: Connection, rows: Sequence[Any]) -> list[wire.Execution]:
+    for of in {
+        (r["step_job"], r["step_version"]) for r in rows if r["step_run"] is not None and r["step_name"] is None
+    }:
+        if of not in _step_names:
+            if len(_step_names) > MOST_KNOWN:
+                _step_names.clear()
+            _step_names[of] = await connection.fetchval(q("step_names"), *of) or []
+    return [_execution(r) for r in rows]
+
+
 def _execution(r: Any) -> wire.Execution:
     return wire.Execution(
         execution_id=r["execution_id"], job_id=r["job_id"], job=r["job_name"], version=r["version"],
@@ -200,9 +214,13 @@ def _execution(r: Any) -> wire.Execution:
 
 
 def _step(r: Any) -> wire.StepOf | None:
-    if r["step_run"] is None or r["step_name"] is None:
+    if r["step_run"] is None:
         return None
-    return wire.StepOf(run_id=r["step_run"], workflow=r["step_workflow"], name=r["step_name"], item=r["step_item"])
+    names = _step_names.get((r["step_job"], r["step_version"]), [])
+    name = r["step_name"] or (names[r["step_number"]] if r["step_number"] < len(names) else None)
+    if name is None:
+        return None
+    return wire.StepOf(run_id=r["step_run"], workflow=r["step_workflow"], name=name, item=r["step_item"])
 
 
 def _progress(told: Any, attempt: int) -> wire.Progress | None:

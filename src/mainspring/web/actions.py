@@ -135,9 +135,10 @@ async def ask_cancel_run(visit: Visit) -> Question:
     run_id = run_id_of(visit.ref)
     found = await visit.context.runs.get(run_id, tenant=visit.caller.tenant)
     home = f"/runs/{run_id}"
-    says = (
-        f"{plural(found.open_steps, 'step')} have not ended. What has not begun never will, what runs is asked to end."
-    )
+    says = "It has not begun, and never will."
+    if found.state != "queued":
+        left = f"{plural(found.open_steps, 'step')} {'has' if found.open_steps == 1 else 'have'} not ended"
+        says = f"{left}. What has not begun never will, what runs is asked to end."
     crumbs = (("Workflows", "/workflows"), (found.workflow, f"/workflows/{found.job_id}"), (short(run_id), home))
     return Question(
         f"Cancel this run of {found.workflow}", says, f"{home}/cancel", home, crumbs, "Cancel the run", "danger",
@@ -160,9 +161,11 @@ async def ask_decision(visit: Visit) -> Question:
         raise invalid("/what", f"{what!r} can't be decided", hint=f"one of {', '.join(_DECISIONS)}")
     run_id = run_id_of(visit.ref)
     found = await visit.context.runs.get(run_id, tenant=visit.caller.tenant)
+    (asks,) = [s.message for s in found.steps if s.name == step] or [None]
     if step not in {s.name for s in found.steps}:
         raise NotFound(f"the run has no step {step!r}")
     word, says, asked, hue, verb = _DECISIONS[what]
+    says = f"{asks} · {says}" if asks and what in ("approve", "reject") else says
     home = f"/runs/{run_id}"
     crumbs = (("Workflows", "/workflows"), (found.workflow, f"/workflows/{found.job_id}"), (short(run_id), home))
     return Question(

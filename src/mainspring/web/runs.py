@@ -134,7 +134,7 @@ async def _blocked(visit: Visit, run: wire.Run, rows: Sequence[wire.RunStep]) ->
 async def _drawing(visit: Visit, found: wire.Run, choice: Choice, at: datetime) -> Drawing | None:
     runs, tenant = visit.context.runs, visit.caller.tenant
     definition = await runs.spec_of(found, tenant=tenant)
-    if definition is None or found.state == "queued":
+    if definition is None or found.started_at is None:
         return None
     graph = of_run(await runs.steps_to_draw(found, tenant=tenant), definition.order)
     # Ten thousand steps take tens of milliseconds: not on the loop that claims and settles.

@@ -110,15 +110,14 @@ async def decide(visit: Visit) -> Response:
     """Approves, rejects, skips or completes the step that the form names."""
     run_id, runs = run_id_of(visit.ref), visit.context.runs
     step, what, reason = (visit.form.get(name, "") for name in ("step", "what", "reason"))
+    tenant, by, scopes = visit.caller.tenant, visit.caller.name, sorted(visit.caller.scopes)
     if what == "skip":
-        await runs.skip(run_id, step, reason, tenant=visit.caller.tenant, by=visit.caller.name)
+        await runs.skip(run_id, step, reason, tenant=tenant, by=by, scopes=scopes)
     elif what == "complete":
-        await runs.force_complete(run_id, step, reason, None, tenant=visit.caller.tenant, by=visit.caller.name)
+        await runs.force_complete(run_id, step, reason, None, tenant=tenant, by=by, scopes=scopes)
     else:
-        await runs.decide(
-            run_id, step, wire.Decision(note=reason[:1000]), tenant=visit.caller.tenant, by=visit.caller.name,
-            scopes=sorted(visit.caller.scopes), approved=what == "approve",
-        )  # fmt: skip
+        note = wire.Decision(note=reason[:1000])
+        await runs.decide(run_id, step, note, tenant=tenant, by=by, scopes=scopes, approved=what == "approve")
     return _to(f"/runs/{run_id}#step-{quote(step)}")
 
 

@@ -72,17 +72,18 @@ SELECT execution_id, digest, false FROM idempotency_keys WHERE tenant_id = $1 AN
 LIMIT 1;
 
 -- part: step_of
--- Which step of which run it is, if it is one. Only a workflow that is a step is looked up in the whole definition.
+-- Which step of which run it is, if it is one. The name of a workflow that is a step is not there: see step_names.
 LEFT JOIN LATERAL (
-    SELECT rs.run_id AS step_run, o.name AS step_workflow, nullif(rs.item, -1) AS step_item, coalesce(ws.name, (
-        SELECT k.name FROM workflow_versions v
-        CROSS JOIN LATERAL json_object_keys(v.spec::json -> 'steps') WITH ORDINALITY AS k (name, number)
-        WHERE v.job_id = r.job_id AND v.version = r.version AND k.number = rs.step + 1
-    )) AS step_name
+    SELECT rs.run_id AS step_run, o.name AS step_workflow, nullif(rs.item, -1) AS step_item, ws.name AS step_name,
+           rs.step AS step_number, r.job_id AS step_job, r.version AS step_version
     FROM run_steps rs JOIN runs r ON r.run_id = rs.run_id JOIN jobs o ON o.job_id = r.job_id
     LEFT JOIN workflow_steps ws ON ws.job_id = r.job_id AND ws.version = r.version AND ws.step = rs.step
     WHERE e.trigger = 'step' AND rs.execution_id = e.execution_id AND rs.tenant_id = e.tenant_id
 ) AS step ON true
+
+-- name: step_names
+-- The names of the steps of a workflow's version, in the order they were written; that never changes.
+SELECT ARRAY(SELECT json_object_keys(spec::json -> 'steps')) FROM workflow_versions WHERE job_id = $1 AND version = $2;
 
 -- name: execution_by_id
 -- One execution, live or final, with the metadata of the version it follows. The time inside the id rules out the
@@ -90,7 +91,8 @@ LEFT JOIN LATERAL (
 SELECT e.*, j.name AS job_name, w.name AS worker_name,
        (SELECT v.spec -> 'metadata' FROM job_versions v WHERE v.job_id = e.job_id AND v.version = e.version) AS metadata,
        CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress,
-       step.step_run, step.step_workflow, step.step_item, step.step_name
+       step.step_run, step.step_workflow, step.step_item, step.step_name, step.step_number, step.step_job,
+       step.step_version
 FROM all_executions e JOIN jobs j USING (job_id)
 LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
 <<step_of>>
@@ -100,7 +102,8 @@ WHERE e.execution_id = $1 AND e.tenant_id = $2 AND coalesce(e.finished_at, 'infi
 -- Several executions at once, for the live feed.
 SELECT e.*, j.name AS job_name, w.name AS worker_name,
        CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress,
-       step.step_run, step.step_workflow, step.step_item, step.step_name
+       step.step_run, step.step_workflow, step.step_item, step.step_name, step.step_number, step.step_job,
+       step.step_version
 FROM all_executions e JOIN jobs j USING (job_id)
 LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
 <<step_of>>
@@ -110,7 +113,8 @@ WHERE e.execution_id = ANY ($1::uuid[]) AND e.tenant_id = $2 AND coalesce(e.fini
 -- A page of executions, newest fire first, before an id; optionally of one job and of some states.
 SELECT e.*, j.name AS job_name, w.name AS worker_name,
        CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress,
-       step.step_run, step.step_workflow, step.step_item, step.step_name
+       step.step_run, step.step_workflow, step.step_item, step.step_name, step.step_number, step.step_job,
+       step.step_version
 FROM all_executions e JOIN jobs j USING (job_id)
 LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
 <<step_of>>
@@ -122,7 +126,8 @@ ORDER BY e.execution_id DESC LIMIT $3;
 -- A page of executions that ended in some of the states other than success, newest fire first, before an id. Each state
 -- is read by itself from the index of what did not succeed, so a rare one costs no more than a common one.
 SELECT e.*, NULL::timestamptz AS cancel_at, j.name AS job_name, w.name AS worker_name, NULL::jsonb AS progress,
-       step.step_run, step.step_workflow, step.step_item, step.step_name
+       step.step_run, step.step_workflow, step.step_item, step.step_name, step.step_number, step.step_job,
+       step.step_version
 FROM (
     SELECT h.* FROM unnest($4::text[]) AS wanted (state)
     CROSS JOIN LATERAL (

@@ -409,7 +409,7 @@ RETURNING r.run_id;
 
 -- name: run_by_id
 -- One run.
-SELECT r.*, j.name FROM runs r JOIN jobs j USING (job_id) WHERE r.run_id = $1 AND r.tenant_id = $2;
+SELECT r.*, j.name, j.deleted_at FROM runs r JOIN jobs j USING (job_id) WHERE r.run_id = $1 AND r.tenant_id = $2;
 
 -- name: run_of
 -- The run that an execution is, or is a step of.
