@@ -46,4 +46,5 @@ async def test_ten_kilobytes_arrive_as_they_were_sent(cluster: Cluster) -> None:
             digest = hashlib.sha256(text.encode()).hexdigest()
             assert (await client.logs(found.execution_id)).chunks[0].text.split()[0] == digest
 
-        await asyncio.gather(*[ended(*pair) for pair in zip(ids, sent, strict=True)])
+        for execution, text in zip(ids, sent, strict=True):
+            await ended(execution, text)

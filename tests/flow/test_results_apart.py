@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
 from typing import Any
@@ -85,7 +84,9 @@ async def test_workers_go_on_while_nothing_is_settled(database_url: str, monkeyp
             gate.shut = False
         await until_async("the backlog", none_live, within_s=120)
 
-        found = await asyncio.gather(*[client.execution(execution) for execution in ids])
+        pages = [await client.executions(job=name, limit=500) for name in JOBS]
+        found = [execution for page in pages for execution in page.items]
+        assert {execution.execution_id for execution in found} == set(ids)
         assert Counter((e.job, e.state, e.exit_code, e.attempt) for e in found) == {
             ("fine", "succeeded", 0, 1): 2 * EACH, ("prints", "succeeded", 0, 1): 2 * EACH,
             ("fails", "failed", 3, 1): 2 * EACH,

@@ -1,0 +1,49 @@
+"""Fires that are due together are published together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mainspring.store.db import Connection, Database
+from tests.clocks import VirtualClock
+from tests.results.test_settle import Bench
+from tests.scheduler.test_herd import copies
+from tests.scheduler.test_scheduler import add, scheduler_on, step
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("jobs", [1, 1000])
+async def test_a_thousand_fires_are_a_few_statements(
+    fresh: Database, virtual: VirtualClock, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    """Lock, decide and insert, move the watermark, in one or two transactions; a benchmark measures what they cost."""
+    await add(fresh, "minutely", overlap="allow")
+    await copies(fresh, jobs - 1)
+    scheduler, lend = await scheduler_on(fresh), fresh.hot
+    asked = Counter[str]()
+
+    @asynccontextmanager
+    async def listening() -> AsyncIterator[Connection]:
+        def note(record: Any) -> None:
+            asked[record.query.split("\n")[0]] += 1
+
+        async with lend() as connection:
+            connection.add_query_logger(note)
+            try:
+                yield connection
+            finally:
+                connection.remove_query_logger(note)
+
+    monkeypatch.setattr(fresh, "hot", listening)
+    await virtual.advance(seconds=60)
+    await step(scheduler)
+    assert await Bench(fresh).live() == {"queued": jobs}
+    ours = Counter({query: n for query, n in asked.items() if query.startswith(("--", "BEGIN", "COMMIT"))})
+    assert 1 <= ours["BEGIN;"] <= 2, ours
+    assert len(ours) <= 7 and max(ours.values()) <= ours["BEGIN;"], ours
