@@ -1,4 +1,4 @@
-"""A database whose clock stands still until it is moved."""
+"""Clocks that stand still until they are moved: a database's, and a program's."""
 
 from __future__ import annotations
 
@@ -33,3 +33,16 @@ class VirtualClock:
 
     async def advance(self, **by: float) -> None:
         await self.set(self.now + timedelta(**by))
+
+
+class Hand:
+    """A program's clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def now_ms(self) -> float:
+        return self.at * 1000
+
+    def monotonic(self) -> float:
+        return self.at

@@ -16,6 +16,7 @@ from mainspring.client import AsyncClient
 from mainspring.codec import encode
 from mainspring.domain.errors import TooMany
 from mainspring.worker.link import Address
+from tests.clocks import Hand
 from tests.conftest import Cluster, started
 from tests.dispatch.remote import remote
 
@@ -24,21 +25,8 @@ pytestmark = pytest.mark.anyio
 PER_S = 5
 
 
-class Stopped:
-    """A clock that moves when it is told to."""
-
-    def __init__(self) -> None:
-        self.at = 100.0
-
-    def now_ms(self) -> float:
-        return self.at * 1000
-
-    def monotonic(self) -> float:
-        return self.at
-
-
 def test_so_many_at_once_and_so_many_a_second() -> None:
-    clock = Stopped()
+    clock = Hand()
     rate = Rate(PER_S, clock=clock)
     assert [rate.take("a") for _ in range(2 * PER_S)] == [0.0] * 2 * PER_S
     assert rate.take("a") == pytest.approx(1 / PER_S)
@@ -50,7 +38,7 @@ def test_so_many_at_once_and_so_many_a_second() -> None:
 
 
 def test_whoever_has_not_asked_for_a_while_is_forgotten() -> None:
-    clock = Stopped()
+    clock = Hand()
     rate = Rate(PER_S, clock=clock)
     for n in range(3 * MOST_KNOWN):
         clock.at += 0.01
@@ -62,7 +50,7 @@ def test_no_limit_is_no_limit() -> None:
     rates = Rates(0.0)
     for _ in range(10_000):
         rates.admit_stranger("127.0.0.1")
-    rates = Rates(1.0, clock=Stopped())
+    rates = Rates(1.0, clock=Hand())
     for _ in range(40):
         rates.admit_stranger("127.0.0.1")
     with pytest.raises(TooMany):

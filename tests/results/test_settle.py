@@ -269,6 +269,20 @@ async def test_a_lost_session_gives_its_executions_back(bench: Bench) -> None:
 
 
 @pytest.mark.requirement(38)
+@pytest.mark.parametrize("outcome", ["lost", "failed", "timed_out", "succeeded"])
+@pytest.mark.parametrize("retries", [0, 2])
+async def test_two_that_tell_of_the_same_end_at_once_are_both_heard(bench: Bench, outcome: str, retries: int) -> None:
+    """A guardian's goodbye and the rescue may find the same execution, and be settled in one batch."""
+    execution, session = await bench.started(retries=RetryPolicy(max=retries, base="10s", jitter="none"))
+    await bench.started()
+    told = [bench.end(execution, session, outcome) for _ in range(2)]
+    assert await asyncio.gather(*told) == [True, True]
+    async with bench.database.connection() as connection:
+        rows = await connection.fetchval("SELECT count(*) FROM attempts WHERE execution_id = $1", execution)
+    assert rows == (outcome != "succeeded")
+    assert sum((await bench.live()).values()) == (2 if outcome != "succeeded" and retries else 1)
+
+
 async def test_at_most_once_is_never_started_twice(bench: Bench) -> None:
     execution, session = await bench.started(delivery="at_most_once", retries=RetryPolicy(max=0))
     await bench.end_session(session)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from mainspring.store.db import Connection, Database
+from mainspring.store.db import Database
 from tests.clocks import VirtualClock
 from tests.results.test_settle import Bench
 from tests.scheduler.test_herd import copies
 from tests.scheduler.test_scheduler import add, scheduler_on, step
+from tests.statements import listen
 
 pytestmark = pytest.mark.anyio
 
@@ -25,22 +24,13 @@ async def test_a_thousand_fires_are_a_few_statements(
     """Lock, decide and insert, move the watermark, in one or two transactions; a benchmark measures what they cost."""
     await add(fresh, "minutely", overlap="allow")
     await copies(fresh, jobs - 1)
-    scheduler, lend = await scheduler_on(fresh), fresh.hot
+    scheduler = await scheduler_on(fresh)
     asked = Counter[str]()
 
-    @asynccontextmanager
-    async def listening() -> AsyncIterator[Connection]:
-        def note(record: Any) -> None:
-            asked[record.query.split("\n")[0]] += 1
+    def note(record: Any) -> None:
+        asked[record.query.split("\n")[0]] += 1
 
-        async with lend() as connection:
-            connection.add_query_logger(note)
-            try:
-                yield connection
-            finally:
-                connection.remove_query_logger(note)
-
-    monkeypatch.setattr(fresh, "hot", listening)
+    listen(fresh, "hot", note, monkeypatch)
     await virtual.advance(seconds=60)
     await step(scheduler)
     assert await Bench(fresh).live() == {"queued": jobs}

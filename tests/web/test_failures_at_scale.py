@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -14,8 +13,9 @@ import pytest
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.intake import jobs
 from mainspring.store import upkeep
-from mainspring.store.db import Connection, Database
+from mainspring.store.db import Database
 from tests.conftest import Cluster
+from tests.statements import listen
 
 pytestmark = pytest.mark.anyio
 
@@ -52,21 +52,11 @@ class Asked:
 
     def __init__(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         self.statements: dict[str, tuple[Any, ...]] = {}
-        lend = database.connection
 
         def note(record: Any) -> None:
             self.statements[record.query] = record.args
 
-        @asynccontextmanager
-        async def listening() -> AsyncIterator[Connection]:
-            async with lend() as connection:
-                connection.add_query_logger(note)
-                try:
-                    yield connection
-                finally:
-                    connection.remove_query_logger(note)
-
-        monkeypatch.setattr(database, "connection", listening)
+        listen(database, "connection", note, monkeypatch)
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -13,24 +13,12 @@ import pytest
 from mainspring import wire
 from mainspring.worker import session
 from mainspring.worker.progress import FileProgress, Progress
+from tests.clocks import Hand
 from tests.conftest import Cluster
 from tests.dispatch.remote import remote
 from tests.worker.attempts import attempt
 
 pytestmark = pytest.mark.anyio
-
-
-class Hand:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.at = 100.0
-
-    def now_ms(self) -> float:
-        return self.at * 1000
-
-    def monotonic(self) -> float:
-        return self.at
 
 
 def test_the_rate_is_measured_since_the_first_word() -> None:

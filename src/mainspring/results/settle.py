@@ -54,6 +54,10 @@ class Batch:
 
     def __init__(self, reports: Sequence[Report]) -> None:
         self.ended = sorted((e for r in reports for e in r.ended), key=lambda e: e.execution_id.int)
+        if any(e.outcome != "succeeded" for e in self.ended):
+            # Two may tell of the same end, as a guardian and the rescue do: the first one counts.
+            first = {(e.execution_id, e.attempt, e.session_id): e for e in reversed(self.ended)}
+            self.ended = list(first.values())[::-1]
         self.smooth = [e for e in self.ended if e.outcome == "succeeded"]
         self.rough = [e for e in self.ended if e.outcome != "succeeded"]
         self.stepped = [e for e in self.ended if is_step(e.execution_id)]

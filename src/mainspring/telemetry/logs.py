@@ -12,9 +12,10 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 def configure(level: str) -> None:
     terminal = sys.stderr.isatty()
-    render: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
-    )
+    render: structlog.typing.Processor = structlog.processors.JSONRenderer()
+    if terminal:
+        # The other formatters show the values of variables, and with them tokens and what jobs were given.
+        render = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -1,0 +1,29 @@
+"""What is asked of a database while a test runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import pytest
+
+from mainspring.store.db import Connection, Database
+
+
+def listen(
+    database: Database, lent: Literal["connection", "hot"], note: Callable[[Any], None], patch: pytest.MonkeyPatch
+) -> None:
+    """From now on `note` is told of each statement on connections lent this way."""
+    lend = getattr(database, lent)
+
+    @asynccontextmanager
+    async def listening() -> AsyncIterator[Connection]:
+        async with lend() as connection:
+            connection.add_query_logger(note)
+            try:
+                yield connection
+            finally:
+                connection.remove_query_logger(note)
+
+    patch.setattr(database, lent, listening)
