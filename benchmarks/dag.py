@@ -67,7 +67,7 @@ async def lasted(target: Machine, run_id: UUID) -> float:
 
 
 async def main() -> None:
-    async with machine() as target:
+    async with machine(used=True) as target:
         target.serve("api")
         target.serve("scheduler")
         await target.until_ready()

@@ -54,7 +54,7 @@ async def drain(target: Machine, *options: str, slots: int = SLOTS, token: str =
 
 async def main() -> None:
     found: dict[str, dict[str, float]] = {}
-    async with machine() as target:
+    async with machine(used=True) as target:
         target.serve("api")
         target.serve("scheduler")
         await target.until_ready()

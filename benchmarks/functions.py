@@ -40,7 +40,7 @@ async def measured(target: Machine, name: str, task: Task, *options: str) -> tup
 
 async def main() -> None:
     assert "python" in load_executors()
-    async with machine() as target:
+    async with machine(used=True) as target:
         target.serve("api")
         target.serve("scheduler")
         await target.until_ready()

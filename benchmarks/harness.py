@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+
 from mainspring.api.auth import issue_token
 from mainspring.client import AsyncClient
 from mainspring.embedded.server import EmbeddedServer
@@ -28,6 +30,7 @@ from mainspring.store.migrate import migrate
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 TICK = os.sysconf("SC_CLK_TCK")
+WAL_FILES = 64
 
 
 @dataclass
@@ -92,14 +95,20 @@ class Machine:
 
 
 @contextlib.asynccontextmanager
-async def machine(kept: Path | None = None, settings: dict[str, str] | None = None) -> AsyncIterator[Machine]:
-    """A durable PostgreSQL, migrated, with tokens, in a folder that is removed at the end, or in one that is kept."""
+async def machine(
+    kept: Path | None = None, settings: dict[str, str] | None = None, *, used: bool = False
+) -> AsyncIterator[Machine]:
+    """A durable PostgreSQL, migrated, with tokens, in a folder that is removed at the end, or in one that is kept.
+    `used`: it has the files that one which has been at work for a day has."""
     with contextlib.ExitStack() as stack:
         folder = kept or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mainspring-bench-")))
-        postgres = EmbeddedServer(folder, settings=settings)
+        more = {"min_wal_size": f"{16 * WAL_FILES}MB"} if used else {}
+        postgres = EmbeddedServer(folder, settings=more | (settings or {}) or None)
         await postgres.start()
         try:
             await migrate(postgres.dsn)
+            if used:
+                await make_wal(postgres)
             async with Database(postgres.dsn, size=4) as database:
                 async with database.connection() as connection:
                     token = await issue_token(connection, tenant=1, name="bench", scopes=("admin",))
@@ -112,6 +121,20 @@ async def machine(kept: Path | None = None, settings: dict[str, str] | None = No
                         found.stop(role)
         finally:
             await postgres.stop()
+
+
+async def make_wal(postgres: EmbeddedServer) -> None:
+    """The log's files are used again and again, but a new cluster has only one: each further one is written in full,
+    16 MB, while a commit waits for it."""
+    connection = await asyncpg.connect(postgres.superuser_dsn())
+    try:
+        for _ in range(WAL_FILES):
+            await connection.execute("SELECT pg_logical_emit_message(true, 'bench', 'a new file')")
+            await connection.execute("SELECT pg_switch_wal()")
+        await connection.execute("CHECKPOINT")
+    finally:
+        await connection.close()
+    await asyncio.to_thread(os.sync)
 
 
 def quantile(values: list[float], q: float) -> float:
