@@ -85,7 +85,8 @@ class Submitter:
 
     async def submit_known(self, ref: str, *, tenant: int, by: str) -> UUID | None:
         """Like `submit`, now and without parameters, for a job that was `seen` under this name or id: it need not be
-        looked up again, because writing checks that it is still in the same version. None: look it up."""
+        looked up again, because the statement that writes it checks its version (of several at once, one just before
+        it). None: look it up."""
         if (found := self._plain.get((tenant, ref))) is None:
             return None
         execution = await self._batcher.submit(Submission(tenant, by, found[0], version=found[1]))
