@@ -17,7 +17,7 @@ from harness import machine, publish, quantile
 from mainspring import wire
 from mainspring.alerts import channels
 from mainspring.domain.channel import SlackTarget
-from mainspring.store import figures, outbox, results
+from mainspring.store import measurements, outbox, results
 from mainspring.store.db import Database, database_now_ms
 from mainspring.store.results import Done, Ended
 
@@ -103,9 +103,9 @@ async def main() -> None:
         await fill(database)
         async with database.connection() as connection:
             now_ms = int(await database_now_ms(connection))
-            look = await timed(ROUNDS, lambda: figures.readings(connection))
+            look = await timed(ROUNDS, lambda: measurements.readings(connection))
             durations = await timed(
-                ROUNDS, lambda: figures.durations(connection, now_ms=now_ms, after=UUID(int=0), limit=15)
+                ROUNDS, lambda: measurements.durations(connection, now_ms=now_ms, after=UUID(int=0), limit=15)
             )
             job = await connection.fetchval("SELECT job_id FROM jobs LIMIT 1")
         plain = await settle_rounds(database, job, tell=False)
@@ -121,7 +121,7 @@ async def main() -> None:
         (f"settle {BATCH} successes, nobody subscribed", plain),
         ("the same, a channel asks for failures and the statement runs anyway", unheard),
         (f"the same, a channel asks for successes: {BATCH} messages written", told),
-    ]  # fmt: skip
+    ]
     publish(
         "alerts",
         [

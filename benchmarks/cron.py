@@ -17,9 +17,9 @@ from croniter import croniter
 from cronsim import CronSim
 from harness import publish
 
-from mainspring.domain.cron import parse_cron
-from mainspring.domain.cron_terms import read_field
-from mainspring.domain.schedule import Schedule, ScheduleSpec, compile_key, resolve
+from mainspring.domain.schedule.cron import parse_cron
+from mainspring.domain.schedule.cron_terms import read_field
+from mainspring.domain.schedule.schedule import Schedule, ScheduleSpec, compile_key, resolve
 
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "15"))
 STEPS = int(os.environ.get("BENCH_STEPS", "2000"))

@@ -16,7 +16,7 @@ from harness import Machine, machine, publish, quantile
 
 from mainspring.domain.job import NoopTask
 from mainspring.domain.retry import RetryPolicy
-from mainspring.domain.workflow import Step, StepDefaults, WorkflowSpec
+from mainspring.domain.workflow.spec import Step, StepDefaults, WorkflowSpec
 
 CHAIN = int(os.environ.get("BENCH_CHAIN", "50"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "25"))
@@ -76,9 +76,12 @@ async def main() -> None:
         written: dict[str, float] = {}
         async with target.client() as client:
             specs: dict[str, Any] = {
-                "chain": chain(CHAIN), "fan10": fan(10), "fan100": fan(100), "fan1000": fan(1000),
+                "chain": chain(CHAIN),
+                "fan10": fan(10),
+                "fan100": fan(100),
+                "fan1000": fan(1000),
                 "large": layers(LARGE),
-            }  # fmt: skip
+            }
             for name, steps in specs.items():
                 started = time.perf_counter()
                 await client.apply_workflow(WorkflowSpec(name=name, steps=steps, defaults=defaults))

@@ -25,7 +25,7 @@ from harness import Machine, machine, publish, quantile
 from mainspring import wire
 from mainspring.client import AsyncClient
 from mainspring.store.db import Database
-from mainspring.worker.link import Address, Link
+from mainspring.worker.transport.api_link import Address, Link
 
 N = int(os.environ.get("BENCH_N", "200"))
 LOOKS = int(os.environ.get("BENCH_LOOKS", "20"))

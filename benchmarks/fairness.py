@@ -119,14 +119,16 @@ def report(idle: list[Wait], coming: list[Wait], standing: list[Wait], left: int
         "fairness",
         lines,
         {
-            "idle_last_ms": round(middle(idle, "last_s") * 1000), "goal_last_ms": round(bound["last_s"] * 1000),
+            "idle_last_ms": round(middle(idle, "last_s") * 1000),
+            "goal_last_ms": round(bound["last_s"] * 1000),
             "coming_last_ms": round(middle(coming, "last_s") * 1000),
             "flood_last_ms": round(middle(standing, "last_s") * 1000),
-            "idle_mean_ms": round(middle(idle, "mean_s") * 1000), "goal_mean_ms": round(bound["mean_s"] * 1000),
+            "idle_mean_ms": round(middle(idle, "mean_s") * 1000),
+            "goal_mean_ms": round(bound["mean_s"] * 1000),
             "flood_mean_ms": round(middle(standing, "mean_s") * 1000),
             "fair": all(middle(standing, part) <= bound[part] for part in bound),
         },
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

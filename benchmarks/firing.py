@@ -16,7 +16,7 @@ from typing import Any
 from harness import Machine, machine, publish, quantile
 
 from mainspring.domain.job import JobSpec, NoopTask
-from mainspring.domain.schedule import ScheduleSpec, resolve
+from mainspring.domain.schedule.schedule import ScheduleSpec, resolve
 from mainspring.intake import jobs as intake
 
 PARTS = os.environ.get("BENCH_PARTS", "cold,herd,sustained,lateness,start").split(",")
@@ -235,14 +235,21 @@ async def main() -> None:
             spent = " · ".join(f"{role} {us:.1f}" for role, us in sorted(cpu.items()))
             show(
                 f"decided per second, {SUSTAINED_RATE:,} due each second ({share:.0%} of that)",
-                f"{rate:,.0f}", "30,000", decided_per_s=round(rate),
-            )  # fmt: skip
+                f"{rate:,.0f}",
+                "30,000",
+                decided_per_s=round(rate),
+            )
             show("CPU µs per decision", spent, "")
         if "lateness" in PARTS:
             ms = await lateness(target)
             p50, p99 = quantile(ms, 0.5), quantile(ms, 0.99)
-            show("due to decided at 1,000 distinct instants/s, p50 / p99 ms", f"{p50:.1f} / {p99:.1f}", "p99 50",
-                 lateness_p50_ms=round(p50, 1), lateness_p99_ms=round(p99, 1))  # fmt: skip
+            show(
+                "due to decided at 1,000 distinct instants/s, p50 / p99 ms",
+                f"{p50:.1f} / {p99:.1f}",
+                "p99 50",
+                lateness_p50_ms=round(p50, 1),
+                lateness_p99_ms=round(p99, 1),
+            )
         if "start" in PARTS:
             s = await start_together(target)
             show("10,000 schedules due at once: last started by a worker, s", f"{s[-1]:.2f}", "1", start_10k_s=s[-1])

@@ -120,9 +120,16 @@ async def main() -> None:
         await seed(target, keys, jobs=JOBS, prefix="year-")
         port = target.url.rpartition(":")[2]
         target.spawn(
-            "api", "serve", "--roles", "api", "--port", port, "--session-lease", str(LEASE_S),
+            "api",
+            "serve",
+            "--roles",
+            "api",
+            "--port",
+            port,
+            "--session-lease",
+            str(LEASE_S),
             MAINSPRING_DATABASE_URL=target.postgres.dsn,
-        )  # fmt: skip
+        )
         target.serve("scheduler")
         await target.until_ready()
         async with target.client() as client:
@@ -166,13 +173,20 @@ def report(found: dict[str, Any], told: list[dict[str, Any]]) -> None:
             f"| CPU of the simulator, s in all | {simulator_s:.0f} | |",
         ],
         {
-            "workers": found["live"], "lost": found["lost"], **total, "settled": found["settled"],
-            "running": found["running"], "beat_p99_ms": round(p99), "beat_max_ms": round(worst),
-            "api_rss_mb": round(found["api_mb"]), "scheduler_rss_mb": round(found["scheduler_mb"]),
-            "api_cpu": round(found["idle"]["api"], 2), "postgresql_cpu": round(found["idle"]["postgresql"], 2),
+            "workers": found["live"],
+            "lost": found["lost"],
+            **total,
+            "settled": found["settled"],
+            "running": found["running"],
+            "beat_p99_ms": round(p99),
+            "beat_max_ms": round(worst),
+            "api_rss_mb": round(found["api_mb"]),
+            "scheduler_rss_mb": round(found["scheduler_mb"]),
+            "api_cpu": round(found["idle"]["api"], 2),
+            "postgresql_cpu": round(found["idle"]["postgresql"], 2),
             "simulator_cpu_s": round(simulator_s),
         },
-    )  # fmt: skip
+    )
     for t in told:
         if t["why"]:
             print(t["why"])

@@ -59,15 +59,29 @@ class Machine:
     def serve(self, *roles: str) -> None:
         port = self.url.rpartition(":")[2] if "api" in roles else "0"
         self.spawn(
-            "+".join(roles), "serve", "--roles", ",".join(roles), "--port", port,
-            MAINSPRING_DATABASE_URL=self.postgres.dsn, MAINSPRING_RATE_LIMIT="0", MAINSPRING_SCHEDULE_QUOTA="0",
-        )  # fmt: skip
+            "+".join(roles),
+            "serve",
+            "--roles",
+            ",".join(roles),
+            "--port",
+            port,
+            MAINSPRING_DATABASE_URL=self.postgres.dsn,
+            MAINSPRING_RATE_LIMIT="0",
+            MAINSPRING_SCHEDULE_QUOTA="0",
+        )
 
     def work(self, *options: str, slots: int, name: str = "bench", token: str = "") -> None:
         self.spawn(
-            "worker", "worker", "--slots", str(slots), "--name", name, *options,
-            MAINSPRING_URL=self.url, MAINSPRING_TOKEN=token or self.worker_token,
-        )  # fmt: skip
+            "worker",
+            "worker",
+            "--slots",
+            str(slots),
+            "--name",
+            name,
+            *options,
+            MAINSPRING_URL=self.url,
+            MAINSPRING_TOKEN=token or self.worker_token,
+        )
 
     def cpu_s(self) -> dict[str, float]:
         """CPU seconds so far, by role; PostgreSQL with all its backends."""

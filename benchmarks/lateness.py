@@ -8,7 +8,7 @@ import os
 from harness import machine, publish, quantile
 
 from mainspring.domain.job import JobSpec, ShellTask
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 
 SECONDS = int(os.environ.get("BENCH_SECONDS", "60"))
 

@@ -15,7 +15,7 @@ from time import monotonic
 from harness import Machine, machine, publish, quantile
 
 from mainspring.client import AsyncClient
-from mainspring.worker.sandbox import find_means
+from mainspring.worker.isolation.sandbox import find_means
 
 N = int(os.environ.get("BENCH_N", "100"))
 GOAL = 1.2
@@ -76,11 +76,14 @@ async def create(client: AsyncClient, limits: dict[str, object]) -> None:
     for name, script in BAD.items():
         await client.create_job(
             {
-                "name": named(name), "task": {"kind": "shell", "argv": [script], "shell": True},
-                "labels": {"place": "same"}, "sandbox": limits | HELD.get(name, {}), "timeout": "5s",
+                "name": named(name),
+                "task": {"kind": "shell", "argv": [script], "shell": True},
+                "labels": {"place": "same"},
+                "sandbox": limits | HELD.get(name, {}),
+                "timeout": "5s",
                 "retries": {"max": 0},
             }
-        )  # fmt: skip
+        )
 
 
 @contextlib.asynccontextmanager

@@ -69,10 +69,12 @@ async def main() -> None:
             *rows,
         ],
         {
-            "batch_of_1000_p50_ms": round(quantile(one, 0.5), 2), "batch_of_1000_p99_ms": round(quantile(one, 0.99), 2),
-            "amortised_p50_ms": round(quantile(ten, 0.5), 2), "amortised_p99_ms": round(quantile(ten, 0.99), 2),
+            "batch_of_1000_p50_ms": round(quantile(one, 0.5), 2),
+            "batch_of_1000_p99_ms": round(quantile(one, 0.99), 2),
+            "amortised_p50_ms": round(quantile(ten, 0.5), 2),
+            "amortised_p99_ms": round(quantile(ten, 0.99), 2),
         },
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

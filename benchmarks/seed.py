@@ -24,8 +24,8 @@ import asyncpg
 from mainspring.domain.fingerprint import fingerprint
 from mainspring.domain.job import JobSpec, ShellTask
 from mainspring.domain.retry import RetryPolicy
-from mainspring.domain.schedule import ScheduleSpec
-from mainspring.domain.workflow import Step, WorkflowSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.domain.workflow.spec import Step, WorkflowSpec
 from mainspring.ids import shard_of
 from mainspring.intake import jobs, workflows
 from mainspring.store.db import Connection, Database, connection_settings, prepare_connection
@@ -135,9 +135,13 @@ async def _jobs(database: Database, connection: Connection, plan: Plan) -> None:
     patterns: list[UUID] = []
     for n, cron in enumerate(CRONS):
         spec = JobSpec(
-            name=f"pattern-{n}", task=ShellTask(argv=("true",)), schedule=ScheduleSpec(cron=cron),
-            queue="long" if n % 7 == 6 else None, priority=3 + n % 5, retries=RetryPolicy(max=2),
-        )  # fmt: skip
+            name=f"pattern-{n}",
+            task=ShellTask(argv=("true",)),
+            schedule=ScheduleSpec(cron=cron),
+            queue="long" if n % 7 == 6 else None,
+            priority=3 + n % 5,
+            retries=RetryPolicy(max=2),
+        )
         patterns.append(await jobs.create(database, spec, tenant=1, by="seed"))
     ids = [uuid4() for _ in range(plan.jobs)]
     await connection.execute(
@@ -147,11 +151,17 @@ async def _jobs(database: Database, connection: Connection, plan: Plan) -> None:
     await connection.copy_records_to_table(
         "seed_jobs",
         records=[
-            (n, ids[n], 1 if n % 10 else 2 + n % 20 // 10, f"{TEAMS[n % 12]}-{n:05d}", shard_of(ids[n]),
-             patterns[n % len(patterns)])
+            (
+                n,
+                ids[n],
+                1 if n % 10 else 2 + n % 20 // 10,
+                f"{TEAMS[n % 12]}-{n:05d}",
+                shard_of(ids[n]),
+                patterns[n % len(patterns)],
+            )
             for n in range(plan.jobs)
         ],
-    )  # fmt: skip
+    )
     await connection.execute("""
         INSERT INTO jobs (job_id, tenant_id, name, version, shard, change, schedule_id, active_from, queue, priority,
                           overlap, misfire, misfire_s, misfire_most, created_at, updated_at, line_id, paused_at)
@@ -252,8 +262,12 @@ async def _executions(
         JOIN seed_sessions s ON s.n = t.n % {WORKERS}
         CROSS JOIN (SELECT $2::timestamptz + interval '1 day' - interval '1 ms') AS d (last_at)
         """,
-        first, start, length_s, many, list(ERRORS),
-    )  # fmt: skip
+        first,
+        start,
+        length_s,
+        many,
+        list(ERRORS),
+    )
 
 
 async def _output(connection: Connection, history: str, chunks: str, start: datetime) -> None:
@@ -330,17 +344,21 @@ async def _troubles(connection: Connection, now: datetime) -> None:
             FROM history WHERE state IN ('failed', 'timed_out', 'lost')
         ) AS ended
         """,
-        prints, list(ERRORS), now,
-    )  # fmt: skip
+        prints,
+        list(ERRORS),
+        now,
+    )
 
 
 async def _runs(database: Database, connection: Connection, plan: Plan, now: datetime) -> None:
     task = ShellTask(argv=("true",))
     steps = {
-        "extract": Step(task=task), "clean": Step(task=task, needs=("extract",)),
-        "load": Step(task=task, needs=("clean",)), "check": Step(task=task, needs=("clean",)),
+        "extract": Step(task=task),
+        "clean": Step(task=task, needs=("extract",)),
+        "load": Step(task=task, needs=("clean",)),
+        "check": Step(task=task, needs=("clean",)),
         "publish": Step(task=task, needs=("load", "check")),
-    }  # fmt: skip
+    }
     for n in range(WORKFLOWS):
         spec = WorkflowSpec(name=f"flow-{TEAMS[n % 12]}-{n:02d}", steps=steps)
         await workflows.apply(database, spec, tenant=1, by="seed")
@@ -355,8 +373,11 @@ async def _runs(database: Database, connection: Connection, plan: Plan, now: dat
         JOIN (SELECT row_number() OVER (ORDER BY job_id) - 1 AS k, job_id, steps_id FROM workflow_versions) w
             ON w.k = n % $4::int
         """,
-        runs, now, (plan.days - 1) * 86400.0, WORKFLOWS,
-    )  # fmt: skip
+        runs,
+        now,
+        (plan.days - 1) * 86400.0,
+        WORKFLOWS,
+    )
     await connection.execute("""
         INSERT INTO runs (run_id, tenant_id, job_id, version, attempt, state, open_steps, fire_at, started_at,
                           finished_at)
@@ -448,8 +469,10 @@ async def _audit(connection: Connection, plan: Plan, now: datetime) -> None:
         JOIN seed_jobs j ON j.n = i % (SELECT count(*) FROM seed_jobs)
         ORDER BY i
         """,
-        max(1, plan.executions // 100), now, plan.days * 86400.0,
-    )  # fmt: skip
+        max(1, plan.executions // 100),
+        now,
+        plan.days * 86400.0,
+    )
 
 
 async def _live(connection: Connection, now: datetime) -> None:

@@ -206,9 +206,11 @@ class Fleet:
         try:
             # From many addresses: one has too few ports for a fleet whose heartbeats come and go.
             _, connection = await self.loop.create_connection(
-                lambda: Connection(line), self._at.hostname or "", self._at.port or 80,
+                lambda: Connection(line),
+                self._at.hostname or "",
+                self._at.port or 80,
                 local_addr=(f"{self._net}.{next(self._hosts)}", 0),
-            )  # fmt: skip
+            )
         except OSError:
             line.not_connected()
         else:
@@ -217,12 +219,18 @@ class Fleet:
     def told(self) -> dict[str, Any]:
         used = resource.getrusage(resource.RUSAGE_SELF)
         return {
-            "registered": self.registered, "failed": len(self.failed), "why": next(iter(self.failed), ""),
-            "broken": self.broken, "refused": self.refused, "done": self.done, "beats": len(self.beats),
+            "registered": self.registered,
+            "failed": len(self.failed),
+            "why": next(iter(self.failed), ""),
+            "broken": self.broken,
+            "refused": self.refused,
+            "done": self.done,
+            "beats": len(self.beats),
             "p50": quantile(self.beats, 0.5) if self.beats else 0.0,
             "p99": quantile(self.beats, 0.99) if self.beats else 0.0,
-            "max": max(self.beats, default=0.0), "cpu_s": used.ru_utime + used.ru_stime,
-        }  # fmt: skip
+            "max": max(self.beats, default=0.0),
+            "cpu_s": used.ru_utime + used.ru_stime,
+        }
 
 
 async def simulate(url: str, token: str, first: int, count: int, over_s: float, hold_s: float) -> None:

@@ -23,9 +23,9 @@ from mainspring.embedded.server import EmbeddedServer
 from mainspring.store.db import Database
 from mainspring.store.migrate import migrate
 from mainspring.worker.executors import load_executors
-from mainspring.worker.link import Address
 from mainspring.worker.service import Worker, WorkerConfig
-from tests.clocks import VirtualClock
+from mainspring.worker.transport.api_link import Address
+from tests.support.clocks import VirtualClock
 
 pytest_plugins = ("tools.requirement_plugin",)
 

@@ -15,11 +15,11 @@ from typing import Any, cast
 from PIL import Image
 from playwright.async_api import Page
 
-from tests.browser.chromium import launched, program
 from tests.browser.conftest import Site
-from tests.browser.pages import QUERIES, paths
-from tests.browser.scene import filled
-from tests.flow.processes import dev
+from tests.support.browser_pages import QUERIES, paths
+from tests.support.browser_scene import filled
+from tests.support.chromium import launched, program
+from tests.support.processes import dev
 from tools.tree import ROOT
 
 FOLDER = ROOT / "docs" / "images"

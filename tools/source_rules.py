@@ -59,7 +59,7 @@ _SQL = re.compile(
     re.DOTALL,
 )
 _SLEEPS = {"time.sleep", "asyncio.sleep", "anyio.sleep"}
-_MAY_POLL = "tests/flow/processes.py"  # `until` waits for processes that can't call us
+_MAY_POLL = "tests/support/processes.py"  # `until` waits for processes that can't call us
 
 
 def check_tree() -> Iterator[Finding]:

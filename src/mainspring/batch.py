@@ -19,9 +19,13 @@ class Batcher(Generic[In, Out]):
     """
 
     def __init__(
-        self, flush: Callable[[list[In]], Awaitable[list[Out]]], *, max_items: int = 1000, parallel: int = 1,
+        self,
+        flush: Callable[[list[In]], Awaitable[list[Out]]],
+        *,
+        max_items: int = 1000,
+        parallel: int = 1,
         gather_s: float = 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._flush = flush
         self._max_items = max_items
         self._gather_s = gather_s

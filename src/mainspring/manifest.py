@@ -11,7 +11,7 @@ import yaml
 from mainspring.codec import problem_of
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.job import JobSpec
-from mainspring.domain.workflow import Step, WorkflowSpec
+from mainspring.domain.workflow.spec import Step, WorkflowSpec
 
 T = TypeVar("T")
 

@@ -57,8 +57,11 @@ class Loops:
                 raise
             except Exception as error:
                 log.warning(
-                    "loop failed, trying again", loop=f"{self._name}.{what}", error=repr(error), wait_s=wait,
+                    "loop failed, trying again",
+                    loop=f"{self._name}.{what}",
+                    error=repr(error),
+                    wait_s=wait,
                     exc_info=not isinstance(error, OSError),
-                )  # fmt: skip
+                )
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, backoff_s * 16)

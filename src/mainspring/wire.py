@@ -12,15 +12,15 @@ from uuid import UUID
 import msgspec
 
 from mainspring.domain.alert import AlertState, Rule, Severity
-from mainspring.domain.backfill import BackfillState, Order, Reprocess
 from mainspring.domain.channel import Target
 from mainspring.domain.dead_letter import DeadLetterState
-from mainspring.domain.deadline import DeadlineKind, DeadlineState
 from mainspring.domain.execution import Outcome, State, Trigger
 from mainspring.domain.job import Definition, JobSpec
 from mainspring.domain.queue import QueueSettings
-from mainspring.domain.schedule import ScheduleSpecs
-from mainspring.domain.workflow import RunState, StepKind, StepState, WorkflowSpec
+from mainspring.domain.schedule.backfill import BackfillState, Order, Reprocess
+from mainspring.domain.schedule.deadline import DeadlineKind, DeadlineState
+from mainspring.domain.schedule.schedule import ScheduleSpecs
+from mainspring.domain.workflow.spec import RunState, StepKind, StepState, WorkflowSpec
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mainspring.store.db import Database
-from tests.alerts.telling import Telling
+from tests.support.alerts import Telling
 
 
 @pytest.fixture

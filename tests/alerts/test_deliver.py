@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from mainspring.alerts import channels, deliver, sign
+from mainspring.alerts.format import Note
 from mainspring.alerts.send import Sender
-from mainspring.alerts.shape import Note
 from mainspring.clock import instant
 from mainspring.domain.channel import AppriseTarget, SlackTarget, SmtpTarget, WebhookTarget
 from mainspring.domain.retry import RetryPolicy
 from mainspring.store import outbox
-from tests.alerts.postbox import postbox
-from tests.alerts.telling import LOOPBACK, TENANT, Telling, body_of
-from tests.clocks import VirtualClock
 from tests.results.test_settle import Silence
-from tests.worker.receiver import Received, receiving, reply
+from tests.support.alerts import LOOPBACK, TENANT, Telling, body_of
+from tests.support.clocks import VirtualClock
+from tests.support.http_receiver import Received, receiving, reply
+from tests.support.mail_sink import postbox
 
 pytestmark = pytest.mark.anyio
 
@@ -54,9 +54,11 @@ async def test_a_webhook_is_signed_and_says_what_ended(telling: Telling) -> None
 def test_a_signature_is_that_of_standard_webhooks() -> None:
     """The example of the specification's own libraries."""
     headers = sign.signed(
-        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", event_id="msg_p5jXN8AQM9LWM0D4loKWxJek", at_s=1614265330,
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        event_id="msg_p5jXN8AQM9LWM0D4loKWxJek",
+        at_s=1614265330,
         body=b'{"test": 2432232314}',
-    )  # fmt: skip
+    )
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
@@ -174,9 +176,7 @@ async def test_who_dies_after_sending_leaves_it_to_be_sent_again_with_the_same_i
         await telling.ended("failed")
         async with telling.database.connection() as connection:
             (head,) = await outbox.pending_heads(connection, after=outbox.START, limit=10)
-            (message,) = await outbox.take_messages(
-                connection, message_ids=[head.message_id], lease_s=deliver.LEASE_S
-            )  # fmt: skip
+            (message,) = await outbox.take_messages(connection, message_ids=[head.message_id], lease_s=deliver.LEASE_S)
         note = Note(message.event, str(message.event_id), message.created_at, message.body)
         lost = await telling.sender.send(message.target, note)
         # Here the process dies: it has sent, and nobody wrote it down.
@@ -302,10 +302,27 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("tls")
     key, cert = folder / "key.pem", folder / "cert.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", key, "-out", cert,
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-keyout",
+            key,
+            "-out",
+            cert,
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+        ],
+        check=True,
+        capture_output=True,
+    )
     return key, cert
 
 
@@ -317,9 +334,13 @@ async def test_mail_is_sent_over_tls_with_a_password(
     context.load_cert_chain(cert, key)
     async with postbox(context) as box:
         target = SmtpTarget(
-            "localhost", "ops@example.com", ("a@example.com", "b@example.com"), port=box.port, username="ops",
+            "localhost",
+            "ops@example.com",
+            ("a@example.com", "b@example.com"),
+            port=box.port,
+            username="ops",
             password="open sesame",
-        )  # fmt: skip
+        )
         await telling.channel("mail", target, ["execution.failed"])
         await telling.ended("failed", error="first line\nsecond line")
         await telling.deliver()

@@ -14,11 +14,11 @@ from mainspring.domain.channel import PagerDutyTarget, WebhookTarget
 from mainspring.domain.job import JobSpec, Notify, ShellTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.embedded.server import EmbeddedServer
-from mainspring.store import figures
+from mainspring.store import measurements
 from mainspring.store.db import Database
 from mainspring.telemetry import metrics
 from tests.conftest import clone, started
-from tests.worker.receiver import receiving, reply
+from tests.support.http_receiver import receiving, reply
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,7 @@ async def test_figures_are_those_of_the_last_minutes(fresh: Database) -> None:
     later = measure.figures()
     assert later["settled"] == 0
     async with fresh.connection() as connection:
-        seen = await figures.readings(connection)
+        seen = await measurements.readings(connection)
     ((name, written),) = seen.processes
     assert name.startswith("scheduler ") and written == later, "one row for a process, however often it measures"
 
@@ -69,9 +69,11 @@ async def test_a_failure_reaches_its_channel_by_itself(postgres: EmbeddedServer)
         secret = sign.new_secret()
         await client.add_channel(wire.NewChannel(name="hook", target=WebhookTarget(server.url(), secret)))
         spec = JobSpec(
-            name="breaks", task=ShellTask(("false",)), retries=RetryPolicy(max=0),
+            name="breaks",
+            task=ShellTask(("false",)),
+            retries=RetryPolicy(max=0),
             notify=(Notify(("failed",), ("hook",)),),
-        )  # fmt: skip
+        )
         await client.create_job(spec)
         assert (await client.test_channel("hook")).delivered
         server.arrived.clear()

@@ -12,13 +12,14 @@ from mainspring.alerts import channels
 from mainspring.domain.errors import Conflict, Invalid
 from mainspring.domain.job import Notify
 from mainspring.domain.retry import RetryPolicy
-from mainspring.domain.schedule import ScheduleSpec
-from mainspring.intake import duties, jobs
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.duties import service
 from mainspring.intake import executions as intake
-from tests.alerts.telling import TENANT, Telling
-from tests.clocks import VirtualClock
-from tests.runs.bench import Bench
-from tests.worker.receiver import receiving, reply
+from mainspring.intake import jobs
+from tests.support.alerts import TENANT, Telling
+from tests.support.clocks import VirtualClock
+from tests.support.http_receiver import receiving, reply
+from tests.support.runs import Bench
 
 pytestmark = pytest.mark.anyio
 
@@ -109,7 +110,7 @@ async def test_a_fire_that_was_not_started_by_its_time_is_missed(
     job = await noticing(telling, "missed", start_by="10s")
     execution = await telling.submit(job)
     await virtual.advance(seconds=11)
-    assert await duties.skip_overdue(telling.database) == 1
+    assert await service.skip_overdue(telling.database) == 1
     await telling.watch.look_once()
     await telling.watch.look_once()
     (missed,) = await telling.deliveries()

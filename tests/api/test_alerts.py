@@ -37,8 +37,11 @@ async def test_no_answer_ever_has_a_secret_of_a_channel(
         assert not any(secret in text for secret in (*SECRETS, made.secret)), path
     shown = {channel.name: channel for channel in (await client.channels()).items}
     assert {name: channel.secrets for name, channel in shown.items()} == {
-        "hook": ["secret"], "mail": ["password"], "pager": ["routing_key"], "slack": ["url"],
-    }  # fmt: skip
+        "hook": ["secret"],
+        "mail": ["password"],
+        "pager": ["routing_key"],
+        "slack": ["url"],
+    }
     assert shown["mail"].target["username"] == "u"
 
 
@@ -66,14 +69,24 @@ async def test_a_secret_that_is_left_out_stays(cluster: Cluster, client: AsyncCl
         ({"name": "x", "target": {"kind": "slack"}}, "/target/url"),
         ({"name": "x", "target": {"kind": "smtp", "host": "h", "sender": "x", "to": ["a@b.c"]}}, "/target/sender"),
         (
-            {"name": "x", "target": {"kind": "smtp", "host": "h", "sender": "a@b.c", "to": ["a@b.c"],
-                                     "username": "u", "password": "p", "tls": "none"}},
+            {
+                "name": "x",
+                "target": {
+                    "kind": "smtp",
+                    "host": "h",
+                    "sender": "a@b.c",
+                    "to": ["a@b.c"],
+                    "username": "u",
+                    "password": "p",
+                    "tls": "none",
+                },
+            },
             "/target/tls",
         ),
         ({"name": "x", "target": {"kind": "webhook", "url": URL}, "events": ["execution.queued"]}, "/events/0"),
         ({"name": "x", "target": {"kind": "carrier-pigeon"}}, "/target/kind"),
     ],
-)  # fmt: skip
+)
 async def test_a_channel_that_can_not_be_is_refused(
     http: httpx2.AsyncClient, body: dict[str, Any], pointer: str
 ) -> None:
@@ -109,8 +122,10 @@ async def test_another_tenant_sees_and_changes_nothing(client: AsyncClient, neig
 async def test_rules_are_written_and_taken_back(client: AsyncClient) -> None:
     changed = await client.put_alert_rule("queue_lag_short", Rule(condition="queue_depth", threshold=7, only="short"))
     assert (changed.built_in, changed.changed, changed.means) == (
-        True, True, "executions waiting in a queue of short: more than 7",
-    )  # fmt: skip
+        True,
+        True,
+        "executions waiting in a queue of short: more than 7",
+    )
     await client.delete_alert_rule("queue_lag_short")
     rules = {r.name: r for r in (await client.alert_rules()).items}
     assert rules["queue_lag_short"].rule == BUILT_IN["queue_lag_short"] and not rules["queue_lag_short"].changed
@@ -120,10 +135,8 @@ async def test_rules_are_written_and_taken_back(client: AsyncClient) -> None:
 
 async def test_silences_are_listed_with_who_and_why_and_end(client: AsyncClient, http: httpx2.AsyncClient) -> None:
     made = await client.add_silence(
-        wire.NewSilence(
-            matchers={"rule": "*"}, schedule=msgspec_cron("0 2 * * SUN"), lasts="2h", reason="backup"
-        )
-    )  # fmt: skip
+        wire.NewSilence(matchers={"rule": "*"}, schedule=msgspec_cron("0 2 * * SUN"), lasts="2h", reason="backup")
+    )
     (shown,) = (await client.silences()).items
     assert shown == made and (shown.reason, shown.created_by) == ("backup", "test admin")
     assert "2 h" in shown.description or "2 hours" in shown.description
@@ -135,7 +148,7 @@ async def test_silences_are_listed_with_who_and_why_and_end(client: AsyncClient,
 
 
 def msgspec_cron(expression: str) -> Any:
-    from mainspring.domain.schedule import ScheduleSpec
+    from mainspring.domain.schedule.schedule import ScheduleSpec
 
     return ScheduleSpec(cron=expression)
 

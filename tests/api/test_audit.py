@@ -42,9 +42,15 @@ class Walk:
         self.last = 0
 
     async def does(
-        self, action: str, method: str, path: str, *parts: Any, body: Any = None, reason: str | None = None,
+        self,
+        action: str,
+        method: str,
+        path: str,
+        *parts: Any,
+        body: Any = None,
+        reason: str | None = None,
         entries: int = 1,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """The answer; `entries` of this action, and none of any other, were written."""
         self.done.add((method, f"/api/v1{path}"))
         filled = iter(parts)
@@ -140,9 +146,10 @@ async def _workflows(walk: Walk) -> None:
     spec["steps"]["more"] = {"approval": {}}
     await walk.does("workflow.edit", "POST", "/workflows", body=spec)
     assert (await walk.entry()).details == {
-        "version": 2, "fields": ["steps", "description"],
+        "version": 2,
+        "fields": ["steps", "description"],
         "steps": {"added": ["more"], "removed": ["open"], "changed": ["yes"]},
-    }  # fmt: skip
+    }
     await walk.does("workflow.edit", "POST", "/workflows", body=spec, entries=0)
     run = await walk.does("run.start", "POST", "/workflows/{ref}/run", "flow", body={"reason": "now"}, reason="now")
     await walk.does("run.start", "POST", "/workflows/{ref}/run", "flow", body={}, entries=0)
@@ -150,16 +157,19 @@ async def _workflows(walk: Walk) -> None:
     await walk.does("step.approve", "POST", step + "/approve", run_id, "yes", body={"note": "fine"}, reason="fine")
     await walk.does("step.reject", "POST", step + "/reject", run_id, "no", body={"note": "bad"}, reason="bad")
     await walk.does("step.skip", "POST", step + "/skip", run_id, "left", body={"reason": "x"}, reason="x")
-    await walk.does("step.force_complete", "POST", step + "/force-complete", run_id, "done", body={"reason": "y"},
-                    reason="y")  # fmt: skip
+    await walk.does(
+        "step.force_complete", "POST", step + "/force-complete", run_id, "done", body={"reason": "y"}, reason="y"
+    )
     await walk.does("run.event", "POST", "/runs/{run_id}/events/{name}", run_id, "go", body={})
     await walk.does("run.cancel", "POST", "/runs/{run_id}/cancel", run_id, body={"reason": "stop"}, reason="stop")
     await walk.does("run.rerun", "POST", "/runs/{run_id}/rerun", run_id, body={})
     await walk.does("workflow.rollback", "POST", "/workflows/{ref}/rollback", "flow", body={"version": 1})
     assert (await walk.entry()).details == {
-        "version": 3, "to": 1, "fields": ["steps", "description"],
+        "version": 3,
+        "to": 1,
+        "fields": ["steps", "description"],
         "steps": {"added": ["open"], "removed": ["more"], "changed": ["yes"]},
-    }  # fmt: skip
+    }
     await walk.does("workflow.pause", "POST", "/jobs/{ref}/pause", "flow", body={})
     await walk.does("workflow.resume", "POST", "/jobs/{ref}/resume", "flow", body={})
     await walk.does("workflow.delete", "DELETE", "/workflows/{ref}", "flow")
@@ -214,8 +224,16 @@ async def test_any_execution_has_a_timeline_and_what_has_ended_stays_as_it_is(cl
     after = await told()
     assert [at for _, at in after] == sorted(at for _, at in after)
     assert [name for name, _ in after] == [
-        "created", "due", "queued", "started", "retrying", "due", "queued", "started", "failed",
-    ]  # fmt: skip
+        "created",
+        "due",
+        "queued",
+        "started",
+        "retrying",
+        "due",
+        "queued",
+        "started",
+        "failed",
+    ]
     late = await walk.http.post(f"/api/v1/executions/{execution.execution_id}/cancel", json={})
     assert late.status_code == 409 and await told() == after
     async with cluster.database.connection() as connection:

@@ -41,8 +41,11 @@ async def test_a_range_of_the_past_is_executed_on_a_worker(cluster: Cluster, cli
     await client.pause_job(job.name)
     plan = await client.plan_backfill(job.name, past(20))
     assert (plan.instants, plan.left_out, plan.page[0], plan.last) == (
-        20, 0, DAY + timedelta(hours=3), DAY + timedelta(days=19, hours=3),
-    )  # fmt: skip
+        20,
+        0,
+        DAY + timedelta(hours=3),
+        DAY + timedelta(days=19, hours=3),
+    )
     assert (await client.backfills(job=job.name)).items == [], "a dry run writes nothing"
     began = time.monotonic()
     async with cluster.worker():

@@ -13,7 +13,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.client import AsyncClient
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.store.db import Database
 from tests.conftest import Cluster
 

@@ -13,7 +13,7 @@ from mainspring.domain.errors import Conflict, Forbidden, NotFound
 from tests.api.conftest import Issue
 from tests.api.test_executions import script
 from tests.conftest import Cluster
-from tests.flow.processes import until_async
+from tests.support.processes import until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -51,14 +51,18 @@ async def test_fail_look_fix_replay_resolved(cluster: Cluster, client: AsyncClie
         await client.patch_job(job.name, {"task": {"argv": ["true"], "shell": False}})
         replay = await client.replay_dead_letter(str(letter.dead_letter_id)[:23])
         assert await client.replay_dead_letter(letter.dead_letter_id) == wire.Replay(
-            dry_run=False, replayed=1, held=0, refused=0,
+            dry_run=False,
+            replayed=1,
+            held=0,
+            refused=0,
             items=[wire.ReplayItem(dead_letter_id=letter.dead_letter_id, execution_id=replay.items[0].execution_id)],
-        )  # fmt: skip
+        )
         resolved = await reaches(client, letter, "resolved")
     assert resolved.resolved_by == replay.items[0].execution_id
     assert {e.trigger: e.state for e in (await client.history(job.name)).items} == {
-        "manual": "failed", "replay": "succeeded",
-    }  # fmt: skip
+        "manual": "failed",
+        "replay": "succeeded",
+    }
     assert (await client.doctor()).findings == []
 
 

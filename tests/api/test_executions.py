@@ -21,7 +21,7 @@ from mainspring.client import AsyncClient
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.worker.executors import shell
 from tests.conftest import Cluster
-from tests.flow.processes import alive, until
+from tests.support.processes import alive, until
 
 ONCE = {"max": 0}
 
@@ -227,15 +227,17 @@ async def test_what_was_triggered_before_is_still_looked_at_as_it_is_now(client:
 async def test_each_item_of_a_batch_has_its_own_answer(client: AsyncClient) -> None:
     one, two = await client.create_job(noop()), await client.create_job(noop())
     at = datetime(2090, 1, 1, tzinfo=UTC)
-    answer = await client.submit([
-        wire.BatchItem(job=one.name),
-        wire.BatchItem(job="nowhere"),
-        wire.BatchItem(job=str(two.job_id), at=at, params={"n": 2}),
-        wire.BatchItem(job=one.name, key="k"),
-        wire.BatchItem(job=one.name, key="k"),
-        wire.BatchItem(job=one.name, key="k", params={"n": 3}),
-        wire.BatchItem(job=str(uuid4()), key="k"),
-    ])  # fmt: skip
+    answer = await client.submit(
+        [
+            wire.BatchItem(job=one.name),
+            wire.BatchItem(job="nowhere"),
+            wire.BatchItem(job=str(two.job_id), at=at, params={"n": 2}),
+            wire.BatchItem(job=one.name, key="k"),
+            wire.BatchItem(job=one.name, key="k"),
+            wire.BatchItem(job=one.name, key="k", params={"n": 3}),
+            wire.BatchItem(job=str(uuid4()), key="k"),
+        ]
+    )
     assert [item.status for item in answer.items] == [201, 404, 201, 201, 201, 409, 404]
     ids = [item.execution_id for item in answer.items]
     assert ids[3] == ids[4] and ids[1] is ids[5] is ids[6] is None
@@ -370,7 +372,7 @@ async def test_the_last_words_are_never_lost(
     cluster: Cluster, client: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Output on its way while the attempt ends arrives before its result does."""
-    from mainspring.worker import delivery
+    from mainspring.worker.transport import delivery
 
     monkeypatch.setattr(delivery, "STREAM_S", 0.0)  # as often as can be: most ends meet output on its way
     job = await client.create_job(script("for n in 1 2 3 4 5 6 7 8; do echo $n; sleep 0.00$n; done"))

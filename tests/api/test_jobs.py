@@ -14,7 +14,7 @@ from mainspring import wire
 from mainspring.api.auth import issue_token
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import Conflict, Invalid, NotFound
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 from tests.conftest import Cluster
 
 FULL: dict[str, Any] = {

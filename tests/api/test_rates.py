@@ -15,10 +15,10 @@ from mainspring.api.rates import MOST_KNOWN, Rate, Rates
 from mainspring.client import AsyncClient
 from mainspring.codec import encode
 from mainspring.domain.errors import TooMany
-from mainspring.worker.link import Address
-from tests.clocks import Hand
+from mainspring.worker.transport.api_link import Address
 from tests.conftest import Cluster, started
-from tests.dispatch.remote import remote
+from tests.support.clocks import Hand
+from tests.support.remote_worker import remote
 
 pytestmark = pytest.mark.anyio
 

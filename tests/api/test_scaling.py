@@ -13,7 +13,7 @@ from mainspring.clock import instant
 from mainspring.domain.errors import Invalid
 from mainspring.store.db import database_now_ms
 from tests.conftest import Cluster
-from tests.dispatch.remote import remote
+from tests.support.remote_worker import remote
 
 pytestmark = pytest.mark.anyio
 

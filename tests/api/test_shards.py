@@ -9,9 +9,9 @@ import httpx2
 
 from mainspring.store import doctor
 from mainspring.store.db import Database
-from tests.clocks import VirtualClock
 from tests.conftest import Cluster
 from tests.scheduler.test_scheduler import scheduler_on, step
+from tests.support.clocks import VirtualClock
 
 
 async def test_the_scheduler_and_its_shards_are_shown(cluster: Cluster) -> None:
@@ -48,7 +48,7 @@ async def test_the_doctor_finds_shards_nobody_decides_for(fresh: Database, virtu
 
 
 async def test_a_dead_scheduler_is_shown_as_lost(fresh: Database, virtual: VirtualClock) -> None:
-    from mainspring.intake.overview import shards_now
+    from mainspring.views.overview import shards_now
 
     await scheduler_on(fresh)
     await virtual.advance(seconds=31)

@@ -25,9 +25,7 @@ def documented(*wanted: tuple[str, str]) -> bool:
 
 @pytest.mark.requirement(124)
 async def test_jobs_are_created_read_changed_listed_and_deleted(cluster: Cluster, http: httpx2.AsyncClient) -> None:
-    assert documented(
-        ("post", "/api/v1/jobs"), ("get", "/api/v1/jobs"), ("get", JOB), ("patch", JOB), ("delete", JOB)
-    )  # fmt: skip
+    assert documented(("post", "/api/v1/jobs"), ("get", "/api/v1/jobs"), ("get", JOB), ("patch", JOB), ("delete", JOB))
     async with cluster.database.connection() as connection:
         token = await issue_token(connection, tenant=1, name="somebody-else", scopes=("read", "write"))
     mine, theirs = named(), named()
@@ -48,9 +46,13 @@ async def test_jobs_are_created_read_changed_listed_and_deleted(cluster: Cluster
 @pytest.mark.requirement(126)
 async def test_pause_resume_run_now_and_dependencies(http: httpx2.AsyncClient) -> None:
     assert documented(
-        ("post", JOB + "/pause"), ("post", JOB + "/resume"), ("post", JOB + "/trigger"), ("get", JOB + "/dependencies"),
-        ("post", JOB + "/dependencies"), ("delete", JOB + "/dependencies/{parent}"),
-    )  # fmt: skip
+        ("post", JOB + "/pause"),
+        ("post", JOB + "/resume"),
+        ("post", JOB + "/trigger"),
+        ("get", JOB + "/dependencies"),
+        ("post", JOB + "/dependencies"),
+        ("delete", JOB + "/dependencies/{parent}"),
+    )
     parent, child = named(schedule={"every": "10h"}), named()
     for job in (parent, child):
         assert (await http.post("/api/v1/jobs", json=job)).status_code == 201

@@ -14,7 +14,7 @@ from mainspring.api.live import NET_S
 from mainspring.client import AsyncClient
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.params import Param
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 from tests.api.conftest import Issue
 from tests.conftest import Cluster
 
@@ -142,9 +142,13 @@ async def test_steps_are_told_with_their_timeline_and_runs_side_by_side(cluster:
     assert [(s.critical, s.worker, s.started_at is not None) for s in found.steps] == [(True, "timed", True)] * 2
     told = await client.step_timeline(run.run_id, "b")
     assert [e.event for e in told.events] == [
-        "step.created", "step.released", "execution.queued", "execution.started", "execution.succeeded",
+        "step.created",
+        "step.released",
+        "execution.queued",
+        "execution.started",
+        "execution.succeeded",
         "step.succeeded",
-    ]  # fmt: skip
+    ]
     grid = await client.grid(spec["name"], runs=5)
     assert grid.steps == ["a", "b"] and [r.steps for r in grid.runs] == [["succeeded", "succeeded"]]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, BrowserContext, Page, expect
 
-from tests.browser.chromium import Watch, launched, program
-from tests.browser.scene import Scene, filled
-from tests.flow.processes import Dev, dev
+from tests.support.browser_scene import Scene, filled
+from tests.support.chromium import Watch, launched, program
+from tests.support.processes import Dev, dev
 
 PATIENCE_MS = 60_000
 """How long something may take before it counts as not coming: other tests keep the machine busy too."""

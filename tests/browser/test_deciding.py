@@ -14,8 +14,8 @@ from mainspring.domain.channel import WebhookTarget
 from mainspring.domain.errors import Forbidden, Unauthenticated
 from mainspring.manifest import read_workflows
 from tests.browser.conftest import Site
-from tests.flow.processes import until_async
-from tests.worker.receiver import receiving, reply
+from tests.support.http_receiver import receiving, reply
+from tests.support.processes import until_async
 
 GATED = """
 kind: Workflow

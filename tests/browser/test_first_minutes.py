@@ -10,7 +10,7 @@ from pathlib import Path
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import Site
-from tests.flow.processes import until_async
+from tests.support.processes import until_async
 
 TICKS = "for n in 1 2 3 4 5 6; do echo tick $n; sleep 0.3; done"
 
@@ -115,9 +115,13 @@ async def test_the_first_five_minutes(empty_site: Site, page: Page, tmp_path: Pa
 async def test_a_worker_killed_before_its_open_page(empty_site: Site, page: Page) -> None:
     running = empty_site.running
     async with running.client() as client:
-        await client.create_job({
-            "name": "sleeper", "task": {"kind": "shell", "argv": ["sleep", "600"]}, "retries": {"max": 3},
-        })  # fmt: skip
+        await client.create_job(
+            {
+                "name": "sleeper",
+                "task": {"kind": "shell", "argv": ["sleep", "600"]},
+                "retries": {"max": 3},
+            }
+        )
         execution = (await client.trigger("sleeper")).execution_id
         (worker, *_) = [w for w in (await client.workers()).items if w.state in ("idle", "busy")]
         await page.goto(f"/workers/{worker.worker_id}")

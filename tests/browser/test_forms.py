@@ -17,8 +17,10 @@ PROGRAMS = Path(sys.executable).parent
 async def in_a_terminal(site: Site, command: str) -> str:
     """Types a line into a shell, as somebody does who copied it from a page."""
     environment = {
-        "PATH": f"{PROGRAMS}:/usr/bin:/bin", "MAINSPRING_URL": site.url, "MAINSPRING_TOKEN": site.running.token,
-    }  # fmt: skip
+        "PATH": f"{PROGRAMS}:/usr/bin:/bin",
+        "MAINSPRING_URL": site.url,
+        "MAINSPRING_TOKEN": site.running.token,
+    }
     process = await asyncio.create_subprocess_shell(
         command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )

@@ -38,9 +38,13 @@ HERE_IS_SEEN = """() => {
 
 async def started(site: Site, name: str, *argv: str, wait: bool = False) -> UUID:
     async with site.running.client() as client:
-        await client.create_job({
-            "name": name, "task": {"kind": "shell", "argv": list(argv)}, "retries": {"max": 0},
-        })  # fmt: skip
+        await client.create_job(
+            {
+                "name": name,
+                "task": {"kind": "shell", "argv": list(argv)},
+                "retries": {"max": 0},
+            }
+        )
         execution = (await client.trigger(name)).execution_id
         if wait:
             ended = await client.wait(execution, timeout_s=PATIENCE_MS / 1000)

@@ -13,8 +13,8 @@ import pytest
 from playwright.async_api import BrowserContext, Page
 
 from tests.browser.conftest import Site
-from tests.browser.pages import QUERIES, paths
-from tests.browser.scene import Scene
+from tests.support.browser_pages import QUERIES, paths
+from tests.support.browser_scene import Scene
 
 LONG = os.environ.get("BROWSER_WALK") == "long"
 WIDTHS = (320, 768, 1280, 1920)

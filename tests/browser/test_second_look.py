@@ -9,7 +9,7 @@ from playwright.async_api import Page, expect
 
 from mainspring.domain.errors import NotFound
 from tests.browser.conftest import Site
-from tests.flow.processes import until_async
+from tests.support.processes import until_async
 
 COUNTS = """
 import pathlib, time

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mainspring.cli.main import main
-from tests.client.scripted import Scripted, serving
+from tests.support.scripted_server import Scripted, serving
 
 Invoke = Callable[..., Result]
 

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.cli.conftest import Invoke
-from tests.client.scripted import Reply, Scripted
+from tests.support.scripted_server import Reply, Scripted
 
 ALERT: dict[str, Any] = {
     "alert_id": str(UUID(int=1)), "rule": "queue_lag_short", "key": "short", "severity": "warning", "state": "firing",
@@ -14,9 +14,12 @@ ALERT: dict[str, Any] = {
     "since_at": "2026-11-15T12:00:00Z", "fired_at": "2026-11-15T12:00:00Z", "told_at": None, "resolved_at": None,
 }  # fmt: skip
 RULE: dict[str, Any] = {
-    "name": "queue_lag_short", "built_in": True, "changed": False, "means": "executions waiting",
+    "name": "queue_lag_short",
+    "built_in": True,
+    "changed": False,
+    "means": "executions waiting",
     "rule": {"condition": "queue_depth", "threshold": 5000.0, "only": "short"},
-}  # fmt: skip
+}
 SILENCE: dict[str, Any] = {
     "silence_id": str(UUID(int=2)), "matchers": {"rule": "queue_*"}, "start_at": None, "end_at": None,
     "schedule": None, "lasts_s": None, "description": "until noon", "reason": "known", "holds_until": None,
@@ -42,9 +45,14 @@ def test_a_rule_is_changed_where_it_was_said(server: Scripted, invoke: Invoke) -
     done = invoke("alerts", "set", "queue_lag_short", "--threshold", "20000", "--for", "2m", "--to", "ops")
     assert done.exit_code == 0, done.stderr
     assert server.asked[-1].json() == {
-        "condition": "queue_depth", "threshold": 20000.0, "for": 120.0, "severity": "warning", "only": "short",
-        "channels": ["ops"], "enabled": True,
-    }  # fmt: skip
+        "condition": "queue_depth",
+        "threshold": 20000.0,
+        "for": 120.0,
+        "severity": "warning",
+        "only": "short",
+        "channels": ["ops"],
+        "enabled": True,
+    }
     assert "needs --condition and --threshold" in invoke("alerts", "set", "new", "--for", "2m").stderr
 
 

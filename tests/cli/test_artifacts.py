@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.cli.conftest import Invoke
-from tests.client.scripted import Reply, Scripted
+from tests.support.scripted_server import Reply, Scripted
 
 ID = str(UUID(int=7))
 AT = "2026-11-15T12:00:00Z"

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from mainspring import wire
-from mainspring.cli.times import now, until
+from mainspring.cli.arguments import until
+from mainspring.display.times import now
 from tests.cli.conftest import Invoke
-from tests.client.scripted import JOB_ID, T0, Reply, Scripted, execution, job, problem
+from tests.support.scripted_server import JOB_ID, T0, Reply, Scripted, execution, job, problem
 
 ID = "0193a4c1-2b4d-7a1f-a000-00000000000b"
 PATH = f"/api/v1/backfills/{ID}"
@@ -19,11 +20,26 @@ ASK = "/api/v1/jobs/hello/backfill"
 
 def backfill(**changes: Any) -> dict[str, Any]:
     return {
-        "backfill_id": ID, "job_id": str(JOB_ID), "job": "hello", "state": "running", "from": T0 - timedelta(days=1),
-        "to": T0, "reprocess": "none", "order": "oldest", "concurrency": 1, "priority": 2, "params": None,
-        "instants": 40, "made": 10, "left_out": 3, "executions": {"succeeded": 9, "running": 1}, "created_at": T0,
-        "created_by": "me", "ended_at": None, **changes,
-    }  # fmt: skip
+        "backfill_id": ID,
+        "job_id": str(JOB_ID),
+        "job": "hello",
+        "state": "running",
+        "from": T0 - timedelta(days=1),
+        "to": T0,
+        "reprocess": "none",
+        "order": "oldest",
+        "concurrency": 1,
+        "priority": 2,
+        "params": None,
+        "instants": 40,
+        "made": 10,
+        "left_out": 3,
+        "executions": {"succeeded": 9, "running": 1},
+        "created_at": T0,
+        "created_by": "me",
+        "ended_at": None,
+        **changes,
+    }
 
 
 def plan(count: int = 40, left_out: int = 3) -> wire.BackfillPlan:
@@ -40,9 +56,15 @@ def test_a_dry_run_shows_the_instants_and_starts_nothing(server: Scripted, invok
     assert result.stdout.splitlines()[-1].strip() == "and 30 more"
     (asked,) = server.asked
     assert asked.json() == {
-        "from": "2026-11-01T00:00:00Z", "to": "2026-11-02T00:00:00Z", "reprocess": "none", "order": "oldest",
-        "concurrency": 1, "priority": 2, "params": None, "dry_run": True,
-    }  # fmt: skip
+        "from": "2026-11-01T00:00:00Z",
+        "to": "2026-11-02T00:00:00Z",
+        "reprocess": "none",
+        "order": "oldest",
+        "concurrency": 1,
+        "priority": 2,
+        "params": None,
+        "dry_run": True,
+    }
 
 
 def test_without_a_terminal_it_needs_yes(server: Scripted, invoke: Invoke) -> None:
@@ -67,14 +89,30 @@ def test_waiting_tells_how_far_it_is_and_how_it_ended(
     server.on("POST", ASK, [Reply(plan()), Reply(backfill(executions={}), 201)])
     server.on("GET", PATH, [Reply(backfill()), Reply(backfill()), Reply(backfill(ended_at=T0, **ended))])
     result = invoke(
-        "backfill", "hello", "--from", "2026-11-01", "--reprocess", "failed", "--order", "newest", "--concurrency",
-        "4", "-p", "region=eu", "--yes", "--wait",
-    )  # fmt: skip
+        "backfill",
+        "hello",
+        "--from",
+        "2026-11-01",
+        "--reprocess",
+        "failed",
+        "--order",
+        "newest",
+        "--concurrency",
+        "4",
+        "-p",
+        "region=eu",
+        "--yes",
+        "--wait",
+    )
     assert result.exit_code == code, result.stderr
     sent = server.asked[1].json()
     assert (sent["reprocess"], sent["order"], sent["concurrency"], sent["params"], sent["dry_run"]) == (
-        "failed", "newest", 4, {"region": "eu"}, False,
-    )  # fmt: skip
+        "failed",
+        "newest",
+        4,
+        {"region": "eu"},
+        False,
+    )
     line = "running · 13 of 40 instants · 3 left out · 1 running · 9 succeeded"
     assert result.stderr.splitlines().count(line) == 1, "only when it changes"
     assert result.stdout.startswith(f"{ID}  hello  {ended['state']} · ")
@@ -134,11 +172,26 @@ def test_a_nominal_time_is_not_the_due_time(server: Scripted, invoke: Invoke) ->
 def test_deadlines_are_options_of_a_job(server: Scripted, invoke: Invoke) -> None:
     server.on("POST", "/api/v1/jobs", Reply(job(next_fire_at=None), 201))
     result = invoke(
-        "add", "hello", "--every", "1h", "--pause-after-failures", "3", "--start-by", "5m", "--finish-by", "30m",
-        "--max-gap", "1d", "--", "true",
-    )  # fmt: skip
+        "add",
+        "hello",
+        "--every",
+        "1h",
+        "--pause-after-failures",
+        "3",
+        "--start-by",
+        "5m",
+        "--finish-by",
+        "30m",
+        "--max-gap",
+        "1d",
+        "--",
+        "true",
+    )
     assert result.exit_code == 0, result.stderr
     sent = server.last("POST").json()
     assert (sent["pause_after_failures"], sent["start_by"], sent["finish_by"], sent["max_gap"]) == (
-        3, "5m", "30m", "1d",
-    )  # fmt: skip
+        3,
+        "5m",
+        "30m",
+        "1d",
+    )

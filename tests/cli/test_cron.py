@@ -5,7 +5,7 @@ import pytest
 
 from mainspring import wire
 from tests.cli.conftest import Invoke
-from tests.client.scripted import Scripted
+from tests.support.scripted_server import Scripted
 
 
 def test_explain_says_it_in_words_with_the_next_fires(server: Scripted, invoke: Invoke) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from tests.cli.conftest import Invoke
-from tests.client.scripted import Reply, Scripted
+from tests.support.scripted_server import Reply, Scripted
 
 ID, OTHER = str(UUID(int=7)), str(UUID(int=8))
 PATH = "/api/v1/dead-letters"

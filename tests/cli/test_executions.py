@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from mainspring import wire
-from mainspring.cli.progress import progress_text
+from mainspring.display.text import progress_text
 from mainspring.domain.execution import State
 from tests.cli.conftest import Invoke
-from tests.client.scripted import (
+from tests.support.scripted_server import (
     EXECUTION_ID,
     JOB_ID,
     T0,
@@ -192,9 +192,14 @@ def test_list_filters_and_last_is_resolved(server: Scripted, invoke: Invoke) -> 
 
 def test_get_shows_attempts_and_whatever_is_known(server: Scripted, invoke: Invoke) -> None:
     first = wire.Attempt(
-        attempt=1, outcome="failed", exit_code=2, error="bad\x07", started_at=T0,
-        ended_at=T0 + timedelta(seconds=1.5), worker="local",
-    )  # fmt: skip
+        attempt=1,
+        outcome="failed",
+        exit_code=2,
+        error="bad\x07",
+        started_at=T0,
+        ended_at=T0 + timedelta(seconds=1.5),
+        worker="local",
+    )
     server.on("GET", "/api/v1/executions/0193a4", Reply(execution(attempts=[first], params={"n": 1}, result=[2])))
     shown = invoke("executions", "get", "0193a4").stdout
     for text in (
@@ -265,10 +270,20 @@ def test_events_follow_until_refused(server: Scripted, invoke: Invoke) -> None:
 
 def test_workers(server: Scripted, invoke: Invoke) -> None:
     worker = wire.Worker(
-        worker_id=JOB_ID, name="local", session_id=JOB_ID, state="idle", host="here", version="0.1.0",
-        slots=8, busy=3, queues=["short", "long"], kinds=["shell"], labels={"zone": "eu"}, started_at=T0,
+        worker_id=JOB_ID,
+        name="local",
+        session_id=JOB_ID,
+        state="idle",
+        host="here",
+        version="0.1.0",
+        slots=8,
+        busy=3,
+        queues=["short", "long"],
+        kinds=["shell"],
+        labels={"zone": "eu"},
+        started_at=T0,
         seen_at=T0,
-    )  # fmt: skip
+    )
     server.on("GET", "/api/v1/workers", Reply(wire.Page(items=[worker])))
     row = invoke("workers", "list").stdout.splitlines()[1].split()
     assert row[:5] == ["local", "idle", "3/8", "short,long", "here"]
@@ -277,9 +292,15 @@ def test_workers(server: Scripted, invoke: Invoke) -> None:
 
 def test_shards(server: Scripted, invoke: Invoke) -> None:
     process = wire.SchedulerProcess(
-        scheduler_id=JOB_ID, name="here-1", state="active", host="here", version="0.1.0", shards=1, started_at=T0,
+        scheduler_id=JOB_ID,
+        name="here-1",
+        state="active",
+        host="here",
+        version="0.1.0",
+        shards=1,
+        started_at=T0,
         seen_at=T0,
-    )  # fmt: skip
+    )
     shard = wire.Shard(shard=7, owner="here-1", epoch=3, lease_expires_at=T0, watermark=T0, lag_s=1.5)
     free = wire.Shard(shard=8, owner=None, epoch=2, lease_expires_at=None, watermark=T0, lag_s=70)
     server.on("GET", "/api/v1/system/shards", Reply(wire.Shards(schedulers=[process], shards=[shard, free])))

@@ -8,7 +8,7 @@ from mainspring.cli.failure import exit_code, lines, state_code
 from mainspring.domain import errors
 from mainspring.domain.execution import FINAL, State
 from tests.cli.conftest import Invoke
-from tests.client.scripted import Reply, Scripted, problem
+from tests.support.scripted_server import Reply, Scripted, problem
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,13 @@ def test_a_defect_of_ours_is_not_hidden(invoke: Invoke, monkeypatch: pytest.Monk
 def test_exit_codes_of_final_states() -> None:
     codes: dict[State, int] = {state: state_code(state) for state in FINAL}
     assert codes == {
-        "succeeded": 0, "failed": 10, "lost": 10, "skipped": 10, "cancelled": 11, "timed_out": 12,
-    }  # fmt: skip
+        "succeeded": 0,
+        "failed": 10,
+        "lost": 10,
+        "skipped": 10,
+        "cancelled": 11,
+        "timed_out": 12,
+    }
 
 
 def test_a_wait_that_timed_out_has_a_code_of_its_own() -> None:

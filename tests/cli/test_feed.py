@@ -10,7 +10,7 @@ from mainspring.cli.feed import GLYPHS, SHORT_ID, feed_line, follow
 from mainspring.client import AsyncClient, Server
 from mainspring.domain.errors import Unauthenticated
 from mainspring.domain.execution import STATES
-from tests.client.scripted import EXECUTION_ID, T0, Scripted, event, events, execution, problem, running
+from tests.support.scripted_server import EXECUTION_ID, T0, Scripted, event, events, execution, problem, running
 
 SHORT = str(EXECUTION_ID)[:SHORT_ID]
 

@@ -34,11 +34,10 @@ def drawn(needs: dict[str, str], width: int = 100) -> list[str]:
         ({"a": "", "b": "", "c": "", "d": "a b c"}, ["▪ a ─┐", "▪ b ─┼▶ ▪ d", "▪ c ─┘"]),
         (
             {"a": "", "b": "", "e": "a", "c": "a b", "d": "b"},
-            ["▪ a ─┬─▶ ▪ e", "▪ b ─┴┬▶ ▪ c", "      └▶ ▪ d", "", "  e after a", "  c after a, b",
-             "  d after b"],
+            ["▪ a ─┬─▶ ▪ e", "▪ b ─┴┬▶ ▪ c", "      └▶ ▪ d", "", "  e after a", "  c after a, b", "  d after b"],
         ),
     ],
-)  # fmt: skip
+)
 def test_small_graphs_are_drawn(needs: dict[str, str], lines: list[str]) -> None:
     assert drawn(needs) == lines
 
@@ -59,9 +58,7 @@ def test_what_is_too_wide_is_listed_and_nothing_is_wider_than_the_terminal() -> 
 
 def test_many_alike_share_a_line_and_a_long_list_is_cut() -> None:
     wide = {"a": "", **{f"s{n}": "a" for n in range(1000)}, "end": " ".join(f"s{n}" for n in range(1000))}
-    assert drawn(wide) == [
-        "1  ▪ a", "2  ▪ s0 … s999 (1,000 steps)  after a", "3  ▪ end  after s0 … s999 (1,000 steps)"
-    ]  # fmt: skip
+    assert drawn(wide) == ["1  ▪ a", "2  ▪ s0 … s999 (1,000 steps)  after a", "3  ▪ end  after s0 … s999 (1,000 steps)"]
     deep = drawn({f"s{n}": f"s{n - 1}" if n else "" for n in range(9_999)} | {"s9999": "s9998 s0"})
     assert len(deep) == MOST_LINES + 1 and "9,600 lines more" in deep[MOST_LINES // 2]
 

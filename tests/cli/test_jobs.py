@@ -12,7 +12,7 @@ from mainspring import wire
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec
 from tests.cli.conftest import Invoke
-from tests.client.scripted import JOB_ID, T0, Asked, Reply, Scripted, execution, fires, job, problem
+from tests.support.scripted_server import JOB_ID, T0, Asked, Reply, Scripted, execution, fires, job, problem
 
 HELLO = "/api/v1/jobs/hello"
 ON_DEMAND: dict[str, Any] = {"name": "hello", "task": {"kind": "shell", "argv": ["echo", "hi"]}}
@@ -51,19 +51,54 @@ def test_add_shows_local_time_first(server: Scripted, invoke: Invoke, local_zone
 def test_add_with_everything(server: Scripted, invoke: Invoke) -> None:
     server.on("POST", "/api/v1/jobs", Reply(job(), 201))
     result = invoke(
-        "add", "hello", "--cron", "0 2 * * *", "--tz", "Europe/Berlin", "--queue", "long", "--priority", "7",
-        "--retries", "5", "--timeout", "10m", "--env", "A=1", "--env", "B=x=y", "--cwd", "/tmp",
-        "--overlap", "allow", "--misfire", "all", "--delivery", "at_most_once", "--description", "why",
-        "--paused", "--", "true",
-    )  # fmt: skip
+        "add",
+        "hello",
+        "--cron",
+        "0 2 * * *",
+        "--tz",
+        "Europe/Berlin",
+        "--queue",
+        "long",
+        "--priority",
+        "7",
+        "--retries",
+        "5",
+        "--timeout",
+        "10m",
+        "--env",
+        "A=1",
+        "--env",
+        "B=x=y",
+        "--cwd",
+        "/tmp",
+        "--overlap",
+        "allow",
+        "--misfire",
+        "all",
+        "--delivery",
+        "at_most_once",
+        "--description",
+        "why",
+        "--paused",
+        "--",
+        "true",
+    )
     assert result.exit_code == 0, result.stderr
     sent = server.last("POST").json()
     assert sent == {
-        "name": "hello", "schedule": {"cron": "0 2 * * *", "timezone": "Europe/Berlin"}, "queue": "long",
-        "priority": 7, "retries": {"max": 5}, "timeout": "10m", "overlap": "allow",
-        "misfire": {"policy": "all"}, "delivery": "at_most_once", "description": "why", "paused": True,
+        "name": "hello",
+        "schedule": {"cron": "0 2 * * *", "timezone": "Europe/Berlin"},
+        "queue": "long",
+        "priority": 7,
+        "retries": {"max": 5},
+        "timeout": "10m",
+        "overlap": "allow",
+        "misfire": {"policy": "all"},
+        "delivery": "at_most_once",
+        "description": "why",
+        "paused": True,
         "task": {"kind": "shell", "argv": ["true"], "env": {"A": "1", "B": "x=y"}, "cwd": "/tmp"},
-    }  # fmt: skip
+    }
     msgspec.convert(sent, JobSpec)
 
 

@@ -9,7 +9,7 @@ from mainspring import wire
 from mainspring.client import Client
 from mainspring.domain.errors import Conflict
 from mainspring.domain.job import JobSpec, NoopTask, WorkflowTask
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 from tests.cli.test_workflows import Shell
 from tests.conftest import Cluster
 
@@ -54,7 +54,7 @@ async def test_needs_are_added_listed_and_removed(named: Cluster) -> None:
 
 
 async def test_a_workflow_that_is_a_step_of_another_stays(named: Cluster, tmp_path: object) -> None:
-    from tests.runs.bench import spec
+    from tests.support.runs import spec
 
     shell = Shell(named)
     async with named.client() as client:
@@ -82,8 +82,11 @@ async def test_pausing_running_now_and_dependencies_over_http(named: Cluster) ->
         cycle = await http.post(f"{job}/dependencies", json={"job": "two"})
         assert (cycle.status_code, cycle.json()["detail"]) == (400, "a cycle: one → two → one")
         for wrong, status in (
-            ({"job": "one"}, 409), ({"job": "nobody"}, 404), ({}, 422), ({"job": "one", "timeout": "soon"}, 422),
-        ):  # fmt: skip
+            ({"job": "one"}, 409),
+            ({"job": "nobody"}, 404),
+            ({}, 422),
+            ({"job": "one", "timeout": "soon"}, 422),
+        ):
             assert (await http.post(needs, json=wrong)).status_code == status
         assert (await http.delete(job)).json()["code"] == "needed"
         assert (await http.delete(job, params={"cascade": "everything"})).status_code == 400

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from mainspring import wire
-from mainspring.cli.output import Column, Look, Output, aligned, clean
+from mainspring.cli.output import Column, Look, Output, aligned
+from mainspring.display.text import clean
 
 LOOK: Look[str] = Look(
     name=lambda word: word.lower(),
@@ -78,9 +79,12 @@ def on_a_terminal(**env: str) -> str:
     # Inherited settings of whoever runs the tests must not decide.
     base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
     subprocess.run(
-        [sys.executable, "-c", SCRIPT], stdout=theirs, stderr=subprocess.DEVNULL, check=True,
+        [sys.executable, "-c", SCRIPT],
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        check=True,
         env={**base, "TERM": "xterm-256color", **env},
-    )  # fmt: skip
+    )
     os.close(theirs)
     text = b""
     try:

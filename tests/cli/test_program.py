@@ -194,9 +194,21 @@ async def test_calendars_from_making_to_deleting(terminal: Terminal) -> None:
     assert (made.code, made.out) == (0, "holidays, version 1: closed on 2 dates and * * SAT,SUN\n"), made.err
     assert made.err == "no job fires otherwise than before\n"
     added = await terminal.type(
-        "add", "report", "--cron", "0 9 * * *", "--calendar", "holidays", "--roll", "next", "--jitter", "5m",
-        "--max-fires", "3", "--", "true",
-    )  # fmt: skip
+        "add",
+        "report",
+        "--cron",
+        "0 9 * * *",
+        "--calendar",
+        "holidays",
+        "--roll",
+        "next",
+        "--jitter",
+        "5m",
+        "--max-fires",
+        "3",
+        "--",
+        "true",
+    )
     words = "at 09:00 every day, by the calendar holidays, moved to the next open day, spread over 5 minutes, 3 times"
     assert added.out.splitlines()[0] == f"report added: {words}"
     assert len(added.out.splitlines()) == 4
@@ -209,8 +221,9 @@ async def test_calendars_from_making_to_deleting(terminal: Terminal) -> None:
     assert " ".join(listed.out.splitlines()[1].split()) == "holidays closed on 2 dates and * * SAT,SUN 1 1"
     days = await terminal.type("calendars", "days", "holidays", "-n", "14")
     assert [line.split()[1] for line in days.out.splitlines()] in (
-        ["Saturday", "Sunday"] * 2, ["Sunday", "Saturday", "Sunday", "Saturday"]
-    )  # fmt: skip
+        ["Saturday", "Sunday"] * 2,
+        ["Sunday", "Saturday", "Sunday", "Saturday"],
+    )
     refused = await terminal.type("calendars", "delete", "holidays", "--yes")
     assert refused.code == 5 and "in use by report" in refused.err
     assert (await terminal.type("calendars", "set", "holidays")).code == 2

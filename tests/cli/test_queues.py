@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.cli.conftest import Invoke
-from tests.client.scripted import Reply, Scripted
+from tests.support.scripted_server import Reply, Scripted
 
 HOLDER = str(UUID(int=7))
 LONG: dict[str, Any] = {
@@ -15,11 +15,15 @@ LONG: dict[str, Any] = {
 }  # fmt: skip
 LIMITS = [
     {
-        "kind": "concurrency", "key": "report-eu", "limit": 1, "per_s": None, "next_at": None,
+        "kind": "concurrency",
+        "key": "report-eu",
+        "limit": 1,
+        "per_s": None,
+        "next_at": None,
         "holders": [{"execution_id": HOLDER, "job": "report", "started_at": "2026-11-15T12:00:00Z"}],
     },
     {"kind": "rate", "key": "mail", "limit": 10, "per_s": 60.0, "next_at": None, "holders": []},
-]  # fmt: skip
+]
 
 
 def test_the_list_shows_what_waits_and_who_holds_limits(server: Scripted, invoke: Invoke) -> None:
@@ -39,8 +43,11 @@ def test_set_sends_only_what_was_said(server: Scripted, invoke: Invoke) -> None:
     server.on("PATCH", "/api/v1/queues/long", Reply(LONG))
     invoke("queues", "set", "long", "--cap", "0", "--patience", "1m", "--may-help", "short,other", "--pause")
     assert server.last("PATCH").json() == {
-        "cap": None, "patience_s": 60.0, "may_help": ["short", "other"], "paused": True,
-    }  # fmt: skip
+        "cap": None,
+        "patience_s": 60.0,
+        "may_help": ["short", "other"],
+        "paused": True,
+    }
     invoke("queues", "set", "long", "--max-duration", "4h")
     assert server.last("PATCH").json() == {"max_duration_s": 14_400.0}
     invoke("queues", "set", "long", "--max-duration", "")
@@ -51,12 +58,14 @@ def test_set_sends_only_what_was_said(server: Scripted, invoke: Invoke) -> None:
 
 def test_why_names_reasons_and_holders(server: Scripted, invoke: Invoke) -> None:
     answer = {
-        "execution_id": HOLDER, "job": "report", "state": "queued",
+        "execution_id": HOLDER,
+        "job": "report",
+        "state": "queued",
         "reasons": [
             {"code": "limit", "message": "the concurrency key 'x' is full", "holders": [HOLDER]},
             {"code": "rate", "message": "the rate of 'x' is 1 per 60 s", "until": "2026-11-15T12:00:00Z"},
         ],
-    }  # fmt: skip
+    }
     server.on("GET", f"/api/v1/executions/{HOLDER}/why", Reply(answer))
     shown = invoke("why", HOLDER).stdout
     assert f"is full; held by {HOLDER}" in shown and "per 60 s, until" in shown

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.cli.conftest import Invoke
-from tests.client.scripted import Reply, Scripted
+from tests.support.scripted_server import Reply, Scripted
 
 NIGHT: dict[str, Any] = {
     "reservation_id": str(UUID(int=7)), "name": "night", "start_at": "2030-01-01T02:00:00Z",

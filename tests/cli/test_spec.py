@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.cli.spec import changed, completed, merge_patch
+from mainspring.cli.spec import changed, completed
+from mainspring.display.definitions import merge_patch
 
 NAMES = (
     "cron every at rrule dtstart tz calendar roll jitter max_fires queue priority retries timeout cwd overlap misfire"
@@ -54,9 +55,15 @@ def test_the_whole_retry_policy_has_flags() -> None:
         "no_retry_exit_code": (2, 3), "retry_error": ("TimeoutError",), "retry_exit_code": (),
     }  # fmt: skip
     assert changed(SPEC, {**NONE, **flags}, ())["retries"] == {
-        "max": 3, "base": "60s", "cap": "5m", "factor": 3.0, "jitter": "decorrelated", "on": ("failed",),
-        "never_exit_codes": (2, 3), "only_errors": ("TimeoutError",),
-    }  # fmt: skip
+        "max": 3,
+        "base": "60s",
+        "cap": "5m",
+        "factor": 3.0,
+        "jitter": "decorrelated",
+        "on": ("failed",),
+        "never_exit_codes": (2, 3),
+        "only_errors": ("TimeoutError",),
+    }
 
 
 def test_a_schedule_of_the_same_kind_keeps_its_options_and_another_only_the_zone() -> None:

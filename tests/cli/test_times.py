@@ -8,7 +8,8 @@ from zoneinfo import ZoneInfo
 import click
 import pytest
 
-from mainspring.cli import times
+from mainspring.cli import arguments
+from mainspring.display import times
 
 T0 = datetime(2026, 11, 15, 12, 0, 5, tzinfo=UTC)
 
@@ -16,11 +17,22 @@ T0 = datetime(2026, 11, 15, 12, 0, 5, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("ms", "text"),
     [
-        (None, "–"), (0, "0 ms"), (3, "3 ms"), (999, "999 ms"), (1000, "1 s"), (1234, "1.2 s"),
-        (59_940, "59.9 s"), (59_960, "1 min"), (60_000, "1 min"), (245_000, "4 min 5 s"), (3_600_000, "1 h"),
-        (12_000_000, "3 h 20 min"), (86_400_000, "1 d"), (187_200_000, "2 d 4 h"),
+        (None, "–"),
+        (0, "0 ms"),
+        (3, "3 ms"),
+        (999, "999 ms"),
+        (1000, "1 s"),
+        (1234, "1.2 s"),
+        (59_940, "59.9 s"),
+        (59_960, "1 min"),
+        (60_000, "1 min"),
+        (245_000, "4 min 5 s"),
+        (3_600_000, "1 h"),
+        (12_000_000, "3 h 20 min"),
+        (86_400_000, "1 d"),
+        (187_200_000, "2 d 4 h"),
     ],
-)  # fmt: skip
+)
 def test_spans(ms: int | None, text: str) -> None:
     assert times.span(ms) == text
 
@@ -52,17 +64,17 @@ def test_local_is_this_machines_zone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_times_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(times, "now", lambda: T0)
-    assert times.when("+10m") == T0 + timedelta(minutes=10)
-    assert times.when("+1ms") == T0 + timedelta(seconds=1), "never earlier than asked"
-    assert times.when("2027-03-01T09:00") == datetime(2027, 3, 1, 9, tzinfo=UTC)
-    assert times.when("2027-03-01T09:00+02:00") == datetime(2027, 3, 1, 7, tzinfo=UTC)
+    assert arguments.when("+10m") == T0 + timedelta(minutes=10)
+    assert arguments.when("+1ms") == T0 + timedelta(seconds=1), "never earlier than asked"
+    assert arguments.when("2027-03-01T09:00") == datetime(2027, 3, 1, 9, tzinfo=UTC)
+    assert arguments.when("2027-03-01T09:00+02:00") == datetime(2027, 3, 1, 7, tzinfo=UTC)
     for wrong in ("", "soon", "+", "+x", "2027-13-01", "+9999999999999999d"):
         with pytest.raises(click.BadParameter, match="is not a time"):
-            times.when(wrong)
+            arguments.when(wrong)
 
 
 def test_durations_on_the_command_line() -> None:
-    assert times.seconds("1h30m") == 5400
-    assert times.seconds(math.inf) == math.inf
+    assert arguments.seconds("1h30m") == 5400
+    assert arguments.seconds(math.inf) == math.inf
     with pytest.raises(click.BadParameter, match="is not a duration"):
-        times.seconds("soon")
+        arguments.seconds("soon")

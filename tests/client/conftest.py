@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from mainspring.client import AsyncClient, Server
-from tests.client.scripted import Scripted, serving
+from tests.support.scripted_server import Scripted, serving
 
 
 @pytest.fixture

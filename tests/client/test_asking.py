@@ -26,9 +26,10 @@ ROUTES = (
 def walk(url: str, token: str) -> None:
     with Client(url, token) as client:
         spec = {
-            "name": "asked", "task": {"kind": "shell", "argv": ["sh", "-c", "echo out; echo err >&2"]},
+            "name": "asked",
+            "task": {"kind": "shell", "argv": ["sh", "-c", "echo out; echo err >&2"]},
             "schedule": {"every": "10h"},
-        }  # fmt: skip
+        }
         client.create_job(spec)
         before = client.job("asked")
         assert (before.state, before.last) == ("active", []) and before.next_fire_at is not None

@@ -11,7 +11,7 @@ from mainspring import wire
 from mainspring.client import AsyncClient, Client, Server, Unreachable, WaitTimedOut
 from mainspring.domain import errors
 from mainspring.domain.job import JobSpec, ShellTask
-from tests.client.scripted import (
+from tests.support.scripted_server import (
     EXECUTION_ID,
     T0,
     Asked,
@@ -199,9 +199,12 @@ async def test_the_feed_goes_on_after_the_server_went_away(server: Scripted, cli
     server.on(
         "GET",
         "/api/v1/stream",
-        [events(event("execution", running(), "7")), problem(503, "unavailable", "away"),
-         events(other, event("execution", execution(), "8"))],
-    )  # fmt: skip
+        [
+            events(event("execution", running(), "7")),
+            problem(503, "unavailable", "away"),
+            events(other, event("execution", execution(), "8")),
+        ],
+    )
     feed = client.feed()
     assert [(await anext(feed)).state, (await anext(feed)).state] == ["running", "succeeded"]
     await feed.aclose()

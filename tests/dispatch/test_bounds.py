@@ -12,7 +12,7 @@ from mainspring.cli.serve import DEFAULT_TENANT
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import Invalid
 from tests.conftest import Cluster
-from tests.dispatch.remote import Remote, remote
+from tests.support.remote_worker import Remote, remote
 
 
 async def timeout_of(worker: Remote, client: AsyncClient, job: str) -> float:

@@ -12,9 +12,9 @@ import pytest
 
 from mainspring import wire
 from mainspring.codec import encode
-from mainspring.worker.link import Address
+from mainspring.worker.transport.api_link import Address
 from tests.conftest import Cluster
-from tests.dispatch.remote import remote
+from tests.support.remote_worker import remote
 from tools.protocol import MESSAGES, breaking, recorded, schemas
 
 pytestmark = pytest.mark.anyio

@@ -12,12 +12,12 @@ from mainspring.api.auth import issue_token
 from mainspring.dispatch import service
 from mainspring.store import queues
 from mainspring.store.db import Database
-from mainspring.worker.link import Refused
-from tests.clocks import VirtualClock
+from mainspring.worker.transport.api_link import Refused
 from tests.conftest import Cluster, started
-from tests.dispatch.dispatchers import TENANT, Fleet, fleet
-from tests.dispatch.remote import remote
 from tests.results.test_settle import Bench
+from tests.support.clocks import VirtualClock
+from tests.support.dispatchers import TENANT, Fleet, fleet
+from tests.support.remote_worker import remote
 
 pytestmark = pytest.mark.anyio
 
@@ -75,8 +75,9 @@ async def test_a_worker_of_one_tenant_sees_no_other(fresh: Database) -> None:
 async def test_sharing_is_a_right_of_its_own(database_url: str) -> None:
     async with started(database_url) as cluster, cluster.client() as client:
         async with cluster.database.connection() as connection:
-            far = await issue_token(connection, tenant=await add_tenant(cluster.database, "far"), name="f",
-                                    scopes=("worker", "shared"))  # fmt: skip
+            far = await issue_token(
+                connection, tenant=await add_tenant(cluster.database, "far"), name="f", scopes=("worker", "shared")
+            )
         for token in (cluster.token, cluster.worker_token):
             with pytest.raises(Refused, match="shared"):
                 async with remote(cluster, token=token, shared=True):

@@ -15,14 +15,15 @@ from mainspring.dispatch import service
 from mainspring.domain.errors import Invalid
 from mainspring.domain.job import JobSpec, NoopTask, check
 from mainspring.domain.limit import Concurrency, Pace, Rate, resolve_key
-from mainspring.intake import catalog, queues
 from mainspring.intake.executions import cancel
+from mainspring.intake.queues import change as change_queue
 from mainspring.results.rescue import rescue_orphans
 from mainspring.store import doctor, sessions
 from mainspring.store import queues as store_queues
 from mainspring.store.db import Database
-from tests.clocks import VirtualClock
-from tests.dispatch.dispatchers import TENANT, Fleet, fleet
+from mainspring.views import catalog, queues
+from tests.support.clocks import VirtualClock
+from tests.support.dispatchers import TENANT, Fleet, fleet
 
 pytestmark = pytest.mark.anyio
 
@@ -102,7 +103,7 @@ async def test_keys_made_of_params_are_limits_of_their_own(fresh: Database) -> N
 
 async def test_queue_and_tenant_caps_hold_in_a_race(fresh: Database) -> None:
     async with fleet(fresh, dispatchers=4) as found:
-        await queues.change(fresh, "long", {"cap": 2}, tenant=TENANT, by="test")
+        await change_queue(fresh, "long", {"cap": 2}, tenant=TENANT, by="test")
         async with fresh.connection() as connection:
             await store_queues.set_tenant_share(connection, tenant=TENANT, weight=1, cap=5)
         for name in ("long", "short"):
@@ -176,9 +177,10 @@ async def test_a_rate_spaces_starts(fresh: Database, virtual: VirtualClock) -> N
 
 
 @given(
-    st.floats(1, 1000), st.integers(1, 5),
+    st.floats(1, 1000),
+    st.integers(1, 5),
     st.lists(st.tuples(st.floats(0, 2000), st.integers(0, 5)), min_size=1, max_size=30),
-)  # fmt: skip
+)
 def test_a_pace_never_lets_more_start_than_it_says(every: float, burst: int, tries: list[tuple[float, int]]) -> None:
     """In any stretch of time: as many as fit into it, and the burst."""
     now, pace, starts = 1e12, Pace(every, burst, None), list[float]()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mainspring.dispatch.fairness import Shares
 from mainspring.dispatch.match import Gate, Pending, Room, best, match
-from mainspring.domain.demand import Demand
+from mainspring.domain.placement.demand import Demand
 from mainspring.domain.queue import QueueSettings
 
 DEMANDS = [
@@ -25,8 +25,12 @@ room = st.builds(
     lambda slots, busy, cpu, memory, gpu: Room(
         uuid4(), slots, max(0, slots - busy), {"cpu": cpu * 1000, "memory": memory, "gpu": gpu}
     ),
-    st.integers(1, 6), st.integers(0, 3), st.integers(0, 8), st.integers(0, 4), st.integers(0, 3),
-)  # fmt: skip
+    st.integers(1, 6),
+    st.integers(0, 3),
+    st.integers(0, 8),
+    st.integers(0, 4),
+    st.integers(0, 3),
+)
 
 
 @st.composite
@@ -39,9 +43,15 @@ def cases(draw: st.DrawFn) -> tuple[list[Room], list[Pending], list[Gate]]:
         serving = [r for r in rooms if draw(st.booleans())] if draw(st.booleans()) else rooms
         demand = draw(st.sampled_from(DEMANDS))
         line = Pending(
-            n, draw(st.integers(1, 3)), demand, [(rank, uuid4()) for rank in ranks], serving,
-            more=draw(st.booleans()), packs=draw(st.booleans()), gates=[g for g in gates if draw(st.booleans())],
-        )  # fmt: skip
+            n,
+            draw(st.integers(1, 3)),
+            demand,
+            [(rank, uuid4()) for rank in ranks],
+            serving,
+            more=draw(st.booleans()),
+            packs=draw(st.booleans()),
+            gates=[g for g in gates if draw(st.booleans())],
+        )
         lines.append(line)
     return rooms, lines, gates
 

@@ -11,7 +11,7 @@ from mainspring.client import AsyncClient
 from mainspring.dispatch import service
 from mainspring.domain.errors import Invalid
 from tests.conftest import Cluster
-from tests.dispatch.remote import remote
+from tests.support.remote_worker import remote
 
 GI = 2**30
 
@@ -167,14 +167,22 @@ async def test_a_paused_queue_starts_nothing(cluster: Cluster, queue: str) -> No
 async def test_the_expected_duration_chooses_the_queue(cluster: Cluster) -> None:
     async with cluster.client() as client:
         for expected, queue, lands in [
-            (None, None, "short"), ("5m", None, "short"), ("2h", None, "long"), ("long", None, "long"),
-            ("short", None, "short"), (601, None, "long"), ("2h", "short", "short"),
-        ]:  # fmt: skip
+            (None, None, "short"),
+            ("5m", None, "short"),
+            ("2h", None, "long"),
+            ("long", None, "long"),
+            ("short", None, "short"),
+            (601, None, "long"),
+            ("2h", "short", "short"),
+        ]:
             job = await client.create_job(
                 {
-                    "name": f"job-{uuid4()}", "task": {"kind": "noop"}, "estimated_duration": expected, "queue": queue,
+                    "name": f"job-{uuid4()}",
+                    "task": {"kind": "noop"},
+                    "estimated_duration": expected,
+                    "queue": queue,
                 }
-            )  # fmt: skip
+            )
             execution = await client.trigger(job.name)
             assert execution.queue == lands
             await client.cancel(execution.execution_id)

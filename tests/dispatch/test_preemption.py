@@ -12,17 +12,17 @@ import pytest
 
 from mainspring import wire
 from mainspring.client import AsyncClient
-from mainspring.dispatch import victims
+from mainspring.dispatch import preemption_victims
 from mainspring.domain.errors import Invalid
 from mainspring.domain.execution import Outcome
 from mainspring.results.settle import Report
 from mainspring.store.db import Database
 from mainspring.store.results import Ended
-from tests.clocks import VirtualClock
 from tests.conftest import Cluster
-from tests.dispatch.dispatchers import Fleet, fleet
-from tests.dispatch.remote import remote
-from tests.flow.processes import until_async
+from tests.support.clocks import VirtualClock
+from tests.support.dispatchers import Fleet, fleet
+from tests.support.processes import until_async
+from tests.support.remote_worker import remote
 
 NEVER = {"retries": {"max": 0}}
 
@@ -35,7 +35,7 @@ def queue() -> str:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(victims, "LEAST_RUN_S", 0.001)
+    monkeypatch.setattr(preemption_victims, "LEAST_RUN_S", 0.001)
 
 
 async def submit(client: AsyncClient, queue: str, name: str, **spec: Any) -> UUID:
@@ -118,21 +118,24 @@ async def test_ten_evictions_in_a_row_do_not_starve_what_makes_room(
         await client.set_queue(queue, {"patience_s": patience_s})
         task = {"kind": "shell", "argv": [SHELL % (tmp_path / "end")], "shell": True}
         victim = await submit(client, queue, "victim", task=task, preemptible=True, priority=2)
-        noop = await client.create_job({"name": f"urgent-{queue}", "task": {"kind": "noop"}, "queue": queue,
-                                        "priority": 8, **NEVER})  # fmt: skip
+        noop = await client.create_job(
+            {"name": f"urgent-{queue}", "task": {"kind": "noop"}, "queue": queue, "priority": 8, **NEVER}
+        )
         for n in range(10):
             await running(client, victim, attempt=n + 1)
             urgent = await client.wait((await client.trigger(noop.name)).execution_id, timeout_s=60)
             assert urgent.state == "succeeded" and urgent.started_at is not None and urgent.queued_at is not None
             waited = (urgent.started_at - urgent.queued_at).total_seconds()
-            assert waited <= patience_s + grace_s + victims.least_run_s(n), "patience, grace, and the victim's due"
+            assert waited <= patience_s + grace_s + preemption_victims.least_run_s(n), (
+                "patience, grace, and the victim's due"
+            )
         await running(client, victim, attempt=11)
         (tmp_path / "end").touch()
         ended = await client.wait(victim, timeout_s=60)
         assert (ended.state, ended.attempt) == ("succeeded", 11), "no retry was charged: it has none"
         assert [a.outcome for a in ended.attempts] == ["preempted"] * 10 + ["succeeded"]
         spans = [(a.ended_at - a.started_at).total_seconds() for a in ended.attempts[:10]]
-        assert all(span >= victims.least_run_s(n) for n, span in enumerate(spans))
+        assert all(span >= preemption_victims.least_run_s(n) for n, span in enumerate(spans))
         begins = await beginnings(client, victim)
         assert begins[0] == 0 and begins == sorted(begins)
         assert begins[-1] >= 10, "each went on where the one before was"
@@ -202,7 +205,7 @@ async def test_dispatchers_that_decide_at_once_evict_no_more_than_needed(fresh: 
 async def test_between_two_evictions_there_is_always_time(
     fresh: Database, virtual: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(victims, "LEAST_RUN_S", 5.0)
+    monkeypatch.setattr(preemption_victims, "LEAST_RUN_S", 5.0)
     async with fleet(fresh, dispatchers=1) as found:
         session = await found.session(slots=1, takes=["preempt"])
         low, high = await found.job("low", preemptible=True, priority=2), await found.job("high", priority=8)

@@ -19,9 +19,9 @@ from mainspring.codec import encode
 from mainspring.dispatch import heartbeat, service
 from mainspring.store import claims, sessions
 from mainspring.wire import Poll
-from mainspring.worker.link import Refused, SessionEnded
+from mainspring.worker.transport.api_link import Refused, SessionEnded
 from tests.conftest import Cluster
-from tests.dispatch.remote import remote
+from tests.support.remote_worker import remote
 
 
 @pytest.fixture
@@ -83,12 +83,11 @@ async def test_a_worker_registers_beats_polls_and_reports_and_is_listed_as_it_is
         report = wire.Results(session_id=worker.session_id, results=[result], output=output)
         assert (await worker.link.results(report)).stale == []
         ended = await client.execution(execution)
-        assert (ended.state, ended.exit_code, ended.duration_ms, ended.error) == (
-            "failed", 3, 1234, "the disk is full"
-        )  # fmt: skip
+        assert (ended.state, ended.exit_code, ended.duration_ms, ended.error) == ("failed", 3, 1234, "the disk is full")
         assert [(c.stream, c.text) for c in (await client.logs(execution)).chunks] == [
-            ("stdout", "stdout"), ("stderr", "stderr")
-        ]  # fmt: skip
+            ("stdout", "stdout"),
+            ("stderr", "stderr"),
+        ]
         late = msgspec.structs.replace(report, results=[msgspec.structs.replace(result, outcome="succeeded")])
         assert (await worker.link.results(late)).stale == [execution]
         assert await client.execution(execution) == ended
@@ -218,7 +217,7 @@ async def test_a_session_nobody_began(cluster: Cluster) -> None:
 
 async def test_another_tenants_session_is_nobodys(cluster: Cluster, queue: str) -> None:
     from mainspring.api.auth import issue_token
-    from mainspring.worker.link import Address, Link
+    from mainspring.worker.transport.api_link import Address, Link
 
     async with cluster.database.connection() as connection:
         tenant = await connection.fetchval("INSERT INTO tenants (name) VALUES ('far') RETURNING tenant_id")

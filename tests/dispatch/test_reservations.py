@@ -11,12 +11,13 @@ import pytest
 
 from mainspring import wire
 from mainspring.domain.errors import Conflict, Invalid, NotFound
-from mainspring.intake import reservations, why
+from mainspring.intake import reservations
 from mainspring.results.settle import Report
 from mainspring.store.db import Database
 from mainspring.store.results import Ended
-from tests.clocks import START, VirtualClock
-from tests.dispatch.dispatchers import Fleet, fleet
+from mainspring.views import why_execution
+from tests.support.clocks import START, VirtualClock
+from tests.support.dispatchers import Fleet, fleet
 
 NOON = START + timedelta(minutes=10)
 
@@ -64,7 +65,7 @@ class Bench:
         return await reservations.create(self.fleet.database, new(**more), tenant=1, by="test")
 
     async def codes(self, execution: UUID) -> list[str]:
-        return [r.code for r in (await why.execution(self.fleet.database, execution, tenant=1)).reasons]
+        return [r.code for r in (await why_execution.execution(self.fleet.database, execution, tenant=1)).reasons]
 
 
 @pytest.fixture

@@ -19,11 +19,14 @@ def test_every_built_in_rule_measures_something_that_is_measured() -> None:
 @pytest.mark.parametrize(
     ("condition", "threshold", "value", "broken"),
     [
-        ("result_lag", 5000, 5000, False), ("result_lag", 5000, 5001, True),
-        ("dead_letters", 100, 99, False), ("dead_letters", 100, 100, True),
-        ("sla_ratio", 0.95, 0.95, False), ("sla_ratio", 0.95, 0.9499, True),
+        ("result_lag", 5000, 5000, False),
+        ("result_lag", 5000, 5001, True),
+        ("dead_letters", 100, 99, False),
+        ("dead_letters", 100, 100, True),
+        ("sla_ratio", 0.95, 0.95, False),
+        ("sla_ratio", 0.95, 0.9499, True),
     ],
-)  # fmt: skip
+)
 def test_a_threshold_is_where_it_says(condition: str, threshold: float, value: float, broken: bool) -> None:
     assert CONDITIONS[condition].breaks(value, threshold) is broken
 
@@ -72,6 +75,9 @@ def test_an_alert_fires_exactly_when_it_was_broken_long_enough(broken: list[bool
 
 def test_labels_say_what_an_alert_is_about() -> None:
     assert labels_of("lag", Rule(condition="queue_depth", threshold=1.0), "short") == {
-        "rule": "lag", "severity": "warning", "key": "short", "queue": "short",
-    }  # fmt: skip
+        "rule": "lag",
+        "severity": "warning",
+        "key": "short",
+        "queue": "short",
+    }
     assert "job" in labels_of("gap", Rule(condition="max_gap", threshold=1.0), "report")

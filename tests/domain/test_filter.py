@@ -17,16 +17,25 @@ def test_every_field_of_executions() -> None:
         'state:failed,lost state:queued job:report queue:long since:24h trigger:manual label:team=finance "two words"'
     )
     assert execution_filter(text, NOW) == ExecutionFilter(
-        texts=("two words",), states=("failed", "lost", "queued"), jobs=("report",), queues=("long",),
-        triggers=("manual",), since_ms=NOW - 86_400_000, labels={"team": "finance"},
-    )  # fmt: skip
+        texts=("two words",),
+        states=("failed", "lost", "queued"),
+        jobs=("report",),
+        queues=("long",),
+        triggers=("manual",),
+        since_ms=NOW - 86_400_000,
+        labels={"team": "finance"},
+    )
 
 
 def test_every_field_of_jobs() -> None:
     assert job_filter("state:paused name:night queue:short kind:http label:zone=eu back up") == JobFilter(
-        texts=("back", "up"), names=("night",), states=("paused",), queues=("short",), kinds=("http",),
+        texts=("back", "up"),
+        names=("night",),
+        states=("paused",),
+        queues=("short",),
+        kinds=("http",),
         labels={"zone": "eu"},
-    )  # fmt: skip
+    )
     assert not job_filter("  ")
     assert not execution_filter("", NOW)
 

@@ -61,6 +61,7 @@ def test_how_it_ended_belongs_to_the_fingerprint() -> None:
     prints = {
         fingerprint("exit code 3", state="failed", exit_code=3),
         fingerprint("exit code 4", state="failed", exit_code=4),
-        fingerprint("exit code 3", state="timed_out", exit_code=3), fingerprint(None, state="failed"),
-    }  # fmt: skip
+        fingerprint("exit code 3", state="timed_out", exit_code=3),
+        fingerprint(None, state="failed"),
+    }
     assert len(prints) == 4

@@ -9,7 +9,7 @@ import pytest
 from mainspring.domain.errors import Invalid
 from mainspring.domain.job import JobSpec, NoopTask, ShellTask, check
 from mainspring.domain.retry import RetryPolicy
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.domain.task import PythonTask
 
 

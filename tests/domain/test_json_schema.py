@@ -70,10 +70,15 @@ def test_what_is_filled_in_later_may_become_anything() -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        {"pattern": "(a+)+"}, {"$ref": "https://example.org/x"}, {"type": "strange"}, {"items": {"oneOf": []}}, [],
-        {"properties": []}, {"properties": {"x": 1}},
+        {"pattern": "(a+)+"},
+        {"$ref": "https://example.org/x"},
+        {"type": "strange"},
+        {"items": {"oneOf": []}},
+        [],
+        {"properties": []},
+        {"properties": {"x": 1}},
     ],
-)  # fmt: skip
+)
 def test_schemas_that_can_not_be_used_are_refused(schema: Any) -> None:
     assert schema_problem(schema)
 

@@ -119,11 +119,16 @@ def test_what_is_tried_again(policy: dict[str, Any], ending: tuple[Any, int | No
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        ("ValueError: no", "ValueError"), ("app.errors.Busy: later\n\nTraceback", "app.errors.Busy"),
-        ("KeyboardInterrupt", "KeyboardInterrupt"), ("exit code 3", None), ("the answer was 503", None), (None, None),
-        ("", None), ("127.0.0.1:80 can't be reached: no", None),
+        ("ValueError: no", "ValueError"),
+        ("app.errors.Busy: later\n\nTraceback", "app.errors.Busy"),
+        ("KeyboardInterrupt", "KeyboardInterrupt"),
+        ("exit code 3", None),
+        ("the answer was 503", None),
+        (None, None),
+        ("", None),
+        ("127.0.0.1:80 can't be reached: no", None),
     ],
-)  # fmt: skip
+)
 def test_the_type_of_an_error(error: str | None, kind: str | None) -> None:
     assert error_type(error) == kind
 

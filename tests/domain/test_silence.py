@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mainspring.domain.calendar import Blackout
+from mainspring.domain.schedule.calendar import Blackout
 from mainspring.domain.silence import Silence, silenced_until
 
 

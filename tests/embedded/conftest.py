@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mainspring.embedded.server import EmbeddedServer
-from tests.embedded.processes import Serve
+from tests.support.postgres_processes import Serve
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from mainspring.embedded.binaries import installed
 from mainspring.embedded.errors import ForeignData, NoRoom
-from tests.embedded.processes import Serve
+from tests.support.postgres_processes import Serve
 
 pytestmark = pytest.mark.anyio
 

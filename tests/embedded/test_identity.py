@@ -17,7 +17,7 @@ import pytest
 
 from mainspring.embedded.binaries import find_binaries
 from mainspring.embedded.errors import NotPermitted
-from tests.embedded.processes import Serve, status, supervisor
+from tests.support.postgres_processes import Serve, status, supervisor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.geteuid() != 0, reason="only root can become others")]
 

@@ -15,7 +15,7 @@ from mainspring.embedded.binaries import find_binaries
 from mainspring.embedded.errors import DirectoryInUse
 from mainspring.embedded.lock import DirectoryLock
 from mainspring.embedded.process import alive
-from tests.embedded.processes import Serve, another_program, supervisor, wait_gone
+from tests.support.postgres_processes import Serve, another_program, supervisor, wait_gone
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import pytest
 
 from mainspring.embedded.errors import BadSetting, PortInUse
 from mainspring.embedded.process import alive
-from tests.embedded.processes import Serve, listens_on_tcp
+from tests.support.postgres_processes import Serve, listens_on_tcp
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from mainspring import wire
-from tests.alerts.postbox import postbox
 from tests.conftest import Cluster
-from tests.worker.receiver import Received, receiving, reply
+from tests.support.http_receiver import Received, receiving, reply
+from tests.support.mail_sink import postbox
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import pytest
 
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.store.migrate import migrate
-from tests.faults.fleet import load
+from tests.support.fleet import load
 
 
 @pytest.fixture(scope="package")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mainspring.embedded.server import EmbeddedServer
-from tests.faults.fleet import ROUNDS, fleet
-from tests.flow.processes import until
+from tests.support.fleet import ROUNDS, fleet
+from tests.support.processes import until
 
 pytestmark = pytest.mark.fault
 

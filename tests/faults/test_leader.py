@@ -14,11 +14,11 @@ import pytest
 
 from mainspring.api.auth import issue_token
 from mainspring.domain.job import JobSpec, NoopTask
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.intake import jobs
 from mainspring.store.db import Database
-from tests.faults.fleet import Fleet
+from tests.support.fleet import Fleet
 
 pytestmark = pytest.mark.fault
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainspring.domain.errors import MainspringError
-from tests.flow.processes import dev, until, until_async
+from tests.support.processes import dev, until, until_async
 
 pytestmark = pytest.mark.fault
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mainspring.embedded.server import EmbeddedServer
-from tests.faults.fleet import LEASE_S, ROUNDS, fleet
-from tests.faults.proxy import proxy
+from tests.support.fleet import LEASE_S, ROUNDS, fleet
+from tests.support.tcp_proxy import proxy
 
 pytestmark = pytest.mark.fault
 
@@ -41,9 +41,13 @@ async def test_kill_9_of_one_of_three(durable: EmbeddedServer, loaded: str, tmp_
     gaps.sort()
     undisturbed = sorted(others)[int(len(others) * 0.99)]
     verdict.demand(
-        "kill -9 of a scheduler", kills=ROUNDS, shards=len(gaps), gap_p50_s=round(statistics.median(gaps), 3),
-        gap_max_s=round(gaps[-1], 3), others_late_p99_s=round(undisturbed, 3),
-    )  # fmt: skip
+        "kill -9 of a scheduler",
+        kills=ROUNDS,
+        shards=len(gaps),
+        gap_p50_s=round(statistics.median(gaps), 3),
+        gap_max_s=round(gaps[-1], 3),
+        others_late_p99_s=round(undisturbed, 3),
+    )
     assert statistics.median(gaps) <= 2 and gaps[-1] <= 5
     assert undisturbed < LEASE_S
 

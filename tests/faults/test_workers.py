@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import clone, started
-from tests.faults.fleet import ROUNDS
-from tests.flow.processes import alive, until
-from tests.worker.program import ENDLESS, living, worker, written
+from tests.support.fleet import ROUNDS
+from tests.support.processes import alive, until
+from tests.support.worker_program import ENDLESS, living, worker, written
 
 pytestmark = pytest.mark.fault
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.processes import Dev, dev
+from tests.support.processes import Dev, dev
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.domain.errors import Unavailable
-from tests.flow.processes import dev, until_async
+from tests.support.processes import dev, until_async
 
 
 @pytest.mark.fault

@@ -15,9 +15,9 @@ import asyncpg
 import pytest
 
 from mainspring.domain.job import JobSpec, Misfire, ShellTask
-from mainspring.domain.schedule import ScheduleSpec
-from tests.faults.checker import judge
-from tests.flow.processes import Dev, alive, children, dev, until
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from tests.support.fire_checker import judge
+from tests.support.processes import Dev, alive, children, dev, until
 
 JOBS = 100
 EVERY_S = 4
@@ -77,7 +77,7 @@ async def test_after_kill_9_nothing_is_left_running_and_the_next_start_recovers(
 
 
 def _sleepers(family: list[int]) -> list[int]:
-    from tests.flow.processes import command_line
+    from tests.support.processes import command_line
 
     return [pid for parent in family if alive(parent) for pid in children(parent) if "sleep 600" in command_line(pid)]
 
@@ -95,10 +95,13 @@ async def test_kill_9_of_worker_server_and_database_misses_and_doubles_nothing(t
             for n in range(JOBS):
                 await client.create_job(
                     JobSpec(
-                        name=f"job-{n:03}", task=ShellTask(argv=(script,), shell=True), overlap="allow",
-                        misfire=Misfire(policy="all"), schedule=ScheduleSpec(every=EVERY_S, aligned=True),
+                        name=f"job-{n:03}",
+                        task=ShellTask(argv=(script,), shell=True),
+                        overlap="allow",
+                        misfire=Misfire(policy="all"),
+                        schedule=ScheduleSpec(every=EVERY_S, aligned=True),
                     )
-                )  # fmt: skip
+                )
         created = datetime.now(UTC)
         lines = Lines(evidence)
         for part in ("mainspring.cli.main worker", "mainspring.cli.main serve", "postgres"):

@@ -17,9 +17,9 @@ import pytest
 
 from mainspring import wire
 from tests.conftest import Cluster
-from tests.dispatch.remote import Remote, remote
+from tests.support.pages import Page
+from tests.support.remote_worker import Remote, remote
 from tests.web.conftest import NAVIGATION
-from tests.web.reading import Page
 
 pytestmark = pytest.mark.anyio
 
@@ -44,9 +44,14 @@ class Surfaces:
 
         def run() -> str:
             return subprocess.run(
-                [PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, env=env,
+                [PROGRAM, *words],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=120,
+                env=env,
                 check=True,
-            ).stdout  # fmt: skip
+            ).stdout
 
         return await asyncio.to_thread(run)
 
@@ -78,9 +83,12 @@ async def tell(worker: Remote, given: wire.Assignment, **how: Any) -> None:
 @pytest.mark.requirement(61)
 async def test_every_field_of_an_execution_is_shown_everywhere(cluster: Cluster, surfaces: Surfaces) -> None:
     spec = {
-        "name": "all-fields", "queue": "fields", "task": {"kind": "noop"}, "metadata": {"team": "night shift"},
+        "name": "all-fields",
+        "queue": "fields",
+        "task": {"kind": "noop"},
+        "metadata": {"team": "night shift"},
         "retries": {"max": 0},
-    }  # fmt: skip
+    }
     async with cluster.client() as client, remote(cluster, name="worker-7", queue="fields") as worker:
         await client.create_job(spec)
         execution = (await client.trigger("all-fields")).execution_id
@@ -98,9 +106,13 @@ async def test_every_field_of_an_execution_is_shown_everywhere(cluster: Cluster,
 
     found = await surfaces.api(execution)
     assert {name: found[name] for name in ("worker", "attempt", "duration_ms", "exit_code", "error", "result")} == {
-        "worker": "worker-7", "attempt": 1, "duration_ms": 4321, "exit_code": 73, "error": "no such table",
+        "worker": "worker-7",
+        "attempt": 1,
+        "duration_ms": 4321,
+        "exit_code": 73,
+        "error": "no such table",
         "result": {"rows": 3},
-    }  # fmt: skip
+    }
     assert found["metadata"] == {"team": "night shift"}
     assert found["fire_at"] <= found["started_at"] <= found["finished_at"]
     logs = await surfaces.api(execution, "/logs")
@@ -124,9 +136,11 @@ async def test_the_timeline_of_an_execution_grows_and_is_the_same_everywhere(
     cluster: Cluster, surfaces: Surfaces
 ) -> None:
     spec = {
-        "name": "timeline", "queue": "timeline", "task": {"kind": "noop"},
+        "name": "timeline",
+        "queue": "timeline",
+        "task": {"kind": "noop"},
         "retries": {"max": 3, "base": "1h", "jitter": "none"},
-    }  # fmt: skip
+    }
     seen: list[list[dict[str, Any]]] = []
 
     async def look() -> None:
@@ -148,8 +162,16 @@ async def test_the_timeline_of_an_execution_grows_and_is_the_same_everywhere(
     assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(seen))
     last = seen[-1]
     assert [event["event"].removeprefix("execution.") for event in last] == [
-        "created", "due", "queued", "started", "retrying", "queued", "started", "retrying", "cancelled",
-    ]  # fmt: skip
+        "created",
+        "due",
+        "queued",
+        "started",
+        "retrying",
+        "queued",
+        "started",
+        "retrying",
+        "cancelled",
+    ]
     assert [event["at"] for event in last] == sorted(event["at"] for event in last)
 
     by_program = json.loads(await surfaces.program("executions", "timeline", str(execution), "-o", "json"))

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.conftest import Cluster
-from tests.flow.processes import until_async
+from tests.support.processes import until_async
 
 pytestmark = pytest.mark.anyio
 

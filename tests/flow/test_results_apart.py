@@ -11,9 +11,9 @@ import pytest
 from mainspring import wire
 from mainspring.domain.errors import Unavailable
 from mainspring.results.settle import Report
-from mainspring.worker import delivery
+from mainspring.worker.transport import delivery
 from tests.conftest import Cluster, started
-from tests.flow.processes import until, until_async
+from tests.support.processes import until, until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -88,9 +88,10 @@ async def test_workers_go_on_while_nothing_is_settled(database_url: str, monkeyp
         found = [execution for page in pages for execution in page.items]
         assert {execution.execution_id for execution in found} == set(ids)
         assert Counter((e.job, e.state, e.exit_code, e.attempt) for e in found) == {
-            ("fine", "succeeded", 0, 1): 2 * EACH, ("prints", "succeeded", 0, 1): 2 * EACH,
+            ("fine", "succeeded", 0, 1): 2 * EACH,
+            ("prints", "succeeded", 0, 1): 2 * EACH,
             ("fails", "failed", 3, 1): 2 * EACH,
-        }  # fmt: skip
+        }
         assert {e.worker for e in found} == {f"worker-{n}" for n in range(PROCESSORS)}
         for execution in ids[-2 * EACH : -EACH]:
             assert [chunk.text for chunk in (await client.logs(execution)).chunks] == ["done\n"], "output too, once"

@@ -14,11 +14,11 @@ import pytest
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.client import Client
 from mainspring.domain.job import ShellTask
-from mainspring.domain.schedule import ScheduleSpec
-from mainspring.intake import catalog
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.views import catalog
 from tests.conftest import Cluster
+from tests.support.pages import Page, posted
 from tests.web.conftest import NAVIGATION
-from tests.web.reading import Page, posted
 
 pytestmark = pytest.mark.anyio
 
@@ -84,7 +84,9 @@ async def test_every_surface_creates_executes_and_cancels_alike(cluster: Cluster
         execution = await catalog.execution(cluster.database, await surface(cluster, name), tenant=TENANT)
         job = await catalog.job(cluster.database, name, tenant=TENANT)
         assert (job.spec.task, job.spec.schedule, job.spec.queue) == (
-            ShellTask(argv=("echo", "two words")), ScheduleSpec(every="1h"), "nobody",
-        ), surface  # fmt: skip
+            ShellTask(argv=("echo", "two words")),
+            ScheduleSpec(every="1h"),
+            "nobody",
+        ), surface
         assert (execution.job, execution.state, execution.trigger) == (name, "cancelled", "manual"), surface
         assert execution.reason == "cancelled by test admin: enough", surface

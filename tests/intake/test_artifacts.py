@@ -18,7 +18,7 @@ from mainspring.domain import artifact
 from mainspring.domain.errors import NotFound
 from mainspring.embedded.server import EmbeddedServer
 from tests.conftest import Cluster, clone, started
-from tests.dispatch.remote import Remote, remote
+from tests.support.remote_worker import Remote, remote
 
 pytestmark = pytest.mark.anyio
 
@@ -121,9 +121,10 @@ class Sender:
 
     def __init__(self, cluster: Cluster, worker: Remote, given: wire.Assignment, http: httpx2.AsyncClient) -> None:
         self.query = {
-            "session_id": str(worker.session_id), "execution_id": str(given.execution_id),
+            "session_id": str(worker.session_id),
+            "execution_id": str(given.execution_id),
             "attempt": str(given.attempt),
-        }  # fmt: skip
+        }
         self._http = http
 
     async def send(self, name: str, data: bytes = b"x", **other: str) -> tuple[int, str]:

@@ -11,11 +11,12 @@ import pytest
 from mainspring import wire
 from mainspring.domain.audit import ACTIONS
 from mainspring.domain.errors import Conflict, Invalid
-from mainspring.intake import audit, catalog, dead_letters, dependencies, executions, jobs, queues, replays
+from mainspring.intake import audit, dead_letters, dependencies, executions, jobs, queues, replays
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store.db import Database
+from mainspring.views import catalog
 from tests.intake.test_dependencies import Jobs
-from tests.runs.bench import TENANT
+from tests.support.runs import TENANT
 
 pytestmark = pytest.mark.anyio
 
@@ -48,9 +49,12 @@ async def test_what_is_done_to_jobs(bench: Jobs) -> None:
     assert not await jobs.resume(database, job_id, **WHO), "nothing was done"
     await jobs.delete(database, job_id, **WHO)
     assert await entries(bench, subject=str(job_id)) == [
-        ("job.delete", "a", None), ("job.resume", "a", None), ("job.pause", "a", "holiday"), ("job.edit", "a", None),
+        ("job.delete", "a", None),
+        ("job.resume", "a", None),
+        ("job.pause", "a", "holiday"),
+        ("job.edit", "a", None),
         ("job.create", "a", None),
-    ]  # fmt: skip
+    ]
     (edit,) = (await audit.list_entries(database, tenant=TENANT, action="job.edit")).items
     assert edit.details == {"version": 2, "fields": ["priority"]}
 
@@ -72,10 +76,14 @@ async def test_what_is_done_to_runs_and_steps(bench: Jobs) -> None:
     await runs.cancel(run_id, reason="enough", **WHO)
     again = await runs.rerun(run_id, wire.Rerun(), **WHO)
     assert await entries(bench, subject=str(run_id)) == [
-        ("run.rerun", "flow", None), ("run.cancel", "flow", "enough"), ("run.event", "flow", None),
-        ("step.force_complete", "flow.done", "by hand"), ("step.skip", "flow.left", "not today"),
-        ("step.reject", "flow.no", "bad"), ("step.approve", "flow.sign", "seen"),
-    ]  # fmt: skip
+        ("run.rerun", "flow", None),
+        ("run.cancel", "flow", "enough"),
+        ("run.event", "flow", None),
+        ("step.force_complete", "flow.done", "by hand"),
+        ("step.skip", "flow.left", "not today"),
+        ("step.reject", "flow.no", "bad"),
+        ("step.approve", "flow.sign", "seen"),
+    ]
     (rerun,) = (await audit.list_entries(bench.database, tenant=TENANT, action="run.rerun")).items
     assert rerun.details["new_run_id"] == str(again.run_id)
 
@@ -92,9 +100,11 @@ async def test_what_is_done_to_executions_dead_letters_and_queues(bench: Jobs) -
     await replays.replay_one(database, letters[1].dead_letter_id, wire.ReplayOne(), **WHO)
     await queues.change(database, "short", {"cap": 3}, **WHO)
     assert await entries(bench, actor="a new user") == [
-        ("queue.change", "short", None), ("dead_letter.replay", None, None), ("dead_letter.dismiss", None, "known"),
+        ("queue.change", "short", None),
+        ("dead_letter.replay", None, None),
+        ("dead_letter.dismiss", None, "known"),
         ("execution.cancel", "a", "too many"),
-    ]  # fmt: skip
+    ]
     assert await entries(bench, subject="short", action="queue") == [("queue.change", "short", None)]
 
 

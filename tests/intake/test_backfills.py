@@ -10,19 +10,21 @@ from uuid import UUID
 import pytest
 
 from mainspring import wire
-from mainspring.domain.backfill import backfill_key
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.execution import execution_id
 from mainspring.domain.retry import RetryPolicy
-from mainspring.domain.schedule import ScheduleSpec
-from mainspring.intake import backfills, catalog, feeding, jobs
+from mainspring.domain.schedule.backfill import backfill_key
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.duties import backfill_feeder
+from mainspring.intake import backfills, jobs
 from mainspring.store import backfills as rows
 from mainspring.store.db import Database
 from mainspring.store.doctor import examine
-from tests.clocks import START, VirtualClock
+from mainspring.views import catalog
 from tests.results.test_settle import TENANT, Bench
 from tests.scheduler.test_policies import LONG
 from tests.scheduler.test_scheduler import add, ledger, scheduler_on, step
+from tests.support.clocks import START, VirtualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +73,7 @@ class Past:
     async def drain(self, backfill: UUID) -> list[float]:
         """Feeds and works until it has ended; returns the instants as they were executed."""
         done: list[float] = []
-        while await feeding.feed_all(self.database):
+        while await backfill_feeder.feed_all(self.database):
             done += await self.work(slots=100)
         assert (await self.look(backfill)).state == "finished"
         return done
@@ -93,11 +95,11 @@ TEN = [float(s) for s in range(-600, 0, 60)]
 @pytest.mark.parametrize(("order", "expected"), [("oldest", TEN), ("newest", TEN[::-1])])
 async def test_at_most_so_many_live_at_a_time_in_order(past: Past, order: Any, expected: list[float]) -> None:
     backfill = await past.backfill(order=order, concurrency=3)
-    await feeding.feed_all(past.database)
-    await feeding.feed_all(past.database)
+    await backfill_feeder.feed_all(past.database)
+    await backfill_feeder.feed_all(past.database)
     assert await past.live(backfill) == expected[:3]
     assert await past.work() == expected[:1]
-    await feeding.feed_all(past.database)
+    await backfill_feeder.feed_all(past.database)
     assert await past.live(backfill) == expected[1:4]
     assert await past.drain(backfill) == expected[1:]
     found = await past.look(backfill)
@@ -107,7 +109,7 @@ async def test_at_most_so_many_live_at_a_time_in_order(past: Past, order: Any, e
 
 async def test_executions_say_where_they_come_from(past: Past) -> None:
     backfill = await past.backfill(-60, 0, params={"region": "eu"})
-    await feeding.feed_all(past.database)
+    await backfill_feeder.feed_all(past.database)
     (execution,) = (await catalog.list_executions(past.database, tenant=TENANT, job="past")).items
     row = await catalog.job_row(past.database, "past", tenant=TENANT)
     ms = round(at(-60).timestamp() * 1000)
@@ -131,14 +133,14 @@ async def test_it_leaves_the_cadence_alone(past: Past) -> None:
     scheduler = await scheduler_on(past.database)
     for name in ("past", "queue_all", "cancel_running"):
         await backfills.create(past.database, name, request(-60, 0), tenant=TENANT, by="test")
-    await feeding.feed_all(past.database)
+    await backfill_feeder.feed_all(past.database)
     assert len(await past.bench.claim(past.session, slots=10)) == 3
     await past.virtual.advance(seconds=60)
     await step(scheduler)
     for name in ("past", "queue_all", "cancel_running"):
         assert await ledger(past.database, name) == [(-60, "running", None), (60, "queued", None)]
     more = await past.backfill(-120, -60)
-    await feeding.feed_all(past.database)
+    await backfill_feeder.feed_all(past.database)
     assert await past.live(more) == [-120], "though a fire of the job is queued"
 
 
@@ -176,14 +178,12 @@ async def test_which_instants_are_executed(past: Past, reprocess: Any) -> None:
     await jobs.pause(past.database, row.job_id, tenant=TENANT, reason="")
     await past.virtual.advance(seconds=90)
     wanted = REPROCESS[reprocess]
-    plan = await backfills.plan(
-        past.database, "past", request(30, 390, reprocess=reprocess), tenant=TENANT
-    )  # fmt: skip
+    plan = await backfills.plan(past.database, "past", request(30, 390, reprocess=reprocess), tenant=TENANT)
     assert [(found - START).total_seconds() for found in plan.page] == wanted
     assert (plan.instants, plan.left_out) == (len(wanted), 6 - len(wanted))
     assert (plan.first, plan.last) == (at(wanted[0]), at(wanted[-1]))
     backfill = await past.backfill(30, 390, reprocess=reprocess, concurrency=10)
-    await feeding.feed_all(past.database)
+    await backfill_feeder.feed_all(past.database)
     assert await past.live(backfill) == wanted
     found = await past.look(backfill)
     assert (found.made, found.left_out) == (len(wanted), 6 - len(wanted))
@@ -191,7 +191,7 @@ async def test_which_instants_are_executed(past: Past, reprocess: Any) -> None:
 
 async def test_a_second_backfill_leaves_out_what_the_first_has_done(past: Past) -> None:
     first = await past.backfill(-300, 0, concurrency=10)
-    await feeding.feed_all(past.database)
+    await backfill_feeder.feed_all(past.database)
     await past.work("succeeded", slots=2)
     await past.work("failed", slots=10)
     await past.drain(first)
@@ -238,7 +238,7 @@ async def test_a_crash_neither_doubles_nor_loses_an_instant(
 
     monkeypatch.setattr(rows, crash_after, crashing)
     done: list[float] = []
-    while await feeding.feed_all(past.database):
+    while await backfill_feeder.feed_all(past.database):
         done += await past.work(slots=10)
     assert turns >= 2, "the step was reached"
     assert done == TEN
@@ -262,7 +262,7 @@ async def test_a_killed_connection_takes_its_half_written_step_along(
 
     with monkeypatch.context() as patch:
         patch.setattr(rows, "move_backfill", killing)
-        await feeding.feed_all(past.database)
+        await backfill_feeder.feed_all(past.database)
     assert await past.live(backfill) == [] and (await past.look(backfill)).made == 0
     assert await past.drain(backfill) == TEN
 
@@ -271,7 +271,7 @@ async def test_many_who_feed_at_once_make_each_instant_once(past: Past) -> None:
     backfill = await past.backfill(-3600, 0, concurrency=7)
     done: list[float] = []
     while (await past.look(backfill)).state == "running":
-        await asyncio.gather(*[feeding.feed_all(past.database) for _ in range(4)])
+        await asyncio.gather(*[backfill_feeder.feed_all(past.database) for _ in range(4)])
         assert len(await past.live(backfill)) <= 7
         done += await past.work(slots=5)
     assert done == [float(s) for s in range(-3600, 0, 60)]
@@ -282,11 +282,11 @@ async def test_many_who_feed_at_once_make_each_instant_once(past: Past) -> None:
 
 async def test_pausing_and_resuming(past: Past) -> None:
     backfill = await past.backfill(concurrency=2)
-    await feeding.feed_all(past.database)
+    await backfill_feeder.feed_all(past.database)
     await backfills.pause(past.database, backfill, tenant=TENANT, by="test")
     await backfills.pause(past.database, backfill, tenant=TENANT, by="test")
     assert await past.work(slots=10) == TEN[:2], "what lives goes on"
-    assert await feeding.feed_all(past.database) == 0
+    assert await backfill_feeder.feed_all(past.database) == 0
     assert await past.live(backfill) == []
     await backfills.resume(past.database, backfill, tenant=TENANT, by="test")
     assert await past.drain(backfill) == TEN[2:]
@@ -297,12 +297,12 @@ async def test_pausing_and_resuming(past: Past) -> None:
 
 async def test_cancelling_cancels_what_lives(past: Past) -> None:
     backfill = await past.backfill(concurrency=3)
-    await feeding.feed_all(past.database)
+    await backfill_feeder.feed_all(past.database)
     (running,) = await past.bench.claim(past.session)
     await backfills.cancel(past.database, backfill, tenant=TENANT, by="test")
     assert (await past.bench.look(running["execution_id"])).cancelling
     assert await past.bench.end(running["execution_id"], past.session, "cancelled")
-    assert await feeding.feed_all(past.database) == 0
+    assert await backfill_feeder.feed_all(past.database) == 0
     found = await past.look(backfill)
     assert (found.state, found.executions, found.made) == ("cancelled", {"cancelled": 3}, 3)
     await backfills.cancel(past.database, backfill, tenant=TENANT, by="test")
@@ -310,17 +310,17 @@ async def test_cancelling_cancels_what_lives(past: Past) -> None:
 
 async def test_deleting_the_job_ends_it(past: Past) -> None:
     backfill = await past.backfill(concurrency=2)
-    await feeding.feed_all(past.database)
+    await backfill_feeder.feed_all(past.database)
     row = await catalog.job_row(past.database, "past", tenant=TENANT)
     await jobs.delete(past.database, row.job_id, tenant=TENANT, by="test")
-    await feeding.feed_all(past.database)
+    await backfill_feeder.feed_all(past.database)
     found = await past.look(backfill)
     assert (found.state, found.executions) == ("cancelled", {"cancelled": 2})
 
 
 async def test_rescheduling_the_job_does_not_change_it(past: Past) -> None:
     backfill = await past.backfill(-180, 0, concurrency=1)
-    await feeding.feed_all(past.database)
+    await backfill_feeder.feed_all(past.database)
     row = await catalog.job_row(past.database, "past", tenant=TENANT)
     await jobs.patch(past.database, row.job_id, {"schedule": {"every": 7}}, tenant=TENANT, by="test")
     assert await past.drain(backfill) == [-180, -120, -60]
@@ -334,9 +334,7 @@ async def test_the_list_is_newest_first_and_by_job(past: Past) -> None:
         made.append(await past.backfill(-60 * (n + 1), 0))
     other = await backfills.create(past.database, "other", request(-60, 0), tenant=TENANT, by="test")
     page = await backfills.list_backfills(past.database, tenant=TENANT, job="past", limit=2)
-    rest = await backfills.list_backfills(
-        past.database, tenant=TENANT, job="past", limit=2, cursor=page.next_cursor
-    )  # fmt: skip
+    rest = await backfills.list_backfills(past.database, tenant=TENANT, job="past", limit=2, cursor=page.next_cursor)
     assert [b.backfill_id for b in (*page.items, *rest.items)] == made[::-1] and rest.next_cursor is None
     everything = await backfills.list_backfills(past.database, tenant=TENANT)
     assert {b.backfill_id for b in everything.items} == {*made, other}
@@ -393,7 +391,7 @@ async def test_the_doctor_finds_nothing_afterwards(past: Past) -> None:
     for _ in range(3):
         await past.virtual.advance(seconds=60)
         await step(scheduler)
-        await feeding.feed_all(past.database)
+        await backfill_feeder.feed_all(past.database)
         await past.work(slots=2)
     await past.drain(backfill)
     async with past.database.connection() as connection:

@@ -10,11 +10,12 @@ import pytest
 
 from mainspring import wire
 from mainspring.domain.errors import Conflict, Invalid, NotFound
-from mainspring.domain.schedule import ScheduleSpec
-from mainspring.intake import calendars, catalog, jobs
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.intake import calendars, jobs
 from mainspring.store.db import Database
-from tests.clocks import START, VirtualClock
+from mainspring.views import catalog
 from tests.scheduler.test_scheduler import TENANT, add, ledger, scheduler_on, step
+from tests.support.clocks import START, VirtualClock
 
 pytestmark = pytest.mark.anyio
 

@@ -20,8 +20,8 @@ from mainspring.results.rescue import Rescue
 from mainspring.store import dead_letters as store
 from mainspring.store import fires
 from mainspring.store.db import Database
-from tests.clocks import VirtualClock
 from tests.results.test_settle import TENANT, Bench
+from tests.support.clocks import VirtualClock
 
 pytestmark = pytest.mark.anyio
 

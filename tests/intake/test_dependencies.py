@@ -12,11 +12,13 @@ from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.params import Param
 from mainspring.domain.retry import RetryPolicy
-from mainspring.intake import catalog, dependencies, jobs
+from mainspring.intake import dependencies, jobs
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store.db import Database
-from tests.clocks import VirtualClock
-from tests.runs.bench import TENANT, Bench
+from mainspring.views import catalog
+from mainspring.views.dependencies import dependencies_of
+from tests.support.clocks import VirtualClock
+from tests.support.runs import TENANT, Bench
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +44,7 @@ class Jobs(Bench):
         return [name for name, _ in await self.claim()]
 
     async def states(self, name: str) -> dict[str, str]:
-        found = await dependencies.get(self.database, name, tenant=TENANT)
+        found = await dependencies_of(self.database, name, tenant=TENANT)
         return {need.job: need.state for need in found.needs}
 
 
@@ -131,7 +133,7 @@ async def test_a_person_lets_the_children_go_and_who_and_why_is_kept(bench: Jobs
     ((name, row),) = await bench.claim()
     assert name == "told"
     assert row["params"] == {"parents_not_run": ["a"] if freed_as == "skipped" else []}
-    (need,) = (await dependencies.get(bench.database, "told", tenant=TENANT)).needs
+    (need,) = (await dependencies_of(bench.database, "told", tenant=TENANT)).needs
     assert (need.freed_as, need.freed_by, need.reason) == (freed_as, "a new user", "by hand")
     assert await bench.queued() == []
 

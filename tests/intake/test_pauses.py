@@ -13,14 +13,16 @@ import pytest
 from mainspring.domain.errors import Invalid
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.domain.job import Misfire
-from mainspring.domain.schedule import ScheduleSpec
-from mainspring.intake import catalog, duties, jobs
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.duties import service
+from mainspring.intake import jobs
 from mainspring.store import pauses
 from mainspring.store.db import Database
-from tests.clocks import START, VirtualClock
+from mainspring.views import catalog
 from tests.results.test_settle import TENANT, Bench
 from tests.scheduler.test_policies import DOWN, LONG, MISFIRES, OVERLAPS
 from tests.scheduler.test_scheduler import add, finish_all, ledger, scheduler_on, step
+from tests.support.clocks import START, VirtualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -46,12 +48,12 @@ async def test_a_pause_ends_by_itself_by_database_time(fresh: Database, virtual:
     assert (found.state, found.pause_reason, found.paused_until) == ("paused", "maintenance", after(seconds=150))
     scheduler = await scheduler_on(fresh)
     await virtual.advance(seconds=149)
-    assert await duties.end_pauses(fresh) == 0, "not before its time"
+    assert await service.end_pauses(fresh) == 0, "not before its time"
     async with fresh.connection() as connection:
         assert await pauses.next_pause_over_s(connection) == 1
     await virtual.advance(seconds=1)
-    assert await duties.end_pauses(fresh) == 1
-    assert await duties.end_pauses(fresh) == 0
+    assert await service.end_pauses(fresh) == 1
+    assert await service.end_pauses(fresh) == 0
     await step(scheduler)
     await virtual.advance(seconds=30)
     await step(scheduler)
@@ -73,7 +75,7 @@ async def test_a_pause_that_was_prolonged_or_ended_is_left_alone(fresh: Database
     assert found.paused_at == START, "it is the same pause"
     await jobs.pause(fresh, paused, tenant=TENANT, reason="for good")
     await virtual.advance(hours=2)
-    assert await duties.end_pauses(fresh) == 0, "the last word was: until someone resumes it"
+    assert await service.end_pauses(fresh) == 0, "the last word was: until someone resumes it"
 
 
 async def test_a_pause_can_not_end_in_the_past(fresh: Database, virtual: VirtualClock) -> None:
@@ -90,7 +92,7 @@ async def test_many_who_resume_at_once_record_the_pause_once(fresh: Database, vi
     await jobs.pause(fresh, paused, tenant=TENANT, reason="", until=after(seconds=100))
     await virtual.advance(seconds=130)
     await asyncio.gather(
-        *[duties.end_pauses(fresh) for _ in range(3)],
+        *[service.end_pauses(fresh) for _ in range(3)],
         *[jobs.resume(fresh, paused, tenant=TENANT, caught_up=True) for _ in range(3)],
     )
     recorded = await fires_of(fresh, "paused")

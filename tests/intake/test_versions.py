@@ -10,11 +10,12 @@ import pytest
 from mainspring import wire
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.job import JobSpec, Misfire, NoopTask
-from mainspring.domain.schedule import ScheduleSpec
-from mainspring.intake import catalog, jobs
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.intake import jobs
 from mainspring.store.db import Database
-from tests.clocks import START, VirtualClock
+from mainspring.views import catalog
 from tests.scheduler.test_scheduler import TENANT, add, scheduler_on, step
+from tests.support.clocks import START, VirtualClock
 
 
 async def test_a_rollback_is_a_new_version_and_takes_effect(fresh: Database, virtual: VirtualClock) -> None:

@@ -12,18 +12,19 @@ from mainspring.announce import Announcer
 from mainspring.domain.errors import Invalid
 from mainspring.domain.job import Misfire
 from mainspring.domain.params import Param
-from mainspring.domain.schedule import ScheduleSpec
-from mainspring.intake import blackouts, catalog, dependencies, executions, jobs, why
-from mainspring.intake.duties import skip_overdue
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.duties.service import skip_overdue
+from mainspring.intake import blackouts, dependencies, executions, jobs
 from mainspring.results.settle import Settler
 from mainspring.scheduler import gate
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
 from mainspring.store.subscriptions import Subscriptions
-from tests.clocks import START, VirtualClock
+from mainspring.views import catalog, why_execution
 from tests.intake.test_dependencies import Jobs
-from tests.runs.bench import TENANT, Silence
 from tests.scheduler.test_scheduler import SilentBus, ledger, scheduler_on, step
+from tests.support.clocks import START, VirtualClock
+from tests.support.runs import TENANT, Silence
 
 pytestmark = pytest.mark.anyio
 
@@ -103,7 +104,7 @@ async def test_a_success_too_long_ago_does_not_let_it_go(bench: Waits, virtual: 
     await bench.execute("b")
     await step(scheduler)
     assert await ledger(bench.database, "child") == [(60, "waiting", None)]
-    found = await why.job(bench.database, "child", tenant=TENANT)
+    found = await why_execution.job(bench.database, "child", tenant=TENANT)
     assert [(r.code, r.message) for r in found.reasons] == [
         ("needs", "it waits until these have succeeded: a (too long ago)")
     ]
@@ -118,7 +119,7 @@ async def test_a_failure_does_not_let_it_go(bench: Waits, virtual: VirtualClock)
     await step(scheduler)
     await bench.execute("a", "failed")
     assert await bench.now_queued() == []
-    found = await why.job(bench.database, "child", tenant=TENANT)
+    found = await why_execution.job(bench.database, "child", tenant=TENANT)
     assert found.reasons[0].message == "it waits until these have succeeded: a (failed)"
 
 
@@ -200,8 +201,10 @@ async def test_missed_fires_wait_too(bench: Waits, virtual: VirtualClock, overla
         await jobs.resume(bench.database, row.job_id, tenant=TENANT, caught_up=True)
         await step(scheduler)
     assert await ledger(bench.database, "child") == [
-        (60, "skipped", "misfire"), (120, "skipped", "misfire"), (180, "waiting", None),
-    ]  # fmt: skip
+        (60, "skipped", "misfire"),
+        (120, "skipped", "misfire"),
+        (180, "waiting", None),
+    ]
     await bench.execute("a")
     assert await bench.now_queued() == ["child"]
 

@@ -15,8 +15,8 @@ from mainspring.results.rescue import Rescue
 from mainspring.store import dead_letters as store
 from mainspring.store import doctor, fires
 from mainspring.store.db import Database
-from tests.clocks import VirtualClock
 from tests.results.test_settle import TENANT, Bench
+from tests.support.clocks import VirtualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -56,11 +56,15 @@ async def test_the_last_failure_leaves_a_letter_with_everything_one_needs(
     found = await bench.look(execution)
     assert (letter.dead_letter_id, letter.state, letter.ended_as) == (execution, "open", outcome)
     assert (letter.job_id, letter.version, letter.error, letter.exit_code) == (
-        found.job_id, 1, "ValueError: row 18", 4,
-    )  # fmt: skip
+        found.job_id,
+        1,
+        "ValueError: row 18",
+        4,
+    )
     assert [(a.attempt, a.outcome, a.exit_code, a.worker) for a in letter.attempts] == [
-        (1, "failed", 3, "w"), (2, outcome, 4, "w"),
-    ]  # fmt: skip
+        (1, "failed", 3, "w"),
+        (2, outcome, 4, "w"),
+    ]
     assert letter.attempts == found.attempts, "the copy says what the record says"
     assert (letter.fire_at, letter.created_at) == (found.fire_at, found.finished_at)
 
@@ -118,8 +122,10 @@ async def test_the_same_mistake_is_one_group_per_job(bench: Bench) -> None:
     page = await dead_letters.list_groups(bench.database, tenant=TENANT)
     found = {(g.job_id, g.what, g.count, g.exact) for g in page.items}
     assert found == {
-        (job, "row 2 is bad", 2, True), (job, "no route to host", 1, True), (other, "row 3 is bad", 1, True),
-    }  # fmt: skip
+        (job, "row 2 is bad", 2, True),
+        (job, "no route to host", 1, True),
+        (other, "row 3 is bad", 1, True),
+    }
     walked: list[tuple[UUID, str]] = []
     cursor: str | None = None
     while True:

@@ -14,13 +14,15 @@ from mainspring.results.settle import Settler
 from mainspring.runs.advance import Ending
 from mainspring.store.db import Database
 from mainspring.store.doctor import CHECKS, examine
-from tests.runs.bench import Bench, states
+from tests.support.runs import Bench, states
 
 pytestmark = pytest.mark.anyio
 
 FAN: dict[str, Any] = {
-    "a": {}, **{f"b{n}": {"needs": ["a"]} for n in range(8)}, "end": {"needs": [f"b{n}" for n in range(8)]},
-}  # fmt: skip
+    "a": {},
+    **{f"b{n}": {"needs": ["a"]} for n in range(8)},
+    "end": {"needs": [f"b{n}" for n in range(8)]},
+}
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from mainspring.announce import Announcer
 from mainspring.domain.errors import Conflict
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.retry import RetryPolicy
-from mainspring.domain.schedule import ScheduleSpec
-from mainspring.intake import catalog, executions, jobs
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.intake import executions, jobs
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.results.rescue import rescue_orphans
 from mainspring.results.settle import Report, Settler
@@ -25,7 +25,8 @@ from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Ended
 from mainspring.telemetry import metrics
-from tests.clocks import VirtualClock
+from mainspring.views import catalog
+from tests.support.clocks import VirtualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -55,11 +56,13 @@ class Bench:
         session_id = uuid4()
         async with self.database.connection() as connection:
             await sessions.insert_session(
-                connection, tenant=TENANT, session_id=session_id, worker_id=uuid4(), lease_s=lease_s,
-                register=wire.Register(
-                    name="w", host="h", version="1", slots=10, queues=["short"], kinds=["noop"]
-                ),
-            )  # fmt: skip
+                connection,
+                tenant=TENANT,
+                session_id=session_id,
+                worker_id=uuid4(),
+                lease_s=lease_s,
+                register=wire.Register(name="w", host="h", version="1", slots=10, queues=["short"], kinds=["noop"]),
+            )
         return session_id
 
     async def submit(self, job_id: UUID) -> UUID:
@@ -71,9 +74,13 @@ class Bench:
             lines = [(line, claims.START, slots) for line in await claims.queued_lines(connection, limit=1000)]
             if len(lines) == 1:
                 return await claims.claim(
-                    connection, tenant=TENANT, line_id=lines[0][0], after=claims.START, sessions=[session_id],
+                    connection,
+                    tenant=TENANT,
+                    line_id=lines[0][0],
+                    after=claims.START,
+                    sessions=[session_id],
                     turns=[1] * slots,
-                )  # fmt: skip
+                )
             rows = sorted(row for found in (await claims.peek(connection, lines=lines)).values() for row in found)
             return await claims.take(connection, matched=[(execution, session_id) for _, execution in rows[:slots]])
 

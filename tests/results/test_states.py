@@ -16,10 +16,10 @@ from mainspring.domain.retry import RetryPolicy
 from mainspring.intake import dependencies, executions
 from mainspring.store import dead_letters
 from mainspring.store.db import Database
-from tests.clocks import VirtualClock
 from tests.results.test_settle import TENANT, Bench
-from tests.runs.bench import Bench as RunBench
 from tests.scheduler.test_scheduler import add, ledger, scheduler_on, step
+from tests.support.clocks import VirtualClock
+from tests.support.runs import Bench as RunBench
 from tools.tree import ROOT
 
 pytestmark = pytest.mark.anyio

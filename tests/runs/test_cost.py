@@ -12,7 +12,7 @@ from mainspring.runs.plans import Plans
 from mainspring.store import results
 from mainspring.store.db import Database
 from mainspring.store.results import Done, Ended
-from tests.runs.bench import Bench
+from tests.support.runs import Bench
 
 pytestmark = pytest.mark.anyio
 

@@ -11,11 +11,11 @@ import pytest
 from mainspring import ports
 from mainspring.domain.errors import Invalid
 from mainspring.domain.execution import is_step
-from mainspring.intake import catalog
 from mainspring.store import runs
 from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
-from tests.runs.bench import TENANT, Bench, states
+from mainspring.views import catalog
+from tests.support.runs import TENANT, Bench, states
 
 pytestmark = pytest.mark.anyio
 
@@ -34,9 +34,13 @@ async def test_each_execution_says_which_step_of_which_run_it_is(bench: Bench) -
     inner = (await bench.get(run)).steps[1].execution_id
     found = (await catalog.list_executions(bench.database, tenant=TENANT)).items
     assert {(e.title, None if e.step is None else e.step.run_id) for e in found} == {
-        ("outer", None), ("outer / each[0]", run.run_id), ("outer / each[1]", run.run_id),
-        ("outer / plain", run.run_id), ("outer / sub: inner", run.run_id), ("inner / x", inner),
-    }  # fmt: skip
+        ("outer", None),
+        ("outer / each[0]", run.run_id),
+        ("outer / each[1]", run.run_id),
+        ("outer / plain", run.run_id),
+        ("outer / sub: inner", run.run_id),
+        ("inner / x", inner),
+    }
     (failed,) = (
         e for e in (await catalog.list_executions(bench.database, tenant=TENANT, states=["failed"])).items if e.step
     )
@@ -275,9 +279,11 @@ async def test_a_map_over_nothing_succeeds_and_over_no_list_fails(bench: Bench, 
 
 async def test_a_workflow_can_be_a_step(bench: Bench) -> None:
     await bench.apply(
-        "inner", {"x": {}, "y": {"needs": ["x"]}}, params={"n": {"type": "integer"}},
+        "inner",
+        {"x": {}, "y": {"needs": ["x"]}},
+        params={"n": {"type": "integer"}},
         outputs={"n": "{{params.n}}", "got": "{{steps.x.result}}"},
-    )  # fmt: skip
+    )
     outer = {"a": {}, "sub": {"needs": ["a"], "workflow": "inner", "params": {"n": "{{steps.a.result}}"}}}
     run = await bench.begin("outer", {**outer, "z": {"needs": ["sub"], "when": "steps.sub.result.n == 7"}})
     await bench.work(results={"a": 7, "x": "ex"})

@@ -11,8 +11,8 @@ from mainspring import wire
 from mainspring.domain.errors import Conflict, NotFound
 from mainspring.results.rescue import Rescue
 from mainspring.store.db import Database
-from tests.clocks import VirtualClock
-from tests.runs.bench import TENANT, Bench
+from tests.support.clocks import VirtualClock
+from tests.support.runs import TENANT, Bench
 
 pytestmark = pytest.mark.anyio
 

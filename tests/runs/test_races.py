@@ -12,7 +12,7 @@ from mainspring import wire
 from mainspring.domain.errors import Conflict, Unavailable
 from mainspring.store import doctor
 from mainspring.store.db import CONFLICTS, Database
-from tests.runs.bench import TENANT, Bench
+from tests.support.runs import TENANT, Bench
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mainspring import wire
 from mainspring.store.db import Database
-from tests.runs.bench import Bench, states
+from tests.support.runs import Bench, states
 
 pytestmark = pytest.mark.anyio
 
@@ -66,9 +66,11 @@ def graphs(draw: st.DrawFn) -> tuple[dict[str, Any], set[str]]:
 
 
 @settings(
-    max_examples=ROUNDS, deadline=None, derandomize="MAINSPRING_LONG" not in os.environ,
+    max_examples=ROUNDS,
+    deadline=None,
+    derandomize="MAINSPRING_LONG" not in os.environ,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
+)
 @given(chosen=st.lists(graphs(), min_size=TOGETHER, max_size=TOGETHER), seed=st.integers(0, 2**32))
 async def test_random_workflows_end_as_the_model_says(
     database: Database, chosen: list[tuple[dict[str, Any], set[str]]], seed: int

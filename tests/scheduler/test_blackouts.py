@@ -12,21 +12,20 @@ import pytest
 from mainspring import wire
 from mainspring.clock import millis
 from mainspring.domain.job import Misfire
-from mainspring.domain.schedule import ScheduleSpec
-from mainspring.intake import blackouts, catalog, jobs
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.intake import blackouts, jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
-from tests.clocks import START, VirtualClock
+from mainspring.views import catalog
 from tests.scheduler.test_policies import MISFIRES, OVERLAPS, Line, skipped
 from tests.scheduler.test_scheduler import TENANT, add, finish_all, ledger, scheduler_on, step
+from tests.support.clocks import START, VirtualClock
 
 pytestmark = pytest.mark.anyio
 
 
 async def black_out(database: Database, start_s: float, end_s: float, **more: Any) -> str:
-    new = wire.NewBlackout(
-        start_at=START + timedelta(seconds=start_s), end_at=START + timedelta(seconds=end_s), **more
-    )  # fmt: skip
+    new = wire.NewBlackout(start_at=START + timedelta(seconds=start_s), end_at=START + timedelta(seconds=end_s), **more)
     return str((await blackouts.create(database, new, tenant=TENANT, by="test")).blackout_id)
 
 

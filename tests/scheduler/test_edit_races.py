@@ -20,14 +20,15 @@ from uuid import UUID
 import pytest
 
 from mainspring.domain.job import JobSpec, Misfire, NoopTask
-from mainspring.domain.schedule import ScheduleSpec
-from mainspring.intake import catalog, jobs
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.intake import jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
 from mainspring.store.jobs import JobRow
-from tests.clocks import START, VirtualClock
-from tests.faults.checker import multiples
+from mainspring.views import catalog
 from tests.scheduler.test_scheduler import TENANT, SilentBus, step
+from tests.support.clocks import START, VirtualClock
+from tests.support.fire_checker import multiples
 
 SECONDS = float(os.environ.get("RACE_SECONDS", "12"))
 JOBS = 24
@@ -111,9 +112,12 @@ class Writers:
         self.tries["create"] += 1
         every_s = self._random.choice([1, 2])
         spec = JobSpec(
-            name=f"job-{len(self.told)}-{self._random.random()}", task=NoopTask(), overlap="allow",
-            misfire=Misfire(policy="all"), schedule=ScheduleSpec(every=every_s, aligned=True),
-        )  # fmt: skip
+            name=f"job-{len(self.told)}-{self._random.random()}",
+            task=NoopTask(),
+            overlap="allow",
+            misfire=Misfire(policy="all"),
+            schedule=ScheduleSpec(every=every_s, aligned=True),
+        )
         job_id = await jobs.create(self._database, spec, tenant=TENANT, by="test")
         told = Told(every_s, None)
         row = await self._answer(job_id, told)

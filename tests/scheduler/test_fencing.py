@@ -27,15 +27,15 @@ from hypothesis.stateful import (
 )
 
 from mainspring.domain.job import Misfire
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.scheduler.service import Scheduler
 from mainspring.store import shards
 from mainspring.store.db import Connection, Database
-from tests.clocks import START, VirtualClock
 from tests.conftest import clone
-from tests.faults.checker import judge
 from tests.scheduler.test_scheduler import SilentBus, add, sees_the_time, step
+from tests.support.clocks import START, VirtualClock
+from tests.support.fire_checker import judge
 
 T = TypeVar("T")
 ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))

@@ -12,16 +12,16 @@ from uuid import UUID
 import pytest
 
 from mainspring.domain.alert import BUILT_IN
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.scheduler.book import Book
 from mainspring.store.db import Database
 from mainspring.store.schedules import ShardSchedule
-from tests.clocks import VirtualClock
-from tests.dispatch.dispatchers import fleet
 from tests.dispatch.test_fairness import add_tenant
-from tests.faults.fleet import COPY_JOBS, COPY_VERSIONS
 from tests.results.test_settle import Bench
 from tests.scheduler.test_scheduler import add, scheduler_on, sees_the_time, step
+from tests.support.clocks import VirtualClock
+from tests.support.dispatchers import fleet
+from tests.support.fleet import COPY_JOBS, COPY_VERSIONS
 
 pytestmark = pytest.mark.anyio
 

@@ -9,12 +9,12 @@ import pytest
 
 from mainspring.cli.serve import Server
 from mainspring.config import ServeConfig
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.store.db import Database
-from tests.clocks import VirtualClock
 from tests.conftest import clone
 from tests.scheduler.test_scheduler import add, ledger, scheduler_on, step
+from tests.support.clocks import VirtualClock
 
 JOBS = 100_000
 WINDOW_S = 10

@@ -14,15 +14,16 @@ import structlog.testing
 
 from mainspring.clock import DatabaseClock, millis
 from mainspring.ids import shard_of
-from mainspring.intake import catalog, jobs
+from mainspring.intake import jobs
 from mainspring.scheduler.leases import Leases
 from mainspring.scheduler.service import Scheduler
 from mainspring.store import shards
 from mainspring.store.db import Database
 from mainspring.store.shards import Decided, View
-from tests.clocks import START, VirtualClock
+from mainspring.views import catalog
 from tests.scheduler.test_fencing import Flaky
 from tests.scheduler.test_scheduler import TENANT, SilentBus, add, finish_all, ledger, scheduler_on, step
+from tests.support.clocks import START, VirtualClock
 
 NOTHING = Decided(0, ())
 

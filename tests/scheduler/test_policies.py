@@ -11,13 +11,14 @@ from uuid import UUID
 import pytest
 
 from mainspring.domain.job import Misfire
-from mainspring.intake import catalog, executions, jobs
+from mainspring.intake import executions, jobs
 from mainspring.results.rescue import rescue_orphans
-from mainspring.store import chains
+from mainspring.store import overlaps
 from mainspring.store.db import Database
-from tests.clocks import START, VirtualClock
+from mainspring.views import catalog
 from tests.results.test_settle import TENANT, Bench
 from tests.scheduler.test_scheduler import add, ledger, scheduler_on, step
+from tests.support.clocks import START, VirtualClock
 
 LONG = 1_000_000.0
 OVERLAPS = ("skip", "queue_one", "queue_all", "cancel_running", "allow")
@@ -45,18 +46,30 @@ DOWN: dict[tuple[str, str], list[Line]] = {
 SLOW: dict[str, list[Line]] = {
     "skip": [(60, "succeeded", None), *skipped(120, 180, why="overlap"), (240, "queued", None)],
     "queue_one": [
-        (60, "succeeded", None), (120, "succeeded", None), *skipped(180, why="overlap"), (240, "queued", None),
+        (60, "succeeded", None),
+        (120, "succeeded", None),
+        *skipped(180, why="overlap"),
+        (240, "queued", None),
     ],
     "queue_all": [
-        (60, "succeeded", None), (120, "succeeded", None), (180, "succeeded", None), (240, "queued", None),
+        (60, "succeeded", None),
+        (120, "succeeded", None),
+        (180, "succeeded", None),
+        (240, "queued", None),
     ],
     "cancel_running": [
-        (60, "cancelled", "overlap"), (120, "cancelled", "overlap"), (180, "succeeded", None), (240, "queued", None),
+        (60, "cancelled", "overlap"),
+        (120, "cancelled", "overlap"),
+        (180, "succeeded", None),
+        (240, "queued", None),
     ],
     "allow": [
-        (60, "succeeded", None), (120, "succeeded", None), (180, "succeeded", None), (240, "queued", None),
+        (60, "succeeded", None),
+        (120, "succeeded", None),
+        (180, "succeeded", None),
+        (240, "queued", None),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.requirement(14)
@@ -163,7 +176,7 @@ async def test_the_sweep_releases_what_a_dead_server_did_not(fresh: Database, vi
         await step(scheduler)
     async with fresh.connection() as connection:  # as if the process had died right after settling
         await connection.execute("DELETE FROM executions WHERE state = 'queued'")
-        blocked = await chains.blocked_jobs(connection, limit=10)
+        blocked = await overlaps.blocked_jobs(connection, limit=10)
     assert len(blocked) == 1
     await bench.settler.release(blocked)
     assert [state for _, state, _ in await ledger(fresh, "chained")] == ["queued"]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from mainspring.store.db import Database
-from tests.clocks import VirtualClock
 from tests.results.test_settle import Bench
 from tests.scheduler.test_herd import copies
 from tests.scheduler.test_scheduler import add, scheduler_on, step
-from tests.statements import listen
+from tests.support.clocks import VirtualClock
+from tests.support.statements import listen
 
 pytestmark = pytest.mark.anyio
 

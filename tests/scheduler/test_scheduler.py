@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from mainspring.domain.job import JobSpec, Misfire, NoopTask
-from mainspring.domain.schedule import ScheduleSpec
-from mainspring.intake import catalog, jobs
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.intake import jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
-from tests.clocks import START, VirtualClock
+from mainspring.views import catalog
+from tests.support.clocks import START, VirtualClock
 
 pytestmark = pytest.mark.anyio
 

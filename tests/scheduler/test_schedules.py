@@ -11,13 +11,14 @@ import pytest
 from mainspring import wire
 from mainspring.client import AsyncClient
 from mainspring.clock import millis
-from mainspring.domain.jitter import jitter_ms
-from mainspring.domain.schedule import ScheduleSpec, ScheduleSpecs
-from mainspring.intake import calendars, catalog, executions, jobs
+from mainspring.domain.schedule.jitter import jitter_ms
+from mainspring.domain.schedule.schedule import ScheduleSpec, ScheduleSpecs
+from mainspring.intake import calendars, executions, jobs
 from mainspring.store.db import Database
-from tests.clocks import START, VirtualClock
+from mainspring.views import catalog
 from tests.conftest import Cluster
 from tests.scheduler.test_scheduler import TENANT, add, finish_all, ledger, scheduler_on, step
+from tests.support.clocks import START, VirtualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -179,8 +180,10 @@ async def test_jitter_is_the_same_in_sql_and_python(database: Database) -> None:
         ):
             rows = await connection.fetch(
                 "SELECT jitter_ms(id, $2, $3) FROM unnest($1::uuid[]) WITH ORDINALITY AS u (id, n) ORDER BY n",
-                ids, most, gap,
-            )  # fmt: skip
+                ids,
+                most,
+                gap,
+            )
             assert [r[0] for r in rows] == [jitter_ms(execution_id, most or 0, gap) for execution_id in ids]
 
 

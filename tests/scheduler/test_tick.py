@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from mainspring.intake import catalog, jobs
+from mainspring.intake import jobs
 from mainspring.store.db import Database
-from tests.clocks import START, VirtualClock
+from mainspring.views import catalog
 from tests.scheduler.test_scheduler import TENANT, add, ledger, scheduler_on, step
+from tests.support.clocks import START, VirtualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +37,7 @@ async def test_a_schedule_whose_last_job_is_gone_leaves_the_wheel(fresh: Databas
 
 
 async def test_a_schedule_with_a_later_start_stays_on_the_wheel(fresh: Database, virtual: VirtualClock) -> None:
-    from mainspring.domain.schedule import ScheduleSpec
+    from mainspring.domain.schedule.schedule import ScheduleSpec
 
     start = START.replace(minute=2).isoformat()
     await add(fresh, "later", schedule=ScheduleSpec(every=60, aligned=True, start_at=start))
@@ -68,7 +69,7 @@ async def test_an_execution_that_is_there_already_does_not_stop_the_tick(
 
 async def test_a_range_of_missed_fires_counts_what_each_job_wanted(fresh: Database, virtual: VirtualClock) -> None:
     """More than a hundred missed instants are one row per job; a window that opens or closes within them counts."""
-    from mainspring.domain.schedule import ScheduleSpec
+    from mainspring.domain.schedule.schedule import ScheduleSpec
 
     def window(start_at: str | None = None, end_at: str | None = None) -> ScheduleSpec:
         return ScheduleSpec(every=60, aligned=True, start_at=start_at, end_at=end_at)

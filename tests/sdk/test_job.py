@@ -47,9 +47,13 @@ def test_what_it_declares() -> None:
 
 @ms.job(name="other-name", schedule=ms.every("1h"), misfire="skip", metadata={"team": "ops"})
 async def several(
-    count: int, ratio: float = 0.5, names: list[str] | None = None, flag: bool = False, free: Any = None,
+    count: int,
+    ratio: float = 0.5,
+    names: list[str] | None = None,
+    flag: bool = False,
+    free: Any = None,
     **others: Any,
-) -> None: ...  # fmt: skip
+) -> None: ...
 
 
 def test_parameters_have_the_types_of_the_function() -> None:

@@ -222,9 +222,13 @@ def test_a_program_that_finds_its_work_done_ends_well(tmp_path: Path) -> None:
     env = {"MAINSPRING_EXECUTION_ID": str(uuid4()), "MAINSPRING_JOB": "j", "MAINSPRING_FIRE_AT": Attempt.fire_at}
     ended = [
         subprocess.run(
-            [sys.executable, "-c", text], cwd=tmp_path, env=env | {"MAINSPRING_ATTEMPT": n}, capture_output=True,
-            text=True, check=False,
+            [sys.executable, "-c", text],
+            cwd=tmp_path,
+            env=env | {"MAINSPRING_ATTEMPT": n},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         for n in "12"
-    ]  # fmt: skip
+    ]
     assert [(e.returncode, e.stdout, e.stderr) for e in ended] == [(0, "effect\n", ""), (0, "", "")]

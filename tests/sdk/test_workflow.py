@@ -11,9 +11,9 @@ import pytest
 import mainspring as ms
 from mainspring.cli.workflows import _declared
 from mainspring.domain.errors import Invalid
-from mainspring.domain.plan import compile_workflow
 from mainspring.domain.task import PythonTask
-from mainspring.domain.workflow import WorkflowSpec
+from mainspring.domain.workflow.plan import compile_workflow
+from mainspring.domain.workflow.spec import WorkflowSpec
 from mainspring.manifest import read_workflows, write_workflow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -53,8 +53,12 @@ def test_a_result_that_is_passed_on_makes_a_need() -> None:
 
     spec = hourly.spec
     assert {name: step.needs for name, step in spec.steps.items()} == {
-        "first": (), "sign": ("first",), "second": ("first",), "gate": ("sign",), "rest": ("second",),
-    }  # fmt: skip
+        "first": (),
+        "sign": ("first",),
+        "second": ("first",),
+        "gate": ("sign",),
+        "rest": ("second",),
+    }
     assert spec.outputs == {"rows": "{{steps.first.result.rows}}"}
     assert spec.params["region"].default == "eu"
     compile_workflow(spec)
@@ -82,9 +86,14 @@ def test_a_result_inside_a_text_makes_a_need_too() -> None:
 
     steps = texts.spec.steps
     assert {name: step.needs for name, step in steps.items()} == {
-        "list": (), "told": ("list",), "many": ("list",), "how": ("list",), "first": ("list",), "fixed": (),
+        "list": (),
+        "told": ("list",),
+        "many": ("list",),
+        "how": ("list",),
+        "first": ("list",),
+        "fixed": (),
         "loop": ("list",),
-    }  # fmt: skip
+    }
     assert (steps["first"].map, steps["fixed"].map) == ("steps.list.result[0].parts", '["a", "b"]')
     compile_workflow(texts.spec)
 

@@ -7,11 +7,11 @@ from uuid import UUID
 import pytest
 
 from mainspring.domain.job import JobSpec, NoopTask
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs as intake
 from mainspring.store import executions, jobs
 from mainspring.store.db import Database
-from tests.clocks import VirtualClock
+from tests.support.clocks import VirtualClock
 
 LAST = UUID(int=(1 << 128) - 1)
 SPREAD = """

@@ -10,7 +10,7 @@ import pytest
 
 from mainspring import wire
 from tests.conftest import Cluster
-from tests.dispatch.remote import remote
+from tests.support.remote_worker import remote
 from tests.web.test_stream import listening
 
 pytestmark = pytest.mark.anyio

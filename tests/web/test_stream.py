@@ -14,13 +14,13 @@ import pytest
 from mainspring.api.auth import issue_token
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.job import JobSpec, NoopTask, ShellTask
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.intake.executions import Submission
 from mainspring.store import tokens
 from mainspring.web.stream import message
 from tests.conftest import Cluster
-from tests.web.reading import Page
+from tests.support.pages import Page
 
 pytestmark = pytest.mark.anyio
 

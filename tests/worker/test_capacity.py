@@ -12,12 +12,12 @@ from uuid import uuid4
 import pytest
 
 from mainspring.domain.job import Definition, NoopTask
-from mainspring.domain.resources import parse_amount, parse_amounts, show_amounts
+from mainspring.domain.placement.resources import parse_amount, parse_amounts, show_amounts
 from mainspring.domain.retry import RetryPolicy
 from mainspring.worker.capacity import detect, left, parse_capacity
 from mainspring.worker.executors import load_executors
-from mainspring.worker.link import Address
 from mainspring.worker.service import Worker, WorkerConfig
+from mainspring.worker.transport.api_link import Address
 from tests.conftest import Cluster
 
 GI = 2**30
@@ -26,10 +26,18 @@ GI = 2**30
 @pytest.mark.parametrize(
     ("name", "written", "amount"),
     [
-        ("cpu", 2, 2000), ("cpu", "0.5", 500), ("cpu", "250m", 250), ("memory", "4Gi", 4 * GI), ("memory", "1G", 10**9),
-        ("memory", 1024, 1024), ("disk", "1.5Ki", 1536), ("disk", "10 MB", 10**7), ("gpu", "2", 2), ("licence-a", 3, 3),
+        ("cpu", 2, 2000),
+        ("cpu", "0.5", 500),
+        ("cpu", "250m", 250),
+        ("memory", "4Gi", 4 * GI),
+        ("memory", "1G", 10**9),
+        ("memory", 1024, 1024),
+        ("disk", "1.5Ki", 1536),
+        ("disk", "10 MB", 10**7),
+        ("gpu", "2", 2),
+        ("licence-a", 3, 3),
     ],
-)  # fmt: skip
+)
 def test_amounts_as_people_write_them(name: str, written: str | int, amount: int) -> None:
     assert parse_amount(name, written) == amount
 
@@ -79,9 +87,13 @@ async def test_a_real_worker_takes_what_fits_and_the_rest_when_there_is_room(clu
     """Two cores: two executions at a time, though there are eight slots; an exclusive one has them all."""
     queue, evidence = f"q{uuid4().hex}", tmp_path / "evidence"
     config = WorkerConfig(
-        Address(cluster.url, cluster.worker_token), slots=8, name=queue, queues=(queue,), resources={"cpu": 2000},
+        Address(cluster.url, cluster.worker_token),
+        slots=8,
+        name=queue,
+        queues=(queue,),
+        resources={"cpu": 2000},
         drain_s=5.0,
-    )  # fmt: skip
+    )
     worker = Worker(config, load_executors())
     async with cluster.client() as client:
         demands: dict[str, dict[str, Any]] = {"1": {"resources": {"cpu": 1}}, "2": {"exclusive": True}}

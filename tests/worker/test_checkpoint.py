@@ -17,12 +17,12 @@ from mainspring import wire
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.store import checkpoints
 from mainspring.store.db import Database
-from mainspring.worker.link import Address, Link, SessionEnded
-from tests.clocks import VirtualClock
+from mainspring.worker.transport.api_link import Address, Link, SessionEnded
 from tests.conftest import Cluster, clone, started
-from tests.dispatch.remote import Remote, remote
-from tests.flow.processes import until
-from tests.worker.program import worker, written
+from tests.support.clocks import VirtualClock
+from tests.support.processes import until
+from tests.support.remote_worker import Remote, remote
+from tests.support.worker_program import worker, written
 
 pytestmark = pytest.mark.anyio
 

@@ -18,9 +18,9 @@ from mainspring.client import AsyncClient
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.sdk.transaction import create_marker_table
 from tests.conftest import Cluster
-from tests.faults.fleet import ROUNDS
-from tests.flow.processes import children, command_line, until, until_async
-from tests.worker.program import Program, worker
+from tests.support.fleet import ROUNDS
+from tests.support.processes import children, command_line, until, until_async
+from tests.support.worker_program import Program, worker
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,9 @@ import pytest
 
 from mainspring.domain.job import ShellTask
 from mainspring.worker.executors.shell import _read
+from mainspring.worker.isolation.spawn import Pipe
 from mainspring.worker.output import MOST_BYTES
-from mainspring.worker.spawn import Pipe
-from tests.worker.attempts import attempt
+from tests.support.attempts import attempt
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from socketserver import ThreadingUnixStreamServer
 
 import pytest
 
-from tests.flow.processes import alive, until
+from tests.support.processes import alive, until
 
 
 class Watched:

@@ -15,10 +15,10 @@ from mainspring import wire
 from mainspring.dispatch import heartbeat
 from mainspring.store import sessions
 from mainspring.worker import service
-from mainspring.worker.link import Given, Link
 from mainspring.worker.session import Session
+from mainspring.worker.transport.api_link import Given, Link
 from tests.conftest import Cluster
-from tests.dispatch.remote import remote
+from tests.support.remote_worker import remote
 
 pytestmark = pytest.mark.anyio
 

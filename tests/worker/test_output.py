@@ -58,8 +58,10 @@ def test_streams_keep_their_order() -> None:
     for stream, word in (("stdout", "a"), ("stdout", "b"), ("stderr", "c"), ("stdout", "d")):
         output.write(stream, word.encode())  # type: ignore[arg-type]
     assert [(chunk.stream, chunk.data) for chunk in output.take()] == [
-        ("stdout", b"ab"), ("stderr", b"c"), ("stdout", b"d"),
-    ]  # fmt: skip
+        ("stdout", b"ab"),
+        ("stderr", b"c"),
+        ("stdout", b"d"),
+    ]
     assert output.take() == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from mainspring import wire
 from mainspring.domain.errors import Invalid
 from tests.conftest import Cluster
-from tests.worker.program import worker
+from tests.support.worker_program import worker
 
 pytestmark = pytest.mark.anyio
 

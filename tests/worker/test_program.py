@@ -12,8 +12,8 @@ import pytest
 
 from mainspring.client import AsyncClient
 from tests.conftest import Cluster, clone, started
-from tests.flow.processes import alive, free_port, until
-from tests.worker.program import ENDLESS, living, worker, written
+from tests.support.processes import alive, free_port, until
+from tests.support.worker_program import ENDLESS, living, worker, written
 
 LEASE_S = 20.0
 
@@ -149,7 +149,7 @@ async def test_work_goes_on_while_the_api_is_away_and_its_results_arrive_later(p
 
 
 async def test_a_worker_with_a_wrong_token_says_so_and_ends(cluster: Cluster, tmp_path: Path) -> None:
-    from tests.worker.program import Program
+    from tests.support.worker_program import Program
 
     program = Program(tmp_path, cluster.url, "ms_wrong")
     assert await program.ended() != 0

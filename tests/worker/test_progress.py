@@ -13,10 +13,10 @@ import pytest
 from mainspring import wire
 from mainspring.worker import session
 from mainspring.worker.progress import FileProgress, Progress
-from tests.clocks import Hand
 from tests.conftest import Cluster
-from tests.dispatch.remote import remote
-from tests.worker.attempts import attempt
+from tests.support.attempts import attempt
+from tests.support.clocks import Hand
+from tests.support.remote_worker import remote
 
 pytestmark = pytest.mark.anyio
 
@@ -124,7 +124,7 @@ async def test_progress_is_one_write_per_heartbeat_whatever_is_reported(cluster:
 
 
 async def test_what_the_worker_says_too_loudly_is_refused(cluster: Cluster) -> None:
-    from mainspring.worker.link import Refused
+    from mainspring.worker.transport.api_link import Refused
 
     async with remote(cluster, queue=f"q{uuid4().hex}") as worker:
         long = wire.ProgressReport(execution_id=uuid4(), attempt=1, done=1, message="x" * 201)

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from tests.conftest import Cluster
-from tests.worker.receiver import receiving, reply
+from tests.support.http_receiver import receiving, reply
 
 pytestmark = pytest.mark.anyio
 
@@ -29,9 +29,12 @@ async def test_the_body_of_a_scheduled_call_holds_the_date_of_its_fire(cluster: 
     async with receiving(lambda _: reply(body=b'{"ok": true}', content_type="application/json")) as server:
         task = {"kind": "http", "method": "POST", "url": server.url("/{{job}}"), "body": body}
         spec = {
-            "name": queue, "task": task, "queue": queue, "schedule": {"at": at.isoformat()},
+            "name": queue,
+            "task": task,
+            "queue": queue,
+            "schedule": {"at": at.isoformat()},
             "params": {"n": {"type": "integer", "default": 3}},
-        }  # fmt: skip
+        }
         async with cluster.client() as client, cluster.worker(queues=(queue,), allow_net=("127.0.0.0/8",)):
             await client.create_job(spec)
             await asyncio.wait_for(server.arrived.wait(), 30)
@@ -39,9 +42,7 @@ async def test_the_body_of_a_scheduled_call_holds_the_date_of_its_fire(cluster: 
             done = await client.wait(run.execution_id, timeout_s=30)
     (got,) = server.got
     day = at.date().isoformat()
-    assert json.loads(got.body) == {
-        "day": day, "at": f"{day}T{at:%H:%M:%S}Z", "name": f"report of {day}", "n": 3
-    }  # fmt: skip
+    assert json.loads(got.body) == {"day": day, "at": f"{day}T{at:%H:%M:%S}Z", "name": f"report of {day}", "n": 3}
     assert got.headers["idempotency-key"] == str(run.execution_id)
     assert (done.state, done.result["body"]) == ("succeeded", {"ok": True})
 

@@ -9,8 +9,8 @@ import msgspec
 
 from mainspring import wire
 from mainspring.alerts import sign
+from mainspring.alerts.format import Note
 from mainspring.alerts.send import Sender
-from mainspring.alerts.shape import Note
 from mainspring.clock import instant
 from mainspring.domain.audit import changes
 from mainspring.domain.channel import SECRETS, Target, WebhookTarget, channel_problems, kind_of
@@ -34,13 +34,26 @@ async def create(database: Database, request: wire.NewChannel, *, tenant: int, b
     try:
         async with database.transaction() as connection:
             await channels.insert_channel(
-                connection, tenant=tenant, channel_id=uuid4(), name=request.name, target=target,
-                events=request.events, jobs=request.jobs, by=by,
-            )  # fmt: skip
+                connection,
+                tenant=tenant,
+                channel_id=uuid4(),
+                name=request.name,
+                target=target,
+                events=request.events,
+                jobs=request.jobs,
+                by=by,
+            )
             await audit.record(
-                connection, "channel.create", request.name, tenant=tenant, by=by, name=request.name,
-                kind=kind_of(target), events=request.events, jobs=request.jobs,
-            )  # fmt: skip
+                connection,
+                "channel.create",
+                request.name,
+                tenant=tenant,
+                by=by,
+                name=request.name,
+                kind=kind_of(target),
+                events=request.events,
+                jobs=request.jobs,
+            )
     except Taken:
         raise Conflict(f"there is a channel {request.name!r} already", code="name_taken") from None
     return msgspec.structs.replace(await get(database, request.name, tenant=tenant), secret=secret)
@@ -52,8 +65,11 @@ async def replace(database: Database, name: str, request: wire.ChannelSpec, *, t
         row = await _row(connection, name, tenant=tenant)
         target = request.target
         if kind_of(target) == row.kind:
-            kept = {field: row.hidden[field] for field in SECRETS[row.kind] if getattr(target, field) is None
-                    and field in row.hidden}  # fmt: skip
+            kept = {
+                field: row.hidden[field]
+                for field in SECRETS[row.kind]
+                if getattr(target, field) is None and field in row.hidden
+            }
             target = msgspec.structs.replace(target, **kept)
         secret = None
         if isinstance(target, WebhookTarget) and target.secret is None:
@@ -106,15 +122,23 @@ async def test(database: Database, sender: Sender, name: str, *, tenant: int) ->
         closing = Note("channel.recovered", str(uuid4()), now, {"channel": name, "kind": row.kind})
         sent = await sender.send(row.target, closing)
     return wire.ChannelTest(
-        delivered=sent.error is None, status=sent.status, excerpt=sent.excerpt, duration_ms=sent.duration_ms,
+        delivered=sent.error is None,
+        status=sent.status,
+        excerpt=sent.excerpt,
+        duration_ms=sent.duration_ms,
         error=sent.error,
-    )  # fmt: skip
+    )
 
 
 async def deliveries(
-    database: Database, *, tenant: int, limit: int = 50, cursor: str | None = None, channel: str | None = None,
+    database: Database,
+    *,
+    tenant: int,
+    limit: int = 50,
+    cursor: str | None = None,
+    channel: str | None = None,
     state: str | None = None,
-) -> wire.Page[wire.Delivery]:  # fmt: skip
+) -> wire.Page[wire.Delivery]:
     """What was sent, newest first."""
     if not 1 <= limit <= MAX_PAGE:
         raise invalid("/limit", f"limit is from 1 to {MAX_PAGE}", hint="ask for fewer, and follow next_cursor")
@@ -136,10 +160,20 @@ def shown(row: ChannelRow) -> wire.Channel:
     """Without its secrets."""
     state = "disabled" if row.disabled_at is not None else "failing" if row.failing_since is not None else "ok"
     return wire.Channel(
-        name=row.name, kind=row.kind, target=row.shown, secrets=sorted(row.hidden), events=row.events, jobs=row.jobs,
-        state=state, pending=row.pending, created_at=row.created_at, created_by=row.created_by,  # type: ignore[arg-type]
-        failing_since=row.failing_since, last_error=row.last_error, disabled_at=row.disabled_at,
-    )  # fmt: skip
+        name=row.name,
+        kind=row.kind,
+        target=row.shown,
+        secrets=sorted(row.hidden),
+        events=row.events,
+        jobs=row.jobs,
+        state=state,  # type: ignore[arg-type]
+        pending=row.pending,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        failing_since=row.failing_since,
+        last_error=row.last_error,
+        disabled_at=row.disabled_at,
+    )
 
 
 def _audited(row: ChannelRow) -> dict[str, Any]:

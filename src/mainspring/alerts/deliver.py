@@ -15,8 +15,8 @@ from uuid import UUID
 import structlog
 
 from mainspring import ports
+from mainspring.alerts.format import Note
 from mainspring.alerts.send import TIMEOUT_S, Sender
-from mainspring.alerts.shape import Note
 from mainspring.clock import instant, millis
 from mainspring.domain.silence import Silence, silenced_until
 from mainspring.service import Loops

@@ -17,7 +17,7 @@ from uuid import uuid4
 from prometheus_client import Histogram
 
 from mainspring.service import Loops
-from mainspring.store import figures
+from mainspring.store import measurements
 from mainspring.store.db import Database
 from mainspring.telemetry import metrics
 
@@ -66,9 +66,9 @@ class Measure:
         self._seen.append(totals())
         measured = self.figures()
         async with self._database.connection() as connection:
-            await figures.write_measurement(
+            await measurements.write_measurement(
                 connection, process_id=self._process_id, name=self._name, figures=measured
-            )  # fmt: skip
+            )
         return measured
 
     def figures(self) -> dict[str, float]:

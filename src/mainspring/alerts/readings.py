@@ -8,11 +8,11 @@ from uuid import UUID
 
 from mainspring.clock import instant
 from mainspring.domain.alert import Reading
-from mainspring.domain.deadline import Judgement
-from mainspring.store import deadlines, figures
+from mainspring.domain.schedule.deadline import Judgement
+from mainspring.store import deadlines, measurements
 from mainspring.store.db import Connection
-from mainspring.store.figures import Durations, Figure
 from mainspring.store.jobs import JobRow
+from mainspring.store.measurements import Durations, Figure
 
 OPERATOR = 1
 """The tenant that hears of what belongs to the whole system."""
@@ -43,7 +43,7 @@ class Memory:
 
 async def look(connection: Connection, memory: Memory) -> tuple[int, list[Reading]]:
     """Database time, and everything that can be measured now."""
-    seen = await figures.readings(connection)
+    seen = await measurements.readings(connection)
     now_ms, found = seen.now_ms, seen.figures
     readings = [reading for figure in found for reading in _of_figure(figure)]
     readings += _growth(memory, found)
@@ -58,7 +58,7 @@ def _of_figure(f: Figure) -> Iterator[Reading]:
     tenant = OPERATOR if f.tenant is None else f.tenant
     match f.condition:
         case "queue_depth":
-            more = "more than " if f.value >= figures.DEEP else ""
+            more = "more than " if f.value >= measurements.DEEP else ""
             yield Reading(f.condition, tenant, f.value, f"{more}{f.value:,.0f} executions wait in {f.key}", f.key)
         case "success_ratio" if (f.n or 0) >= LEAST_RATIO:
             says = f"{f.value:.1%} of the latest {f.n:,} executions succeeded"
@@ -81,7 +81,7 @@ def _of_figure(f: Figure) -> Iterator[Reading]:
             says = f"channel {f.key} has taken nothing for {f.value:.0f} s: {f.about}"
             yield Reading(f.condition, tenant, f.value, says, f.key)
         case "dead_letters":
-            more = "more than " if f.value >= figures.DEEP else ""
+            more = "more than " if f.value >= measurements.DEEP else ""
             yield Reading(f.condition, tenant, f.value, f"{more}{f.value:,.0f} dead letters wait for a person")
 
 
@@ -128,7 +128,9 @@ async def _durations(connection: Connection, memory: Memory, now_ms: int) -> lis
     """Some jobs in a turn, every other look; what was found is held until it is a job's turn again."""
     if now_ms - memory.durations_at >= DURATION_EVERY_MS:
         memory.durations_at = now_ms
-        found = await figures.durations(connection, now_ms=now_ms, after=memory.duration_cursor, limit=DURATION_JOBS)
+        found = await measurements.durations(
+            connection, now_ms=now_ms, after=memory.duration_cursor, limit=DURATION_JOBS
+        )
         memory.duration_cursor = found[-1].job_id if len(found) == DURATION_JOBS else _ZERO
         for durations in found:
             memory.durations[durations.job_id] = (now_ms, list(_of_durations(durations)))
@@ -147,9 +149,7 @@ def _of_durations(d: Durations) -> Iterator[Reading]:
         yield Reading(f"duration_{name}", d.tenant, ratio, says, d.job)
 
 
-async def _deadlines(
-    connection: Connection, memory: Memory, tenants: Sequence[int], now_ms: int
-) -> list[Reading]:  # fmt: skip
+async def _deadlines(connection: Connection, memory: Memory, tenants: Sequence[int], now_ms: int) -> list[Reading]:
     """Judged in Python, job by job: where that takes long it is done less often, at most a tenth of the time."""
     if now_ms >= memory.deadlines_at:
         memory.deadlines = [

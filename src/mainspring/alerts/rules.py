@@ -66,9 +66,14 @@ async def put_rule(database: Database, name: str, rule: Rule, *, tenant: int, by
         await alerts.upsert_rule(connection, tenant=tenant, name=name, rule=rule, by=by)
         before = {} if old is None else msgspec.to_builtins(old)
         await audit.record(
-            connection, "rule.write", name, tenant=tenant, by=by, name=name,
+            connection,
+            "rule.write",
+            name,
+            tenant=tenant,
+            by=by,
+            name=name,
             changes=changes(before, msgspec.to_builtins(rule)),
-        )  # fmt: skip
+        )
         return _shown(name, rule, (await alerts.tenant_rules(connection, tenant=tenant))[name])
 
 
@@ -96,9 +101,14 @@ def _problems(name: str, rule: Rule) -> list[Problem]:
 
 def _shown(name: str, rule: Rule, written: tuple[Rule, datetime, str] | None) -> wire.AlertRule:
     return wire.AlertRule(
-        name=name, rule=rule, means=meaning(rule), built_in=name in BUILT_IN, changed=written is not None,
-        updated_at=None if written is None else written[1], updated_by=None if written is None else written[2],
-    )  # fmt: skip
+        name=name,
+        rule=rule,
+        means=meaning(rule),
+        built_in=name in BUILT_IN,
+        changed=written is not None,
+        updated_at=None if written is None else written[1],
+        updated_by=None if written is None else written[2],
+    )
 
 
 def meaning(rule: Rule) -> str:

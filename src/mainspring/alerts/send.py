@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import httpx2
 
 from mainspring import outbound
-from mainspring.alerts import mail, shape, sign
-from mainspring.alerts.shape import Note
+from mainspring.alerts import format, mail, sign
+from mainspring.alerts.format import Note
 from mainspring.clock import Clock, SystemClock
 from mainspring.codec import encode
 from mainspring.domain.address import Network
@@ -36,9 +36,7 @@ class Sender:
     apprise makes connections of its own, which nothing here can check, so an operator has to allow it.
     """
 
-    def __init__(
-        self, allowed: Sequence[Network] = (), *, apprise: bool = False, clock: Clock | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, allowed: Sequence[Network] = (), *, apprise: bool = False, clock: Clock | None = None) -> None:
         self._allowed = allowed
         self._apprise = apprise
         self._clock = clock or SystemClock()
@@ -73,18 +71,18 @@ class Sender:
     async def _send(self, target: Target, note: Note) -> tuple[int | None, str | None]:
         match target:
             case WebhookTarget(url=url, secret=secret):
-                body = encode(shape.webhook(note))
+                body = encode(format.webhook(note))
                 now_s = int(self._clock.now_ms() / 1000)
                 headers = sign.signed(secret or "", event_id=note.event_id, at_s=now_s, body=body)
                 return await self._post(url, body, headers)
             case SlackTarget(url=url):
-                return await self._post(url or "", encode(shape.slack(note)), {})
+                return await self._post(url or "", encode(format.slack(note)), {})
             case PagerDutyTarget(url=url, routing_key=key):
-                event = shape.pagerduty(note, key or "")
+                event = format.pagerduty(note, key or "")
                 return (None, NOTHING_TO_TELL) if event is None else await self._post(url, encode(event), {})
             case SmtpTarget():
                 letter = mail.letter(
-                    target, subject=shape.summary(note), text=shape.details(note), event_id=note.event_id
+                    target, subject=format.summary(note), text=format.details(note), event_id=note.event_id
                 )
                 return await mail.post(target, letter, self._allowed)
             case AppriseTarget(url=url):
@@ -113,7 +111,7 @@ async def _apprise(url: str, note: Note) -> tuple[int | None, str | None]:
     service = apprise.Apprise()
     if not service.add(url):
         raise MainspringError("apprise does not know this kind of URL")
-    if not await service.async_notify(title=shape.summary(note), body=shape.details(note) or shape.summary(note)):
+    if not await service.async_notify(title=format.summary(note), body=format.details(note) or format.summary(note)):
         raise MainspringError("apprise could not tell it; the server's log has its reasons")
     return None, "told by apprise"
 

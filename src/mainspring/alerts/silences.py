@@ -6,10 +6,10 @@ from uuid import UUID, uuid4
 
 from mainspring import wire
 from mainspring.clock import instant, millis
-from mainspring.domain.calendar import blackout_until
 from mainspring.domain.duration import parse_duration, spell_duration
 from mainspring.domain.errors import Invalid, NotFound, Problem, invalid
-from mainspring.domain.schedule import ScheduleError, ScheduleSpecs, bounded_key, describe_spec, resolve_all
+from mainspring.domain.schedule.calendar import blackout_until
+from mainspring.domain.schedule.schedule import ScheduleError, ScheduleSpecs, bounded_key, describe_spec, resolve_all
 from mainspring.domain.silence import LABELS
 from mainspring.store import audit, silences
 from mainspring.store.db import Connection, Database, database_now_ms
@@ -33,9 +33,17 @@ async def create(database: Database, request: wire.NewSilence, *, tenant: int, b
         else:
             key, lasts_ms = _key(request.schedule, now_ms), _lasts_ms(request)
         row = SilenceRow(
-            silence_id, tenant, dict(request.matchers), request.start_at, request.end_at, request.schedule, key,
-            lasts_ms, request.reason, by,
-        )  # fmt: skip
+            silence_id,
+            tenant,
+            dict(request.matchers),
+            request.start_at,
+            request.end_at,
+            request.schedule,
+            key,
+            lasts_ms,
+            request.reason,
+            by,
+        )
         await silences.insert_silence(connection, tenant=tenant, row=row)
         (written,) = await silences.list_silences(connection, tenant=tenant, silence_id=silence_id)
         await _note(connection, "silence.create", written, tenant=tenant, by=by)
@@ -113,11 +121,18 @@ def _shown(row: SilenceRow, now_ms: int) -> wire.Silence:
     assert row.created_at is not None
     until = blackout_until([row.window], now_ms)
     return wire.Silence(
-        silence_id=row.silence_id, matchers=row.matchers, start_at=row.start_at, end_at=row.end_at,
-        schedule=row.schedule, lasts_s=None if row.lasts_ms is None else row.lasts_ms / 1000,
-        description=_described(row), reason=row.reason, holds_until=None if until is None else instant(until),
-        created_at=row.created_at, created_by=row.created_by,
-    )  # fmt: skip
+        silence_id=row.silence_id,
+        matchers=row.matchers,
+        start_at=row.start_at,
+        end_at=row.end_at,
+        schedule=row.schedule,
+        lasts_s=None if row.lasts_ms is None else row.lasts_ms / 1000,
+        description=_described(row),
+        reason=row.reason,
+        holds_until=None if until is None else instant(until),
+        created_at=row.created_at,
+        created_by=row.created_by,
+    )
 
 
 def _described(row: SilenceRow) -> str:

@@ -17,9 +17,12 @@ SILENCES = "/api/v1/silences"
 async def list_alerts(call: Call) -> wire.Page[wire.Alert]:
     """List alerts, the newest first; with `state=firing` those that fire now."""
     return await rules.list_alerts(
-        call.context.database, tenant=call.tenant, state=call.query("state"), limit=call.number("limit", 50),
+        call.context.database,
+        tenant=call.tenant,
+        state=call.query("state"),
+        limit=call.number("limit", 50),
         cursor=call.query("cursor"),
-    )  # fmt: skip
+    )
 
 
 @table.route("GET", "/api/v1/alert-rules", scope="read", answer=wire.Page[wire.AlertRule])
@@ -105,12 +108,19 @@ async def enable_channel(call: Call) -> wire.Channel:
 
 
 @table.route(
-    "GET", "/api/v1/deliveries", scope="read", answer=wire.Page[wire.Delivery],
+    "GET",
+    "/api/v1/deliveries",
+    scope="read",
+    answer=wire.Page[wire.Delivery],
     query=("channel", "state", "limit", "cursor"),
-)  # fmt: skip
+)
 async def list_deliveries(call: Call) -> wire.Page[wire.Delivery]:
     """List what was sent to channels, the newest first, with what was answered."""
     return await channels.deliveries(
-        call.context.database, tenant=call.tenant, limit=call.number("limit", 50), cursor=call.query("cursor"),
-        channel=call.query("channel"), state=call.query("state"),
-    )  # fmt: skip
+        call.context.database,
+        tenant=call.tenant,
+        limit=call.number("limit", 50),
+        cursor=call.query("cursor"),
+        channel=call.query("channel"),
+        state=call.query("state"),
+    )

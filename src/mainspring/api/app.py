@@ -27,7 +27,7 @@ from mainspring.api import (
     system,
     workers,
     workflows,
-)  # fmt: skip
+)
 from mainspring.api.context import Context
 from mainspring.api.problem import problem
 from mainspring.api.route import Call, Endpoint, Table, routes

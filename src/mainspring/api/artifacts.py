@@ -12,17 +12,20 @@ from mainspring import wire
 from mainspring.api.executions import EXECUTION
 from mainspring.api.route import Call, Table, bad_query
 from mainspring.domain.errors import Conflict
-from mainspring.intake import catalog
 from mainspring.intake.artifacts import Sender
+from mainspring.views import catalog
 
 table = Table()
 _TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}(; ?charset=[A-Za-z0-9_-]{1,32})?\Z")
 
 
 @table.route(
-    "POST", "/api/v1/worker/artifacts", scope="worker", status=204,
+    "POST",
+    "/api/v1/worker/artifacts",
+    scope="worker",
+    status=204,
     query=("session_id", "execution_id", "attempt", "name", "size"),
-)  # fmt: skip
+)
 async def upload(call: Call) -> None:
     """Keep a file that a running attempt leaves; the body is its content. With `size`, only ask whether it may come."""
     sender = Sender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
@@ -33,26 +36,32 @@ async def upload(call: Call) -> None:
         return
     length, kind = call.request.headers.get("content-length", ""), call.request.headers.get("content-type", "")
     await call.context.artifacts.receive(
-        sender, call.query("name") or "", call.request.stream(),
+        sender,
+        call.query("name") or "",
+        call.request.stream(),
         content_type=kind if _TYPE.match(kind) else "application/octet-stream",
         declared=int(length) if length.isdigit() else None,
-    )  # fmt: skip
+    )
 
 
 @table.route(
-    "GET", "/api/v1/worker/artifacts", scope="worker",
+    "GET",
+    "/api/v1/worker/artifacts",
+    scope="worker",
     query=("session_id", "execution_id", "attempt", "name", "source", "step", "job"),
-)  # fmt: skip
+)
 async def fetch(call: Call) -> Response:
     """Get a file of an earlier execution for a running attempt that asked for it."""
     sender = Sender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
     if not await call.context.dispatcher.serves(sender.session_id, tenant=call.tenant):
         raise Conflict("there is no such session; register again", code="session_ended")
     found, pieces = await call.context.artifacts.open_for(
-        sender, call.query("name") or "", job=call.query("job"),
+        sender,
+        call.query("name") or "",
+        job=call.query("job"),
         source=None if call.query("source") is None else _uuid(call, "source"),
         step=None if call.query("step") is None else call.number("step", 0),
-    )  # fmt: skip
+    )
     headers = {"Content-Length": str(found.bytes), "ETag": f'"{found.sha256}"'}
     return StreamingResponse(pieces, headers=headers, media_type="application/octet-stream")
 

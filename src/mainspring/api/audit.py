@@ -10,12 +10,20 @@ table = Table()
 
 
 @table.route(
-    "GET", "/api/v1/audit", scope="operate", answer=wire.Page[wire.AuditEntry],
+    "GET",
+    "/api/v1/audit",
+    scope="operate",
+    answer=wire.Page[wire.AuditEntry],
     query=("subject", "actor", "action", "limit", "cursor"),
-)  # fmt: skip
+)
 async def list_entries(call: Call) -> wire.Page[wire.AuditEntry]:
     """List who did what and why, newest first; `action` is one such as `run.cancel`, or a kind such as `run`."""
     return await audit.list_entries(
-        call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
-        subject=call.query("subject"), actor=call.query("actor"), action=call.query("action"),
-    )  # fmt: skip
+        call.context.database,
+        tenant=call.tenant,
+        cursor=call.query("cursor"),
+        limit=call.number("limit", 50),
+        subject=call.query("subject"),
+        actor=call.query("actor"),
+        action=call.query("action"),
+    )

@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.domain.errors import Forbidden, Unauthenticated
-from mainspring.intake.bounds import RIGHT
+from mainspring.intake.validate.queue_bounds import RIGHT
 from mainspring.store import audit, tokens
 from mainspring.store.db import Connection, Database
 from mainspring.store.tokens import Token
@@ -65,29 +65,45 @@ def digest(token: str) -> bytes:
 
 
 async def issue_token(
-    connection: Connection, *, tenant: int, name: str, scopes: tuple[str, ...], expires_at: datetime | None = None,
-    by: str | None = None, schedule_quota: int | None = None,
-) -> str:  # fmt: skip
+    connection: Connection,
+    *,
+    tenant: int,
+    name: str,
+    scopes: tuple[str, ...],
+    expires_at: datetime | None = None,
+    by: str | None = None,
+    schedule_quota: int | None = None,
+) -> str:
     """Adds a token; the only moment it can be read. The audit names who did it, if it was a person."""
     token, hashed = new_token()
     token_id = uuid4()
     await tokens.insert_token(
-        connection, tenant=tenant, token_id=token_id, name=name, digest=hashed, scopes=scopes, expires_at=expires_at,
+        connection,
+        tenant=tenant,
+        token_id=token_id,
+        name=name,
+        digest=hashed,
+        scopes=scopes,
+        expires_at=expires_at,
         schedule_quota=schedule_quota,
-    )  # fmt: skip
+    )
     if by is not None:
         expires = None if expires_at is None else expires_at.isoformat()
         await audit.record(
-            connection, "token.create", token_id, tenant=tenant, by=by, name=name, scopes=list(scopes),
+            connection,
+            "token.create",
+            token_id,
+            tenant=tenant,
+            by=by,
+            name=name,
+            scopes=list(scopes),
             expires_at=expires,
-        )  # fmt: skip
+        )
     return token
 
 
 def _caller(token: Token, csrf: str | None) -> Caller:
-    return Caller(
-        token.tenant, token.name, token.scopes, token.token_id, csrf, token.tenant_name, token.schedule_quota
-    )  # fmt: skip
+    return Caller(token.tenant, token.name, token.scopes, token.token_id, csrf, token.tenant_name, token.schedule_quota)
 
 
 class Authenticator:

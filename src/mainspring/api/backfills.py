@@ -10,7 +10,8 @@ from mainspring import wire
 from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.errors import NotFound
-from mainspring.intake import backfills, catalog
+from mainspring.intake import backfills
+from mainspring.views import catalog
 
 table = Table()
 BACKFILLS = "/api/v1/backfills"
@@ -27,9 +28,13 @@ async def create(call: Call) -> Response | wire.Backfill:
         plan = await backfills.plan(database, call.path("ref"), body, tenant=call.tenant)
         return Response(encode(plan), media_type="application/json")
     backfill_id = await backfills.create(
-        database, call.path("ref"), body, tenant=call.tenant, by=call.caller.name,
+        database,
+        call.path("ref"),
+        body,
+        tenant=call.tenant,
+        by=call.caller.name,
         key=call.request.headers.get("idempotency-key"),
-    )  # fmt: skip
+    )
     found = await backfills.get(database, backfill_id, tenant=call.tenant)
     return Response(encode(found), 201, {"Location": f"{BACKFILLS}/{backfill_id}"}, media_type="application/json")
 
@@ -38,9 +43,12 @@ async def create(call: Call) -> Response | wire.Backfill:
 async def list_backfills(call: Call) -> wire.Page[wire.Backfill]:
     """List backfills, newest first; `executions` is told only of one at a time."""
     return await backfills.list_backfills(
-        call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
+        call.context.database,
+        tenant=call.tenant,
+        cursor=call.query("cursor"),
+        limit=call.number("limit", 50),
         job=call.query("job"),
-    )  # fmt: skip
+    )
 
 
 @table.route("GET", BACKFILL, scope="read", answer=wire.Backfill)

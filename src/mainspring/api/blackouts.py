@@ -27,6 +27,4 @@ async def create(call: Call) -> wire.Blackout:
 @table.route("DELETE", BLACKOUTS + "/{blackout_id}", scope="write", status=204)
 async def delete(call: Call) -> None:
     """End a blackout: what waits for its end starts."""
-    await blackouts.delete(
-        call.context.database, call.path("blackout_id"), tenant=call.tenant, by=call.caller.name
-    )  # fmt: skip
+    await blackouts.delete(call.context.database, call.path("blackout_id"), tenant=call.tenant, by=call.caller.name)

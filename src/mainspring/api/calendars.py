@@ -47,9 +47,12 @@ async def delete(call: Call) -> None:
 async def versions(call: Call) -> wire.Page[wire.CalendarVersion]:
     """Every version of a calendar, newest first."""
     return await calendars.versions(
-        call.context.database, call.path("name"), tenant=call.tenant, cursor=call.query("cursor"),
+        call.context.database,
+        call.path("name"),
+        tenant=call.tenant,
+        cursor=call.query("cursor"),
         limit=call.number("limit", 50),
-    )  # fmt: skip
+    )
 
 
 @table.route("GET", CALENDAR + "/days", scope="read", answer=wire.ClosedDays, query=("count",))

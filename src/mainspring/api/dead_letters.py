@@ -16,16 +16,23 @@ SCOPE = "operate"
 
 
 @table.route(
-    "GET", DEAD_LETTERS, scope=SCOPE, answer=wire.Page[wire.DeadLetter],
+    "GET",
+    DEAD_LETTERS,
+    scope=SCOPE,
+    answer=wire.Page[wire.DeadLetter],
     query=("job", "fingerprint", "state", "limit", "cursor"),
-)  # fmt: skip
+)
 async def list_dead_letters(call: Call) -> wire.Page[wire.DeadLetter]:
     """List executions that failed or were lost for good, newest fire first."""
     return await intake.list_dead_letters(
-        call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
-        job=call.query("job"), fingerprint=call.query("fingerprint"),
+        call.context.database,
+        tenant=call.tenant,
+        cursor=call.query("cursor"),
+        limit=call.number("limit", 50),
+        job=call.query("job"),
+        fingerprint=call.query("fingerprint"),
         states=call.request.query_params.getlist("state"),
-    )  # fmt: skip
+    )
 
 
 @table.route(
@@ -66,9 +73,7 @@ async def get(call: Call) -> wire.DeadLetter:
 @table.route("PATCH", DEAD_LETTER, scope=SCOPE, body=wire.DeadLetterEdit, answer=wire.DeadLetter)
 async def edit(call: Call) -> wire.DeadLetter:
     """Write a note, or the parameters that a replay is given."""
-    return await intake.edit(
-        call.context.database, await _id(call), call.body, tenant=call.tenant, by=call.caller.name
-    )  # fmt: skip
+    return await intake.edit(call.context.database, await _id(call), call.body, tenant=call.tenant, by=call.caller.name)
 
 
 @table.route("POST", DEAD_LETTER + "/claim", scope=SCOPE, body=wire.DeadLetterClaimOne, answer=wire.DeadLetter)
@@ -90,7 +95,7 @@ async def replay(call: Call) -> wire.Replay:
     """Replay a dead letter; asked for again, it is the same execution."""
     return await replays.replay_one(
         call.context.database, await _id(call), call.body, tenant=call.tenant, by=call.caller.name
-    )  # fmt: skip
+    )
 
 
 @table.route("POST", DEAD_LETTER + "/dismiss", scope=SCOPE, body=wire.Dismiss, answer=wire.DeadLetter)

@@ -12,9 +12,9 @@ from mainspring import wire
 from mainspring.api import sse
 from mainspring.api.route import Call, Table
 from mainspring.domain.events import event_of
-from mainspring.intake import catalog, finding
 from mainspring.intake import executions as intake
-from mainspring.intake.lifecycle import events_of
+from mainspring.views import catalog, search
+from mainspring.views.execution_timeline import events_of
 
 table = Table()
 EXECUTIONS = "/api/v1/executions"
@@ -38,14 +38,21 @@ async def submit_batch(call: Call) -> wire.BatchAnswer:
 async def list_executions(call: Call) -> wire.Page[wire.Execution]:
     """List executions, newest fire first; `filter` is such as `state:failed job:report queue:long since:24h`."""
     if (text := call.query("filter")) is not None:
-        return await finding.find_executions(
-            call.context.database, text, tenant=call.tenant, cursor=call.query("cursor"),
+        return await search.find_executions(
+            call.context.database,
+            text,
+            tenant=call.tenant,
+            cursor=call.query("cursor"),
             limit=call.number("limit", 50),
-        )  # fmt: skip
+        )
     return await catalog.list_executions(
-        call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
-        job=call.query("job"), states=call.request.query_params.getlist("state"),
-    )  # fmt: skip
+        call.context.database,
+        tenant=call.tenant,
+        cursor=call.query("cursor"),
+        limit=call.number("limit", 50),
+        job=call.query("job"),
+        states=call.request.query_params.getlist("state"),
+    )
 
 
 @table.route("GET", EXECUTION, scope="read", answer=wire.Execution, query=("wait",))

@@ -12,9 +12,11 @@ from mainspring.api import etag
 from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.job import JobSpec
-from mainspring.intake import catalog, dependencies, finding, jobs, why
+from mainspring.intake import dependencies, jobs
 from mainspring.intake.executions import Note, Submission
-from mainspring.intake.params import check_params
+from mainspring.intake.validate.params import check_params
+from mainspring.views import catalog, search, why_execution
+from mainspring.views import dependencies as dependency_views
 
 table = Table()
 JOBS = "/api/v1/jobs"
@@ -36,14 +38,20 @@ async def create(call: Call) -> Response:
 async def list_jobs(call: Call) -> wire.Page[wire.Job]:
     """List jobs by name; `filter` is such as `state:paused queue:long label:team=finance night`."""
     if (text := call.query("filter")) is not None:
-        return await finding.jobs(
-            call.context.database, text, tenant=call.tenant, cursor=call.query("cursor"),
+        return await search.jobs(
+            call.context.database,
+            text,
+            tenant=call.tenant,
+            cursor=call.query("cursor"),
             limit=call.number("limit", 50),
-        )  # fmt: skip
+        )
     return await catalog.list_jobs(
-        call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
+        call.context.database,
+        tenant=call.tenant,
+        cursor=call.query("cursor"),
+        limit=call.number("limit", 50),
         prefix=call.query("prefix"),
-    )  # fmt: skip
+    )
 
 
 @table.route("GET", JOB, scope="read", answer=wire.Job)
@@ -62,10 +70,18 @@ async def patch(call: Call) -> Response | wire.Change:
             call.context.database, row.job_id, call.body, tenant=call.tenant, may_exceed=call.caller.may_exceed
         )
     async with call.making(row.spec.schedule is None and call.body.get("schedule") is not None):
-        await etag.matched(call, jobs.patch(
-            call.context.database, row.job_id, call.body, tenant=call.tenant, by=call.caller.name, seen=seen,
-            may_exceed=call.caller.may_exceed,
-        ))  # fmt: skip
+        await etag.matched(
+            call,
+            jobs.patch(
+                call.context.database,
+                row.job_id,
+                call.body,
+                tenant=call.tenant,
+                by=call.caller.name,
+                seen=seen,
+                may_exceed=call.caller.may_exceed,
+            ),
+        )
     found = await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
     return etag.tagged(await _with_warnings(call, found))
 
@@ -73,7 +89,7 @@ async def patch(call: Call) -> Response | wire.Change:
 @table.route("GET", JOB + "/dependencies", scope="read", answer=wire.Dependencies)
 async def dependencies_of(call: Call) -> wire.Dependencies:
     """What a job needs and whether it is met, and all jobs that hang together with it in order."""
-    return await dependencies.get(call.context.database, call.path("ref"), tenant=call.tenant)
+    return await dependency_views.dependencies_of(call.context.database, call.path("ref"), tenant=call.tenant)
 
 
 @table.route(
@@ -108,9 +124,13 @@ async def skip(call: Call) -> wire.Job:
 
 async def _free(call: Call, freed_as: str) -> wire.Job:
     await dependencies.free(
-        call.context.database, call.path("ref"), call.body.reason, freed_as=freed_as, tenant=call.tenant,
+        call.context.database,
+        call.path("ref"),
+        call.body.reason,
+        freed_as=freed_as,
+        tenant=call.tenant,
         by=call.caller.name,
-    )  # fmt: skip
+    )
     return await catalog.job(call.context.database, call.path("ref"), tenant=call.tenant)
 
 
@@ -118,9 +138,12 @@ async def _free(call: Call, freed_as: str) -> wire.Job:
 async def versions(call: Call) -> wire.Page[wire.Version]:
     """Every version of a job, newest first."""
     return await catalog.list_versions(
-        call.context.database, call.path("ref"), tenant=call.tenant, cursor=call.query("cursor"),
+        call.context.database,
+        call.path("ref"),
+        tenant=call.tenant,
+        cursor=call.query("cursor"),
         limit=call.number("limit", 50),
-    )  # fmt: skip
+    )
 
 
 @table.route("POST", JOB + "/rollback", scope="write", body=wire.Rollback, answer=wire.Job)
@@ -128,9 +151,13 @@ async def rollback(call: Call) -> wire.Job:
     """Bring an earlier version back, as a new one."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     await jobs.rollback(
-        call.context.database, row.job_id, call.body.version, tenant=call.tenant, by=call.caller.name,
+        call.context.database,
+        row.job_id,
+        call.body.version,
+        tenant=call.tenant,
+        by=call.caller.name,
         may_exceed=call.caller.may_exceed,
-    )  # fmt: skip
+    )
     return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
@@ -138,9 +165,12 @@ async def rollback(call: Call) -> wire.Job:
 async def ledger(call: Call) -> wire.Page[wire.LedgerEntry]:
     """What became of each due instant of a job, newest first."""
     return await catalog.ledger(
-        call.context.database, call.path("ref"), tenant=call.tenant, cursor=call.query("cursor"),
+        call.context.database,
+        call.path("ref"),
+        tenant=call.tenant,
+        cursor=call.query("cursor"),
         limit=call.number("limit", 50),
-    )  # fmt: skip
+    )
 
 
 @table.route("POST", "/api/v1/schedules:preview", scope="read", body=wire.PreviewRequest, answer=wire.Preview)
@@ -155,9 +185,14 @@ async def delete(call: Call) -> None:
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     seen = etag.seen(call, row.job_id, row.version)
     change = jobs.delete(
-        call.context.database, row.job_id, tenant=call.tenant, by=call.caller.name, detach=call.detaches(),
-        reason=call.reason(), seen=seen,
-    )  # fmt: skip
+        call.context.database,
+        row.job_id,
+        tenant=call.tenant,
+        by=call.caller.name,
+        detach=call.detaches(),
+        reason=call.reason(),
+        seen=seen,
+    )
     await etag.matched(call, change)
 
 
@@ -208,9 +243,12 @@ async def trigger(call: Call) -> Response:
 async def fires(call: Call) -> wire.Fires:
     """The next fires of a job."""
     return await catalog.fires(
-        call.context.database, call.path("ref"), tenant=call.tenant, count=call.number("count", 10),
+        call.context.database,
+        call.path("ref"),
+        tenant=call.tenant,
+        count=call.number("count", 10),
         after=call.instant("after"),
-    )  # fmt: skip
+    )
 
 
 @table.route(
@@ -219,12 +257,16 @@ async def fires(call: Call) -> wire.Fires:
 async def executions(call: Call) -> wire.Page[wire.Execution]:
     """The executions of a job, newest first."""
     return await catalog.list_executions(
-        call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
-        job=call.path("ref"), states=call.request.query_params.getlist("state"),
-    )  # fmt: skip
+        call.context.database,
+        tenant=call.tenant,
+        cursor=call.query("cursor"),
+        limit=call.number("limit", 50),
+        job=call.path("ref"),
+        states=call.request.query_params.getlist("state"),
+    )
 
 
 async def _with_warnings(call: Call, job: wire.Job) -> wire.Job:
     """What is no error, and yet will keep the job from running."""
-    warnings = await why.unfit(call.context.database, job.spec, tenant=call.tenant)
+    warnings = await why_execution.unfit(call.context.database, job.spec, tenant=call.tenant)
     return msgspec.structs.replace(job, warnings=warnings) if warnings else job

@@ -12,9 +12,9 @@ import msgspec
 from mainspring import ports, wire
 from mainspring.domain.events import Event
 from mainspring.domain.execution import LIVE
-from mainspring.intake import catalog
 from mainspring.store import executions
 from mainspring.store.db import Database
+from mainspring.views import catalog
 
 MOST_PENDING = 100
 NET_S = 2.0

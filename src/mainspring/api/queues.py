@@ -7,7 +7,9 @@ from typing import Any
 from mainspring import wire
 from mainspring.api.route import Call, Table
 from mainspring.domain.errors import invalid
-from mainspring.intake import queues, why
+from mainspring.intake.queues import change as change_queue
+from mainspring.views import queues
+from mainspring.views import why_execution as reasons
 
 table = Table()
 QUEUES = "/api/v1/queues"
@@ -34,7 +36,7 @@ async def scaling(call: Call) -> wire.Scaling:
 @table.route("PATCH", QUEUES + "/{name}", scope="admin", body=dict[str, Any], answer=wire.Queue)
 async def change(call: Call) -> wire.Queue:
     """Change a queue's settings: what is given replaces what was, null takes it back to the default."""
-    return await queues.change(
+    return await change_queue(
         call.context.database, call.path("name"), call.body, tenant=call.tenant, by=call.caller.name
     )
 
@@ -42,10 +44,10 @@ async def change(call: Call) -> wire.Queue:
 @table.route("GET", "/api/v1/executions/{ref}/why", scope="read", answer=wire.Why)
 async def why_execution(call: Call) -> wire.Why:
     """Why an execution does not run yet: every reason, in order, with who holds it up."""
-    return await why.execution(call.context.database, call.path("ref"), tenant=call.tenant)
+    return await reasons.execution(call.context.database, call.path("ref"), tenant=call.tenant)
 
 
 @table.route("GET", "/api/v1/jobs/{ref}/why", scope="read", answer=wire.Why)
 async def why_job(call: Call) -> wire.Why:
     """Why a job's next execution does not run yet."""
-    return await why.job(call.context.database, call.path("ref"), tenant=call.tenant)
+    return await reasons.job(call.context.database, call.path("ref"), tenant=call.tenant)

@@ -52,8 +52,9 @@ class Rates:
         if wait_s := self._tokens.take(token_id):
             raise TooMany(
                 f"this token asks more than {self._per_s:g} times a second; nothing was done, try again",
-                code="rate_limited", retry_after_s=wait_s,
-            )  # fmt: skip
+                code="rate_limited",
+                retry_after_s=wait_s,
+            )
 
     def admit_stranger(self, address: str) -> None:
         """Whoever has no valid token."""

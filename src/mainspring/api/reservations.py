@@ -20,9 +20,12 @@ async def list_reservations(call: Call) -> wire.Page[wire.Reservation]:
 async def create(call: Call) -> wire.Reservation:
     """Keep places on workers free for a tenant, a queue or a job, for a time."""
     return await reservations.create(
-        call.context.database, call.body, tenant=call.tenant, by=call.caller.name,
+        call.context.database,
+        call.body,
+        tenant=call.tenant,
+        by=call.caller.name,
         may_share="shared" in call.caller.scopes,
-    )  # fmt: skip
+    )
 
 
 @table.route("DELETE", RESERVATIONS + "/{name}", scope="admin", status=204)

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mainspring.api.auth import Caller
 from mainspring.api.context import Context
-from mainspring.api.guard import guarded
+from mainspring.api.errors import guarded
 from mainspring.codec import MAX_BODY, decode, encode
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, TooLarge, Unauthenticated
@@ -118,9 +118,17 @@ class Table:
         self.endpoints: list[Endpoint] = []
 
     def route(
-        self, method: str, path: str, *, scope: str, body: Any = None, answer: Any = None, status: int = 200,
-        query: tuple[str, ...] = (), limit: int = MAX_BODY,
-    ) -> Callable[[Callable[[Call], Awaitable[Any]]], Callable[[Call], Awaitable[Any]]]:  # fmt: skip
+        self,
+        method: str,
+        path: str,
+        *,
+        scope: str,
+        body: Any = None,
+        answer: Any = None,
+        status: int = 200,
+        query: tuple[str, ...] = (),
+        limit: int = MAX_BODY,
+    ) -> Callable[[Callable[[Call], Awaitable[Any]]], Callable[[Call], Awaitable[Any]]]:
         def declare(handle: Callable[[Call], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
             summary = (handle.__doc__ or "").strip().partition("\n")[0]
             self.endpoints.append(Endpoint(method, path, scope, handle, body, answer, status, query, limit, summary))

@@ -14,16 +14,17 @@ RUN = RUNS + "/{run_id}"
 STEP = RUN + "/steps/{step}"
 
 
-@table.route(
-    "GET", RUNS, scope="read", answer=wire.Page[wire.Run], query=("workflow", "state", "limit", "cursor")
-)  # fmt: skip
+@table.route("GET", RUNS, scope="read", answer=wire.Page[wire.Run], query=("workflow", "state", "limit", "cursor"))
 async def list_runs(call: Call) -> wire.Page[wire.Run]:
     """List runs, newest first; their steps are told only of one at a time."""
     states = call.query("state")
     return await call.context.runs.list(
-        tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50),
-        workflow=call.query("workflow"), states=states.split(",") if states else (),
-    )  # fmt: skip
+        tenant=call.tenant,
+        cursor=call.query("cursor"),
+        limit=call.number("limit", 50),
+        workflow=call.query("workflow"),
+        states=states.split(",") if states else (),
+    )
 
 
 @table.route("GET", RUN, scope="read", answer=wire.Run, query=("items",))
@@ -37,7 +38,7 @@ async def cancel(call: Call) -> wire.Run:
     """End a run: what has not begun never will, what runs is asked to end; steps with the rule `always` still run."""
     return await call.context.runs.cancel(
         await _id(call), tenant=call.tenant, by=call.caller.name, reason=call.body.reason
-    )  # fmt: skip
+    )
 
 
 @table.route("POST", RUN + "/rerun", scope="write", body=wire.Rerun, answer=wire.Run, status=201)
@@ -79,25 +80,39 @@ async def reject(call: Call) -> wire.Run:
 async def skip(call: Call) -> wire.Run:
     """Leave a step out: those behind it go on, and see that it was not executed."""
     return await call.context.runs.skip(
-        await _id(call), call.path("step"), call.body.reason, tenant=call.tenant, by=call.caller.name,
+        await _id(call),
+        call.path("step"),
+        call.body.reason,
+        tenant=call.tenant,
+        by=call.caller.name,
         scopes=sorted(call.caller.scopes),
-    )  # fmt: skip
+    )
 
 
 @table.route("POST", STEP + "/force-complete", scope="write", body=wire.Override, answer=wire.Run)
 async def force_complete(call: Call) -> wire.Run:
     """Count a step as succeeded, with the result that is given."""
     return await call.context.runs.force_complete(
-        await _id(call), call.path("step"), call.body.reason, call.body.result, tenant=call.tenant, by=call.caller.name,
+        await _id(call),
+        call.path("step"),
+        call.body.reason,
+        call.body.result,
+        tenant=call.tenant,
+        by=call.caller.name,
         scopes=sorted(call.caller.scopes),
-    )  # fmt: skip
+    )
 
 
 async def _decide(call: Call, *, approved: bool) -> wire.Run:
     return await call.context.runs.decide(
-        await _id(call), call.path("step"), call.body, tenant=call.tenant, by=call.caller.name,
-        scopes=sorted(call.caller.scopes), approved=approved,
-    )  # fmt: skip
+        await _id(call),
+        call.path("step"),
+        call.body,
+        tenant=call.tenant,
+        by=call.caller.name,
+        scopes=sorted(call.caller.scopes),
+        approved=approved,
+    )
 
 
 async def _id(call: Call) -> UUID:

@@ -54,8 +54,9 @@ class Crowd:
             self._told = True
             log.warning(
                 "many connections for the open files allowed: not all are kept between requests",
-                connections=len(self.connections), hint="raise the hard limit (ulimit -Hn), or add an api process",
-            )  # fmt: skip
+                connections=len(self.connections),
+                hint="raise the hard limit (ulimit -Hn), or add an api process",
+            )
 
         async def send_last(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -74,12 +75,21 @@ class HttpServer:
         crowd = Crowd(app, room=files * 17 // 20)
         self._server = _Server(
             uvicorn.Config(
-                crowd, loop="none", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False,
-                server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=5, backlog=BACKLOG,
+                crowd,
+                loop="none",
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=5,
+                backlog=BACKLOG,
                 # Beyond this it answers 503: the database and the artifacts need files as well.
                 limit_concurrency=files * 19 // 20,
             )
-        )  # fmt: skip
+        )
         crowd.connections = self._server.server_state.connections
         self._task: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring import __version__, wire
 from mainspring.api.auth import Authenticator
-from mainspring.api.guard import guarded
+from mainspring.api.errors import guarded
 from mainspring.codec import encode
 from mainspring.store.db import AWAY, Database
 from mainspring.store.migrate import schema_version

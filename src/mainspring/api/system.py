@@ -13,10 +13,10 @@ from mainspring.api.auth import LINK_S
 from mainspring.api.route import Call, Table
 from mainspring.clock import SystemClock, instant
 from mainspring.domain.alert import Severity
-from mainspring.intake.overview import shards_now
-from mainspring.intake.queues import depths_of
 from mainspring.store import alerts, dead_letters, doctor, queues, runs, sessions, shards
 from mainspring.telemetry import metrics
+from mainspring.views.overview import shards_now
+from mainspring.views.queues import depths_of
 
 table = Table()
 

@@ -13,13 +13,14 @@ from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Forbidden, Invalid, invalid
 from mainspring.domain.job import QUEUE
-from mainspring.intake import catalog, plugins
 from mainspring.intake.declare import declare
+from mainspring.intake.validate import plugins
 from mainspring.results.rescue import rescue_orphans
 from mainspring.results.settle import Report
 from mainspring.store import checkpoints, queues, sessions
 from mainspring.store.results import Ended
 from mainspring.store.sessions import Heartbeat
+from mainspring.views import catalog
 
 table = Table()
 WORKER = "/api/v1/worker"
@@ -42,9 +43,13 @@ async def register(call: Call) -> wire.Registered:
         leases = [s.lease_s for name in call.body.queues if (s := settings.get(name)) and s.lease_s is not None]
         lease_s = max(leases, default=call.context.session_lease_s)
         await sessions.insert_session(
-            connection, tenant=call.tenant, session_id=session_id, worker_id=uuid4(), register=call.body,
+            connection,
+            tenant=call.tenant,
+            session_id=session_id,
+            worker_id=uuid4(),
+            register=call.body,
             lease_s=lease_s,
-        )  # fmt: skip
+        )
         schemas = call.body.schemas or {}
         await plugins.learn(connection, schemas, tenant=call.tenant, shared=call.body.shared)
     takes = ["progress", "no_retry", "checkpoints", "artifacts", "artifacts_in"]
@@ -119,18 +124,14 @@ async def save_checkpoints(call: Call) -> None:
         await checkpoints.save_checkpoints(connection, session_id=body.session_id, saved=saved)
 
 
-@table.route(
-    "POST", WORKER + "/checkpoints/read", scope="worker", body=wire.ReadCheckpoints, answer=wire.Checkpoints
-)  # fmt: skip
+@table.route("POST", WORKER + "/checkpoints/read", scope="worker", body=wire.ReadCheckpoints, answer=wire.Checkpoints)
 async def read_checkpoints(call: Call) -> wire.Checkpoints:
     """Ask where earlier attempts left off."""
     _check_protocol(call)
     body: wire.ReadCheckpoints = call.body
     await _serves(call, body.session_id)
     async with call.context.database.connection() as connection:
-        found = await checkpoints.read_checkpoints(
-            connection, session_id=body.session_id, executions=body.executions
-        )  # fmt: skip
+        found = await checkpoints.read_checkpoints(connection, session_id=body.session_id, executions=body.executions)
     return wire.Checkpoints(checkpoints=found)
 
 

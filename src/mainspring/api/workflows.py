@@ -9,8 +9,9 @@ from mainspring.api import etag
 from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.errors import NotFound
-from mainspring.domain.workflow import WorkflowSpec
-from mainspring.intake import catalog, flow_versions, workflows
+from mainspring.domain.workflow.spec import WorkflowSpec
+from mainspring.intake import workflow_versions, workflows
+from mainspring.views import catalog
 
 table = Table()
 WORKFLOWS = "/api/v1/workflows"
@@ -20,19 +21,32 @@ MOST_BYTES = 16_000_000
 
 
 @table.route(
-    "POST", WORKFLOWS, scope="write", body=WorkflowSpec, answer=wire.Workflow, status=201, limit=MOST_BYTES,
+    "POST",
+    WORKFLOWS,
+    scope="write",
+    body=WorkflowSpec,
+    answer=wire.Workflow,
+    status=201,
+    limit=MOST_BYTES,
     query=("dry_run",),
-)  # fmt: skip
+)
 async def apply(call: Call) -> Response:
     """Add a workflow, or make the one of that name like this (200); `dry_run=true` only says whether it is right."""
     if call.query("dry_run") == "true":
         order = await workflows.check(call.body)
         return Response(encode(wire.WorkflowOrder(order=order)), media_type="application/json")
     async with call.making(call.body.schedule is not None and not await _exists(call)):
-        found, change = await etag.matched(call, workflows.apply(
-            call.context.database, call.body, tenant=call.tenant, by=call.caller.name, seen=await _seen(call),
-            may_exceed=call.caller.may_exceed,
-        ))  # fmt: skip
+        found, change = await etag.matched(
+            call,
+            workflows.apply(
+                call.context.database,
+                call.body,
+                tenant=call.tenant,
+                by=call.caller.name,
+                seen=await _seen(call),
+                may_exceed=call.caller.may_exceed,
+            ),
+        )
     status = 201 if change == "created" else 200
     return etag.tagged(found, status, Location=f"{WORKFLOWS}/{found.name}", Mainspring_Change=change)
 
@@ -77,10 +91,13 @@ async def grid(call: Call) -> wire.Grid:
 )
 async def versions(call: Call) -> wire.Page[wire.WorkflowChange]:
     """The versions of a workflow, newest first, and what each changed; at most 50 at a time."""
-    return await flow_versions.versions(
-        call.context.database, call.path("ref"), tenant=call.tenant, cursor=call.query("cursor"),
+    return await workflow_versions.versions(
+        call.context.database,
+        call.path("ref"),
+        tenant=call.tenant,
+        cursor=call.query("cursor"),
         limit=call.number("limit", 20),
-    )  # fmt: skip
+    )
 
 
 @table.route("GET", WORKFLOW + "/versions/{version}", scope="read", answer=wire.WorkflowVersion)
@@ -89,17 +106,22 @@ async def version(call: Call) -> wire.WorkflowVersion:
     text = call.path("version")
     if not text.isdecimal() or len(text) > 9:
         raise NotFound(f"{text!r} is not the number of a version")
-    return await flow_versions.version(call.context.database, call.path("ref"), int(text), tenant=call.tenant)
+    return await workflow_versions.version(call.context.database, call.path("ref"), int(text), tenant=call.tenant)
 
 
 @table.route("POST", WORKFLOW + "/rollback", scope="write", body=wire.Rollback, answer=wire.Workflow)
 async def rollback(call: Call) -> Response:
     """Bring an earlier version back, as a new one; runs that have begun stay as they are."""
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
-    change = flow_versions.rollback(
-        call.context.database, call.path("ref"), call.body.version, tenant=call.tenant, by=call.caller.name,
-        seen=etag.seen(call, row.job_id, row.version), may_exceed=call.caller.may_exceed,
-    )  # fmt: skip
+    change = workflow_versions.rollback(
+        call.context.database,
+        call.path("ref"),
+        call.body.version,
+        tenant=call.tenant,
+        by=call.caller.name,
+        seen=etag.seen(call, row.job_id, row.version),
+        may_exceed=call.caller.may_exceed,
+    )
     return etag.tagged(await etag.matched(call, change))
 
 
@@ -109,9 +131,14 @@ async def delete(call: Call) -> None:
     row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     seen = etag.seen(call, row.job_id, row.version)
     change = workflows.delete(
-        call.context.database, call.path("ref"), tenant=call.tenant, by=call.caller.name, detach=call.detaches(),
-        reason=call.reason(), seen=seen,
-    )  # fmt: skip
+        call.context.database,
+        call.path("ref"),
+        tenant=call.tenant,
+        by=call.caller.name,
+        detach=call.detaches(),
+        reason=call.reason(),
+        seen=seen,
+    )
     await etag.matched(call, change)
 
 
@@ -119,6 +146,4 @@ async def delete(call: Call) -> None:
 async def run(call: Call) -> Response:
     """Start a run now; the same `key` is answered with the same run for a day."""
     found = await call.context.runs.start(call.path("ref"), call.body, tenant=call.tenant, by=call.caller.name)
-    return Response(
-        encode(found), 201, {"Location": f"/api/v1/runs/{found.run_id}"}, media_type="application/json"
-    )  # fmt: skip
+    return Response(encode(found), 201, {"Location": f"/api/v1/runs/{found.run_id}"}, media_type="application/json")

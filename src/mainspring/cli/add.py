@@ -9,9 +9,10 @@ import click
 from mainspring import wire
 from mainspring.cli.connect import connected
 from mainspring.cli.output import Output, remark
-from mainspring.cli.spec import as_json, changed, completed, merge_patch, spec_options
-from mainspring.cli.times import local
+from mainspring.cli.spec import changed, completed, spec_options
 from mainspring.cli.views import JOBS, fire_lines, schedule_text
+from mainspring.display.definitions import as_json, merge_patch
+from mainspring.display.times import local
 from mainspring.domain.errors import NotFound
 
 if TYPE_CHECKING:

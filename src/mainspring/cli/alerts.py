@@ -9,13 +9,14 @@ import click
 import msgspec
 
 from mainspring import wire
+from mainspring.cli.arguments import seconds, when
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.feed import SHORT_ID
 from mainspring.cli.output import Column, Look, Output
-from mainspring.cli.times import distance, local, now, seconds, when
+from mainspring.display.times import distance, local, now
 from mainspring.domain.alert import CONDITIONS, Rule, Severity
 from mainspring.domain.errors import NotFound
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -99,9 +100,18 @@ async def rules(client: AsyncClient, out: Output) -> None:
 @click.option("--on/--off", "enabled", default=None)
 @connected
 async def set_rule(
-    client: AsyncClient, out: Output, /, name: str, condition: str | None, threshold: float | None, held: str | None,
-    severity: Severity | None, only: str | None, channels: tuple[str, ...], enabled: bool | None,
-) -> None:  # fmt: skip
+    client: AsyncClient,
+    out: Output,
+    /,
+    name: str,
+    condition: str | None,
+    threshold: float | None,
+    held: str | None,
+    severity: Severity | None,
+    only: str | None,
+    channels: tuple[str, ...],
+    enabled: bool | None,
+) -> None:
     """Write a rule, or change one.
 
     \b
@@ -154,9 +164,16 @@ async def list_silences(client: AsyncClient, out: Output) -> None:
 @click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
 @connected
 async def add(
-    client: AsyncClient, out: Output, matchers: tuple[str, ...], start_at: datetime | None, end_at: datetime | None,
-    cron: str | None, tz: str | None, lasts: str | None, reason: str,
-) -> None:  # fmt: skip
+    client: AsyncClient,
+    out: Output,
+    matchers: tuple[str, ...],
+    start_at: datetime | None,
+    end_at: datetime | None,
+    cron: str | None,
+    tz: str | None,
+    lasts: str | None,
+    reason: str,
+) -> None:
     """Add a silence. Labels: rule, severity, job, queue, key.
 
     \b
@@ -167,9 +184,13 @@ async def add(
     if wrong := [name for name, equals, _ in pairs if not equals]:
         raise click.UsageError(f"{wrong[0]!r} is not LABEL=PATTERN")
     new = wire.NewSilence(
-        matchers={name: pattern for name, _, pattern in pairs}, start_at=start_at, end_at=end_at,
-        schedule=None if cron is None else ScheduleSpec(cron=cron, timezone=tz), lasts=lasts, reason=reason,
-    )  # fmt: skip
+        matchers={name: pattern for name, _, pattern in pairs},
+        start_at=start_at,
+        end_at=end_at,
+        schedule=None if cron is None else ScheduleSpec(cron=cron, timezone=tz),
+        lasts=lasts,
+        reason=reason,
+    )
     made = await client.add_silence(new)
     out.one(made, SILENCES, lambda s: f"{str(s.silence_id)[:SHORT_ID]} added: {s.description}")
 

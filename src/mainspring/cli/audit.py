@@ -11,7 +11,7 @@ from mainspring import wire
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.jobs import limit_option
 from mainspring.cli.output import Column, Look, Output
-from mainspring.cli.times import local
+from mainspring.display.times import local
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -48,7 +48,7 @@ def audit() -> None:
 @connected
 async def list_entries(
     client: AsyncClient, out: Output, subject: str | None, actor: str | None, action: str | None, limit: int
-) -> None:  # fmt: skip
+) -> None:
     """List what was done, the newest first."""
     found = await gather(
         lambda count, cursor: client.audit(subject=subject, actor=actor, action=action, limit=count, cursor=cursor),

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from mainspring import wire
+from mainspring.cli.arguments import when
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.jobs import limit_option
 from mainspring.cli.output import Output, remark
 from mainspring.cli.run import params_option
-from mainspring.cli.times import local, when
 from mainspring.cli.views import BACKFILLS, backfill_details, backfill_progress, fire_lines
-from mainspring.domain.backfill import Order, Reprocess
+from mainspring.display.times import local
+from mainspring.domain.schedule.backfill import Order, Reprocess
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -33,9 +34,12 @@ FAILED, CANCELLED = 10, 11
 )
 @click.option("--to", type=when, metavar="T", help="Up to this, not included.  [now]")
 @click.option(
-    "--reprocess", type=click.Choice(get_args(Reprocess)), default="none", show_default=True,
+    "--reprocess",
+    type=click.Choice(get_args(Reprocess)),
+    default="none",
+    show_default=True,
     help="none: what has no execution or a skipped one; failed: also what did not succeed; all: every instant.",
-)  # fmt: skip
+)
 @click.option("--order", type=click.Choice(get_args(Order)), default="oldest", show_default=True, help="Which first.")
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=1, show_default=True, help="So many at a time.")
 @click.option("--priority", type=click.IntRange(0, 10), default=2, show_default=True, help="0 to 10, higher first.")
@@ -45,9 +49,20 @@ FAILED, CANCELLED = 10, 11
 @click.option("--wait", is_flag=True, help="Wait for the end; exit code 10 if an execution did not succeed.")
 @connected
 async def backfill(
-    client: AsyncClient, out: Output, job: str, start: datetime, to: datetime | None, reprocess: Reprocess,
-    order: Order, concurrency: int, priority: int, params: dict[str, Any] | None, dry_run: bool, yes: bool, wait: bool,
-) -> None:  # fmt: skip
+    client: AsyncClient,
+    out: Output,
+    job: str,
+    start: datetime,
+    to: datetime | None,
+    reprocess: Reprocess,
+    order: Order,
+    concurrency: int,
+    priority: int,
+    params: dict[str, Any] | None,
+    dry_run: bool,
+    yes: bool,
+    wait: bool,
+) -> None:
     """Execute the instants of JOB's schedule from one time up to another. Its cadence goes on as before.
 
     Works also while the job is paused. To look after it: mainspring backfills

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring import wire
+from mainspring.cli.arguments import when
 from mainspring.cli.connect import connected
 from mainspring.cli.feed import SHORT_ID
 from mainspring.cli.output import Column, Look, Output
-from mainspring.cli.times import distance, now, when
+from mainspring.display.times import distance, now
 from mainspring.domain.errors import NotFound
-from mainspring.domain.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -58,10 +59,19 @@ async def list_blackouts(client: AsyncClient, out: Output) -> None:
 @click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
 @connected
 async def add(
-    client: AsyncClient, out: Output, start_at: datetime | None, end_at: datetime | None, cron: str | None,
-    every: str | None, rrule: str | None, tz: str | None, lasts: str | None, queue: str | None, job: str | None,
+    client: AsyncClient,
+    out: Output,
+    start_at: datetime | None,
+    end_at: datetime | None,
+    cron: str | None,
+    every: str | None,
+    rrule: str | None,
+    tz: str | None,
+    lasts: str | None,
+    queue: str | None,
+    job: str | None,
     reason: str,
-) -> None:  # fmt: skip
+) -> None:
     """Add a blackout.
 
     \b

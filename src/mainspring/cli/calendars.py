@@ -13,8 +13,8 @@ import click
 from mainspring import wire
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.output import Column, Look, Output, aligned, remark
-from mainspring.cli.times import both, local
 from mainspring.codec import decode
+from mainspring.display.times import both, local
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -67,15 +67,26 @@ async def get(client: AsyncClient, out: Output, name: str) -> None:
 @click.argument("name")
 @click.option("--date", "dates", multiple=True, metavar="DAY", help="A day, such as 2026-12-25; repeatable.")
 @click.option("--rule", "rules", multiple=True, metavar="RULE", help="Day of month, month, weekday: '* * SAT,SUN'.")
-@click.option("--file", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="A day or a rule on each line, or JSON as the API takes it.")  # fmt: skip
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A day or a rule on each line, or JSON as the API takes it.",
+)
 @click.option("--include", is_flag=True, help="Fire on these days only, instead of on all others.")
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @connected
 async def put(
-    client: AsyncClient, out: Output, name: str, dates: tuple[str, ...], rules: tuple[str, ...], path: Path | None,
-    include: bool, dry_run: bool,
-) -> None:  # fmt: skip
+    client: AsyncClient,
+    out: Output,
+    name: str,
+    dates: tuple[str, ...],
+    rules: tuple[str, ...],
+    path: Path | None,
+    include: bool,
+    dry_run: bool,
+) -> None:
     """Make a calendar, or give it other days; all jobs that follow it do so from now on."""
     days = _read(dates, rules, path, include)
     change = await client.try_calendar(name, days)

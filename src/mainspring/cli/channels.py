@@ -9,8 +9,9 @@ import click
 
 from mainspring import wire
 from mainspring.cli.connect import connected, gather
-from mainspring.cli.output import Column, Look, Output, clean
-from mainspring.cli.times import local, span
+from mainspring.cli.output import Column, Look, Output
+from mainspring.display.text import clean
+from mainspring.display.times import local, span
 from mainspring.domain.channel import (
     PAGERDUTY,
     AppriseTarget,
@@ -84,10 +85,22 @@ async def list_channels(client: AsyncClient, out: Output) -> None:
 @click.option("--job", "jobs", multiple=True, metavar="NAME", help="Executions only of these jobs, such as etl-*.")
 @connected
 async def add(
-    client: AsyncClient, out: Output, name: str, webhook: str | None, slack: str | None, pagerduty: str | None,
-    pagerduty_url: str, smtp: str | None, sender: str | None, to: tuple[str, ...], username: str | None, tls: str,
-    apprise: str | None, events: tuple[str, ...], jobs: tuple[str, ...],
-) -> None:  # fmt: skip
+    client: AsyncClient,
+    out: Output,
+    name: str,
+    webhook: str | None,
+    slack: str | None,
+    pagerduty: str | None,
+    pagerduty_url: str,
+    smtp: str | None,
+    sender: str | None,
+    to: tuple[str, ...],
+    username: str | None,
+    tls: str,
+    apprise: str | None,
+    events: tuple[str, ...],
+    jobs: tuple[str, ...],
+) -> None:
     """Add a channel.
 
     \b
@@ -107,9 +120,7 @@ async def add(
         targets.append(AppriseTarget(_asked(apprise, "apprise URL")))
     if len(targets) != 1:
         raise click.UsageError("say one of --webhook, --slack, --pagerduty, --smtp, --apprise")
-    made = await client.add_channel(
-        wire.NewChannel(name=name, target=targets[0], events=list(events), jobs=list(jobs))
-    )  # fmt: skip
+    made = await client.add_channel(wire.NewChannel(name=name, target=targets[0], events=list(events), jobs=list(jobs)))
     out.one(made, CHANNELS, _added)
 
 

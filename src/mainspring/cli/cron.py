@@ -11,11 +11,12 @@ import click
 import msgspec
 
 from mainspring import wire
+from mainspring.cli.arguments import when
 from mainspring.cli.options import current, server_options
 from mainspring.cli.output import Output, aligned, remark
-from mainspring.cli.times import both, now, when
 from mainspring.clock import instant, millis
-from mainspring.domain.schedule import Schedule, ScheduleSpec, compile_key, job_seed, notes, resolve
+from mainspring.display.times import both, now
+from mainspring.domain.schedule.schedule import Schedule, ScheduleSpec, compile_key, job_seed, notes, resolve
 
 F = TypeVar("F", bound=Callable[..., Any])
 

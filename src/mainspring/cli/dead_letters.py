@@ -12,11 +12,12 @@ from mainspring import wire
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.feed import SHORT_ID
 from mainspring.cli.jobs import limit_option
-from mainspring.cli.output import Column, Look, Output, clean, remark
+from mainspring.cli.output import Column, Look, Output, remark
 from mainspring.cli.run import params_option
-from mainspring.cli.times import local
 from mainspring.cli.views import attempt_lines, command_text, pairs
 from mainspring.codec import encode
+from mainspring.display.text import clean
+from mainspring.display.times import local
 from mainspring.domain.dead_letter import DEAD_LETTER_STATES, DeadLetterState
 
 if TYPE_CHECKING:
@@ -67,9 +68,15 @@ def dead_letters() -> None:
 @limit_option(20)
 @connected
 async def list_dead_letters(
-    client: AsyncClient, out: Output, job: str | None, fingerprint: str | None, state: tuple[DeadLetterState, ...],
-    everything: bool, group: bool, limit: int,
-) -> None:  # fmt: skip
+    client: AsyncClient,
+    out: Output,
+    job: str | None,
+    fingerprint: str | None,
+    state: tuple[DeadLetterState, ...],
+    everything: bool,
+    group: bool,
+    limit: int,
+) -> None:
     """List dead letters, newest fire first."""
     if group:
         out.page(
@@ -147,9 +154,18 @@ async def edit(client: AsyncClient, out: Output, letter: str, params: dict[str, 
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected
 async def replay(
-    client: AsyncClient, out: Output, letters: tuple[str, ...], job: str | None, fingerprint: str | None,
-    rate: str | None, canary: bool, limit: int, params: dict[str, Any] | None, dry_run: bool, yes: bool,
-) -> None:  # fmt: skip
+    client: AsyncClient,
+    out: Output,
+    letters: tuple[str, ...],
+    job: str | None,
+    fingerprint: str | None,
+    rate: str | None,
+    canary: bool,
+    limit: int,
+    params: dict[str, Any] | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
     """Make executions again, of LETTERS or of all that the options name: of the job as it is now."""
     if len(letters) == 1 and job is None and fingerprint is None:
         one = wire.ReplayOne(params=params, dry_run=dry_run)
@@ -180,9 +196,16 @@ async def replay(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected
 async def dismiss(
-    client: AsyncClient, out: Output, letters: tuple[str, ...], reason: str, job: str | None, fingerprint: str | None,
-    limit: int, dry_run: bool, yes: bool,
-) -> None:  # fmt: skip
+    client: AsyncClient,
+    out: Output,
+    letters: tuple[str, ...],
+    reason: str,
+    job: str | None,
+    fingerprint: str | None,
+    limit: int,
+    dry_run: bool,
+    yes: bool,
+) -> None:
     """Dismiss LETTERS, or all that the options name: nothing more is to be done about them."""
     if len(letters) == 1 and job is None and fingerprint is None and not dry_run:
         out.one(await client.dismiss_dead_letter(letters[0], reason), LETTERS, _line)

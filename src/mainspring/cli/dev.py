@@ -56,9 +56,16 @@ class Child:
     async def keep(self) -> None:
         """One life; whoever calls this again starts the next."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "mainspring.cli.main", *self._argv, "--parent", str(os.getpid()),
-            env=self._env, stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "mainspring.cli.main",
+            *self._argv,
+            "--parent",
+            str(os.getpid()),
+            env=self._env,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
         code = await self._process.wait()
         if not self.settled:
             raise StartFailed(f"the {self.name} could not start (exit code {code}); its message is above")
@@ -316,9 +323,13 @@ async def develop(dev: Dev) -> None:
 @click.option("--slots", default=8, show_default=True, type=click.IntRange(1, 10_000), help="Of the local worker.")
 @click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", help="Use this PostgreSQL instead of our own.")
 @click.option(
-    "--allow-net", "allow_net", multiple=True, metavar="CIDR", envvar="MAINSPRING_ALLOW_NET",
+    "--allow-net",
+    "allow_net",
+    multiple=True,
+    metavar="CIDR",
+    envvar="MAINSPRING_ALLOW_NET",
     help="A network that http tasks may call though it is not public. Repeatable.",
-)  # fmt: skip
+)
 def dev(folder: Path, port: int, slots: int, database_url: str | None, allow_net: tuple[str, ...]) -> None:
     """Start everything on this machine: database, scheduler, worker, web UI.
 

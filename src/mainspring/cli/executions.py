@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from mainspring.cli.arguments import seconds
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.failure import state_code
 from mainspring.cli.feed import feed_line
 from mainspring.cli.jobs import limit_option
 from mainspring.cli.output import Output, has_color, remark
 from mainspring.cli.run import OutputPrinter, print_output
-from mainspring.cli.times import seconds
 from mainspring.cli.views import ARTIFACTS, EXECUTIONS, LIFECYCLE, execution_details, state_text
 from mainspring.domain.errors import NotFound, Unavailable
 from mainspring.domain.execution import STATES, State

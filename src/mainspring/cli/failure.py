@@ -6,7 +6,7 @@ import click
 
 from mainspring.domain import errors
 from mainspring.domain.execution import State
-from mainspring.domain.schedule import ScheduleError
+from mainspring.domain.schedule.schedule import ScheduleError
 
 WAIT_TIMED_OUT = 8
 

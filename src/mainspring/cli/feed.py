@@ -10,8 +10,8 @@ from uuid import UUID
 import click
 
 from mainspring import wire
-from mainspring.cli.output import clean
-from mainspring.cli.times import span
+from mainspring.display.text import clean
+from mainspring.display.times import span
 from mainspring.domain.execution import State
 
 if TYPE_CHECKING:

@@ -11,14 +11,15 @@ import click
 
 from mainspring import wire
 from mainspring.cli.add import describe
+from mainspring.cli.arguments import until as until_time
+from mainspring.cli.arguments import when
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.needs import needs
 from mainspring.cli.output import Output, remark
 from mainspring.cli.queues import show_why
-from mainspring.cli.spec import as_json, changed, completed, merge_patch, spec_options
-from mainspring.cli.times import until as until_time
-from mainspring.cli.times import when
+from mainspring.cli.spec import changed, completed, spec_options
 from mainspring.cli.views import HISTORY, JOBS, LEDGER, VERSIONS, fire_lines, job_details, schedule_text
+from mainspring.display.definitions import as_json, merge_patch
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -76,9 +77,15 @@ async def get(client: AsyncClient, out: Output, job: str) -> None:
 @click.option("--no-schedule", is_flag=True, help="From now on only on demand.")
 @connected
 async def edit(
-    client: AsyncClient, out: Output, /, job: str, command: tuple[str, ...], unset_env: tuple[str, ...],
-    no_schedule: bool, **flags: Any,
-) -> None:  # fmt: skip
+    client: AsyncClient,
+    out: Output,
+    /,
+    job: str,
+    command: tuple[str, ...],
+    unset_env: tuple[str, ...],
+    no_schedule: bool,
+    **flags: Any,
+) -> None:
     """Change what the options name; all else stays."""
     if not (command or unset_env or no_schedule or any(value not in (None, {}, ()) for value in flags.values())):
         raise click.UsageError(f"say what to change, for example: mainspring jobs edit {job} --every 10s")
@@ -101,9 +108,7 @@ async def edit(
 @click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
 @detach_option
 @connected
-async def delete(
-    client: AsyncClient, out: Output, job: tuple[str, ...], yes: bool, reason: str, detach: bool
-) -> None:  # fmt: skip
+async def delete(client: AsyncClient, out: Output, job: tuple[str, ...], yes: bool, reason: str, detach: bool) -> None:
     """Delete jobs. They fire no more; their history is kept. A job that others need stays, but for --detach."""
     found = [await client.job(ref) for ref in job]
     for each in found:

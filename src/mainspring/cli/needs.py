@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring import wire
+from mainspring.cli.arguments import seconds
 from mainspring.cli.connect import connected
 from mainspring.cli.output import Column, Look, Output, remark
-from mainspring.cli.times import local, seconds, span
+from mainspring.display.times import local, span
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -61,7 +62,7 @@ async def list_needs(client: AsyncClient, out: Output, job: str) -> None:
 @connected
 async def add(
     client: AsyncClient, out: Output, job: str, parent: str, timeout: float | None, wait: float | None
-) -> None:  # fmt: skip
+) -> None:
     """Execute JOB when PARENT has succeeded, with all it needs. With a schedule, its fires wait for PARENT."""
     found = await client.add_need(job, parent, timeout=timeout, wait=wait)
     remark(f"{job} needs {parent}")

@@ -29,9 +29,7 @@ def server_options(*, hidden: bool) -> Callable[[F], F]:
             (("--token",), "The token to use.", {"metavar": "TOKEN", "hidden": hidden}),
             (("--url",), "The server's address.", {"metavar": "URL", "hidden": hidden}),
         ):
-            function = click.option(
-                *flags, help=says, expose_value=False, callback=_remember, **settings
-            )(function)  # fmt: skip
+            function = click.option(*flags, help=says, expose_value=False, callback=_remember, **settings)(function)
         return function
 
     return decorate

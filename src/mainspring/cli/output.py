@@ -14,6 +14,7 @@ import msgspec
 
 from mainspring import wire
 from mainspring.codec import encode
+from mainspring.display.text import clean
 
 T = TypeVar("T")
 
@@ -96,11 +97,6 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
 def cells(text: str) -> int:
     """How many places of a terminal a text takes."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
-
-
-def clean(text: str) -> str:
-    """Text without characters that would move the cursor or change the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def remark(text: str) -> None:

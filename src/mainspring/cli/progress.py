@@ -7,28 +7,11 @@ import sys
 import click
 
 from mainspring import wire
-from mainspring.cli.output import clean, is_terminal, remark
-from mainspring.cli.times import span
+from mainspring.cli.output import is_terminal, remark
+from mainspring.display.text import progress_text
 
 _CLEAR = "\r\x1b[K"
 _STEP = 10.0
-
-
-def progress_text(progress: wire.Progress) -> str:
-    """`41 % · 410/1000 · ~12 s left · loading`."""
-    parts = []
-    if progress.percent is not None:
-        parts.append(f"{progress.percent:.0f} %")
-    # Shares of a hundred say nothing that the percentage does not.
-    if progress.total is None:
-        parts.append(f"{progress.done:g} done")
-    elif progress.total != 100:
-        parts.append(f"{progress.done:g}/{progress.total:g}")
-    if progress.eta_s:
-        parts.append(f"~{span(max(1.0, round(progress.eta_s)) * 1000)} left")
-    if progress.message:
-        parts.append(clean(progress.message))
-    return " · ".join(parts)
 
 
 class ProgressLine:

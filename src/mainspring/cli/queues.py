@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import wire
+from mainspring.cli.arguments import seconds
 from mainspring.cli.connect import connected
-from mainspring.cli.output import Column, Look, Output, clean
-from mainspring.cli.times import local, seconds, span
+from mainspring.cli.output import Column, Look, Output
+from mainspring.display.text import clean
+from mainspring.display.times import local, span
 from mainspring.domain.duration import format_duration
 from mainspring.domain.queue import Placement, QueueSettings
 
@@ -63,9 +65,18 @@ async def list_queues(client: AsyncClient, out: Output) -> None:
 @click.option("--pause/--resume", default=None, help="Start nothing of it; or go on.")
 @connected
 async def set_queue(
-    client: AsyncClient, out: Output, /, name: str, cap: int | None, lease: str | None, patience: str | None,
-    max_duration: str | None, placement: Placement | None, may_help: str | None, pause: bool | None,
-) -> None:  # fmt: skip
+    client: AsyncClient,
+    out: Output,
+    /,
+    name: str,
+    cap: int | None,
+    lease: str | None,
+    patience: str | None,
+    max_duration: str | None,
+    placement: Placement | None,
+    may_help: str | None,
+    pause: bool | None,
+) -> None:
     """Change a queue's settings."""
     changes: dict[str, Any] = {} if cap is None else {"cap": cap or None}
     if lease is not None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring import wire
+from mainspring.cli.arguments import when
 from mainspring.cli.connect import connected
-from mainspring.cli.output import Column, Look, Output, clean
+from mainspring.cli.output import Column, Look, Output
 from mainspring.cli.spec import pair
-from mainspring.cli.times import distance, local, now, when
-from mainspring.domain.resources import show_amounts
+from mainspring.display.text import clean
+from mainspring.display.times import distance, local, now
+from mainspring.domain.placement.resources import show_amounts
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -60,9 +62,19 @@ async def list_reservations(client: AsyncClient, out: Output) -> None:
 @click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
 @connected
 async def add(
-    client: AsyncClient, out: Output, name: str, start_at: datetime | None, end_at: datetime, slots: int,
-    resources: dict[str, str], labels: dict[str, str], whom: str, shared: bool, anyway: bool, reason: str,
-) -> None:  # fmt: skip
+    client: AsyncClient,
+    out: Output,
+    name: str,
+    start_at: datetime | None,
+    end_at: datetime,
+    slots: int,
+    resources: dict[str, str],
+    labels: dict[str, str],
+    whom: str,
+    shared: bool,
+    anyway: bool,
+    reason: str,
+) -> None:
     """Keep places free.
 
     \b
@@ -73,10 +85,18 @@ async def add(
     if (kind in ("job", "queue")) != bool(of) or kind not in ("job", "queue", "tenant"):
         raise click.UsageError(f"--for {whom!r}: write job:NAME, queue:NAME or tenant")
     new = wire.NewReservation(
-        name=name, start_at=start_at or now(), end_at=end_at, slots=slots, resources=dict(resources), labels=labels,
-        queue=of if kind == "queue" else None, job=of if kind == "job" else None, shared=shared, anyway=anyway,
+        name=name,
+        start_at=start_at or now(),
+        end_at=end_at,
+        slots=slots,
+        resources=dict(resources),
+        labels=labels,
+        queue=of if kind == "queue" else None,
+        job=of if kind == "job" else None,
+        shared=shared,
+        anyway=anyway,
         reason=reason,
-    )  # fmt: skip
+    )
     added = await client.add_reservation(new)
     out.one(added, RESERVATIONS, _added)
     for warning in added.warnings:

@@ -12,12 +12,12 @@ import click
 import msgspec
 
 from mainspring import wire
+from mainspring.cli.arguments import seconds, when
 from mainspring.cli.connect import connected
 from mainspring.cli.failure import state_code
 from mainspring.cli.feed import feed_line
 from mainspring.cli.output import Output, has_color, remark
 from mainspring.cli.progress import ProgressLine
-from mainspring.cli.times import seconds, when
 from mainspring.cli.views import EXECUTIONS, state_text
 
 if TYPE_CHECKING:
@@ -38,9 +38,14 @@ def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
 
 
 params_option = click.option(
-    "-p", "--param", "params", multiple=True, callback=_params, metavar="K=V",
+    "-p",
+    "--param",
+    "params",
+    multiple=True,
+    callback=_params,
+    metavar="K=V",
     help="A parameter; the value is JSON if it reads as such, else text. Repeatable.",
-)  # fmt: skip
+)
 
 
 @click.command
@@ -55,9 +60,18 @@ params_option = click.option(
 @click.option("--reason", default="", help="Why, for the audit.")
 @connected
 async def run(
-    client: AsyncClient, out: Output, job: str, params: dict[str, Any] | None, at: datetime | None,
-    fire_at: datetime | None, key: str | None, wait: bool, follow: bool, timeout: float, reason: str,
-) -> None:  # fmt: skip
+    client: AsyncClient,
+    out: Output,
+    job: str,
+    params: dict[str, Any] | None,
+    at: datetime | None,
+    fire_at: datetime | None,
+    key: str | None,
+    wait: bool,
+    follow: bool,
+    timeout: float,
+    reason: str,
+) -> None:
     """Run JOB now, or at a given time, also while it is paused. Its schedule goes on as before.
 
     With --wait or --follow the exit code is 0 if it succeeded, 10 if it failed, 11 if it was cancelled, 12 if

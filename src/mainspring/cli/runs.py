@@ -12,13 +12,15 @@ import click
 import msgspec
 
 from mainspring import wire
+from mainspring.cli.arguments import seconds
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.failure import state_code
 from mainspring.cli.graph import Node, drawing_width, graph_lines
 from mainspring.cli.jobs import limit_option
-from mainspring.cli.output import Column, Look, Output, aligned, clean, has_color
-from mainspring.cli.times import local, seconds, span
-from mainspring.domain.plan import topological
+from mainspring.cli.output import Column, Look, Output, aligned, has_color
+from mainspring.display.text import clean
+from mainspring.display.times import local, span
+from mainspring.domain.workflow.plan import topological
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -70,10 +72,12 @@ def run_details(found: wire.Run) -> str:
     rows = [
         [
             f"{'  · ' if step.item is not None else ''}{step.name}{'' if step.item is None else f'[{step.item}]'}",
-            _state(step.state), _step_took(step), _remarks(step),
+            _state(step.state),
+            _step_took(step),
+            _remarks(step),
         ]
         for step in found.steps
-    ]  # fmt: skip
+    ]
     head = f"{found.workflow} (version {found.version})  {_state(found.state)}  {took(found)}".rstrip()
     reason = [f"  {found.reason}"] if found.reason else []
     if found.blocked:
@@ -123,9 +127,7 @@ def runs() -> None:
 @click.option("--state", multiple=True, help="Only those in this state; repeatable.")
 @limit_option(20)
 @connected
-async def list_runs(
-    client: AsyncClient, out: Output, workflow: str | None, state: tuple[str, ...], limit: int
-) -> None:  # fmt: skip
+async def list_runs(client: AsyncClient, out: Output, workflow: str | None, state: tuple[str, ...], limit: int) -> None:
     """List runs, newest first."""
     found = await gather(
         lambda count, cursor: client.runs(workflow=workflow, states=state, limit=count, cursor=cursor), limit
@@ -193,8 +195,9 @@ def timeline_lines(found: wire.StepTimeline) -> list[str]:
     items = [[f"{step.name}[{i.item}]", _state(i.state), _step_took(i), _remarks(i)] for i in found.items]
     return [
         f"{name}  {_state(step.state)}  {_remarks(step)}".rstrip(),
-        *aligned([[clean(c) for c in r] for r in rows], "  "), *aligned([[clean(c) for c in r] for r in items], "  "),
-    ]  # fmt: skip
+        *aligned([[clean(c) for c in r] for r in rows], "  "),
+        *aligned([[clean(c) for c in r] for r in items], "  "),
+    ]
 
 
 @runs.command
@@ -269,7 +272,7 @@ async def skip(client: AsyncClient, out: Output, run: str, step: str, reason: st
 @connected
 async def force_complete(
     client: AsyncClient, out: Output, run: str, step: str, reason: str, result: str | None
-) -> None:  # fmt: skip
+) -> None:
     """Count a step as succeeded."""
     out.one(await client.force_complete_step(run, step, reason, _json(result)), RUNS, run_line)
 

@@ -10,9 +10,9 @@ import click
 import structlog
 
 from mainspring.alerts.deliver import Deliverer
+from mainspring.alerts.evaluate import Watch
 from mainspring.alerts.measure import Measure
 from mainspring.alerts.send import Sender
-from mainspring.alerts.watch import Watch
 from mainspring.announce import Announcer
 from mainspring.api.auth import Authenticator, issue_token
 from mainspring.api.service import HttpServer
@@ -21,8 +21,8 @@ from mainspring.config import ARTIFACT_STORE, ServeConfig, parse_roles, unknown_
 from mainspring.domain.address import read_networks
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid
-from mainspring.domain.resources import parse_amount
-from mainspring.intake.duties import Duties
+from mainspring.domain.placement.resources import parse_amount
+from mainspring.duties.service import Duties
 from mainspring.process import die_with_parent, raise_file_limit, run, stop_signal
 from mainspring.results.rescue import Rescue
 from mainspring.results.settle import Settler
@@ -33,8 +33,8 @@ from mainspring.store.bus import PostgresBus
 from mainspring.store.db import AWAY, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.migrate import migrate
-from mainspring.store.rehearsal import rehearse
 from mainspring.store.subscriptions import Subscriptions
+from mainspring.store.warmup import rehearse
 from mainspring.telemetry import logs
 
 if TYPE_CHECKING:
@@ -73,22 +73,33 @@ class Server:
         if "scheduler" in config.roles:
             self.scheduler = Scheduler(self.database, self.bus, lease_s=config.shard_lease_s)
             rescue = Rescue(
-                self.database, self.settler, leads=self.scheduler.leads,
-                keep_dead_letters_s=config.keep_dead_letters_s, keep_runs_s=config.keep_runs_s,
-                keep_history_s=config.keep_history_s, keep_output_s=config.keep_output_s,
-            )  # fmt: skip
+                self.database,
+                self.settler,
+                leads=self.scheduler.leads,
+                keep_dead_letters_s=config.keep_dead_letters_s,
+                keep_runs_s=config.keep_runs_s,
+                keep_history_s=config.keep_history_s,
+                keep_output_s=config.keep_output_s,
+            )
             duties = Duties(self.database, self.bus, leads=self.scheduler.leads, announcer=self.announcer)
             watch = Watch(self.database, self.bus, subscriptions, leads=self.scheduler.leads)
             deliverer = Deliverer(self.database, self.bus, sender, leads=self.scheduler.leads)
             self._services += [self.scheduler, rescue, duties, watch, deliverer]
         auth = self._auth = Authenticator(self.database)
         if dispatcher is not None:
-            from mainspring.cli.front import Front  # a process without the API need not load it
+            from mainspring.cli.api_process import Front  # a process without the API need not load it
 
             front = Front(
-                config, self.database, self.bus, auth=auth, definitions=definitions, dispatcher=dispatcher,
-                settler=self.settler, announcer=self.announcer, sender=sender,
-            )  # fmt: skip
+                config,
+                self.database,
+                self.bus,
+                auth=auth,
+                definitions=definitions,
+                dispatcher=dispatcher,
+                settler=self.settler,
+                announcer=self.announcer,
+                sender=sender,
+            )
             self.context, self.http = front.context, front.http
             self._services += front.services
         elif config.port is not None:
@@ -170,9 +181,11 @@ def _days(text: str) -> float:
 @click.option("--roles", envvar="MAINSPRING_ROLES", default="api,scheduler", show_default=True)
 @click.option("--host", envvar="MAINSPRING_HOST", default="127.0.0.1", show_default=True)
 @click.option(
-    "--port", envvar="MAINSPRING_PORT", type=click.IntRange(0, 65535),
+    "--port",
+    envvar="MAINSPRING_PORT",
+    type=click.IntRange(0, 65535),
     help="Of the API; 7171 if not given. A process without it serves /healthz, /readyz and /metrics there, if given.",
-)  # fmt: skip
+)
 @click.option("--session-lease", default=20.0, show_default=True, help="Seconds until a silent worker is lost.")
 @click.option(
     "--shard-lease",
@@ -198,18 +211,29 @@ def _days(text: str) -> float:
     help="How long runs of workflows and backfills are kept after their end.",
 )
 @click.option(
-    "--keep-history", envvar="MAINSPRING_KEEP_HISTORY", default="90d", show_default=True, type=_days,
+    "--keep-history",
+    envvar="MAINSPRING_KEEP_HISTORY",
+    default="90d",
+    show_default=True,
+    type=_days,
     help="How long executions are kept after their end; whole days go at once.",
-)  # fmt: skip
+)
 @click.option(
-    "--keep-output", envvar="MAINSPRING_KEEP_OUTPUT", default="30d", show_default=True, type=_days,
+    "--keep-output",
+    envvar="MAINSPRING_KEEP_OUTPUT",
+    default="30d",
+    show_default=True,
+    type=_days,
     help="How long what they wrote is kept.",
-)  # fmt: skip
+)
 @click.option(
-    "--artifact-store", envvar="MAINSPRING_ARTIFACT_STORE", default=ARTIFACT_STORE, show_default=True,
+    "--artifact-store",
+    envvar="MAINSPRING_ARTIFACT_STORE",
+    default=ARTIFACT_STORE,
+    show_default=True,
     metavar="FOLDER|URL",
     help="Where artifacts are kept, the same for all api processes; s3://BUCKET/PREFIX needs the extra `s3`.",
-)  # fmt: skip
+)
 @click.option("--artifact-limit", default="1Gi", show_default=True, metavar="SIZE", help="Of one execution.")
 @click.option("--artifact-days", default=30.0, show_default=True, type=click.FloatRange(min=0, min_open=True))
 @click.option(
@@ -221,22 +245,45 @@ def _days(text: str) -> float:
     help="A network that notices may be sent to, besides the public ones. May be given several times.",
 )
 @click.option(
-    "--rate-limit", envvar="MAINSPRING_RATE_LIMIT", default=500.0, show_default=True, type=click.FloatRange(min=0),
+    "--rate-limit",
+    envvar="MAINSPRING_RATE_LIMIT",
+    default=500.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
     help="Requests a second that each api process takes of a token; 0: any number. Workers are not counted.",
-)  # fmt: skip
+)
 @click.option(
-    "--schedule-quota", envvar="MAINSPRING_SCHEDULE_QUOTA", default=100_000, show_default=True,
-    type=click.IntRange(min=0), help="Schedules that each token may make in an hour; 0: any number.",
-)  # fmt: skip
+    "--schedule-quota",
+    envvar="MAINSPRING_SCHEDULE_QUOTA",
+    default=100_000,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Schedules that each token may make in an hour; 0: any number.",
+)
 @click.option("--apprise", is_flag=True, help="Allow channels of the kind apprise, whose addresses nobody checks.")
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 def serve(
-    database_url: str, roles: str, host: str, port: int | None, session_lease: float, shard_lease: float,
-    keep_dead_letters: float, keep_runs: float, keep_history: float, keep_output: float, artifact_store: str,
-    artifact_limit: str, artifact_days: float, allow_net: tuple[str, ...], rate_limit: float, schedule_quota: int,
-    apprise: bool, level: str, parent: int | None,
-) -> None:  # fmt: skip
+    database_url: str,
+    roles: str,
+    host: str,
+    port: int | None,
+    session_lease: float,
+    shard_lease: float,
+    keep_dead_letters: float,
+    keep_runs: float,
+    keep_history: float,
+    keep_output: float,
+    artifact_store: str,
+    artifact_limit: str,
+    artifact_days: float,
+    allow_net: tuple[str, ...],
+    rate_limit: float,
+    schedule_quota: int,
+    apprise: bool,
+    level: str,
+    parent: int | None,
+) -> None:
     """Start a server against a PostgreSQL database."""
     if parent is not None:
         die_with_parent(parent)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar, get_args
 
 import click
-import msgspec
 
-from mainspring.cli.times import when
+from mainspring.cli.arguments import when
 from mainspring.codec import decode, encode
-from mainspring.domain.calendar import Roll
+from mainspring.display.definitions import as_json
 from mainspring.domain.execution import Delivery
 from mainspring.domain.job import JobSpec, MisfirePolicy, Overlap
 from mainspring.domain.retry import Jitter, Retried
+from mainspring.domain.schedule.calendar import Roll
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -149,25 +149,6 @@ def _rate(text: str) -> dict[str, Any]:
 def completed(spec: dict[str, Any]) -> dict[str, Any]:
     """`spec` with all defaults, as the server shows it."""
     return as_json(decode(encode(spec), JobSpec))
-
-
-def merge_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """What turns `old` into `new` as a merge patch (RFC 7396)."""
-    patch: dict[str, Any] = {name: None for name in old if name not in new}
-    for name, value in new.items():
-        before = old.get(name)
-        if isinstance(value, dict) and isinstance(before, dict):
-            inner = merge_patch(before, value)
-            patch.update({name: inner} if inner else {})
-        elif name not in old or value != before:
-            patch[name] = value
-    return patch
-
-
-def as_json(spec: JobSpec) -> dict[str, Any]:
-    values = msgspec.to_builtins(spec)
-    assert isinstance(values, dict)
-    return values
 
 
 def _schedule(old: dict[str, Any] | list[Any] | None, flags: dict[str, Any]) -> dict[str, Any] | None:

@@ -9,16 +9,16 @@ from typing import Any
 
 from mainspring import wire
 from mainspring.cli.feed import GLYPHS, SHORT_ID
-from mainspring.cli.output import Column, Look, aligned, clean
-from mainspring.cli.progress import progress_text
-from mainspring.cli.times import both, distance, local, now, span
+from mainspring.cli.output import Column, Look, aligned
 from mainspring.codec import encode
+from mainspring.display.text import clean, progress_text
+from mainspring.display.times import both, distance, local, now, span
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec, ShellTask, task_text
-from mainspring.domain.resources import show_amounts
+from mainspring.domain.placement.resources import show_amounts
 from mainspring.domain.retry import describe_retries
 from mainspring.domain.sandbox import BWRAP, CPU, DISK_RATE, MEMORY, PIDS, RLIMITS
-from mainspring.domain.schedule import describe_spec
+from mainspring.domain.schedule.schedule import describe_spec
 
 _JOB_GLYPHS = {"active": "●", "paused": "⏸", "finished": "✔", "deleted": "⊘"}
 
@@ -334,12 +334,16 @@ def attempt_lines(attempts: Iterable[wire.Attempt]) -> list[str]:
     """How each attempt ended, where, and the first line of why."""
     rows = [
         [
-            str(a.attempt), a.outcome.replace("_", " "), local(a.started_at), f"took {_between(a)}",
-            "" if a.exit_code is None else f"exit {a.exit_code}", "" if a.worker is None else f"on {clean(a.worker)}",
+            str(a.attempt),
+            a.outcome.replace("_", " "),
+            local(a.started_at),
+            f"took {_between(a)}",
+            "" if a.exit_code is None else f"exit {a.exit_code}",
+            "" if a.worker is None else f"on {clean(a.worker)}",
             clean((a.error or "").strip().partition("\n")[0]),
         ]
         for a in attempts
-    ]  # fmt: skip
+    ]
     return [*(["attempts"] if rows else []), *aligned(rows, indent="  ")]
 
 

@@ -15,10 +15,10 @@ from mainspring.domain.errors import Invalid, Unauthenticated
 from mainspring.process import die_with_parent, hide_environment, run, stop_signal
 from mainspring.telemetry import logs
 from mainspring.worker.capacity import detect, parse_capacity
-from mainspring.worker.engine import find_engine
 from mainspring.worker.executors import load_executors
-from mainspring.worker.link import Address
+from mainspring.worker.executors.container_engine import find_engine
 from mainspring.worker.service import Worker, WorkerConfig
+from mainspring.worker.transport.api_link import Address
 
 log = structlog.get_logger()
 
@@ -52,27 +52,49 @@ async def work_until_stopped(config: WorkerConfig) -> None:
 @click.option("--shared", is_flag=True, help="Serve every tenant; its token needs the scope `shared`.")
 @click.option("--drain", default=60.0, show_default=True, help="Seconds running attempts get to finish at a stop.")
 @click.option(
-    "-m", "--module", "modules", multiple=True, metavar="MODULE",
+    "-m",
+    "--module",
+    "modules",
+    multiple=True,
+    metavar="MODULE",
     help="A module, file or folder with functions to call; its declared jobs are registered. Repeatable.",
-)  # fmt: skip
+)
 @click.option("--reload", is_flag=True, help="Load the modules anew when their files change.")
 @click.option(
-    "--allow-net", "allow_net", multiple=True, metavar="CIDR", envvar="MAINSPRING_ALLOW_NET",
+    "--allow-net",
+    "allow_net",
+    multiple=True,
+    metavar="CIDR",
+    envvar="MAINSPRING_ALLOW_NET",
     help="A network that http tasks may call though it is not public, such as 10.0.0.0/8. Repeatable.",
-)  # fmt: skip
+)
 @click.option(
-    "--engine", metavar="SOCKET", envvar="MAINSPRING_ENGINE",
+    "--engine",
+    metavar="SOCKET",
+    envvar="MAINSPRING_ENGINE",
     help="Run containers by the engine at this Unix socket; `auto` looks for Podman's and Docker's.",
-)  # fmt: skip
+)
 @click.option("--no-pull", is_flag=True, help="Fetch no images: run only those that are here.")
 @click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 @click.pass_obj
 def worker(
-    options: Options, queues: tuple[str, ...], slots: int, name: str | None, labels: tuple[str, ...],
-    resources: str | None, shared: bool, drain: float, modules: tuple[str, ...], reload: bool,
-    allow_net: tuple[str, ...], engine: str | None, no_pull: bool, level: str, parent: int | None,
-) -> None:  # fmt: skip
+    options: Options,
+    queues: tuple[str, ...],
+    slots: int,
+    name: str | None,
+    labels: tuple[str, ...],
+    resources: str | None,
+    shared: bool,
+    drain: float,
+    modules: tuple[str, ...],
+    reload: bool,
+    allow_net: tuple[str, ...],
+    engine: str | None,
+    no_pull: bool,
+    level: str,
+    parent: int | None,
+) -> None:
     """Start a worker that executes jobs for a server."""
     if parent is not None:
         die_with_parent(parent)

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import wire
+from mainspring.cli.arguments import seconds
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.graph import Node, drawing_width, graph_lines
 from mainspring.cli.jobs import detach_option, limit_option
 from mainspring.cli.output import Column, Look, Output, remark
 from mainspring.cli.run import params_option
 from mainspring.cli.runs import RUNS, finish, run_line
-from mainspring.cli.times import distance, local, now, seconds
-from mainspring.domain.workflow import Step, WorkflowSpec
+from mainspring.display.times import distance, local, now
+from mainspring.domain.workflow.spec import Step, WorkflowSpec
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -99,9 +100,15 @@ async def show(client: AsyncClient, out: Output, workflow: str) -> None:
 @click.option("--reason", default="", help="Why, for the audit.")
 @connected
 async def run(
-    client: AsyncClient, out: Output, workflow: str, params: dict[str, Any] | None, key: str | None, wait: bool,
-    timeout: float, reason: str,
-) -> None:  # fmt: skip
+    client: AsyncClient,
+    out: Output,
+    workflow: str,
+    params: dict[str, Any] | None,
+    key: str | None,
+    wait: bool,
+    timeout: float,
+    reason: str,
+) -> None:
     """Start a run of WORKFLOW now."""
     found = await client.start_run(workflow, params, key=key, reason=reason)
     if not wait:

@@ -22,7 +22,7 @@ from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.errors import NotFound, Unavailable
 from mainspring.domain.execution import FINAL, State
 from mainspring.domain.job import JobSpec
-from mainspring.domain.workflow import WorkflowSpec
+from mainspring.domain.workflow.spec import WorkflowSpec
 
 Ref = str | UUID
 """A job's name or id; an execution's or a run's id, the unique beginning of one, or `@last`."""
@@ -54,9 +54,13 @@ class AsyncClient:
         return await self._transport.ask(wire.Job, "POST", "/api/v1/jobs", body=spec)
 
     async def jobs(
-        self, *, limit: int | None = None, cursor: str | None = None, prefix: str | None = None,
+        self,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        prefix: str | None = None,
         filter: str | None = None,
-    ) -> wire.Page[wire.Job]:  # fmt: skip
+    ) -> wire.Page[wire.Job]:
         params: Params = {"limit": limit, "cursor": cursor, "prefix": prefix, "filter": filter}
         return await self._transport.ask(wire.Page[wire.Job], "GET", "/api/v1/jobs", params=params)
 
@@ -288,9 +292,13 @@ class AsyncClient:
         return await self._transport.ask(wire.Channel, "POST", _path("channels", name, "enable"))
 
     async def deliveries(
-        self, *, channel: str | None = None, state: str | None = None, limit: int | None = None,
+        self,
+        *,
+        channel: str | None = None,
+        state: str | None = None,
+        limit: int | None = None,
         cursor: str | None = None,
-    ) -> wire.Page[wire.Delivery]:  # fmt: skip
+    ) -> wire.Page[wire.Delivery]:
         params: Params = {"channel": channel, "state": state, "limit": limit, "cursor": cursor}
         return await self._transport.ask(wire.Page[wire.Delivery], "GET", "/api/v1/deliveries", params=params)
 
@@ -307,10 +315,14 @@ class AsyncClient:
         return await self._transport.ask(wire.BatchAnswer, "POST", "/api/v1/executions:batch", body=body)
 
     async def executions(
-        self, *,
-        job: str | None = None, state: Sequence[State] = (),
-        limit: int | None = None, cursor: str | None = None, filter: str | None = None,
-    ) -> wire.Page[wire.Execution]:  # fmt: skip
+        self,
+        *,
+        job: str | None = None,
+        state: Sequence[State] = (),
+        limit: int | None = None,
+        cursor: str | None = None,
+        filter: str | None = None,
+    ) -> wire.Page[wire.Execution]:
         params: Params = {"job": job, "state": list(state), "limit": limit, "cursor": cursor, "filter": filter}
         return await self._transport.ask(wire.Page[wire.Execution], "GET", "/api/v1/executions", params=params)
 
@@ -386,13 +398,22 @@ class AsyncClient:
     # Dead letters
 
     async def dead_letters(
-        self, *, job: str | None = None, fingerprint: str | None = None, state: Sequence[DeadLetterState] = (),
-        limit: int | None = None, cursor: str | None = None,
-    ) -> wire.Page[wire.DeadLetter]:  # fmt: skip
+        self,
+        *,
+        job: str | None = None,
+        fingerprint: str | None = None,
+        state: Sequence[DeadLetterState] = (),
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> wire.Page[wire.DeadLetter]:
         """Executions that failed or were lost for good, newest fire first."""
         params: Params = {
-            "job": job, "fingerprint": fingerprint, "state": list(state), "limit": limit, "cursor": cursor,
-        }  # fmt: skip
+            "job": job,
+            "fingerprint": fingerprint,
+            "state": list(state),
+            "limit": limit,
+            "cursor": cursor,
+        }
         return await self._transport.ask(wire.Page[wire.DeadLetter], "GET", _DEAD_LETTERS, params=params)
 
     async def dead_letter_groups(
@@ -486,9 +507,13 @@ class AsyncClient:
         return await self._transport.ask(wire.Run, "POST", _path("workflows", ref, "run"), body=body)
 
     async def runs(
-        self, *, workflow: str | None = None, states: Sequence[str] = (), limit: int | None = None,
+        self,
+        *,
+        workflow: str | None = None,
+        states: Sequence[str] = (),
+        limit: int | None = None,
         cursor: str | None = None,
-    ) -> wire.Page[wire.Run]:  # fmt: skip
+    ) -> wire.Page[wire.Run]:
         params: Params = {"workflow": workflow, "state": ",".join(states) or None, "limit": limit, "cursor": cursor}
         return await self._transport.ask(wire.Page[wire.Run], "GET", "/api/v1/runs", params=params)
 
@@ -549,9 +574,14 @@ class AsyncClient:
     # The rest
 
     async def audit(
-        self, *, subject: str | None = None, actor: str | None = None, action: str | None = None,
-        limit: int | None = None, cursor: str | None = None,
-    ) -> wire.Page[wire.AuditEntry]:  # fmt: skip
+        self,
+        *,
+        subject: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> wire.Page[wire.AuditEntry]:
         """Who did what and why, newest first."""
         params: Params = {"subject": subject, "actor": actor, "action": action, "limit": limit, "cursor": cursor}
         return await self._transport.ask(wire.Page[wire.AuditEntry], "GET", "/api/v1/audit", params=params)

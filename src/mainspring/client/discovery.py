@@ -58,9 +58,13 @@ class _Place:
 
 
 def discover(
-    url: str | None = None, token: str | None = None, *,
-    env: Mapping[str, str] = os.environ, folder: Path | None = None, home: Path | None = None,
-) -> Server:  # fmt: skip
+    url: str | None = None,
+    token: str | None = None,
+    *,
+    env: Mapping[str, str] = os.environ,
+    folder: Path | None = None,
+    home: Path | None = None,
+) -> Server:
     """The server to use from `folder` (the current one by default), by the order above."""
     places = [_project(folder or Path.cwd()), _personal(home or Path.home())]
     named = [(url, "--url"), (env.get("MAINSPRING_URL"), "MAINSPRING_URL")]

@@ -17,7 +17,7 @@ from mainspring.domain.alert import Rule
 from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec
-from mainspring.domain.workflow import WorkflowSpec
+from mainspring.domain.workflow.spec import WorkflowSpec
 
 T = TypeVar("T")
 
@@ -51,9 +51,13 @@ class Client:
         return self._wait(self._inner.create_job(spec))
 
     def jobs(
-        self, *, limit: int | None = None, cursor: str | None = None, prefix: str | None = None,
+        self,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        prefix: str | None = None,
         filter: str | None = None,
-    ) -> wire.Page[wire.Job]:  # fmt: skip
+    ) -> wire.Page[wire.Job]:
         return self._wait(self._inner.jobs(limit=limit, cursor=cursor, prefix=prefix, filter=filter))
 
     def job(self, ref: Ref) -> wire.Job:
@@ -218,9 +222,13 @@ class Client:
         return self._wait(self._inner.enable_channel(name))
 
     def deliveries(
-        self, *, channel: str | None = None, state: str | None = None, limit: int | None = None,
+        self,
+        *,
+        channel: str | None = None,
+        state: str | None = None,
+        limit: int | None = None,
         cursor: str | None = None,
-    ) -> wire.Page[wire.Delivery]:  # fmt: skip
+    ) -> wire.Page[wire.Delivery]:
         return self._wait(self._inner.deliveries(channel=channel, state=state, limit=limit, cursor=cursor))
 
     def events(self, ref: Ref) -> wire.Page[wire.LifecycleEvent]:
@@ -230,10 +238,14 @@ class Client:
         return self._wait(self._inner.submit(items))
 
     def executions(
-        self, *,
-        job: str | None = None, state: Sequence[State] = (),
-        limit: int | None = None, cursor: str | None = None, filter: str | None = None,
-    ) -> wire.Page[wire.Execution]:  # fmt: skip
+        self,
+        *,
+        job: str | None = None,
+        state: Sequence[State] = (),
+        limit: int | None = None,
+        cursor: str | None = None,
+        filter: str | None = None,
+    ) -> wire.Page[wire.Execution]:
         return self._wait(self._inner.executions(job=job, state=state, limit=limit, cursor=cursor, filter=filter))
 
     def execution(self, ref: Ref, *, wait_s: float = 0.0) -> wire.Execution:
@@ -261,9 +273,14 @@ class Client:
         return self._wait(self._inner.wait(ref, timeout_s=timeout_s))
 
     def dead_letters(
-        self, *, job: str | None = None, fingerprint: str | None = None, state: Sequence[DeadLetterState] = (),
-        limit: int | None = None, cursor: str | None = None,
-    ) -> wire.Page[wire.DeadLetter]:  # fmt: skip
+        self,
+        *,
+        job: str | None = None,
+        fingerprint: str | None = None,
+        state: Sequence[DeadLetterState] = (),
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> wire.Page[wire.DeadLetter]:
         return self._wait(
             self._inner.dead_letters(job=job, fingerprint=fingerprint, state=state, limit=limit, cursor=cursor)
         )
@@ -356,15 +373,24 @@ class Client:
         return self._wait(self._inner.skip_job(ref, reason))
 
     def audit(
-        self, *, subject: str | None = None, actor: str | None = None, action: str | None = None,
-        limit: int | None = None, cursor: str | None = None,
-    ) -> wire.Page[wire.AuditEntry]:  # fmt: skip
+        self,
+        *,
+        subject: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> wire.Page[wire.AuditEntry]:
         return self._wait(self._inner.audit(subject=subject, actor=actor, action=action, limit=limit, cursor=cursor))
 
     def runs(
-        self, *, workflow: str | None = None, states: Sequence[str] = (), limit: int | None = None,
+        self,
+        *,
+        workflow: str | None = None,
+        states: Sequence[str] = (),
+        limit: int | None = None,
         cursor: str | None = None,
-    ) -> wire.Page[wire.Run]:  # fmt: skip
+    ) -> wire.Page[wire.Run]:
         return self._wait(self._inner.runs(workflow=workflow, states=states, limit=limit, cursor=cursor))
 
     def run(self, ref: Ref, *, items: bool = False) -> wire.Run:

@@ -51,9 +51,15 @@ class Transport:
         await self._http.aclose()
 
     async def ask(
-        self, answer: type[T], method: str, path: str, *,
-        params: Params | None = None, body: Any = None, wait_s: float = 0.0,
-    ) -> T:  # fmt: skip
+        self,
+        answer: type[T],
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: Any = None,
+        wait_s: float = 0.0,
+    ) -> T:
         """Sends one request, which the server may hold for `wait_s`, and reads the answer as `answer`."""
         content = await self.send(method, path, params=params, body=body, wait_s=wait_s)
         return self.read(answer, content)
@@ -67,9 +73,13 @@ class Transport:
         while True:
             try:
                 response = await self._http.request(
-                    method, path, params=_given(params), content=content, headers=headers,
+                    method,
+                    path,
+                    params=_given(params),
+                    content=content,
+                    headers=headers,
                     timeout=_timeout(ANSWER_S + wait_s),
-                )  # fmt: skip
+                )
             except httpx2.TransportError as error:
                 raise self._unreachable(error) from None
             if response.is_success:

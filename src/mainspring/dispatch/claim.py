@@ -12,11 +12,11 @@ from itertools import chain, islice, zip_longest
 from uuid import UUID
 
 from mainspring.clock import Clock
-from mainspring.dispatch import gates
+from mainspring.dispatch import limits
 from mainspring.dispatch.fairness import Shares
-from mainspring.dispatch.keeping import LOOK_AHEAD, Keeping, join
 from mainspring.dispatch.lines import SMALL, Line, LineBook, Profile
 from mainspring.dispatch.match import Gate, Pending, Room, deal, match
+from mainspring.dispatch.reservation_cache import LOOK_AHEAD, Keeping, join
 from mainspring.dispatch.settings import Settings
 from mainspring.store import claims
 from mainspring.store.claims import Claimed
@@ -40,7 +40,7 @@ class Plan:
 class Claimer:
     def __init__(
         self, database: Database, book: LineBook, settings: Settings, keeping: Keeping, *, clock: Clock
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.shares = Shares()
         self.capped: set[Line] = set()  # closed by a cap: nobody tells when there is room again
         self.unlucky: set[UUID] = set()  # sessions that got nothing of what was meant for them: ended, or too late
@@ -68,17 +68,21 @@ class Claimer:
         return _components(wanted)
 
     def _add_help(
-        self, wanted: dict[Line, tuple[Profile, ...]], left: list[Line], profiles: Sequence[Profile],
+        self,
+        wanted: dict[Line, tuple[Profile, ...]],
+        left: list[Line],
+        profiles: Sequence[Profile],
         fits: Callable[[Profile, Line], bool],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Workers whose own queues have nothing for them may take from others that they are allowed to help."""
         busy = {profile for serving in wanted.values() for profile in serving}
         idle = [profile for profile in profiles if profile not in busy]
         for line in [*wanted, *left] if idle else ():
             helping = tuple(
-                p for p in idle
+                p
+                for p in idle
                 if line.queue not in p.queues and self._settings.helps(p, line) and line.reached_by(p) and fits(p, line)
-            )  # fmt: skip
+            )
             if helping:
                 wanted[line] = wanted.get(line, ()) + helping
 
@@ -103,7 +107,7 @@ class Claimer:
             return []
         # Before the claim: what is queued while it runs makes the line fresh again.
         self._book.fresh.discard(line)
-        held, freed = gates.Gates(), line.freed
+        held, freed = limits.Gates(), line.freed
         try:
             async with self._database.hot() as connection:
                 if self.is_plain(line):
@@ -129,7 +133,7 @@ class Claimer:
 
     async def _claim_limited(
         self, connection: Connection, line: Line, rooms: list[Room], turns: list[int]
-    ) -> tuple[list[Claimed], list[int], gates.Gates]:
+    ) -> tuple[list[Claimed], list[int], limits.Gates]:
         """The rows, the turns that the limits allowed, and what is left of those limits."""
         capped = self._settings.capped(line)
         if line.limit_id and not line.rate_id and not capped:
@@ -137,9 +141,9 @@ class Claimer:
             rows = await self._claim_turns(connection, line, rooms, turns, key=line.limit_id)
             if rows:
                 slots = rows[0]["slots"]
-                return rows, turns[:slots], gates.Gates(keys={line.limit_id: Gate(slots - len(rows))})
+                return rows, turns[:slots], limits.Gates(keys={line.limit_id: Gate(slots - len(rows))})
         async with connection.transaction():
-            held = await gates.hold(connection, [line], [line] if capped else [])
+            held = await limits.hold(connection, [line], [line] if capped else [])
             turns = turns[: max(0, held.left(line, len(turns)))]
             rows = await self._claim_turns(connection, line, rooms, turns) if turns else []
             held.use(line, len(rows))
@@ -148,13 +152,18 @@ class Claimer:
 
     async def _claim_turns(
         self, connection: Connection, line: Line, rooms: list[Room], turns: list[int], *, key: int | None = None
-    ) -> list[Claimed]:  # fmt: skip
+    ) -> list[Claimed]:
         return await claims.claim(
-            connection, tenant=line.tenant, line_id=line.line_id, after=line.begin(),
-            sessions=[room.session_id for room in rooms], turns=turns, key=key,
-        )  # fmt: skip
+            connection,
+            tenant=line.tenant,
+            line_id=line.line_id,
+            after=line.begin(),
+            sessions=[room.session_id for room in rooms],
+            turns=turns,
+            key=key,
+        )
 
-    def _close(self, line: Line, held: gates.Gates, freed: int) -> None:
+    def _close(self, line: Line, held: limits.Gates, freed: int) -> None:
         """A line whose limit is reached is not asked for again until there is reason to."""
         if held.closed_by_cap(line):
             self.capped.add(line)
@@ -180,13 +189,13 @@ class Claimer:
                 capped = [line for line in lines.values() if self._settings.capped(line)]
                 if capped or any(line.limited for line in lines.values()):
                     async with connection.transaction():
-                        held = await gates.hold(connection, list(lines.values()), capped)
+                        held = await limits.hold(connection, list(lines.values()), capped)
                         for p in parts:
                             p.gates = held.of(lines[p.line_id])
                         rows = await self._take(connection, parts)
                         await held.settle(connection, rows, lines)
                 else:
-                    held = gates.Gates()
+                    held = limits.Gates()
                     rows = await self._take(connection, parts)
         except BaseException:
             self._book.fresh.update(lines.values())
@@ -226,7 +235,7 @@ class Claimer:
         self.unlucky = {m.session_id for m in matched} - {row["session_id"] for row in rows}
         return rows
 
-    def _after(self, line: Line, p: Pending, held: gates.Gates, freed: int) -> None:
+    def _after(self, line: Line, p: Pending, held: limits.Gates, freed: int) -> None:
         if p.tried and not self.unlucky:
             line.passed(*p.rows[p.tried - 1])
         line.asked = min(BATCH, max(SMALL, 4 * p.tried))

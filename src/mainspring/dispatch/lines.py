@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from mainspring.domain.demand import Demand, can_run
+from mainspring.domain.placement.demand import Demand, can_run
 from mainspring.store.claims import START, Place
 from mainspring.store.lines import LineRow
 from mainspring.store.sessions import Session

@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 from uuid import UUID
 
 from mainspring.dispatch.fairness import Shares
-from mainspring.dispatch.holds import Hold, Who, kept_from, used
-from mainspring.domain.demand import Demand, has_amounts
-from mainspring.domain.resources import COMMON
+from mainspring.dispatch.reserved_capacity import Hold, Who, kept_from, used
+from mainspring.domain.placement.demand import Demand, has_amounts
+from mainspring.domain.placement.resources import COMMON
 
 Stop = Literal["empty", "more", "no room", "full"]
 

@@ -19,18 +19,18 @@ import msgspec
 from mainspring import ports, wire
 from mainspring.announce import Announcer
 from mainspring.clock import Clock, SystemClock, millis
-from mainspring.dispatch.adopt import adopt
+from mainspring.dispatch.assign_lines import adopt
 from mainspring.dispatch.claim import BATCH, MOST_ROOMS, Claimer
-from mainspring.dispatch.counter import Offer
-from mainspring.dispatch.keeping import Keeping
+from mainspring.dispatch.handoff import Offer
 from mainspring.dispatch.lines import Line, LineBook, Profile, profile_of
 from mainspring.dispatch.match import Room, deal
-from mainspring.dispatch.patience import Patience
+from mainspring.dispatch.preemption import Urgency
+from mainspring.dispatch.reservation_cache import Keeping
 from mainspring.dispatch.settings import Settings
-from mainspring.dispatch.urgency import Urgency
-from mainspring.domain.demand import has_amounts
+from mainspring.dispatch.starvation import Patience
 from mainspring.domain.errors import Conflict
 from mainspring.domain.job import Definition
+from mainspring.domain.placement.demand import has_amounts
 from mainspring.service import Loops
 from mainspring.store import claims, evictions, lines, sessions
 from mainspring.store.db import Database
@@ -62,9 +62,14 @@ class Dispatcher:
     """Matches queued executions with waiting workers of this api process."""
 
     def __init__(
-        self, database: Database, bus: ports.Bus, definitions: Definitions, announcer: Announcer, *,
+        self,
+        database: Database,
+        bus: ports.Bus,
+        definitions: Definitions,
+        announcer: Announcer,
+        *,
         clock: Clock | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._database = database
         self._definitions = definitions
         self._announcer = announcer

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from mainspring.domain.errors import Problem
-from mainspring.domain.resources import parse_amount
+from mainspring.domain.placement.resources import parse_amount
 from mainspring.domain.template import strings, unknown_names
 
 Pull = Literal["missing", "always", "never"]

@@ -20,9 +20,17 @@ from typing import Literal, get_args
 from uuid import UUID
 
 State = Literal[
-    "waiting", "blocked", "queued", "running",
-    "succeeded", "failed", "timed_out", "cancelled", "skipped", "lost",
-]  # fmt: skip
+    "waiting",
+    "blocked",
+    "queued",
+    "running",
+    "succeeded",
+    "failed",
+    "timed_out",
+    "cancelled",
+    "skipped",
+    "lost",
+]
 Outcome = Literal["succeeded", "failed", "timed_out", "cancelled", "lost", "preempted"]
 Trigger = Literal["fire", "manual", "backfill", "replay", "step"]
 Delivery = Literal["at_least_once", "at_most_once", "effectively_once"]

@@ -83,10 +83,14 @@ class _Word:
 def job_filter(text: str) -> JobFilter:
     found = _gathered(text, JOB_FIELDS)
     return JobFilter(
-        texts=_values(found, ""), names=_values(found, "name"), states=_values(found, "state"),
-        queues=_values(found, "queue"), kinds=_values(found, "kind"), labels=_labels(text, found),
+        texts=_values(found, ""),
+        names=_values(found, "name"),
+        states=_values(found, "state"),
+        queues=_values(found, "queue"),
+        kinds=_values(found, "kind"),
+        labels=_labels(text, found),
         by=_values(found, "by"),
-    )  # fmt: skip
+    )
 
 
 def execution_filter(text: str, now_ms: int) -> ExecutionFilter:
@@ -94,11 +98,16 @@ def execution_filter(text: str, now_ms: int) -> ExecutionFilter:
     since = [_instant(text, word, now_ms) for word in found.get("since", ())]
     until = [_instant(text, word, now_ms) for word in found.get("until", ())]
     return ExecutionFilter(
-        texts=_values(found, ""), states=_values(found, "state"), jobs=_values(found, "job"),
-        queues=_values(found, "queue"), triggers=_values(found, "trigger"),
-        since_ms=max(since) if since else None, until_ms=min(until) if until else None, labels=_labels(text, found),
+        texts=_values(found, ""),
+        states=_values(found, "state"),
+        jobs=_values(found, "job"),
+        queues=_values(found, "queue"),
+        triggers=_values(found, "trigger"),
+        since_ms=max(since) if since else None,
+        until_ms=min(until) if until else None,
+        labels=_labels(text, found),
         by=_values(found, "by"),
-    )  # fmt: skip
+    )
 
 
 def spell(**fields: str | tuple[str, ...]) -> str:

@@ -15,11 +15,11 @@ from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.execution import Delivery
 from mainspring.domain.limit import Concurrency, Rate, key_problems
 from mainspring.domain.params import Param, declaration_problems
+from mainspring.domain.placement.resources import parse_amount
 from mainspring.domain.plugin import PluginTask, plugin_problems, plugin_strings
-from mainspring.domain.resources import parse_amount
 from mainspring.domain.retry import RetryPolicy, policy_problems
 from mainspring.domain.sandbox import Sandbox, sandbox_problems
-from mainspring.domain.schedule import ScheduleSpecs, is_one_time
+from mainspring.domain.schedule.schedule import ScheduleSpecs, is_one_time
 from mainspring.domain.task import HttpTask, PythonTask, task_problems, template_strings
 from mainspring.domain.template import param_names, unknown_names
 

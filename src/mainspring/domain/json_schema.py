@@ -26,9 +26,11 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 _BOUNDS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
-    ("minimum", operator.lt, "at least"), ("maximum", operator.gt, "at most"),
-    ("exclusiveMinimum", operator.le, "more than"), ("exclusiveMaximum", operator.ge, "less than"),
-)  # fmt: skip
+    ("minimum", operator.lt, "at least"),
+    ("maximum", operator.gt, "at most"),
+    ("exclusiveMinimum", operator.le, "more than"),
+    ("exclusiveMaximum", operator.ge, "less than"),
+)
 
 
 def schema_problem(schema: Any, *, depth: int = 0) -> str | None:

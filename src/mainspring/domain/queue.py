@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from mainspring.domain.demand import Demand
+from mainspring.domain.placement.demand import Demand
 
 Placement = Literal["auto", "best_fit", "least_loaded"]
 

@@ -137,9 +137,11 @@ def describe_retries(policy: RetryPolicy) -> str:
     if set(policy.on) != set(get_args(Retried)):
         words.append(f"only if {' or '.join(policy.on)}")
     for what, values in (
-        ("only exit code", policy.only_exit_codes), ("never exit code", policy.never_exit_codes),
-        ("only", policy.only_errors), ("never", policy.never_errors),
-    ):  # fmt: skip
+        ("only exit code", policy.only_exit_codes),
+        ("never exit code", policy.never_exit_codes),
+        ("only", policy.only_errors),
+        ("never", policy.never_errors),
+    ):
         if values:
             words.append(f"{what} {', '.join(map(str, values))}")
     return "; ".join(words)

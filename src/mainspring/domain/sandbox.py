@@ -9,7 +9,7 @@ import msgspec
 
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Problem
-from mainspring.domain.resources import parse_amount
+from mainspring.domain.placement.resources import parse_amount
 
 Isolation = Literal["process", "bwrap"]
 Size = str | int

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from mainspring.domain.calendar import Blackout, RecurringBlackout, blackout_until
+from mainspring.domain.schedule.calendar import Blackout, RecurringBlackout, blackout_until
 
 LABELS = ("rule", "severity", "job", "queue", "key")
 

@@ -83,9 +83,16 @@ class Artifacts:
         """A file that a running attempt asked for, of another execution of its tenant."""
         async with self._database.connection() as connection:
             held, found = await artifacts.find_artifact_in(
-                connection, execution_id=sender.execution_id, attempt=sender.attempt, session_id=sender.session_id,
-                name=name, source=source, step=step, job=job, newest=NEWEST,
-            )  # fmt: skip
+                connection,
+                execution_id=sender.execution_id,
+                attempt=sender.attempt,
+                session_id=sender.session_id,
+                name=name,
+                source=source,
+                step=step,
+                job=job,
+                newest=NEWEST,
+            )
         if not held:
             raise _not_held()
         if found is None:
@@ -137,11 +144,19 @@ class Artifacts:
         try:
             async with self._database.transaction() as connection:
                 done = await artifacts.insert_artifact(
-                    connection, execution_id=sender.execution_id, attempt=sender.attempt,
-                    session_id=sender.session_id, name=name, key=key, size=counted.bytes,
-                    sha256=counted.digest.digest(), content_type=content_type, kept_s=self._kept_s,
-                    most_files=MOST_FILES, most_bytes=self._most_bytes,
-                )  # fmt: skip
+                    connection,
+                    execution_id=sender.execution_id,
+                    attempt=sender.attempt,
+                    session_id=sender.session_id,
+                    name=name,
+                    key=key,
+                    size=counted.bytes,
+                    sha256=counted.digest.digest(),
+                    content_type=content_type,
+                    kept_s=self._kept_s,
+                    most_files=MOST_FILES,
+                    most_bytes=self._most_bytes,
+                )
             if not done.held:
                 raise _not_held()
             if not done.written:
@@ -199,6 +214,11 @@ def _not_held() -> Conflict:
 
 def _as_wire(found: artifacts.Artifact) -> wire.Artifact:
     return wire.Artifact(
-        name=found.name, bytes=found.size, sha256=found.sha256.hex(), content_type=found.content_type,
-        attempt=found.attempt, created_at=found.created_at, expires_at=found.expires_at,
-    )  # fmt: skip
+        name=found.name,
+        bytes=found.size,
+        sha256=found.sha256.hex(),
+        content_type=found.content_type,
+        attempt=found.attempt,
+        created_at=found.created_at,
+        expires_at=found.expires_at,
+    )

@@ -7,18 +7,24 @@ import contextlib
 from mainspring import wire
 from mainspring.domain.audit import ACTIONS, KINDS
 from mainspring.domain.errors import NotFound, invalid
-from mainspring.intake.catalog import bad_cursor, check_limit, is_id, job_row
 from mainspring.store import audit
 from mainspring.store.audit import record, record_all
 from mainspring.store.db import Database
+from mainspring.views.catalog import bad_cursor, check_limit, is_id, job_row
 
 __all__ = ["list_entries", "record", "record_all"]
 
 
 async def list_entries(
-    database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50, subject: str | None = None,
-    actor: str | None = None, action: str | None = None,
-) -> wire.Page[wire.AuditEntry]:  # fmt: skip
+    database: Database,
+    *,
+    tenant: int,
+    cursor: str | None = None,
+    limit: int = 50,
+    subject: str | None = None,
+    actor: str | None = None,
+    action: str | None = None,
+) -> wire.Page[wire.AuditEntry]:
     """Newest first. `action` is one, or a kind of subject: all that was done to those."""
     check_limit(limit)
     if action is not None and action not in ACTIONS and action not in KINDS:

@@ -10,13 +10,14 @@ from uuid import UUID
 from mainspring import wire
 from mainspring.clock import instant
 from mainspring.codec import encode
-from mainspring.domain.backfill import BackfillState, Order, Range, wanted
 from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
+from mainspring.domain.schedule.backfill import BackfillState, Order, Range, wanted
 from mainspring.ids import new_id
-from mainspring.intake import audit, catalog
-from mainspring.store import backfills, chains, executions
+from mainspring.intake import audit
+from mainspring.store import backfills, executions, overlaps
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow
+from mainspring.views import catalog
 
 MOST_INSTANTS = 100_000
 PLANNED = 100
@@ -32,10 +33,12 @@ async def plan(database: Database, ref: str, request: wire.BackfillRequest, *, t
         outcomes = await backfills.instant_outcomes(connection, tenant=tenant, job_id=row.job_id, instants=instants)
     chosen = wanted(instants, outcomes, request.reprocess)
     return wire.BackfillPlan(
-        instants=len(chosen), left_out=len(instants) - len(chosen),
-        first=instant(min(chosen)) if chosen else None, last=instant(max(chosen)) if chosen else None,
+        instants=len(chosen),
+        left_out=len(instants) - len(chosen),
+        first=instant(min(chosen)) if chosen else None,
+        last=instant(max(chosen)) if chosen else None,
         page=[instant(at) for at in chosen[:PLANNED]],
-    )  # fmt: skip
+    )
 
 
 async def create(
@@ -57,20 +60,33 @@ async def create(
                 return known_id
         assert row.schedule_id is not None
         if not await backfills.insert_backfill(
-            connection, tenant=tenant, backfill_id=backfill_id, job_id=row.job_id, schedule_id=row.schedule_id,
-            request=request, to=to, instants=len(instants), created_by=by,
-        ):  # fmt: skip
+            connection,
+            tenant=tenant,
+            backfill_id=backfill_id,
+            job_id=row.job_id,
+            schedule_id=row.schedule_id,
+            request=request,
+            to=to,
+            instants=len(instants),
+            created_by=by,
+        ):
             raise Conflict("the job's schedule was changed meanwhile; look at it and try again")
         await audit.record(
-            connection, "backfill.create", backfill_id, tenant=tenant, by=by, name=row.name, instants=len(instants),
+            connection,
+            "backfill.create",
+            backfill_id,
+            tenant=tenant,
+            by=by,
+            name=row.name,
+            instants=len(instants),
             **{"from": request.from_.isoformat(), "to": to.isoformat()},
-        )  # fmt: skip
+        )
     return backfill_id
 
 
 async def _known(
     connection: Connection, row: JobRow, request: wire.BackfillRequest, key: str, backfill_id: UUID
-) -> UUID:  # fmt: skip
+) -> UUID:
     """What the key stands for: this backfill, if it is new. Keys of submissions are others."""
     digest = hashlib.sha256(b"backfill" + encode(request)).digest()
     known_id, first_digest, _ = await executions.insert_idempotency_key(
@@ -117,9 +133,15 @@ async def cancel(database: Database, backfill_id: UUID, *, tenant: int, by: str)
 
 
 async def _set(
-    database: Database, backfill_id: UUID, to: BackfillState, of: tuple[BackfillState, ...], action: str, *,
-    tenant: int, by: str,
-) -> None:  # fmt: skip
+    database: Database,
+    backfill_id: UUID,
+    to: BackfillState,
+    of: tuple[BackfillState, ...],
+    action: str,
+    *,
+    tenant: int,
+    by: str,
+) -> None:
     async with database.transaction() as connection:
         job_id = await backfills.set_backfill(connection, tenant=tenant, backfill_id=backfill_id, to=to, of=of)
         if job_id is None:
@@ -130,7 +152,7 @@ async def _set(
                 raise Conflict(f"the backfill is {found.state} already", code="already_final")
             return
         if to == "cancelled":
-            await chains.lock_jobs(connection, job_ids=[job_id])
+            await overlaps.lock_jobs(connection, job_ids=[job_id])
             await backfills.cancel_backfill_executions(
                 connection, tenant=tenant, backfill_id=backfill_id, reason=f"backfill cancelled by {by}"
             )

@@ -11,16 +11,17 @@ from uuid import UUID, uuid4
 
 from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
-from mainspring.domain.calendar import Blackout, blackout_until
 from mainspring.domain.duration import parse_duration, spell_duration
 from mainspring.domain.errors import NotFound, invalid
 from mainspring.domain.job import QUEUE
-from mainspring.domain.schedule import ScheduleSpecs, bounded_key, compile_key, describe_spec, members_of
-from mainspring.intake import audit, catalog
-from mainspring.intake.schedules import resolved
+from mainspring.domain.schedule.calendar import Blackout, blackout_until
+from mainspring.domain.schedule.schedule import ScheduleSpecs, bounded_key, compile_key, describe_spec, members_of
+from mainspring.intake import audit
+from mainspring.intake.validate.schedules import resolved
 from mainspring.store import blackouts, shards
 from mainspring.store.blackouts import BlackoutRow
 from mainspring.store.db import Connection, Database, database_now_ms
+from mainspring.views import catalog
 
 MOST_S = 31 * 86_400
 COMPARED = 100
@@ -41,9 +42,18 @@ async def create(database: Database, request: wire.NewBlackout, *, tenant: int, 
             lasts_ms = _lasts_ms(request)
             key = await _key(connection, request.schedule, lasts_ms, tenant=tenant, now_ms=now_ms)
         row = BlackoutRow(
-            blackout_id, tenant, request.queue, job_id, _whole(request.start_at), _whole(request.end_at, up=True),
-            request.schedule, key, lasts_ms, request.reason, by,
-        )  # fmt: skip
+            blackout_id,
+            tenant,
+            request.queue,
+            job_id,
+            _whole(request.start_at),
+            _whole(request.end_at, up=True),
+            request.schedule,
+            key,
+            lasts_ms,
+            request.reason,
+            by,
+        )
         await blackouts.insert_blackout(connection, tenant=tenant, row=row)
         (written,) = await blackouts.list_blackouts(connection, tenant=tenant, blackout_id=blackout_id)
         await _note(connection, "blackout.create", written, tenant=tenant, by=by)
@@ -64,9 +74,15 @@ async def delete(database: Database, ref: str, *, tenant: int, by: str) -> None:
 
 async def _note(connection: Connection, action: str, row: BlackoutRow, *, tenant: int, by: str) -> None:
     await audit.record(
-        connection, action, row.blackout_id, tenant=tenant, by=by, name=row.job or row.queue or "everything",
-        reason=row.reason, window=_described(row),
-    )  # fmt: skip
+        connection,
+        action,
+        row.blackout_id,
+        tenant=tenant,
+        by=by,
+        name=row.job or row.queue or "everything",
+        reason=row.reason,
+        window=_described(row),
+    )
 
 
 async def list_all(
@@ -153,12 +169,20 @@ def _shown(row: BlackoutRow, now_ms: int) -> wire.Blackout:
     assert row.created_at is not None
     until, begins = blackout_until([row.window], now_ms), _next(row, now_ms)
     return wire.Blackout(
-        blackout_id=row.blackout_id, queue=row.queue, job=row.job, start_at=row.start_at, end_at=row.end_at,
-        schedule=row.schedule, lasts_s=None if row.lasts_ms is None else row.lasts_ms / 1000,
-        description=_described(row), reason=row.reason,
-        holds_until=None if until is None else instant(until), next_at=begins,
-        created_at=row.created_at, created_by=row.created_by,
-    )  # fmt: skip
+        blackout_id=row.blackout_id,
+        queue=row.queue,
+        job=row.job,
+        start_at=row.start_at,
+        end_at=row.end_at,
+        schedule=row.schedule,
+        lasts_s=None if row.lasts_ms is None else row.lasts_ms / 1000,
+        description=_described(row),
+        reason=row.reason,
+        holds_until=None if until is None else instant(until),
+        next_at=begins,
+        created_at=row.created_at,
+        created_by=row.created_by,
+    )
 
 
 def _next(row: BlackoutRow, now_ms: int) -> datetime | None:

@@ -14,16 +14,17 @@ import msgspec
 from mainspring import wire
 from mainspring.clock import instant, millis
 from mainspring.domain.audit import changes
-from mainspring.domain.calendar import CalendarError, check_calendar
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
 from mainspring.domain.job import NAME
-from mainspring.domain.schedule import compile_key, with_calendar
-from mainspring.domain.zone import day_number
-from mainspring.intake import audit, catalog
+from mainspring.domain.schedule.calendar import CalendarError, check_calendar
+from mainspring.domain.schedule.schedule import compile_key, with_calendar
+from mainspring.domain.schedule.zone import day_number
+from mainspring.intake import audit
 from mainspring.store import calendars, schedules, shards
 from mainspring.store.calendars import Follower, calendar_of
 from mainspring.store.db import Connection, Database, database_now_ms
-from mainspring.store.undecided import bounds, record
+from mainspring.store.withdrawn_fires import bounds, record
+from mainspring.views import catalog
 
 NAMED = 5
 SHOWN = 5
@@ -56,9 +57,15 @@ async def put(
                 await calendars.write_calendar(connection, tenant=tenant, name=name, days=days, created_by=by)
                 before = msgspec.to_builtins(known[0].days) if known else {}
                 await audit.record(
-                    connection, "calendar.write", name, tenant=tenant, by=by, name=name,
-                    fields=sorted(changes(before, msgspec.to_builtins(days))), jobs=len(followers),
-                )  # fmt: skip
+                    connection,
+                    "calendar.write",
+                    name,
+                    tenant=tenant,
+                    by=by,
+                    name=name,
+                    fields=sorted(changes(before, msgspec.to_builtins(days))),
+                    jobs=len(followers),
+                )
             await _move(connection, name, followers, keys, watermarks, tenant=tenant, now_ms=now_ms)
     return _change(followers, keys, now_ms)
 
@@ -143,9 +150,15 @@ def _check(name: str, days: wire.CalendarDays) -> None:
 
 
 async def _move(
-    connection: Connection, name: str, followers: list[Follower], keys: dict[int, tuple[str, str]],
-    watermarks: dict[int, int], *, tenant: int, now_ms: int,
-) -> None:  # fmt: skip
+    connection: Connection,
+    name: str,
+    followers: list[Follower],
+    keys: dict[int, tuple[str, str]],
+    watermarks: dict[int, int],
+    *,
+    tenant: int,
+    now_ms: int,
+) -> None:
     """As the edit of a job does: fires that nobody had decided are on record, and the new ones count from now on."""
     if not keys:
         return
@@ -158,14 +171,23 @@ async def _move(
         if job.schedule_id not in moved or not asked:
             continue
         within = bounds(
-            active_from=job.active_from, paused_at=job.paused_at, start_at=job.start_at, end_at=job.end_at,
-            watermark_ms=watermarks[job.shard], upto=instant(now_ms),
-        )  # fmt: skip
+            active_from=job.active_from,
+            paused_at=job.paused_at,
+            start_at=job.start_at,
+            end_at=job.end_at,
+            watermark_ms=watermarks[job.shard],
+            upto=instant(now_ms),
+        )
         if within is not None:
             await record(
-                connection, keys[job.schedule_id][0], within, tenant=tenant, job_id=job.job_id, version=job.version,
+                connection,
+                keys[job.schedule_id][0],
+                within,
+                tenant=tenant,
+                job_id=job.job_id,
+                version=job.version,
                 reason="rescheduled" if job.paused_at is None else "paused",
-            )  # fmt: skip
+            )
     await calendars.move_followers(connection, tenant=tenant, name=name, moved=moved, active_from=instant(now_ms))
 
 

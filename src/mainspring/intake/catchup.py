@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from mainspring.clock import whole_millis
-from mainspring.domain.misfire import decide
-from mainspring.domain.recurrence import Schedule
-from mainspring.domain.schedule import compile_key
-from mainspring.store import catchup, chains, executions, needs
+from mainspring.domain.schedule.misfire import decide
+from mainspring.domain.schedule.recurrence import Schedule
+from mainspring.domain.schedule.schedule import compile_key
+from mainspring.store import catchup, executions, needs, overlaps
 from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow
-from mainspring.store.undecided import undecided
+from mainspring.store.withdrawn_fires import undecided
 
 LISTED_FIRES = 100
 """So many instants are decided one by one, as after an outage; the older ones are recorded as a range."""
@@ -31,9 +31,14 @@ async def catch_up(connection: Connection, row: JobRow, *, upto: datetime) -> No
         last_ms = schedule.prev_before(fires[0])
         assert last_ms is not None
         await executions.skip_undecided(
-            connection, tenant=row.tenant, job_id=row.job_id, version=row.version, last_ms=last_ms, count=older,
+            connection,
+            tenant=row.tenant,
+            job_id=row.job_id,
+            version=row.version,
+            last_ms=last_ms,
+            count=older,
             reason="misfire",
-        )  # fmt: skip
+        )
     await _decide(connection, row, fires, whole_millis(upto))
 
 
@@ -51,7 +56,7 @@ async def _decide(connection: Connection, row: JobRow, fires: list[int], now_ms:
         if overlap == "cancel_running":
             await catchup.replace_running_of(connection, tenant=tenant, job_id=job_id)
         if chained:
-            await chains.release_blocked(connection, job_ids=[row.job_id])
+            await overlaps.release_blocked(connection, job_ids=[row.job_id])
         else:
             await needs.release(connection, children=[row.job_id])
 

@@ -13,12 +13,13 @@ from mainspring.clock import instant
 from mainspring.domain.dead_letter import DEAD_LETTER_STATES
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
-from mainspring.intake import audit, catalog
-from mainspring.intake.params import check_params
+from mainspring.intake import audit
+from mainspring.intake.validate.params import check_params
 from mainspring.store import dead_letters
 from mainspring.store.audit import Entry
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.dead_letters import NEXT, Choice
+from mainspring.views import catalog
 
 COUNT_TO = 10_000
 MOST_CLAIM_S = 86_400.0
@@ -55,9 +56,15 @@ async def found_in(connection: Connection, dead_letter_id: UUID, *, tenant: int)
 
 
 async def list_dead_letters(
-    database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50, job: str | None = None,
-    fingerprint: str | None = None, states: list[str] | None = None,
-) -> wire.Page[wire.DeadLetter]:  # fmt: skip
+    database: Database,
+    *,
+    tenant: int,
+    cursor: str | None = None,
+    limit: int = 50,
+    job: str | None = None,
+    fingerprint: str | None = None,
+    states: list[str] | None = None,
+) -> wire.Page[wire.DeadLetter]:
     """Newest fire first."""
     catalog.check_limit(limit)
     for state in states or ():
@@ -67,9 +74,14 @@ async def list_dead_letters(
     job_id = None if job is None else (await catalog.job_row(database, job, tenant=tenant)).job_id
     async with database.connection() as connection:
         rows = await dead_letters.list_dead_letters(
-            connection, tenant=tenant, before=before, limit=limit + 1, job_id=job_id, fingerprint=fingerprint,
+            connection,
+            tenant=tenant,
+            before=before,
+            limit=limit + 1,
+            job_id=job_id,
+            fingerprint=fingerprint,
             states=states,
-        )  # fmt: skip
+        )
     page = rows[:limit]
     return wire.Page(items=page, next_cursor=str(page[-1].dead_letter_id) if len(rows) > limit else None)
 
@@ -196,9 +208,7 @@ async def dismiss_many(database: Database, request: wire.DismissMany, *, tenant:
 
 async def _dismiss(connection: Connection, ids: Sequence[UUID], reason: str, *, tenant: int, by: str) -> None:
     done = await dead_letters.dismiss_dead_letters(connection, tenant=tenant, ids=ids, by=by, reason=reason)
-    done += await dead_letters.close_tied(
-        connection, tenant=tenant, ids=done, state="dismissed", by=by, reason=reason
-    )  # fmt: skip
+    done += await dead_letters.close_tied(connection, tenant=tenant, ids=done, state="dismissed", by=by, reason=reason)
     entries = [Entry(str(dead_letter_id)) for dead_letter_id in done]
     await audit.record_all(connection, "dead_letter.dismiss", entries, tenant=tenant, by=by, reason=reason)
 

@@ -6,15 +6,16 @@ from mainspring import wire
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.job import JobSpec
 from mainspring.domain.task import PythonTask
-from mainspring.intake import catalog, jobs
+from mainspring.intake import jobs
 from mainspring.store.db import Database
+from mainspring.views import catalog
 
 TRIES = 5
 
 
 async def declare(
     database: Database, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool = False
-) -> wire.Declared:  # fmt: skip
+) -> wire.Declared:
     """One declared job. A worker's token may declare functions and nothing else."""
     if not isinstance(spec.task, PythonTask):
         return _refused(spec, "a worker can only declare jobs that call functions")
@@ -29,9 +30,7 @@ async def declare(
     return _refused(spec, "it kept changing; try again")
 
 
-async def _try(
-    database: Database, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool
-) -> wire.Declared | None:  # fmt: skip
+async def _try(database: Database, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool) -> wire.Declared | None:
     try:
         row = await catalog.job_row(database, spec.name, tenant=tenant)
     except NotFound:

@@ -12,15 +12,15 @@ from uuid import UUID
 from mainspring import wire
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
-from mainspring.domain.plan import topological
 from mainspring.ids import shard_of
 from mainspring.intake import audit
-from mainspring.intake.catalog import job_row
-from mainspring.intake.detaching import hold_parent
+from mainspring.intake.dependents import hold_parent
 from mainspring.intake.executions import Submission, end_latest, insert_one
 from mainspring.intake.jobs import action_on
-from mainspring.store import chains, jobs, needs, shards
+from mainspring.store import jobs, needs, overlaps, shards
 from mainspring.store.db import Connection, Database, Taken
+from mainspring.views.catalog import job_row
+from mainspring.views.dependencies import dependencies_of
 
 BATCH = 500
 NO_ONE_TIME = "give it a recurring schedule, or none: then it is executed after the others"
@@ -41,17 +41,27 @@ async def add(database: Database, ref: str, request: wire.NewDependency, *, tena
             await hold_parent(connection, parent, tenant=tenant)
             await _refuse_cycle(connection, child, parent, tenant=tenant)
             await needs.insert_need(
-                connection, tenant=tenant, child=child.job_id, parent=parent.job_id, timeout_s=timeout_s,
-                wait_s=wait_s, by=by,
-            )  # fmt: skip
+                connection,
+                tenant=tenant,
+                child=child.job_id,
+                parent=parent.job_id,
+                timeout_s=timeout_s,
+                wait_s=wait_s,
+                by=by,
+            )
             await needs.mark_needing(connection, tenant=tenant, child=child.job_id, change=change)
             await audit.record(
-                connection, action_on(child.spec, "need"), child.job_id, tenant=tenant, by=by, name=child.name,
+                connection,
+                action_on(child.spec, "need"),
+                child.job_id,
+                tenant=tenant,
+                by=by,
+                name=child.name,
                 parent=parent.name,
-            )  # fmt: skip
+            )
     except Taken:
         raise Conflict(f"{child.name} needs {parent.name} already", code="already_needed") from None
-    return await get(database, ref, tenant=tenant)
+    return await dependencies_of(database, ref, tenant=tenant)
 
 
 def _seconds(pointer: str, duration: str | int | float | None) -> float | None:
@@ -97,30 +107,14 @@ async def remove(database: Database, ref: str, parent: str, *, tenant: int, by: 
         await needs.mark_needing(connection, tenant=tenant, child=row.job_id, change=change)
         await needs.release(connection, children=[row.job_id])
         await audit.record(
-            connection, action_on(row.spec, "unneed"), row.job_id, tenant=tenant, by=by, name=row.name,
+            connection,
+            action_on(row.spec, "unneed"),
+            row.job_id,
+            tenant=tenant,
+            by=by,
+            name=row.name,
             parent=other.job,
-        )  # fmt: skip
-
-
-async def get(database: Database, ref: str, *, tenant: int) -> wire.Dependencies:
-    """What a job needs and whether it is met, and the order of all that hang together."""
-    row = await job_row(database, ref, tenant=tenant)
-    async with database.connection() as connection:
-        found = await needs.needs_of(connection, tenant=tenant, child=row.job_id)
-        edges = await needs.related_needs(connection, tenant=tenant, job_id=row.job_id)
-    names = sorted({name for edge in edges for name in edge} | {row.name})
-    number = {name: n for n, name in enumerate(names)}
-    before: list[list[int]] = [[] for _ in names]
-    for child, parent in edges:
-        before[number[child]].append(number[parent])
-    return wire.Dependencies(needs=found, order=[names[n] for n in topological(before)])
-
-
-async def needed_by(database: Database, ref: str, *, tenant: int) -> list[str]:
-    """The names of the jobs that need this one."""
-    row = await job_row(database, ref, tenant=tenant)
-    async with database.connection() as connection:
-        return [child.name for child in await needs.needing(connection, tenant=tenant, parent=row.job_id)]
+        )
 
 
 async def free(database: Database, ref: str, reason: str, *, freed_as: str, tenant: int, by: str) -> int:
@@ -133,7 +127,7 @@ async def free(database: Database, ref: str, reason: str, *, freed_as: str, tena
         raise invalid("/reason", "why is not said", hint="others will want to know")
     words = f"{'completed' if freed_as == 'forced' else 'skipped'} by {by}: {reason}"
     async with database.transaction() as connection:
-        await chains.lock_jobs(connection, job_ids=[row.job_id])
+        await overlaps.lock_jobs(connection, job_ids=[row.job_id])
         ended = await end_latest(connection, row.job_id, words, tenant=tenant)
         freed = await needs.free_needs(
             connection, tenant=tenant, parent=row.job_id, freed_as=freed_as, by=by, reason=reason
@@ -144,10 +138,16 @@ async def free(database: Database, ref: str, reason: str, *, freed_as: str, tena
             )
         await needs.release(connection, children=freed)
         await audit.record(
-            connection, action_on(row.spec, "force_complete" if freed_as == "forced" else "skip"), row.job_id,
-            tenant=tenant, by=by, name=row.name, reason=reason, freed=len(freed),
+            connection,
+            action_on(row.spec, "force_complete" if freed_as == "forced" else "skip"),
+            row.job_id,
+            tenant=tenant,
+            by=by,
+            name=row.name,
+            reason=reason,
+            freed=len(freed),
             execution_id=None if ended is None else str(ended),
-        )  # fmt: skip
+        )
     await execute_ready(database)
     return len(freed)
 
@@ -159,7 +159,7 @@ async def execute_ready(database: Database) -> int:
         ready = await needs.ready_children(connection, limit=BATCH)
     for child in ready:
         async with database.transaction() as connection:
-            await chains.lock_jobs(connection, job_ids=[child.job_id])
+            await overlaps.lock_jobs(connection, job_ids=[child.job_id])
             executed += await _execute(connection, child.job_id)
     return executed
 

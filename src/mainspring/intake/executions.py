@@ -15,16 +15,16 @@ from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.execution import LIVE, execution_id, is_step
 from mainspring.domain.job import WorkflowTask, needed_params
-from mainspring.domain.line import line_of
+from mainspring.domain.placement.line import line_of
 from mainspring.intake import audit
-from mainspring.intake.catalog import is_id
-from mainspring.intake.params import Demands, check_params
+from mainspring.intake.validate.params import Demands, check_params
 from mainspring.runs.advance import Ending, advance
 from mainspring.runs.plans import Plans
-from mainspring.store import chains, executions, jobs, lines, outbox
+from mainspring.store import executions, jobs, lines, outbox, overlaps
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.definitions import Definitions
 from mainspring.store.executions import NewExecution
+from mainspring.views.catalog import is_id
 
 MOST_LINES = 100_000
 
@@ -185,10 +185,17 @@ class Submitter:
     async def _write_one(self, submission: Submission, offer: ports.Offer | None, line_id: int | None) -> UUID | None:
         async with self._database.connection() as connection:
             row = await executions.insert_one(
-                connection, tenant=submission.tenant, job_id=submission.job_id, trigger_key=f"manual:{uuid4()}",
-                params=submission.params, created_by=submission.by, fire_at=submission.fire_at,
-                session_id=None if offer is None else offer.session_id, line_id=line_id, version=submission.version,
-            )  # fmt: skip
+                connection,
+                tenant=submission.tenant,
+                job_id=submission.job_id,
+                trigger_key=f"manual:{uuid4()}",
+                params=submission.params,
+                created_by=submission.by,
+                fire_at=submission.fire_at,
+                session_id=None if offer is None else offer.session_id,
+                line_id=line_id,
+                version=submission.version,
+            )
         if row is None:
             return None
         if len(self._lines) > MOST_LINES:
@@ -220,9 +227,13 @@ async def insert_one(connection: Connection, submission: Submission, key: str | 
         asked += [] if submission.fire_at is None else [submission.fire_at]
         digest = hashlib.sha256(encode(asked)).digest()
         known_id, first_digest, first = await executions.insert_idempotency_key(
-            connection, tenant=submission.tenant, job_id=submission.job_id, key=key,
-            execution_id=new.execution_id, digest=digest,
-        )  # fmt: skip
+            connection,
+            tenant=submission.tenant,
+            job_id=submission.job_id,
+            key=key,
+            execution_id=new.execution_id,
+            digest=digest,
+        )
         if first_digest != digest:
             raise Conflict(f"the key {key!r} was used for a different request", code="key_reused")
     if first and not await executions.insert_executions(
@@ -232,9 +243,15 @@ async def insert_one(connection: Connection, submission: Submission, key: str | 
     if first and (note := submission.note) is not None:
         details = {} if note.subject is None else {"execution_id": str(known_id)}
         await audit.record(
-            connection, note.action, note.subject or known_id, tenant=submission.tenant, by=submission.by,
-            name=note.name, reason=note.reason, **details,
-        )  # fmt: skip
+            connection,
+            note.action,
+            note.subject or known_id,
+            tenant=submission.tenant,
+            by=submission.by,
+            name=note.name,
+            reason=note.reason,
+            **details,
+        )
     return known_id
 
 
@@ -248,9 +265,13 @@ def _new(submission: Submission, now_ms: int, key: str | None) -> NewExecution:
     due_ms = now_ms if submission.at is None else max(now_ms, millis(submission.at))
     trigger_key = f"manual:{key or uuid4()}"
     return NewExecution(
-        execution_id(submission.job_id, due_ms, trigger_key), submission.job_id, "manual", instant(due_ms),
-        submission.params, submission.fire_at,
-    )  # fmt: skip
+        execution_id(submission.job_id, due_ms, trigger_key),
+        submission.job_id,
+        "manual",
+        instant(due_ms),
+        submission.params,
+        submission.fire_at,
+    )
 
 
 async def with_lines(connection: Connection, new: list[NewExecution], *, tenant: int) -> list[NewExecution]:
@@ -263,9 +284,10 @@ async def with_lines(connection: Connection, new: list[NewExecution], *, tenant:
     if not wanted:
         return new
     refs = await lines.intern_lines(
-        connection, tenant=tenant,
+        connection,
+        tenant=tenant,
         specs=[line_of(specs[new[n].job_id], job_id=new[n].job_id, params=new[n].params) for n in wanted],
-    )  # fmt: skip
+    )
     found = list(new)
     for n, ref in zip(wanted, refs, strict=True):
         found[n] = replace(new[n], line=ref)
@@ -283,7 +305,7 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
             if found.state not in LIVE:
                 raise Conflict(f"the execution has already ended: {found.state}", code="already_final")
             # The job before its executions, as the ticks take them: its next one may be released by this.
-            await chains.lock_jobs(connection, job_ids=[found.job_id])
+            await overlaps.lock_jobs(connection, job_ids=[found.job_id])
             if await executions.cancel_pending(connection, tenant=tenant, execution_id=execution, reason=words):
                 told = [execution]
                 if is_step(execution):
@@ -300,9 +322,15 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
 
 async def _note(connection: Connection, found: wire.Execution, *, tenant: int, by: str, reason: str) -> None:
     await audit.record(
-        connection, "execution.cancel", found.execution_id, tenant=tenant, by=by, name=found.job, reason=reason,
+        connection,
+        "execution.cancel",
+        found.execution_id,
+        tenant=tenant,
+        by=by,
+        name=found.job,
+        reason=reason,
         state=found.state,
-    )  # fmt: skip
+    )
 
 
 async def end_latest(connection: Connection, job_id: UUID, reason: str, *, tenant: int) -> UUID | None:

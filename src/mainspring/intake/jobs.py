@@ -17,18 +17,19 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, MainspringError, NotFound, Problem, invalid
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.domain.job import JobSpec, WorkflowTask, check
-from mainspring.domain.line import keyed, line_of
-from mainspring.domain.schedule import Resolved, calendars_of, describe_spec, job_seed, members_of, notes
+from mainspring.domain.placement.line import keyed, line_of
+from mainspring.domain.schedule.schedule import Resolved, calendars_of, describe_spec, job_seed, members_of, notes
 from mainspring.ids import new_id, shard_of
-from mainspring.intake import audit, catalog, detaching
-from mainspring.intake.bounds import exceeds_bound
+from mainspring.intake import audit, dependents
 from mainspring.intake.catchup import catch_up
-from mainspring.intake.notices import write_notices
-from mainspring.intake.plugins import check_settings
-from mainspring.intake.schedules import resolved
-from mainspring.store import chains, channels, executions, jobs, lines, schedules, shards
+from mainspring.intake.job_notifications import write_notices
+from mainspring.intake.validate.plugins import check_settings
+from mainspring.intake.validate.queue_bounds import exceeds_bound
+from mainspring.intake.validate.schedules import resolved
+from mainspring.store import channels, executions, jobs, lines, overlaps, schedules, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
-from mainspring.store.undecided import account_for
+from mainspring.store.withdrawn_fires import account_for
+from mainspring.views import catalog
 
 KINDS = {"cron", "every", "at", "rrule"}
 RECURRING = {"exclude", "calendar", "roll", "jitter", "max_fires"}
@@ -58,9 +59,7 @@ async def create(database: Database, spec: JobSpec, *, tenant: int, by: str, may
         raise name_taken(spec.name) from None
 
 
-async def add(
-    connection: Connection, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool = False
-) -> UUID:  # fmt: skip
+async def add(connection: Connection, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool = False) -> UUID:
     """Adds a job in the caller's transaction; a name that is taken ends that with `Taken`."""
     check(spec)
     now_ms = int(await database_now_ms(connection))
@@ -71,10 +70,16 @@ async def add(
     now_ms = max(now_ms, watermark_ms)
     when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms)
     await jobs.insert_job(
-        connection, tenant=tenant, job_id=job_id, name=spec.name, shard=shard_of(job_id), change=change,
-        at=await _placement(connection, spec, when, tenant=tenant, job_id=job_id), paused=spec.paused,
+        connection,
+        tenant=tenant,
+        job_id=job_id,
+        name=spec.name,
+        shard=shard_of(job_id),
+        change=change,
+        at=await _placement(connection, spec, when, tenant=tenant, job_id=job_id),
+        paused=spec.paused,
         active_from=instant(now_ms),
-    )  # fmt: skip
+    )
     await jobs.insert_version(
         connection, tenant=tenant, job_id=job_id, version=1, spec=spec, created_by=by, exceeds=exceeds
     )
@@ -86,9 +91,15 @@ async def add(
 
 
 async def patch(
-    database: Database, job_id: UUID, changes: dict[str, Any], *, tenant: int, by: str, seen: int | None = None,
+    database: Database,
+    job_id: UUID,
+    changes: dict[str, Any],
+    *,
+    tenant: int,
+    by: str,
+    seen: int | None = None,
     may_exceed: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Merges changes into the definition as a new version; from now on it is in force.
 
     With `seen`, only if that is still the current version.
@@ -104,7 +115,7 @@ class Unchanged(Exception):
 
 async def replace_spec(
     database: Database, job_id: UUID, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool = False
-) -> None:  # fmt: skip
+) -> None:
     """A whole new definition as a new version; whether the job is paused does not change. May raise `Unchanged`."""
 
     def replaced(old: JobSpec) -> JobSpec:
@@ -117,15 +128,27 @@ async def replace_spec(
 
 
 async def rollback(
-    database: Database, job_id: UUID, version: int, *, tenant: int, by: str, seen: int | None = None,
+    database: Database,
+    job_id: UUID,
+    version: int,
+    *,
+    tenant: int,
+    by: str,
+    seen: int | None = None,
     may_exceed: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """An earlier definition as a new version; whether the job is paused does not change. `seen` as in `patch`."""
     spec = await version_of(database, job_id, version, tenant=tenant)
     await _edit(
-        database, job_id, lambda old: msgspec.structs.replace(spec, paused=old.paused), tenant=tenant, by=by, seen=seen,
-        may_exceed=may_exceed, deed=Deed("rollback", details={"to": version}),
-    )  # fmt: skip
+        database,
+        job_id,
+        lambda old: msgspec.structs.replace(spec, paused=old.paused),
+        tenant=tenant,
+        by=by,
+        seen=seen,
+        may_exceed=may_exceed,
+        deed=Deed("rollback", details={"to": version}),
+    )
 
 
 async def try_patch(
@@ -173,10 +196,17 @@ async def version_of(database: Database, job_id: UUID, version: int, *, tenant: 
 
 
 async def replace_workflow(
-    database: Database, job_id: UUID, change_spec: Callable[[JobSpec], JobSpec],
-    then: Callable[[Connection, int], Awaitable[None]], *, tenant: int, by: str, seen: int | None,
-    details: dict[str, Any], rollback_to: int | None = None,
-) -> None:  # fmt: skip
+    database: Database,
+    job_id: UUID,
+    change_spec: Callable[[JobSpec], JobSpec],
+    then: Callable[[Connection, int], Awaitable[None]],
+    *,
+    tenant: int,
+    by: str,
+    seen: int | None,
+    details: dict[str, Any],
+    rollback_to: int | None = None,
+) -> None:
     """A new version of a workflow's job; `then` writes the rest of it, in the same transaction."""
     deed = Deed("edit", details) if rollback_to is None else Deed("rollback", details | {"to": rollback_to})
     await _edit(database, job_id, change_spec, tenant=tenant, by=by, seen=seen, then=then, deed=deed)
@@ -188,10 +218,17 @@ def action_on(spec: JobSpec, verb: str) -> str:
 
 
 async def _edit(
-    database: Database, job_id: UUID, change_spec: Callable[[JobSpec], JobSpec], *, tenant: int, by: str,
-    seen: int | None, then: Callable[[Connection, int], Awaitable[None]] | None = None, may_exceed: bool = False,
+    database: Database,
+    job_id: UUID,
+    change_spec: Callable[[JobSpec], JobSpec],
+    *,
+    tenant: int,
+    by: str,
+    seen: int | None,
+    then: Callable[[Connection, int], Awaitable[None]] | None = None,
+    may_exceed: bool = False,
     deed: Deed = EDIT,
-) -> None:  # fmt: skip
+) -> None:
     name = ""
     try:
         async with database.transaction() as connection:
@@ -220,18 +257,35 @@ async def _edit(
             placement = await _placement(connection, spec, when, tenant=tenant, job_id=job_id)
             if not rescheduled:  # an interval keeps its phase, and times that have passed are no reason to refuse
                 placement = replace(
-                    placement, schedule_id=row.schedule_id, start_at=row.start_at, end_at=row.end_at,
-                    jitter_ms=row.jitter_ms, calendars=row.calendars,
-                )  # fmt: skip
+                    placement,
+                    schedule_id=row.schedule_id,
+                    start_at=row.start_at,
+                    end_at=row.end_at,
+                    jitter_ms=row.jitter_ms,
+                    calendars=row.calendars,
+                )
             new_version, over_at = await jobs.update_job(
-                connection, tenant=tenant, job_id=job_id, version=version, name=spec.name, change=change,
-                at=placement, rescheduled=rescheduled, paused=spec.paused, resumed=paused and not spec.paused,
+                connection,
+                tenant=tenant,
+                job_id=job_id,
+                version=version,
+                name=spec.name,
+                change=change,
+                at=placement,
+                rescheduled=rescheduled,
+                paused=spec.paused,
+                resumed=paused and not spec.paused,
                 active_from=instant(now_ms),
-            )  # fmt: skip
+            )
             await jobs.insert_version(
-                connection, tenant=tenant, job_id=job_id, version=new_version, spec=spec, created_by=by,
+                connection,
+                tenant=tenant,
+                job_id=job_id,
+                version=new_version,
+                spec=spec,
+                created_by=by,
                 exceeds=exceeds,
-            )  # fmt: skip
+            )
             if then is not None:
                 await then(connection, new_version)
             if spec.notify != old.notify:
@@ -248,9 +302,15 @@ async def _edit(
                 await _hold_or_free(connection, tenant=tenant, job_id=job_id, held=spec.paused)
             details = {"fields": _changed(msgspec.structs.replace(old, paused=paused), spec)} | deed.details
             await audit.record(
-                connection, action_on(spec, deed.verb), job_id, tenant=tenant, by=by, name=spec.name,
-                version=new_version, **details,
-            )  # fmt: skip
+                connection,
+                action_on(spec, deed.verb),
+                job_id,
+                tenant=tenant,
+                by=by,
+                name=spec.name,
+                version=new_version,
+                **details,
+            )
     except Taken:
         raise name_taken(name) from None
 
@@ -293,9 +353,15 @@ async def pause(
             await executions.hold_fires(connection, tenant=tenant, job_id=job_id)
         until_text = None if until is None else until.isoformat()
         await audit.record(
-            connection, action_on(row.spec, "pause"), job_id, tenant=tenant, by=by, name=row.name, reason=reason,
+            connection,
+            action_on(row.spec, "pause"),
+            job_id,
+            tenant=tenant,
+            by=by,
+            name=row.name,
+            reason=reason,
             until=until_text,
-        )  # fmt: skip
+        )
 
 
 async def resume(
@@ -327,9 +393,15 @@ async def resume(
 
 
 async def delete(
-    database: Database, job_id: UUID, *, tenant: int, by: str, reason: str = "", detach: bool = False,
+    database: Database,
+    job_id: UUID,
+    *,
+    tenant: int,
+    by: str,
+    reason: str = "",
+    detach: bool = False,
     seen: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """No fires any more; what had not started is cancelled, what runs goes on, the history stays.
 
     A job that others need stays, unless they are to go on without it (`detach`). With `seen`, only if that is still the
@@ -338,13 +410,13 @@ async def delete(
     words = f"job deleted by {by}" + (f": {reason}" if reason else "")
     async with database.transaction() as connection:
         row = await _row(connection, tenant=tenant, job_id=job_id)
-        children = await detaching.refuse_needed(connection, row, tenant=tenant, detach=detach)
+        children = await dependents.refuse_needed(connection, row, tenant=tenant, detach=detach)
         bumped = {
             shard: await shards.bump_shard(connection, shard=shard)
             for shard in sorted({shard_of(job_id), *(child.shard for child in children)})
         }
         change, watermark_ms = bumped[shard_of(job_id)]
-        await chains.lock_jobs(connection, job_ids=[job_id, *(child.job_id for child in children)])
+        await overlaps.lock_jobs(connection, job_ids=[job_id, *(child.job_id for child in children)])
         row = await _row(connection, tenant=tenant, job_id=job_id)
         if seen is not None and seen != row.version:
             raise changed_meanwhile(seen, row.version)
@@ -356,7 +428,7 @@ async def delete(
         if row.spec.notify:
             await channels.replace_notices(connection, tenant=tenant, job_id=job_id, rows=[])
         changes = {shard: number for shard, (number, _) in bumped.items()}
-        await detaching.detach(connection, row, children, changes=changes, tenant=tenant, by=by)
+        await dependents.detach(connection, row, children, changes=changes, tenant=tenant, by=by)
         await audit.record(
             connection, action_on(row.spec, "delete"), job_id, tenant=tenant, by=by, name=row.name, reason=reason
         )

@@ -1,8 +1,7 @@
-"""Queues as people see and set them."""
+"""Changes queue settings."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import msgspec
@@ -12,73 +11,11 @@ from mainspring.codec import problem_of
 from mainspring.domain.audit import changes as differences
 from mainspring.domain.errors import Invalid, invalid
 from mainspring.domain.job import QUEUE
-from mainspring.domain.place import lay_out
-from mainspring.domain.queue import DEFAULTS, QueueSettings
+from mainspring.domain.queue import QueueSettings
 from mainspring.intake import audit
-from mainspring.store import evictions, lines, queues, reservations, why
-from mainspring.store.db import Connection, Database, database_now_ms
-
-COUNTED = 10_000
-"""A line is counted up to here; what is beyond is estimated."""
-MOST_KEYS = 200
-TARGET = 0.7
-"""The part of a queue's slots that should be in use: less is idle, more has no room for a burst."""
-ALWAYS = ("short", "long")
-
-
-async def overview(database: Database, *, tenant: int) -> wire.Queues:
-    """Every queue that has settings, workers, or something in it; and the limits in use."""
-    async with database.connection() as connection:
-        settings = await queues.queue_settings(connection, tenant=tenant)
-        depths = await depths_of(connection, tenant=tenant)
-        servers = await why.live_sessions(connection, tenant=tenant)
-        running = await queues.count_running(connection, tenants=[tenant])
-        key_ids = await queues.limited_keys(connection, tenant=tenant, limit=MOST_KEYS)
-        keys = await lines.limit_holders(connection, tenant=tenant, limit_ids=key_ids) if key_ids else {}
-    names = {*ALWAYS, *settings, *(d.queue for d in depths), *(name for _, name in running)}
-    names.update(name for server in servers for name in server.queues)
-    return wire.Queues(
-        items=[
-            _queue(name, settings.get(name, DEFAULTS), depths, servers, running.get((tenant, name), 0))
-            for name in sorted(names)
-        ],
-        limits=[
-            wire.LimitState(
-                kind="concurrency" if k.per_s is None else "rate", key=k.key, limit=k.most, per_s=k.per_s,
-                next_at=k.next_at,
-                holders=[
-                    wire.LimitHolder(execution_id=h.execution_id, job=h.job, started_at=h.started_at)
-                    for h in k.holders
-                ],
-            )
-            for k in sorted(keys.values(), key=lambda k: (k.kind, k.key))
-        ],
-    )  # fmt: skip
-
-
-async def scaling(database: Database, *, tenant: int, target: float = TARGET) -> wire.Scaling:
-    """Every queue as numbers from which to decide how many workers there should be."""
-    if not 0.05 <= target <= 1:
-        raise invalid("/target", f"{target:g} is not a part of all slots", hint="between 0.05 and 1, such as 0.7")
-    found = await overview(database, tenant=tenant)
-    async with database.connection() as connection:
-        rows = await reservations.open_reservations(connection, tenant=None)
-        layout = lay_out([row.reservation for row in rows], await evictions.places(connection) if rows else [])
-        now_ms = await database_now_ms(connection)
-    kept: dict[str, int] = {}
-    for r in (row.reservation for row in rows):
-        if r.tenant == tenant and r.queue is not None and r.start_ms <= now_ms:
-            kept[r.queue] = kept.get(r.queue, 0) + sum(layout[r.reservation_id].values())
-    return wire.Scaling(
-        queues={
-            q.name: wire.QueueLoad(
-                depth=q.depth, oldest_s=q.oldest_s, running=q.running, workers=q.workers, slots=q.slots,
-                reserved=kept.get(q.name, 0), utilization=round(q.running / q.slots, 4) if q.slots else 0.0,
-                wanted_slots=math.ceil((q.depth + q.running) / target),
-            )
-            for q in found.items
-        }
-    )  # fmt: skip
+from mainspring.store import queues
+from mainspring.store.db import Database
+from mainspring.views.queues import overview as queue_overview
 
 
 async def change(database: Database, name: str, changes: dict[str, Any], *, tenant: int, by: str) -> wire.Queue:
@@ -97,39 +34,12 @@ async def change(database: Database, name: str, changes: dict[str, Any], *, tena
                 raise invalid(f"/may_help/{n}", f"{other!r} is not another queue's name", hint="name other queues")
         await queues.upsert_queue(connection, tenant=tenant, name=name, settings=settings, by=by)
         await audit.record(
-            connection, "queue.change", name, tenant=tenant, by=by, name=name,
+            connection,
+            "queue.change",
+            name,
+            tenant=tenant,
+            by=by,
+            name=name,
             changes=differences(msgspec.to_builtins(old), msgspec.to_builtins(settings)),
-        )  # fmt: skip
-    return next(queue for queue in (await overview(database, tenant=tenant)).items if queue.name == name)
-
-
-async def depths_of(connection: Connection, *, tenant: int | None) -> list[queues.Depth]:
-    """Counted line by line up to a bound; the deepest of those that reach it gets what is left of the estimate."""
-    found = await queues.line_depths(connection, tenant=tenant, most=COUNTED)
-    by_line: dict[int, int] = {}
-    for depth in found:
-        by_line[depth.line_id] = by_line.get(depth.line_id, 0) + depth.depth
-    bounded = {line for line, n in by_line.items() if n >= COUNTED}
-    if not bounded:
-        return found
-    beyond = max(0, await queues.queued_estimate(connection) - sum(by_line.values()))
-    factor = 1 + beyond / sum(by_line[line] for line in bounded)
-    return [
-        msgspec.structs.replace(d, depth=round(d.depth * factor), exact=False) if d.line_id in bounded else d
-        for d in found
-    ]
-
-
-def _queue(
-    name: str, settings: QueueSettings, depths: list[queues.Depth], servers: list[why.Server], running: int
-) -> wire.Queue:
-    mine = [d for d in depths if d.queue == name]
-    serving = [s for s in servers if name in s.queues]
-    by_priority: dict[str, int] = {}
-    for depth in sorted(mine, key=lambda d: -d.priority):
-        by_priority[str(depth.priority)] = by_priority.get(str(depth.priority), 0) + depth.depth
-    return wire.Queue(
-        name=name, settings=settings, depth=sum(d.depth for d in mine), exact=all(d.exact for d in mine),
-        by_priority=by_priority, oldest_s=max((d.oldest_s for d in mine), default=0.0), running=running,
-        workers=len(serving), slots=sum(s.slots for s in serving),
-    )  # fmt: skip
+        )
+    return next(queue for queue in (await queue_overview(database, tenant=tenant)).items if queue.name == name)

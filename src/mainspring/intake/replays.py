@@ -20,7 +20,7 @@ from mainspring.domain.execution import execution_id, is_step
 from mainspring.intake import audit
 from mainspring.intake.dead_letters import chosen, found_in, refusal
 from mainspring.intake.executions import with_lines
-from mainspring.intake.params import check_params
+from mainspring.intake.validate.params import check_params
 from mainspring.store import dead_letters, executions, jobs
 from mainspring.store.audit import Entry
 from mainspring.store.db import Connection, Database, database_now_ms
@@ -86,9 +86,13 @@ async def replay_many(database: Database, request: wire.ReplayMany, *, tenant: i
                 rest = []
             elif rest:
                 await dead_letters.hold_back(
-                    connection, tenant=tenant, ids=[letter.dead_letter_id for letter in rest],
-                    after=plan.new[0][0].dead_letter_id, gap_s=gap_s, by=by,
-                )  # fmt: skip
+                    connection,
+                    tenant=tenant,
+                    ids=[letter.dead_letter_id for letter in rest],
+                    after=plan.new[0][0].dead_letter_id,
+                    gap_s=gap_s,
+                    by=by,
+                )
     return _answer(plan, dry_run=request.dry_run, rest=rest, canary=request.canary)
 
 
@@ -151,9 +155,7 @@ async def _plan(connection: Connection, letters: Sequence[Letter], *, tenant: in
         except Invalid as error:
             plan.refused.append((letter, f"{error.message}: edit its params"))
             continue
-        id_ = execution_id(
-            letter.job_id, millis(letter.fire_at), replay_key(letter.dead_letter_id, letter.replays)
-        )  # fmt: skip
+        id_ = execution_id(letter.job_id, millis(letter.fire_at), replay_key(letter.dead_letter_id, letter.replays))
         due_at = instant(now_ms + round(len(plan.new) * gap_s * 1000))
         plan.new.append((letter, NewExecution(id_, letter.job_id, "replay", due_at, letter.params, letter.fire_at)))
     return plan
@@ -168,13 +170,19 @@ async def _make(connection: Connection, plan: Plan, *, tenant: int, by: str) -> 
     made = [(letter, execution) for letter, execution in plan.new if execution.execution_id in added]
     gone = [(letter, "its job has been deleted") for letter, e in plan.new if e.execution_id not in added]
     await dead_letters.mark_replayed(
-        connection, tenant=tenant, by=by,
+        connection,
+        tenant=tenant,
+        by=by,
         replayed=[(letter.dead_letter_id, execution.execution_id) for letter, execution in made],
-    )  # fmt: skip
+    )
     await dead_letters.close_tied(
-        connection, tenant=tenant, ids=[letter.dead_letter_id for letter, _ in made], state="superseded", by=by,
+        connection,
+        tenant=tenant,
+        ids=[letter.dead_letter_id for letter, _ in made],
+        state="superseded",
+        by=by,
         reason="its run was replayed",
-    )  # fmt: skip
+    )
     entries = [Entry(str(x.dead_letter_id), None, {"execution_id": str(e.execution_id)}) for x, e in made]
     await audit.record_all(connection, "dead_letter.replay", entries, tenant=tenant, by=by)
     return Plan(made, plan.refused + gone)
@@ -190,9 +198,13 @@ def _answer(plan: Plan, *, dry_run: bool, rest: Sequence[Letter] = (), canary: b
         *(wire.ReplayItem(dead_letter_id=letter.dead_letter_id, problem=why) for letter, why in plan.refused),
     ]
     return wire.Replay(
-        dry_run=dry_run, replayed=len(plan.new), held=len(rest), refused=len(plan.refused), items=items[:SHOWN],
+        dry_run=dry_run,
+        replayed=len(plan.new),
+        held=len(rest),
+        refused=len(plan.refused),
+        items=items[:SHOWN],
         canary=plan.new[0][0].dead_letter_id if canary and plan.new else None,
-    )  # fmt: skip
+    )
 
 
 def _gap_s(rate: str | None) -> float:

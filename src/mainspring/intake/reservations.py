@@ -11,18 +11,19 @@ from uuid import UUID, uuid4
 
 from mainspring import wire
 from mainspring.clock import instant, millis
-from mainspring.domain.demand import Demand
 from mainspring.domain.errors import Conflict, NotFound, Problem, invalid
 from mainspring.domain.job import LABEL, NAME, QUEUE
-from mainspring.domain.line import demand_of
-from mainspring.domain.place import Layout, Place, Reservation, lay_out
+from mainspring.domain.placement.demand import Demand
+from mainspring.domain.placement.line import demand_of
+from mainspring.domain.placement.reservation import Layout, Place, Reservation, lay_out
+from mainspring.domain.placement.resources import parse_amounts, show_amounts
 from mainspring.domain.queue import DEFAULTS
-from mainspring.domain.resources import parse_amounts, show_amounts
-from mainspring.intake import audit, catalog
+from mainspring.intake import audit
 from mainspring.store import evictions, jobs, queues, reservations
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.evictions import Run
 from mainspring.store.reservations import ReservationRow
+from mainspring.views import catalog
 
 MOST_MS = 31 * 86_400_000
 GRACE_MS = 11_000
@@ -50,10 +51,17 @@ async def create(
                 connection, tenant=tenant, reservation=wanted, reason=request.reason, by=by
             )
             await audit.record(
-                connection, "reservation.create", wanted.name, tenant=tenant, by=by, name=wanted.name,
-                reason=request.reason, slots=wanted.slots, start_at=request.start_at.isoformat(),
+                connection,
+                "reservation.create",
+                wanted.name,
+                tenant=tenant,
+                by=by,
+                name=wanted.name,
+                reason=request.reason,
+                slots=wanted.slots,
+                start_at=request.start_at.isoformat(),
                 end_at=request.end_at.isoformat(),
-            )  # fmt: skip
+            )
             rows = await reservations.open_reservations(connection, tenant=tenant)
     except Taken:
         raise _name_taken(wanted.name) from None
@@ -81,9 +89,7 @@ async def delete(database: Database, name: str, *, tenant: int, by: str) -> None
         await audit.record(connection, "reservation.delete", name, tenant=tenant, by=by, name=name)
 
 
-async def _checked(
-    database: Database, request: wire.NewReservation, *, tenant: int, may_share: bool
-) -> Reservation:  # fmt: skip
+async def _checked(database: Database, request: wire.NewReservation, *, tenant: int, may_share: bool) -> Reservation:
     if not NAME.match(request.name):
         raise invalid("/name", f"{request.name!r} is not a name", hint="letters, digits, '.', '_', '-'; at most 128")
     if request.queue is not None and request.job is not None:
@@ -108,9 +114,21 @@ async def _checked(
         job_id, serves, demand = await _job(database, request.job, tenant=tenant)
         resources = resources or dict(demand.resources)
     return Reservation(
-        uuid4(), tenant, request.name, millis(request.start_at), millis(request.end_at), request.slots, resources,
-        request.labels, request.queue, job_id, request.shared, (), serves, demand,
-    )  # fmt: skip
+        uuid4(),
+        tenant,
+        request.name,
+        millis(request.start_at),
+        millis(request.end_at),
+        request.slots,
+        resources,
+        request.labels,
+        request.queue,
+        job_id,
+        request.shared,
+        (),
+        serves,
+        demand,
+    )
 
 
 async def _job(database: Database, ref: str, *, tenant: int) -> tuple[UUID, str, Demand]:
@@ -131,9 +149,7 @@ def _check_window(wanted: Reservation, now_ms: float) -> None:
         raise invalid("/end_at", "a reservation lasts at most 31 days", hint=hint, code="bad_window")
 
 
-def _check_layout(
-    wanted: Reservation, others: Sequence[Reservation], places: Sequence[Place], layout: Layout
-) -> None:  # fmt: skip
+def _check_layout(wanted: Reservation, others: Sequence[Reservation], places: Sequence[Place], layout: Layout) -> None:
     kept = sum(layout[wanted.reservation_id].values())
     if kept < wanted.slots:
         suits = sorted({place.name for place in places if wanted.suits(place)})
@@ -198,8 +214,9 @@ def _still_busy(
         over = kept + len(staying) - place.slots
         found += [
             f"execution {run.execution_id} on {place.name} may last until {instant(ends):%Y-%m-%d %H:%M:%S} UTC"
-            for run, ends in staying[: max(0, over)] if kept
-        ]  # fmt: skip
+            for run, ends in staying[: max(0, over)]
+            if kept
+        ]
     return found
 
 
@@ -212,12 +229,23 @@ def _shown(
         if n := layout[r.reservation_id].get(place.session_id):
             kept[place.name] = kept.get(place.name, 0) + n
     return wire.Reservation(
-        reservation_id=r.reservation_id, name=r.name, start_at=instant(r.start_ms), end_at=instant(r.end_ms),
-        slots=r.slots, resources=dict(r.resources), labels=dict(r.labels), queue=r.queue, job=row.job, shared=r.shared,
+        reservation_id=r.reservation_id,
+        name=r.name,
+        start_at=instant(r.start_ms),
+        end_at=instant(r.end_ms),
+        slots=r.slots,
+        resources=dict(r.resources),
+        labels=dict(r.labels),
+        queue=r.queue,
+        job=row.job,
+        shared=r.shared,
         begun=r.start_ms <= now_ms,
         places=dict(sorted(kept.items())),
-        reason=row.reason, created_at=row.created_at, created_by=row.created_by, warnings=warnings,
-    )  # fmt: skip
+        reason=row.reason,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        warnings=warnings,
+    )
 
 
 def _name_taken(name: str) -> Conflict:

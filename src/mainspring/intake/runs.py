@@ -15,22 +15,23 @@ from mainspring.announce import Announcer
 from mainspring.domain.duration import format_duration, parse_duration
 from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound, invalid
 from mainspring.domain.params import given_problems
-from mainspring.domain.plan import PlanStep
-from mainspring.domain.readiness import Weight
-from mainspring.domain.workflow import RunState
-from mainspring.intake import audit, timelines
-from mainspring.intake.catalog import check_limit, execution_id, is_id, parse_cursor
+from mainspring.domain.workflow.plan import PlanStep
+from mainspring.domain.workflow.readiness import Weight
+from mainspring.domain.workflow.spec import RunState
+from mainspring.intake import audit
 from mainspring.intake.executions import Note, Submission, insert_one
 from mainspring.intake.executions import cancel as cancel_execution
-from mainspring.intake.unbegun import AHEAD, listed, no_steps, unbegun
 from mainspring.intake.workflows import row_of
 from mainspring.runs.advance import Ending, Moved, Turn, advance
 from mainspring.runs.plans import Known, Plans
 from mainspring.runs.start import start_runs
-from mainspring.store import chains, dead_letters, executions, lines, needs, outbox, pictures, results, runs
+from mainspring.store import charts, dead_letters, executions, lines, needs, outbox, overlaps, results, runs
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.dead_letters import Choice
 from mainspring.store.runs import Finish, Place, Run
+from mainspring.views import run_timelines
+from mainspring.views.catalog import check_limit, execution_id, is_id, parse_cursor
+from mainspring.views.pending_runs import AHEAD, listed, no_steps, unbegun
 
 OPEN = ("running", "cancelling")
 FAILED = ("failed", "timed_out", "lost", "cancelled")
@@ -122,17 +123,30 @@ class Runs:
                 )
             await start_runs(connection, self._plans, [new_id], rerun=(run_id, row["version"]), kept=kept, moved=moved)
             await audit.record(
-                connection, "run.rerun", run_id, tenant=tenant, by=by, name=row["name"], new_run_id=str(new_id),
+                connection,
+                "run.rerun",
+                run_id,
+                tenant=tenant,
+                by=by,
+                name=row["name"],
+                new_run_id=str(new_id),
                 from_step=request.from_step,
-            )  # fmt: skip
+            )
         return await self.get(new_id, tenant=tenant)
 
     # Deciding ----------------------------------------------------------------------------------------
 
     async def decide(
-        self, run_id: UUID, name: str, decision: wire.Decision, *, tenant: int, by: str, scopes: Sequence[str],
+        self,
+        run_id: UUID,
+        name: str,
+        decision: wire.Decision,
+        *,
+        tenant: int,
+        by: str,
+        scopes: Sequence[str],
         approved: bool,
-    ) -> wire.Run:  # fmt: skip
+    ) -> wire.Run:
         """A person answers an approval; with the right its step asks for."""
 
         def answer(step: PlanStep, state: str) -> Finish | None:
@@ -156,7 +170,7 @@ class Runs:
 
     async def skip(
         self, run_id: UUID, name: str, reason: str, *, tenant: int, by: str, scopes: Sequence[str] = ()
-    ) -> wire.Run:  # fmt: skip
+    ) -> wire.Run:
         """A step is not executed, and those behind it go on as if it had been; they can see it by its flag."""
         return await self._override(run_id, name, "skipped", "skipped", reason, None, scopes, tenant=tenant, by=by)
 
@@ -167,9 +181,18 @@ class Runs:
         return await self._override(run_id, name, "succeeded", "forced", reason, result, scopes, tenant=tenant, by=by)
 
     async def _override(
-        self, run_id: UUID, name: str, state: str, flag: str, reason: str, result: Any, scopes: Sequence[str], *,
-        tenant: int, by: str,
-    ) -> wire.Run:  # fmt: skip
+        self,
+        run_id: UUID,
+        name: str,
+        state: str,
+        flag: str,
+        reason: str,
+        result: Any,
+        scopes: Sequence[str],
+        *,
+        tenant: int,
+        by: str,
+    ) -> wire.Run:
         if not reason.strip():
             raise invalid("/reason", "why is not said", hint="others will want to know")
         words = f"{'skipped' if flag == 'skipped' else 'completed'} by {by}: {reason}"
@@ -208,9 +231,16 @@ class Runs:
                 await stop(connection, tenant=tenant, execution_id=execution_id, reason=finish.reason or "")
             await self._finish(connection, run, [finish], moved)
             await audit.record(
-                connection, deed.action, run_id, tenant=tenant, by=deed.by, name=f"{known.plan.spec.name}.{name}",
-                reason=deed.reason, step=name, state=found[0],
-            )  # fmt: skip
+                connection,
+                deed.action,
+                run_id,
+                tenant=tenant,
+                by=deed.by,
+                name=f"{known.plan.spec.name}.{name}",
+                reason=deed.reason,
+                step=name,
+                state=found[0],
+            )
         return await self.get(run_id, tenant=tenant)
 
     async def _number(self, connection: Connection, run_id: UUID, name: str, *, tenant: int) -> int:
@@ -241,9 +271,7 @@ class Runs:
                 raise NotFound(f"nothing in this run waits for an event {name!r}{others}")
             if run is not None and run.state not in OPEN:
                 raise Conflict(f"the run has already ended: {run.state}", code="already_final")
-            if not await runs.insert_event(
-                connection, tenant=tenant, run_id=run_id, name=name, payload=payload, by=by
-            ):  # fmt: skip
+            if not await runs.insert_event(connection, tenant=tenant, run_id=run_id, name=name, payload=payload, by=by):
                 first = await runs.event_of_run(connection, run_id=run_id, name=name)
                 assert first is not None
                 words = f"the event {name!r} was received from {first[2]} at {first[1].isoformat()}"
@@ -288,9 +316,14 @@ class Runs:
                 raise Conflict(f"the run has already ended: {run.state}", code="already_final")
             await runs.cancel_run(connection, tenant=tenant, run_id=run_id, ends_as=ends_as, reason=words)
             await audit.record(
-                connection, "run.cancel", run_id, tenant=tenant, by=by, name=known.plan.spec.name,
+                connection,
+                "run.cancel",
+                run_id,
+                tenant=tenant,
+                by=by,
+                name=known.plan.spec.name,
                 reason=reason or (words if ends_as != "cancelled" else None),
-            )  # fmt: skip
+            )
         await self.carry_out_cancel(run_id, tenant=tenant)
         return await self.get(run_id, tenant=tenant)
 
@@ -313,9 +346,7 @@ class Runs:
             gone: list[Ending] = []
             for execution_id, state in sorted(live.items()):
                 if state != "running":
-                    await executions.cancel_pending(
-                        connection, tenant=tenant, execution_id=execution_id, reason=words
-                    )  # fmt: skip
+                    await executions.cancel_pending(connection, tenant=tenant, execution_id=execution_id, reason=words)
                     gone.append(Ending(execution_id, "cancelled", None, words))
                 elif await runs.run_by_id(connection, tenant=tenant, run_id=execution_id) is not None:
                     inner.append(execution_id)
@@ -380,7 +411,7 @@ class Runs:
         if moved.done.chained:
             with contextlib.suppress(*AWAY, *CONFLICTS):  # the sweep comes back to it
                 async with self._database.transaction() as connection:
-                    await chains.release_blocked(connection, job_ids=sorted(moved.done.chained))
+                    await overlaps.release_blocked(connection, job_ids=sorted(moved.done.chained))
 
     async def of_execution(self, execution_id: UUID, *, tenant: int) -> UUID | None:
         """The run that an execution is, or is a step of."""
@@ -407,7 +438,7 @@ class Runs:
             assert known is not None, "a run points to its version"
             steps = await runs.steps_of_run(connection, run_id=run_id, items=items)
         run = _as_run(row, [_as_step(known, s) for s in steps])
-        return timelines.placed(run, known, now=steps[0]["now"])
+        return run_timelines.placed(run, known, now=steps[0]["now"])
 
     async def glance(self, run_id: UUID, *, tenant: int, step: str = "") -> Glance:
         """A run and the states of its steps, or of one of them and its items: quickly, however many there are."""
@@ -422,9 +453,7 @@ class Runs:
         plan = known.plan.steps
         return Glance(_as_run(row), [(p, plan[p[0]].name, _shown(plan[p[0]], state)) for p, state in found])
 
-    async def steps_at(
-        self, run: wire.Run, places: Sequence[tuple[int, int]], *, tenant: int
-    ) -> list[wire.RunStep]:  # fmt: skip
+    async def steps_at(self, run: wire.Run, places: Sequence[tuple[int, int]], *, tenant: int) -> list[wire.RunStep]:
         """All there is to tell of some steps; what `glance` found says which."""
         async with self._database.connection() as connection:
             known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
@@ -440,9 +469,7 @@ class Runs:
             rows = await runs.steps_to_draw(connection, run_id=run.run_id)
         return [_as_drawn(known.plan.steps[r["step"]], r) for r in rows]
 
-    async def timeline(
-        self, run_id: UUID, name: str, *, tenant: int, item: int | None = None
-    ) -> wire.StepTimeline:  # fmt: skip
+    async def timeline(self, run_id: UUID, name: str, *, tenant: int, item: int | None = None) -> wire.StepTimeline:
         """What happened to one step, in order."""
         run = await self.get(run_id, tenant=tenant)
         if not run.steps:
@@ -454,11 +481,11 @@ class Runs:
             rows = await runs.steps_of_run(connection, run_id=run_id, items=True, step=number)
         whole = next(step for step in run.steps if step.name == name)
         items = [_as_step(known, r) for r in rows if r["item"] != runs.WHOLE]
-        return await timelines.of_step(self._database, [whole, *items], tenant=tenant, item=item)
+        return await run_timelines.of_step(self._database, [whole, *items], tenant=tenant, item=item)
 
     async def grid(self, ref: str, *, tenant: int, count: int = 25) -> wire.Grid:
         """The last runs of a workflow, with the state of each step."""
-        return await timelines.grid(self._database, self._plans, ref, tenant=tenant, count=count)
+        return await run_timelines.grid(self._database, self._plans, ref, tenant=tenant, count=count)
 
     async def _found(self, connection: Connection, run_id: UUID, *, tenant: int) -> Any:
         """The row of a run, or the run itself if it has not begun; it may begin between two looks."""
@@ -470,9 +497,14 @@ class Runs:
         return row
 
     async def list(
-        self, *, tenant: int, cursor: str | None = None, limit: int = 50, workflow: str | None = None,
+        self,
+        *,
+        tenant: int,
+        cursor: str | None = None,
+        limit: int = 50,
+        workflow: str | None = None,
         states: Sequence[str] = (),
-    ) -> wire.Page[wire.Run]:  # fmt: skip
+    ) -> wire.Page[wire.Run]:
         check_limit(limit)
         for state in states:
             if state not in LISTED:
@@ -496,13 +528,11 @@ class Runs:
         """When the executions of these steps started; the run began at `since`."""
         execution_ids = [step.execution_id for step in steps if step.execution_id is not None]
         async with self._database.connection() as connection:
-            return await pictures.started_executions(
-                connection, tenant=tenant, execution_ids=execution_ids, since=since
-            )
+            return await charts.started_executions(connection, tenant=tenant, execution_ids=execution_ids, since=since)
 
     async def cells(
         self, found: Sequence[wire.Run], names: Sequence[str], *, tenant: int
-    ) -> dict[tuple[UUID, str], pictures.StepCell]:
+    ) -> dict[tuple[UUID, str], charts.StepCell]:
         """How steps of these names went in these runs, each by the version of the workflow that it was of."""
         wanted: dict[tuple[UUID, int], str] = {}
         async with self._database.connection() as connection:
@@ -510,7 +540,7 @@ class Runs:
                 known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
                 by_name = {} if known is None else known.plan.by_name
                 wanted.update(((run.run_id, by_name[name]), name) for name in names if name in by_name)
-            cells = await pictures.steps_of_runs(connection, tenant=tenant, wanted=list(wanted))
+            cells = await charts.steps_of_runs(connection, tenant=tenant, wanted=list(wanted))
         return {(cell.run_id, wanted[cell.run_id, cell.step]): cell for cell in cells}
 
 
@@ -585,25 +615,50 @@ async def _refuse_full(connection: Connection, run_id: UUID, *, tenant: int) -> 
 
 def _as_run(r: Any, steps: Sequence[wire.RunStep] = ()) -> wire.Run:
     return wire.Run(
-        run_id=r["run_id"], job_id=r["job_id"], workflow=r["name"], version=r["version"], state=r["state"],
-        open_steps=r["open_steps"], params=r["params"], fire_at=r["fire_at"], started_at=r["started_at"],
-        finished_at=r["finished_at"], timeout_at=r["timeout_at"], sla_at=r["sla_at"], reason=r["reason"],
-        created_by=r["created_by"], rerun_of=r["rerun_of"], steps=list(steps),
-    )  # fmt: skip
+        run_id=r["run_id"],
+        job_id=r["job_id"],
+        workflow=r["name"],
+        version=r["version"],
+        state=r["state"],
+        open_steps=r["open_steps"],
+        params=r["params"],
+        fire_at=r["fire_at"],
+        started_at=r["started_at"],
+        finished_at=r["finished_at"],
+        timeout_at=r["timeout_at"],
+        sla_at=r["sla_at"],
+        reason=r["reason"],
+        created_by=r["created_by"],
+        rerun_of=r["rerun_of"],
+        steps=list(steps),
+    )
 
 
 def _as_step(known: Known, r: Any) -> wire.RunStep:
     step = known.plan.steps[r["step"]]
     return wire.RunStep(
-        name=step.name, kind=step.spec.kind, item=None if r["item"] == runs.WHOLE else r["item"], state=r["state"],
-        needs=list(step.spec.needs), execution_id=r["execution_id"] if r["released_at"] is not None else None,
-        released_at=r["released_at"], queued_at=r["queued_at"], started_at=r["started_at"],
-        finished_at=r["finished_at"], attempt=r["attempt"], worker=r["worker_name"],
-        wake_at=r["wake_at"], items=r["items"], open_items=r["open_items"] if r["items"] is not None else None,
-        result=r["result"], reason=r["reason"], decided_by=r["decided_by"], flag=r["flag"],
+        name=step.name,
+        kind=step.spec.kind,
+        item=None if r["item"] == runs.WHOLE else r["item"],
+        state=r["state"],
+        needs=list(step.spec.needs),
+        execution_id=r["execution_id"] if r["released_at"] is not None else None,
+        released_at=r["released_at"],
+        queued_at=r["queued_at"],
+        started_at=r["started_at"],
+        finished_at=r["finished_at"],
+        attempt=r["attempt"],
+        worker=r["worker_name"],
+        wake_at=r["wake_at"],
+        items=r["items"],
+        open_items=r["open_items"] if r["items"] is not None else None,
+        result=r["result"],
+        reason=r["reason"],
+        decided_by=r["decided_by"],
+        flag=r["flag"],
         message=None if step.spec.approval is None else step.spec.approval.message or None,
         scope=None if step.spec.approval is None else step.spec.approval.scope,
-    )  # fmt: skip
+    )
 
 
 def _shown(step: PlanStep, state: str) -> str:
@@ -613,8 +668,16 @@ def _shown(step: PlanStep, state: str) -> str:
 
 def _as_drawn(step: PlanStep, r: Any) -> wire.RunStep:
     return wire.RunStep(
-        name=step.name, kind=step.spec.kind, state=r["state"], needs=list(step.spec.needs),
-        execution_id=r["execution_id"], released_at=r["released_at"], started_at=r["started_at"],
-        finished_at=r["finished_at"], items=r["items"], open_items=r["open_items"] if r["items"] is not None else None,
-        reason=r["reason"], flag=r["flag"],
-    )  # fmt: skip
+        name=step.name,
+        kind=step.spec.kind,
+        state=r["state"],
+        needs=list(step.spec.needs),
+        execution_id=r["execution_id"],
+        released_at=r["released_at"],
+        started_at=r["started_at"],
+        finished_at=r["finished_at"],
+        items=r["items"],
+        open_items=r["open_items"] if r["items"] is not None else None,
+        reason=r["reason"],
+        flag=r["flag"],
+    )

@@ -11,22 +11,29 @@ import msgspec
 from mainspring import wire
 from mainspring.domain.errors import Conflict, NotFound
 from mainspring.domain.job import JobSpec, WorkflowTask
-from mainspring.domain.line import line_of
-from mainspring.domain.plan import Plan, compile_workflow, order_of
-from mainspring.domain.workflow import WorkflowSpec, job_of
+from mainspring.domain.placement.line import line_of
+from mainspring.domain.workflow.plan import Plan, compile_workflow, order_of
+from mainspring.domain.workflow.spec import WorkflowSpec, job_of
 from mainspring.ids import new_id
-from mainspring.intake import catalog, jobs
-from mainspring.intake.bounds import exceeds_bound
+from mainspring.intake import jobs
+from mainspring.intake.validate.queue_bounds import exceeds_bound
 from mainspring.store import lines, workflows
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.jobs import JobRow, job_by_name
 from mainspring.store.workflows import StepRow, VersionRow, content
+from mainspring.views import catalog
 
 
 async def apply(
-    database: Database, spec: WorkflowSpec, *, tenant: int, by: str, seen: int | None = None, may_exceed: bool = False,
+    database: Database,
+    spec: WorkflowSpec,
+    *,
+    tenant: int,
+    by: str,
+    seen: int | None = None,
+    may_exceed: bool = False,
     rollback_to: int | None = None,
-) -> tuple[wire.Workflow, str]:  # fmt: skip
+) -> tuple[wire.Workflow, str]:
     """Adds a workflow, or makes the one of that name like this; runs that have begun stay as they are.
 
     Tells also what was done: created, changed or unchanged. With `seen`, only if that is still the current version; 0:
@@ -40,9 +47,15 @@ async def apply(
             async with database.transaction() as connection:
                 job_id = await jobs.add(connection, job_of(spec), tenant=tenant, by=by)
                 await _write(
-                    connection, plan, tenant=tenant, job_id=job_id, version=1, by=by, before=None,
+                    connection,
+                    plan,
+                    tenant=tenant,
+                    job_id=job_id,
+                    version=1,
+                    by=by,
+                    before=None,
                     may_exceed=may_exceed,
-                )  # fmt: skip
+                )
         except Taken:
             raise jobs.name_taken(spec.name) from None
         return await get(database, spec.name, tenant=tenant), "created"
@@ -55,10 +68,16 @@ async def apply(
     if before.spec == after:
         return await get(database, spec.name, tenant=tenant), "unchanged"
     await jobs.replace_workflow(
-        database, row.job_id, lambda old: msgspec.structs.replace(job_of(spec), paused=old.paused),
-        _writer(plan, tenant=tenant, job_id=row.job_id, by=by, before=before, may_exceed=may_exceed), tenant=tenant,
-        by=by, seen=row.version, details=difference(before.spec, after), rollback_to=rollback_to,
-    )  # fmt: skip
+        database,
+        row.job_id,
+        lambda old: msgspec.structs.replace(job_of(spec), paused=old.paused),
+        _writer(plan, tenant=tenant, job_id=row.job_id, by=by, before=before, may_exceed=may_exceed),
+        tenant=tenant,
+        by=by,
+        seen=row.version,
+        details=difference(before.spec, after),
+        rollback_to=rollback_to,
+    )
     return await get(database, spec.name, tenant=tenant), "changed"
 
 
@@ -88,11 +107,18 @@ async def get(database: Database, ref: str, *, tenant: int) -> wire.Workflow:
     version = await _version(database, row, tenant=tenant)
     job = await catalog.job(database, str(row.job_id), tenant=tenant)
     return wire.Workflow(
-        job_id=row.job_id, name=row.name, version=row.version, state=job.state, spec=version.spec,
-        order=order_of(version.spec), schedule_description=job.schedule_description,
-        next_fire_at=job.next_fire_at, created_at=row.created_at, updated_at=row.updated_at,
+        job_id=row.job_id,
+        name=row.name,
+        version=row.version,
+        state=job.state,
+        spec=version.spec,
+        order=order_of(version.spec),
+        schedule_description=job.schedule_description,
+        next_fire_at=job.next_fire_at,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
         updated_by=version.created_by,
-    )  # fmt: skip
+    )
 
 
 async def list_workflows(
@@ -111,9 +137,15 @@ async def list_workflows(
 
 
 async def delete(
-    database: Database, ref: str, *, tenant: int, by: str, reason: str = "", detach: bool = False,
+    database: Database,
+    ref: str,
+    *,
+    tenant: int,
+    by: str,
+    reason: str = "",
+    detach: bool = False,
     seen: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """No runs any more; those that have begun go on. `detach` as of any job; steps that were to start it fail then."""
     row = await row_of(database, ref, tenant=tenant)
     await jobs.delete(database, row.job_id, tenant=tenant, by=by, reason=reason, detach=detach, seen=seen)
@@ -149,9 +181,16 @@ def _writer(
 
 
 async def _write(
-    connection: Connection, plan: Plan, *, tenant: int, job_id: UUID, version: int, by: str, before: VersionRow | None,
+    connection: Connection,
+    plan: Plan,
+    *,
+    tenant: int,
+    job_id: UUID,
+    version: int,
+    by: str,
+    before: VersionRow | None,
     may_exceed: bool,
-) -> None:  # fmt: skip
+) -> None:
     """One version: definitions that an earlier one had are not written again, so an edit costs what it changes."""
     if before is None:
         steps_id = new_id(await database_now_ms(connection))

@@ -10,7 +10,7 @@ import structlog
 from mainspring.clock import Clock, SystemClock
 from mainspring.results.settle import Report, Settler
 from mainspring.service import Loops
-from mainspring.store import backfills, chains, checkpoints, dead_letters, evictions, lines, runs, sessions, upkeep
+from mainspring.store import backfills, checkpoints, dead_letters, evictions, lines, overlaps, runs, sessions, upkeep
 from mainspring.store.db import Database
 from mainspring.store.results import Ended
 from mainspring.telemetry import metrics
@@ -36,10 +36,17 @@ class Rescue:
     """Looks for sessions whose lease has ended, by database time, and settles what they ran as lost."""
 
     def __init__(
-        self, database: Database, settler: Settler, *, leads: Callable[[], bool], clock: Clock | None = None,
-        keep_dead_letters_s: float = KEEP_DEAD_LETTERS_S, keep_runs_s: float = KEEP_RUNS_S,
-        keep_history_s: float = KEEP_HISTORY_S, keep_output_s: float = KEEP_OUTPUT_S,
-    ) -> None:  # fmt: skip
+        self,
+        database: Database,
+        settler: Settler,
+        *,
+        leads: Callable[[], bool],
+        clock: Clock | None = None,
+        keep_dead_letters_s: float = KEEP_DEAD_LETTERS_S,
+        keep_runs_s: float = KEEP_RUNS_S,
+        keep_history_s: float = KEEP_HISTORY_S,
+        keep_output_s: float = KEEP_OUTPUT_S,
+    ) -> None:
         self._database = database
         self._settler = settler
         self._leads = leads
@@ -82,7 +89,7 @@ class Rescue:
     async def _release_blocked(self) -> None:
         """The net under the release that follows a settling: a server may have died in between."""
         async with self._database.connection() as connection:
-            blocked = await chains.blocked_jobs(connection, limit=10_000)
+            blocked = await overlaps.blocked_jobs(connection, limit=10_000)
         if blocked:
             await self._settler.release(blocked)
 

@@ -18,13 +18,13 @@ from mainspring import ports, wire
 from mainspring.announce import Announcer
 from mainspring.batch import Batcher
 from mainspring.domain.execution import is_step
-from mainspring.results.pausing import failed_jobs, hold_pausing, pause_failing
-from mainspring.results.retry import verdict
+from mainspring.results.auto_pause import failed_jobs, hold_pausing, pause_failing
+from mainspring.results.verdict import verdict
 from mainspring.runs.advance import Ending, advance
-from mainspring.runs.desk import Desk
-from mainspring.runs.links import Links
+from mainspring.runs.handoff import Desk
 from mainspring.runs.plans import Plans
-from mainspring.store import chains, logs, needs, outbox, results
+from mainspring.runs.successor import Links
+from mainspring.store import logs, needs, outbox, overlaps, results
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Again, Done, Ended, Final, Held
@@ -76,9 +76,16 @@ class Settler:
     """Settles in batches: reports that arrive while one batch is written make up the next."""
 
     def __init__(
-        self, database: Database, definitions: Definitions, announcer: Announcer, *, rng: random.Random | None = None,
-        busy: int = BUSY, subscriptions: Subscriptions | None = None, counter: ports.Counter | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        database: Database,
+        definitions: Definitions,
+        announcer: Announcer,
+        *,
+        rng: random.Random | None = None,
+        busy: int = BUSY,
+        subscriptions: Subscriptions | None = None,
+        counter: ports.Counter | None = None,
+    ) -> None:
         self._database = database
         self._definitions = definitions
         self._announcer = announcer
@@ -198,7 +205,7 @@ class Settler:
         session_id = await desk.ask(line_id, tenant=run.tenant) if line_id is not None else None
         row = await results.settle_link(
             connection, ended=ended, link=link, session_id=session_id, line_id=line_id, done=done
-        )  # fmt: skip
+        )
         if row is None:
             return False
         known.lines[link.next] = row["line_id"]
@@ -227,7 +234,7 @@ class Settler:
 
     async def _tell_outbox(
         self, connection: Connection, subscriptions: Subscriptions, done: Done, runs: set[UUID], *, rough: bool
-    ) -> None:  # fmt: skip
+    ) -> None:
         """What somebody subscribed to is written with the change itself."""
         if subscriptions.endings or (rough and subscriptions.troubles):
             await outbox.tell_settled(connection, execution_ids=sorted(runs.union(done.executions)))
@@ -249,7 +256,7 @@ class Settler:
     async def release(self, job_ids: Iterable[UUID]) -> None:
         """Lets the next blocked execution of each job go, if nothing else of the job lives. The sweep repeats it."""
         async with self._database.transaction() as connection:
-            await chains.release_blocked(connection, job_ids=sorted(job_ids))
+            await overlaps.release_blocked(connection, job_ids=sorted(job_ids))
 
     async def _settle_rough(
         self, connection: Connection, ended: Sequence[Ended], held: Sequence[Held], done: Done

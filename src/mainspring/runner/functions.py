@@ -81,9 +81,10 @@ class Functions:
         for name in self._modules:
             module = importlib.import_module(name)
             found += [
-                f"{name}:{member}" for member, value in vars(module).items()
+                f"{name}:{member}"
+                for member, value in vars(module).items()
                 if inspect.isfunction(value) and value.__module__ == name and not member.startswith("_")
-            ]  # fmt: skip
+            ]
         return found
 
     def _find(self, name: str) -> Function:

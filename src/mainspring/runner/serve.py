@@ -215,25 +215,28 @@ def _stored(call: calls.Call, done: AlreadyDone) -> calls.Returned:
 def _returned(call: calls.Call, value: Any, progress: CallInProgress) -> calls.Returned:
     if call.once and not progress.committed:
         return calls.Returned(
-            call.number, retry=False,
+            call.number,
+            retry=False,
             error="the job is effectively_once, but the function did not commit through ms.transaction:"
             " put its effects into `with ms.transaction(connection)`, or make the job at_least_once",
-        )  # fmt: skip
+        )
     if value is None:
         return calls.Returned(call.number)
     try:
         result = calls.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         return calls.Returned(
-            call.number, retry=False,
+            call.number,
+            retry=False,
             error=f"the result is not JSON: {error}; return numbers, text, lists, dictionaries or None",
-        )  # fmt: skip
+        )
     if len(result) > MOST_RESULT:
         return calls.Returned(
-            call.number, retry=False,
+            call.number,
+            retry=False,
             error=f"the result has {len(result):,} bytes, and at most {MOST_RESULT:,} are kept;"
             " store it elsewhere and return where",
-        )  # fmt: skip
+        )
     return calls.Returned(call.number, msgspec.Raw(result))
 
 

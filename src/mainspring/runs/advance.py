@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from mainspring.domain.condition import NotTrue, holds
 from mainspring.domain.execution import is_step
-from mainspring.domain.inputs import RunValues
-from mainspring.domain.plan import PlanStep
-from mainspring.domain.readiness import WEIGHTS, Parents, outcome, verdict
 from mainspring.domain.template import fill
-from mainspring.runs.begin import Beginning, Outcome, values_of
-from mainspring.runs.desk import Desk
+from mainspring.domain.workflow.condition import NotTrue, holds
+from mainspring.domain.workflow.inputs import RunValues
+from mainspring.domain.workflow.plan import PlanStep
+from mainspring.domain.workflow.readiness import WEIGHTS, Parents, outcome, verdict
+from mainspring.runs.handoff import Desk
 from mainspring.runs.plans import Known, Plans
+from mainspring.runs.release import Beginning, Outcome, values_of
 from mainspring.store import dead_letters, results, runs
 from mainspring.store.db import Connection
 from mainspring.store.results import Done, Ended, Final
@@ -55,9 +55,13 @@ class Moved:
 
 
 async def advance(
-    connection: Connection, plans: Plans, endings: Sequence[Ending], moved: Moved | None = None,
-    desk: Desk | None = None, holding: Holding | None = None,
-) -> Moved:  # fmt: skip
+    connection: Connection,
+    plans: Plans,
+    endings: Sequence[Ending],
+    moved: Moved | None = None,
+    desk: Desk | None = None,
+    holding: Holding | None = None,
+) -> Moved:
     """Tells runs that executions have ended; a run that ends by it may be a step itself. `holding`: what the caller
     holds already, if it does."""
     moved = moved or Moved()
@@ -87,9 +91,7 @@ class Turn:
         self._over: dict[UUID, tuple[int, int]] = {}  # runs with no open step: how many failed, how many ends are ok
 
     @classmethod
-    async def of(
-        cls, connection: Connection, plans: Plans, held: Iterable[Run], desk: Desk | None = None
-    ) -> Turn:  # fmt: skip
+    async def of(cls, connection: Connection, plans: Plans, held: Iterable[Run], desk: Desk | None = None) -> Turn:
         known = {}
         runs_by_id = {run.run_id: run for run in held}
         for run in runs_by_id.values():

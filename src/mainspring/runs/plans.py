@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from mainspring.domain.execution import step_id, step_key
-from mainspring.domain.plan import Plan, PlanStep, plan_of
+from mainspring.domain.workflow.plan import Plan, PlanStep, plan_of
 from mainspring.store import workflows
 from mainspring.store.db import Connection
 

@@ -19,9 +19,14 @@ MOST_DEPTH = 10
 
 
 async def start_runs(
-    connection: Connection, plans: Plans, execution_ids: Sequence[UUID], *, rerun: tuple[UUID, int] | None = None,
-    kept: Mapping[int, Finish] | None = None, moved: Moved | None = None,
-) -> Moved:  # fmt: skip
+    connection: Connection,
+    plans: Plans,
+    execution_ids: Sequence[UUID],
+    *,
+    rerun: tuple[UUID, int] | None = None,
+    kept: Mapping[int, Finish] | None = None,
+    moved: Moved | None = None,
+) -> Moved:
     """Starts those that are queued. A rerun has the version of the run it repeats, and keeps some of its steps."""
     moved = moved or Moved()
     new: list[NewRun] = []
@@ -42,11 +47,14 @@ async def start_runs(
         )
         new.append(
             NewRun(
-                c, known.version, len(known.plan.steps),
+                c,
+                known.version,
+                len(known.plan.steps),
                 None if spec.timeout is None else parse_duration(spec.timeout),
-                None if spec.sla is None else parse_duration(spec.sla), None if rerun is None else rerun[0],
+                None if spec.sla is None else parse_duration(spec.sla),
+                None if rerun is None else rerun[0],
             )
-        )  # fmt: skip
+        )
         steps += _steps(c, known)
     if new:
         await runs.insert_runs(connection, new=new)
@@ -80,7 +88,7 @@ def _steps(c: Claimed, known: Known) -> list[NewStep]:
             step.number in known.plan.wanted,
         )
         for step in known.plan.steps
-    ]  # fmt: skip
+    ]
 
 
 def _is_one_execution(spec: object) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mainspring.domain.blackouts import Blackouts
-from mainspring.domain.schedule import Interval, Schedule, build_schedule, compile_key
+from mainspring.domain.schedule.blackouts import Blackouts
+from mainspring.domain.schedule.schedule import Interval, Schedule, build_schedule, compile_key
 from mainspring.ids import SHARDS
 from mainspring.scheduler.wheel import Wheel
 from mainspring.store.schedules import ShardSchedule

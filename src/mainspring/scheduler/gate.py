@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mainspring.domain.blackouts import Blackouts
-from mainspring.store import blackouts, chains
+from mainspring.domain.schedule.blackouts import Blackouts
+from mainspring.store import blackouts, overlaps
 from mainspring.store.blackouts import Gated, Verdict
 from mainspring.store.db import Database
 
@@ -28,7 +28,7 @@ async def let_through(database: Database, *, shards: Sequence[int]) -> None:
         if freed:
             # In a transaction of its own: the job's row comes before its executions.
             async with database.transaction() as connection:
-                await chains.release_blocked(connection, job_ids=freed)
+                await overlaps.release_blocked(connection, job_ids=freed)
         if len(due) < BATCH:
             return
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mainspring.domain.blackouts import Held
-from mainspring.domain.schedule import Schedule
+from mainspring.domain.schedule.blackouts import Held
+from mainspring.domain.schedule.schedule import Schedule
 from mainspring.scheduler.book import LISTED_FIRES, Book
 from mainspring.store.fires import Due, Hold
 

@@ -109,9 +109,14 @@ class Leases:
     async def _beat(self, connection: Connection, decided: Decided, draining: bool) -> View:
         before = self._clock.monotonic()
         view = await shards.beat(
-            connection, scheduler=self._scheduler, lease_s=self._lease_s, renew_below_s=self._lease_s / 2,
-            watched=self._watched, draining=draining, decided=decided,
-        )  # fmt: skip
+            connection,
+            scheduler=self._scheduler,
+            lease_s=self._lease_s,
+            renew_below_s=self._lease_s / 2,
+            watched=self._watched,
+            draining=draining,
+            decided=decided,
+        )
         after = self._clock.monotonic()
         self._clock.observe(view.now_ms, before, after)
         self._tell_skew()

@@ -313,9 +313,14 @@ class Scheduler:
                 theirs = sum(1 << shard for shard in chunk)
                 due = [group for group in groups if group.shards & theirs]
                 ticked = await tick(
-                    self._database, self._book, owner=self.owner, holdings=self._holdings, wanted=chunk, groups=due,
+                    self._database,
+                    self._book,
+                    owner=self.owner,
+                    holdings=self._holdings,
+                    wanted=chunk,
+                    groups=due,
                     until_ms=now_ms,
-                )  # fmt: skip
+                )
                 self._drop(ticked.lost)
                 self._book.put_back(ticked.undecided)
                 undecided.extend(ticked.undecided)

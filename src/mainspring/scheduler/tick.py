@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from mainspring.clock import instant
-from mainspring.domain.blackouts import Blackouts
+from mainspring.domain.schedule.blackouts import Blackouts
 from mainspring.scheduler.book import MISSED_AFTER_MS, Book, Group, bits
 from mainspring.scheduler.later import sort_out
-from mainspring.store import blackouts, chains, fires, needs, schedules, shards
+from mainspring.store import blackouts, fires, needs, overlaps, schedules, shards
 from mainspring.store.db import Connection, Database, Taken
 from mainspring.store.shards import LockedShard
 
@@ -53,9 +53,15 @@ class Ticked:
 
 
 async def tick(
-    database: Database, book: Book, *, owner: UUID, holdings: dict[int, Holding], wanted: Sequence[int],
-    groups: Sequence[Group], until_ms: int,
-) -> Ticked:  # fmt: skip
+    database: Database,
+    book: Book,
+    *,
+    owner: UUID,
+    holdings: dict[int, Holding],
+    wanted: Sequence[int],
+    groups: Sequence[Group],
+    until_ms: int,
+) -> Ticked:
     """Decides the groups' instants up to `until_ms`, never beyond database time, for those shards still ours."""
     try:
         return await _tick(database, book, owner, holdings, wanted, groups, until_ms, careful=False)
@@ -64,9 +70,16 @@ async def tick(
 
 
 async def _tick(
-    database: Database, book: Book, owner: UUID, holdings: dict[int, Holding], wanted: Sequence[int],
-    groups: Sequence[Group], until_ms: int, *, careful: bool,
-) -> Ticked:  # fmt: skip
+    database: Database,
+    book: Book,
+    owner: UUID,
+    holdings: dict[int, Holding],
+    wanted: Sequence[int],
+    groups: Sequence[Group],
+    until_ms: int,
+    *,
+    careful: bool,
+) -> Ticked:
     ticked = Ticked()
     async with database.hot() as connection, connection.transaction():
         locked = await shards.lock_shards(
@@ -143,7 +156,7 @@ class Decision:
     async def make(self) -> None:
         mine, chained = list(self.watermarks), self.book.chained(self.groups)
         if chained:
-            await chains.lock_chained(self.connection, schedule_ids=chained, shards=mine)
+            await overlaps.lock_chained(self.connection, schedule_ids=chained, shards=mine)
         for group in self.groups:
             if group.older:
                 await self._skip_older(group)
@@ -197,8 +210,8 @@ class Decision:
                 )
 
     async def _replace(self, chained: list[int], mine: list[int]) -> None:
-        replaced = await chains.replace_running(
+        replaced = await overlaps.replace_running(
             self.connection, schedule_ids=chained, shards=mine, now=instant(self.now_ms)
         )
         if replaced:
-            await chains.release_blocked(self.connection, job_ids=replaced)
+            await overlaps.release_blocked(self.connection, job_ids=replaced)

@@ -69,16 +69,24 @@ declared: dict[str, tuple[Declaration, Callable[..., Any]]] = {}
 def job(function: Callable[P, R], /) -> Job[P, R]: ...
 @overload
 def job(
-    *, name: str | None = None, schedule: str | Every | Mapping[str, Any] | None = None, tz: str | None = None,
-    retries: int | Mapping[str, Any] | None = None, timeout: str | int | float | None = None,
-    queue: str | None = None, priority: int | None = None,
+    *,
+    name: str | None = None,
+    schedule: str | Every | Mapping[str, Any] | None = None,
+    tz: str | None = None,
+    retries: int | Mapping[str, Any] | None = None,
+    timeout: str | int | float | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
     overlap: Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"] | None = None,
     misfire: Literal["latest", "all", "skip"] | Mapping[str, Any] | None = None,
     delivery: Literal["at_least_once", "at_most_once", "effectively_once"] | None = None,
-    description: str | None = None, metadata: Mapping[str, Any] | None = None,
-    sandbox: Mapping[str, Any] | None = None, notify: Sequence[Mapping[str, Any]] | None = None,
-    preemptible: bool | None = None, artifacts_in: Sequence[Mapping[str, Any]] | None = None,
-) -> Callable[[Callable[P, R]], Job[P, R]]: ...  # fmt: skip
+    description: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    sandbox: Mapping[str, Any] | None = None,
+    notify: Sequence[Mapping[str, Any]] | None = None,
+    preemptible: bool | None = None,
+    artifacts_in: Sequence[Mapping[str, Any]] | None = None,
+) -> Callable[[Callable[P, R]], Job[P, R]]: ...
 def job(function: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
     """Declares a function as a job.
 

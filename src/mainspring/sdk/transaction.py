@@ -21,9 +21,12 @@ from mainspring.sdk.context import Executing, NotExecuting, context, current
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _PLACE: dict[str, Callable[[int], str]] = {
-    "qmark": lambda n: "?", "format": lambda n: "%s", "pyformat": lambda n: "%s", "numeric": lambda n: f":{n}",
+    "qmark": lambda n: "?",
+    "format": lambda n: "%s",
+    "pyformat": lambda n: "%s",
+    "numeric": lambda n: f":{n}",
     "asyncpg": lambda n: f"${n}",
-}  # fmt: skip
+}
 
 
 class AlreadyDone(BaseException):

@@ -17,7 +17,7 @@ from mainspring.sdk.job import Every, Job, _param, _parameters, _schedule
 
 if TYPE_CHECKING:
     from mainspring import wire
-    from mainspring.domain.workflow import WorkflowSpec
+    from mainspring.domain.workflow.spec import WorkflowSpec
 
 _PLACE = re.compile(r"\{\{(.*?)\}\}")
 _STEP = re.compile(r"(?<![\w.])(?:steps|upstream)\.([A-Za-z_]\w*)")
@@ -98,9 +98,13 @@ class Flow:
         return self._add(name, {"event": wanted, **more})
 
     def wait(
-        self, name: str, duration: str | int | float | Value | None = None, *, until: str | Value | None = None,
+        self,
+        name: str,
+        duration: str | int | float | Value | None = None,
+        *,
+        until: str | Value | None = None,
         **more: Any,
-    ) -> Value:  # fmt: skip
+    ) -> Value:
         """Waits for so long, or until an instant; either may come from another step or a parameter."""
         if until is not None and duration is not None:
             raise ValueError("a wait has either a duration or until=")
@@ -143,7 +147,7 @@ class Workflow:
 
         from mainspring.codec import problem_of
         from mainspring.domain.errors import Invalid
-        from mainspring.domain.workflow import WorkflowSpec
+        from mainspring.domain.workflow.spec import WorkflowSpec
 
         try:
             return msgspec.convert(self._spec, WorkflowSpec)
@@ -164,9 +168,12 @@ declared_workflows: dict[str, Workflow] = {}
 
 
 def workflow(
-    *, name: str | None = None, schedule: str | Every | Mapping[str, Any] | None = None, tz: str | None = None,
+    *,
+    name: str | None = None,
+    schedule: str | Every | Mapping[str, Any] | None = None,
+    tz: str | None = None,
     **options: Any,
-) -> Callable[[Callable[..., Any]], Workflow]:  # fmt: skip
+) -> Callable[[Callable[..., Any]], Workflow]:
     """Declares a workflow; the parameters of the function after its `Flow` are those of the workflow.
 
     `options` are fields of a workflow as the API takes them: defaults, timeout, sla, overlap, concurrency, ...

@@ -65,10 +65,17 @@ async def open_alerts(connection: Connection) -> list[Open]:
 
 async def raise_alerts(connection: Connection, *, ids: Sequence[UUID], broken: Sequence[Broken]) -> list[AlertRow]:
     rows = await connection.fetch(
-        q("raise_alerts"), ids, [b.tenant for b in broken], [b.name for b in broken], [b.reading.key for b in broken],
-        [b.rule.severity for b in broken], [b.state for b in broken], [b.reading.value for b in broken],
-        [b.rule.threshold for b in broken], [b.reading.says for b in broken],
-    )  # fmt: skip
+        q("raise_alerts"),
+        ids,
+        [b.tenant for b in broken],
+        [b.name for b in broken],
+        [b.reading.key for b in broken],
+        [b.rule.severity for b in broken],
+        [b.state for b in broken],
+        [b.reading.value for b in broken],
+        [b.rule.threshold for b in broken],
+        [b.reading.says for b in broken],
+    )
     return [_row(r) for r in rows]
 
 
@@ -89,12 +96,21 @@ async def list_alerts(
 ) -> list[wire.Alert]:
     return [
         wire.Alert(
-            alert_id=r["alert_id"], rule=r["rule"], key=r["key"], severity=r["severity"], state=r["state"],
-            value=r["value"], threshold=r["threshold"], summary=r["summary"], since_at=r["since_at"],
-            fired_at=r["fired_at"], told_at=r["told_at"], resolved_at=r["resolved_at"],
+            alert_id=r["alert_id"],
+            rule=r["rule"],
+            key=r["key"],
+            severity=r["severity"],
+            state=r["state"],
+            value=r["value"],
+            threshold=r["threshold"],
+            summary=r["summary"],
+            since_at=r["since_at"],
+            fired_at=r["fired_at"],
+            told_at=r["told_at"],
+            resolved_at=r["resolved_at"],
         )
         for r in await connection.fetch(q("list_alerts"), tenant, before, limit, state)
-    ]  # fmt: skip
+    ]
 
 
 async def firing_counts(connection: Connection) -> dict[str, int]:
@@ -115,6 +131,17 @@ def _keys(over: Sequence[Open]) -> tuple[list[int], list[str], list[str]]:
 
 def _row(r: Any) -> AlertRow:
     return AlertRow(
-        r["alert_id"], r["tenant_id"], r["rule"], r["key"], r["severity"], r["state"], r["value"], r["threshold"],
-        r["summary"], r["since_at"], r["fired_at"], r["told_at"], r["resolved_at"],
-    )  # fmt: skip
+        r["alert_id"],
+        r["tenant_id"],
+        r["rule"],
+        r["key"],
+        r["severity"],
+        r["state"],
+        r["value"],
+        r["threshold"],
+        r["summary"],
+        r["since_at"],
+        r["fired_at"],
+        r["told_at"],
+        r["resolved_at"],
+    )

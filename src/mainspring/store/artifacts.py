@@ -38,14 +38,35 @@ async def holds_attempt(connection: Connection, *, execution_id: UUID, attempt: 
 
 
 async def insert_artifact(
-    connection: Connection, *, execution_id: UUID, attempt: int, session_id: UUID, name: str, key: UUID, size: int,
-    sha256: bytes, content_type: str, kept_s: float, most_files: int, most_bytes: int,
-) -> Written:  # fmt: skip
+    connection: Connection,
+    *,
+    execution_id: UUID,
+    attempt: int,
+    session_id: UUID,
+    name: str,
+    key: UUID,
+    size: int,
+    sha256: bytes,
+    content_type: str,
+    kept_s: float,
+    most_files: int,
+    most_bytes: int,
+) -> Written:
     """It gets the tenant of its execution."""
     row = await connection.fetchrow(
-        q("insert_artifact"), execution_id, attempt, session_id, name, key, size, sha256, content_type, kept_s,
-        most_files, most_bytes,
-    )  # fmt: skip
+        q("insert_artifact"),
+        execution_id,
+        attempt,
+        session_id,
+        name,
+        key,
+        size,
+        sha256,
+        content_type,
+        kept_s,
+        most_files,
+        most_bytes,
+    )
     assert row is not None
     return Written(*row.values())
 
@@ -55,9 +76,17 @@ async def list_artifacts(connection: Connection, *, tenant: int, execution_id: U
 
 
 async def find_artifact_in(
-    connection: Connection, *, execution_id: UUID, attempt: int, session_id: UUID, name: str, source: UUID | None,
-    step: int | None, job: str | None, newest: int,
-) -> tuple[bool, Artifact | None]:  # fmt: skip
+    connection: Connection,
+    *,
+    execution_id: UUID,
+    attempt: int,
+    session_id: UUID,
+    name: str,
+    source: UUID | None,
+    step: int | None,
+    job: str | None,
+    newest: int,
+) -> tuple[bool, Artifact | None]:
     """Whether the session runs the attempt, and the file; within the tenant of the attempt's execution."""
     row = await connection.fetchrow(
         q("find_artifact_in"), execution_id, attempt, session_id, name, source, step, job, newest

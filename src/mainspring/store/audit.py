@@ -25,9 +25,16 @@ class Entry:
 
 
 async def record(
-    connection: Connection, action: str, subject: UUID | str, *, tenant: int, by: str, name: str | None = None,
-    reason: str | None = None, **details: Any,
-) -> None:  # fmt: skip
+    connection: Connection,
+    action: str,
+    subject: UUID | str,
+    *,
+    tenant: int,
+    by: str,
+    name: str | None = None,
+    reason: str | None = None,
+    **details: Any,
+) -> None:
     """Appends one entry; `details` are what else a reader would want to know."""
     entry = Entry(str(subject), name, details or None)
     await record_all(connection, action, [entry], tenant=tenant, by=by, reason=reason)
@@ -47,20 +54,38 @@ async def insert_audit(
     connection: Connection, *, tenant: int, by: str, action: str, reason: str | None, entries: Sequence[Entry]
 ) -> None:
     await connection.execute(
-        q("insert_audit"), tenant, by, action, reason or None, [e.subject for e in entries], [e.name for e in entries],
+        q("insert_audit"),
+        tenant,
+        by,
+        action,
+        reason or None,
+        [e.subject for e in entries],
+        [e.name for e in entries],
         json_array(e.details for e in entries),
-    )  # fmt: skip
+    )
 
 
 async def list_audit(
-    connection: Connection, *, tenant: int, before: int, limit: int, subject: str | None = None,
-    actor: str | None = None, actions: Sequence[str] | None = None,
-) -> list[wire.AuditEntry]:  # fmt: skip
+    connection: Connection,
+    *,
+    tenant: int,
+    before: int,
+    limit: int,
+    subject: str | None = None,
+    actor: str | None = None,
+    actions: Sequence[str] | None = None,
+) -> list[wire.AuditEntry]:
     rows = await connection.fetch(q("list_audit"), tenant, before, limit, subject, actor, actions)
     return [
         wire.AuditEntry(
-            audit_id=r["audit_id"], at=r["at"], actor=r["actor"], action=r["action"], subject=r["subject"],
-            name=r["name"], reason=r["reason"], details=r["details"],
+            audit_id=r["audit_id"],
+            at=r["at"],
+            actor=r["actor"],
+            action=r["action"],
+            subject=r["subject"],
+            name=r["name"],
+            reason=r["reason"],
+            details=r["details"],
         )
         for r in rows
-    ]  # fmt: skip
+    ]

@@ -10,9 +10,9 @@ from uuid import UUID
 
 from mainspring import wire
 from mainspring.clock import instant, millis
-from mainspring.domain.backfill import BackfillState, Order, Range, Reprocess, backfill_key
 from mainspring.domain.execution import State, execution_id
-from mainspring.domain.schedule import compile_key
+from mainspring.domain.schedule.backfill import BackfillState, Order, Range, Reprocess, backfill_key
+from mainspring.domain.schedule.schedule import compile_key
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -50,15 +50,34 @@ def _ceil(at: datetime) -> int:
 
 
 async def insert_backfill(
-    connection: Connection, *, tenant: int, backfill_id: UUID, job_id: UUID, schedule_id: int,
-    request: wire.BackfillRequest, to: datetime, instants: int, created_by: str,
-) -> bool:  # fmt: skip
+    connection: Connection,
+    *,
+    tenant: int,
+    backfill_id: UUID,
+    job_id: UUID,
+    schedule_id: int,
+    request: wire.BackfillRequest,
+    to: datetime,
+    instants: int,
+    created_by: str,
+) -> bool:
     """Whether the job still has that schedule."""
     row = await connection.fetchrow(
-        q("insert_backfill"), backfill_id, tenant, job_id, request.from_, to, request.reprocess,
-        request.order == "newest", request.concurrency, request.priority, request.params, instants, created_by,
+        q("insert_backfill"),
+        backfill_id,
+        tenant,
+        job_id,
+        request.from_,
+        to,
+        request.reprocess,
+        request.order == "newest",
+        request.concurrency,
+        request.priority,
+        request.params,
+        instants,
+        created_by,
         schedule_id,
-    )  # fmt: skip
+    )
     return row is not None
 
 
@@ -90,10 +109,16 @@ async def hold_backfill(connection: Connection, *, backfill_id: UUID) -> Feeding
     if r is None:
         return None
     return Feeding(
-        r["backfill_id"], r["tenant_id"], r["job_id"],
-        clipped(r["schedule_key"], r["from_at"], r["to_at"], r["start_at"], r["end_at"]), r["reprocess"],
-        _order(r), r["concurrency"], None if r["cursor_at"] is None else millis(r["cursor_at"]), r["job_deleted"],
-    )  # fmt: skip
+        r["backfill_id"],
+        r["tenant_id"],
+        r["job_id"],
+        clipped(r["schedule_key"], r["from_at"], r["to_at"], r["start_at"], r["end_at"]),
+        r["reprocess"],
+        _order(r),
+        r["concurrency"],
+        None if r["cursor_at"] is None else millis(r["cursor_at"]),
+        r["job_deleted"],
+    )
 
 
 async def backfill_live(connection: Connection, *, backfill_id: UUID) -> int:
@@ -106,9 +131,13 @@ async def instant_outcomes(
     """The state of the latest execution of each instant between the first and the last of these."""
     low_ms, high_ms = min(instants), max(instants)
     rows = await connection.fetch(
-        q("instant_outcomes"), job_id, tenant, UUID(int=low_ms << 80), UUID(int=(high_ms << 80) | _LAST_OF_MS),
+        q("instant_outcomes"),
+        job_id,
+        tenant,
+        UUID(int=low_ms << 80),
+        UUID(int=(high_ms << 80) | _LAST_OF_MS),
         instant(low_ms),
-    )  # fmt: skip
+    )
     return {millis(r["fire_at"]): r["state"] for r in rows}
 
 
@@ -152,11 +181,25 @@ def _order(row: Any) -> Order:
 
 def _backfill(r: Any, executions: dict[str, int]) -> wire.Backfill:
     return wire.Backfill(
-        backfill_id=r["backfill_id"], job_id=r["job_id"], job=r["job_name"], state=r["state"], from_=r["from_at"],
-        to=r["to_at"], reprocess=r["reprocess"], order=_order(r), concurrency=r["concurrency"],
-        priority=r["priority"], params=r["params"], instants=r["instants"], made=r["made"], left_out=r["left_out"],
-        executions=executions, created_at=r["created_at"], created_by=r["created_by"], ended_at=r["ended_at"],
-    )  # fmt: skip
+        backfill_id=r["backfill_id"],
+        job_id=r["job_id"],
+        job=r["job_name"],
+        state=r["state"],
+        from_=r["from_at"],
+        to=r["to_at"],
+        reprocess=r["reprocess"],
+        order=_order(r),
+        concurrency=r["concurrency"],
+        priority=r["priority"],
+        params=r["params"],
+        instants=r["instants"],
+        made=r["made"],
+        left_out=r["left_out"],
+        executions=executions,
+        created_at=r["created_at"],
+        created_by=r["created_by"],
+        ended_at=r["ended_at"],
+    )
 
 
 async def forget_backfills(connection: Connection, *, after_s: float, limit: int) -> int:

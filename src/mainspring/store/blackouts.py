@@ -11,9 +11,9 @@ from uuid import UUID
 import msgspec
 
 from mainspring.clock import instant, millis
-from mainspring.domain.blackouts import Scope
-from mainspring.domain.calendar import Blackout, RecurringBlackout
-from mainspring.domain.schedule import ScheduleSpecs, compile_key
+from mainspring.domain.schedule.blackouts import Scope
+from mainspring.domain.schedule.calendar import Blackout, RecurringBlackout
+from mainspring.domain.schedule.schedule import ScheduleSpecs, compile_key
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -80,9 +80,19 @@ async def list_blackouts(
 
 async def insert_blackout(connection: Connection, *, tenant: int, row: BlackoutRow) -> None:
     await connection.execute(
-        q("insert_blackout"), row.blackout_id, tenant, row.queue, row.job_id, row.start_at, row.end_at, row.schedule,
-        row.schedule_key, row.lasts_ms, row.reason, row.created_by,
-    )  # fmt: skip
+        q("insert_blackout"),
+        row.blackout_id,
+        tenant,
+        row.queue,
+        row.job_id,
+        row.start_at,
+        row.end_at,
+        row.schedule,
+        row.schedule_key,
+        row.lasts_ms,
+        row.reason,
+        row.created_by,
+    )
 
 
 async def delete_blackout(connection: Connection, *, tenant: int, blackout_id: UUID, by: str) -> bool:
@@ -92,11 +102,15 @@ async def delete_blackout(connection: Connection, *, tenant: int, blackout_id: U
 async def lock_gated(connection: Connection, *, shards: Sequence[int], limit: int) -> list[Gated]:
     return [
         Gated(
-            r["execution_id"], Scope(r["tenant_id"], r["queue"], r["job_id"]), millis(r["fire_at"]), r["misfire"],
-            r["misfire_s"], int(r["now"].timestamp() * 1000),
+            r["execution_id"],
+            Scope(r["tenant_id"], r["queue"], r["job_id"]),
+            millis(r["fire_at"]),
+            r["misfire"],
+            r["misfire_s"],
+            int(r["now"].timestamp() * 1000),
         )
         for r in await connection.fetch(q("lock_gated"), shards, limit)
-    ]  # fmt: skip
+    ]
 
 
 async def pass_gate(connection: Connection, *, verdicts: Sequence[Verdict]) -> list[UUID]:
@@ -121,6 +135,17 @@ def window_of(start_at: datetime | None, end_at: datetime | None, key: str | Non
 def _row(r: Any) -> BlackoutRow:
     schedule = None if r["schedule"] is None else msgspec.convert(r["schedule"], ScheduleSpecs)
     return BlackoutRow(
-        r["blackout_id"], r["tenant_id"], r["queue"], r["job_id"], r["start_at"], r["end_at"], schedule,
-        r["schedule_key"], r["lasts_ms"], r["reason"], r["created_by"], r["created_at"], r["job_name"],
-    )  # fmt: skip
+        r["blackout_id"],
+        r["tenant_id"],
+        r["queue"],
+        r["job_id"],
+        r["start_at"],
+        r["end_at"],
+        schedule,
+        r["schedule_key"],
+        r["lasts_ms"],
+        r["reason"],
+        r["created_by"],
+        r["created_at"],
+        r["job_name"],
+    )

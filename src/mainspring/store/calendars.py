@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring import wire
-from mainspring.domain.calendar import Calendar
+from mainspring.domain.schedule.calendar import Calendar
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -42,11 +42,15 @@ async def list_calendars(
     rows = await connection.fetch(q("list_calendars"), tenant, after, limit, name)
     return [
         wire.Calendar(
-            name=r["name"], version=r["version"], days=_days(r["content"]), jobs=r["jobs"],
-            created_at=r["created_at"], created_by=r["created_by"],
+            name=r["name"],
+            version=r["version"],
+            days=_days(r["content"]),
+            jobs=r["jobs"],
+            created_at=r["created_at"],
+            created_by=r["created_by"],
         )
         for r in rows
-    ]  # fmt: skip
+    ]
 
 
 async def list_versions(
@@ -72,9 +76,7 @@ async def delete_calendar(connection: Connection, *, tenant: int, name: str) -> 
     return await connection.fetchval(q("delete_calendar"), tenant, name) is not None
 
 
-async def calendar_followers(
-    connection: Connection, *, tenant: int, name: str, limit: int
-) -> tuple[list[str], int]:  # fmt: skip
+async def calendar_followers(connection: Connection, *, tenant: int, name: str, limit: int) -> tuple[list[str], int]:
     """The first few jobs by name, and the number of all."""
     rows = await connection.fetch(q("calendar_followers"), tenant, name, limit)
     return [r["name"] for r in rows], rows[0]["jobs"] if rows else 0

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from mainspring.clock import instant
 from mainspring.domain.execution import execution_id, fire_key
-from mainspring.domain.misfire import Verdict
+from mainspring.domain.schedule.misfire import Verdict
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -28,16 +28,25 @@ async def insert_missed(
 ) -> None:
     """With the ids the fires would have had at their time."""
     await connection.execute(
-        q("insert_missed"), job_id, tenant, [_id(job_id, at) for at in fires], [instant(at) for at in fires], fires,
+        q("insert_missed"),
+        job_id,
+        tenant,
+        [_id(job_id, at) for at in fires],
+        [instant(at) for at in fires],
+        fires,
         chained,
-    )  # fmt: skip
+    )
 
 
 async def skip_missed(connection: Connection, *, tenant: int, job_id: UUID, skipped: Sequence[Verdict]) -> None:
     await connection.execute(
-        q("skip_missed"), job_id, tenant, [_id(job_id, v.fire_ms) for v in skipped],
-        [instant(v.fire_ms) for v in skipped], [v.skipped for v in skipped],
-    )  # fmt: skip
+        q("skip_missed"),
+        job_id,
+        tenant,
+        [_id(job_id, v.fire_ms) for v in skipped],
+        [instant(v.fire_ms) for v in skipped],
+        [v.skipped for v in skipped],
+    )
 
 
 async def replace_running_of(connection: Connection, *, tenant: int, job_id: UUID) -> None:

@@ -37,9 +37,16 @@ class ChannelRow:
 
 
 async def insert_channel(
-    connection: Connection, *, tenant: int, channel_id: UUID, name: str, target: Target, events: Sequence[str],
-    jobs: Sequence[str], by: str,
-) -> None:  # fmt: skip
+    connection: Connection,
+    *,
+    tenant: int,
+    channel_id: UUID,
+    name: str,
+    target: Target,
+    events: Sequence[str],
+    jobs: Sequence[str],
+    by: str,
+) -> None:
     shown, hidden = split(target)
     await connection.execute(
         q("insert_channel"), channel_id, tenant, name, kind_of(target), shown, hidden, list(events), list(jobs), by
@@ -49,12 +56,23 @@ async def insert_channel(
 async def list_channels(connection: Connection, *, tenant: int, name: str | None = None) -> list[ChannelRow]:
     return [
         ChannelRow(
-            r["channel_id"], r["tenant_id"], r["name"], r["kind"], r["target"], r["secrets"], list(r["events"]),
-            list(r["jobs"]), r["created_at"], r["created_by"], r["failing_since"], r["last_error"], r["disabled_at"],
+            r["channel_id"],
+            r["tenant_id"],
+            r["name"],
+            r["kind"],
+            r["target"],
+            r["secrets"],
+            list(r["events"]),
+            list(r["jobs"]),
+            r["created_at"],
+            r["created_by"],
+            r["failing_since"],
+            r["last_error"],
+            r["disabled_at"],
             r["pending"],
         )
         for r in await connection.fetch(q("list_channels"), tenant, name)
-    ]  # fmt: skip
+    ]
 
 
 async def update_channel(
@@ -81,9 +99,14 @@ async def known_channels(connection: Connection, *, tenant: int, names: Sequence
 
 async def replace_notices(connection: Connection, *, tenant: int, job_id: UUID, rows: Sequence[NoticeRow]) -> None:
     await connection.execute(
-        q("replace_notices"), job_id, tenant, [r.notice for r in rows], [r.channel for r in rows],
-        [r.by_s for r in rows], [r.factor for r in rows],
-    )  # fmt: skip
+        q("replace_notices"),
+        job_id,
+        tenant,
+        [r.notice for r in rows],
+        [r.channel for r in rows],
+        [r.by_s for r in rows],
+        [r.factor for r in rows],
+    )
 
 
 async def subscribed(connection: Connection) -> frozenset[str]:

@@ -10,18 +10,14 @@ from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
 
-async def save_checkpoints(
-    connection: Connection, *, session_id: UUID, saved: Sequence[tuple[UUID, int, Any]]
-) -> None:  # fmt: skip
+async def save_checkpoints(connection: Connection, *, session_id: UUID, saved: Sequence[tuple[UUID, int, Any]]) -> None:
     """(execution, attempt, value), each of the tenant of its execution: a shared session runs for all of them."""
     await connection.execute(
         q("save_checkpoints"), session_id, [s[0] for s in saved], [s[1] for s in saved], [s[2] for s in saved]
     )
 
 
-async def read_checkpoints(
-    connection: Connection, *, session_id: UUID, executions: Sequence[UUID]
-) -> dict[UUID, Any]:  # fmt: skip
+async def read_checkpoints(connection: Connection, *, session_id: UUID, executions: Sequence[UUID]) -> dict[UUID, Any]:
     """Of those that the session holds, whichever their tenant."""
     return {
         r["execution_id"]: r["value"] for r in await connection.fetch(q("read_checkpoints"), session_id, executions)

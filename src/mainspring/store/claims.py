@@ -23,9 +23,15 @@ START: Place = (-(2**63), UUID(int=0))
 
 
 async def claim(
-    connection: Connection, *, tenant: int, line_id: int, after: Place, sessions: Sequence[UUID], turns: Sequence[int],
+    connection: Connection,
+    *,
+    tenant: int,
+    line_id: int,
+    after: Place,
+    sessions: Sequence[UUID],
+    turns: Sequence[int],
     key: int | None = None,
-) -> list[Claimed]:  # fmt: skip
+) -> list[Claimed]:
     """The best of one line of this tenant, for the slots `turns` names by their place (from 1) in `sessions`.
 
     Under a concurrency key not more than it has left; the rows say how many that were (`slots`).
@@ -42,9 +48,12 @@ async def peek(connection: Connection, *, lines: Sequence[tuple[int, Place, int]
     """(rank, id) of the best of each line, in order; lines as (id, after, most). A line has one tenant."""
     found: dict[int, list[tuple[int, UUID]]] = {line_id: [] for line_id, _, _ in lines}
     rows = await connection.fetch(
-        q("peek"), [line[0] for line in lines], [line[1][0] for line in lines], [line[1][1] for line in lines],
+        q("peek"),
+        [line[0] for line in lines],
+        [line[1][0] for line in lines],
+        [line[1][1] for line in lines],
         [line[2] for line in lines],
-    )  # fmt: skip
+    )
     for line_id, execution_id, rank in rows:
         found[line_id].append((rank, execution_id))
     return found
@@ -55,9 +64,12 @@ async def take(connection: Connection, *, matched: Sequence[tuple[UUID, UUID]]) 
     sessions = list(dict.fromkeys(session for _, session in matched))
     place = {session: n for n, session in enumerate(sessions, start=1)}
     rows: list[Claimed] = await connection.fetch(
-        q("take"), sessions, [execution for execution, _ in matched], "queued",
+        q("take"),
+        sessions,
+        [execution for execution, _ in matched],
+        "queued",
         [place[session] for _, session in matched],
-    )  # fmt: skip
+    )
     return rows
 
 
@@ -78,9 +90,12 @@ async def lineless_jobs(connection: Connection, *, limit: int) -> dict[int, dict
 async def adopt_jobs(connection: Connection, *, tenant: int, lines: Mapping[UUID, LineRef]) -> None:
     """In the order of `lines`."""
     await connection.execute(
-        q("adopt_jobs"), tenant, list(lines), [ref.line_id for ref in lines.values()],
+        q("adopt_jobs"),
+        tenant,
+        list(lines),
+        [ref.line_id for ref in lines.values()],
         [ref.limit_id for ref in lines.values()],
-    )  # fmt: skip
+    )
 
 
 async def adopt_executions(connection: Connection, *, limit: int) -> int:

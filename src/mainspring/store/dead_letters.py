@@ -60,9 +60,15 @@ async def dead_letter_prefix(connection: Connection, *, tenant: int, prefix: str
 
 
 async def list_dead_letters(
-    connection: Connection, *, tenant: int, before: UUID, limit: int, job_id: UUID | None = None,
-    fingerprint: str | None = None, states: Sequence[str] | None = None,
-) -> list[wire.DeadLetter]:  # fmt: skip
+    connection: Connection,
+    *,
+    tenant: int,
+    before: UUID,
+    limit: int,
+    job_id: UUID | None = None,
+    fingerprint: str | None = None,
+    states: Sequence[str] | None = None,
+) -> list[wire.DeadLetter]:
     rows = await connection.fetch(
         q("list_dead_letters"), tenant, before, limit, job_id, fingerprint, list(states) if states else None
     )
@@ -75,12 +81,20 @@ async def group_dead_letters(
     rows = await connection.fetch(q("group_dead_letters"), tenant, *after, limit, count_to)
     return [
         wire.DeadLetterGroup(
-            job_id=r["job_id"], job=r["job_name"], fingerprint=r["fingerprint"], count=r["letters"],
-            exact=r["letters"] < count_to, first_at=r["first_at"], last_at=r["last_at"], sample_id=r["sample_id"],
-            ended_as=r["ended_as"], error=r["error"], reason=r["reason"],
+            job_id=r["job_id"],
+            job=r["job_name"],
+            fingerprint=r["fingerprint"],
+            count=r["letters"],
+            exact=r["letters"] < count_to,
+            first_at=r["first_at"],
+            last_at=r["last_at"],
+            sample_id=r["sample_id"],
+            ended_as=r["ended_as"],
+            error=r["error"],
+            reason=r["reason"],
         )
         for r in rows
-    ]  # fmt: skip
+    ]
 
 
 async def claim_dead_letters(
@@ -104,9 +118,15 @@ async def edit_dead_letter(
 ) -> bool:
     """Whether it could be: not while somebody else has claimed it; parameters only while it is open."""
     row = await connection.fetchrow(
-        q("edit_dead_letter"), dead_letter_id, tenant, by, edit.note or None, edit.note is not None,
-        edit.params, edit.params is not None,
-    )  # fmt: skip
+        q("edit_dead_letter"),
+        dead_letter_id,
+        tenant,
+        by,
+        edit.note or None,
+        edit.note is not None,
+        edit.params,
+        edit.params is not None,
+    )
     return row is not None
 
 
@@ -170,11 +190,16 @@ async def hold_held(connection: Connection, *, tenant: int, after: UUID) -> list
     rows = await connection.fetch(q("hold_held"), tenant, after)
     return [
         Letter(
-            r["dead_letter_id"], r["job_id"], r["fire_at"], r["params"], r["replays"], r["replay_gap_s"] or 0.0,
+            r["dead_letter_id"],
+            r["job_id"],
+            r["fire_at"],
+            r["params"],
+            r["replays"],
+            r["replay_gap_s"] or 0.0,
             r["replayed_by"],
         )
         for r in rows
-    ]  # fmt: skip
+    ]
 
 
 async def let_go(connection: Connection, *, tenant: int, ids: Sequence[UUID]) -> None:
@@ -188,13 +213,37 @@ async def forget_dead_letters(connection: Connection, *, after_s: float) -> None
 
 def _dead_letter(r: Any, definition: JobSpec | None = None) -> wire.DeadLetter:
     return wire.DeadLetter(
-        dead_letter_id=r["dead_letter_id"], job_id=r["job_id"], job=r["job_name"], version=r["version"],
-        state=r["state"], ended_as=r["ended_as"], trigger=r["trigger"], queue=r["queue"],
-        fingerprint=r["fingerprint"], fire_at=r["fire_at"], created_at=r["created_at"], exit_code=r["exit_code"],
-        reason=r["reason"], error=r["error"], attempts=msgspec.convert(r["attempts"], list[wire.Attempt]),
-        params=r["params"], new_params=r["new_params"], replay_of=r["replay_of"], claimed_by=r["claimed_by"],
-        claimed_until=r["claimed_until"], note=r["note"], noted_by=r["noted_by"], replayed_as=r["replayed_as"],
-        replayed_at=r["replayed_at"], replayed_by=r["replayed_by"], replay_after=r["replay_after"],
-        resolved_by=r["resolved_by"], closed_at=r["closed_at"], closed_by=r["closed_by"],
-        close_reason=r["close_reason"], run_id=r["run_id"], step=r["step_name"], definition=definition,
-    )  # fmt: skip
+        dead_letter_id=r["dead_letter_id"],
+        job_id=r["job_id"],
+        job=r["job_name"],
+        version=r["version"],
+        state=r["state"],
+        ended_as=r["ended_as"],
+        trigger=r["trigger"],
+        queue=r["queue"],
+        fingerprint=r["fingerprint"],
+        fire_at=r["fire_at"],
+        created_at=r["created_at"],
+        exit_code=r["exit_code"],
+        reason=r["reason"],
+        error=r["error"],
+        attempts=msgspec.convert(r["attempts"], list[wire.Attempt]),
+        params=r["params"],
+        new_params=r["new_params"],
+        replay_of=r["replay_of"],
+        claimed_by=r["claimed_by"],
+        claimed_until=r["claimed_until"],
+        note=r["note"],
+        noted_by=r["noted_by"],
+        replayed_as=r["replayed_as"],
+        replayed_at=r["replayed_at"],
+        replayed_by=r["replayed_by"],
+        replay_after=r["replay_after"],
+        resolved_by=r["resolved_by"],
+        closed_at=r["closed_at"],
+        closed_by=r["closed_by"],
+        close_reason=r["close_reason"],
+        run_id=r["run_id"],
+        step=r["step_name"],
+        definition=definition,
+    )

@@ -11,10 +11,10 @@ from datetime import datetime
 from uuid import UUID
 
 from mainspring.clock import instant, millis, whole_millis
-from mainspring.domain.deadline import Expected, Judgement, finish_by, max_gap
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.execution import fire_ms_of
-from mainspring.domain.schedule import compile_key
+from mainspring.domain.schedule.deadline import Expected, Judgement, finish_by, max_gap
+from mainspring.domain.schedule.schedule import compile_key
 from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow, job_row
 from mainspring.store.queries import q
@@ -39,9 +39,12 @@ async def newest_successes(
 ) -> dict[UUID, int]:
     """The newest instant with a success, by job; only those that have one since the instant given."""
     rows = await connection.fetch(
-        q("newest_successes"), tenant, [job_id for job_id, _ in since_ms], [UUID(int=at << 80) for _, at in since_ms],
+        q("newest_successes"),
+        tenant,
+        [job_id for job_id, _ in since_ms],
+        [UUID(int=at << 80) for _, at in since_ms],
         [instant(at) for _, at in since_ms],
-    )  # fmt: skip
+    )
     return {r["job_id"]: fire_ms_of(r["execution_id"]) for r in rows}
 
 
@@ -102,21 +105,26 @@ async def _max_gap(
         (
             row.job_id,
             max_gap(
-                _expected(row), gap_ms[row.job_id], now_ms=now_ms, active_from_ms=whole_millis(row.active_from),
+                _expected(row),
+                gap_ms[row.job_id],
+                now_ms=now_ms,
+                active_from_ms=whole_millis(row.active_from),
                 succeeded_ms=None if (at := last.get(row.job_id)) is None else millis(at),
             ),
         )
         for row in watched
-    ]  # fmt: skip
+    ]
 
 
 def _expected(row: JobRow) -> Expected | None:
     if row.schedule_key is None:
         return None
     return Expected(
-        compile_key(row.schedule_key), whole_millis(row.active_from),
-        None if row.start_at is None else millis(row.start_at), None if row.end_at is None else millis(row.end_at),
-    )  # fmt: skip
+        compile_key(row.schedule_key),
+        whole_millis(row.active_from),
+        None if row.start_at is None else millis(row.start_at),
+        None if row.end_at is None else millis(row.end_at),
+    )
 
 
 def _since(expected: Expected, finish_ms: int, now_ms: int) -> int:

@@ -43,9 +43,12 @@ async def examine(connection: Connection, *, everything: bool = False) -> wire.D
         checks[title] = "ok" if not rows else f"{len(rows)} offenders"
         findings.extend(wire.Finding(check=title, offender=r["offender"], what=r["what"]) for r in rows)
     return wire.Diagnosis(
-        healthy=not findings, checks=checks, findings=findings, tzdata=rules_version(),
+        healthy=not findings,
+        checks=checks,
+        findings=findings,
+        tzdata=rules_version(),
         notes=await _zone_notes(connection),
-    )  # fmt: skip
+    )
 
 
 async def _zone_notes(connection: Connection) -> list[str]:

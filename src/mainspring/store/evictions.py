@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from mainspring.domain.demand import Demand, read_demand
-from mainspring.domain.place import Place
+from mainspring.domain.placement.demand import Demand, read_demand
+from mainspring.domain.placement.reservation import Place
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -74,29 +74,51 @@ async def places(connection: Connection) -> list[Place]:
     """Over all tenants: for dispatchers, which serve them all."""
     return [
         Place(
-            r["session_id"], r["tenant_id"], r["slots"], frozenset(r["queues"]), frozenset(r["kinds"]), r["labels"],
-            r["resources"], r["shared"], frozenset(r["takes"]), r["name"],
+            r["session_id"],
+            r["tenant_id"],
+            r["slots"],
+            frozenset(r["queues"]),
+            frozenset(r["kinds"]),
+            r["labels"],
+            r["resources"],
+            r["shared"],
+            frozenset(r["takes"]),
+            r["name"],
         )
         for r in await connection.fetch(q("places"))
-    ]  # fmt: skip
+    ]
 
 
 async def runs_of_sessions(connection: Connection, *, session_ids: Sequence[UUID]) -> list[Run]:
     """Over all tenants: a shared session runs for all of them."""
     return [
         Run(
-            r["execution_id"], r["attempt"], r["session_id"], r["tenant_id"], r["queue"], r["job_id"], r["version"],
-            r["priority"], r["ran_s"], Demand() if r["demand"] is None else read_demand(r["demand"]), r["may"],
-            r["evicted"], r["leaving"],
+            r["execution_id"],
+            r["attempt"],
+            r["session_id"],
+            r["tenant_id"],
+            r["queue"],
+            r["job_id"],
+            r["version"],
+            r["priority"],
+            r["ran_s"],
+            Demand() if r["demand"] is None else read_demand(r["demand"]),
+            r["may"],
+            r["evicted"],
+            r["leaving"],
         )
         for r in await connection.fetch(q("runs_of_sessions"), session_ids)
-    ]  # fmt: skip
+    ]
 
 
 async def evict(
-    connection: Connection, *, tenant: int, urgent: tuple[UUID, int], session_id: UUID,
+    connection: Connection,
+    *,
+    tenant: int,
+    urgent: tuple[UUID, int],
+    session_id: UUID,
     victims: Sequence[tuple[UUID, int]],
-) -> bool:  # fmt: skip
+) -> bool:
     """Asks them to make room, all or none. Needs a transaction: the rows are held before anything is looked at."""
     ids = [victim for victim, _ in victims]
     await connection.fetch(q("lock_for_eviction"), [urgent[0], *ids], tenant)

@@ -11,9 +11,9 @@ from uuid import UUID
 from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
 from mainspring.domain.execution import FINAL, Trigger, fire_key, fire_ms_of
-from mainspring.store.chains import release_blocked
 from mainspring.store.db import Connection
 from mainspring.store.lines import LineRef
+from mainspring.store.overlaps import release_blocked
 from mainspring.store.queries import q
 
 _step_names: dict[tuple[UUID, int], list[str]] = {}
@@ -39,18 +39,35 @@ async def insert_executions(
 ) -> set[UUID]:
     """The ids that were really added; a deleted job's are not."""
     rows = await connection.fetch(
-        q("insert_executions"), tenant, [e.execution_id for e in new], [e.job_id for e in new],
-        [e.trigger for e in new], [e.due_at for e in new], [millis(e.due_at) for e in new],
-        [e.params for e in new], created_by, [e.line and e.line.line_id for e in new],
-        [e.line and e.line.limit_id for e in new], [e.fire_at or e.due_at for e in new],
-    )  # fmt: skip
+        q("insert_executions"),
+        tenant,
+        [e.execution_id for e in new],
+        [e.job_id for e in new],
+        [e.trigger for e in new],
+        [e.due_at for e in new],
+        [millis(e.due_at) for e in new],
+        [e.params for e in new],
+        created_by,
+        [e.line and e.line.line_id for e in new],
+        [e.line and e.line.limit_id for e in new],
+        [e.fire_at or e.due_at for e in new],
+    )
     return {r["execution_id"] for r in rows}
 
 
 async def insert_one(
-    connection: Connection, *, tenant: int, job_id: UUID, trigger_key: str, params: Any, created_by: str,
-    fire_at: datetime | None, session_id: UUID | None, line_id: int | None, version: int | None = None,
-) -> Any:  # fmt: skip
+    connection: Connection,
+    *,
+    tenant: int,
+    job_id: UUID,
+    trigger_key: str,
+    params: Any,
+    created_by: str,
+    fire_at: datetime | None,
+    session_id: UUID | None,
+    line_id: int | None,
+    version: int | None = None,
+) -> Any:
     """The row as a claim would return it, with its state; None if there is no such job, or not in this version."""
     return await connection.fetchrow(
         q("insert_one"), tenant, job_id, trigger_key, params, created_by, fire_at, session_id, line_id, version
@@ -88,9 +105,14 @@ async def executions_by_id(
 
 
 async def list_executions(
-    connection: Connection, *, tenant: int, before: UUID, limit: int, job_id: UUID | None = None,
+    connection: Connection,
+    *,
+    tenant: int,
+    before: UUID,
+    limit: int,
+    job_id: UUID | None = None,
     states: Sequence[str] | None = None,
-) -> list[wire.Execution]:  # fmt: skip
+) -> list[wire.Execution]:
     if job_id is None and states and EXCEPTIONS.issuperset(states):
         rows = await connection.fetch(q("list_exceptions"), tenant, before, limit, list(set(states)))
     else:
@@ -107,12 +129,17 @@ async def list_fires(
         (
             r["version"],
             wire.LedgerEntry(
-                fire_at=r["fire_at"], state=r["state"], reason=r["reason"], execution_id=r["execution_id"],
-                late_ms=wire.late_ms(r["due_at"], r["started_at"]), duration_ms=r["duration_ms"], fires=r["fires"],
+                fire_at=r["fire_at"],
+                state=r["state"],
+                reason=r["reason"],
+                execution_id=r["execution_id"],
+                late_ms=wire.late_ms(r["due_at"], r["started_at"]),
+                duration_ms=r["duration_ms"],
+                fires=r["fires"],
             ),
         )
         for r in rows
-    ]  # fmt: skip
+    ]
 
 
 async def next_one_time(
@@ -133,12 +160,18 @@ async def list_attempts(connection: Connection, *, tenant: int, execution_id: UU
     rows = await connection.fetch(q("list_attempts"), execution_id, tenant)
     return [
         wire.Attempt(
-            attempt=r["attempt"], outcome=r["outcome"], exit_code=r["exit_code"], error=r["error"],
-            started_at=r["started_at"], ended_at=r["ended_at"], worker=r["worker_name"], due_at=r["due_at"],
+            attempt=r["attempt"],
+            outcome=r["outcome"],
+            exit_code=r["exit_code"],
+            error=r["error"],
+            started_at=r["started_at"],
+            ended_at=r["ended_at"],
+            worker=r["worker_name"],
+            due_at=r["due_at"],
             queued_at=r["queued_at"],
         )
         for r in rows
-    ]  # fmt: skip
+    ]
 
 
 async def cancel_pending(connection: Connection, *, tenant: int, execution_id: UUID, reason: str) -> bool:
@@ -170,9 +203,16 @@ async def skip_undecided(
     connection: Connection, *, tenant: int, job_id: UUID, version: int, last_ms: int, count: int, reason: str
 ) -> None:
     await connection.execute(
-        q("skip_undecided"), job_id, tenant, instant(last_ms), f"{last_ms:012x}", fire_key(last_ms), reason, count,
+        q("skip_undecided"),
+        job_id,
+        tenant,
+        instant(last_ms),
+        f"{last_ms:012x}",
+        fire_key(last_ms),
+        reason,
+        count,
         version,
-    )  # fmt: skip
+    )
 
 
 async def hold_fires(connection: Connection, *, tenant: int, job_id: UUID) -> None:
@@ -202,15 +242,35 @@ async def _executions(connection: Connection, rows: Sequence[Any]) -> list[wire.
 
 def _execution(r: Any) -> wire.Execution:
     return wire.Execution(
-        execution_id=r["execution_id"], job_id=r["job_id"], job=r["job_name"], version=r["version"],
-        state=r["state"], trigger=r["trigger"], queue=r["queue"], priority=r["priority"], attempt=r["attempt"],
-        fire_at=r["fire_at"], due_at=_due(r), queued_at=r["queued_at"], started_at=r["started_at"],
-        finished_at=r["finished_at"], duration_ms=r["duration_ms"], exit_code=r["exit_code"],
-        worker=r["worker_name"], cancelling=r["cancel_at"] is not None, reason=r["reason"], error=r["error"],
-        result=r["result"], params=r["params"], created_by=r["created_by"], fires=r["fires"],
+        execution_id=r["execution_id"],
+        job_id=r["job_id"],
+        job=r["job_name"],
+        version=r["version"],
+        state=r["state"],
+        trigger=r["trigger"],
+        queue=r["queue"],
+        priority=r["priority"],
+        attempt=r["attempt"],
+        fire_at=r["fire_at"],
+        due_at=_due(r),
+        queued_at=r["queued_at"],
+        started_at=r["started_at"],
+        finished_at=r["finished_at"],
+        duration_ms=r["duration_ms"],
+        exit_code=r["exit_code"],
+        worker=r["worker_name"],
+        cancelling=r["cancel_at"] is not None,
+        reason=r["reason"],
+        error=r["error"],
+        result=r["result"],
+        params=r["params"],
+        created_by=r["created_by"],
+        fires=r["fires"],
         backfill_id=r["backfill_id"],
-        progress=_progress(r["progress"], r["attempt"]), step=_step(r), metadata=r.get("metadata") or {},
-    )  # fmt: skip
+        progress=_progress(r["progress"], r["attempt"]),
+        step=_step(r),
+        metadata=r.get("metadata") or {},
+    )
 
 
 def _step(r: Any) -> wire.StepOf | None:
@@ -230,10 +290,13 @@ def _progress(told: Any, attempt: int) -> wire.Progress | None:
     _, done, total, rate, message = told
     left = None if total is None else max(0.0, total - done)
     return wire.Progress(
-        done=done, total=total, rate=rate, message=message,
+        done=done,
+        total=total,
+        rate=rate,
+        message=message,
         percent=None if not total else round(min(100.0, 100 * done / total), 1),
         eta_s=None if left is None or not rate else round(left / rate, 1),
-    )  # fmt: skip
+    )
 
 
 def _due(r: Any) -> datetime:

@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from mainspring.clock import instant, millis, whole_millis
-from mainspring.domain.blackouts import Scope
 from mainspring.domain.execution import fire_key
+from mainspring.domain.schedule.blackouts import Scope
 from mainspring.store import executions
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
@@ -59,11 +59,18 @@ async def fire_later(
     connection: Connection, *, due: Sequence[Due], gaps_ms: Sequence[int | None], holds: Sequence[Hold], now_ms: int
 ) -> Decided:
     rows = await connection.fetch(
-        q("fire_later"), *_arrays(due), instant(now_ms), gaps_ms, [h.schedule_id for h in holds],
-        [instant(h.fire_ms) for h in holds], [h.scope.tenant for h in holds], [h.scope.queue for h in holds],
-        [h.scope.job_id for h in holds], [instant(h.until_ms) for h in holds],
+        q("fire_later"),
+        *_arrays(due),
+        instant(now_ms),
+        gaps_ms,
+        [h.schedule_id for h in holds],
+        [instant(h.fire_ms) for h in holds],
+        [h.scope.tenant for h in holds],
+        [h.scope.queue for h in holds],
+        [h.scope.job_id for h in holds],
+        [instant(h.until_ms) for h in holds],
         [",".join(map(str, h.inside)) for h in holds],
-    )  # fmt: skip
+    )
     decided = _decided(rows)
     waits = [millis(row["due_at"]) for row in rows if row["due_at"] is not None]
     decided.wait_ms = min(waits, default=None)
@@ -100,21 +107,34 @@ async def skip_range(
     """One row for each job that wants all of them, and one for each that wants some."""
     first, last = instant(fires[0]), instant(fires[-1])
     await connection.execute(
-        q("skip_range"), schedule_id, first, last, f"{fires[-1]:012x}", fire_key(fires[-1]), shards, len(fires),
+        q("skip_range"),
+        schedule_id,
+        first,
+        last,
+        f"{fires[-1]:012x}",
+        fire_key(fires[-1]),
+        shards,
+        len(fires),
         instant(now_ms),
-    )  # fmt: skip
+    )
     for job in await connection.fetch(q("partly_active"), schedule_id, first, last, shards):
         wanted = [
-            at for at in fires
+            at
+            for at in fires
             if at > whole_millis(job["active_from"])
             and (job["start_at"] is None or at >= millis(job["start_at"]))
             and (job["end_at"] is None or at <= millis(job["end_at"]))
-        ]  # fmt: skip
+        ]
         if wanted:
             await executions.skip_undecided(
-                connection, tenant=job["tenant_id"], job_id=job["job_id"], version=job["version"],
-                last_ms=wanted[-1], count=len(wanted), reason="misfire",
-            )  # fmt: skip
+                connection,
+                tenant=job["tenant_id"],
+                job_id=job["job_id"],
+                version=job["version"],
+                last_ms=wanted[-1],
+                count=len(wanted),
+                reason="misfire",
+            )
 
 
 async def abandoned(connection: Connection, *, due: Sequence[Due], now_ms: int) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ import msgspec
 
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.job import TIMEOUT_S, Definition, JobSpec
-from mainspring.domain.resources import parse_amounts
+from mainspring.domain.placement.resources import parse_amounts
 from mainspring.ids import shard_of
 from mainspring.store.db import Connection
 from mainspring.store.lines import LineRef
@@ -84,25 +84,68 @@ class LastRow:
 
 
 async def insert_job(
-    connection: Connection, *, tenant: int, job_id: UUID, name: str, shard: int, change: int, at: Placement,
-    paused: bool, active_from: datetime,
-) -> None:  # fmt: skip
+    connection: Connection,
+    *,
+    tenant: int,
+    job_id: UUID,
+    name: str,
+    shard: int,
+    change: int,
+    at: Placement,
+    paused: bool,
+    active_from: datetime,
+) -> None:
     await connection.execute(
-        q("insert_job"), job_id, tenant, name, shard, change, at.schedule_id, at.start_at, at.end_at, at.queue,
-        at.priority, at.overlap, at.misfire, paused, at.misfire_s, at.misfire_most, at.pause_after, at.start_by_s,
-        at.finish_by_s, at.max_gap_s, at.jitter_ms, at.calendars, active_from, at.line.line_id, at.line.limit_id,
+        q("insert_job"),
+        job_id,
+        tenant,
+        name,
+        shard,
+        change,
+        at.schedule_id,
+        at.start_at,
+        at.end_at,
+        at.queue,
+        at.priority,
+        at.overlap,
+        at.misfire,
+        paused,
+        at.misfire_s,
+        at.misfire_most,
+        at.pause_after,
+        at.start_by_s,
+        at.finish_by_s,
+        at.max_gap_s,
+        at.jitter_ms,
+        at.calendars,
+        active_from,
+        at.line.line_id,
+        at.line.limit_id,
         at.keyed,
-    )  # fmt: skip
+    )
 
 
 async def insert_version(
-    connection: Connection, *, tenant: int, job_id: UUID, version: int, spec: JobSpec, created_by: str,
+    connection: Connection,
+    *,
+    tenant: int,
+    job_id: UUID,
+    version: int,
+    spec: JobSpec,
+    created_by: str,
     exceeds: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     await connection.execute(
-        q("insert_version"), job_id, version, tenant, said(spec), created_by, rules_version(), exceeds,
+        q("insert_version"),
+        job_id,
+        version,
+        tenant,
+        said(spec),
+        created_by,
+        rules_version(),
+        exceeds,
         bool(spec.preemptible),
-    )  # fmt: skip
+    )
 
 
 def said(spec: JobSpec) -> dict[str, Any]:
@@ -119,16 +162,49 @@ async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tupl
 
 
 async def update_job(
-    connection: Connection, *, tenant: int, job_id: UUID, version: int, name: str, change: int, at: Placement,
-    rescheduled: bool, paused: bool, resumed: bool, active_from: datetime,
-) -> tuple[int, datetime | None]:  # fmt: skip
+    connection: Connection,
+    *,
+    tenant: int,
+    job_id: UUID,
+    version: int,
+    name: str,
+    change: int,
+    at: Placement,
+    rescheduled: bool,
+    paused: bool,
+    resumed: bool,
+    active_from: datetime,
+) -> tuple[int, datetime | None]:
     """The new version, and the instant up to which the job as it was must be accounted for, if it must."""
     row = await connection.fetchrow(
-        q("update_job"), job_id, tenant, version, name, change, at.schedule_id, at.start_at, at.end_at, at.queue,
-        at.priority, at.overlap, at.misfire, rescheduled, paused, at.misfire_s, at.misfire_most, at.pause_after,
-        at.start_by_s, at.finish_by_s, at.max_gap_s, at.jitter_ms, at.calendars, active_from, at.line.line_id,
-        at.line.limit_id, at.keyed,
-    )  # fmt: skip
+        q("update_job"),
+        job_id,
+        tenant,
+        version,
+        name,
+        change,
+        at.schedule_id,
+        at.start_at,
+        at.end_at,
+        at.queue,
+        at.priority,
+        at.overlap,
+        at.misfire,
+        rescheduled,
+        paused,
+        at.misfire_s,
+        at.misfire_most,
+        at.pause_after,
+        at.start_by_s,
+        at.finish_by_s,
+        at.max_gap_s,
+        at.jitter_ms,
+        at.calendars,
+        active_from,
+        at.line.line_id,
+        at.line.limit_id,
+        at.keyed,
+    )
     assert row is not None, "the caller holds the job's row"
     return row["version"], row["active_from"] if rescheduled or resumed else row["paused_at"]
 
@@ -282,10 +358,25 @@ def _spec(raw: Any) -> JobSpec:
 def job_row(row: Any) -> JobRow:
     """A row of a query that joins the current version and the schedule."""
     return JobRow(
-        job_id=row["job_id"], tenant=row["tenant_id"], name=row["name"], version=row["version"], shard=row["shard"],
-        schedule_id=row["schedule_id"], schedule_key=row["schedule_key"], active_from=row["active_from"],
-        start_at=row["start_at"], end_at=row["end_at"], paused_at=row["paused_at"], pause_reason=row["pause_reason"],
-        paused_until=row["paused_until"], deleted_at=row["deleted_at"], created_at=row["created_at"],
-        updated_at=row["updated_at"], created_by=row["created_by"], spec=_spec(row["spec"]),
-        jitter_ms=row["jitter_ms"], calendars=row["calendars"], needs=row["needs"],
-    )  # fmt: skip
+        job_id=row["job_id"],
+        tenant=row["tenant_id"],
+        name=row["name"],
+        version=row["version"],
+        shard=row["shard"],
+        schedule_id=row["schedule_id"],
+        schedule_key=row["schedule_key"],
+        active_from=row["active_from"],
+        start_at=row["start_at"],
+        end_at=row["end_at"],
+        paused_at=row["paused_at"],
+        pause_reason=row["pause_reason"],
+        paused_until=row["paused_until"],
+        deleted_at=row["deleted_at"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        created_by=row["created_by"],
+        spec=_spec(row["spec"]),
+        jitter_ms=row["jitter_ms"],
+        calendars=row["calendars"],
+        needs=row["needs"],
+    )

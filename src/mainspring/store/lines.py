@@ -8,9 +8,9 @@ from datetime import datetime
 from uuid import UUID
 
 from mainspring.clock import instant
-from mainspring.domain.demand import Demand, read_demand
 from mainspring.domain.limit import Pace
-from mainspring.domain.line import Key, LineSpec
+from mainspring.domain.placement.demand import Demand, read_demand
+from mainspring.domain.placement.line import Key, LineSpec
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -90,9 +90,14 @@ async def _intern_limits(connection: Connection, tenant: int, specs: Sequence[Li
     names = sorted(keys)
     kinds, words = [kind for kind, _ in names], [word for _, word in names]
     await connection.execute(
-        q("touch_limits"), tenant, kinds, words, [keys[n].most for n in names], [keys[n].per_s for n in names],
+        q("touch_limits"),
+        tenant,
+        kinds,
+        words,
+        [keys[n].most for n in names],
+        [keys[n].per_s for n in names],
         [keys[n].burst for n in names],
-    )  # fmt: skip
+    )
     found = await connection.fetch(q("find_limits"), tenant, kinds, words)
     return dict(zip(names, [r["limit_id"] for r in found], strict=True))
 

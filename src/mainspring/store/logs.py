@@ -15,9 +15,14 @@ from mainspring.store.queries import q
 async def append_logs(connection: Connection, *, session_id: UUID, output: Sequence[wire.Output]) -> None:
     """The tenant comes with the execution, which must be held by this session."""
     await connection.execute(
-        q("append_logs"), session_id, [o.execution_id for o in output], [o.attempt for o in output],
-        [o.seq for o in output], [o.stream for o in output], [o.data for o in output],
-    )  # fmt: skip
+        q("append_logs"),
+        session_id,
+        [o.execution_id for o in output],
+        [o.attempt for o in output],
+        [o.seq for o in output],
+        [o.stream for o in output],
+        [o.data for o in output],
+    )
 
 
 async def read_logs(

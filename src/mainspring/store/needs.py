@@ -44,9 +44,15 @@ async def way_between(connection: Connection, *, tenant: int, start: UUID, end: 
 
 
 async def insert_need(
-    connection: Connection, *, tenant: int, child: UUID, parent: UUID, timeout_s: float | None,
-    wait_s: float | None, by: str,
-) -> None:  # fmt: skip
+    connection: Connection,
+    *,
+    tenant: int,
+    child: UUID,
+    parent: UUID,
+    timeout_s: float | None,
+    wait_s: float | None,
+    by: str,
+) -> None:
     await connection.execute(q("insert_need"), child, parent, tenant, timeout_s, by, wait_s)
 
 
@@ -143,8 +149,17 @@ def _dependency(r: Any) -> wire.Dependency:
     elif r["last_state"] is not None:
         state = "failed"
     return wire.Dependency(
-        job=r["name"], job_id=r["parent_id"], state=state, since_at=r["since_at"], succeeded_at=r["succeeded_at"],
-        timeout_s=r["timeout_s"], wait_s=r["wait_s"], created_by=r["created_by"], freed_at=r["freed_at"],
-        freed_as=r["freed_as"], freed_by=r["freed_by"], reason=r["reason"],
+        job=r["name"],
+        job_id=r["parent_id"],
+        state=state,
+        since_at=r["since_at"],
+        succeeded_at=r["succeeded_at"],
+        timeout_s=r["timeout_s"],
+        wait_s=r["wait_s"],
+        created_by=r["created_by"],
+        freed_at=r["freed_at"],
+        freed_as=r["freed_as"],
+        freed_by=r["freed_by"],
+        reason=r["reason"],
         deleted_at=r["deleted_at"],
-    )  # fmt: skip
+    )

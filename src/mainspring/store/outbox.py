@@ -80,9 +80,17 @@ async def tell_missed(connection: Connection, *, after: UUID, limit: int) -> tup
 
 
 async def tell_alert(
-    connection: Connection, *, tenant: int, event_id: UUID, event: str, stream: str, body: dict[str, Any],
-    channels: Sequence[str], job: str | None, as_told: UUID | None,
-) -> int:  # fmt: skip
+    connection: Connection,
+    *,
+    tenant: int,
+    event_id: UUID,
+    event: str,
+    stream: str,
+    body: dict[str, Any],
+    channels: Sequence[str],
+    job: str | None,
+    as_told: UUID | None,
+) -> int:
     """`as_told`: also to whoever was told that event."""
     return int(
         await connection.fetchval(q("tell_alert"), tenant, event_id, event, stream, body, list(channels), job, as_told)
@@ -100,11 +108,21 @@ async def take_messages(connection: Connection, *, message_ids: Sequence[int], l
     rows = await connection.fetch(q("take_messages"), message_ids, lease_s)
     return [
         Message(
-            r["message_id"], r["event_id"], r["tenant_id"], r["event"], r["body"], r["tries"], r["created_at"],
-            r["tried_at"], r["channel_id"], r["name"], r["kind"], joined(r["kind"], r["target"], r["secrets"]),
+            r["message_id"],
+            r["event_id"],
+            r["tenant_id"],
+            r["event"],
+            r["body"],
+            r["tries"],
+            r["created_at"],
+            r["tried_at"],
+            r["channel_id"],
+            r["name"],
+            r["kind"],
+            joined(r["kind"], r["target"], r["secrets"]),
         )
         for r in sorted(rows, key=lambda r: r["message_id"])
-    ]  # fmt: skip
+    ]
 
 
 async def message_sent(connection: Connection, *, message: Message, sent: Sent) -> None:
@@ -117,9 +135,16 @@ async def message_failed(
     connection: Connection, *, message: Message, sent: Sent, again_s: float, give_up_s: float
 ) -> None:
     await connection.execute(
-        q("message_failed"), message.message_id, message.tries, sent.status, sent.excerpt, sent.duration_ms, again_s,
-        give_up_s, sent.error,
-    )  # fmt: skip
+        q("message_failed"),
+        message.message_id,
+        message.tries,
+        sent.status,
+        sent.excerpt,
+        sent.duration_ms,
+        again_s,
+        give_up_s,
+        sent.error,
+    )
 
 
 async def hold_message(connection: Connection, *, message: Message, until: datetime) -> None:
@@ -139,16 +164,26 @@ async def list_deliveries(
     limit: int,
     channel: str | None = None,
     state: str | None = None,
-) -> list[wire.Delivery]:  # fmt: skip
+) -> list[wire.Delivery]:
     return [
         wire.Delivery(
-            delivery_id=r["message_id"], event_id=r["event_id"], channel=r["channel"], event=r["event"],
-            state=r["state"], tries=r["tries"], created_at=r["created_at"], tried_at=r["tried_at"],
-            next_at=r["next_at"], status=r["status"], excerpt=r["excerpt"], error=r["error"],
-            duration_ms=r["duration_ms"], data=r["body"],
+            delivery_id=r["message_id"],
+            event_id=r["event_id"],
+            channel=r["channel"],
+            event=r["event"],
+            state=r["state"],
+            tries=r["tries"],
+            created_at=r["created_at"],
+            tried_at=r["tried_at"],
+            next_at=r["next_at"],
+            status=r["status"],
+            excerpt=r["excerpt"],
+            error=r["error"],
+            duration_ms=r["duration_ms"],
+            data=r["body"],
         )
         for r in await connection.fetch(q("list_deliveries"), tenant, before, limit, channel, state)
-    ]  # fmt: skip
+    ]
 
 
 async def forget_messages(connection: Connection, *, limit: int) -> None:

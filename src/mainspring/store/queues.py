@@ -28,9 +28,18 @@ class Depth(msgspec.Struct, frozen=True):
 
 async def upsert_queue(connection: Connection, *, tenant: int, name: str, settings: QueueSettings, by: str) -> None:
     await connection.execute(
-        q("upsert_queue"), tenant, name, settings.cap, settings.lease_s, settings.patience_s, settings.placement,
-        list(settings.may_help), settings.paused, by, settings.max_duration_s,
-    )  # fmt: skip
+        q("upsert_queue"),
+        tenant,
+        name,
+        settings.cap,
+        settings.lease_s,
+        settings.patience_s,
+        settings.placement,
+        list(settings.may_help),
+        settings.paused,
+        by,
+        settings.max_duration_s,
+    )
 
 
 async def lock_queue(connection: Connection, *, tenant: int, name: str) -> QueueSettings:
@@ -74,11 +83,15 @@ async def line_depths(connection: Connection, *, tenant: int | None, most: int) 
     """Of one tenant; None is for metrics, which are the system's."""
     return [
         Depth(
-            r["line_id"], r["tenant_id"], r["queue"], r["priority"], r["n"],
+            r["line_id"],
+            r["tenant_id"],
+            r["queue"],
+            r["priority"],
+            r["n"],
             max(0.0, (r["now"] - r["oldest_at"]).total_seconds()),
         )
         for r in await connection.fetch(q("line_depths"), tenant, most)
-    ]  # fmt: skip
+    ]
 
 
 async def queued_estimate(connection: Connection) -> int:
@@ -92,9 +105,14 @@ async def limited_keys(connection: Connection, *, tenant: int, limit: int) -> li
 def _settings(r: Any) -> QueueSettings:
     paused_at: datetime | None = r["paused_at"]
     return QueueSettings(
-        cap=r["cap"], lease_s=r["lease_s"], patience_s=r["patience_s"], placement=r["placement"],
-        may_help=tuple(r["may_help"]), paused=paused_at is not None, max_duration_s=r["max_duration_s"],
-    )  # fmt: skip
+        cap=r["cap"],
+        lease_s=r["lease_s"],
+        patience_s=r["patience_s"],
+        placement=r["placement"],
+        may_help=tuple(r["may_help"]),
+        paused=paused_at is not None,
+        max_duration_s=r["max_duration_s"],
+    )
 
 
 class Flow(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from mainspring.clock import instant, millis
-from mainspring.domain.demand import read_demand
-from mainspring.domain.place import Reservation
+from mainspring.domain.placement.demand import read_demand
+from mainspring.domain.placement.reservation import Reservation
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -37,9 +37,22 @@ async def insert_reservation(
 ) -> None:
     r = reservation
     await connection.execute(
-        q("insert_reservation"), r.reservation_id, tenant, r.name, instant(r.start_ms), instant(r.end_ms), r.slots,
-        dict(r.resources), dict(r.labels), r.queue, r.job_id, r.shared, list(r.workers), reason, by,
-    )  # fmt: skip
+        q("insert_reservation"),
+        r.reservation_id,
+        tenant,
+        r.name,
+        instant(r.start_ms),
+        instant(r.end_ms),
+        r.slots,
+        dict(r.resources),
+        dict(r.labels),
+        r.queue,
+        r.job_id,
+        r.shared,
+        list(r.workers),
+        reason,
+        by,
+    )
 
 
 async def delete_reservation(connection: Connection, *, tenant: int, name: str, by: str) -> bool:
@@ -52,8 +65,19 @@ async def end_past_reservations(connection: Connection, *, tenant: int, name: st
 
 def _row(r: Any) -> ReservationRow:
     reservation = Reservation(
-        r["reservation_id"], r["tenant_id"], r["name"], millis(r["start_at"]), millis(r["end_at"]), r["slots"],
-        r["resources"], r["labels"], r["queue"], r["job_id"], r["shared"], tuple(r["workers"]), r["serves"],
+        r["reservation_id"],
+        r["tenant_id"],
+        r["name"],
+        millis(r["start_at"]),
+        millis(r["end_at"]),
+        r["slots"],
+        r["resources"],
+        r["labels"],
+        r["queue"],
+        r["job_id"],
+        r["shared"],
+        tuple(r["workers"]),
+        r["serves"],
         None if r["demand"] is None else read_demand(r["demand"]),
-    )  # fmt: skip
+    )
     return ReservationRow(reservation, r["job"], r["reason"], r["created_at"], r["created_by"])

@@ -154,29 +154,50 @@ async def lock_results(connection: Connection, *, ended: Sequence[Ended]) -> lis
     rows = await connection.fetch(q("lock_results"), *_guard(ended))
     return [
         Held(
-            r["execution_id"], r["attempt"], r["session_id"], r["job_id"], r["version"], r["tenant_id"],
-            r["failures"], r["lost"], r["cancel_reason"] if r["cancel_at"] is not None else None, r["urgent"],
+            r["execution_id"],
+            r["attempt"],
+            r["session_id"],
+            r["job_id"],
+            r["version"],
+            r["tenant_id"],
+            r["failures"],
+            r["lost"],
+            r["cancel_reason"] if r["cancel_at"] is not None else None,
+            r["urgent"],
         )
         for r in rows
-    ]  # fmt: skip
+    ]
 
 
 async def settle_again(connection: Connection, *, again: Sequence[Again], done: Done) -> None:
     ended = [a.ended for a in again]
     rows = await connection.fetch(
-        q("settle_again"), *_guard(ended), [e.outcome for e in ended], [e.exit_code for e in ended],
-        [e.error for e in ended], [a.delay_s for a in again], [a.failures for a in again], [a.lost for a in again],
-    )  # fmt: skip
+        q("settle_again"),
+        *_guard(ended),
+        [e.outcome for e in ended],
+        [e.exit_code for e in ended],
+        [e.error for e in ended],
+        [a.delay_s for a in again],
+        [a.failures for a in again],
+        [a.lost for a in again],
+    )
     done.executions.update(r["execution_id"] for r in rows)
 
 
 async def settle_final(connection: Connection, *, final: Sequence[Final], done: Done) -> None:
     ended = [f.ended for f in final]
     rows = await connection.fetch(
-        q("settle_final"), *_guard(ended), [e.outcome for e in ended], [e.exit_code for e in ended],
-        [e.error for e in ended], [f.state for f in final], [f.reason for f in final],
-        [e.duration_ms for e in ended], json_array(e.result for e in ended), [f.fingerprint for f in final],
-    )  # fmt: skip
+        q("settle_final"),
+        *_guard(ended),
+        [e.outcome for e in ended],
+        [e.exit_code for e in ended],
+        [e.error for e in ended],
+        [f.state for f in final],
+        [f.reason for f in final],
+        [e.duration_ms for e in ended],
+        json_array(e.result for e in ended),
+        [f.fingerprint for f in final],
+    )
     done.add(rows, {f.ended.execution_id: f.state for f in final})
 
 

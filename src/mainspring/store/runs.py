@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from mainspring.domain.readiness import Weight
+from mainspring.domain.workflow.readiness import Weight
 from mainspring.store.db import Connection, json_array
 from mainspring.store.queries import q
 
@@ -157,29 +157,54 @@ async def workflow_lines(connection: Connection) -> tuple[set[int], int]:
 async def claim_runs(connection: Connection, *, execution_ids: Sequence[UUID]) -> list[Claimed]:
     """Over all tenants: each row says whose it is."""
     return [
-        Claimed(r["execution_id"], r["job_id"], r["tenant_id"], r["version"], r["attempt"], r["fire_at"], r["params"],
-                r["created_by"], r["started_at"], r["depth"] or 0)
+        Claimed(
+            r["execution_id"],
+            r["job_id"],
+            r["tenant_id"],
+            r["version"],
+            r["attempt"],
+            r["fire_at"],
+            r["params"],
+            r["created_by"],
+            r["started_at"],
+            r["depth"] or 0,
+        )
         for r in await connection.fetch(q("claim_runs"), list(execution_ids), ENGINE)
-    ]  # fmt: skip
+    ]
 
 
 async def insert_runs(connection: Connection, *, new: Sequence[NewRun]) -> None:
     """Each says whose it is, as its execution did."""
     of = [n.claimed for n in new]
     await connection.execute(
-        q("insert_runs"), [c.run_id for c in of], [c.tenant for c in of], [c.job_id for c in of],
-        [n.version for n in new], [c.attempt for c in of], [c.depth for c in of], [n.open_steps for n in new],
-        [c.params for c in of], [c.fire_at for c in of], [c.started_at for c in of], [n.timeout_s for n in new],
-        [n.sla_s for n in new], [c.created_by for c in of], [n.rerun_of for n in new],
-    )  # fmt: skip
+        q("insert_runs"),
+        [c.run_id for c in of],
+        [c.tenant for c in of],
+        [c.job_id for c in of],
+        [n.version for n in new],
+        [c.attempt for c in of],
+        [c.depth for c in of],
+        [n.open_steps for n in new],
+        [c.params for c in of],
+        [c.fire_at for c in of],
+        [c.started_at for c in of],
+        [n.timeout_s for n in new],
+        [n.sla_s for n in new],
+        [c.created_by for c in of],
+        [n.rerun_of for n in new],
+    )
 
 
 async def insert_run_steps(connection: Connection, *, steps: Sequence[NewStep]) -> None:
     """Of runs the caller has just made, or holds."""
     await connection.execute(
-        q("insert_run_steps"), *_places(s.place for s in steps), [s.execution_id for s in steps],
-        [s.unmet for s in steps], json_array(s.value for s in steps), [s.keeps for s in steps],
-    )  # fmt: skip
+        q("insert_run_steps"),
+        *_places(s.place for s in steps),
+        [s.execution_id for s in steps],
+        [s.unmet for s in steps],
+        json_array(s.value for s in steps),
+        [s.keeps for s in steps],
+    )
 
 
 Holding = tuple[dict[UUID, Run], dict[UUID, Place]]
@@ -205,9 +230,14 @@ async def finish_executions(
     caller holds the runs."""
     of = list(ended.values())
     rows = await connection.fetch(
-        q("finish_executions"), list(ended), [f.state for f in of], json_array(f.result for f in of),
-        [f.reason for f in of], [f.weight for f in of], [f"{{{','.join(map(str, steps))}}}" for steps in needed_by],
-    )  # fmt: skip
+        q("finish_executions"),
+        list(ended),
+        [f.state for f in of],
+        json_array(f.result for f in of),
+        [f.reason for f in of],
+        [f.weight for f in of],
+        [f"{{{','.join(map(str, steps))}}}" for steps in needed_by],
+    )
     done, met = set(), Met()
     for kind, run_id, step, item, ok, failed, skipped in rows:
         if kind == 0:
@@ -227,9 +257,14 @@ async def hold_run(connection: Connection, *, tenant: int, run_id: UUID) -> Run 
 async def finish_steps(connection: Connection, *, ended: Sequence[Finish]) -> set[Place]:
     """Those that had not ended before. The caller holds the runs."""
     rows = await connection.fetch(
-        q("finish_steps"), *_places(f.place for f in ended), [f.state for f in ended],
-        json_array(f.result for f in ended), [f.reason for f in ended], [f.by for f in ended], [f.flag for f in ended],
-    )  # fmt: skip
+        q("finish_steps"),
+        *_places(f.place for f in ended),
+        [f.state for f in ended],
+        json_array(f.result for f in ended),
+        [f.reason for f in ended],
+        [f.by for f in ended],
+        [f.flag for f in ended],
+    )
     return {Place(r["run_id"], r["step"], r["item"]) for r in rows}
 
 
@@ -239,10 +274,16 @@ async def count_steps(
     """Counts ends at the steps behind and at their runs: how many, failed, ends reached. The caller holds the runs."""
     tallies = list(needing.values())
     rows = await connection.fetch(
-        q("count_steps"), [p.run_id for p in needing], [p.step for p in needing],
-        [t.ok + t.failed + t.skipped for t in tallies], [t.ok for t in tallies], [t.failed for t in tallies],
-        [t.skipped for t in tallies], list(of_runs), *([n[i] for n in of_runs.values()] for i in range(3)),
-    )  # fmt: skip
+        q("count_steps"),
+        [p.run_id for p in needing],
+        [p.step for p in needing],
+        [t.ok + t.failed + t.skipped for t in tallies],
+        [t.ok for t in tallies],
+        [t.failed for t in tallies],
+        [t.skipped for t in tallies],
+        list(of_runs),
+        *([n[i] for n in of_runs.values()] for i in range(3)),
+    )
     met = Met()
     for run_id, step, a, b, c in rows:
         if step == -1:
@@ -255,18 +296,25 @@ async def count_steps(
 async def count_items(connection: Connection, *, ended: dict[Place, tuple[int, int]]) -> list[Group]:
     """How many items of each step have ended, and how many of them failed. The caller holds the runs."""
     rows = await connection.fetch(
-        q("count_items"), [p.run_id for p in ended], [p.step for p in ended],
-        [n for n, _ in ended.values()], [failed for _, failed in ended.values()],
-    )  # fmt: skip
+        q("count_items"),
+        [p.run_id for p in ended],
+        [p.step for p in ended],
+        [n for n, _ in ended.values()],
+        [failed for _, failed in ended.values()],
+    )
     return [_group(r) for r in rows]
 
 
 async def open_groups(connection: Connection, *, groups: Sequence[Group]) -> None:
     """The caller holds the runs."""
     await connection.execute(
-        q("open_groups"), [g.place.run_id for g in groups], [g.place.step for g in groups], [g.items for g in groups],
-        [g.open for g in groups], [g.next for g in groups],
-    )  # fmt: skip
+        q("open_groups"),
+        [g.place.run_id for g in groups],
+        [g.place.step for g in groups],
+        [g.items for g in groups],
+        [g.open for g in groups],
+        [g.next for g in groups],
+    )
 
 
 async def drop_items(connection: Connection, *, places: Sequence[Place], reason: str) -> list[Group]:
@@ -275,14 +323,15 @@ async def drop_items(connection: Connection, *, places: Sequence[Place], reason:
     return [_group(r) for r in rows]
 
 
-async def wait_steps(
-    connection: Connection, *, waits: Sequence[tuple[Place, float | None, datetime | None]]
-) -> None:  # fmt: skip
+async def wait_steps(connection: Connection, *, waits: Sequence[tuple[Place, float | None, datetime | None]]) -> None:
     """Each with how long or until when; neither: until somebody comes. The caller holds the runs."""
     await connection.execute(
-        q("wait_steps"), [p.run_id for p, _, _ in waits], [p.step for p, _, _ in waits],
-        [wait_s for _, wait_s, _ in waits], [until for _, _, until in waits],
-    )  # fmt: skip
+        q("wait_steps"),
+        [p.run_id for p, _, _ in waits],
+        [p.step for p, _, _ in waits],
+        [wait_s for _, wait_s, _ in waits],
+        [until for _, _, until in waits],
+    )
 
 
 async def release_steps(
@@ -291,17 +340,24 @@ async def release_steps(
     """One of the executions they are now, as it is claimed. If a session waits for work of a line, a step of that line
     begins there. The caller holds the runs."""
     return await connection.fetchrow(
-        q("release_steps"), *_places(r.place for r in go), [r.params for r in go], [r.delay_s for r in go],
-        session_id, line_id,
-    )  # fmt: skip
+        q("release_steps"),
+        *_places(r.place for r in go),
+        [r.params for r in go],
+        [r.delay_s for r in go],
+        session_id,
+        line_id,
+    )
 
 
 async def release_workflows(connection: Connection, *, go: Sequence[Release]) -> list[Place]:
     """The steps whose workflow is not there. The caller holds the runs."""
     rows = await connection.fetch(
-        q("release_workflows"), *_places(r.place for r in go), [r.params for r in go], [r.delay_s for r in go],
+        q("release_workflows"),
+        *_places(r.place for r in go),
+        [r.params for r in go],
+        [r.delay_s for r in go],
         [r.workflow for r in go],
-    )  # fmt: skip
+    )
     return [Place(r["run_id"], r["step"], r["item"]) for r in rows if r["run_id"] is not None]
 
 
@@ -326,21 +382,24 @@ async def items_to_release(
 ) -> list[tuple[Place, Any]]:
     """`wanted`: a step, its first item and how many. The caller holds the runs."""
     rows = await connection.fetch(
-        q("items_to_release"), [p.run_id for p, _, _ in wanted], [p.step for p, _, _ in wanted],
-        [first for _, first, _ in wanted], [n for _, _, n in wanted],
-    )  # fmt: skip
+        q("items_to_release"),
+        [p.run_id for p, _, _ in wanted],
+        [p.step for p, _, _ in wanted],
+        [first for _, first, _ in wanted],
+        [n for _, _, n in wanted],
+    )
     return [(Place(r["run_id"], r["step"], r["item"]), r["value"]) for r in rows]
 
 
 async def close_runs(connection: Connection, *, closing: Sequence[tuple[UUID, str, str | None]]) -> list[Closed]:
     """Run, state and reason of each. The caller holds the runs."""
     rows = await connection.fetch(
-        q("close_runs"), [run_id for run_id, _, _ in closing], [state for _, state, _ in closing],
+        q("close_runs"),
+        [run_id for run_id, _, _ in closing],
+        [state for _, state, _ in closing],
         [reason for _, _, reason in closing],
-    )  # fmt: skip
-    return [
-        Closed(r["run_id"], r["state"], r["attempt"], r["reason"], r["lasted_s"], r["in_time"]) for r in rows
-    ]  # fmt: skip
+    )
+    return [Closed(r["run_id"], r["state"], r["attempt"], r["reason"], r["lasted_s"], r["in_time"]) for r in rows]
 
 
 async def cancel_run(connection: Connection, *, tenant: int, run_id: UUID, ends_as: str, reason: str) -> bool:
@@ -367,9 +426,7 @@ async def step_of_run(connection: Connection, *, place: Place) -> tuple[str, UUI
     return None if r is None else (r["state"], r["execution_id"])
 
 
-async def insert_event(
-    connection: Connection, *, tenant: int, run_id: UUID, name: str, payload: Any, by: str
-) -> bool:  # fmt: skip
+async def insert_event(connection: Connection, *, tenant: int, run_id: UUID, name: str, payload: Any, by: str) -> bool:
     """Whether it is the first of that name. The caller holds the run, or the execution that will be it."""
     return await connection.fetchval(q("insert_event"), run_id, tenant, name, payload, by) is not None
 
@@ -435,15 +492,18 @@ async def run_of(connection: Connection, *, tenant: int, execution_id: UUID) -> 
 
 
 async def list_runs(
-    connection: Connection, *, tenant: int, before: UUID, limit: int, job_id: UUID | None = None,
+    connection: Connection,
+    *,
+    tenant: int,
+    before: UUID,
+    limit: int,
+    job_id: UUID | None = None,
     states: Sequence[str] | None = None,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     return await connection.fetch(q("list_runs"), tenant, before, limit, job_id, states or None)
 
 
-async def failed_steps(
-    connection: Connection, *, run_id: UUID, limit: int
-) -> list[tuple[int, str, str | None]]:  # fmt: skip
+async def failed_steps(connection: Connection, *, run_id: UUID, limit: int) -> list[tuple[int, str, str | None]]:
     """Number, state and reason. The caller holds the run."""
     rows = await connection.fetch(q("failed_steps"), run_id, limit)
     return [(r["step"], r["state"], r["reason"]) for r in rows]
@@ -460,9 +520,7 @@ async def steps_of_run(connection: Connection, *, run_id: UUID, items: bool, ste
     return await connection.fetch(q("steps_of_run"), run_id, items, step)
 
 
-async def some_steps_of_run(
-    connection: Connection, *, run_id: UUID, places: Sequence[tuple[int, int]]
-) -> list[Any]:  # fmt: skip
+async def some_steps_of_run(connection: Connection, *, run_id: UUID, places: Sequence[tuple[int, int]]) -> list[Any]:
     """Those of these places: the number of a step, and of an item of it or WHOLE."""
     numbers, items = [step for step, _ in places], [item for _, item in places]
     return await connection.fetch(q("some_steps_of_run"), run_id, numbers, items)
@@ -488,9 +546,17 @@ async def grid_of_runs(connection: Connection, *, tenant: int, job_id: UUID, lim
 
 def _run(r: Any) -> Run:
     return Run(
-        r["run_id"], r["tenant_id"], r["job_id"], r["version"], r["state"], r["params"], r["fire_at"],
-        r["started_at"], r["depth"], r["ends_as"],
-    )  # fmt: skip
+        r["run_id"],
+        r["tenant_id"],
+        r["job_id"],
+        r["version"],
+        r["state"],
+        r["params"],
+        r["fire_at"],
+        r["started_at"],
+        r["depth"],
+        r["ends_as"],
+    )
 
 
 def _group(r: Any) -> Group:

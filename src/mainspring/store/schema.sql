@@ -20,7 +20,7 @@ CREATE FUNCTION execution_id(time_prefix text, job_id uuid, trigger_key text) RE
                                                         'hex'), 1, 18) PLACING 'a' FROM 5 FOR 0))::uuid
 $$;
 
--- A delay that spreads starts (domain/jitter.py has the same in Python): always less than the gap to the next fire.
+-- A delay that spreads starts (domain/schedule/jitter.py has the same in Python): always less than the gap to the next fire.
 CREATE FUNCTION jitter_ms(execution_id uuid, jitter_ms bigint, gap_ms bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN most > 0 THEN ('x' || substr(encode(sha256(uuid_send(execution_id)), 'hex'), 1, 14))::bit(56)::bigint
@@ -70,7 +70,7 @@ CREATE TABLE server_keys (
 -- One distinct *when*, interned by content: a million jobs "every minute" share one row.
 CREATE TABLE schedules (
     schedule_id  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    key          text COLLATE "C" NOT NULL UNIQUE,  -- canonical JSON, see domain/schedule.py; its digest if it is long
+    key          text COLLATE "C" NOT NULL UNIQUE,  -- canonical JSON, see domain/schedule/schedule.py; its digest if it is long
     created_at   timestamptz NOT NULL DEFAULT db_now(),
     content      text                               -- the long key itself, which an index could not hold
 );
@@ -273,7 +273,7 @@ CREATE TABLE lines (
     line_id    int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant_id  int NOT NULL REFERENCES tenants,
     queue      text COLLATE "C" NOT NULL,
-    demand     text COLLATE "C" NOT NULL,           -- canonical JSON, see domain/demand.py
+    demand     text COLLATE "C" NOT NULL,           -- canonical JSON, see domain/placement/demand.py
     limit_id   bigint NOT NULL DEFAULT 0,           -- its concurrency key, or 0
     rate_id    bigint NOT NULL DEFAULT 0,           -- its rate key, or 0
     used_at    timestamptz NOT NULL DEFAULT db_now(),
@@ -319,7 +319,7 @@ CREATE INDEX sessions_open ON sessions (lease_expires_at) WHERE ended_at IS NULL
 CREATE INDEX sessions_worker ON sessions (worker_id, started_at);
 
 -- Places on workers that are kept for a tenant, one of its queues or a job, for a time: `slots` of them, each with all
--- of `resources`. Which workers is computed, by the same rule in every dispatcher (dispatch/holds.py).
+-- of `resources`. Which workers is computed, by the same rule in every dispatcher (dispatch/reserved_capacity.py).
 CREATE TABLE reservations (
     reservation_id  uuid PRIMARY KEY,
     tenant_id       int NOT NULL REFERENCES tenants,

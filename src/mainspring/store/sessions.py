@@ -25,14 +25,31 @@ class Orphan:
 
 
 async def insert_session(
-    connection: Connection, *, tenant: int, session_id: UUID, worker_id: UUID, register: wire.Register,
+    connection: Connection,
+    *,
+    tenant: int,
+    session_id: UUID,
+    worker_id: UUID,
+    register: wire.Register,
     lease_s: float,
-) -> None:  # fmt: skip
+) -> None:
     worker_id = await connection.fetchval(q("upsert_worker"), worker_id, tenant, register.name)
     await connection.execute(
-        q("insert_session"), session_id, tenant, worker_id, register.host, register.version, register.slots,
-        register.queues, register.kinds, register.labels, lease_s, register.resources, register.shared, register.takes,
-    )  # fmt: skip
+        q("insert_session"),
+        session_id,
+        tenant,
+        worker_id,
+        register.host,
+        register.version,
+        register.slots,
+        register.queues,
+        register.kinds,
+        register.labels,
+        lease_s,
+        register.resources,
+        register.shared,
+        register.takes,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +63,17 @@ class Heartbeat:
     progress: Sequence[wire.ProgressReport] = ()
 
 
-async def renew_sessions(
-    connection: Connection, *, beats: Sequence[Heartbeat], lease_s: float
-) -> dict[UUID, float]:  # fmt: skip
+async def renew_sessions(connection: Connection, *, beats: Sequence[Heartbeat], lease_s: float) -> dict[UUID, float]:
     """The leases they were renewed by; a session that is missing has ended. Each beat names its own tenant."""
     rows = await connection.fetch(
-        q("renew_sessions"), [b.session_id for b in beats], [b.tenant for b in beats], [len(b.running) for b in beats],
-        [b.draining for b in beats], [_told(b.progress) for b in beats], lease_s,
-    )  # fmt: skip
+        q("renew_sessions"),
+        [b.session_id for b in beats],
+        [b.tenant for b in beats],
+        [len(b.running) for b in beats],
+        [b.draining for b in beats],
+        [_told(b.progress) for b in beats],
+        lease_s,
+    )
     return {r["session_id"]: r["lease_s"] for r in rows}
 
 
@@ -73,7 +93,7 @@ class Running:
 
 async def running_of_sessions(
     connection: Connection, *, session_ids: Sequence[UUID], old_after_s: float
-) -> list[Running]:  # fmt: skip
+) -> list[Running]:
     """Over all tenants: the caller has just renewed these sessions as their owner."""
     return [Running(*r.values()) for r in await connection.fetch(q("running_of_sessions"), session_ids, old_after_s)]
 
@@ -95,9 +115,15 @@ async def session_by_id(connection: Connection, *, tenant: int, session_id: UUID
     if row is None:
         return None
     return Session(
-        session_id, tenant, row["slots"], tuple(row["queues"]), frozenset(row["kinds"]), row["labels"],
-        row["resources"], row["shared"],
-    )  # fmt: skip
+        session_id,
+        tenant,
+        row["slots"],
+        tuple(row["queues"]),
+        frozenset(row["kinds"]),
+        row["labels"],
+        row["resources"],
+        row["shared"],
+    )
 
 
 async def is_session_of(connection: Connection, *, tenant: int, session_id: UUID) -> bool:
@@ -129,11 +155,22 @@ async def list_workers(connection: Connection, *, tenant: int, each: int = 3, li
 
 def _worker(r: Any) -> wire.Worker:
     return wire.Worker(
-        worker_id=r["worker_id"], name=r["name"], session_id=r["session_id"], state=session_state(r),
-        host=r["host"], version=r["version"], slots=r["slots"], busy=r["busy"], queues=r["queues"], kinds=r["kinds"],
-        labels=r["labels"], resources=r["resources"], shared=r["shared"], started_at=r["started_at"],
+        worker_id=r["worker_id"],
+        name=r["name"],
+        session_id=r["session_id"],
+        state=session_state(r),
+        host=r["host"],
+        version=r["version"],
+        slots=r["slots"],
+        busy=r["busy"],
+        queues=r["queues"],
+        kinds=r["kinds"],
+        labels=r["labels"],
+        resources=r["resources"],
+        shared=r["shared"],
+        started_at=r["started_at"],
         seen_at=r["seen_at"],
-    )  # fmt: skip
+    )
 
 
 def session_state(r: Any) -> wire.WorkerState:

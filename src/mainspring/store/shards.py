@@ -86,14 +86,30 @@ class SchedulerLease:
 
 
 async def beat(
-    connection: Connection, *, scheduler: Scheduler, lease_s: float, renew_below_s: float, watched: bool,
-    draining: bool, decided: Decided,
-) -> View:  # fmt: skip
+    connection: Connection,
+    *,
+    scheduler: Scheduler,
+    lease_s: float,
+    renew_below_s: float,
+    watched: bool,
+    draining: bool,
+    decided: Decided,
+) -> View:
     rows = await connection.fetch(
-        q("beat"), scheduler.scheduler_id, scheduler.name, scheduler.host, scheduler.version, lease_s, watched,
-        draining, renew_below_s, instant(decided.upto_ms), [s for s, _, _ in decided.shards],
-        [epoch for _, epoch, _ in decided.shards], [changes for _, _, changes in decided.shards],
-    )  # fmt: skip
+        q("beat"),
+        scheduler.scheduler_id,
+        scheduler.name,
+        scheduler.host,
+        scheduler.version,
+        lease_s,
+        watched,
+        draining,
+        renew_below_s,
+        instant(decided.upto_ms),
+        [s for s, _, _ in decided.shards],
+        [epoch for _, epoch, _ in decided.shards],
+        [changes for _, _, changes in decided.shards],
+    )
     return View(
         rows[0]["now"].timestamp() * 1000,
         frozenset(rows[0]["peers"] or ()),
@@ -172,10 +188,15 @@ async def list_schedulers(connection: Connection) -> list[SchedulerLease]:
     return [
         SchedulerLease(
             Scheduler(r["scheduler_id"], r["name"], r["host"], r["version"]),
-            r["started_at"], r["seen_at"], r["lease_expires_at"], r["draining"], r["shards"], r["now"],
+            r["started_at"],
+            r["seen_at"],
+            r["lease_expires_at"],
+            r["draining"],
+            r["shards"],
+            r["now"],
         )
         for r in rows
-    ]  # fmt: skip
+    ]
 
 
 async def count_shard_jobs(connection: Connection, *, shards: Sequence[int]) -> dict[int, int]:

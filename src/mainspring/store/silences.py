@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from mainspring.domain.schedule import ScheduleSpecs
+from mainspring.domain.schedule.schedule import ScheduleSpecs
 from mainspring.domain.silence import Silence
 from mainspring.store.blackouts import Window, window_of
 from mainspring.store.db import Connection
@@ -38,11 +38,9 @@ class SilenceRow:
 async def open_silences(connection: Connection) -> list[Silence]:
     """Over all tenants: the leader judges for every one of them."""
     return [
-        Silence(
-            r["tenant_id"], r["matchers"], window_of(r["start_at"], r["end_at"], r["schedule_key"], r["lasts_ms"])
-        )
+        Silence(r["tenant_id"], r["matchers"], window_of(r["start_at"], r["end_at"], r["schedule_key"], r["lasts_ms"]))
         for r in await connection.fetch(q("open_silences"))
-    ]  # fmt: skip
+    ]
 
 
 async def list_silences(
@@ -53,9 +51,18 @@ async def list_silences(
 
 async def insert_silence(connection: Connection, *, tenant: int, row: SilenceRow) -> None:
     await connection.execute(
-        q("insert_silence"), row.silence_id, tenant, row.matchers, row.start_at, row.end_at, row.schedule,
-        row.schedule_key, row.lasts_ms, row.reason, row.created_by,
-    )  # fmt: skip
+        q("insert_silence"),
+        row.silence_id,
+        tenant,
+        row.matchers,
+        row.start_at,
+        row.end_at,
+        row.schedule,
+        row.schedule_key,
+        row.lasts_ms,
+        row.reason,
+        row.created_by,
+    )
 
 
 async def delete_silence(connection: Connection, *, tenant: int, silence_id: UUID) -> bool:
@@ -68,6 +75,15 @@ async def delete_silence(connection: Connection, *, tenant: int, silence_id: UUI
 def _row(r: Any) -> SilenceRow:
     schedule = None if r["schedule"] is None else msgspec.convert(r["schedule"], ScheduleSpecs)
     return SilenceRow(
-        r["silence_id"], r["tenant_id"], r["matchers"], r["start_at"], r["end_at"], schedule, r["schedule_key"],
-        r["lasts_ms"], r["reason"], r["created_by"], r["created_at"],
-    )  # fmt: skip
+        r["silence_id"],
+        r["tenant_id"],
+        r["matchers"],
+        r["start_at"],
+        r["end_at"],
+        schedule,
+        r["schedule_key"],
+        r["lasts_ms"],
+        r["reason"],
+        r["created_by"],
+        r["created_at"],
+    )

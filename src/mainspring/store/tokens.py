@@ -23,9 +23,16 @@ class Token:
 
 
 async def insert_token(
-    connection: Connection, *, tenant: int, token_id: UUID, name: str, digest: bytes, scopes: Sequence[str],
-    expires_at: datetime | None = None, schedule_quota: int | None = None,
-) -> None:  # fmt: skip
+    connection: Connection,
+    *,
+    tenant: int,
+    token_id: UUID,
+    name: str,
+    digest: bytes,
+    scopes: Sequence[str],
+    expires_at: datetime | None = None,
+    schedule_quota: int | None = None,
+) -> None:
     await connection.execute(
         q("insert_token"), token_id, tenant, name, digest, list(scopes), expires_at, schedule_quota
     )

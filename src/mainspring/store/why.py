@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from mainspring.domain.demand import Demand, read_demand
 from mainspring.domain.execution import State
+from mainspring.domain.placement.demand import Demand, read_demand
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -53,10 +53,24 @@ async def pending_execution(connection: Connection, *, tenant: int, execution_id
     if r is None:
         return None
     return PendingRow(
-        r["execution_id"], r["job_id"], r["job_name"], r["state"], r["attempt"], r["due_at"], r["started_at"],
-        r["rank"], r["chained"], r["limit_id"], r["rate_id"], r["worker_name"], r["line_id"], r["queue"],
-        Demand() if r["demand"] is None else read_demand(r["demand"]), r["now"], r["needs_by_at"],
-    )  # fmt: skip
+        r["execution_id"],
+        r["job_id"],
+        r["job_name"],
+        r["state"],
+        r["attempt"],
+        r["due_at"],
+        r["started_at"],
+        r["rank"],
+        r["chained"],
+        r["limit_id"],
+        r["rate_id"],
+        r["worker_name"],
+        r["line_id"],
+        r["queue"],
+        Demand() if r["demand"] is None else read_demand(r["demand"]),
+        r["now"],
+        r["needs_by_at"],
+    )
 
 
 async def pending_of_job(connection: Connection, *, tenant: int, job_id: UUID, limit: int) -> list[tuple[UUID, State]]:
@@ -67,11 +81,17 @@ async def pending_of_job(connection: Connection, *, tenant: int, job_id: UUID, l
 async def live_sessions(connection: Connection, *, tenant: int, limit: int = 10_000) -> list[Server]:
     return [
         Server(
-            r["name"], r["state"], r["slots"], r["busy"], frozenset(r["queues"]), frozenset(r["kinds"]), r["labels"],
+            r["name"],
+            r["state"],
+            r["slots"],
+            r["busy"],
+            frozenset(r["queues"]),
+            frozenset(r["kinds"]),
+            r["labels"],
             r["resources"],
         )
         for r in await connection.fetch(q("live_sessions"), tenant, limit)
-    ]  # fmt: skip
+    ]
 
 
 async def ahead_in_line(

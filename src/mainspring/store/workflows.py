@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring.domain.job import JobSpec
-from mainspring.domain.workflow import WorkflowSpec
+from mainspring.domain.workflow.spec import WorkflowSpec
 from mainspring.ids import shard_of
 from mainspring.store.db import Connection
 from mainspring.store.jobs import said
@@ -64,19 +64,34 @@ async def insert_definitions(
     connection: Connection, *, tenant: int, steps_id: UUID, specs: dict[int, JobSpec], by: str, exceeds: set[int]
 ) -> None:
     await connection.execute(
-        q("insert_definitions"), steps_id, tenant, by, list(specs), [said(spec) for spec in specs.values()],
+        q("insert_definitions"),
+        steps_id,
+        tenant,
+        by,
+        list(specs),
+        [said(spec) for spec in specs.values()],
         [number in exceeds for number in specs],
-    )  # fmt: skip
+    )
 
 
 async def insert_workflow_steps(
     connection: Connection, *, tenant: int, job_id: UUID, version: int, steps_id: UUID, steps: Sequence[StepRow]
 ) -> None:
     await connection.execute(
-        q("insert_workflow_steps"), job_id, version, tenant, [s.step for s in steps], [s.name for s in steps],
-        [s.definition for s in steps], [s.queue for s in steps], [s.priority for s in steps],
-        [s.line.line_id for s in steps], [s.line.limit_id for s in steps], steps_id, shard_of(steps_id),
-    )  # fmt: skip
+        q("insert_workflow_steps"),
+        job_id,
+        version,
+        tenant,
+        [s.step for s in steps],
+        [s.name for s in steps],
+        [s.definition for s in steps],
+        [s.queue for s in steps],
+        [s.priority for s in steps],
+        [s.line.line_id for s in steps],
+        [s.line.limit_id for s in steps],
+        steps_id,
+        shard_of(steps_id),
+    )
 
 
 async def definitions_of_steps(connection: Connection, *, tenant: int, job_id: UUID, version: int) -> dict[bytes, int]:
@@ -103,11 +118,15 @@ async def workflow_versions(
     """Newest first, before a number."""
     return [
         VersionRow(
-            r["job_id"], r["version"], msgspec.json.decode(r["spec"], type=WorkflowSpec), r["steps_id"],
-            r["created_at"], r["created_by"],
+            r["job_id"],
+            r["version"],
+            msgspec.json.decode(r["spec"], type=WorkflowSpec),
+            r["steps_id"],
+            r["created_at"],
+            r["created_by"],
         )
         for r in await connection.fetch(q("workflow_versions"), job_id, tenant, before, limit)
-    ]  # fmt: skip
+    ]
 
 
 async def list_workflows(connection: Connection, *, tenant: int, after: str, limit: int) -> list[WorkflowRow]:

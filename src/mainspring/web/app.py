@@ -9,22 +9,23 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web import (
-    actions,
+from mainspring.web.access import Handle, Visit, changing, reading
+from mainspring.web.density_cache import DensityCache
+from mainspring.web.draw import charts
+from mainspring.web.fire_history import Pasts
+from mainspring.web.forms import actions, bulk, changes, job_yaml, run_form, workflow_yaml
+from mainspring.web.forms.job_form import JobForm
+from mainspring.web.forms.schedule_edit import ScheduleEdit
+from mainspring.web.overview_cache import OverviewCache
+from mainspring.web.pages import (
     alerts,
     audit,
-    bulk,
-    changes,
-    charts,
     execution,
     failures,
     fleet,
-    flowform,
-    jobtext,
+    job_tabs,
+    jobs,
     login,
-    pages,
-    reasons,
-    runform,
     runs,
     settings,
     system,
@@ -32,18 +33,12 @@ from mainspring.web import (
     worker,
     workflows,
 )
-from mainspring.web.calendar import Calendar
-from mainspring.web.crowds import Crowds
-from mainspring.web.edit import ScheduleEdit
-from mainspring.web.first import First
-from mainspring.web.gate import Handle, Visit, changing, reading
-from mainspring.web.jobform import JobForm
-from mainspring.web.ledger import ledger
-from mainspring.web.pasts import Pasts
-from mainspring.web.playground import Playground
-from mainspring.web.pulse import Pulse
+from mainspring.web.pages.calendar import Calendar
+from mainspring.web.pages.ledger import ledger
+from mainspring.web.pages.now import First
+from mainspring.web.pages.playground import Playground
+from mainspring.web.pages.search import search
 from mainspring.web.render import HEADERS, STATIC, VERSION, lay_rail
-from mainspring.web.search import search
 from mainspring.web.stream import Stream
 
 
@@ -65,7 +60,7 @@ class Area:
 
 def routes(context: Context) -> list[BaseRoute]:
     """Every path of the UI. Only the login answers strangers."""
-    pulse, crowds, pasts = Pulse(), Crowds(), Pasts()
+    pulse, crowds, pasts = OverviewCache(), DensityCache(), Pasts()
     areas = [
         _frame(pulse, crowds, pasts), _jobs(crowds), _executions(), _workflows(), _failures(), _fleet(), _rule(),
         _alerts(), _settings(),
@@ -78,7 +73,7 @@ def routes(context: Context) -> list[BaseRoute]:
     ]
 
 
-def _frame(pulse: Pulse, crowds: Crowds, pasts: Pasts) -> Area:
+def _frame(pulse: OverviewCache, crowds: DensityCache, pasts: Pasts) -> Area:
     return Area(
         {
             "/": First(pulse, pasts),
@@ -91,25 +86,25 @@ def _frame(pulse: Pulse, crowds: Crowds, pasts: Pasts) -> Area:
     )
 
 
-def _jobs(crowds: Crowds) -> Area:
+def _jobs(crowds: DensityCache) -> Area:
     form, edit = JobForm(crowds), ScheduleEdit(crowds)
     return Area(
         {
-            "/jobs": pages.jobs,
+            "/jobs": jobs.jobs,
             "/jobs:bulk": bulk.JOBS.ask,
-            "/jobs/{ref}": pages.job,
+            "/jobs/{ref}": jobs.job,
             "/jobs/{ref}/chart": charts.chart,
             "/jobs/{ref}/ledger": ledger,
-            "/jobs/{ref}/stats": reasons.stats,
-            "/jobs/{ref}/why": reasons.why_not,
+            "/jobs/{ref}/stats": job_tabs.stats,
+            "/jobs/{ref}/why": job_tabs.why_not,
             "/jobs/{ref}/versions": versions.versions,
             "/jobs/{ref}/rollback": versions.look_back,
             "/jobs/{ref}/schedule": edit.look,
             "/new": form.fresh,
-            "/new.yaml": jobtext.fresh,
-            "/jobs/{ref}/yaml": jobtext.edit,
+            "/new.yaml": job_yaml.fresh,
+            "/jobs/{ref}/yaml": job_yaml.edit,
             "/jobs/{ref}/edit": form.edit,
-            "/jobs/{ref}/run": runform.form,
+            "/jobs/{ref}/run": run_form.form,
             "/jobs/{ref}/pause": actions.PAUSE.page,
             "/jobs/{ref}/resume": actions.RESUME.page,
             "/jobs/{ref}/delete": actions.DELETE.page,
@@ -118,13 +113,13 @@ def _jobs(crowds: Crowds) -> Area:
             "/jobs:bulk": bulk.JOBS.act,
             "/jobs/{ref}/pause": actions.PAUSE.act,
             "/jobs/{ref}/resume": actions.RESUME.act,
-            "/jobs/{ref}/run": runform.run,
+            "/jobs/{ref}/run": run_form.run,
             "/jobs/{ref}/delete": actions.DELETE.act,
             "/jobs/{ref}/schedule": edit.save,
             "/jobs/{ref}/rollback": versions.bring_back,
             "/new": form.create,
-            "/new.yaml": jobtext.create,
-            "/jobs/{ref}/yaml": jobtext.save,
+            "/new.yaml": job_yaml.create,
+            "/jobs/{ref}/yaml": job_yaml.save,
             "/jobs/{ref}/edit": form.save,
             "/backfills/{ref}/pause": changes.pause_backfill,
             "/backfills/{ref}/resume": changes.resume_backfill,
@@ -136,7 +131,7 @@ def _jobs(crowds: Crowds) -> Area:
 def _executions() -> Area:
     return Area(
         {
-            "/executions": pages.executions,
+            "/executions": jobs.executions,
             "/executions:bulk": bulk.EXECUTIONS.ask,
             "/executions/{ref}": execution.execution,
             "/executions/{ref}/output": execution.earlier,
@@ -151,9 +146,9 @@ def _workflows() -> Area:
     return Area(
         {
             "/workflows": workflows.listing,
-            "/workflows/new": flowform.fresh,
+            "/workflows/new": workflow_yaml.fresh,
             "/workflows/{ref}": workflows.workflow,
-            "/workflows/{ref}/edit": flowform.edit,
+            "/workflows/{ref}/edit": workflow_yaml.edit,
             "/workflows/{ref}/versions": workflows.versions,
             "/runs/{ref}": runs.run,
             "/runs/{ref}/cancel": actions.CANCEL_RUN.page,
@@ -161,8 +156,8 @@ def _workflows() -> Area:
             "/runs/{ref}/decide": actions.DECIDE.page,
         },
         {
-            "/workflows/new": flowform.create,
-            "/workflows/{ref}/edit": flowform.save,
+            "/workflows/new": workflow_yaml.create,
+            "/workflows/{ref}/edit": workflow_yaml.save,
             "/workflows/{ref}/run": workflows.start,
             "/workflows/{ref}/rollback": workflows.bring_back,
             "/runs/{ref}/cancel": actions.CANCEL_RUN.act,

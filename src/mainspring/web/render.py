@@ -18,12 +18,12 @@ from starlette.responses import HTMLResponse
 
 from mainspring import __version__
 from mainspring.api.auth import Caller
-from mainspring.cli.times import span
 from mainspring.clock import SystemClock, instant
-from mainspring.domain.resources import show_amounts
+from mainspring.display.times import span
+from mainspring.domain.placement.resources import show_amounts
 from mainspring.domain.retry import describe_retries
-from mainspring.intake.lifecycle import events_of
-from mainspring.web import output, words
+from mainspring.views.execution_timeline import events_of
+from mainspring.web.draw import labels, terminal_output
 
 _KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 _FOLDER = resources.files(__package__).joinpath("static")
@@ -96,15 +96,33 @@ _environment = Environment(
     lstrip_blocks=True,
 )
 _environment.filters.update(
-    ago=words.ago, amounts=show_amounts, clock=words.clock, command=words.command, compact=words.compact,
-    deadline=words.deadline, events=events_of, given_labels=words.given_labels, isolation=words.isolation,
-    json_text=words.json_text,
-    look=words.look, look_of=words.look_of, moment=instant, output=output.render, plural=words.plural, pace=words.pace,
-    raw_schedule=words.raw_schedule, retries=describe_retries, short=words.short,
-    span=span, stamp=words.stamp, summary=words.summary, until=words.until, wall=words.wall,
-)  # fmt: skip
+    ago=labels.ago,
+    amounts=show_amounts,
+    clock=labels.clock,
+    command=labels.command,
+    compact=labels.compact,
+    deadline=labels.deadline,
+    events=events_of,
+    given_labels=labels.given_labels,
+    isolation=labels.isolation,
+    json_text=labels.json_text,
+    look=labels.look,
+    look_of=labels.look_of,
+    moment=instant,
+    output=terminal_output.render,
+    plural=labels.plural,
+    pace=labels.pace,
+    raw_schedule=labels.raw_schedule,
+    retries=describe_retries,
+    short=labels.short,
+    span=span,
+    stamp=labels.stamp,
+    summary=labels.summary,
+    until=labels.until,
+    wall=labels.wall,
+)
 _environment.globals.update(
-    between=words.between, version=VERSION, release=__version__, rail=(), assets=frozenset(ASSETS)
+    between=labels.between, version=VERSION, release=__version__, rail=(), assets=frozenset(ASSETS)
 )
 
 

@@ -12,17 +12,18 @@ from starlette.responses import Response, StreamingResponse
 
 from mainspring import wire
 from mainspring.domain.errors import MainspringError, invalid
-from mainspring.intake import catalog
-from mainspring.intake.overview import verdict
 from mainspring.intake.runs import run_id_of
 from mainspring.store.db import AWAY
-from mainspring.web import charts, fleet, output, runs, system, worker
-from mainspring.web.gate import Visit
-from mainspring.web.pages import FEED_SHOWN, FIRES_SHOWN, JOBS_SHOWN, link, shown_jobs
-from mainspring.web.pasts import Pasts
-from mainspring.web.pulse import Pulse
+from mainspring.views import catalog
+from mainspring.views.overview import verdict
+from mainspring.web.access import Visit
+from mainspring.web.draw import charts, terminal_output
+from mainspring.web.draw.timeline import timeline
+from mainspring.web.fire_history import Pasts
+from mainspring.web.overview_cache import OverviewCache
+from mainspring.web.pages import fleet, runs, system, worker
+from mainspring.web.pages.jobs import FEED_SHOWN, FIRES_SHOWN, JOBS_SHOWN, link, shown_jobs
 from mainspring.web.render import HEADERS, fragment, now
-from mainspring.web.timeline import timeline
 
 GATHER_S = 0.25
 """A page is told of changes at most so often: no eye follows more, and no browser a thousand rows a second."""
@@ -35,7 +36,7 @@ SILENT = ": still here\n\n"
 class Stream:
     """GET /ui/stream: `view` names the page that listens."""
 
-    def __init__(self, pulse: Pulse, pasts: Pasts) -> None:
+    def __init__(self, pulse: OverviewCache, pasts: Pasts) -> None:
         self._pulse, self._pasts = pulse, pasts
 
     async def __call__(self, visit: Visit) -> Response:
@@ -134,7 +135,7 @@ async def _execution(visit: Visit, execution_id: UUID) -> AsyncIterator[str]:
             steps = timeline(found, now())
             parts = fragment("parts.html", "execution_head", visit.caller, e=found, steps=steps)
         if logs.chunks:
-            yield message(output.render(logs.chunks, attempt), event="log", identity=logs.place)
+            yield message(terminal_output.render(logs.chunks, attempt), event="log", identity=logs.place)
             attempt = logs.chunks[-1].attempt
         yield message(parts) if parts else SILENT
     if complete:  # else the server closes, and the browser comes back to the next one

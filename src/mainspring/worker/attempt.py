@@ -60,7 +60,11 @@ def no_executor(kind: str, executors: Mapping[str, Executor]) -> Done:
 def tell(work: Work, done: Done, *, clock: Clock) -> wire.Result:
     """The result as the api wants it."""
     return wire.Result(
-        execution_id=work.assignment.execution_id, attempt=work.assignment.attempt, outcome=done.outcome,
-        duration_ms=round((clock.monotonic() - work.started) * 1000), exit_code=done.exit_code,
-        error=None if done.error is None else done.error[:10_000], result=done.result,
-    )  # fmt: skip
+        execution_id=work.assignment.execution_id,
+        attempt=work.assignment.attempt,
+        outcome=done.outcome,
+        duration_ms=round((clock.monotonic() - work.started) * 1000),
+        exit_code=done.exit_code,
+        error=None if done.error is None else done.error[:10_000],
+        result=done.result,
+    )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mainspring.domain.job import Definition
-from mainspring.domain.resources import Amounts, parse_amounts
+from mainspring.domain.placement.resources import Amounts, parse_amounts
 
 
 def detect(root: Path = Path("/")) -> Amounts:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.worker.folders import open_plain
+from mainspring.worker.isolation.folders import open_plain
 
 MOST_BYTES = 64_000
 

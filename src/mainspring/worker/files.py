@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mainspring.worker.checkpoint import FileCheckpoint
 from mainspring.worker.executors import Work
-from mainspring.worker.folders import ARTIFACTS, CHECKPOINT, INPUTS, PROGRESS, Folders
+from mainspring.worker.isolation.folders import ARTIFACTS, CHECKPOINT, INPUTS, PROGRESS, Folders
 from mainspring.worker.progress import FileProgress
 
 

@@ -61,10 +61,13 @@ class Output:
         for stream, data in parts:
             chunks.append(
                 wire.Output(
-                    execution_id=self._execution_id, attempt=self._attempt, seq=self._seq, stream=stream,
+                    execution_id=self._execution_id,
+                    attempt=self._attempt,
+                    seq=self._seq,
+                    stream=stream,
                     data=bytes(data),
                 )
-            )  # fmt: skip
+            )
             self._seq += 1
         return chunks
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mainspring import wire
 from mainspring.clock import Clock, SystemClock
-from mainspring.worker.folders import open_plain
+from mainspring.worker.isolation.folders import open_plain
 from mainspring.worker.output import clean_text
 
 MOST_MESSAGE = 200
@@ -60,9 +60,13 @@ class Progress:
         if self._first is None:
             return None
         return wire.ProgressReport(
-            execution_id=given.execution_id, attempt=given.attempt, done=self.done, total=self.total, rate=self.rate,
+            execution_id=given.execution_id,
+            attempt=given.attempt,
+            done=self.done,
+            total=self.total,
+            rate=self.rate,
             message=self.message,
-        )  # fmt: skip
+        )
 
 
 class FileProgress(Progress):

@@ -25,16 +25,16 @@ from mainspring.domain.plugin import PluginTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.service import Loops
 from mainspring.worker import attempt
-from mainspring.worker.artifacts import send_files
 from mainspring.worker.capacity import detect, left
 from mainspring.worker.checkpoint import Checkpoint
-from mainspring.worker.declare import Loader, Renewable
-from mainspring.worker.delivery import Delivery
 from mainspring.worker.executors import Done, Executor, Host, Work, schemas_of, start_all, stop_all
-from mainspring.worker.fetch import fetch_files
-from mainspring.worker.link import Address, ApiAway, Given, Link, Refused, SessionEnded
-from mainspring.worker.sandbox import Means, find_means
+from mainspring.worker.isolation.sandbox import Means, find_means
+from mainspring.worker.python.declare import Loader, Renewable
 from mainspring.worker.session import GuardianPipe, Session
+from mainspring.worker.transport.api_link import Address, ApiAway, Given, Link, Refused, SessionEnded
+from mainspring.worker.transport.delivery import Delivery
+from mainspring.worker.transport.download import fetch_files
+from mainspring.worker.transport.upload import send_files
 
 log = structlog.get_logger()
 
@@ -79,9 +79,13 @@ class Worker:
     """One worker process. It holds one session at a time; when that ends, it begins a new one."""
 
     def __init__(
-        self, config: WorkerConfig, executors: dict[str, Executor], *, clock: Clock | None = None,
+        self,
+        config: WorkerConfig,
+        executors: dict[str, Executor],
+        *,
+        clock: Clock | None = None,
         tell: Callable[[str], None] = log.info,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._tell = tell
         self._config = config
         # Offered only with something to call, and with an engine to run them.
@@ -120,14 +124,23 @@ class Worker:
         python = self._executors.get("python")
         if isinstance(python, Renewable):
             self._loader = Loader(
-                self._config.modules, self._link, reload=self._config.reload, renew=python.renew,
-                children=self._guardian, tell=self._tell,
-            )  # fmt: skip
+                self._config.modules,
+                self._link,
+                reload=self._config.reload,
+                renew=python.renew,
+                children=self._guardian,
+                tell=self._tell,
+            )
             await self._loader.start()
         host = Host(
-            self._config.slots, self._guardian, self._config.modules, self._config.allow_net,
-            engine=self._config.engine, pull=self._config.pull, means=self._means,
-        )  # fmt: skip
+            self._config.slots,
+            self._guardian,
+            self._config.modules,
+            self._config.allow_net,
+            engine=self._config.engine,
+            pull=self._config.pull,
+            means=self._means,
+        )
         await start_all(self._executors, host)
         self._loops.forever("session", self._live)
 
@@ -181,10 +194,16 @@ class Worker:
         registered = await self._begin()
         ended = asyncio.Event()
         session = self._session = Session(
-            self._config.address, registered, guardian=self._guardian, running=self._held,
-            on_cancel=self._cancel, on_preempt=self._preempt, on_end=ended.set, on_gone=self._let_go,
+            self._config.address,
+            registered,
+            guardian=self._guardian,
+            running=self._held,
+            on_cancel=self._cancel,
+            on_preempt=self._preempt,
+            on_end=ended.set,
+            on_gone=self._let_go,
             progress=self._progress,
-        )  # fmt: skip
+        )
         self._delivery = Delivery(
             self._link, session.session_id, delivered=self._undelivered.difference_update, takes=registered.takes
         )
@@ -231,11 +250,18 @@ class Worker:
 
     def _register(self) -> wire.Register:
         return wire.Register(
-            name=self._config.name, host=socket.gethostname(), version=__version__, slots=self._config.slots,
-            queues=list(self._config.queues), kinds=sorted(self._executors),
-            labels=self._means.labels() | self._config.labels, resources=self._config.resources,
-            shared=self._config.shared, schemas=schemas_of(self._executors) or msgspec.UNSET, takes=["preempt"],
-        )  # fmt: skip
+            name=self._config.name,
+            host=socket.gethostname(),
+            version=__version__,
+            slots=self._config.slots,
+            queues=list(self._config.queues),
+            kinds=sorted(self._executors),
+            labels=self._means.labels() | self._config.labels,
+            resources=self._config.resources,
+            shared=self._config.shared,
+            schemas=schemas_of(self._executors) or msgspec.UNSET,
+            takes=["preempt"],
+        )
 
     async def _say_goodbye(self) -> None:
         if self._session is None:
@@ -277,9 +303,11 @@ class Worker:
                     # Away, or an error of our own: what runs goes on, and the next poll comes later.
                     away = isinstance(error, ApiAway)
                     log.warning(
-                        "the api is away" if away else "polling failed", error=repr(error), wait_s=round(wait, 1),
+                        "the api is away" if away else "polling failed",
+                        error=repr(error),
+                        wait_s=round(wait, 1),
                         exc_info=not away,
-                    )  # fmt: skip
+                    )
                     await asyncio.sleep(random.uniform(wait / 2, wait))
                     wait = min(wait * 2, LONGEST_WAIT_S)
         finally:

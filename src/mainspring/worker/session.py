@@ -21,7 +21,7 @@ from mainspring import wire
 from mainspring.clock import SystemClock, boottime
 from mainspring.codec import encode
 from mainspring.domain.errors import MainspringError
-from mainspring.worker.link import Address, ApiAway, SessionEnded, read_answer
+from mainspring.worker.transport.api_link import Address, ApiAway, SessionEnded, read_answer
 
 log = structlog.get_logger()
 
@@ -79,11 +79,18 @@ class Session:
     """Keeps the lease alive until told to stop; tells the loop about cancellations and about its end."""
 
     def __init__(
-        self, address: Address, registered: wire.Registered, *, guardian: GuardianPipe,
-        running: Callable[[], list[UUID]], on_cancel: Callable[[list[UUID]], None],
-        on_preempt: Callable[[list[wire.Preempt]], None], on_end: Callable[[], None],
-        on_gone: Callable[[list[UUID], float], None], progress: Callable[[], list[wire.ProgressReport]],
-    ) -> None:  # fmt: skip
+        self,
+        address: Address,
+        registered: wire.Registered,
+        *,
+        guardian: GuardianPipe,
+        running: Callable[[], list[UUID]],
+        on_cancel: Callable[[list[UUID]], None],
+        on_preempt: Callable[[list[wire.Preempt]], None],
+        on_end: Callable[[], None],
+        on_gone: Callable[[list[UUID], float], None],
+        progress: Callable[[], list[wire.ProgressReport]],
+    ) -> None:
         self.session_id = registered.session_id
         self.takes = registered.takes
         self.draining = False
@@ -120,9 +127,11 @@ class Session:
 
     def _beat_on(self) -> None:
         with httpx2.Client(
-            base_url=self._address.url, headers=self._address.headers, timeout=5,
+            base_url=self._address.url,
+            headers=self._address.headers,
+            timeout=5,
             limits=httpx2.Limits(keepalive_expiry=KEEP_S),
-        ) as client:  # fmt: skip
+        ) as client:
             self._beat_with(client)
 
     def _beat_with(self, client: httpx2.Client) -> None:

@@ -1,6 +1,6 @@
 -- Calendars, blackouts and jitter. Additive: programs that do not know these columns leave them null.
 
--- A delay that spreads starts; domain/jitter.py has the same in Python.
+-- A delay that spreads starts; domain/schedule/jitter.py has the same in Python.
 CREATE FUNCTION jitter_ms(execution_id uuid, jitter_ms bigint, gap_ms bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN most > 0 THEN ('x' || substr(encode(sha256(uuid_send(execution_id)), 'hex'), 1, 14))::bit(56)::bigint

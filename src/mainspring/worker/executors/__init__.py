@@ -19,9 +19,9 @@ from mainspring.domain.plugin import OWN_KINDS, PluginTask
 from mainspring.domain.template import fill
 from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.guardian import MARK
+from mainspring.worker.isolation.sandbox import Means
 from mainspring.worker.output import Output
 from mainspring.worker.progress import Progress
-from mainspring.worker.sandbox import Means
 
 GROUP = "mainspring.executors"
 

@@ -11,15 +11,15 @@ import structlog
 from mainspring.domain.container import ContainerTask
 from mainspring.domain.errors import Invalid
 from mainspring.domain.execution import Outcome
-from mainspring.domain.resources import parse_amount, show_amount
+from mainspring.domain.placement.resources import parse_amount, show_amount
 from mainspring.domain.template import render
 from mainspring.service import Loops
-from mainspring.worker.engine import Engine, EngineAway, EngineRefused
 from mainspring.worker.executors import Done, Host, Work
+from mainspring.worker.executors.container_engine import Engine, EngineAway, EngineRefused
 from mainspring.worker.files import Place, place_of
-from mainspring.worker.folders import Folders
 from mainspring.worker.guardian import LABEL
-from mainspring.worker.owner import owner_died, owner_mark
+from mainspring.worker.isolation.folders import Folders
+from mainspring.worker.isolation.owner import owner_died, owner_mark
 
 log = structlog.get_logger()
 

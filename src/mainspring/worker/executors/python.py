@@ -16,10 +16,10 @@ from mainspring.domain.sandbox import Sandbox
 from mainspring.domain.task import PythonTask
 from mainspring.domain.template import fill
 from mainspring.worker.executors import Done, Host, Work
-from mainspring.worker.folders import INPUTS
-from mainspring.worker.pool import Pool
-from mainspring.worker.runner import Item
-from mainspring.worker.sandbox import Cell
+from mainspring.worker.isolation.folders import INPUTS
+from mainspring.worker.isolation.sandbox import Cell
+from mainspring.worker.python.pool import Pool
+from mainspring.worker.python.runner import Item
 
 
 class PythonExecutor:

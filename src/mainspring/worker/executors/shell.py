@@ -16,9 +16,9 @@ from mainspring.domain.sandbox import Sandbox
 from mainspring.domain.template import render
 from mainspring.worker.executors import Done, Host, Work
 from mainspring.worker.files import Place, place_of
-from mainspring.worker.folders import Folders
-from mainspring.worker.sandbox import Cell, Means
-from mainspring.worker.spawn import Child, Pipe, spawn
+from mainspring.worker.isolation.folders import Folders
+from mainspring.worker.isolation.sandbox import Cell, Means
+from mainspring.worker.isolation.spawn import Child, Pipe, spawn
 
 GRACE_S = 10.0
 READ_BYTES = 65_536

@@ -1,0 +1,67 @@
+"""What of a server process faces people and workers: the API and the pages, wired to the stages behind them."""
+
+from __future__ import annotations
+
+from mainspring.alerts.send import Sender
+from mainspring.announce import Announcer
+from mainspring.api.app import build, endpoints
+from mainspring.api.auth import Authenticator
+from mainspring.api.context import Context
+from mainspring.api.live import Live
+from mainspring.api.rates import Rates
+from mainspring.api.route import Lanes
+from mainspring.api.service import HttpServer
+from mainspring.backends.stores import open_store
+from mainspring.config import PORT, ServeConfig
+from mainspring.dispatch.heartbeat import Heartbeats
+from mainspring.dispatch.service import Dispatcher
+from mainspring.intake.artifacts import Artifacts
+from mainspring.intake.executions import Submitter
+from mainspring.intake.quota import Quotas
+from mainspring.intake.runs import Runs
+from mainspring.results.settle import Settler
+from mainspring.service import Service
+from mainspring.store.bus import PostgresBus
+from mainspring.store.db import Database
+from mainspring.store.definitions import Definitions
+from mainspring.web.access import lost
+from mainspring.web.app import routes as pages
+
+
+class Front:
+    """Only for a process whose roles include the api: nobody else loads all this."""
+
+    def __init__(
+        self,
+        config: ServeConfig,
+        database: Database,
+        bus: PostgresBus,
+        *,
+        auth: Authenticator,
+        definitions: Definitions,
+        dispatcher: Dispatcher,
+        settler: Settler,
+        announcer: Announcer,
+        sender: Sender,
+    ) -> None:
+        store = open_store(config.artifact_store)
+        artifacts = Artifacts(database, store, most_bytes=config.artifact_bytes, kept_s=config.artifact_kept_s)
+        self.context = Context(
+            database=database,
+            auth=auth,
+            live=Live(database, bus),
+            submitter=Submitter(database, definitions, dispatcher),
+            dispatcher=dispatcher,
+            heartbeats=Heartbeats(database, lease_s=config.session_lease_s),
+            settler=settler,
+            announcer=announcer,
+            artifacts=artifacts,
+            runs=Runs(database, announcer),
+            sender=sender,
+            rates=Rates(config.rate_limit),
+            quotas=Quotas(database, config.schedule_quota),
+            session_lease_s=config.session_lease_s,
+        )
+        app = Lanes(build(self.context, pages=pages, lost=lost), endpoints(), self.context)
+        self.http = HttpServer(app, host=config.host, port=PORT if config.port is None else config.port)
+        self.services: list[Service] = [self.http, dispatcher, self.context.live, artifacts]

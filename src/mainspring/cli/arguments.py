@@ -1,0 +1,37 @@
+"""Instants and durations as command-line arguments: a bad value becomes a usage error."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+import click
+
+from mainspring.display.times import parse_future_instant, parse_instant
+from mainspring.domain.duration import parse_duration
+
+
+def when(text: str) -> datetime:
+    """An instant: RFC 3339, or `+10m` from now."""
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def until(text: str) -> datetime:
+    """An instant, or a duration from now: `2h`, `+2h`."""
+    try:
+        return parse_future_instant(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def seconds(text: str | float) -> float:
+    """A duration: 90, 10m, 1h30m or PT3H. An infinite default stays infinite."""
+    if text == math.inf:
+        return math.inf
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None

@@ -1,0 +1,113 @@
+"""Looking at the whole: workers, the live feed, the doctor, the way into the web UI."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from mainspring import wire
+from mainspring.cli.connect import connected
+from mainspring.cli.feed import feed_line, follow
+from mainspring.cli.output import Output, has_color
+from mainspring.cli.views import EXECUTIONS, SCHEDULERS, SHARDS, WORKERS, worker_details
+from mainspring.display.text import clean
+from mainspring.domain.errors import NotFound
+
+if TYPE_CHECKING:
+    from mainspring.client import AsyncClient
+
+
+@click.group
+def workers() -> None:
+    """Look at the workers."""
+
+
+@workers.command("list")
+@connected
+async def list_workers(client: AsyncClient, out: Output) -> None:
+    """List the workers with their slots and when they were last seen."""
+    out.page(await client.workers(), WORKERS)
+
+
+@workers.command("show")
+@click.argument("name")
+@connected
+async def show_worker(client: AsyncClient, out: Output, name: str) -> None:
+    """Show one worker: what it offers, and how far it can hold attempts to their sandbox."""
+    found = next((worker for worker in (await client.workers()).items if worker.name == name), None)
+    if found is None:
+        raise NotFound(f"no worker {name!r} was seen in the last day")
+    out.one(found, WORKERS, worker_details)
+
+
+@click.command
+@connected
+async def shards(client: AsyncClient, out: Output) -> None:
+    """Show the scheduler processes, and for each shard its owner and how far it has got."""
+    found = await client.shards()
+    if out.for_people:
+        out.page(wire.Page(items=found.schedulers), SCHEDULERS)
+        click.echo()
+        out.page(wire.Page(items=found.shards), SHARDS)
+    else:
+        out.value(found)
+
+
+@click.command
+@click.option("--all", "everything", is_flag=True, help="Look at all of history, not only at the newest executions.")
+@connected
+async def doctor(client: AsyncClient, out: Output, everything: bool) -> None:
+    """Check that the server keeps its promises. The exit code is 1 if it does not."""
+    diagnosis = await client.doctor(everything=everything)
+    if out.for_people:
+        click.echo("\n".join(_diagnosis_lines(diagnosis, color=has_color(sys.stdout))))
+    else:
+        out.value(diagnosis)
+    if not diagnosis.healthy:
+        raise click.exceptions.Exit(1)
+
+
+@click.command
+@connected
+async def ui(client: AsyncClient, out: Output) -> None:
+    """Print a link that signs a browser in; it is good for an hour."""
+    link = await client.login_link()
+    if out.form in ("json", "jsonl"):
+        out.value(link)
+    else:
+        click.echo(client.server.url + link.path)
+
+
+@click.command
+@click.option("--follow", "-f", "go_on", is_flag=True, help="Go on with what happens from now.")
+@connected
+async def events(client: AsyncClient, out: Output, go_on: bool) -> None:
+    """Show executions as they end, one per line; without --follow the last twenty."""
+    if go_on:
+        async for execution in follow(client):
+            _print_event(out, execution)
+    else:
+        for execution in reversed((await client.executions(limit=20)).items):
+            _print_event(out, execution)
+
+
+def _print_event(out: Output, execution: wire.Execution) -> None:
+    line = Output("jsonl") if out.form == "json" else out
+    line.one(execution, EXECUTIONS, lambda e: feed_line(e, color=has_color(sys.stdout)))
+
+
+def _diagnosis_lines(diagnosis: wire.Diagnosis, *, color: bool) -> list[str]:
+    lines = []
+    failing = {finding.check for finding in diagnosis.findings}
+    for check, result in diagnosis.checks.items():
+        good = check not in failing and result == "ok"
+        glyph = "✔" if good else "✖"
+        shown = click.style(glyph, fg="green" if good else "red") if color else glyph
+        lines.append(f"{shown} {check}" + ("" if good else f": {result}"))
+        lines += [f"    {clean(f.offender)}: {clean(f.what)}" for f in diagnosis.findings if f.check == check]
+    lines += [f"✖ {f.check}: {f.offender}: {f.what}" for f in diagnosis.findings if f.check not in diagnosis.checks]
+    lines += [f"· time zone rules {diagnosis.tzdata}"] if diagnosis.tzdata else []
+    lines += [f"· {clean(note)}" for note in diagnosis.notes]
+    return [*lines, "healthy" if diagnosis.healthy else "not healthy"]

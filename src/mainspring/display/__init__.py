@@ -1,0 +1,1 @@
+"""Text formats that the CLI and the web UI share."""

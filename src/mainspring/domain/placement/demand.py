@@ -1,0 +1,76 @@
+"""What an execution asks of a worker, and whether one has it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import msgspec
+
+from mainspring.domain.placement.resources import COMMON, show_amount
+
+ANY = "*"
+"""As the value of a label: the worker has it, whatever it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Equal demands have equal keys, so a key stands for everything here and is stored once."""
+
+    kind: str = ""  # of the task; empty in lines an older program wrote: any worker
+    labels: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, int] = field(default_factory=dict)
+    exclusive: bool = False  # takes a whole worker
+
+    @property
+    def plain(self) -> bool:
+        """Whether a free slot is all it takes of a worker that can run it at all."""
+        return not self.resources and not self.exclusive
+
+    @property
+    def scarce(self) -> bool:
+        """Whether it asks for something that only some machines have."""
+        return any(name not in COMMON for name in self.resources)
+
+    @property
+    def key(self) -> str:
+        parts: dict[str, object] = {"kind": self.kind}
+        if self.labels:
+            parts["labels"] = dict(sorted(self.labels.items()))
+        if self.resources:
+            parts["resources"] = dict(sorted(self.resources.items()))
+        if self.exclusive:
+            parts["exclusive"] = True
+        return msgspec.json.encode(parts).decode()
+
+
+@lru_cache(10_000)
+def read_demand(key: str) -> Demand:
+    return Demand(**msgspec.json.decode(key))
+
+
+def can_run(demand: Demand, kinds: Collection[str], labels: Mapping[str, str]) -> bool:
+    """Whether a worker has the kind and the labels, however busy it is."""
+    if demand.kind and demand.kind not in kinds:
+        return False
+    return all(name in labels and value in (ANY, labels[name]) for name, value in demand.labels.items())
+
+
+def has_amounts(asked: Mapping[str, int], there: Mapping[str, int]) -> bool:
+    return all(there.get(name, 0) >= amount for name, amount in asked.items())
+
+
+def lacks(demand: Demand, kinds: Collection[str], labels: Mapping[str, str], capacity: Mapping[str, int]) -> list[str]:
+    """What a worker is missing for good, in words; empty if it could run this when idle."""
+    found = []
+    if demand.kind and demand.kind not in kinds:
+        found.append(f"the executor {demand.kind!r}")
+    for name, value in demand.labels.items():
+        if name not in labels or value not in (ANY, labels[name]):
+            has = f"it has {name}={labels[name]}" if name in labels else "it has no such label"
+            found.append(f"the label {name}={value} ({has})")
+    for name, amount in demand.resources.items():
+        if (there := capacity.get(name, 0)) < amount:
+            found.append(f"{name} {show_amount(name, amount)} (it has {show_amount(name, there)})")
+    return found

@@ -1,0 +1,94 @@
+"""Workers as places for work, and which of them a reservation is kept on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from mainspring.domain.placement.demand import Demand, can_run
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A worker that work can be given to."""
+
+    session_id: UUID
+    tenant: int
+    slots: int
+    queues: frozenset[str]
+    kinds: frozenset[str]
+    labels: Mapping[str, str]
+    resources: Mapping[str, int]
+    shared: bool
+    takes: frozenset[str]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """`slots` places, each with all of `resources`, for a tenant, one of its queues or a job, for a time."""
+
+    reservation_id: UUID
+    tenant: int
+    name: str
+    start_ms: float
+    end_ms: float
+    slots: int
+    resources: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    queue: str | None = None
+    job_id: UUID | None = None
+    shared: bool = False
+    workers: tuple[str, ...] = ()
+    serves: str | None = None  # the queue it is for, also if it is for a job
+    demand: Demand | None = None  # of the job
+
+    def overlaps(self, other: Reservation) -> bool:
+        return self.start_ms < other.end_ms and other.start_ms < self.end_ms
+
+    def allows(self, *, tenant: int, queue: str, job_id: UUID) -> bool:
+        return self.tenant == tenant and self.queue in (None, queue) and self.job_id in (None, job_id)
+
+    def suits(self, place: Place) -> bool:
+        """Whether it may be kept there, if there is enough."""
+        if place.tenant != self.tenant and not (place.shared and self.shared):
+            return False
+        if place.shared and not self.shared:
+            return False
+        if self.serves is not None and self.serves not in place.queues:
+            return False
+        demand = self.demand or Demand()
+        return can_run(Demand(demand.kind, {**demand.labels, **self.labels}), place.kinds, place.labels)
+
+
+Layout = dict[UUID, dict[UUID, int]]
+"""By reservation, how many places of it are kept in which session."""
+
+
+def lay_out(reservations: Iterable[Reservation], places: Iterable[Place]) -> Layout:
+    """The same for everybody who knows the same: those that begin first choose first, the workers that were named when
+    they were made before others. What does not fit anywhere is kept nowhere."""
+    known = sorted(places, key=lambda place: (place.name, place.session_id))
+    found: Layout = {}
+    laid: list[Reservation] = []
+    for one in sorted(reservations, key=lambda r: (r.start_ms, r.reservation_id)):
+        order = {name: n for n, name in enumerate(one.workers)}
+        missing, kept = one.slots, found.setdefault(one.reservation_id, {})
+        for place in sorted(known, key=lambda place: order.get(place.name, len(order))):
+            if missing and one.suits(place):
+                others = [(r, found[r.reservation_id].get(place.session_id, 0)) for r in laid if r.overlaps(one)]
+                if n := min(missing, _fit(one, place, others)):
+                    kept[place.session_id] = n
+                    missing -= n
+        laid.append(one)
+    return found
+
+
+def _fit(one: Reservation, place: Place, others: list[tuple[Reservation, int]]) -> int:
+    """How many places of a reservation a worker has besides what is kept on it at that time."""
+    fit = place.slots - sum(n for _, n in others)
+    for name, amount in one.resources.items():
+        left = place.resources.get(name, 0) - sum(n * other.resources.get(name, 0) for other, n in others)
+        fit = min(fit, left // amount)
+    return max(0, fit)

@@ -1,0 +1,53 @@
+"""Which instants a backfill executes, in which order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mainspring.domain.execution import State
+from mainspring.domain.schedule.recurrence import Schedule
+
+Reprocess = Literal["none", "failed", "all"]
+Order = Literal["oldest", "newest"]
+BackfillState = Literal["running", "paused", "finished", "cancelled"]
+
+UNSUCCESSFUL: frozenset[State] = frozenset(("failed", "timed_out", "lost", "cancelled", "skipped"))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The instants of a schedule from `from_ms` up to, not including, `to_ms`."""
+
+    schedule: Schedule
+    from_ms: int
+    to_ms: int
+
+    def following(self, cursor_ms: int | None, order: Order, count: int) -> list[int]:
+        """The next instants in that order, after the last one that was decided."""
+        if order == "oldest":
+            after_ms = self.from_ms - 1 if cursor_ms is None else cursor_ms
+            return self.schedule.between(after_ms, self.to_ms - 1, count)
+        found: list[int] = []
+        at = self.schedule.prev_before(self.to_ms if cursor_ms is None else cursor_ms)
+        while at is not None and at >= self.from_ms and len(found) < count:
+            found.append(at)
+            at = self.schedule.prev_before(at)
+        return found
+
+
+def is_wanted(latest: State | None, reprocess: Reprocess) -> bool:
+    """Whether an instant is executed, by the state of its latest execution; one that still lives is left alone."""
+    if reprocess == "all" or latest is None:
+        return True
+    return latest == "skipped" if reprocess == "none" else latest in UNSUCCESSFUL
+
+
+def wanted(instants: Sequence[int], latest: Mapping[int, State], reprocess: Reprocess) -> list[int]:
+    return [at for at in instants if is_wanted(latest.get(at), reprocess)]
+
+
+def backfill_key(backfill_id: object, fire_ms: int) -> str:
+    """The trigger key of one instant: the same backfill never makes it twice."""
+    return f"backfill:{backfill_id}:{fire_ms}"

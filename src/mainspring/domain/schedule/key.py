@@ -1,0 +1,163 @@
+"""The key of a schedule: JSON text that is the same for the same times, so that many jobs share one schedule."""
+
+from collections.abc import Iterable
+from datetime import date
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+from mainspring.domain.schedule.calendar import Calendar, Roll, on_calendar, rule_text
+from mainspring.domain.schedule.cron import parse_cron
+from mainspring.domain.schedule.recurrence import Interval, Once, Schedule, Within
+from mainspring.domain.schedule.rrule import RulePattern
+from mainspring.domain.schedule.rrule_text import parse_rule
+from mainspring.domain.schedule.spec import read_wall
+from mainspring.domain.schedule.union import Exclusions, Union, Without
+from mainspring.domain.schedule.wallclock import CalendarDays, CalendarMonths, Gap, OverlapHour, Pattern, WallClock
+from mainspring.domain.schedule.zone import DAY_S, Zone, load_zone
+
+
+class Days(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A calendar's content in normal form: a key says all by itself."""
+
+    name: str
+    dates: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    mode: Literal["exclude", "include"] = "exclude"
+
+
+class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    cron: str | None = None
+    every_ms: int | None = None
+    phase_ms: int | None = None
+    every_days: int | None = None
+    phase_s: int | None = None
+    tz: str = "UTC"
+    gap: Gap = "next_valid"
+    overlap_hour: OverlapHour = "first"
+    day_and: bool = False
+    every_months: int | None = None
+    phase_months: int | None = None
+    day: int | None = None
+    rrule: str | None = None
+    dtstart: str | None = None
+    until: str | None = None
+    exdates: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    at_ms: int | None = None
+    start_ms: int | None = None
+    end_ms: int | None = None
+    union: tuple["Key", ...] = ()
+    calendar: Days | None = None
+    roll: Roll | None = None
+    last_ms: int | None = None
+
+
+_decode_key = msgspec.json.Decoder(Key).decode
+
+
+def encode_key(key: Key) -> str:
+    return msgspec.json.encode(key).decode()
+
+
+def build_schedule(key: str) -> Schedule:
+    """The schedule behind a key made by `resolve`, made anew: for whoever goes through a million of them."""
+    return _compile(_decode_key(key), key)
+
+
+compile_key = lru_cache(maxsize=16_384)(build_schedule)
+"""The schedule behind a key; the last ones asked for are kept."""
+
+
+def days_of_calendar(calendar: Calendar) -> Days:
+    """What a key holds of a calendar."""
+    dates = tuple(sorted(when.isoformat() for when in calendar.dates))
+    return Days(calendar.name, dates, tuple(sorted({rule_text(rule) for rule in calendar.rules})), calendar.mode)
+
+
+def union_key(members: Iterable[Key]) -> str:
+    """The key of several schedules taken together; the order they were written in does not matter."""
+    texts = sorted({encode_key(member) for member in members})
+    return texts[0] if len(texts) == 1 else encode_key(Key(union=tuple(map(_decode_key, texts))))
+
+
+def counted(key: Key, fires: int, after_ms: int) -> Key:
+    """The key up to its n-th fire after an instant; as it is if there are fewer."""
+    found = compile_key(encode_key(key)).between(after_ms, 1 << 62, fires)
+    return msgspec.structs.replace(key, last_ms=found[-1]) if len(found) == fires else key
+
+
+def with_calendar(key: str, calendar: Calendar, now_ms: int) -> str:
+    """The key after a calendar of this name got another content; of counted fires as many are left as before."""
+    parts, days = _decode_key(key), days_of_calendar(calendar)
+    return union_key(_with_days(member, days, now_ms) for member in parts.union or (parts,))
+
+
+def _with_days(parts: Key, days: Days, now_ms: int) -> Key:
+    if parts.calendar is None or parts.calendar.name != days.name or parts.calendar == days:
+        return parts
+    changed = msgspec.structs.replace(parts, calendar=days)
+    if parts.last_ms is None or parts.last_ms <= now_ms:
+        return changed
+    left = compile_key(encode_key(parts)).count_between(now_ms, parts.last_ms)
+    return counted(msgspec.structs.replace(changed, last_ms=None), left, now_ms)
+
+
+def covered(zone: Zone, exclude: tuple[str, ...]) -> Exclusions:
+    """Exclusions in normal form (see `Key.exclude`) as one value."""
+    masks = [parse_cron(text) for text in exclude if " " in text]
+    return Exclusions(zone, masks, *_days_and_times(zone, tuple(text for text in exclude if " " not in text)))
+
+
+def _compile(parts: Key, key: str) -> Schedule:
+    found: Schedule
+    if parts.union:
+        found = Union([_compile(member, key) for member in parts.union])
+    elif parts.at_ms is not None:
+        found = Once(parts.at_ms)
+    elif parts.every_ms is not None:
+        found = Interval(parts.every_ms, parts.phase_ms or 0)
+    else:
+        found = WallClock(_pattern(parts, key), load_zone(parts.tz), parts.gap, parts.overlap_hour)
+    if parts.exclude:
+        found = Without(found, covered(load_zone(parts.tz), parts.exclude))
+    if parts.calendar is not None:
+        found = on_calendar(found, _calendar(parts.calendar), load_zone(parts.tz), parts.roll)
+    if parts.last_ms is not None:
+        found = Within(found, None, parts.last_ms)
+    if parts.start_ms is not None or parts.end_ms is not None:
+        found = Within(found, parts.start_ms, parts.end_ms)
+    return found
+
+
+def _calendar(days: Days) -> Calendar:
+    return Calendar(days.name, frozenset(map(date.fromisoformat, days.dates)), days.rules, days.mode)
+
+
+def _pattern(parts: Key, key: str) -> Pattern:
+    if parts.cron is not None:
+        return parse_cron(parts.cron, day_and=parts.day_and)
+    if parts.every_days is not None:
+        return CalendarDays(parts.every_days, parts.phase_s or 0)
+    if parts.every_months is not None:
+        return CalendarMonths(parts.every_months, parts.phase_months or 0, parts.day or 1, parts.phase_s or 0)
+    if parts.rrule is not None and parts.dtstart is not None:
+        return _rule_pattern(parts.rrule, parts.dtstart, parts)
+    raise ValueError(f"not the key of a schedule: {key}")
+
+
+def _rule_pattern(text: str, dtstart: str, parts: Key) -> RulePattern:
+    zone = load_zone(parts.tz)
+    rule, _ = parse_rule(text)
+    if parts.until is not None:
+        rule = rule._replace(until=read_wall(parts.until, zone, "/rrule")[0])
+    days, times = _days_and_times(zone, parts.exdates)
+    return RulePattern(rule, read_wall(dtstart, zone, "/dtstart")[0], times, days)
+
+
+def _days_and_times(zone: Zone, texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[int]]:
+    """Dates as day numbers, timestamps as wall times."""
+    found = [read_wall(text, zone, "") for text in texts]
+    days = frozenset(wall // DAY_S for wall, is_date in found if is_date)
+    return days, frozenset(wall for wall, is_date in found if not is_date)

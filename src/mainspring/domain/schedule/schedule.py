@@ -1,0 +1,225 @@
+"""What a schedule means: checked when a job is saved, then asked for its fires.
+
+    ScheduleSpec --resolve--> Resolved(key, window) --compile_key--> Schedule.next_after, .between
+
+`ScheduleSpec` is what users write. `resolve` refuses what cannot work and reduces the rest to a *key*: the
+same times give the same text, so that a million jobs "every minute" share one schedule. Instants are integer
+milliseconds since the epoch.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from mainspring.domain.duration import spell_duration
+from mainspring.domain.schedule.calendar import Calendar, OpenDays, Rolled
+from mainspring.domain.schedule.canonical import days_of, exclusions, read_cron, reduce_spec, rule_key
+from mainspring.domain.schedule.dst_notes import clock_changes, stands_for
+from mainspring.domain.schedule.key import (
+    Key,
+    build_schedule,
+    compile_key,
+    counted,
+    covered,
+    days_of_calendar,
+    encode_key,
+    union_key,
+    with_calendar,
+)
+from mainspring.domain.schedule.normalize import interval_ms, jitter_of, months_of, settle
+from mainspring.domain.schedule.recurrence import Interval, Schedule
+from mainspring.domain.schedule.rrule_text import parse_rule
+from mainspring.domain.schedule.spec import (
+    EPOCH,
+    ErrorCode,
+    Resolved,
+    ScheduleError,
+    ScheduleSpec,
+    ScheduleSpecs,
+    calendars_of,
+    is_one_time,
+    members_of,
+    read_instant,
+)
+from mainspring.domain.schedule.union import Without
+from mainspring.domain.schedule.wallclock import Gap, OverlapHour, WallClock
+from mainspring.domain.schedule.zone import DAY_S, Zone
+
+__all__ = [
+    "ErrorCode", "Gap", "Interval", "OverlapHour", "Resolved", "Schedule", "ScheduleError", "ScheduleSpec",
+    "ScheduleSpecs", "WallClock", "bounded_key", "build_schedule", "calendars_of", "compile_key", "describe_spec",
+    "is_one_time", "job_seed", "members_of", "notes", "resolve", "resolve_all", "stands_for",
+    "with_calendar", "zone_of",
+]  # fmt: skip
+
+NO_CALENDARS: Final[Mapping[str, Calendar]] = MappingProxyType({})
+_HASH = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])", re.IGNORECASE)
+
+
+def job_seed(tenant: int, name: str) -> str:
+    """What `H` in a job's cron expression is derived from."""
+    return f"{tenant}/{name}"
+
+
+def zone_of(specs: ScheduleSpecs | None) -> str:
+    """The zone that a schedule is read in; UTC if its members differ."""
+    zones = {settle(spec)[2].name for spec in members_of(specs)}
+    return zones.pop() if len(zones) == 1 else "UTC"
+
+
+def resolve(
+    spec: ScheduleSpec, *, now_ms: int, seed: str | None = None, calendars: Mapping[str, Calendar] = NO_CALENDARS
+) -> Resolved:
+    """Check a schedule as of `now_ms`; raises `ScheduleError` for the first thing that cannot work.
+
+    `seed` is what `H` in a cron expression is derived from; see `job_seed`. `calendars` has those it may name.
+    """
+    kind, spec, zone = settle(spec)
+    start = None if spec.start_at is None else read_instant(spec.start_at, zone, "/start_at", date_only=True)
+    end = None if spec.end_at is None else read_instant(spec.end_at, zone, "/end_at", take_last=True)
+    if start is not None and end is not None and end <= start:
+        raise ScheduleError("bad_window", "/end_at", "end_at is not after start_at", "choose a later end_at")
+    if spec.at is not None:
+        return Resolved(None, _resolve_at(spec, spec.at, zone, start, end, now_ms), start, end)
+    if end is not None and end <= now_ms:
+        raise ScheduleError("past_time", "/end_at", "end_at is in the past", "choose a later end_at, or none")
+    anchor = now_ms - now_ms % 1000 if start is None else start
+    key = _on_days(reduce_spec(spec, zone, anchor, seed), spec, calendars)
+    _check_fires(compile_key(encode_key(key)), f"/{kind}", start, end, now_ms)
+    if spec.max_fires is not None:
+        key = counted(key, spec.max_fires, now_ms if start is None else max(now_ms, start - 1))
+    return Resolved(encode_key(key), None, start, end, jitter_of(spec))
+
+
+def resolve_all(
+    specs: ScheduleSpecs, *, now_ms: int, seed: str | None = None, calendars: Mapping[str, Calendar] = NO_CALENDARS
+) -> Resolved:
+    """Check one schedule or a list whose fires are taken together; the pointer of an error names the member."""
+    if isinstance(specs, ScheduleSpec):
+        return resolve(specs, now_ms=now_ms, seed=seed, calendars=calendars)
+    if not specs:
+        raise ScheduleError("bad_schedule", "", "the list of schedules is empty", "write at least one schedule")
+    members = []
+    for number, spec in enumerate(specs):
+        try:
+            members.append(resolve(spec, now_ms=now_ms, seed=seed, calendars=calendars))
+        except ScheduleError as error:
+            raise ScheduleError(error.code, f"/{number}{error.pointer}", error.message, error.hint) from None
+    if len(set(members)) == 1:
+        return members[0]
+    jitters = {member.jitter_ms for member in members if member.key is not None}
+    if len(jitters) > 1:
+        hint = "give all members the same jitter, or make two jobs"
+        raise ScheduleError("bad_schedule", "", "schedules taken together have one jitter", hint)
+    jitter = jitters.pop() if jitters else 0
+    windows = {(member.start_ms, member.end_ms) for member in members}
+    # A window that all members share is the schedule's own; otherwise each member carries its own.
+    start, end = windows.pop() if len(windows) == 1 and all(member.key for member in members) else (None, None)
+    key = union_key(_member_key(member, shared=(start, end)) for member in members)
+    return Resolved(key, None, start, end, jitter)
+
+
+def bounded_key(when: Resolved) -> str:
+    """The key of a recurring schedule together with its start and end."""
+    assert when.key is not None
+    key = msgspec.json.decode(when.key, type=Key)
+    return encode_key(msgspec.structs.replace(key, start_ms=when.start_ms, end_ms=when.end_ms))
+
+
+def describe_spec(specs: ScheduleSpecs, *, seed: str | None = None) -> str:
+    """A schedule as words, with its window: "every 10 minutes from 2027-01-01"."""
+    if not isinstance(specs, ScheduleSpec):
+        return "; and ".join(describe_spec(spec, seed=seed) for spec in specs)
+    _, spec, zone = settle(specs)
+    text = _describe_kind(spec, zone, seed)
+    if spec.exclude:
+        text += f", except {covered(zone, exclusions(spec, zone)).describe()}"
+    if spec.calendar is not None:
+        text += f", by the calendar {spec.calendar}"
+        text += f", moved to the {spec.roll} open day" if spec.roll else ""
+    if spec.jitter is not None:
+        text += f", spread over {spell_duration(jitter_of(spec) / 1000)}"
+    if spec.max_fires is not None:
+        text += f", {spec.max_fires:,} time{'' if spec.max_fires == 1 else 's'}"
+    text += f" from {spec.start_at}" if spec.start_at else ""
+    return text + (f" until {spec.end_at}" if spec.end_at else "")
+
+
+def notes(key: str, after_ms: int, horizon_days: int = 400) -> list[str]:
+    """What clock changes do to the coming fires, a few sentences at most."""
+    return clock_changes(compile_key(key), after_ms, horizon_days)
+
+
+def _member_key(member: Resolved, *, shared: tuple[int | None, int | None]) -> Key:
+    if member.key is None:
+        return Key(at_ms=member.at_ms)
+    key = msgspec.json.decode(member.key, type=Key)
+    if (member.start_ms, member.end_ms) == shared:
+        return key
+    return msgspec.structs.replace(key, start_ms=member.start_ms, end_ms=member.end_ms)
+
+
+def _on_days(key: Key, spec: ScheduleSpec, calendars: Mapping[str, Calendar]) -> Key:
+    if spec.calendar is None:
+        return key
+    if spec.calendar not in calendars:
+        hint = f"make it first: mainspring calendars set {spec.calendar} --date 2026-12-25"
+        raise ScheduleError("unknown_calendar", "/calendar", f"there is no calendar {spec.calendar!r}", hint)
+    days = days_of_calendar(calendars[spec.calendar])
+    return msgspec.structs.replace(key, calendar=days, roll=spec.roll)
+
+
+def _describe_kind(spec: ScheduleSpec, zone: Zone, seed: str | None) -> str:
+    where = "" if zone.name == "UTC" else f" ({zone.name})"
+    if spec.at is not None:
+        read_instant(spec.at, zone, "/at")
+        return f"once at {spec.at}{where}"
+    if spec.cron is not None:
+        if seed is None and _HASH.search(spec.cron):
+            return f"cron {spec.cron.strip()}, H by the job's name{where}"
+        return read_cron(spec.cron, spec.day_and, seed).describe() + where
+    if spec.rrule is not None:
+        start = None if spec.start_at is None else read_instant(spec.start_at, zone, "/start_at", date_only=True)
+        key = rule_key(spec, zone, start or 0)
+        if spec.dtstart is None and start is None:
+            return f"{parse_rule(key.rrule or '')[0].describe(None)} from its creation on{where}"
+        return compile_key(encode_key(key)).describe()
+    if months := months_of(spec):
+        return ("every month" if months == 1 else f"every {months} months") + where
+    days = days_of(spec, zone)
+    return f"every {spell_duration(days * DAY_S if days else interval_ms(spec) / 1000)}" + (where if days else "")
+
+
+def _resolve_at(spec: ScheduleSpec, text: str, zone: Zone, start: int | None, end: int | None, now_ms: int) -> int:
+    take_last = spec.overlap_hour == "second"
+    at = read_instant(text, zone, "/at", take_last=take_last, in_gap=spec.gap)
+    if at <= now_ms and not spec.run_if_late:
+        hint = "choose a later time, or set run_if_late to run it at once"
+        raise ScheduleError("past_time", "/at", f"{text} is in the past", hint)
+    if (start is not None and at < start) or (end is not None and at > end):
+        hint = "move it inside, or leave start_at and end_at out"
+        raise ScheduleError("bad_window", "/at", f"{text} is outside start_at and end_at", hint)
+    return at
+
+
+def _check_fires(schedule: Schedule, pointer: str, start: int | None, end: int | None, now_ms: int) -> None:
+    after = now_ms if start is None else max(now_ms, start - 1)
+    fire = schedule.next_after(after)
+    if fire is None:
+        hint = "check day and month: 31 February never comes, 29 February only in leap years"
+        if pointer == "/rrule":
+            hint = "check COUNT, UNTIL and exdates, and whether all parts can hold at the same time"
+        if isinstance(schedule, Without):
+            hint = "check exclude: it may leave nothing over"
+        if isinstance(schedule, OpenDays | Rolled):
+            hint = "check the calendar: it may leave no open day for it"
+        message = f"never fires: no match within 50 years ({schedule.describe()})"
+        raise ScheduleError("never_fires", pointer, message, hint)
+    if end is not None and fire > end:
+        first = (EPOCH + timedelta(milliseconds=fire)).isoformat()
+        message = "never fires before end_at"
+        raise ScheduleError("never_fires", "/end_at", message, f"the first fire would be at {first}")

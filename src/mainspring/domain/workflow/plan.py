@@ -1,0 +1,342 @@
+"""A workflow compiled: steps by number, what each needs and frees, and what it takes from the run. Pure.
+
+Everything that can be wrong is found here, when the workflow is written: a cycle is named, a reference to a step that
+does not come before is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from mainspring.domain.duration import parse_duration
+from mainspring.domain.errors import Invalid, Problem
+from mainspring.domain.job import JobSpec, NoopTask, problems_of
+from mainspring.domain.limit import depends_on_params
+from mainspring.domain.workflow import condition, inputs
+from mainspring.domain.workflow.lint import nonsense
+from mainspring.domain.workflow.spec import STEP_NAME, Step, Wait, WorkflowSpec, job_of, step_job
+from mainspring.domain.workflow.wait import wait_problems
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One step by its number in the order of the spec."""
+
+    number: int
+    name: str
+    spec: Step
+    needs: tuple[int, ...]
+    job: JobSpec | None  # of a task: what its executions are
+    inputs: dict[str, Any]  # params of its executions, as templates over the run
+    reads: frozenset[int]  # steps whose outcome it looks at
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A workflow that is right."""
+
+    spec: WorkflowSpec
+    steps: tuple[PlanStep, ...]
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        found: list[list[int]] = [[] for _ in self.steps]
+        for step in self.steps:
+            for parent in step.needs:
+                found[parent].append(step.number)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def by_name(self) -> dict[str, int]:
+        return {step.name: step.number for step in self.steps}
+
+    @cached_property
+    def wanted(self) -> frozenset[int]:
+        """Steps whose result somebody reads, so that it is kept with the run."""
+        ends = {self.by_name[name] for name in inputs.steps_in(self.spec.outputs)}
+        return frozenset(ends.union(*(step.reads for step in self.steps)))
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Each step after all it needs; among those that could be next, as written."""
+        return topological([step.needs for step in self.steps])
+
+    def is_end(self, number: int) -> bool:
+        return not self.children[number]
+
+
+def topological(needs: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Kahn's algorithm, O(V+E). What is part of a cycle, or behind one, is left out."""
+    children: list[list[int]] = [[] for _ in needs]
+    unmet = [len(parents) for parents in needs]
+    for child, parents in enumerate(needs):
+        for parent in parents:
+            children[parent].append(child)
+    order = [step for step, n in enumerate(unmet) if n == 0]
+    for step in order:
+        for child in children[step]:
+            unmet[child] -= 1
+            if unmet[child] == 0:
+                order.append(child)
+    return tuple(order)
+
+
+def order_of(spec: WorkflowSpec) -> list[str]:
+    """The steps of a checked workflow, each after all it needs; a plan, which takes far longer, has the same."""
+    names = list(spec.steps)
+    numbers = {name: number for number, name in enumerate(names)}
+    return [names[n] for n in topological([[numbers[need] for need in step.needs] for step in spec.steps.values()])]
+
+
+def compile_workflow(spec: WorkflowSpec) -> Plan:
+    """The plan of a workflow, or everything that is wrong with it at once."""
+    problems = list(_problems(spec))
+    if problems:
+        code = "cycle" if any("cycle" in p.message for p in problems) else "invalid"
+        raise Invalid(problems[0].message, code=code, problems=tuple(problems[:100]))
+    return plan_of(spec)
+
+
+def plan_of(spec: WorkflowSpec) -> Plan:
+    """The plan of a workflow that was checked when it was written."""
+    numbers = {name: number for number, name in enumerate(spec.steps)}
+    return Plan(spec, tuple(_plan_step(spec, numbers, name, step) for name, step in spec.steps.items()))
+
+
+def _plan_step(spec: WorkflowSpec, numbers: dict[str, int], name: str, step: Step) -> PlanStep:
+    job, taken = None, dict(step.params)
+    if step.task is not None:
+        task, taken = inputs.inputs_of(step.task)
+        job = step_job(spec, name, step, task)
+    reads = frozenset(numbers[n] for n in reads_of(step))
+    return PlanStep(numbers[name], name, step, tuple(numbers[n] for n in step.needs), job, taken, reads)
+
+
+def reads_of(step: Step) -> set[str]:
+    """Steps whose outcome a step looks at: in its templates and its expressions."""
+    if isinstance(step.task, NoopTask) and not step.params and next(_expressions(step), None) is None:
+        return set()
+    task = msgspec.to_builtins(step.task)
+    found = inputs.steps_in(task) | inputs.steps_in(step.params) | inputs.steps_in(_wait(step))
+    for _, text in _expressions(step):
+        found |= condition.steps_named(text)
+    if inputs.reads_upstream([task, step.params, *(text for _, text in _expressions(step))]):
+        found.update(step.needs)
+    return found
+
+
+def _wait(step: Step) -> dict[str, Any]:
+    """The parts of a wait that may be templates."""
+    return {} if step.waits is None else {"for": step.waits.for_, "until": step.waits.until}
+
+
+def _expressions(step: Step) -> Iterator[tuple[str, str]]:
+    if step.when is not None:
+        yield "when", step.when
+    if step.map is not None:
+        yield "map", step.map
+    if step.repeat is not None:
+        yield "repeat/until", step.repeat.until
+
+
+def _problems(spec: WorkflowSpec) -> Iterator[Problem]:
+    yield from problems_of(job_of(spec))
+    for pointer, value in (("/timeout", spec.timeout), ("/sla", spec.sla)):
+        yield from _duration_problems(pointer, value)
+    for name, step in spec.steps.items():
+        at = f"/steps/{name}"
+        if not STEP_NAME.match(name):
+            yield Problem(at, f"{name!r} is not a step name", "letters, digits and '_', not a digit first; at most 63")
+        yield from _kind_problems(at, step)
+        yield from _need_problems(at, name, step, spec.steps)
+        yield from _extra_problems(at, step)
+        for field, text in _expressions(step):
+            if wrong := condition.condition_problem(text):
+                yield Problem(f"{at}/{field}", wrong, "such as steps.extract.result.rows > 0")
+        yield from _param_problems(at, step, spec)
+        yield from nonsense(at, step, spec)
+    yield from list(_graph_problems(spec)) or _task_problems(spec)
+
+
+def _kind_problems(at: str, step: Step) -> Iterator[Problem]:
+    hint = "one of task, workflow, approval, event and wait"
+    if not step.kinds:
+        yield Problem(at, "the step does nothing", f"give it {hint}")
+    elif len(step.kinds) > 1:
+        yield Problem(at, f"the step is {' and '.join(step.kinds)} at once", hint)
+    elif step.kind not in ("task", "workflow"):
+        for field in ("map", "repeat"):
+            if getattr(step, field) is not None:
+                yield Problem(f"{at}/{field}", f"{field} belongs to a task or a workflow", "remove it")
+    if step.map is not None and step.repeat is not None:
+        yield Problem(f"{at}/repeat", "a step is either mapped over a list or repeated", "split it into two steps")
+    if step.map is None:
+        if step.max_parallel is not None:
+            yield Problem(f"{at}/max_parallel", "max_parallel belongs to a step with map", "add map, or remove it")
+        if step.max_failed:
+            yield Problem(f"{at}/max_failed", "max_failed belongs to a step with map", "add map, or remove it")
+    if step.workflow is None and step.params:
+        yield Problem(f"{at}/params", "params are given to another workflow", "a task takes values by {{params.name}}")
+
+
+def _need_problems(at: str, name: str, step: Step, steps: dict[str, Step]) -> Iterator[Problem]:
+    for place, need in enumerate(step.needs):
+        if need == name:
+            yield Problem(f"{at}/needs/{place}", f"a cycle: {name} → {name}", "a step can't need itself")
+        elif need not in steps:
+            close = difflib.get_close_matches(need, steps, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"steps: {', '.join(list(steps)[:20])}"
+            yield Problem(f"{at}/needs/{place}", f"there is no step {need!r}", hint)
+        elif need in step.needs[:place]:
+            yield Problem(f"{at}/needs/{place}", f"{need!r} is named twice", "name each step once")
+    if not step.needs and (step.rule != "all_succeeded" or step.on_upstream_failure != "skip"):
+        yield Problem(f"{at}/needs", "a rule about the steps before, and there is none", "add needs, or remove it")
+    if step.on_upstream_failure == "go_on" and step.rule != "all_succeeded":
+        yield Problem(
+            f"{at}/on_upstream_failure", f"with the rule {step.rule} it says nothing more", "keep one of the two"
+        )
+
+
+def _extra_problems(at: str, step: Step) -> Iterator[Problem]:
+    durations: dict[str, Any] = {}
+    if isinstance(step.wait, Wait):
+        yield from wait_problems(f"{at}/wait", step.wait)
+    else:
+        durations["wait"] = step.wait
+    if step.approval is not None:
+        durations["approval/expires"] = step.approval.expires
+        if step.approval.scope not in ("write", "admin"):
+            yield Problem(f"{at}/approval/scope", f"{step.approval.scope!r} is not a scope", "write or admin")
+    if step.event is not None:
+        durations["event/timeout"] = step.event.timeout
+        if not STEP_NAME.match(step.event.name):
+            yield Problem(f"{at}/event/name", f"{step.event.name!r} is not a name", "letters, digits and '_'")
+    if step.repeat is not None:
+        durations["repeat/delay"] = step.repeat.delay
+    for field, limit in (("concurrency", step.concurrency), ("rate", step.rate)):
+        if limit is not None and depends_on_params(limit.key):
+            yield Problem(f"{at}/{field}/key", "the key of a step can't depend on params", "write it out")
+    for field, value in durations.items():
+        yield from _duration_problems(f"{at}/{field}", value)
+
+
+def _duration_problems(pointer: str, value: str | int | float | None) -> Iterator[Problem]:
+    if value is None:
+        return
+    try:
+        if parse_duration(value) <= 0:
+            yield Problem(pointer, f"{value!r} is too short", "give a positive duration")
+    except ValueError as error:
+        yield Problem(pointer, str(error), "seconds, 90s, 10m, 1h30m or PT3H")
+
+
+def _param_problems(at: str, step: Step, spec: WorkflowSpec) -> Iterator[Problem]:
+    task = msgspec.to_builtins(step.task)
+    named = {(f"{at}/task", name) for name in inputs.params_in(task)}
+    named |= {(f"{at}/params", name) for name in inputs.params_in(step.params)}
+    named |= {(f"{at}/wait", name) for name in inputs.params_in(_wait(step))}
+    for field, text in _expressions(step):
+        named |= {(f"{at}/{field}", name) for name in condition.params_named(text)}
+    for pointer, name in sorted(named):
+        if name not in spec.params:
+            close = difflib.get_close_matches(name, spec.params, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f'add "params": {{"{name}": {{}}}} to the workflow'
+            yield Problem(pointer, f"the workflow has no parameter {name!r}", hint)
+
+
+def _graph_problems(spec: WorkflowSpec) -> Iterator[Problem]:
+    names = list(spec.steps)
+    numbers = {name: number for number, name in enumerate(names)}
+    needs = [[numbers[n] for n in step.needs if n in numbers and n != name] for name, step in spec.steps.items()]
+    order = topological(needs)
+    if len(order) < len(names):
+        cycle = _cycle(needs, set(range(len(names))) - set(order))
+        path = " → ".join(names[n] for n in [*cycle, cycle[0]])
+        yield Problem(f"/steps/{names[cycle[0]]}/needs", f"a cycle: {path}", "remove one of these needs")
+
+
+def _cycle(needs: list[list[int]], left: set[int]) -> list[int]:
+    """One cycle among steps that have no order, in the direction of the flow."""
+    path: list[int] = []
+    step = min(left)
+    while step not in path:
+        path.append(step)
+        step = next(parent for parent in needs[step] if parent in left)
+    cycle = path[path.index(step) :][::-1]
+    first = cycle.index(min(cycle))
+    return cycle[first:] + cycle[:first]
+
+
+def _task_problems(spec: WorkflowSpec) -> Iterator[Problem]:
+    """References, and what is wrong with each task; only once the graph itself is right."""
+    before = _Before(spec)
+    for name, step in spec.steps.items():
+        at = f"/steps/{name}"
+        taken = {"task": msgspec.to_builtins(step.task), "params": step.params, "wait": _wait(step)}
+        for field, value in taken.items():
+            for pointer, wrong in inputs.wrong_names(value, f"{at}/{field}"):
+                yield Problem(
+                    pointer, f"{{{{{wrong}}}}} is not known", "steps.<name>.result, params.<name>, item, run_id"
+                )
+        for read in sorted(reads_of(step)):
+            own = step.repeat is not None and read == name
+            if read not in spec.steps:
+                close = difflib.get_close_matches(read, spec.steps, n=1)
+                yield Problem(
+                    at, f"there is no step {read!r}", f"did you mean {close[0]!r}?" if close else "name a step"
+                )
+            elif not own and read not in before.of(name):
+                yield Problem(at, f"{name} reads the result of {read}, which does not come before it", f"need {read!r}")
+        yield from _file_problems(name, step, spec, before)
+        if step.task is not None and not any(inputs.wrong_names(taken["task"], "")):
+            task, _ = inputs.inputs_of(step.task)
+            for problem in problems_of(step_job(spec, name, step, task)):
+                if problem.pointer not in ("/name", "/ordered"):
+                    yield Problem(f"{at}{problem.pointer}", problem.message, problem.hint)
+    for read in sorted(inputs.steps_in(spec.outputs)):
+        if read not in spec.steps:
+            yield Problem("/outputs", f"there is no step {read!r}", "name a step")
+
+
+def _file_problems(name: str, step: Step, spec: WorkflowSpec, before: _Before) -> Iterator[Problem]:
+    if step.artifacts_in and step.task is None:
+        yield Problem(f"/steps/{name}/artifacts_in", "only a task has a place for files", "remove it")
+    for place, wanted in enumerate(step.artifacts_in):
+        at = f"/steps/{name}/artifacts_in/{place}"
+        source = spec.steps.get(wanted.step) if isinstance(wanted.step, str) else None
+        if wanted.execution is not None and "{{" in wanted.execution:
+            yield Problem(f"{at}/execution", "a step takes files of steps, jobs or a fixed execution", 'use "step"')
+        elif wanted.step is None:
+            continue
+        elif source is None:
+            close = difflib.get_close_matches(str(wanted.step), spec.steps, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "name a step"
+            yield Problem(f"{at}/step", f"there is no step {wanted.step!r}", hint)
+        elif source.map is not None:
+            hint = "have a step gather them first"
+            yield Problem(f"{at}/step", f"{wanted.step!r} has many executions, and each its files", hint)
+        elif wanted.step not in before.of(name):
+            yield Problem(f"{at}/step", f"{wanted.step} does not come before {name}", f"need {wanted.step!r}")
+
+
+class _Before:
+    """All steps before one, looked up only for steps that read something."""
+
+    def __init__(self, spec: WorkflowSpec) -> None:
+        self._spec = spec
+
+    def of(self, name: str) -> set[str]:
+        found: set[str] = set()
+        ahead = list(self._spec.steps[name].needs)
+        while ahead:
+            step = ahead.pop()
+            if step not in found:
+                found.add(step)
+                ahead.extend(self._spec.steps[step].needs)
+        return found

@@ -1,0 +1,198 @@
+"""What a workflow is: steps that need one another, as users write it. Durations are seconds, `10m` or ISO 8601."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from mainspring.domain.artifact import ArtifactIn
+from mainspring.domain.execution import Delivery
+from mainspring.domain.job import JobSpec, Misfire, Overlap, Task, WorkflowTask
+from mainspring.domain.limit import Concurrency, Rate
+from mainspring.domain.params import Param
+from mainspring.domain.retry import RetryPolicy
+from mainspring.domain.schedule.schedule import ScheduleSpecs
+
+Rule = Literal["all_succeeded", "all_done", "any_succeeded", "none_failed", "always"]
+"""When a step may start, once all it needs have ended. `always` starts also when the run is being cancelled."""
+RunState = Literal["running", "succeeded", "failed", "partial", "cancelling", "cancelled", "timed_out"]
+StepState = Literal["blocked", "waiting", "running", "succeeded", "failed", "timed_out", "cancelled", "skipped", "lost"]
+StepKind = Literal["task", "approval", "wait", "event", "workflow"]
+
+STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
+MOST_STEPS = 20_000
+MOST_ITEMS = 10_000
+
+
+class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A person decides. Without an answer until `expires` it counts as rejected."""
+
+    scope: str = "write"
+    expires: str | int | float | None = None
+    message: str = ""
+
+
+class EventWait(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Waits until somebody sends the event to the run; its payload becomes the result of the step."""
+
+    name: str
+    timeout: str | int | float | None = None
+
+
+class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Waits for so long, or until an instant: with an offset, or a time of day in `timezone`."""
+
+    until: str | None = None
+    for_: str | int | float | None = msgspec.field(default=None, name="for")
+    timezone: str = "UTC"
+
+
+class Repeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Executes the step again until `until` is true of its `result`, at most `max` times, `delay` apart."""
+
+    until: str
+    max: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+    delay: str | int | float | None = None
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One step: a task, another workflow, an approval, an event or a time to wait for."""
+
+    task: Task | None = None
+    workflow: str | None = None
+    approval: Approval | None = None
+    event: EventWait | None = None
+    wait: str | int | float | Wait | None = None
+    needs: tuple[str, ...] = ()
+    rule: Rule = "all_succeeded"
+    on_upstream_failure: Literal["skip", "go_on"] = "skip"
+    when: str | None = None
+    map: str | None = None
+    max_parallel: Annotated[int, msgspec.Meta(ge=1, le=MOST_ITEMS)] | None = None
+    max_failed: Annotated[int, msgspec.Meta(ge=0, le=MOST_ITEMS)] = 0
+    repeat: Repeat | None = None
+    params: dict[str, Any] = {}
+    description: str = ""
+    queue: str | None = None
+    priority: Annotated[int, msgspec.Meta(ge=0, le=10)] | None = None
+    timeout: str | int | float | None = None
+    retries: RetryPolicy | None = None
+    delivery: Delivery = "at_least_once"
+    estimated_duration: str | int | float | None = None
+    labels: dict[str, str] = {}
+    resources: dict[str, str | int | float] = {}
+    exclusive: bool = False
+    concurrency: Concurrency | None = None
+    rate: Rate | None = None
+    artifacts_in: tuple[ArtifactIn, ...] = ()
+
+    @property
+    def kind(self) -> StepKind:
+        if self.task is not None:
+            return "task"
+        if self.workflow is not None:
+            return "workflow"
+        if self.approval is not None:
+            return "approval"
+        return "event" if self.event is not None else "wait"
+
+    @property
+    def waits(self) -> Wait | None:
+        """What a step that waits for a time waits for; a duration alone is the short form."""
+        return self.wait if self.wait is None or isinstance(self.wait, Wait) else Wait(for_=self.wait)
+
+    @property
+    def kinds(self) -> list[str]:
+        """What it says it is; exactly one is right."""
+        names = ("task", "workflow", "approval", "event", "wait")
+        return [name for name in names if getattr(self, name) is not None]
+
+
+class StepDefaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What steps get that do not say otherwise."""
+
+    queue: str | None = None
+    priority: Annotated[int, msgspec.Meta(ge=0, le=10)] | None = None
+    timeout: str | int | float | None = None
+    retries: RetryPolicy | None = None
+
+
+class WorkflowSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A workflow as users write it."""
+
+    name: str
+    steps: Annotated[dict[str, Step], msgspec.Meta(min_length=1, max_length=MOST_STEPS)]
+    schedule: ScheduleSpecs | None = None
+    params: dict[str, Param] = {}
+    defaults: StepDefaults = StepDefaults()
+    outputs: dict[str, Any] = {}
+    description: Annotated[str, msgspec.Meta(max_length=4000)] = ""
+    metadata: dict[str, Any] = {}
+    priority: Annotated[int, msgspec.Meta(ge=0, le=10)] = 5
+    timeout: str | int | float | None = None
+    sla: str | int | float | None = None
+    overlap: Overlap | None = None
+    misfire: Misfire = Misfire()
+    concurrency: Concurrency | None = None
+    start_by: str | int | float | None = None
+    finish_by: str | int | float | None = None
+    max_gap: str | int | float | None = None
+    paused: bool = False
+
+
+def job_of(spec: WorkflowSpec) -> JobSpec:
+    """The job whose executions are the runs: schedules, policies and deadlines mean the same as for any job."""
+    return JobSpec(
+        name=spec.name,
+        task=WorkflowTask(steps=len(spec.steps)),
+        schedule=spec.schedule,
+        params=spec.params,
+        description=spec.description,
+        metadata=spec.metadata,
+        priority=spec.priority,
+        overlap=spec.overlap,
+        misfire=spec.misfire,
+        concurrency=spec.concurrency,
+        start_by=spec.start_by,
+        finish_by=spec.finish_by,
+        max_gap=spec.max_gap,
+        paused=spec.paused,
+        retries=RetryPolicy(max=0),
+    )
+
+
+def step_job(workflow: WorkflowSpec, name: str, step: Step, task: Task) -> JobSpec:
+    """The definition that executions of a step have."""
+    defaults = workflow.defaults
+    return JobSpec(
+        artifacts_in=_numbered(step.artifacts_in, workflow) or None,
+        name=f"{workflow.name}.{name}"[:128],
+        task=task,
+        queue=step.queue or defaults.queue,
+        priority=_first(step.priority, defaults.priority, workflow.priority),
+        timeout=step.timeout if step.timeout is not None else defaults.timeout,
+        retries=step.retries
+        or defaults.retries
+        or (RetryPolicy(max=0) if step.delivery == "at_most_once" else RetryPolicy()),
+        delivery=step.delivery,
+        estimated_duration=step.estimated_duration,
+        labels=step.labels,
+        resources=step.resources,
+        exclusive=step.exclusive,
+        concurrency=step.concurrency,
+        rate=step.rate,
+    )
+
+
+def _numbered(wanted: tuple[ArtifactIn, ...], workflow: WorkflowSpec) -> tuple[ArtifactIn, ...]:
+    """A run knows its steps by number."""
+    if not wanted:
+        return ()
+    numbers: dict[Any, int] = {name: number for number, name in enumerate(workflow.steps)}
+    return tuple(msgspec.structs.replace(one, step=numbers.get(one.step)) for one in wanted)
+
+
+def _first(*values: Any) -> Any:
+    return next(value for value in values if value is not None)

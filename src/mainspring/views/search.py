@@ -1,0 +1,118 @@
+"""Lists by a filter, for API, command line and pages. A page may be short, or empty, and still have a next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.clock import instant
+from mainspring.domain.errors import NotFound, invalid
+from mainspring.domain.filter import ExecutionFilter, JobFilter, execution_filter, job_filter
+from mainspring.domain.job import NAME
+from mainspring.store import executions, search
+from mainspring.store.db import Connection, Database, database_now_ms
+from mainspring.store.search import Stats
+from mainspring.views import catalog
+
+MOST_JOBS = 200
+"""Executions are looked for in so many jobs at most when a filter says what these are like."""
+EACH = 200
+"""Executions of each job that tell how it goes, where many jobs are shown."""
+
+
+async def jobs(
+    database: Database, text: str, *, tenant: int, cursor: str | None = None, limit: int = 50
+) -> wire.Page[wire.Job]:
+    """The jobs that fit, by name."""
+    catalog.check_limit(limit)
+    if cursor and not NAME.match(cursor):
+        raise catalog.bad_cursor()
+    wanted = job_filter(text)
+    async with database.connection() as connection:
+        found = await search.look_jobs(connection, wanted, tenant=tenant, after=cursor or "", limit=limit + 1)
+        rows = await search.jobs_by_id(connection, tenant=tenant, job_ids=found.ids[:limit])
+        page = await catalog.as_jobs(connection, rows, tenant=tenant)
+    more = len(found.ids) > limit
+    return wire.Page(items=page, next_cursor=page[-1].name if more else found.floor)
+
+
+async def job_ids(
+    database: Database, wanted: JobFilter, *, tenant: int, after: str = "", limit: int
+) -> tuple[list[tuple[UUID, str]], str | None]:
+    """Ids and names of those that fit, and where to go on."""
+    async with database.connection() as connection:
+        found = await search.look_jobs(connection, wanted, tenant=tenant, after=after, limit=limit + 1)
+        rows = await search.jobs_by_id(connection, tenant=tenant, job_ids=found.ids[:limit])
+    page = [(row.job_id, row.name) for row in rows]
+    return page, page[-1][1] if len(found.ids) > limit else found.floor
+
+
+async def find_executions(
+    database: Database, text: str, *, tenant: int, cursor: str | None = None, limit: int = 50
+) -> wire.Page[wire.Execution]:
+    """The executions that fit, newest first."""
+    catalog.check_limit(limit)
+    before = catalog.parse_cursor(cursor)
+    async with database.connection() as connection:
+        found = await _look(connection, text, tenant=tenant, before=before, limit=limit + 1)
+        rows = await executions.executions_by_id(connection, tenant=tenant, execution_ids=found.ids[:limit], early=True)
+    page = sorted(rows, key=lambda e: e.execution_id, reverse=True)
+    more = len(found.ids) > limit
+    floor = found.ids[limit - 1] if more else found.floor
+    return wire.Page(items=page, next_cursor=None if floor is None else str(floor))
+
+
+async def _look(connection: Connection, text: str, *, tenant: int, before: UUID, limit: int) -> search.Found:
+    wanted = execution_filter(text, int(await database_now_ms(connection)))
+    if wanted.until_ms is not None:
+        before = min(before, UUID(int=max(0, wanted.until_ms) << 80))
+    of = await _jobs_of(connection, wanted, tenant=tenant)
+    if of is None:
+        return await search.look_executions(connection, wanted, tenant=tenant, before=before, limit=limit)
+    return await search.look_executions_of(connection, wanted, tenant=tenant, before=before, limit=limit, job_ids=of)
+
+
+async def count_jobs(database: Database, text: str, *, tenant: int, most: int) -> tuple[int, bool]:
+    """How many fit, up to `most` and as far as one look goes; and whether that is all."""
+    async with database.connection() as connection:
+        found = await search.look_jobs(connection, job_filter(text), tenant=tenant, after="", limit=most + 1)
+    return min(most, len(found.ids)), len(found.ids) <= most and found.floor is None
+
+
+async def count_executions(database: Database, text: str, *, tenant: int, most: int) -> tuple[int, bool, UUID | None]:
+    """The same of executions, and the newest of them."""
+    async with database.connection() as connection:
+        found = await _look(connection, text, tenant=tenant, before=catalog.parse_cursor(None), limit=most + 1)
+    exact = len(found.ids) <= most and found.floor is None
+    return min(most, len(found.ids)), exact, found.ids[0] if found.ids else None
+
+
+async def stats(
+    database: Database, job_ids: Sequence[UUID], *, tenant: int, each: int = EACH, hours: float = 24
+) -> dict[UUID, Stats]:
+    """How the latest executions of some jobs went."""
+    if not job_ids:
+        return {}
+    async with database.connection() as connection:
+        since = instant(int(await database_now_ms(connection) - hours * 3_600_000))
+        return await search.job_stats(connection, tenant=tenant, job_ids=job_ids, since=since, each=each)
+
+
+async def _jobs_of(connection: Connection, wanted: ExecutionFilter, *, tenant: int) -> list[UUID] | None:
+    """The jobs whose executions are asked for; None: of all."""
+    named = [await _named(connection, ref, tenant=tenant) for ref in wanted.jobs]
+    if not wanted.of_jobs:
+        return named or None
+    found = await search.look_jobs(connection, wanted.of_jobs, tenant=tenant, after="", limit=MOST_JOBS + 1)
+    if len(found.ids) > MOST_JOBS or found.floor is not None:
+        hint = "say more of the name, or name one with job:"
+        raise invalid("/filter", f"more than {MOST_JOBS} jobs are like that", hint=hint, code="bad_filter")
+    return [job_id for job_id in found.ids if not named or job_id in named]
+
+
+async def _named(connection: Connection, ref: str, *, tenant: int) -> UUID:
+    row = await catalog.find_job(connection, ref, tenant=tenant)
+    if row is None:
+        raise NotFound(f"there is no job {ref!r}")
+    return row.job_id

@@ -1,0 +1,253 @@
+"""Why an execution does not run yet: every reason, in the order they must fall away, each with who holds it up."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.clock import instant, millis
+from mainspring.domain.job import JobSpec
+from mainspring.domain.placement.demand import Demand, lacks
+from mainspring.domain.placement.line import demand_of
+from mainspring.domain.placement.reservation import lay_out
+from mainspring.domain.queue import DEFAULTS, QueueSettings
+from mainspring.store import evictions, jobs, lines, needs, queues, reservations, why
+from mainspring.store.db import Connection, Database, database_now_ms
+from mainspring.store.why import PendingRow, Server
+from mainspring.views import catalog
+
+MOST_AHEAD = 10_000
+MOST_HOLDERS = 10
+
+
+async def execution(database: Database, ref: str | UUID, *, tenant: int) -> wire.Why:
+    found = await catalog.execution(database, ref, tenant=tenant)
+    async with database.connection() as connection:
+        row = await why.pending_execution(connection, tenant=tenant, execution_id=found.execution_id)
+        reasons = [_ended(found)] if row is None else await _reasons(connection, row, tenant)
+    return wire.Why(execution_id=found.execution_id, job=found.job, state=found.state, reasons=reasons)
+
+
+async def job(database: Database, ref: str, *, tenant: int) -> wire.Why:
+    """Of the job's next execution; without one, why there is none."""
+    row = await catalog.job_row(database, ref, tenant=tenant)
+    async with database.connection() as connection:
+        live = await why.pending_of_job(connection, tenant=tenant, job_id=row.job_id, limit=100)
+        now_ms = int(await database_now_ms(connection))
+    waiting = next((e for e, state in live if state != "running"), live[0][0] if live else None)
+    reasons = []
+    if row.deleted_at is not None:
+        reasons.append(wire.Reason(code="job_deleted", message="the job is deleted"))
+    elif row.paused_at is not None:
+        words = f": {row.pause_reason}" if row.pause_reason else ""
+        reasons.append(wire.Reason(code="job_paused", message=f"the job is paused{words}"))
+    if waiting is not None:
+        found = await execution(database, waiting, tenant=tenant)
+        return wire.Why(execution_id=waiting, job=row.name, state=found.state, reasons=[*reasons, *found.reasons])
+    ahead = catalog.next_fires(row, after_ms=now_ms, count=1)
+    if not reasons and ahead:
+        until = instant(ahead[0])
+        reasons.append(wire.Reason(code="not_due", message="its next fire is not due yet", until=until))
+    elif not reasons:
+        nothing = "it has no schedule; run it by hand" if row.spec.schedule is None else "its schedule has ended"
+        async with database.connection() as connection:
+            unmet = await _unmet(connection, row.job_id, tenant) if row.needs else ""
+        words = f"it is executed when these have succeeded: {unmet}"
+        reasons.append(wire.Reason(code="needs" if unmet else "no_fire", message=words if unmet else nothing))
+    return wire.Why(execution_id=None, job=row.name, state=None, reasons=reasons)
+
+
+async def unfit(database: Database, spec: JobSpec, *, tenant: int) -> list[str]:
+    """Said when a job is written: no worker known now could run it. It is no error, a worker may come."""
+    async with database.connection() as connection:
+        servers = await why.live_sessions(connection, tenant=tenant)
+    reason = _no_worker(demand_of(spec), spec.queue_name, servers)
+    return [] if reason is None else [reason.message]
+
+
+def _ended(found: wire.Execution) -> wire.Reason:
+    words = found.reason or found.error
+    return wire.Reason(code="ended", message=f"it has ended: {found.state}" + (f" ({words})" if words else ""))
+
+
+async def _reasons(connection: Connection, row: PendingRow, tenant: int) -> list[wire.Reason]:
+    match row.state:
+        case "running":
+            where = f"it runs on {row.worker}" if row.worker is not None else "its steps are executed"
+            return [
+                wire.Reason(code="running", message=f"{where}, attempt {row.attempt}"),
+                *await _room(connection, row, tenant),
+            ]
+        case "waiting":
+            return [await _needs(connection, row, tenant) if row.needs_by_at is not None else _waiting(row)]
+        case "blocked":
+            return [await _blocked(connection, row, tenant)]
+        case _:
+            return await _queued(connection, row, tenant)
+
+
+async def _needs(connection: Connection, row: PendingRow, tenant: int) -> wire.Reason:
+    """What of the jobs it needs has not succeeded since it last was executed, or too long ago."""
+    words = await _unmet(connection, row.job_id, tenant)
+    bounded = row.needs_by_at is not None and row.needs_by_at.year < 9999
+    return wire.Reason(
+        code="needs",
+        message=f"it waits until these have succeeded: {words}" if words else "it is about to be queued",
+        until=row.needs_by_at if bounded else None,
+    )
+
+
+async def _unmet(connection: Connection, job_id: UUID, tenant: int) -> str:
+    """The jobs that one still needs; what was deleted can't succeed, so it is said how to go on without it."""
+    found = await needs.needs_of(connection, tenant=tenant, child=job_id)
+    return ", ".join(f"{n.job} ({_state_of(n)})" for n in found if n.state != "satisfied")
+
+
+def _state_of(need: wire.Dependency) -> str:
+    if need.deleted_at is not None:
+        return "deleted: go on without it by mainspring jobs needs remove"
+    return "too long ago" if need.state == "stale" else need.state
+
+
+def _waiting(row: PendingRow) -> wire.Reason:
+    if row.due_at.year >= 9999:
+        return wire.Reason(code="job_paused", message="its job is paused")
+    words = f"attempt {row.attempt} did not succeed; the next one waits" if row.attempt else "it is not due yet"
+    return wire.Reason(code="retry" if row.attempt else "not_due", message=words, until=row.due_at)
+
+
+async def _blocked(connection: Connection, row: PendingRow, tenant: int) -> wire.Reason:
+    live = await why.pending_of_job(connection, tenant=tenant, job_id=row.job_id, limit=MOST_HOLDERS)
+    before = [e for e, state in live if e != row.execution_id and (state == "running" or e < row.execution_id)]
+    return wire.Reason(
+        code="overlap", message="an earlier execution of the job has not ended", holders=before[:MOST_HOLDERS]
+    )
+
+
+async def _queued(connection: Connection, row: PendingRow, tenant: int) -> list[wire.Reason]:
+    found: list[wire.Reason] = []
+    settings = (await queues.queue_settings(connection, tenant=tenant)).get(row.queue)
+    if settings is not None and settings.paused:
+        found.append(wire.Reason(code="queue_paused", message=f"the queue {row.queue} is paused"))
+    found += await _limits(connection, row, tenant)
+    _, tenant_cap = (await queues.tenant_shares(connection)).get(tenant, (1.0, None))
+    if (settings is not None and settings.cap is not None) or tenant_cap is not None:
+        of_queue, of_tenant = await why.running_of_queue(connection, tenant=tenant, queue=row.queue)
+        if settings is not None and settings.cap is not None and of_queue >= settings.cap:
+            words = f"{of_queue} of at most {settings.cap} executions of the queue {row.queue} run"
+            found.append(wire.Reason(code="queue_cap", message=words))
+        if tenant_cap is not None and of_tenant >= tenant_cap:
+            words = f"{of_tenant} of at most {tenant_cap} executions of this tenant run"
+            found.append(wire.Reason(code="tenant_cap", message=words))
+    servers = await why.live_sessions(connection, tenant=tenant)
+    helped = await _helpers(connection, row, tenant)
+    servers = [s for s in servers if row.queue in s.queues or s.queues & helped]
+    if (reason := _no_worker(row.demand, row.queue, servers, helped)) is not None:
+        return [*found, reason]
+    found += await _room(connection, row, tenant)
+    found += await _reserved(connection, row, tenant, settings or DEFAULTS)
+    return [*found, *await _busy(connection, row, tenant, servers)]
+
+
+async def _room(connection: Connection, row: PendingRow, tenant: int) -> list[wire.Reason]:
+    """Who makes room for it, or for whom it does or did."""
+    about = await evictions.evictions_about(
+        connection, tenant=tenant, execution_id=row.execution_id, limit=MOST_HOLDERS
+    )
+    if makers := [e for e in about if e.urgent_id == row.execution_id and e.urgent_attempt == row.attempt]:
+        names = " and ".join(dict.fromkeys(e.job or "another execution" for e in makers))
+        words = f"it asks {names} on {makers[0].worker} to make room" if row.state == "queued" else f"{names} made room"
+        return [wire.Reason(code="making_room", message=words, holders=[e.execution_id for e in makers])]
+    mine = next((e for e in about if e.execution_id == row.execution_id), None)
+    if mine is None or mine.attempt != row.attempt:
+        return []
+    words = f"it is asked to make room for {mine.urgent_job}"
+    if row.state == "queued":
+        words = f"it made room for {mine.urgent_job} and goes on when there is a place"
+    return [wire.Reason(code="preempted", message=words, holders=[mine.urgent_id])]
+
+
+async def _reserved(connection: Connection, row: PendingRow, tenant: int, settings: QueueSettings) -> list[wire.Reason]:
+    """Places that it could use if they were not kept for others, now or before it would be sure to have ended."""
+    rows = await reservations.open_reservations(connection, tenant=None)
+    if not rows:
+        return []
+    job = await jobs.job_by_id(connection, tenant=tenant, job_id=row.job_id)
+    timeout_s = 0.0 if job is None else jobs.definition(job.spec).timeout_within(settings.max_duration_s)
+    everywhere = await evictions.places(connection)
+    places = {
+        p.session_id: p
+        for p in everywhere
+        if (p.tenant == tenant or p.shared)
+        and row.queue in p.queues
+        and not lacks(row.demand, p.kinds, p.labels, p.resources)
+    }
+    found, layout = [], lay_out([r.reservation for r in rows], everywhere)
+    for r in (r.reservation for r in rows):
+        kept = {places[s].name: n for s, n in layout[r.reservation_id].items() if s in places}
+        too_late = r.start_ms > millis(row.now) + timeout_s * 1000
+        if kept and not too_late and not r.allows(tenant=tenant, queue=row.queue, job_id=row.job_id):
+            where = " and ".join(f"{n} on {name}" for name, n in kept.items())
+            begins = "" if r.start_ms <= millis(row.now) else f" from {instant(r.start_ms):%H:%M:%S} UTC on"
+            words = f"places are reserved{begins} ({where}): {r.name if r.tenant == tenant else 'for another tenant'}"
+            found.append(wire.Reason(code="reserved", message=words, until=instant(r.end_ms)))
+    return found
+
+
+async def _helpers(connection: Connection, row: PendingRow, tenant: int) -> set[str]:
+    settings = await queues.queue_settings(connection, tenant=tenant)
+    return {name for name, queue in settings.items() if row.queue in queue.may_help}
+
+
+async def _limits(connection: Connection, row: PendingRow, tenant: int) -> list[wire.Reason]:
+    ids = [i for i in (row.limit_id, row.rate_id) if i]
+    states = await lines.limit_holders(connection, tenant=tenant, limit_ids=ids) if ids else {}
+    found = []
+    for state in states.values():
+        if state.per_s is None and len(state.holders) >= state.most:
+            words = f"the concurrency key {state.key!r} is full: {len(state.holders)} of {state.most} run"
+            holders = [holder.execution_id for holder in state.holders[:MOST_HOLDERS]]
+            found.append(wire.Reason(code="limit", message=words, holders=holders))
+        elif state.next_at is not None and state.next_at > row.now:
+            words = f"the rate of {state.key!r} is {state.most} per {state.per_s:g} s"
+            found.append(wire.Reason(code="rate", message=words, until=state.next_at))
+    return found
+
+
+def _no_worker(
+    demand: Demand, queue: str, servers: list[Server], helped: set[str] | frozenset[str] = frozenset()
+) -> wire.Reason | None:
+    """What no live worker has, told by the one that lacks least; None if one could run it when idle."""
+    serving = [s for s in servers if (queue in s.queues or s.queues & helped) and s.state == "active"]
+    if not serving:
+        return wire.Reason(code="no_worker", message=f"no worker serves the queue {queue}")
+    closest, missing = min(
+        ((s, lacks(demand, s.kinds, s.labels, s.resources)) for s in serving), key=lambda pair: len(pair[1])
+    )
+    if not missing:
+        return None
+    words = f"no worker fits: the closest, {closest.name}, lacks {' and '.join(missing)}"
+    return wire.Reason(code="no_fit", message=words)
+
+
+async def _busy(connection: Connection, row: PendingRow, tenant: int, servers: list[Server]) -> list[wire.Reason]:
+    fitting = [s for s in servers if not lacks(row.demand, s.kinds, s.labels, s.resources) and s.state == "active"]
+    ahead = 0
+    if row.line_id is not None:
+        ahead = await why.ahead_in_line(
+            connection,
+            tenant=tenant,
+            line_id=row.line_id,
+            rank=row.rank,
+            execution_id=row.execution_id,
+            most=MOST_AHEAD,
+        )
+    line = f"{ahead:,}{'+' if ahead == MOST_AHEAD else ''} ahead of it"
+    free = [s for s in fitting if s.busy < s.slots and not (row.demand.exclusive and s.busy)]
+    if not free:
+        words = f"all {len(fitting)} fitting workers are busy; {line}"
+        return [wire.Reason(code="busy", message=words)]
+    if row.demand.resources:
+        words = f"{len(free)} fitting workers have a slot, but maybe not the resources left; {line}"
+        return [wire.Reason(code="busy", message=words)]
+    return [wire.Reason(code="next", message=f"it is about to start; {line}")]

@@ -1,0 +1,208 @@
+"""Graphs of workflows, from left to right: boxes with state and duration, curves, the longest way through."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from mainspring import wire
+from mainspring.display.times import span
+from mainspring.domain.workflow.folding import Fold, Folding
+from mainspring.domain.workflow.layout import critical_path, spots
+from mainspring.domain.workflow.spec import WorkflowSpec
+from mainspring.web.draw import labels
+from mainspring.web.draw.labels import Look
+
+BOX_W, BOX_H, GAP_X, GAP_Y = 184, 48, 52, 16
+EDGE = 8
+
+LOOKS: dict[str, Look] = {
+    **labels.LOOKS,
+    "waiting": Look("waits for somebody", "hourglass", "retry"),
+    "partial": Look("partial", "alert", "bad"),
+    "cancelling": Look("cancelling", "barred", "dim"),
+}
+BY_CONCERN = (
+    "failed", "timed_out", "lost", "running", "waiting", "queued", "cancelled", "skipped", "blocked", "succeeded",
+)  # fmt: skip
+"""States of steps, what needs somebody first."""
+_CONCERN = {state: place for place, state in enumerate(BY_CONCERN)}
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A step, or a fold of several. `done` is the part of it that has ended, if it has parts."""
+
+    key: str
+    name: str
+    title: str
+    x: int
+    y: int
+    look: Look | None
+    text: str
+    done: float | None
+    critical: bool
+    href: str
+    opens: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    start: str
+    end: str
+    d: str
+    critical: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A graph from left to right, with curves between its boxes; `folded` if some stand for several steps."""
+
+    width: int
+    height: int
+    boxes: list[Box]
+    curves: list[Curve]
+    folded: bool
+    path: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What is drawn: names in an order where each comes after those it needs, and how far each is, if it runs."""
+
+    order: Sequence[str]
+    needs: Mapping[str, Sequence[str]]
+    kinds: Mapping[str, str]
+    steps: Mapping[str, wire.RunStep]
+
+
+def of_workflow(spec: WorkflowSpec, order: Sequence[str]) -> Graph:
+    kinds = {name: step.kind for name, step in spec.steps.items()}
+    return Graph(order, {name: step.needs for name, step in spec.steps.items()}, kinds, {})
+
+
+def of_run(steps: Sequence[wire.RunStep], order: Sequence[str]) -> Graph:
+    return Graph(order, {s.name: s.needs for s in steps}, {s.name: s.kind for s in steps}, {s.name: s for s in steps})
+
+
+def state_of(step: wire.RunStep) -> str:
+    """A step's state as it is shown: one whose execution no worker has taken yet is queued."""
+    queued = step.state == "running" and step.kind == "task" and step.items is None and step.started_at is None
+    return "queued" if queued else step.state
+
+
+def seconds(step: wire.RunStep, at: datetime) -> float:
+    """How long a step took, or has taken so far."""
+    if step.released_at is None or step.flag == "kept":
+        return 0.0
+    return max(0.0, ((step.finished_at or at) - step.released_at).total_seconds())
+
+
+def draw(graph: Graph, at: datetime, *, opened: Collection[str] = (), here: str = "") -> Drawing | None:
+    """`here` is the address that links to steps and folds begin with."""
+    if not graph.order:
+        return None
+    took = {name: seconds(step, at) for name, step in graph.steps.items()}
+    path = critical_path(graph.needs, graph.order, took) if graph.steps else []
+    folds = _folding(graph, opened).folds()
+    fold_of = {number: fold.key for fold in folds for number in fold.members}
+    number_of = {name: number for number, name in enumerate(graph.order)}
+    key_of = {name: fold_of[number] for name, number in number_of.items()}
+    needs: dict[str, list[str]] = {fold.key: [] for fold in folds}
+    for name in graph.order:
+        for need in graph.needs[name]:
+            if key_of[need] != key_of[name] and key_of[need] not in needs[key_of[name]]:
+                needs[key_of[name]].append(key_of[need])
+    longest = {key_of[name] for name in path}
+    steps = set(zip([key_of[n] for n in path], [key_of[n] for n in path[1:]], strict=False))
+    place = {spot.name: spot for spot in spots(needs, [fold.key for fold in folds])}
+    boxes = {f.key: _box(graph, f, took, place[f.key].column, place[f.key].row, f.key in longest, here) for f in folds}
+    curves = [
+        Curve(need, key, _curve(boxes[need], boxes[key]), (need, key) in steps)
+        for key, all_needed in needs.items()
+        for need in all_needed
+    ]
+    width = 2 * EDGE + BOX_W + max(box.x for box in boxes.values()) - EDGE
+    height = 2 * EDGE + BOX_H + max(box.y for box in boxes.values()) - EDGE
+    return Drawing(width, height, list(boxes.values()), curves, len(folds) < len(graph.order), path)
+
+
+def _folding(graph: Graph, opened: Collection[str]) -> Folding:
+    number_of = {name: number for number, name in enumerate(graph.order)}
+    needs = [[number_of[need] for need in graph.needs[name]] for name in graph.order]
+    column: list[int] = []
+    for needed in needs:
+        column.append(1 + max((column[need] for need in needed), default=-1))
+
+    def concern(number: int) -> int:
+        step = graph.steps.get(graph.order[number])
+        return 0 if step is None else _CONCERN[state_of(step)]
+
+    return Folding(graph.order, needs, column, frozenset(opened), concern)
+
+
+def _box(graph: Graph, fold: Fold, took: Mapping[str, float], column: int, row: int, critical: bool, here: str) -> Box:
+    x, y = EDGE + column * (BOX_W + GAP_X), EDGE + row * (BOX_H + GAP_Y)
+    if len(fold.members) > 1:
+        return _folded(graph, fold, x, y, critical, here)
+    name = graph.order[fold.members[0]]
+    step = graph.steps.get(name)
+    if step is None:
+        return Box(fold.key, name, name, x, y, None, graph.kinds[name], None, critical, f"#step-{name}", False)
+    look = LOOKS[state_of(step)]
+    parts = [span(took[name] * 1000)] if took[name] else []
+    done = None
+    if step.items is not None:
+        ended = step.items - (step.open_items or 0)
+        parts.insert(0, f"{ended:,} of {step.items:,}")
+        done = ended / step.items if step.items else 1.0
+    href = f"/executions/{step.execution_id}" if step.execution_id is not None and step.items is None else ""
+    title = f"{name}: {look.word}" + (f". {step.reason}" if step.reason else "")
+    return Box(
+        fold.key,
+        name,
+        title,
+        x,
+        y,
+        look,
+        " · ".join(parts),
+        done,
+        critical,
+        href or f"{here}&step={name}#step-{name}",
+        False,
+    )
+
+
+def _folded(graph: Graph, fold: Fold, x: int, y: int, critical: bool, here: str) -> Box:
+    count = f"{len(fold.members):,} steps"
+    opens = f"{here}&open={fold.key}#picture" if fold.opens else f"{here}#steps"
+    if not graph.steps:
+        return Box(fold.key, fold.label, f"{fold.label}: {count}", x, y, None, count, None, critical, opens, fold.opens)
+    states = Counter(state_of(graph.steps[graph.order[number]]) for number in fold.members)
+    worst = min(states, key=_CONCERN.__getitem__)
+    told = ", ".join(f"{states[s]:,} {LOOKS[s].word}" for s in BY_CONCERN if s in states)
+    ended = sum(n for state, n in states.items() if state not in ("running", "waiting", "queued", "blocked"))
+    text = count if len(states) == 1 else f"{states[worst]:,} of {len(fold.members):,}"
+    done = ended / len(fold.members)
+    return Box(
+        fold.key,
+        fold.label,
+        f"{fold.label}, {count}: {told}",
+        x,
+        y,
+        LOOKS[worst],
+        text,
+        done,
+        critical,
+        opens,
+        fold.opens,
+    )
+
+
+def _curve(start: Box, end: Box) -> str:
+    x1, y1 = start.x + BOX_W, start.y + BOX_H // 2
+    x2, y2 = end.x, end.y + BOX_H // 2
+    middle = (x1 + x2) // 2
+    return f"M{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}"

@@ -1,0 +1,249 @@
+"""A definition as the fields of a form, and back. A field that says what it said keeps its value to the last blank."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from mainspring.display.definitions import as_json
+from mainspring.domain.errors import Invalid, MainspringError, Problem
+from mainspring.domain.job import JobSpec, NoopTask
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.web.forms import field_values, schedule_text
+from mainspring.web.forms.fields import EXPRESSION, NAME, NOTICES, OPTIONAL, PLAIN, SCHEDULE, TASKS, Field
+
+Values = Mapping[str, str]
+Plugins = Mapping[str, tuple[Field, ...]]
+MOST_ROWS = 20
+PLUGIN = "plugin:"
+_ABSENT: Any = object()
+
+
+def plugin_fields(type_: str, schema: Any) -> tuple[Field, ...]:
+    """The settings of a plug-in as fields: one for each property, or one for all if the schema is not that simple."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict) or not properties or len(properties) > 40:
+        return (Field(f"plugin_{type_}", "/task/settings", "Settings", "json", help="A JSON object.", size="grow"),)
+    return tuple(_property(type_, name, about) for name, about in properties.items())
+
+
+def _property(type_: str, name: str, about: Any) -> Field:
+    about = about if isinstance(about, dict) else {}
+    kinds = {"string": "text", "integer": "number", "number": "number", "boolean": "flag"}
+    enum = about.get("enum")
+    kind: Any = kinds.get(str(about.get("type")), "json")
+    if isinstance(enum, list) and enum and all(isinstance(value, str) for value in enum):
+        kind = "choice"
+    default = about.get("default")
+    hint = "" if default is None else default if isinstance(default, str) else msgspec.json.encode(default).decode()
+    options = tuple(enum) if kind == "choice" and isinstance(enum, list) else ()
+    hint = hint or ("not given" if options else "")
+    words = str(about.get("description") or "")
+    return Field(
+        f"plugin_{type_}_{name}", f"/task/settings/{name}", str(about.get("title") or name), kind, hint, words, options
+    )
+
+
+def kind_of(values: Values) -> str:
+    return values.get("kind") or "shell"
+
+
+def task_fields(kind: str, plugins: Plugins) -> tuple[Field, ...]:
+    if kind.startswith(PLUGIN):
+        return plugins.get(kind.removeprefix(PLUGIN), ())
+    return TASKS.get(kind, ())
+
+
+def spelled(spec: JobSpec, plugins: Plugins) -> dict[str, str]:
+    """What to type for a job, such that `definition` gives the same again."""
+    whole = as_json(spec)
+    task = whole["task"]
+    kind = PLUGIN + task["type"] if task["kind"] == "plugin" else task["kind"]
+    values = {"kind": kind, **_written((*PLAIN, *task_fields(kind, plugins)), whole, _defaults(spec))}
+    if task.get("shell"):
+        values["command"] = task["argv"][0]
+    values["expression"], values["zone"] = schedule_text.spell(_without_extras(spec.schedule))
+    if isinstance(whole["schedule"], dict):
+        values.update(_written(SCHEDULE, whole, {}))
+    for number, row in enumerate(whole["notify"]):
+        values.update({f"notify_{number}_{notice}": "1" for notice in row["on"]})
+        values[f"notify_{number}_to"] = ", ".join(row["to"])
+        values.update({f"notify_{number}_{name}": str(row[name]) for name in ("by", "factor")})
+    for number, (name, about) in enumerate(whole["params"].items()):
+        values.update({f"param_{number}_{part}": text for part, text in field_values.param_row(name, about).items()})
+    return {name: text.strip() for name, text in values.items() if text.strip()}
+
+
+def definition(values: Values, base: JobSpec | None, plugins: Plugins) -> dict[str, Any]:
+    """The definition that the form says, as JSON; what it has no fields for stays as it is in `base`.
+
+    Everything that can't be read is refused at once, each problem with the pointer of its field.
+    """
+    old = {} if base is None else spelled(base, plugins)
+    wanted: dict[str, Any] = {} if base is None else copy.deepcopy(as_json(base))
+    wanted.pop("paused", None)
+    problems: list[Problem] = []
+    kind = kind_of(values)
+    if kind != old.get("kind"):
+        wanted["task"] = {"kind": kind}
+        if kind.startswith(PLUGIN):
+            wanted["task"] = {"kind": "plugin", "type": kind.removeprefix(PLUGIN)}
+    fields = [*PLAIN, *task_fields(kind, plugins)]
+    unchanged = kind == old.get("kind") and values.get("shell", "") == old.get("shell", "")
+    for field in fields:
+        text = values.get(field.name, "")
+        if text == old.get(field.name, "") and (unchanged or not field.pointer.startswith("/task/")) and base:
+            continue
+        problems += _take(wanted, field, text, values)
+    problems += _schedule(wanted, values, old)
+    problems += _rows(wanted, values)
+    for pointer in OPTIONAL:
+        if not any(values.get(f.name) for f in PLAIN if f.pointer.startswith(pointer + "/")):
+            wanted.pop(pointer[1:], None)
+    if not values.get(NAME.name):
+        wanted["name"] = ""
+    if problems:
+        raise Invalid(problems[0].message, problems=tuple(problems))
+    return wanted
+
+
+def _take(wanted: dict[str, Any], field: Field, text: str, values: Values) -> list[Problem]:
+    if field.name == "command" and values.get("shell"):
+        put(wanted, field.pointer, [text] if text else _ABSENT)
+    else:
+        try:
+            put(wanted, field.pointer, field_values.read(field, text) if text.strip() else _ABSENT)
+        except Invalid as error:
+            return list(error.problems)
+    if field.name == "command" and not text.strip():
+        return [Problem(field.pointer, "the command is missing", "write what to run, such as ./report.sh --all")]
+    return []
+
+
+def _schedule(wanted: dict[str, Any], values: Values, old: Values) -> list[Problem]:
+    names = (EXPRESSION.name, "zone", *(f.name for f in SCHEDULE))
+    if old and all(values.get(name, "") == old.get(name, "") for name in names):
+        return []
+    wanted.pop("schedule", None)
+    extras = [f for f in SCHEDULE if values.get(f.name)]
+    if not values.get(EXPRESSION.name):
+        return [
+            Problem(f.pointer, "this belongs to a schedule, and there is none", "write when it fires") for f in extras
+        ]
+    problems: list[Problem] = []
+    try:
+        schedule = schedule_text.read(values[EXPRESSION.name], values.get("zone", ""))
+    except Invalid as error:
+        return list(error.problems)
+    for field in extras:
+        if not isinstance(schedule, dict):
+            problems.append(Problem(field.pointer, "of several schedules each says this for itself", "put it there"))
+            continue
+        try:
+            schedule[field.name] = field_values.read(field, values[field.name])
+        except Invalid as error:
+            problems += error.problems
+    wanted["schedule"] = schedule
+    return problems
+
+
+def _rows(wanted: dict[str, Any], values: Values) -> list[Problem]:
+    """Notices and params, as many as there are."""
+    problems: list[Problem] = []
+    notify: list[dict[str, Any]] = []
+    params: dict[str, Any] = {}
+    for number in range(MOST_ROWS):
+        on = [notice for notice in NOTICES if values.get(f"notify_{number}_{notice}")]
+        to = [word.strip() for word in values.get(f"notify_{number}_to", "").split(",") if word.strip()]
+        if on or to:
+            row: dict[str, Any] = {"on": on, "to": to}
+            if by := values.get(f"notify_{number}_by"):
+                row["by"] = by
+            try:
+                if factor := values.get(f"notify_{number}_factor"):
+                    row["factor"] = field_values.number(factor, f"/notify/{len(notify)}/factor")
+            except Invalid as error:
+                problems += error.problems
+            notify.append(row)
+        if name := values.get(f"param_{number}_name"):
+            try:
+                params[name] = field_values.read_param(name, values, f"param_{number}_")
+            except Invalid as error:
+                problems += error.problems
+    wanted["notify"], wanted["params"] = notify, params
+    return problems
+
+
+def placed(problems: Iterable[Problem], fields: Iterable[Field]) -> tuple[dict[str, list[Problem]], list[Problem]]:
+    """Each problem at the field it is about; and those that belong to none."""
+    found: dict[str, list[Problem]] = {}
+    rest: list[Problem] = []
+    known = list(fields)
+    for problem in problems:
+        at = problem.pointer
+        over = [f for f in known if at == f.pointer or at.startswith(f.pointer + "/")]
+        under = [f for f in known if at != "/" and at and f.pointer.startswith(at + "/")]
+        chosen = max(over, key=lambda f: len(f.pointer)).name if over else under[0].name if under else None
+        if chosen is None and (top := at.split("/")[1:2]) and top[0] in ("notify", "params"):
+            chosen = top[0]
+        if chosen is None:
+            rest.append(problem)
+        else:
+            found.setdefault(chosen, []).append(problem)
+    return found, rest
+
+
+def problems_of(error: MainspringError) -> tuple[Problem, ...]:
+    return error.problems or (Problem("", error.message),)
+
+
+def put(whole: dict[str, Any], pointer: str, value: Any) -> None:
+    """Sets what a pointer names, or takes it away."""
+    *path, last = pointer.split("/")[1:]
+    for name in path:
+        inner = whole.get(name)
+        if not isinstance(inner, dict):
+            if value is _ABSENT:
+                return
+            inner = {}
+        whole[name] = inner
+        whole = inner
+    if value is _ABSENT:
+        whole.pop(last, None)
+    else:
+        whole[last] = value
+
+
+def get(whole: Any, pointer: str) -> Any:
+    for name in pointer.split("/")[1:]:
+        whole = whole.get(name) if isinstance(whole, dict) else None
+    return whole
+
+
+def _written(fields: Iterable[Field], whole: dict[str, Any], usual: dict[str, Any]) -> dict[str, str]:
+    """What is as usual is left empty: the field shows it as its hint."""
+    found = {}
+    for field in fields:
+        value = get(whole, field.pointer)
+        found[field.name] = "" if value == get(usual, field.pointer) else field_values.write(field, value)
+    return found
+
+
+def _defaults(spec: JobSpec) -> dict[str, Any]:
+    usual = as_json(JobSpec(name="", task=NoopTask()))
+    given = {f.encode_name: f.default for f in msgspec.structs.fields(type(spec.task))}
+    usual["task"] = msgspec.to_builtins({k: v for k, v in given.items() if v is not msgspec.NODEFAULT})
+    # Their limits are always written out: without one there is no such object.
+    usual["concurrency"], usual["rate"] = {"key": "{{job}}"}, {"key": "{{job}}", "per": "1s", "burst": 1}
+    return usual
+
+
+def _without_extras(schedule: Any) -> Any:
+    """The schedule without what has fields of its own."""
+    if not isinstance(schedule, ScheduleSpec):
+        return schedule
+    bare = {f.name: f.default for f in msgspec.structs.fields(ScheduleSpec) if f.name in {s.name for s in SCHEDULE}}
+    return msgspec.structs.replace(schedule, **bare)

@@ -1,0 +1,18 @@
+"""The overview of each tenant, computed at most once a second however many browsers watch."""
+
+from __future__ import annotations
+
+from mainspring.clock import Clock
+from mainspring.store.db import Database
+from mainspring.ttl_cache import TtlCache
+from mainspring.views.overview import Overview, overview
+
+FRESH_S = 1.0
+
+
+class OverviewCache:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._cache: TtlCache[int, Overview] = TtlCache(lambda: FRESH_S, clock=clock)
+
+    async def overview(self, database: Database, *, tenant: int) -> Overview:
+        return await self._cache.get(tenant, lambda: overview(database, tenant=tenant))

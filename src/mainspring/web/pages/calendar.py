@@ -1,0 +1,134 @@
+"""The calendar: what fired in each hour of the last week, what will in the next, and what is crowded."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID
+
+from starlette.responses import Response
+
+from mainspring.clock import Clock, SystemClock, instant, millis
+from mainspring.domain.errors import invalid
+from mainspring.views import fire_calendar
+from mainspring.views.fire_calendar import Past
+from mainspring.views.fire_density import CROWDED, HOUR_MS, Crowd
+from mainspring.web.access import Visit
+from mainspring.web.density_cache import DensityCache
+from mainspring.web.draw.labels import stamp
+from mainspring.web.fire_history import Pasts
+from mainspring.web.render import now, page
+
+BACK = 7
+AHEAD = 8
+LEVELS = 8
+LOOKED_AT = 3
+"""So many of the busiest hours ahead are looked at minute by minute."""
+PLAN_FRESH_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """An hour. `level` 0 is empty; each further one is a larger share of the busiest hour, by its square root."""
+
+    at: datetime
+    ahead: bool
+    count: int
+    failed: int
+    exact: bool
+    level: int
+    href: str
+
+
+class Calendar:
+    def __init__(self, crowds: DensityCache, pasts: Pasts, clock: Clock | None = None) -> None:
+        self._crowds, self._pasts = crowds, pasts
+        self._clock = clock or SystemClock()
+        self._plans: dict[int, tuple[float, int, list[int]]] = {}
+        self._locks: dict[int, asyncio.Lock] = {}
+
+    async def __call__(self, visit: Visit) -> Response:
+        database, tenant = visit.context.database, visit.caller.tenant
+        at = now()
+        chosen = _hour(visit.query("at"))
+        crowd = await self._crowds.crowd(database, tenant=tenant)
+        async with self._locks.setdefault(tenant, asyncio.Lock()):
+            begin_ms, plan = await self._plan(crowd, at, tenant=tenant)
+            past = await self._pasts.hours(database, at, back=BACK, tenant=tenant)
+        exact = fire_calendar.is_counted(crowd)
+        busiest = sorted(range(len(plan)), key=lambda n: -plan[n])[:LOOKED_AT]
+        crushes = [
+            await asyncio.to_thread(fire_calendar.crush, crowd, begin_ms + n * HOUR_MS) for n in busiest if plan[n]
+        ]
+        here = await asyncio.to_thread(fire_calendar.crush, crowd, millis(chosen)) if chosen is not None else None
+        return page(
+            "calendar.html",
+            visit.caller,
+            columns=columns(at, begin_ms, plan, exact, past),
+            exact=exact,
+            chosen=chosen,
+            minutes=here,
+            levels=LEVELS,
+            crowded=CROWDED,
+            busiest=_busiest(begin_ms, plan),
+            loads=await fire_calendar.examples(database, here, tenant=tenant) if here is not None else [],
+            proposals=await fire_calendar.proposals(database, crushes, tenant=tenant),
+        )
+
+    async def _plan(self, crowd: Crowd, at: datetime, *, tenant: int) -> tuple[int, list[int]]:
+        begin_ms = millis(at) // HOUR_MS * HOUR_MS
+        known = self._plans.get(tenant)
+        if known is not None and known[1] == begin_ms and self._clock.monotonic() - known[0] < PLAN_FRESH_S:
+            return begin_ms, known[2]
+        plan = await asyncio.to_thread(fire_calendar.planned, crowd, begin_ms, AHEAD * 24)
+        self._plans[tenant] = (self._clock.monotonic(), begin_ms, plan)
+        return begin_ms, plan
+
+
+def columns(
+    at: datetime, begin_ms: int, plan: list[int], exact: bool, past: dict[int, Past]
+) -> list[tuple[date, list[Cell]]]:
+    """Days from left to right, with the hours of each; the hour that has begun belongs to what is ahead."""
+    today = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    most = max([1, *plan, *(p.fires for p in past.values())])
+    found = []
+    for n in range(-BACK, AHEAD):
+        midnight = millis(today + timedelta(days=n))
+        cells = []
+        for hour_ms in range(midnight, midnight + 24 * HOUR_MS, HOUR_MS):
+            place = (hour_ms - begin_ms) // HOUR_MS
+            if place >= 0:
+                count = plan[place] if place < len(plan) else 0
+                cells.append(_cell(hour_ms, True, count, 0, exact, most))
+            else:
+                seen = past.get(hour_ms, Past(0, 0, True))
+                cells.append(_cell(hour_ms, False, seen.fires, seen.failed, seen.exact, most))
+        found.append(((today + timedelta(days=n)).date(), cells))
+    return found
+
+
+def _cell(hour_ms: int, ahead: bool, count: int, failed: int, exact: bool, most: int) -> Cell:
+    level = 0 if not count else max(1, math.ceil(LEVELS * math.sqrt(count / most)))
+    at = instant(hour_ms)
+    # Ids of executions begin with the instant of their fire: a cursor at the end of the hour lists it, newest first.
+    href = f"?at={stamp(at)}#hour" if ahead else f"/executions?cursor={UUID(int=(hour_ms + HOUR_MS) << 80)}"
+    return Cell(at, ahead, count, failed, exact, level, href)
+
+
+def _busiest(begin_ms: int, plan: list[int]) -> tuple[datetime, int] | None:
+    best = max(range(len(plan)), key=plan.__getitem__)
+    return (instant(begin_ms + best * HOUR_MS), plan[best]) if plan[best] else None
+
+
+def _hour(text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise invalid("/at", f"{text[:40]!r} is not an instant", hint="such as 2026-11-16T03:00:00Z")
+    return instant(millis(found) // HOUR_MS * HOUR_MS)

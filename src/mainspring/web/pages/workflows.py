@@ -1,0 +1,135 @@
+"""Pages of workflows, and what can be decided about their runs."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import quote
+
+from starlette.responses import RedirectResponse, Response
+
+from mainspring import wire
+from mainspring.domain.errors import NotFound
+from mainspring.intake import workflow_versions
+from mainspring.intake import workflows as intake
+from mainspring.intake.runs import run_id_of
+from mainspring.web import render
+from mainspring.web.access import Visit
+from mainspring.web.draw.dag import LOOKS, draw, of_workflow
+from mainspring.web.forms.schedule_edit import seen_version
+from mainspring.web.pages.jobs import link
+from mainspring.web.pages.runs import AT_ONCE
+from mainspring.web.render import now, page
+
+SHOWN = 50
+STEPS = 200
+
+
+async def listing(visit: Visit) -> Response:
+    cursor = visit.query("cursor")
+    found = await intake.list_workflows(
+        visit.context.database, tenant=visit.caller.tenant, cursor=cursor or None, limit=SHOWN
+    )
+    recent = await visit.context.runs.list(tenant=visit.caller.tenant, limit=20)
+    return page(
+        "workflows.html",
+        visit.caller,
+        workflows=found.items,
+        runs=recent.items,
+        looks=LOOKS,
+        cursor=cursor,
+        onward=found.next_cursor and link("/workflows", cursor=found.next_cursor),
+    )
+
+
+async def workflow(visit: Visit) -> Response:
+    found = await intake.get(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    recent = await visit.context.runs.list(tenant=visit.caller.tenant, workflow=str(found.job_id), limit=20)
+    opened = visit.request.query_params.getlist("open")
+    number = visit.query("page")
+    start = int(number) * STEPS if number.isascii() and number.isdigit() and len(number) < 7 else 0
+    drawing = None
+    if len(found.order) <= AT_ONCE or opened or visit.query("draw"):
+        graph = of_workflow(found.spec, found.order)
+        drawing = await asyncio.to_thread(draw, graph, now(), opened=opened, here="?")
+    return page(
+        "workflow.html",
+        visit.caller,
+        w=found,
+        runs=recent.items,
+        looks=LOOKS,
+        start=start,
+        shown=STEPS,
+        drawing=drawing,
+    )
+
+
+async def versions(visit: Visit) -> Response:
+    """GET /workflows/{ref}/versions."""
+    database, tenant = visit.context.database, visit.caller.tenant
+    found = await intake.get(database, visit.ref, tenant=tenant)
+    cursor = visit.query("cursor") or None
+    told = await workflow_versions.versions(database, str(found.job_id), tenant=tenant, cursor=cursor)
+    onward = told.next_cursor and link(visit.request.url.path, cursor=told.next_cursor)
+    return page("flow_versions.html", visit.caller, w=found, told=told.items, cursor=cursor, onward=onward)
+
+
+async def bring_back(visit: Visit) -> Response:
+    """POST /workflows/{ref}/rollback."""
+    wanted = visit.form.get("to", "")
+    if not wanted.isdecimal() or len(wanted) > 9:
+        raise NotFound(f"{wanted!r} is not the number of a version")
+    found = await workflow_versions.rollback(
+        visit.context.database,
+        visit.ref,
+        int(wanted),
+        tenant=visit.caller.tenant,
+        by=visit.caller.name,
+        seen=seen_version(visit),
+        may_exceed=visit.caller.may_exceed,
+    )
+    return _to(f"/workflows/{found.job_id}")
+
+
+# What the buttons do ------------------------------------------------------------------------------------
+
+
+async def start(visit: Visit) -> Response:
+    found = await visit.context.runs.start(
+        visit.ref, wire.RunRequest(reason=""), tenant=visit.caller.tenant, by=visit.caller.name
+    )
+    return _to(f"/runs/{found.run_id}")
+
+
+async def cancel(visit: Visit) -> Response:
+    run_id = run_id_of(visit.ref)
+    await visit.context.runs.cancel(
+        run_id, tenant=visit.caller.tenant, by=visit.caller.name, reason=visit.form.get("reason", "")[:1000]
+    )
+    return _to(f"/runs/{run_id}")
+
+
+async def rerun(visit: Visit) -> Response:
+    begin = wire.Rerun(from_step=visit.form.get("from_step") or None)
+    found = await visit.context.runs.rerun(
+        run_id_of(visit.ref), begin, tenant=visit.caller.tenant, by=visit.caller.name
+    )
+    return _to(f"/runs/{found.run_id}")
+
+
+async def decide(visit: Visit) -> Response:
+    """Approves, rejects, skips or completes the step that the form names."""
+    run_id, runs = run_id_of(visit.ref), visit.context.runs
+    step, what, reason = (visit.form.get(name, "") for name in ("step", "what", "reason"))
+    tenant, by, scopes = visit.caller.tenant, visit.caller.name, sorted(visit.caller.scopes)
+    if what == "skip":
+        await runs.skip(run_id, step, reason, tenant=tenant, by=by, scopes=scopes)
+    elif what == "complete":
+        await runs.force_complete(run_id, step, reason, None, tenant=tenant, by=by, scopes=scopes)
+    else:
+        note = wire.Decision(note=reason[:1000])
+        await runs.decide(run_id, step, note, tenant=tenant, by=by, scopes=scopes, approved=what == "approve")
+    return _to(f"/runs/{run_id}#step-{quote(step)}")
+
+
+def _to(path: str) -> Response:
+    return RedirectResponse(path, 303, render.HEADERS)

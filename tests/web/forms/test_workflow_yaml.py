@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import httpx2
+import msgspec
+import pytest
+
+from mainspring.cli.serve import DEFAULT_TENANT as TENANT
+from mainspring.domain.errors import Problem
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.intake import workflows
+from mainspring.manifest import read_workflows
+from mainspring.web.forms.examples import EXAMPLES
+from mainspring.web.forms.yaml_location import place
+from tests.conftest import Cluster
+from tests.support.pages import Page, open_page, posted
+
+pytestmark = pytest.mark.anyio
+
+TEXT = """\
+kind: Workflow
+metadata: {name: NAME}
+spec:
+  schedule: {cron: "0 2 * * *"}
+  steps:
+    a:
+      shell: [echo, hi]
+    b:
+      shell: [echo, ho]
+      needs: [a]
+"""
+
+
+async def test_a_workflow_is_written_looked_at_and_added(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    page = await open_page(browser, "/workflows/new")
+    form = posted(page) | {"text": TEXT.replace("NAME", "written").replace("\n", "\r\n"), "do": "save"}
+    looked = Page((await browser.post("/workflows/new", data=form)).text)
+    assert "2 steps, at 02:00 every day" in looked.text
+    assert [g for g in looked.all("svg") if (g.get("class") or "").startswith("node")], "the graph of what would be"
+    assert looked.active_parts() == []
+    assert (await browser.get("/workflows/written")).status_code == 404, "looking adds nothing"
+    answer = await browser.post("/workflows/new", data=posted(looked) | {"do": "save"})
+    found = await workflows.get(cluster.database, "written", tenant=TENANT)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/workflows/{found.job_id}")
+    assert (found.version, found.order) == (1, ["a", "b"])
+    again = await browser.post("/workflows/new", data=posted(looked) | {"do": "save"})
+    assert again.status_code == 409
+    assert "'written' is taken" in Page(again.text).text
+
+
+async def test_a_change_is_a_difference_and_of_the_version_seen(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    (spec,) = read_workflows(TEXT.replace("NAME", "revised"))
+    await workflows.apply(cluster.database, spec, tenant=TENANT, by="test")
+    page = await open_page(browser, "/workflows/revised/edit")
+    form = posted(page)
+    assert read_workflows(form["text"]) == [spec]
+    nothing = Page((await browser.post("/workflows/revised/edit", data=form | {"do": "look"})).text)
+    assert "Nothing: the text says what the workflow is." in nothing.text
+    form["text"] = form["text"].replace("0 2 * * *", "0 4 * * *")
+    looked = Page((await browser.post("/workflows/revised/edit", data=form | {"do": "look"})).text)
+    assert "- cron: 0 2 * * *" in looked.text
+    assert "+ cron: 0 4 * * *" in looked.text
+    stale = posted(looked) | {"do": "save"}
+    assert (await browser.post("/workflows/revised/edit", data=stale)).status_code == 303
+    found = await workflows.get(cluster.database, "revised", tenant=TENANT)
+    assert (found.version, found.spec.schedule) == (2, ScheduleSpec(cron="0 4 * * *"))
+    refused = await browser.post("/workflows/revised/edit", data=stale | {"text": form["text"].replace("hi", "hey")})
+    assert refused.status_code == 409
+    text = Page(refused.text).text
+    assert "has version 2 by now; this change was made for version 1" in text
+    assert "+ cron: 0 4 * * *" in text, "what they changed"
+    assert "+ - hey" in text, "what I would change"
+    assert (await workflows.get(cluster.database, "revised", tenant=TENANT)).version == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("    b:\n", "    b\n", "line 9, column 12"),
+        ("needs: [a]", "needs: [c]", "line 10, column 15: there is no step 'c'"),
+        ("shell: [echo, ho]", "shell: [echo, '{{nope}}']", "line 9, column 21"),
+        ("steps:", "stepz:", "line 5, column 3"),
+        ("0 2 * * *", "0 25 * * *", "25 is out of range"),
+        ("kind: Workflow", "kind: Job", "line 1, column 1"),
+        (TEXT, "", "the file is empty"),
+        (TEXT, TEXT + "---\n" + TEXT, "there are 2 workflows here"),
+        ("name: NAME", "name: 'two words'", "line 2, column 12"),
+    ],
+)
+async def test_errors_have_a_line_and_a_column(
+    cluster: Cluster, browser: httpx2.AsyncClient, old: str, new: str, says: str
+) -> None:
+    text = TEXT.replace(old, new)
+    form = posted(await open_page(browser, "/workflows/new")) | {"text": text, "do": "look"}
+    answer = await browser.post("/workflows/new", data=form)
+    assert answer.status_code == 422
+    page = Page(answer.text)
+    assert says in page.text
+    assert page.filled()["text"].strip() == text.strip(), "what was typed is kept"
+    assert page.active_parts() == []
+
+
+async def test_another_name_is_another_workflow(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    (spec,) = read_workflows(TEXT.replace("NAME", "named"))
+    await workflows.apply(cluster.database, spec, tenant=TENANT, by="test")
+    form = posted(await open_page(browser, "/workflows/named/edit"))
+    form |= {"text": form["text"].replace("named", "renamed"), "do": "look"}
+    answer = await browser.post("/workflows/named/edit", data=form)
+    assert answer.status_code == 422
+    assert "this is the workflow 'named'" in Page(answer.text).text
+    copy = posted(await open_page(browser, "/workflows/new?like=named"))
+    assert "name: named-copy" in copy["text"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+async def test_every_example_is_right(cluster: Cluster, browser: httpx2.AsyncClient, name: str) -> None:
+    page = await open_page(browser, "/workflows/new?example=" + name.replace(" ", "+"))
+    (spec,) = read_workflows(page.filled()["text"])
+    looked = await browser.post("/workflows/new", data=posted(page) | {"do": "look"})
+    assert looked.status_code == 200
+    unique = msgspec.structs.replace(spec, name=f"example-{spec.name}")
+    await workflows.apply(cluster.database, unique, tenant=TENANT, by="test")
+
+
+def test_places_in_plain_and_short_forms() -> None:
+    text = "name: x\nsteps:\n  a:\n    task: {kind: shell, argv: [echo, hi]}\n"
+    assert place(text, Problem("/steps/a/task/argv/1", "wrong"))[1:] == (4, 38)
+    assert place(text, Problem("/steps/a/needs", "wrong"))[1:] == (3, 3), "what is missing is missing there"
+    assert place(text, Problem("/nowhere", "wrong"))[1:] == (0, 0)
+    assert place("{", Problem("/name", "wrong"))[1:] == (0, 0)

@@ -1,0 +1,152 @@
+"""The pages about what failed for good, as a browser without script uses them."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx2
+import pytest
+
+from mainspring import wire
+from mainspring.api.auth import issue_token
+from mainspring.cli.serve import DEFAULT_TENANT as TENANT
+from mainspring.domain.params import Param
+from mainspring.domain.retry import RetryPolicy
+from mainspring.intake import dead_letters
+from tests.conftest import Cluster
+from tests.intake.test_dead_letters import Desk
+from tests.support.pages import Page, open_page
+from tests.support.runs import Bench
+
+pytestmark = pytest.mark.anyio
+
+HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'"
+
+
+@pytest.fixture
+def desk(cluster: Cluster) -> Desk:
+    return Desk(cluster.database)
+
+
+async def letters(desk: Desk, *errors: str, **spec: Any) -> list[UUID]:
+    job = await desk.job(retries=RetryPolicy(max=0), queue=f"q{uuid4().hex[:8]}", **spec)
+    return [await desk.letter(job, error) for error in errors]
+
+
+async def post(browser: httpx2.AsyncClient, page: Page, path: str, **data: str) -> httpx2.Response:
+    return await browser.post(path, data={"csrf": page.csrf, **data})
+
+
+async def test_groups_lead_to_letters_and_letters_to_everything_about_them(
+    desk: Desk, browser: httpx2.AsyncClient
+) -> None:
+    first, second, other = await letters(desk, "row 1 is bad", "row 2 is bad", HOSTILE)
+    letter = await desk.get(second)
+    page = await open_page(browser, "/failures")
+    assert page.active_parts() == []
+    assert f"g-{letter.job_id}-{letter.fingerprint}" in page.ids()
+    group = await open_page(browser, f"/failures?job={letter.job_id}&fingerprint={letter.fingerprint}")
+    assert {f"d-{first}", f"d-{second}"} <= group.ids() and f"d-{other}" not in group.ids()
+    one = await open_page(browser, f"/failures/{other}")
+    assert one.active_parts() == [] and HOSTILE in one.text and "Attempts" in one.text
+    assert "Replay or dismiss it" in (await open_page(browser, f"/executions/{other}")).text
+    assert (await browser.get(f"/failures/{uuid4()}")).status_code == 404
+
+
+async def test_the_letter_of_a_step_leads_to_its_run(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    bench = Bench(cluster.database)
+    run = await bench.begin(f"nightly-{uuid4().hex[:8]}", {"load": {}})
+    (step,) = run.steps
+    mine = [row for row in await bench.claim() if row[1]["execution_id"] == step.execution_id]
+    await bench.end(mine, lambda _: "failed")
+    page = await open_page(browser, f"/failures/{step.execution_id}")
+    assert f"{run.workflow} / load" in page.text and "A step is repeated with its run" in page.text
+    assert "Parameters, as JSON" not in page.text
+    assert f"/runs/{run.run_id}/rerun" in {link.get("href") for link in page.all("a")}
+    assert f"{run.workflow} / load" in (await open_page(browser, "/executions")).text
+    new = await bench.runs.rerun(run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    await bench.runs.cancel(new.run_id, tenant=TENANT, by="a new user")
+    assert "its run was repeated" in (await open_page(browser, f"/failures/{step.execution_id}")).text
+
+
+async def test_claim_note_replay_with_other_params_and_what_became_of_it(
+    desk: Desk, browser: httpx2.AsyncClient
+) -> None:
+    (letter,) = await letters(desk, "no", params={"n": Param(type="integer", default=1)})
+    path = f"/failures/{letter}"
+    page = await open_page(browser, path)
+    assert (await post(browser, page, f"{path}/claim")).headers["location"] == path
+    assert (await post(browser, page, f"{path}/note", note="ask the bank")).status_code == 303
+    page = await open_page(browser, path)
+    assert "You work on it until" in page.text and "ask the bank" in page.text and "Give back" in page.text
+    wrong = await post(browser, page, f"{path}/replay", params="[1]")
+    assert wrong.status_code == 422 and "not a JSON object" in wrong.text
+    assert (await post(browser, page, f"{path}/replay", params='{"m": 5}')).status_code == 422
+    done = await post(browser, page, f"{path}/replay", params='{"n": 5}')
+    twice = await post(browser, page, f"{path}/replay", params='{"n": 5}')
+    assert done.status_code == 303 and done.headers["location"] == twice.headers["location"]
+    made = UUID(done.headers["location"].removeprefix("/executions/"))
+    assert (await desk.look(made)).params == {"n": 5}
+    assert "which has not ended" in (await open_page(browser, path)).text
+    await desk.settle_one("succeeded")
+    await desk.follow()
+    assert "Resolved by the execution" in (await open_page(browser, path)).text
+
+
+async def test_a_group_is_replayed_after_a_look_at_the_plan(desk: Desk, browser: httpx2.AsyncClient) -> None:
+    ids = await letters(desk, "a 1", "a 2", "a 3")
+    letter = await desk.get(ids[0])
+    choice = {"job": str(letter.job_id), "fingerprint": letter.fingerprint}
+    bad = await browser.get("/failures/plan", params=choice | {"rate": "fast"})
+    assert bad.status_code == 422 and "not a rate" in bad.text
+    plan = Page((await browser.get("/failures/plan", params=choice | {"rate": "10/1m", "canary": "1"})).text)
+    assert "Replay 3 dead letters" in plan.text and "the other 2 if it succeeds" in plan.text
+    assert await desk.states(*ids) == ["open"] * 3, "a look changes nothing"
+    answer = await post(browser, plan, "/failures/group/replay", **choice, rate="10/1m", canary="1")
+    assert answer.status_code == 303
+    assert sorted(await desk.states(*ids)) == ["held", "held", "replaying"]
+    held = sorted(ids)[1]
+    assert "Replayed if the canary" in (await open_page(browser, f"/failures/{held}")).text
+    assert f"d-{held}" in (await open_page(browser, "/failures?state=held")).ids()
+    await desk.settle_one("failed", error="a 4")
+    await desk.follow()
+
+
+async def test_dismissing_needs_a_reason(desk: Desk, browser: httpx2.AsyncClient) -> None:
+    one, two, three = await letters(desk, "x 1", "y 1", "y 2")
+    page = await open_page(browser, f"/failures/{one}")
+    refused = await post(browser, page, f"/failures/{one}/dismiss", reason=" ")
+    assert refused.status_code == 422 and "reason is needed" in refused.text
+    assert (await post(browser, page, f"/failures/{one}/dismiss", reason="known")).status_code == 303
+    assert "Dismissed by" in (await open_page(browser, f"/failures/{one}")).text
+    letter = await desk.get(two)
+    choice = {"job": str(letter.job_id), "fingerprint": letter.fingerprint}
+    assert (await post(browser, page, "/failures/group/dismiss", **choice, reason="both")).status_code == 303
+    assert await desk.states(one, two, three) == ["dismissed"] * 3
+
+
+async def test_what_another_works_on_has_no_buttons(desk: Desk, browser: httpx2.AsyncClient) -> None:
+    (letter,) = await letters(desk, "no")
+    await dead_letters.claim_one(desk.database, letter, "10m", tenant=TENANT, by="ann")
+    page = await open_page(browser, f"/failures/{letter}")
+    assert "ann works on it until" in page.text
+    assert not [f for f in page.all("form") if str(f.get("action")).startswith("/failures")]
+    answer = await post(browser, page, f"/failures/{letter}/dismiss", reason="x")
+    assert answer.status_code == 409 and "nn works on it until" in answer.text
+
+
+async def test_the_pages_are_for_those_who_may_operate(
+    cluster: Cluster, desk: Desk, stranger: httpx2.AsyncClient
+) -> None:
+    (letter,) = await letters(desk, "no")
+    async with cluster.database.connection() as connection:
+        token = await issue_token(connection, tenant=TENANT, name="reader", scopes=("read", "write"))
+    caller = await cluster.context.auth.by_token(token)
+    await stranger.get("/login", params={"k": cluster.context.auth.login_key(caller.token_id)})
+    for path in ("/failures", f"/failures/{letter}", "/failures/plan"):
+        assert (await stranger.get(path)).status_code == 403
+    page = await open_page(stranger, "/")
+    assert not [a for a in page.all("a") if a.get("href") == "/failures"]
+    assert (await post(stranger, page, f"/failures/{letter}/dismiss", reason="x")).status_code == 403
+    assert isinstance(await desk.get(letter), wire.DeadLetter)

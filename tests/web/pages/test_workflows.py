@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from mainspring import wire
+from mainspring.api.auth import issue_token
+from mainspring.cli.serve import DEFAULT_TENANT as TENANT
+from mainspring.client import AsyncClient
+from mainspring.domain.errors import Forbidden
+from mainspring.domain.workflow.layout import critical_path, spots
+from mainspring.intake import workflows
+from tests.conftest import Cluster
+from tests.support.pages import Page, open_page
+from tests.support.runs import spec
+
+pytestmark = pytest.mark.anyio
+
+HOSTILE = '"><script>alert(1)</script>'
+
+
+async def begun(cluster: Cluster, name: str) -> wire.Run:
+    steps = {"build": {"approval": {}}, "sign": {"approval": {}, "needs": ["build"], "description": HOSTILE}}
+    written = spec(name, steps, description=HOSTILE)
+    await workflows.apply(cluster.database, written, tenant=TENANT, by="test")
+    return await cluster.context.runs.start(name, wire.RunRequest(), tenant=TENANT, by=HOSTILE)
+
+
+async def test_the_graph_the_steps_and_the_longest_way_are_shown(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    run = await begun(cluster, "shown")
+    listing = await open_page(browser, "/workflows")
+    assert "shown" in listing.text
+    definition = await open_page(browser, f"/workflows/{run.job_id}")
+    assert len(boxes(definition)) == 2 and definition.active_parts() == []
+    found = await open_page(browser, f"/runs/{run.run_id}")
+    assert len(boxes(found)) == 2 and "waits for somebody" in found.text
+    head = await open_page(browser, f"/executions/{run.run_id}")
+    assert f"/runs/{run.run_id}" in [a.get("href") for a in head.all("a")]
+    assert found.active_parts() == [] and {"step-build", "step-sign"} <= found.ids()
+
+
+def boxes(page: Page) -> list[dict[str, str | None]]:
+    return [svg for svg in page.all("svg") if (svg.get("class") or "").startswith("node")]
+
+
+async def test_an_earlier_version_is_brought_back_on_the_page(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    first = await begun(cluster, "returned")
+    changed = spec("returned", {"build": {"approval": {}}, "added": {"approval": {}}})
+    await workflows.apply(cluster.database, changed, tenant=TENANT, by=HOSTILE)
+    assert f"/workflows/{first.job_id}/versions" in [
+        a.get("href") for a in (await open_page(browser, f"/workflows/{first.job_id}")).all("a")
+    ]
+    page = await open_page(browser, f"/workflows/{first.job_id}/versions")
+    assert page.active_parts() == [] and {"v-1", "v-2"} <= page.ids()
+    assert "steps added: added" in page.text and "steps removed: sign" in page.text
+    form = {"csrf": page.csrf, "to": "1", "version": "2"}
+    assert (await browser.post(f"/workflows/{first.job_id}/rollback", data=form)).status_code == 303
+    found = await workflows.get(cluster.database, "returned", tenant=TENANT)
+    assert (found.version, list(found.spec.steps)) == (3, ["build", "sign"])
+    for again, status in ((form, 409), (form | {"to": "7", "version": "3"}, 404), (form | {"to": "x"}, 404)):
+        assert (await browser.post(f"/workflows/{first.job_id}/rollback", data=again)).status_code == status
+
+
+async def test_a_run_that_waits_for_its_turn_has_a_page_before_and_after(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    limited = spec("in-turn", {"sign": {"approval": {}}}, concurrency={"limit": 1})
+    await workflows.apply(cluster.database, limited, tenant=TENANT, by="test")
+    runs = cluster.context.runs
+    await runs.start("in-turn", wire.RunRequest(), tenant=TENANT, by="test")
+    second = await runs.start("in-turn", wire.RunRequest(), tenant=TENANT, by="test")
+    page = await open_page(browser, f"/runs/{second.run_id}")
+    assert "waits for its turn" in page.text and "Cancel…" in page.text
+    assert f"/runs/{second.run_id}" in [
+        a.get("href") for a in (await open_page(browser, f"/workflows/{second.job_id}")).all("a")
+    ]
+    ask = await open_page(browser, f"/runs/{second.run_id}/cancel")
+    assert "It has not begun" in ask.text
+    answer = await browser.post(f"/runs/{second.run_id}/cancel", data={"csrf": ask.csrf, "reason": "not needed"})
+    assert answer.status_code == 303
+    page = await open_page(browser, f"/runs/{second.run_id}")
+    assert "ended before it began" in page.text and "not needed" in page.text and "Repeat…" not in page.text
+
+
+async def test_an_approval_says_what_it_asks_and_who_may_answer(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    steps = {"sign": {"approval": {"scope": "admin", "message": f"ship it? {HOSTILE}"}}}
+    await workflows.apply(cluster.database, spec("guarded", steps), tenant=TENANT, by="test")
+    run = await cluster.context.runs.start("guarded", wire.RunRequest(), tenant=TENANT, by="test")
+    page = await open_page(browser, f"/runs/{run.run_id}")
+    assert "ship it?" in page.text and "Approve…" in page.text and page.active_parts() == []
+    asked = await open_page(browser, f"/runs/{run.run_id}/decide?step=sign&what=approve")
+    assert "ship it?" in asked.text and asked.active_parts() == []
+    async with cluster.database.connection() as connection:
+        token = await issue_token(connection, tenant=TENANT, name="writer", scopes=("read", "write"))
+    async with AsyncClient(cluster.url, token) as client:
+        link = (await client.login_link()).path
+        with pytest.raises(Forbidden):
+            await client.skip_step(run.run_id, "sign", "in a hurry")
+    async with httpx2.AsyncClient(base_url=cluster.url, follow_redirects=True) as other:
+        await other.get(link)
+        page = await open_page(other, f"/runs/{run.run_id}")
+        assert "an admin decides" in page.text and "Approve…" not in page.text and "Skip…" not in page.text
+
+
+async def test_an_approval_is_given_on_the_page(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    run = await begun(cluster, "approved")
+    found = await open_page(browser, f"/runs/{run.run_id}")
+    for step in ("build", "sign"):
+        form = {"csrf": found.csrf, "step": step, "what": "approve", "reason": "fine"}
+        answer = await browser.post(f"/runs/{run.run_id}/decide", data=form)
+        assert answer.status_code == 303
+    ended = await cluster.context.runs.get(run.run_id, tenant=TENANT)
+    assert ended.state == "succeeded"
+
+
+async def test_a_run_that_is_not_there_is_not_found(browser: httpx2.AsyncClient) -> None:
+    assert (await browser.get("/runs/nonsense")).status_code == 404
+    assert (await browser.get("/workflows/nonsense")).status_code == 404
+
+
+def test_columns_follow_needs_and_the_longest_way_is_by_time() -> None:
+    needs = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
+    order = ["a", "b", "c", "d"]
+    assert {s.name: s.column for s in spots(needs, order)} == {"a": 0, "b": 1, "c": 1, "d": 2}
+    assert critical_path(needs, order, {"a": 1, "b": 1, "c": 5, "d": 1}) == ["a", "c", "d"]

@@ -1,0 +1,117 @@
+"""Results and output on their way to a real api, in the order that loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from mainspring import wire
+from mainspring.worker.executors import Work
+from mainspring.worker.transport import delivery
+from mainspring.worker.transport.api_link import Address, ApiAway, Link
+from mainspring.worker.transport.delivery import Delivery
+from tests.conftest import Cluster
+from tests.support.remote_worker import remote
+
+
+class Held(Link):
+    """A link on which output waits until the test lets it go, and which may lose the first answers."""
+
+    def __init__(self, address: Address, *, lose: int = 0) -> None:
+        super().__init__(address)
+        self.on_its_way, self.go = asyncio.Event(), asyncio.Event()
+        self.sent: list[str] = []
+        self._lose = lose
+
+    async def results(self, results: wire.Results) -> wire.Settled:
+        self.sent.append("result" if results.results else "output")
+        if not results.results:
+            self.on_its_way.set()
+            await self.go.wait()
+        settled = await super().results(results)
+        if self._lose:
+            self._lose -= 1
+            raise ApiAway("the answer was lost")
+        return settled
+
+
+class Nobody:
+    def born(self, group: int) -> None: ...
+    def gone(self, group: int) -> None: ...
+    def cell(self, door: str) -> None: ...
+    def cell_gone(self, door: str) -> None: ...
+    def folder(self, path: str) -> None: ...
+    def engine(self, path: str) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "STREAM_S", 0.0)
+    monkeypatch.setattr(delivery, "RETRY_S", 0.0)
+
+
+def ended(work: Work) -> wire.Result:
+    given = work.assignment
+    return wire.Result(execution_id=given.execution_id, attempt=given.attempt, outcome="succeeded", duration_ms=1)
+
+
+@pytest.mark.parametrize("lose", [0, 3], ids=["every answer arrives", "answers are lost"])
+async def test_output_on_its_way_arrives_before_the_result(cluster: Cluster, lose: int) -> None:
+    """Once an attempt has ended nobody takes its output, so the result must wait for it."""
+    queue = f"q{uuid4().hex}"
+    link = Held(Address(cluster.url, cluster.worker_token), lose=lose)
+    delivered: list[UUID] = []
+    async with cluster.client() as client, remote(cluster, queue=queue) as session:
+        job = await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue})
+        await client.trigger(job.name)
+        polled = await session.poll()
+        (given,) = polled.executions
+        definition = polled.definitions[given.definition]
+        work = Work(given, definition, session_id=session.session_id, children=Nobody())
+        sending = Delivery(link, session.session_id, delivered=delivered.extend)
+        sending.start()
+        sending.begin(work)
+        work.output.write("stdout", b"first ")
+        await asyncio.wait_for(link.on_its_way.wait(), 10)
+        work.output.write("stdout", b"last")
+        sending.end(work, ended(work))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert link.sent == ["output"], "the result waits"
+        link.go.set()
+        assert await sending.flushed(10)
+        await sending.stop()
+        assert delivered == [given.execution_id]
+        assert (await client.execution(given.execution_id)).state == "succeeded"
+        chunks = (await client.logs(given.execution_id)).chunks
+        assert "".join(chunk.text for chunk in chunks) == "first last"
+    await link.close()
+
+
+async def test_one_refused_result_takes_no_others_along(cluster: Cluster) -> None:
+    """What the api will never accept ends as failed, with the reason; it does not come back as a lost attempt."""
+    queue = f"q{uuid4().hex}"
+    link = Link(Address(cluster.url, cluster.worker_token))
+    async with cluster.client() as client, remote(cluster, queue=queue) as session:
+        retries = {"max": 0}
+        job = await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue, "retries": retries})
+        sending = Delivery(link, session.session_id, delivered=lambda _: None)
+        ids = []
+        for result in ("fine", "holds a \0"):
+            await client.trigger(job.name)
+            polled = await session.poll()
+            (given,) = polled.executions
+            definition = polled.definitions[given.definition]
+            work = Work(given, definition, session_id=session.session_id, children=Nobody())
+            sending.end(work, msgspec.structs.replace(ended(work), result=result))
+            ids.append(given.execution_id)
+        sending.start()
+        assert await sending.flushed(10)
+        await sending.stop()
+        good, bad = [await client.execution(execution_id) for execution_id in ids]
+    await link.close()
+    assert (good.state, bad.state) == ("succeeded", "failed")
+    assert bad.error is not None and bad.error.startswith(delivery.REFUSED)
