@@ -45,21 +45,24 @@ class Bus(Protocol):
     async def publish(self, channel: str, payload: str) -> None: ...
 
 
-class Offer(Protocol):
-    """A worker that waits for work, here and now."""
+class IdleWorker(Protocol):
+    """A session with an open poll and a free slot, reserved for one caller."""
 
     @property
     def session_id(self) -> UUID: ...
 
-    async def accept(self, row: Any) -> None:
-        """Its execution, committed as running: the worker is told."""
+    async def assign(self, row: Any) -> None:
+        """Send the execution to the worker. Call it after the commit that set the row to running."""
 
 
-class Counter(Protocol):
-    """Where workers wait. A hint, never the truth: whether the session lives is checked where the work is written."""
+class DirectHandoff(Protocol):
+    """Gives a new execution to a worker that already polls this process, without a pass through the queue.
 
-    def offer(self, line_id: int, *, tenant: int) -> AbstractAsyncContextManager[Offer | None]:
-        """A worker for something new in a line; nobody else gives it work until the block ends. None: queue it."""
+    Only a hint: the statement that writes the execution checks that the session is still alive.
+    """
+
+    def reserve_worker(self, line_id: int, *, tenant: int) -> AbstractAsyncContextManager[IdleWorker | None]:
+        """Reserve a worker for one execution of this line until the block ends. None: queue the execution."""
 
 
 class ArtifactStore(Protocol):

@@ -43,7 +43,7 @@ class Waiter:
 async def at_the_counter(found: Fleet, **spec: Any) -> tuple[Submitter, UUID]:
     """A job that the dispatcher has served before, and a submitter that knows where workers wait."""
     job = await found.job("job", **spec)
-    submitter = Submitter(found.database, counter=found.dispatchers[0])
+    submitter = Submitter(found.database, handoff=found.dispatchers[0])
     await submitter.submit(Submission(TENANT, "test", job))
     await found.work(found.dispatchers[0], await found.session(), lambda: bool(found.started))
     await idle(found)
@@ -160,7 +160,7 @@ async def test_a_deleted_job_is_not_found(fresh: Database) -> None:
 
 
 async def test_every_one_of_many_starts_once(fresh: Database) -> None:
-    """Submitters and workers at full tilt: some over the counter, some through the queue, none lost, none twice."""
+    """Submitters and workers at full tilt: some by direct handoff, some through the queue, none lost, none twice."""
     async with fleet(fresh, dispatchers=2) as found:
         submitter, job = await at_the_counter(found)
         found.started.clear()
@@ -196,8 +196,8 @@ async def end_first(settler: Settler, session: UUID, polled: wire.Polled) -> Non
 
 async def test_the_next_step_of_a_run_goes_to_the_worker_that_waits(fresh: Database) -> None:
     async with fleet(fresh, dispatchers=1) as found:
-        counter = found.dispatchers[0]
-        settler = Settler(fresh, Definitions(fresh), Announcer(PostgresBus(fresh)), counter=counter)
+        dispatcher = found.dispatchers[0]
+        settler = Settler(fresh, Definitions(fresh), Announcer(PostgresBus(fresh)), handoff=dispatcher)
         steps = {"a": {"task": {"kind": "noop"}}, "b": {"task": {"kind": "noop"}, "needs": ["a"]}}
         chain = msgspec.convert({"name": "chain", "steps": steps}, WorkflowSpec)
         await workflows.apply(fresh, chain, tenant=TENANT, by="test")
@@ -210,7 +210,7 @@ async def test_the_next_step_of_a_run_goes_to_the_worker_that_waits(fresh: Datab
             session, polled = await chain_of_two(found)
             worker = await waiting(found, session)
             async with asyncio.timeout(20):
-                while counter._claiming.locked() or counter._first_free(line_id, TENANT) is None:
+                while dispatcher._claiming.locked() or dispatcher._first_free(line_id, TENANT) is None:
                     await asyncio.sleep(0)
             await end_first(settler, session, polled)
             (second,) = (await worker.answer).executions
@@ -237,8 +237,8 @@ async def test_the_next_step_of_a_run_goes_to_the_worker_that_waits(fresh: Datab
 
 async def test_a_step_for_a_worker_that_is_gone_is_queued(fresh: Database) -> None:
     async with fleet(fresh, dispatchers=1) as found:
-        counter = found.dispatchers[0]
-        settler = Settler(fresh, Definitions(fresh), Announcer(PostgresBus(fresh)), counter=counter)
+        dispatcher = found.dispatchers[0]
+        settler = Settler(fresh, Definitions(fresh), Announcer(PostgresBus(fresh)), handoff=dispatcher)
         steps = {"a": {"task": {"kind": "noop"}}, "b": {"task": {"kind": "noop"}, "needs": ["a"]}}
         chain = msgspec.convert({"name": "chain", "steps": steps}, WorkflowSpec)
         await workflows.apply(fresh, chain, tenant=TENANT, by="test")

@@ -62,7 +62,7 @@ class Server:
 
             dispatcher = Dispatcher(self.database, self.bus, definitions, self.announcer)
         self.settler = Settler(
-            self.database, definitions, self.announcer, subscriptions=subscriptions, counter=dispatcher
+            self.database, definitions, self.announcer, subscriptions=subscriptions, handoff=dispatcher
         )
         self._sender = sender = Sender(read_networks(config.allow_net), apprise=config.apprise)
         self.scheduler: Scheduler | None = None

@@ -13,13 +13,13 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """See ports.Offer."""
+class IdleWorker:
+    """See ports.IdleWorker."""
 
     session_id: UUID
     hand_over: Callable[[list[Any]], Awaitable[None]]
 
-    async def accept(self, row: Any) -> None:
+    async def assign(self, row: Any) -> None:
         try:
             await self.hand_over([row])
         except Exception:

@@ -21,7 +21,7 @@ from mainspring.announce import Announcer
 from mainspring.clock import Clock, SystemClock, millis
 from mainspring.dispatch.assign_lines import adopt
 from mainspring.dispatch.claim import BATCH, MOST_ROOMS, Claimer
-from mainspring.dispatch.handoff import Offer
+from mainspring.dispatch.handoff import IdleWorker
 from mainspring.dispatch.lines import Line, LineBook, Profile, profile_of
 from mainspring.dispatch.match import Room, deal
 from mainspring.dispatch.preemption import Urgency
@@ -163,8 +163,8 @@ class Dispatcher:
             self._answer(waiting, [], {})
 
     @asynccontextmanager
-    async def offer(self, line_id: int, *, tenant: int) -> AsyncIterator[Offer | None]:
-        """A worker for something new in a line, if nothing else waits for one; see ports.Counter."""
+    async def reserve_worker(self, line_id: int, *, tenant: int) -> AsyncIterator[IdleWorker | None]:
+        """A worker for something new in a line, if nothing else waits for one; see ports.DirectHandoff."""
         waiting = None if self._claiming.locked() else self._first_free(line_id, tenant)
         if waiting is None:
             yield None
@@ -172,7 +172,7 @@ class Dispatcher:
         async with self._claiming:
             session_id = waiting.room.session_id
             self._offered = {session_id: waiting}
-            yield Offer(session_id, self._hand_over)
+            yield IdleWorker(session_id, self._hand_over)
 
     def _first_free(self, line_id: int, tenant: int) -> Waiting | None:
         line = self._book.known(line_id)

@@ -64,10 +64,10 @@ class Submitter:
     """Takes executions in. What callers submit at the same time is written in one statement."""
 
     def __init__(
-        self, database: Database, definitions: Definitions | None = None, counter: ports.Counter | None = None
+        self, database: Database, definitions: Definitions | None = None, handoff: ports.DirectHandoff | None = None
     ) -> None:
         self._database = database
-        self._counter = counter
+        self._handoff = handoff
         self._lines: dict[UUID, int] = {}  # of jobs submitted lately; only where to ask for a waiting worker
         self._plain: dict[tuple[int, str], tuple[UUID, int]] = {}  # jobs that ask for nothing, as they were last seen
         self._demands = Demands(definitions or Definitions(database))
@@ -177,12 +177,14 @@ class Submitter:
     async def _insert_one(self, submission: Submission) -> UUID | None:
         """The usual case, and the one where somebody waits: as few steps as there can be."""
         line_id = self._lines.get(submission.job_id)
-        if self._counter is None or line_id is None:
+        if self._handoff is None or line_id is None:
             return await self._write_one(submission, None, None)
-        async with self._counter.offer(line_id, tenant=submission.tenant) as offer:
-            return await self._write_one(submission, offer, line_id)
+        async with self._handoff.reserve_worker(line_id, tenant=submission.tenant) as worker:
+            return await self._write_one(submission, worker, line_id)
 
-    async def _write_one(self, submission: Submission, offer: ports.Offer | None, line_id: int | None) -> UUID | None:
+    async def _write_one(
+        self, submission: Submission, worker: ports.IdleWorker | None, line_id: int | None
+    ) -> UUID | None:
         async with self._database.connection() as connection:
             row = await executions.insert_one(
                 connection,
@@ -192,7 +194,7 @@ class Submitter:
                 params=submission.params,
                 created_by=submission.by,
                 fire_at=submission.fire_at,
-                session_id=None if offer is None else offer.session_id,
+                session_id=None if worker is None else worker.session_id,
                 line_id=line_id,
                 version=submission.version,
             )
@@ -201,8 +203,8 @@ class Submitter:
         if len(self._lines) > MOST_LINES:
             self._lines.clear()
         self._lines[submission.job_id] = row["line_id"]
-        if offer is not None and row["state"] == "running":
-            await offer.accept(row)
+        if worker is not None and row["state"] == "running":
+            await worker.assign(row)
         execution: UUID = row["execution_id"]
         return execution
 

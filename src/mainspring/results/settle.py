@@ -84,7 +84,7 @@ class Settler:
         rng: random.Random | None = None,
         busy: int = BUSY,
         subscriptions: Subscriptions | None = None,
-        counter: ports.Counter | None = None,
+        handoff: ports.DirectHandoff | None = None,
     ) -> None:
         self._database = database
         self._definitions = definitions
@@ -97,7 +97,7 @@ class Settler:
         self._plans = Plans()
         self._links = Links()
         self._subscriptions = subscriptions
-        self._counter = counter
+        self._handoff = handoff
         self._batcher: Batcher[Report, set[UUID]] = Batcher(self._flush, max_items=64, parallel=2)
 
     async def settle(self, report: Report) -> set[UUID]:
@@ -131,7 +131,7 @@ class Settler:
         batch, done = Batch(reports), Done()
         heard = self._subscriptions is not None and (self._subscriptions.needs or self._subscriptions.endings)
         after = After()
-        async with Desk(self._counter, self._links) as desk, self._database.hot() as connection:
+        async with Desk(self._handoff, self._links) as desk, self._database.hot() as connection:
             plain = not batch.rough and not batch.output and not heard
             if plain and not batch.stepped:
                 if batch.smooth:

@@ -15,19 +15,19 @@ from mainspring.store.runs import Place, Run
 class Desk:
     """For one transaction. The worker asked for is kept from other work until the block around it ends."""
 
-    def __init__(self, counter: ports.Counter | None, links: Links) -> None:
+    def __init__(self, handoff: ports.DirectHandoff | None, links: Links) -> None:
         self.row: Any = None  # the execution that was given to the worker, once its transaction commits
         self.links = links
-        self._counter = counter
-        self._offer: ports.Offer | None = None
+        self._handoff = handoff
+        self._worker: ports.IdleWorker | None = None
         self._stack = AsyncExitStack()
 
     async def ask(self, line_id: int, *, tenant: int) -> UUID | None:
         """A session with room for something of this line."""
-        if self._counter is None or self._offer is not None:
+        if self._handoff is None or self._worker is not None:
             return None
-        self._offer = await self._stack.enter_async_context(self._counter.offer(line_id, tenant=tenant))
-        return None if self._offer is None else self._offer.session_id
+        self._worker = await self._stack.enter_async_context(self._handoff.reserve_worker(line_id, tenant=tenant))
+        return None if self._worker is None else self._worker.session_id
 
     def released(self, row: Any, run: Run, known: Known, place: Place) -> None:
         """A step was released alone, and begun or queued."""
@@ -37,8 +37,8 @@ class Desk:
 
     async def hand_over(self) -> None:
         """After the commit: the worker is told."""
-        if self._offer is not None and self.row is not None:
-            await self._offer.accept(self.row)
+        if self._worker is not None and self.row is not None:
+            await self._worker.assign(self.row)
 
     async def __aenter__(self) -> Desk:
         return self
