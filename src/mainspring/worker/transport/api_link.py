@@ -62,7 +62,7 @@ class Given(wire.Polled):  # type: ignore[misc]  # frozen, as its base is
     unreadable: dict[str, str] = {}  # noqa: RUF012 - a struct copies it
 
 
-class _Raw(wire.Answer, frozen=True):
+class _Raw(wire.Response, frozen=True):
     executions: list[wire.Assignment]
     definitions: dict[str, msgspec.Raw]
     cancels: list[UUID]

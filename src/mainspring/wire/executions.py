@@ -1,0 +1,206 @@
+"""Executions: submission, state, attempts, logs, artifacts, explanations."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+
+from mainspring.domain.execution import Outcome, State, Trigger
+from mainspring.wire.message import Instant, Request, Response
+
+Stream = Literal["stdout", "stderr", "system"]
+
+
+def late_ms(due_at: datetime, started_at: datetime | None) -> int | None:
+    """Milliseconds from due to started; negative never."""
+    if started_at is None:
+        return None
+    return max(0, round((started_at - due_at).total_seconds() * 1000))
+
+
+class Attempt(Response):
+    attempt: int
+    outcome: Outcome
+    exit_code: int | None
+    error: str | None
+    started_at: datetime
+    ended_at: datetime
+    worker: str | None
+    due_at: datetime | None = None
+    queued_at: datetime | None = None
+
+
+class Progress(Response):
+    """How far a running attempt is, by its own report. `rate` is per second."""
+
+    done: float
+    total: float | None = None
+    percent: float | None = None
+    rate: float | None = None
+    eta_s: float | None = None
+    message: str | None = None
+
+
+class StepOf(Response):
+    """Of which run an execution is a step, and of a mapped or repeated one which item."""
+
+    run_id: UUID
+    workflow: str
+    name: str
+    item: int | None = None
+
+
+class Execution(Response):
+    """One occurrence of a job, across its attempts. Lists leave out `attempts` and the job's `metadata`."""
+
+    execution_id: UUID
+    job_id: UUID
+    job: str
+    version: int
+    state: State
+    trigger: Trigger
+    queue: str
+    priority: int
+    attempt: int
+    fire_at: datetime
+    due_at: datetime
+    queued_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    duration_ms: int | None
+    exit_code: int | None
+    worker: str | None
+    cancelling: bool
+    reason: str | None
+    error: str | None
+    result: Any
+    params: Any
+    created_by: str | None
+    fires: int
+    attempts: list[Attempt] = []
+    backfill_id: UUID | None = None
+    progress: Progress | None = None
+    step: StepOf | None = None
+    metadata: dict[str, Any] = {}
+
+    @property
+    def title(self) -> str:
+        """What people call it: its job; of a step `workflow / step`, and which workflow it is if it is one."""
+        if self.step is None:
+            return self.job
+        item = "" if self.step.item is None else f"[{self.step.item}]"
+        inner = "" if self.job == self.step.workflow else f": {self.job}"
+        return f"{self.step.workflow} / {self.step.name}{item}{inner}"
+
+    @property
+    def late_ms(self) -> int | None:
+        """From due to started; negative never."""
+        return late_ms(self.due_at, self.started_at)
+
+
+class StreamedExecution(Execution, kw_only=True):
+    """An execution as the live stream tells it, with the event that brought it where it is."""
+
+    event: str
+
+
+class LifecycleEvent(Response):
+    """Something that happened to an execution, by its name in the catalogue of events."""
+
+    event: str
+    at: datetime
+    attempt: int | None = None
+    text: str | None = None
+
+
+class Artifact(Response):
+    """A file that an execution has left; it is kept until `expires_at`."""
+
+    name: str
+    bytes: int
+    sha256: str
+    content_type: str
+    attempt: int
+    created_at: datetime
+    expires_at: datetime
+
+
+class LogChunk(Response):
+    """A piece of output. `place` names the last chunk read, to go on from there."""
+
+    attempt: int
+    seq: int
+    stream: Stream
+    text: str
+
+
+class Logs(Response):
+    chunks: list[LogChunk]
+    place: str
+    complete: bool
+    progress: Progress | None = None
+
+
+class Reason(Response):
+    """One thing that holds an execution up: until when, or by which executions, if that is known."""
+
+    code: str
+    message: str
+    until: datetime | None = None
+    holders: list[UUID] = []
+
+
+class Why(Response):
+    """Why an execution does not run yet, in the order the reasons must fall away."""
+
+    execution_id: UUID | None
+    job: str
+    state: State | None
+    reasons: list[Reason]
+
+
+class RunNow(Request):
+    """Run a job now, or at a time; the same `key` is answered with the same execution for a day.
+
+    `at` says when it is due; `fire_at` which nominal time it stands for in templates (when it is due, if left out).
+    With `reason`, which may be empty, it is written to the audit, as what people start is; programs leave it out.
+    """
+
+    at: Instant | None = None
+    fire_at: Instant | None = None
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    params: dict[str, Any] | None = None
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
+
+
+class Cancel(Request):
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class BatchItem(Request):
+    """One execution to submit; `job` is a name or an id."""
+
+    job: str
+    at: Instant | None = None
+    fire_at: Instant | None = None
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    params: dict[str, Any] | None = None
+
+
+class Batch(Request):
+    items: Annotated[list[BatchItem], msgspec.Meta(min_length=1, max_length=1000)]
+
+
+class Submitted(Response):
+    """What became of one item of a batch, in the order of the request."""
+
+    status: int
+    execution_id: UUID | None = None
+    error: str | None = None
+
+
+class BatchAnswer(Response):
+    items: list[Submitted]

@@ -1,0 +1,156 @@
+"""Workers, schedulers, queues, limits and reserved capacity."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+
+from mainspring.domain.queue import QueueSettings
+from mainspring.wire.message import Instant, Request, Response
+
+WorkerState = Literal["idle", "busy", "draining", "suspect", "lost", "offline"]
+"""`suspect` has missed heartbeats, `lost` stopped without a word, `offline` said goodbye."""
+
+
+class Worker(Response):
+    worker_id: UUID
+    name: str
+    session_id: UUID
+    state: WorkerState
+    host: str
+    version: str
+    slots: int
+    busy: int
+    queues: list[str]
+    kinds: list[str]
+    labels: dict[str, str]
+    started_at: datetime
+    seen_at: datetime
+    resources: dict[str, int] = {}
+    shared: bool = False
+
+
+class SchedulerProcess(Response):
+    """A scheduler process; `lost` ones died without a word, and peers own their shards."""
+
+    scheduler_id: UUID
+    name: str
+    state: Literal["active", "draining", "lost"]
+    host: str
+    version: str
+    shards: int
+    started_at: datetime
+    seen_at: datetime
+
+
+class Shard(Response):
+    """Who decides the fires of a slice of the jobs. `lag_s`: everything that was due so long ago is decided."""
+
+    shard: int
+    owner: str | None
+    epoch: int
+    lease_expires_at: datetime | None
+    watermark: datetime
+    lag_s: float
+
+
+class Shards(Response):
+    schedulers: list[SchedulerProcess]
+    shards: list[Shard]
+
+
+class Queue(Response):
+    """A queue: its settings, and what waits and runs. Beyond 10,000 in a line, `depth` is estimated and not `exact`."""
+
+    name: str
+    settings: QueueSettings
+    depth: int
+    exact: bool
+    by_priority: dict[str, int]
+    oldest_s: float
+    running: int
+    workers: int
+    slots: int
+
+
+class Queues(Response):
+    items: list[Queue]
+    limits: list[LimitState]
+
+
+class QueueLoad(Response):
+    """What an autoscaler wants to know of a queue. `slots` are those of its live workers, `reserved` places that are
+    kept for it alone; `wanted_slots` would run all that waits and runs now, and be in use to `target`."""
+
+    depth: int
+    oldest_s: float
+    running: int
+    workers: int
+    slots: int
+    reserved: int
+    utilization: float
+    wanted_slots: int
+
+
+class Scaling(Response):
+    queues: dict[str, QueueLoad]
+
+
+class LimitHolder(Response):
+    execution_id: UUID
+    job: str
+    started_at: datetime
+
+
+class LimitState(Response):
+    """A concurrency or rate key in use, and who holds its slots."""
+
+    kind: Literal["concurrency", "rate"]
+    key: str
+    limit: int
+    per_s: float | None
+    next_at: datetime | None
+    holders: list[LimitHolder]
+
+
+class NewReservation(Request):
+    """Places on workers that are kept free: `slots` of them, each with all of `resources`, from `start_at` to `end_at`.
+
+    They are for the whole tenant, for a `queue`, or for a `job` by name or id. `anyway`: workers with them may come.
+    """
+
+    name: str
+    start_at: Instant
+    end_at: Instant
+    slots: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
+    resources: Annotated[dict[str, str | int | float], msgspec.Meta(max_length=100)] = {}
+    labels: Annotated[dict[str, str], msgspec.Meta(max_length=100)] = {}
+    queue: str | None = None
+    job: str | None = None
+    shared: bool = False
+    anyway: bool = False
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class Reservation(Response):
+    """A reservation. `places` says on which workers how many are kept, as things are now."""
+
+    reservation_id: UUID
+    name: str
+    start_at: datetime
+    end_at: datetime
+    slots: int
+    resources: dict[str, int]
+    labels: dict[str, str]
+    queue: str | None
+    job: str | None
+    shared: bool
+    begun: bool
+    places: dict[str, int]
+    reason: str
+    created_at: datetime
+    created_by: str
+    warnings: list[str] = []

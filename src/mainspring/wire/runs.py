@@ -1,0 +1,145 @@
+"""Workflow runs, their steps, and the decisions users make about them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+
+from mainspring.domain.workflow.spec import RunState, StepKind, StepState
+from mainspring.wire.executions import LifecycleEvent
+from mainspring.wire.message import Request, Response
+
+
+class RunRequest(Request):
+    """Starts a run; the same `key` is answered with the same run for a day.
+
+    With `reason`, which may be empty, it is written to the audit, as what people start is; programs leave it out.
+    """
+
+    params: dict[str, Any] | None = None
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
+
+
+class Rerun(Request):
+    """Repeats a run from a step on; without a name, from those that did not succeed."""
+
+    from_step: str | None = None
+
+
+class Decision(Request):
+    """The answer to an approval."""
+
+    note: Annotated[str, msgspec.Meta(max_length=4000)] = ""
+
+
+class Override(Request):
+    """Skips a step, or counts it as succeeded with this result."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=4000)]
+    result: Any = None
+
+
+class RunCancel(Request):
+    reason: Annotated[str, msgspec.Meta(max_length=4000)] = ""
+
+
+class RunEvent(Request):
+    """What a step that waits for the event gets as its result."""
+
+    payload: Any = None
+
+
+class RunStep(Response):
+    """A step of a run, or an item of a mapped or repeated one.
+
+    `critical`: it decided how long the run took; `slack_s`: so much longer it could have taken all the same.
+    `blocked_by` names the steps that failed and kept it from starting.
+    """
+
+    name: str
+    kind: StepKind
+    state: StepState
+    needs: list[str]
+    item: int | None = None
+    execution_id: UUID | None = None
+    created_at: datetime | None = None
+    released_at: datetime | None = None
+    queued_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    wake_at: datetime | None = None
+    attempt: int | None = None
+    worker: str | None = None
+    critical: bool = False
+    slack_s: float | None = None
+    blocked_by: list[str] = []
+    items: int | None = None
+    open_items: int | None = None
+    result: Any = None
+    reason: str | None = None
+    decided_by: str | None = None
+    flag: Literal["forced", "skipped", "kept"] | None = None
+    message: str | None = None
+    """What an approval asks."""
+    scope: str | None = None
+    """Who may answer it: a token with this scope."""
+
+
+class Run(Response):
+    """One occurrence of a workflow; `queued` until its turn has come, `skipped` if that came too late.
+
+    Steps are told only of one run at a time.
+
+    `failed` names steps that did not succeed, `blocked` those that could not start because of them.
+    """
+
+    run_id: UUID
+    job_id: UUID
+    workflow: str
+    version: int
+    state: RunState | Literal["queued", "skipped"]
+    open_steps: int
+    fire_at: datetime
+    params: dict[str, Any] | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    timeout_at: datetime | None = None
+    sla_at: datetime | None = None
+    reason: str | None = None
+    created_by: str | None = None
+    rerun_of: UUID | None = None
+    failed: list[str] = []
+    blocked: list[str] = []
+    steps: list[RunStep] = []
+
+
+class StepTimeline(Response):
+    """What happened to a step, in order: to itself (`step.…`) and to its execution; and its items, if it has some."""
+
+    step: RunStep
+    events: list[LifecycleEvent]
+    items: list[RunStep] = []
+
+
+class GridRun(Response):
+    """A run and the state of each of its steps, in the order of the grid; null: its version has no such step."""
+
+    run_id: UUID
+    state: RunState
+    version: int
+    fire_at: datetime
+    started_at: datetime
+    finished_at: datetime | None
+    steps: list[StepState | None]
+
+
+class Grid(Response):
+    """The last runs of a workflow, newest first."""
+
+    workflow: str
+    steps: list[str]
+    runs: list[GridRun]
