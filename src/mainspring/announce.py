@@ -11,7 +11,7 @@ import structlog
 from mainspring.codec import encode
 from mainspring.domain.events import Event, Kind
 from mainspring.ports import EVENTS, Bus
-from mainspring.service import Loops
+from mainspring.service import Loops, Service
 
 log = structlog.get_logger()
 
@@ -20,7 +20,7 @@ MOST_IDS = 48
 GATHER_S = 0.02
 
 
-class Announcer:
+class Announcer(Service):
     """A hint for watchers: when the bus is away, what happened meanwhile is not told again."""
 
     def __init__(self, bus: Bus) -> None:
@@ -41,12 +41,6 @@ class Announcer:
 
     async def start(self) -> None:
         self._loops.forever("tell", self._tell_step)
-
-    async def ready(self) -> None:
-        return
-
-    async def drain(self) -> None:
-        return
 
     async def stop(self) -> None:
         await self._loops.stop()

@@ -1,38 +1,49 @@
-"""One contract for every loop in the program: start, ready, drain, stop."""
+"""The lifecycle of every long-running part: start, ready, drain, stop."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 log = structlog.get_logger()
 
 
-class Service(Protocol):
-    """Something that lives as long as its process.
+class Service(ABC):
+    """Something that runs as long as its process.
 
-    `start` returns once it is under way, `ready` once it does its work, `drain` stops taking new work and
-    returns when the old is done, `stop` ends it. Each may be called once; `stop` also without `drain`.
+    `stop` may be called without `drain`. Each method is called at most once.
     """
 
-    async def start(self) -> None: ...
-    async def ready(self) -> None: ...
-    async def drain(self) -> None: ...
-    async def stop(self) -> None: ...
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin; return once the loops are started."""
+
+    async def ready(self) -> None:
+        """Return once the service does its work: by default, as soon as it has started."""
+        return
+
+    async def drain(self) -> None:
+        """Accept no new work and return when the current work is done: by default, at once."""
+        return
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """End the service and release what it holds."""
 
 
 class Loops:
-    """The tasks of one service: an error in one is told and tried again later, never swallowed, never fatal."""
+    """The background tasks of one service. A failing step is logged and retried; it never ends the process."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._tasks: set[asyncio.Task[None]] = set()
 
     def forever(self, what: str, step: Callable[[], Awaitable[None]], *, backoff_s: float = 1.0) -> None:
-        """Repeats `step`; after an error waits `backoff_s`, doubling up to 16 times as long."""
+        """Repeat `step`; after an error wait `backoff_s`, doubling up to 16 times that."""
         self.spawn(self._forever(what, step, backoff_s), what)
 
     def spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
@@ -57,7 +68,7 @@ class Loops:
                 raise
             except Exception as error:
                 log.warning(
-                    "loop failed, trying again",
+                    "loop.failed",
                     loop=f"{self._name}.{what}",
                     error=repr(error),
                     wait_s=wait,

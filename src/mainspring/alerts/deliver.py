@@ -19,7 +19,7 @@ from mainspring.alerts.format import Note
 from mainspring.alerts.send import TIMEOUT_S, Sender
 from mainspring.clock import instant, millis
 from mainspring.domain.silence import Silence, silenced_until
-from mainspring.service import Loops
+from mainspring.service import Loops, Service
 from mainspring.store import outbox, silences
 from mainspring.store.db import Database
 from mainspring.store.outbox import Message, Place
@@ -43,7 +43,7 @@ HELD_S = 3600.0
 """So long, at most, until a message that a silence holds back is looked at again."""
 
 
-class Deliverer:
+class Deliverer(Service):
     """The loop, on the leader; `deliver` does the work and may be repeated at any point."""
 
     def __init__(self, database: Database, bus: ports.Bus, sender: Sender, *, leads: Callable[[], bool]) -> None:
@@ -59,12 +59,6 @@ class Deliverer:
 
     async def start(self) -> None:
         self._loops.forever("deliver", self._step)
-
-    async def ready(self) -> None:
-        return
-
-    async def drain(self) -> None:
-        return
 
     async def stop(self) -> None:
         await self._loops.stop()

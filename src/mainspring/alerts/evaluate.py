@@ -15,7 +15,7 @@ from mainspring.clock import Clock, SystemClock
 from mainspring.domain.alert import BUILT_IN, Look, Rule, judge, labels_of, rules_of
 from mainspring.domain.silence import Silence, silenced_until
 from mainspring.ids import new_id
-from mainspring.service import Loops
+from mainspring.service import Loops, Service
 from mainspring.store import alerts, outbox, silences
 from mainspring.store.alerts import AlertRow
 from mainspring.store.db import Connection, Database
@@ -34,7 +34,7 @@ OF_JOBS = ("finish_by", "max_gap", "run_sla")
 _ZERO = UUID(int=0)
 
 
-class Watch:
+class Watch(Service):
     """The loop on the leader; `look_once` is one turn of it."""
 
     def __init__(
@@ -66,12 +66,6 @@ class Watch:
 
     async def start(self) -> None:
         self._loops.forever("look", self._step)
-
-    async def ready(self) -> None:
-        return
-
-    async def drain(self) -> None:
-        return
 
     async def stop(self) -> None:
         await self._loops.stop()

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from prometheus_client import Histogram
 
-from mainspring.service import Loops
+from mainspring.service import Loops, Service
 from mainspring.store import measurements
 from mainspring.store.db import Database
 from mainspring.telemetry import metrics
@@ -35,7 +35,7 @@ class Totals:
     latency: tuple[float, ...]  # fires by bucket of their latency
 
 
-class Measure:
+class Measure(Service):
     """Measures, and writes it down while the process lives."""
 
     def __init__(self, database: Database, *, roles: Sequence[str], every_s: float = EVERY_S) -> None:
@@ -48,12 +48,6 @@ class Measure:
 
     async def start(self) -> None:
         self._loops.forever("measure", self._step)
-
-    async def ready(self) -> None:
-        return
-
-    async def drain(self) -> None:
-        return
 
     async def stop(self) -> None:
         await self._loops.stop()

@@ -12,6 +12,7 @@ import msgspec
 from mainspring import ports, wire
 from mainspring.domain.events import Event
 from mainspring.domain.execution import LIVE
+from mainspring.service import Service
 from mainspring.store import executions
 from mainspring.store.db import Database
 from mainspring.views import catalog
@@ -21,7 +22,7 @@ NET_S = 2.0
 """However the bus does, whoever waits looks again after this long."""
 
 
-class Live:
+class Live(Service):
     """Hears events once per process and passes them to whoever watches."""
 
     def __init__(self, database: Database, bus: ports.Bus) -> None:
@@ -36,9 +37,6 @@ class Live:
         return self._closing.is_set()
 
     async def start(self) -> None:
-        return
-
-    async def ready(self) -> None:
         return
 
     async def drain(self) -> None:

@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mainspring.domain.errors import MainspringError
+from mainspring.service import Service
 
 log = structlog.get_logger()
 
@@ -66,7 +67,7 @@ class Crowd:
         await self._app(scope, receive, send_last)
 
 
-class HttpServer:
+class HttpServer(Service):
     """Listens from `start` on; `drain` lets open requests end."""
 
     def __init__(self, app: Any, *, host: str, port: int, files: int | None = None) -> None:

@@ -31,7 +31,7 @@ from mainspring.dispatch.starvation import Patience
 from mainspring.domain.errors import Conflict
 from mainspring.domain.job import Definition
 from mainspring.domain.placement.demand import has_amounts
-from mainspring.service import Loops
+from mainspring.service import Loops, Service
 from mainspring.store import claims, evictions, lines, sessions
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions, Version
@@ -58,7 +58,7 @@ class Waiting:
     preempts: list[wire.Preempt] = field(default_factory=list)
 
 
-class Dispatcher:
+class Dispatcher(Service):
     """Matches queued executions with waiting workers of this api process."""
 
     def __init__(
@@ -104,9 +104,6 @@ class Dispatcher:
         self._loops.forever("claim", self._claim_step, backoff_s=0.1)
         self._loops.forever("slow poll", self._slow_poll)
         self._loops.forever("make room", self._urgency.step)
-
-    async def ready(self) -> None:
-        return
 
     async def drain(self) -> None:
         """Sends waiting workers home, to ask another api process."""

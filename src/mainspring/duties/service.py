@@ -19,7 +19,7 @@ from mainspring.duties.backfill_feeder import feed_all
 from mainspring.duties.workflow_timers import Tending, is_ours
 from mainspring.intake import jobs
 from mainspring.intake.replays import follow_replays
-from mainspring.service import Loops
+from mainspring.service import Loops, Service
 from mainspring.store import deadlines, needs, overlaps, pauses
 from mainspring.store.db import Database
 from mainspring.telemetry import metrics
@@ -39,7 +39,7 @@ LEAST_S = 0.25
 BATCH = 500
 
 
-class Duties:
+class Duties(Service):
     """The loops; the functions below do the work, and may be repeated at any point."""
 
     def __init__(
@@ -70,12 +70,6 @@ class Duties:
         self._loops.forever("replays", lambda: self._turn(self._follow_replays, self._replayed))
         self._loops.forever("runs", lambda: self._turn(self._tending.look, self._due))
         self._loops.forever("stray runs", lambda: self._turn(self._sweep_runs, asyncio.Event()))
-
-    async def ready(self) -> None:
-        return
-
-    async def drain(self) -> None:
-        return
 
     async def stop(self) -> None:
         await self._loops.stop()

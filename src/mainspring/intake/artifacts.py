@@ -13,7 +13,7 @@ from mainspring import wire
 from mainspring.domain.artifact import MOST_FILES, name_problem
 from mainspring.domain.errors import Conflict, NotFound, TooLarge, invalid
 from mainspring.ports import ArtifactStore
-from mainspring.service import Loops
+from mainspring.service import Loops, Service
 from mainspring.store import artifacts
 from mainspring.store.db import Database
 
@@ -32,7 +32,7 @@ class Sender:
     attempt: int
 
 
-class Artifacts:
+class Artifacts(Service):
     """The files of all executions. As a service it removes those whose time is over."""
 
     def __init__(self, database: Database, store: ArtifactStore, *, most_bytes: int, kept_s: float) -> None:
@@ -104,10 +104,6 @@ class Artifacts:
 
     async def start(self) -> None:
         self._loops.forever("prune", self._prune)
-
-    async def ready(self) -> None: ...
-
-    async def drain(self) -> None: ...
 
     async def stop(self) -> None:
         await self._loops.stop()

@@ -9,7 +9,7 @@ import structlog
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.results.settle import Report, Settler
-from mainspring.service import Loops
+from mainspring.service import Loops, Service
 from mainspring.store import backfills, checkpoints, dead_letters, evictions, lines, overlaps, runs, sessions, upkeep
 from mainspring.store.db import Database
 from mainspring.store.results import Ended
@@ -32,7 +32,7 @@ ATTEMPTS_AT_ONCE = 5_000
 PORTIONS = 100
 
 
-class Rescue:
+class Rescue(Service):
     """Looks for sessions whose lease has ended, by database time, and settles what they ran as lost."""
 
     def __init__(
@@ -60,12 +60,6 @@ class Rescue:
 
     async def start(self) -> None:
         self._loops.forever("look", self._look)
-
-    async def ready(self) -> None:
-        return
-
-    async def drain(self) -> None:
-        return
 
     async def stop(self) -> None:
         await self._loops.stop()

@@ -17,7 +17,7 @@ from mainspring.scheduler import gate
 from mainspring.scheduler.book import Book, Group, bits
 from mainspring.scheduler.leases import Leases
 from mainspring.scheduler.tick import Holding, Ticked, tick
-from mainspring.service import Loops
+from mainspring.service import Loops, Service
 from mainspring.store import fires, schedules, shards
 from mainspring.store.db import AWAY, Database
 from mainspring.store.schedules import ShardSchedule
@@ -52,7 +52,7 @@ class Arrival:
     rows: list[ShardSchedule]
 
 
-class Scheduler:
+class Scheduler(Service):
     """One scheduler process. Any number may live at once; the shard rows say who decides what."""
 
     def __init__(

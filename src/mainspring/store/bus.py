@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from mainspring.service import Loops
+from mainspring.service import Loops, Service
 from mainspring.store.db import AWAY, Database
 from mainspring.store.queries import q
 
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 ALIVE_S = 5.0
 
 
-class PostgresBus:
+class PostgresBus(Service):
     """Implements ports.Bus. Hearing resumes by itself when the database is back."""
 
     def __init__(self, database: Database) -> None:
@@ -37,9 +37,6 @@ class PostgresBus:
 
     async def ready(self) -> None:
         await self._ready.wait()
-
-    async def drain(self) -> None:
-        return
 
     async def stop(self) -> None:
         await self._loops.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from mainspring import ports
-from mainspring.service import Loops
+from mainspring.service import Loops, Service
 from mainspring.store import channels, needs
 from mainspring.store.db import Database
 
@@ -13,7 +13,7 @@ BREATH_S = 0.05
 """However often channels and jobs are edited, the list is read no more often than this."""
 
 
-class Subscriptions:
+class Subscriptions(Service):
     """The names of the events somebody subscribed to, as of a moment ago."""
 
     def __init__(self, database: Database, bus: ports.Bus) -> None:
@@ -32,9 +32,6 @@ class Subscriptions:
 
     async def ready(self) -> None:
         await self._ready.wait()
-
-    async def drain(self) -> None:
-        return
 
     async def stop(self) -> None:
         await self._loops.stop()

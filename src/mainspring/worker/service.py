@@ -23,7 +23,7 @@ from mainspring.domain.execution import Outcome
 from mainspring.domain.job import Definition, NoopTask, kind_of
 from mainspring.domain.plugin import PluginTask
 from mainspring.domain.retry import RetryPolicy
-from mainspring.service import Loops
+from mainspring.service import Loops, Service
 from mainspring.worker import attempt
 from mainspring.worker.capacity import detect, left
 from mainspring.worker.checkpoint import Checkpoint
@@ -75,7 +75,7 @@ class WorkerConfig:
     pull: bool = True
 
 
-class Worker:
+class Worker(Service):
     """One worker process. It holds one session at a time; when that ends, it begins a new one."""
 
     def __init__(
