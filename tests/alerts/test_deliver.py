@@ -16,11 +16,11 @@ from mainspring.clock import instant
 from mainspring.domain.channel import AppriseTarget, SlackTarget, SmtpTarget, WebhookTarget
 from mainspring.domain.retry import RetryPolicy
 from mainspring.store import outbox
-from tests.results.test_settle import Silence
 from tests.support.alerts import LOOPBACK, TENANT, Telling, body_of
 from tests.support.clocks import VirtualClock
 from tests.support.http_receiver import Received, receiving, reply
 from tests.support.mail_sink import postbox
+from tests.support.silent_bus import SilentBus
 
 pytestmark = pytest.mark.anyio
 
@@ -219,7 +219,7 @@ async def test_a_receiver_that_hangs_holds_up_no_other_channel(telling: Telling)
     async with receiving(lambda _: b"") as hangs, receiving(fine) as well:
         await telling.webhook(hangs, "execution.succeeded", name="a-hangs")
         await telling.webhook(well, "execution.succeeded", name="b-well")
-        deliverer = deliver.Deliverer(telling.database, Silence(), telling.sender, leads=lambda: True)
+        deliverer = deliver.Deliverer(telling.database, SilentBus(), telling.sender, leads=lambda: True)
         await telling.ended()
         await deliverer.start()
         await hangs.arrived.wait()

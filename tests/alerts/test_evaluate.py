@@ -21,11 +21,11 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.store import measurements
 from mainspring.store import runs as store_runs
-from tests.scheduler.test_scheduler import add, ledger, scheduler_on, step
 from tests.support import runs
 from tests.support.alerts import TENANT, Telling, body_of
 from tests.support.clocks import VirtualClock
 from tests.support.http_receiver import receiving, reply
+from tests.support.scheduling import add, ledger, scheduler_on, step
 
 pytestmark = pytest.mark.anyio
 
@@ -339,7 +339,7 @@ async def test_a_job_that_does_not_succeed_when_it_should(rig: Rig, deadline: st
 
 @pytest.mark.requirement(112)
 async def test_a_run_that_has_not_succeeded_within_its_sla(rig: Rig) -> None:
-    bench = runs.Bench(rig.telling.database)
+    bench = runs.RunBench(rig.telling.database)
     run = await bench.begin("nightly", {"one": {}, "sign": {"approval": {}, "needs": ["one"]}}, sla="2h")
     await bench.work()
     await rig.look(minutes=119)
@@ -355,7 +355,7 @@ async def test_a_run_that_has_not_succeeded_within_its_sla(rig: Rig) -> None:
 
 @pytest.mark.requirement(112)
 async def test_the_share_of_runs_within_their_sla(rig: Rig) -> None:
-    bench = runs.Bench(rig.telling.database)
+    bench = runs.RunBench(rig.telling.database)
     await bench.apply("flow", {"one": {}}, sla="10m")
     for _ in range(20):
         await bench.start("flow")
@@ -443,11 +443,11 @@ async def test_alerts_of_one_look_are_listed_page_by_page(rig: Rig) -> None:
 
 async def test_two_leaders_for_a_moment_tell_once(rig: Rig) -> None:
     from mainspring.alerts.evaluate import Watch
-    from tests.results.test_settle import Silence
+    from tests.support.silent_bus import SilentBus
 
     async with receiving(lambda _: reply()) as server:
         await rig.telling.slack(server, "alert.firing", "alert.resolved")
-        other = Watch(rig.telling.database, Silence(), rig.telling.subscriptions, leads=lambda: True)
+        other = Watch(rig.telling.database, SilentBus(), rig.telling.subscriptions, leads=lambda: True)
         await rig.process_says(results_pending=6_000)
         for watch in (rig.telling.watch, other, rig.telling.watch):
             await watch.look_once()

@@ -19,7 +19,7 @@ from mainspring.intake import jobs
 from tests.support.alerts import TENANT, Telling
 from tests.support.clocks import VirtualClock
 from tests.support.http_receiver import receiving, reply
-from tests.support.runs import Bench
+from tests.support.runs import RunBench
 
 pytestmark = pytest.mark.anyio
 
@@ -193,7 +193,7 @@ async def test_a_channel_may_want_only_some_jobs(telling: Telling) -> None:
 async def test_runs_that_people_and_time_end_are_told_as_any_other(telling: Telling, virtual: VirtualClock) -> None:
     async with receiving(lambda _: reply()) as server:
         await telling.slack(server, "execution.succeeded", "execution.cancelled", "execution.timed_out")
-    bench = Bench(telling.database)
+    bench = RunBench(telling.database)
     steps: dict[str, Any] = {"sign": {"approval": {}}}
     approved, cancelled = await bench.begin("flow", steps, timeout="1h"), await bench.start("flow")
     await bench.start("flow")

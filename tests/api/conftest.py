@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
@@ -10,8 +10,7 @@ import pytest
 from mainspring.api.auth import issue_token
 from mainspring.client import AsyncClient
 from tests.conftest import Cluster
-
-Issue = Callable[..., Awaitable[str]]
+from tests.support.api_tokens import Issue
 
 
 @pytest.fixture

@@ -14,9 +14,8 @@ import pytest
 from mainspring import wire
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import NotFound
-from tests.api.test_executions import noop, output, script
-from tests.api.test_jobs import named
 from tests.conftest import Cluster
+from tests.support.api_jobs import named, noop, output, script
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 DAILY = {"cron": "0 3 * * *"}

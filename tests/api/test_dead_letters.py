@@ -10,9 +10,9 @@ import pytest
 from mainspring import wire
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import Conflict, Forbidden, NotFound
-from tests.api.conftest import Issue
-from tests.api.test_executions import script
 from tests.conftest import Cluster
+from tests.support.api_jobs import script
+from tests.support.api_tokens import Issue
 from tests.support.processes import until_async
 
 pytestmark = pytest.mark.anyio

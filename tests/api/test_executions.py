@@ -21,21 +21,8 @@ from mainspring.client import AsyncClient
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.worker.executors import shell
 from tests.conftest import Cluster
+from tests.support.api_jobs import ONCE, noop, output, script
 from tests.support.processes import alive, until
-
-ONCE = {"max": 0}
-
-
-def script(text: str, **spec: Any) -> dict[str, Any]:
-    """A job that runs a shell script."""
-    spec.setdefault("retries", ONCE)
-    env = spec.pop("env", {})
-    task = {"kind": "shell", "argv": [text], "shell": True, "env": env}
-    return {"name": f"job-{uuid4()}", "task": task, **spec}
-
-
-def noop(**spec: Any) -> dict[str, Any]:
-    return {"name": f"job-{uuid4()}", "task": {"kind": "noop"}, **spec}
 
 
 async def run(client: AsyncClient, spec: dict[str, Any], request: wire.RunNow | None = None) -> wire.Execution:
@@ -43,17 +30,6 @@ async def run(client: AsyncClient, spec: dict[str, Any], request: wire.RunNow | 
     job = await client.create_job(spec)
     execution = await client.trigger(job.name, request)
     return await client.wait(execution.execution_id, timeout_s=30)
-
-
-async def output(client: AsyncClient, execution: wire.Execution, stream: str = "stdout") -> str:
-    """All of it, page by page."""
-    text, place = "", ""
-    while True:
-        logs = await client.logs(execution.execution_id, place=place)
-        text += "".join(chunk.text for chunk in logs.chunks if chunk.stream == stream)
-        place = logs.place
-        if logs.complete:
-            return text
 
 
 def pids(file: Path, count: int) -> Callable[[], bool]:

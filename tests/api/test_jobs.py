@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 import httpx2
 import pytest
@@ -16,6 +15,7 @@ from mainspring.client import AsyncClient
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from tests.conftest import Cluster
+from tests.support.api_jobs import named
 
 FULL: dict[str, Any] = {
     "task": {"kind": "shell", "argv": ["echo", "{{params.who}}"], "env": {"A": "1"}, "cwd": "/tmp", "shell": False},
@@ -39,10 +39,6 @@ def holds(found: Any, written: Any) -> bool:
     if isinstance(written, dict) and isinstance(found, dict):
         return all(name in found and holds(found[name], value) for name, value in written.items())
     return bool(found == written)
-
-
-def named(name: str = "", **spec: Any) -> dict[str, Any]:
-    return {"name": name or f"job-{uuid4()}", "task": {"kind": "noop"}, **spec}
 
 
 @pytest.mark.requirement(47, 54)

@@ -18,8 +18,8 @@ from mainspring.api.route import Endpoint
 from mainspring.store.tokens import revoke_tokens_named
 from mainspring.web.app import routes as pages
 from mainspring.web.render import STATIC
-from tests.api.conftest import Issue
 from tests.conftest import Cluster
+from tests.support.api_tokens import Issue
 from tools.openapi import DOCUMENT, text
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

@@ -9,7 +9,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from tests.api.test_jobs import named
+from tests.support.api_jobs import named
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ import httpx2
 from mainspring.store import doctor
 from mainspring.store.db import Database
 from tests.conftest import Cluster
-from tests.scheduler.test_scheduler import scheduler_on, step
 from tests.support.clocks import VirtualClock
+from tests.support.scheduling import scheduler_on, step
 
 
 async def test_the_scheduler_and_its_shards_are_shown(cluster: Cluster) -> None:

@@ -10,8 +10,8 @@ import pytest
 from mainspring.api.app import endpoints
 from mainspring.api.auth import issue_token
 from mainspring.api.openapi import document
-from tests.api.test_jobs import named
 from tests.conftest import Cluster
+from tests.support.api_jobs import named
 
 pytestmark = pytest.mark.anyio
 

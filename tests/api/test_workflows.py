@@ -15,8 +15,8 @@ from mainspring.client import AsyncClient
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.params import Param
 from mainspring.domain.schedule.schedule import ScheduleSpec
-from tests.api.conftest import Issue
 from tests.conftest import Cluster
+from tests.support.api_tokens import Issue
 
 pytestmark = pytest.mark.anyio
 

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from mainspring.cli.main import main
+from tests.support.invoke import Invoke
 from tests.support.scripted_server import Scripted, serving
-
-Invoke = Callable[..., Result]
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mainspring.domain.job import JobSpec, NoopTask
-from tests.cli.test_workflows import Shell
 from tests.conftest import Cluster
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import pytest
 from mainspring import wire
 from mainspring.cli.arguments import until
 from mainspring.display.times import now
-from tests.cli.conftest import Invoke
+from tests.support.invoke import Invoke
 from tests.support.scripted_server import JOB_ID, T0, Reply, Scripted, execution, job, problem
 
 ID = "0193a4c1-2b4d-7a1f-a000-00000000000b"

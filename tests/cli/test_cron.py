@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from mainspring import wire
-from tests.cli.conftest import Invoke
+from tests.support.invoke import Invoke
 from tests.support.scripted_server import Scripted
 
 

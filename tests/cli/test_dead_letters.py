@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.cli.conftest import Invoke
+from tests.support.invoke import Invoke
 from tests.support.scripted_server import Reply, Scripted
 
 ID, OTHER = str(UUID(int=7)), str(UUID(int=8))

@@ -18,7 +18,7 @@ import pytest
 from mainspring import wire
 from mainspring.display.text import progress_text
 from mainspring.domain.execution import State
-from tests.cli.conftest import Invoke
+from tests.support.invoke import Invoke
 from tests.support.scripted_server import (
     EXECUTION_ID,
     JOB_ID,

@@ -7,7 +7,7 @@ import pytest
 from mainspring.cli.failure import exit_code, lines, state_code
 from mainspring.domain import errors
 from mainspring.domain.execution import FINAL, State
-from tests.cli.conftest import Invoke
+from tests.support.invoke import Invoke
 from tests.support.scripted_server import Reply, Scripted, problem
 
 

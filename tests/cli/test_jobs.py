@@ -11,7 +11,7 @@ import pytest
 from mainspring import wire
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec
-from tests.cli.conftest import Invoke
+from tests.support.invoke import Invoke
 from tests.support.scripted_server import JOB_ID, T0, Asked, Reply, Scripted, execution, fires, job, problem
 
 HELLO = "/api/v1/jobs/hello"

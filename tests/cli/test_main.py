@@ -11,7 +11,7 @@ import pytest
 
 from mainspring import __version__
 from mainspring.cli.main import COMMANDS, main
-from tests.cli.conftest import Invoke
+from tests.support.invoke import Invoke
 
 HEAVY = {
     "asyncio",

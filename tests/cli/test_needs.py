@@ -10,8 +10,8 @@ from mainspring.client import Client
 from mainspring.domain.errors import Conflict
 from mainspring.domain.job import JobSpec, NoopTask, WorkflowTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
-from tests.cli.test_workflows import Shell
 from tests.conftest import Cluster
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.anyio
 

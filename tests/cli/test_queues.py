@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from tests.cli.conftest import Invoke
+from tests.support.invoke import Invoke
 from tests.support.scripted_server import Reply, Scripted
 
 HOLDER = str(UUID(int=7))

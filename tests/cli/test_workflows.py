@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from mainspring.cli.main import main
 from mainspring.manifest import read_workflows
 from tests.conftest import Cluster
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.anyio
 
@@ -25,18 +23,6 @@ spec:
     sign: {approval: {}, needs: [greet]}
     bye: {shell: [echo, bye], needs: [sign]}
 """
-
-
-class Shell:
-    """`mainspring` with some words, in a thread of its own: it has an event loop of its own."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._env = {"MAINSPRING_URL": cluster.url, "MAINSPRING_TOKEN": cluster.token}
-
-    async def __call__(self, *words: str, code: int = 0) -> Result:
-        result = await asyncio.to_thread(CliRunner().invoke, main, words, env=self._env, prog_name="mainspring")
-        assert result.exit_code == code, result.output
-        return result
 
 
 @pytest.mark.parametrize(

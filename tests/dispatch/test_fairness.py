@@ -14,17 +14,13 @@ from mainspring.store import queues
 from mainspring.store.db import Database
 from mainspring.worker.transport.api_link import Refused
 from tests.conftest import Cluster, started
-from tests.results.test_settle import Bench
 from tests.support.clocks import VirtualClock
 from tests.support.dispatchers import TENANT, Fleet, fleet
 from tests.support.remote_worker import remote
+from tests.support.settling import SettlingBench
+from tests.support.tenants import add_tenant
 
 pytestmark = pytest.mark.anyio
-
-
-async def add_tenant(database: Database, name: str) -> int:
-    async with database.connection() as connection:
-        return int(await connection.fetchval("INSERT INTO tenants (name) VALUES ($1) RETURNING tenant_id", name))
 
 
 async def flooded(found: Fleet, other: int, *, flood: int = 1500) -> None:
@@ -96,7 +92,7 @@ async def test_sharing_is_a_right_of_its_own(database_url: str) -> None:
 
 
 @pytest.mark.requirement(71)
-async def test_priority_first_but_nothing_starves(bench: Bench, virtual: VirtualClock) -> None:
+async def test_priority_first_but_nothing_starves(bench: SettlingBench, virtual: VirtualClock) -> None:
     """A level of priority is worth a quarter of an hour of waiting."""
     low, high = await bench.job(priority=2), await bench.job(priority=7)
     session = await bench.session(lease_s=1e6)
@@ -117,8 +113,8 @@ async def test_priority_first_but_nothing_starves(bench: Bench, virtual: Virtual
 
 
 @pytest.fixture
-def bench(fresh: Database) -> Bench:
-    return Bench(fresh)
+def bench(fresh: Database) -> SettlingBench:
+    return SettlingBench(fresh)
 
 
 OLD_INSERT = (

@@ -30,7 +30,7 @@ def new(name: str = "r", **more: Any) -> wire.NewReservation:
     return wire.NewReservation(**{"name": name, "start_at": NOON, "end_at": at(600), "queue": "vip", **more})
 
 
-class Bench:
+class ReservationBench:
     """One worker of two slots, and a clock that only the test moves."""
 
     def __init__(self, found: Fleet, clock: VirtualClock, session: UUID) -> None:
@@ -69,13 +69,15 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(fresh: Database, virtual: VirtualClock) -> AsyncIterator[Bench]:
+async def bench(fresh: Database, virtual: VirtualClock) -> AsyncIterator[ReservationBench]:
     async with fleet(fresh, dispatchers=1) as found:
-        yield Bench(found, virtual, await found.session(slots=2, queues=["short", "vip"], resources={"gpu": 1}))
+        yield ReservationBench(
+            found, virtual, await found.session(slots=2, queues=["short", "vip"], resources={"gpu": 1})
+        )
 
 
 @pytest.mark.requirement(79)
-async def test_the_window_is_free_at_its_start_and_the_gap_before_it_is_used(bench: Bench) -> None:
+async def test_the_window_is_free_at_its_start_and_the_gap_before_it_is_used(bench: ReservationBench) -> None:
     found = bench.fleet
     assert list((await bench.add(slots=2)).places.values()) == [2]
     quick, slow = await found.job("quick", timeout="1m"), await found.job("slow", timeout="1h")
@@ -106,7 +108,7 @@ async def test_the_window_is_free_at_its_start_and_the_gap_before_it_is_used(ben
     assert sorted(await bench.poll()) == sorted([waits, late])
 
 
-async def test_what_is_not_reserved_stays_anybodys(bench: Bench) -> None:
+async def test_what_is_not_reserved_stays_anybodys(bench: ReservationBench) -> None:
     found = bench.fleet
     await bench.add(slots=1, resources={"gpu": 1})
     await bench.travel(at(1))
@@ -122,7 +124,7 @@ async def test_what_is_not_reserved_stays_anybodys(bench: Bench) -> None:
     assert sorted([*await bench.poll(), *await bench.poll()]) == sorted([kept, second])
 
 
-async def test_a_reservation_for_a_job_is_not_for_its_queue(bench: Bench) -> None:
+async def test_a_reservation_for_a_job_is_not_for_its_queue(bench: ReservationBench) -> None:
     found = bench.fleet
     mine, other = await found.job("mine", queue="vip"), await found.job("other", queue="vip")
     await bench.add(slots=2, queue=None, job="mine")
@@ -133,7 +135,7 @@ async def test_a_reservation_for_a_job_is_not_for_its_queue(bench: Bench) -> Non
     assert await bench.nothing()
 
 
-async def test_what_can_not_be_kept_is_refused(bench: Bench) -> None:
+async def test_what_can_not_be_kept_is_refused(bench: ReservationBench) -> None:
     database = bench.fleet.database
 
     async def refused(**more: Any) -> str:
@@ -169,7 +171,7 @@ async def test_what_can_not_be_kept_is_refused(bench: Bench) -> None:
     assert (await bench.add(name="r", start_at=at(700), end_at=at(800))).places, "the name is free when it is over"
 
 
-async def test_what_may_last_into_the_window_is_named(bench: Bench) -> None:
+async def test_what_may_last_into_the_window_is_named(bench: ReservationBench) -> None:
     (first, second) = await bench.fleet.submit(await bench.fleet.job("slow", timeout="1h"), 2)
     assert sorted(await bench.poll()) == sorted([first, second])
     added = await bench.add(slots=1)

@@ -19,10 +19,10 @@ from mainspring.intake.executions import Submission
 from mainspring.store import deadlines, fires
 from mainspring.store.db import Database
 from mainspring.views import catalog
-from tests.results.test_settle import TENANT, Bench
-from tests.scheduler.test_policies import LONG
-from tests.scheduler.test_scheduler import add, ledger, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
+from tests.support.policies import LONG
+from tests.support.scheduling import add, ledger, scheduler_on, step
+from tests.support.settling import TENANT, SettlingBench
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ async def next_overdue_s(database: Database) -> float | None:
 
 async def test_what_does_not_start_in_time_is_skipped(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "prompt", start_by="20s")
-    scheduler, bench = await scheduler_on(fresh), Bench(fresh)
+    scheduler, bench = await scheduler_on(fresh), SettlingBench(fresh)
     session = await bench.session(LONG)
     await virtual.advance(seconds=60)
     await step(scheduler)
@@ -56,7 +56,7 @@ async def test_what_does_not_start_in_time_is_skipped(fresh: Database, virtual: 
 
 async def test_start_by_does_not_keep_a_retry(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "prompt", start_by="20s", retries=RetryPolicy(max=1, base="100s", jitter="none"))
-    scheduler, bench = await scheduler_on(fresh), Bench(fresh)
+    scheduler, bench = await scheduler_on(fresh), SettlingBench(fresh)
     session = await bench.session(LONG)
     await virtual.advance(seconds=60)
     await step(scheduler)
@@ -71,7 +71,7 @@ async def test_start_by_does_not_keep_a_retry(fresh: Database, virtual: VirtualC
 
 
 async def test_start_by_counts_from_when_a_manual_execution_is_due(fresh: Database, virtual: VirtualClock) -> None:
-    bench = Bench(fresh)
+    bench = SettlingBench(fresh)
     job_id = await bench.job(start_by="20s")
     later = Submission(TENANT, "test", job_id, START + timedelta(seconds=100), None, START - timedelta(days=1))
     execution = await bench.submitter.submit(later)
@@ -134,7 +134,7 @@ async def test_deadlines_hold_though_nothing_ever_starts(fresh: Database, virtua
 
 async def test_a_success_keeps_a_deadline_and_a_pause_lifts_it(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "watched", finish_by="30s", max_gap="2m", overlap="allow", retries=RetryPolicy(max=0))
-    scheduler, bench = await scheduler_on(fresh), Bench(fresh)
+    scheduler, bench = await scheduler_on(fresh), SettlingBench(fresh)
     session = await bench.session(LONG)
     for outcome in ("succeeded", "failed"):
         await virtual.advance(seconds=60)
@@ -159,7 +159,7 @@ async def test_a_success_keeps_a_deadline_and_a_pause_lifts_it(fresh: Database, 
 
 async def test_a_success_of_long_ago_is_found_for_a_gap(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "watched", max_gap="2m", overlap="allow", retries=RetryPolicy(max=0))
-    scheduler, bench = await scheduler_on(fresh), Bench(fresh)
+    scheduler, bench = await scheduler_on(fresh), SettlingBench(fresh)
     session = await bench.session(LONG)
     for outcome in ("succeeded", "failed", "failed", "failed"):
         await virtual.advance(seconds=60)

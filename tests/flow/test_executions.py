@@ -17,9 +17,8 @@ import pytest
 
 from mainspring import wire
 from tests.conftest import Cluster
-from tests.support.pages import Page
+from tests.support.pages import NAVIGATION, Page
 from tests.support.remote_worker import Remote, remote
-from tests.web.conftest import NAVIGATION
 
 pytestmark = pytest.mark.anyio
 

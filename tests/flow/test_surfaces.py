@@ -17,8 +17,7 @@ from mainspring.domain.job import ShellTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.views import catalog
 from tests.conftest import Cluster
-from tests.support.pages import Page, posted
-from tests.web.conftest import NAVIGATION
+from tests.support.pages import NAVIGATION, Page, posted
 
 pytestmark = pytest.mark.anyio
 

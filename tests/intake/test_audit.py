@@ -15,7 +15,7 @@ from mainspring.intake import audit, dead_letters, dependencies, executions, job
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store.db import Database
 from mainspring.views import catalog
-from tests.intake.test_dependencies import Jobs
+from tests.support.dependent_jobs import Jobs
 from tests.support.runs import TENANT
 
 pytestmark = pytest.mark.anyio

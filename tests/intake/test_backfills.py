@@ -21,10 +21,10 @@ from mainspring.store import backfills as rows
 from mainspring.store.db import Database
 from mainspring.store.doctor import examine
 from mainspring.views import catalog
-from tests.results.test_settle import TENANT, Bench
-from tests.scheduler.test_policies import LONG
-from tests.scheduler.test_scheduler import add, ledger, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
+from tests.support.policies import LONG
+from tests.support.scheduling import add, ledger, scheduler_on, step
+from tests.support.settling import TENANT, SettlingBench
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ class Past:
 
     def __init__(self, database: Database, virtual: VirtualClock) -> None:
         self.database, self.virtual = database, virtual
-        self.bench = Bench(database)
+        self.bench = SettlingBench(database)
         self.session = UUID(int=0)
 
     async def start(self, name: str = "past", **spec: Any) -> None:

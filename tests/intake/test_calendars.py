@@ -14,8 +14,8 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import calendars, jobs
 from mainspring.store.db import Database
 from mainspring.views import catalog
-from tests.scheduler.test_scheduler import TENANT, add, ledger, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
+from tests.support.scheduling import TENANT, add, ledger, scheduler_on, step
 
 pytestmark = pytest.mark.anyio
 

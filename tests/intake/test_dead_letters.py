@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any
-from uuid import UUID
 
 import asyncpg
 import pytest
@@ -20,57 +18,19 @@ from mainspring.results.rescue import Rescue
 from mainspring.store import dead_letters as store
 from mainspring.store import fires
 from mainspring.store.db import Database
-from tests.results.test_settle import TENANT, Bench
 from tests.support.clocks import VirtualClock
+from tests.support.dead_letters import ANN, BEN, DeadLetterBench
+from tests.support.settling import TENANT
 
 pytestmark = pytest.mark.anyio
 
-ANN, BEN = "ann", "ben"
-
-
-class Desk(Bench):
-    """A bench with people who work on what has failed."""
-
-    async def failing(self, **spec: Any) -> UUID:
-        return await self.job(retries=RetryPolicy(max=0), **spec)
-
-    async def letter(self, job_id: UUID, error: str = "no") -> UUID:
-        execution = await self.submit(job_id)
-        await self.settle_one("failed", error=error)
-        return execution
-
-    async def settle_one(self, outcome: Any, **more: Any) -> UUID:
-        """Claims the next execution and ends it."""
-        session = await self.session()
-        (row,) = await self.claim(session)
-        assert await self.end(row["execution_id"], session, outcome, **more)
-        return UUID(str(row["execution_id"]))
-
-    async def get(self, letter: UUID) -> wire.DeadLetter:
-        return await dead_letters.get(self.database, letter, tenant=TENANT)
-
-    async def replay(self, letter: UUID, by: str = ANN, **more: Any) -> wire.Replay:
-        return await replays.replay_one(self.database, letter, wire.ReplayOne(**more), tenant=TENANT, by=by)
-
-    async def replay_many(self, by: str = ANN, **more: Any) -> wire.Replay:
-        return await replays.replay_many(self.database, wire.ReplayMany(**more), tenant=TENANT, by=by)
-
-    async def claim_letter(self, letter: UUID, by: str, for_: str = "10m") -> wire.DeadLetter:
-        return await dead_letters.claim_one(self.database, letter, for_, tenant=TENANT, by=by)
-
-    async def follow(self) -> bool:
-        return await replays.follow_replays(self.database)
-
-    async def states(self, *letters: UUID) -> list[str]:
-        return [(await self.get(letter)).state for letter in letters]
-
 
 @pytest.fixture
-def desk(fresh: Database) -> Desk:
-    return Desk(fresh)
+def desk(fresh: Database) -> DeadLetterBench:
+    return DeadLetterBench(fresh)
 
 
-async def test_a_claim_keeps_others_out_until_its_time_is_over(desk: Desk, virtual: VirtualClock) -> None:
+async def test_a_claim_keeps_others_out_until_its_time_is_over(desk: DeadLetterBench, virtual: VirtualClock) -> None:
     letter = await desk.letter(await desk.failing())
     claimed = await desk.claim_letter(letter, ANN)
     assert (claimed.claimed_by, claimed.claimed_until) == (ANN, virtual.now + timedelta(minutes=10))
@@ -96,7 +56,7 @@ async def test_a_claim_keeps_others_out_until_its_time_is_over(desk: Desk, virtu
 
 
 @pytest.mark.requirement(119)
-async def test_what_is_promised_about_dead_letters(desk: Desk, virtual: VirtualClock) -> None:
+async def test_what_is_promised_about_dead_letters(desk: DeadLetterBench, virtual: VirtualClock) -> None:
     """The failure is on record whatever becomes of the letter; one person at a time; replay one and many; 14 days."""
     job = await desk.failing()
     execution, session = await desk.submit(job), await desk.session()
@@ -135,7 +95,7 @@ async def test_what_is_promised_about_dead_letters(desk: Desk, virtual: VirtualC
             await desk.get(letter)
 
 
-async def test_people_who_claim_at_once_never_get_the_same(desk: Desk) -> None:
+async def test_people_who_claim_at_once_never_get_the_same(desk: DeadLetterBench) -> None:
     job = await desk.failing()
     letters = {await desk.letter(job) for _ in range(12)}
     asked = wire.DeadLetterClaim(limit=2)
@@ -147,7 +107,7 @@ async def test_people_who_claim_at_once_never_get_the_same(desk: Desk) -> None:
     assert all(letter.claimed_by == f"p{n}" for n, part in enumerate(claimed) for letter in part)
 
 
-async def test_a_double_click_replays_once_and_success_resolves(desk: Desk) -> None:
+async def test_a_double_click_replays_once_and_success_resolves(desk: DeadLetterBench) -> None:
     letter = await desk.letter(await desk.failing())
     answers = await asyncio.gather(*(desk.replay(letter, by=f"p{n % 3}") for n in range(9)))
     made = {answer.items[0].execution_id for answer in answers}
@@ -166,7 +126,7 @@ async def test_a_double_click_replays_once_and_success_resolves(desk: Desk) -> N
     assert await desk.live() == {}
 
 
-async def test_a_replay_that_fails_has_a_letter_of_its_own_and_its_success_resolves_both(desk: Desk) -> None:
+async def test_a_replay_that_fails_has_a_letter_of_its_own_and_its_success_resolves_both(desk: DeadLetterBench) -> None:
     first = await desk.letter(await desk.failing())
     await desk.replay(first)
     second = await desk.settle_one("failed", error="still no")
@@ -180,7 +140,7 @@ async def test_a_replay_that_fails_has_a_letter_of_its_own_and_its_success_resol
     assert await desk.states(first, second) == ["resolved", "resolved"]
 
 
-async def test_a_cancelled_replay_leaves_the_letter_open_for_another(desk: Desk) -> None:
+async def test_a_cancelled_replay_leaves_the_letter_open_for_another(desk: DeadLetterBench) -> None:
     letter = await desk.letter(await desk.failing())
     made = (await desk.replay(letter)).items[0].execution_id
     assert made is not None
@@ -192,7 +152,7 @@ async def test_a_cancelled_replay_leaves_the_letter_open_for_another(desk: Desk)
     assert await desk.settle_one("succeeded") == again
 
 
-async def test_edited_params_are_checked_and_given_to_the_replay(desk: Desk) -> None:
+async def test_edited_params_are_checked_and_given_to_the_replay(desk: DeadLetterBench) -> None:
     job = await desk.failing(params={"n": Param(type="integer", default=1)})
     letter = await desk.letter(job)
     wrong = wire.DeadLetterEdit(params={"m": 1})
@@ -208,7 +168,7 @@ async def test_edited_params_are_checked_and_given_to_the_replay(desk: Desk) -> 
     assert (await desk.look(await desk.settle_one("succeeded"))).params == {"n": 5}
 
 
-async def test_a_replay_runs_the_job_as_it_is_now(desk: Desk) -> None:
+async def test_a_replay_runs_the_job_as_it_is_now(desk: DeadLetterBench) -> None:
     job = await desk.failing()
     letter = await desk.letter(job)
     name = (await desk.get(letter)).job
@@ -219,7 +179,7 @@ async def test_a_replay_runs_the_job_as_it_is_now(desk: Desk) -> None:
     assert (done.version, (await desk.get(letter)).version) == (2, 1)
 
 
-async def test_a_deleted_job_is_not_replayed(desk: Desk) -> None:
+async def test_a_deleted_job_is_not_replayed(desk: DeadLetterBench) -> None:
     job = await desk.failing()
     letter = await desk.letter(job)
     await jobs.delete(desk.database, job, tenant=TENANT, by="test")
@@ -231,7 +191,7 @@ async def test_a_deleted_job_is_not_replayed(desk: Desk) -> None:
     assert (done.state, done.close_reason, done.closed_by) == ("dismissed", "gone", ANN)
 
 
-async def test_many_follow_one_another_at_a_rate(desk: Desk, virtual: VirtualClock) -> None:
+async def test_many_follow_one_another_at_a_rate(desk: DeadLetterBench, virtual: VirtualClock) -> None:
     job = await desk.failing()
     ids = sorted([await desk.letter(job) for _ in range(5)])
     planned = await desk.replay_many(job=str(job), rate="30/1m", dry_run=True)
@@ -247,7 +207,7 @@ async def test_many_follow_one_another_at_a_rate(desk: Desk, virtual: VirtualClo
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "cancelled"])
-async def test_the_rest_follows_the_canary_only_if_it_succeeds(desk: Desk, outcome: str) -> None:
+async def test_the_rest_follows_the_canary_only_if_it_succeeds(desk: DeadLetterBench, outcome: str) -> None:
     job = await desk.failing()
     ids = sorted([await desk.letter(job) for _ in range(4)])
     answer = await desk.replay_many(job=str(job), canary=True)
@@ -272,7 +232,7 @@ async def test_the_rest_follows_the_canary_only_if_it_succeeds(desk: Desk, outco
         assert await desk.live() == {}
 
 
-async def test_a_canary_that_was_forgotten_holds_nobody(desk: Desk) -> None:
+async def test_a_canary_that_was_forgotten_holds_nobody(desk: DeadLetterBench) -> None:
     job = await desk.failing()
     ids = sorted([await desk.letter(job) for _ in range(2)])
     await desk.replay_many(job=str(job), canary=True)
@@ -282,7 +242,7 @@ async def test_a_canary_that_was_forgotten_holds_nobody(desk: Desk) -> None:
     assert await desk.states(ids[1]) == ["open"]
 
 
-async def test_many_are_dismissed_for_one_reason(desk: Desk) -> None:
+async def test_many_are_dismissed_for_one_reason(desk: DeadLetterBench) -> None:
     job = await desk.failing()
     ids = [await desk.letter(job, error=error) for error in ("bad row 1", "bad row 2", "other")]
     same = (await desk.get(ids[0])).fingerprint
@@ -298,7 +258,7 @@ async def test_many_are_dismissed_for_one_reason(desk: Desk) -> None:
         assert await store.count_open(connection, tenant=TENANT) == 1
 
 
-async def test_a_choice_must_be_made_and_bad_words_are_explained(desk: Desk) -> None:
+async def test_a_choice_must_be_made_and_bad_words_are_explained(desk: DeadLetterBench) -> None:
     letter = await desk.letter(await desk.failing())
     with pytest.raises(Invalid, match="every open dead letter"):
         await desk.replay_many()
@@ -312,7 +272,7 @@ async def test_a_choice_must_be_made_and_bad_words_are_explained(desk: Desk) -> 
         await dead_letters.list_dead_letters(desk.database, tenant=TENANT, states=["closed"])
 
 
-async def test_another_tenant_sees_and_changes_nothing(desk: Desk) -> None:
+async def test_another_tenant_sees_and_changes_nothing(desk: DeadLetterBench) -> None:
     letter = await desk.letter(await desk.failing())
     other = TENANT + 1
     for ask in (

@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from mainspring import wire
 from mainspring.domain.errors import Conflict, Invalid, NotFound
-from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.params import Param
-from mainspring.domain.retry import RetryPolicy
-from mainspring.intake import dependencies, jobs
-from mainspring.intake.executions import Submission, Submitter
+from mainspring.intake import dependencies
 from mainspring.store.db import Database
-from mainspring.views import catalog
 from mainspring.views.dependencies import dependencies_of
 from tests.support.clocks import VirtualClock
-from tests.support.runs import TENANT, Bench
+from tests.support.dependent_jobs import Jobs
+from tests.support.runs import TENANT
 
 pytestmark = pytest.mark.anyio
-
-
-class Jobs(Bench):
-    async def job(self, name: str, **more: Any) -> None:
-        spec = JobSpec(name=name, task=NoopTask(), retries=RetryPolicy(max=0), **more)
-        await jobs.create(self.database, spec, tenant=TENANT, by="test")
-
-    async def needs(self, child: str, parent: str, **more: Any) -> wire.Dependencies:
-        request = wire.NewDependency(job=parent, **more)
-        return await dependencies.add(self.database, child, request, tenant=TENANT, by="test")
-
-    async def execute(self, name: str, outcome: str = "succeeded") -> None:
-        """One execution of a job, to its end."""
-        row = await catalog.job_row(self.database, name, tenant=TENANT)
-        await Submitter(self.database).submit(Submission(TENANT, "test", row.job_id))
-        await self.end(await self.claim(), lambda _: outcome)
-
-    async def queued(self) -> list[str]:
-        """What the duty has made of it since."""
-        await self.tending.look()
-        return [name for name, _ in await self.claim()]
-
-    async def states(self, name: str) -> dict[str, str]:
-        found = await dependencies_of(self.database, name, tenant=TENANT)
-        return {need.job: need.state for need in found.needs}
 
 
 @pytest.fixture

@@ -13,11 +13,10 @@ from mainspring.store import doctor
 from mainspring.store.db import Database
 from mainspring.views import catalog, why_execution
 from mainspring.views.dependencies import dependencies_of
-from tests.intake.test_dependencies import Jobs
-from tests.intake.test_waiting_needs import MINUTELY, Waits
-from tests.scheduler.test_scheduler import ledger, scheduler_on, step
 from tests.support.clocks import VirtualClock
+from tests.support.dependent_jobs import MINUTELY, Jobs, Waits
 from tests.support.runs import TENANT
+from tests.support.scheduling import ledger, scheduler_on, step
 
 pytestmark = pytest.mark.anyio
 

@@ -19,10 +19,10 @@ from mainspring.intake import jobs
 from mainspring.store import pauses
 from mainspring.store.db import Database
 from mainspring.views import catalog
-from tests.results.test_settle import TENANT, Bench
-from tests.scheduler.test_policies import DOWN, LONG, MISFIRES, OVERLAPS
-from tests.scheduler.test_scheduler import add, finish_all, ledger, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
+from tests.support.policies import DOWN, LONG, MISFIRES, OVERLAPS
+from tests.support.scheduling import add, finish_all, ledger, scheduler_on, step
+from tests.support.settling import TENANT, SettlingBench
 
 pytestmark = pytest.mark.anyio
 
@@ -178,7 +178,7 @@ RUNNING: dict[str, list[tuple[float, str, str | None]]] = {
 async def test_catching_up_while_an_execution_runs(fresh: Database, virtual: VirtualClock, overlap: Any) -> None:
     await add(fresh, "slow", misfire=Misfire(policy="all"), overlap=overlap)
     slow = await job_id(fresh, "slow")
-    scheduler, bench = await scheduler_on(fresh), Bench(fresh)
+    scheduler, bench = await scheduler_on(fresh), SettlingBench(fresh)
     session = await bench.session(LONG)
     await virtual.advance(seconds=60)
     await step(scheduler)

@@ -14,8 +14,8 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.store.db import Database
 from mainspring.views import catalog
-from tests.scheduler.test_scheduler import TENANT, add, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
+from tests.support.scheduling import TENANT, add, scheduler_on, step
 
 
 async def test_a_rollback_is_a_new_version_and_takes_effect(fresh: Database, virtual: VirtualClock) -> None:

@@ -8,40 +8,22 @@ from typing import Any
 import pytest
 
 from mainspring import wire
-from mainspring.announce import Announcer
 from mainspring.domain.errors import Invalid
 from mainspring.domain.job import Misfire
 from mainspring.domain.params import Param
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.duties.service import skip_overdue
 from mainspring.intake import blackouts, dependencies, executions, jobs
-from mainspring.results.settle import Settler
 from mainspring.scheduler import gate
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
-from mainspring.store.subscriptions import Subscriptions
 from mainspring.views import catalog, why_execution
-from tests.intake.test_dependencies import Jobs
-from tests.scheduler.test_scheduler import SilentBus, ledger, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
-from tests.support.runs import TENANT, Silence
+from tests.support.dependent_jobs import MINUTELY, Jobs, Waits
+from tests.support.runs import TENANT
+from tests.support.scheduling import ledger, scheduler_on, step
 
 pytestmark = pytest.mark.anyio
-
-MINUTELY = ScheduleSpec(every=60, aligned=True)
-
-
-class Waits(Jobs):
-    """Jobs whose settler knows of needs, as that of a server does."""
-
-    async def open(self) -> None:
-        subscriptions = Subscriptions(self.database, SilentBus())
-        await subscriptions.read()
-        self.settler = Settler(self.database, self.definitions, Announcer(Silence()), subscriptions=subscriptions)
-
-    async def now_queued(self) -> list[str]:
-        """What is queued without any duty having looked."""
-        return sorted(name for name, _ in await self.claim())
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
 from mainspring.store.results import Ended
 from mainspring.views import catalog
-from tests.results.test_settle import TENANT, Bench
-from tests.scheduler.test_policies import LONG
-from tests.scheduler.test_scheduler import add, ledger, scheduler_on, step
 from tests.support.clocks import VirtualClock
+from tests.support.policies import LONG
+from tests.support.scheduling import add, ledger, scheduler_on, step
+from tests.support.settling import TENANT, SettlingBench
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ class Fires:
     """A job that fires every minute, each fire ended as the test says."""
 
     def __init__(self, database: Database, virtual: VirtualClock, scheduler: Scheduler, session: UUID) -> None:
-        self.bench = Bench(database)
+        self.bench = SettlingBench(database)
         self.ear = Ear()
         self.bench.settler._announcer = self.ear  # type: ignore[assignment]
         self.virtual, self.scheduler, self.session = virtual, scheduler, session
@@ -61,7 +61,7 @@ class Fires:
 
 @pytest.fixture
 async def fires(fresh: Database, virtual: VirtualClock) -> Fires:
-    return Fires(fresh, virtual, await scheduler_on(fresh), await Bench(fresh).session(LONG))
+    return Fires(fresh, virtual, await scheduler_on(fresh), await SettlingBench(fresh).session(LONG))
 
 
 async def failing(database: Database, name: str = "failing", after: int = 3, **spec: Any) -> None:

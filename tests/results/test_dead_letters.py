@@ -15,8 +15,8 @@ from mainspring.results.rescue import Rescue
 from mainspring.store import dead_letters as store
 from mainspring.store import doctor, fires
 from mainspring.store.db import Database
-from tests.results.test_settle import TENANT, Bench
 from tests.support.clocks import VirtualClock
+from tests.support.settling import TENANT, SettlingBench
 
 pytestmark = pytest.mark.anyio
 
@@ -24,22 +24,22 @@ NO_RETRIES = RetryPolicy(max=0)
 
 
 @pytest.fixture
-def bench(fresh: Database) -> Bench:
-    return Bench(fresh)
+def bench(fresh: Database) -> SettlingBench:
+    return SettlingBench(fresh)
 
 
-async def letters(bench: Bench) -> list[wire.DeadLetter]:
+async def letters(bench: SettlingBench) -> list[wire.DeadLetter]:
     return (await dead_letters.list_dead_letters(bench.database, tenant=TENANT)).items
 
 
-async def count(bench: Bench) -> int:
+async def count(bench: SettlingBench) -> int:
     async with bench.database.connection() as connection:
         return await store.count_open(connection, tenant=TENANT)
 
 
 @pytest.mark.parametrize("outcome", ["failed", "timed_out"])
 async def test_the_last_failure_leaves_a_letter_with_everything_one_needs(
-    bench: Bench, virtual: VirtualClock, outcome: Any
+    bench: SettlingBench, virtual: VirtualClock, outcome: Any
 ) -> None:
     execution, session = await bench.started(retries=RetryPolicy(max=1, base="10s", jitter="none"))
     assert await bench.end(execution, session, "failed", exit_code=3, error="ValueError: row 17\n\nTraceback")
@@ -70,13 +70,13 @@ async def test_the_last_failure_leaves_a_letter_with_everything_one_needs(
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "cancelled"])
-async def test_what_ends_well_or_on_purpose_leaves_none(bench: Bench, outcome: Any) -> None:
+async def test_what_ends_well_or_on_purpose_leaves_none(bench: SettlingBench, outcome: Any) -> None:
     execution, session = await bench.started(retries=NO_RETRIES)
     assert await bench.end(execution, session, outcome)
     assert await letters(bench) == []
 
 
-async def test_a_lost_at_most_once_and_a_poisonous_execution_leave_one_each(bench: Bench) -> None:
+async def test_a_lost_at_most_once_and_a_poisonous_execution_leave_one_each(bench: SettlingBench) -> None:
     careful, session = await bench.started(delivery="at_most_once", retries=NO_RETRIES)
     await bench.end_session(session)
     poison, session = await bench.started(retries=RetryPolicy(max=9))
@@ -91,7 +91,7 @@ async def test_a_lost_at_most_once_and_a_poisonous_execution_leave_one_each(benc
     assert [a.outcome for a in found[poison].attempts] == ["lost"] * 3
 
 
-async def test_the_failure_and_its_letter_are_written_together_or_not_at_all(bench: Bench) -> None:
+async def test_the_failure_and_its_letter_are_written_together_or_not_at_all(bench: SettlingBench) -> None:
     """A letter that can't be written leaves the execution as it was, so its worker reports the same again."""
     execution, session = await bench.started(retries=NO_RETRIES)
     async with bench.database.connection() as connection:
@@ -110,7 +110,7 @@ async def test_the_failure_and_its_letter_are_written_together_or_not_at_all(ben
     assert ((await bench.look(execution)).state, await count(bench)) == ("failed", 1)
 
 
-async def test_the_same_mistake_is_one_group_per_job(bench: Bench) -> None:
+async def test_the_same_mistake_is_one_group_per_job(bench: SettlingBench) -> None:
     job, other = await bench.job(retries=NO_RETRIES), await bench.job(retries=NO_RETRIES)
     errors = {job: ["row 1 is bad", "row 2 is bad", "no route to host"], other: ["row 3 is bad"]}
     for job_id, texts in errors.items():
@@ -137,7 +137,7 @@ async def test_the_same_mistake_is_one_group_per_job(bench: Bench) -> None:
     assert (await dead_letters.list_groups(bench.database, tenant=TENANT + 1)).items == []
 
 
-async def test_letters_are_kept_as_long_as_was_said(bench: Bench, virtual: VirtualClock) -> None:
+async def test_letters_are_kept_as_long_as_was_said(bench: SettlingBench, virtual: VirtualClock) -> None:
     execution, session = await bench.started(retries=NO_RETRIES)
     assert await bench.end(execution, session, "failed", error="no")
     rescue = Rescue(bench.database, bench.settler, leads=lambda: True, keep_dead_letters_s=14 * 86_400)
@@ -149,7 +149,7 @@ async def test_letters_are_kept_as_long_as_was_said(bench: Bench, virtual: Virtu
     assert await count(bench) == 0
 
 
-async def test_the_doctor_finds_a_failure_without_a_letter_and_a_letter_without_a_failure(bench: Bench) -> None:
+async def test_the_doctor_finds_a_failure_without_a_letter_and_a_letter_without_a_failure(bench: SettlingBench) -> None:
     execution, session = await bench.started(retries=NO_RETRIES)
     assert await bench.end(execution, session, "failed", error="no")
     title = doctor.CHECKS["invariant_i14"]

@@ -14,7 +14,7 @@ from mainspring.results.settle import Settler
 from mainspring.runs.advance import Ending
 from mainspring.store.db import Database
 from mainspring.store.doctor import CHECKS, examine
-from tests.support.runs import Bench, states
+from tests.support.runs import RunBench, states
 
 pytestmark = pytest.mark.anyio
 
@@ -26,16 +26,16 @@ FAN: dict[str, Any] = {
 
 
 @pytest.fixture
-def bench(fresh: Database) -> Bench:
-    return Bench(fresh)
+def bench(fresh: Database) -> RunBench:
+    return RunBench(fresh)
 
 
-async def outcomes(bench: Bench) -> int:
+async def outcomes(bench: RunBench) -> int:
     async with bench.database.connection() as connection:
         return int(await connection.fetchval("SELECT count(*) FROM history WHERE trigger = 'step'"))
 
 
-async def test_outcomes_are_written_before_steps_are_released(bench: Bench) -> None:
+async def test_outcomes_are_written_before_steps_are_released(bench: RunBench) -> None:
     bench.settler._busy = -1  # as if ten thousand more results waited
     run = await bench.begin("chain", {"a": {}, "b": {"needs": ["a"]}})
     await bench.end(await bench.claim())
@@ -49,7 +49,7 @@ async def test_outcomes_are_written_before_steps_are_released(bench: Bench) -> N
     assert (await bench.get(run)).state == "succeeded"
 
 
-async def test_the_releases_follow_though_the_server_died(bench: Bench) -> None:
+async def test_the_releases_follow_though_the_server_died(bench: RunBench) -> None:
     bench.settler._busy = -1
     run = await bench.begin("chain", {"a": {}, "b": {"needs": ["a"]}})
     await bench.end(await bench.claim())
@@ -60,7 +60,7 @@ async def test_the_releases_follow_though_the_server_died(bench: Bench) -> None:
     assert (await bench.get(run)).state == "succeeded"
 
 
-async def test_outcomes_are_written_though_releasing_fails(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_outcomes_are_written_though_releasing_fails(bench: RunBench, monkeypatch: pytest.MonkeyPatch) -> None:
     run = await bench.begin("chain", {"a": {}, "b": {"needs": ["a"]}})
     rows = await bench.claim()
 
@@ -77,7 +77,7 @@ async def test_outcomes_are_written_though_releasing_fails(bench: Bench, monkeyp
 
 
 async def test_one_run_that_can_not_go_on_does_not_keep_the_others(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.settler._busy = -1
     sick, well = await bench.begin("sick", {"a": {}}), await bench.begin("well", {"a": {}})
@@ -106,7 +106,7 @@ class Counting(Settler):
 
 
 @pytest.mark.requirement(111)
-async def test_a_pile_of_results_is_settled_consistently(bench: Bench) -> None:
+async def test_a_pile_of_results_is_settled_consistently(bench: RunBench) -> None:
     """Many results at once and a low bound: releases wait until the pile is gone, and all comes to the same end."""
     settler = Counting(bench.database, bench.definitions, bench.settler._announcer, busy=3)
     bench.settler = settler

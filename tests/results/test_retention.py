@@ -20,7 +20,7 @@ from mainspring.store import upkeep
 from mainspring.store.db import Database
 from mainspring.views import catalog
 from tests.support.clocks import START, VirtualClock
-from tests.support.runs import TENANT, Bench
+from tests.support.runs import TENANT, RunBench
 
 pytestmark = pytest.mark.anyio
 
@@ -30,12 +30,12 @@ async def count(database: Database, table: str) -> int:
         return int(await connection.fetchval(f"SELECT count(*) FROM {table}"))
 
 
-def rescue(bench: Bench, **more: Any) -> Rescue:
+def rescue(bench: RunBench, **more: Any) -> Rescue:
     return Rescue(bench.database, bench.settler, leads=lambda: True, **more)
 
 
 async def test_runs_are_kept_for_ninety_days_after_their_end(fresh: Database, virtual: VirtualClock) -> None:
-    bench = Bench(fresh)
+    bench = RunBench(fresh)
     steps: dict[str, Any] = {"a": {}, "sent": {"event": {"name": "go"}}}
     old, waiting = await bench.begin("flow", steps), await bench.start("flow")
     await bench.runs.event(old.run_id, "go", None, tenant=TENANT, by="test")
@@ -55,7 +55,7 @@ async def test_runs_are_kept_for_ninety_days_after_their_end(fresh: Database, vi
 
 
 async def test_many_are_forgotten_in_portions(fresh: Database, virtual: VirtualClock) -> None:
-    bench = Bench(fresh)
+    bench = RunBench(fresh)
     await bench.apply("flow", {"a": {}})
     for _ in range(120):
         await bench.start("flow")
@@ -66,7 +66,7 @@ async def test_many_are_forgotten_in_portions(fresh: Database, virtual: VirtualC
 
 
 async def test_backfills_are_forgotten_too(fresh: Database, virtual: VirtualClock) -> None:
-    bench = Bench(fresh)
+    bench = RunBench(fresh)
     spec = JobSpec(name="hourly", task=NoopTask(), schedule=ScheduleSpec(every=3600, aligned=True))
     await jobs.create(fresh, spec, tenant=TENANT, by="test")
     request = wire.BackfillRequest(from_=START.replace(hour=1), to=START.replace(hour=3))
@@ -90,7 +90,7 @@ async def partitions(database: Database, parent: str) -> list[str]:
 @pytest.mark.requirement(67)
 async def test_days_vanish_when_they_were_kept_long_enough(fresh: Database, virtual: VirtualClock) -> None:
     """Executions and their output by whole days, each as long as is set, and nothing that lives."""
-    bench = Bench(fresh)
+    bench = RunBench(fresh)
     keeper = rescue(bench, keep_history_s=10 * 86_400.0, keep_output_s=3 * 86_400.0, keep_runs_s=5 * 86_400.0)
     submitter, made = Submitter(fresh), list[UUID]()
     spec = JobSpec(name="a", task=NoopTask(), retries=RetryPolicy(max=0))
@@ -120,7 +120,7 @@ async def test_days_vanish_when_they_were_kept_long_enough(fresh: Database, virt
 
 
 async def test_a_day_that_is_in_use_goes_the_next_time(fresh: Database, virtual: VirtualClock) -> None:
-    await rescue(Bench(fresh)).keep()
+    await rescue(RunBench(fresh)).keep()
     await virtual.advance(days=3)
     before = await partitions(fresh, "history")
     async with fresh.transaction() as reader, fresh.connection() as connection:

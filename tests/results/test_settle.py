@@ -6,117 +6,35 @@ import asyncio
 import contextlib
 import random
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
-from mainspring import wire
 from mainspring.announce import Announcer
 from mainspring.domain.errors import Conflict
-from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule.schedule import ScheduleSpec
-from mainspring.intake import executions, jobs
-from mainspring.intake.executions import Submission, Submitter
+from mainspring.intake import executions
 from mainspring.results.rescue import rescue_orphans
 from mainspring.results.settle import Report, Settler
-from mainspring.store import claims, fires, sessions, upkeep
+from mainspring.store import fires, sessions, upkeep
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Ended
 from mainspring.telemetry import metrics
-from mainspring.views import catalog
 from tests.support.clocks import VirtualClock
+from tests.support.settling import TENANT, SettlingBench
+from tests.support.silent_bus import SilentBus
 
 pytestmark = pytest.mark.anyio
 
-TENANT = 1
-
-
-class Silence:
-    def subscribe(self, *_: Any, **__: Any) -> None: ...
-    async def publish(self, *_: Any) -> None: ...
-
-
-class Bench:
-    """A job's executions, driven by hand from queued to the end."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self.settler = Settler(database, Definitions(database), Announcer(Silence()), rng=random.Random(1))
-        self.submitter = Submitter(database)
-
-    async def job(self, **spec: Any) -> UUID:
-        spec.setdefault("retries", RetryPolicy(max=2, base="10s", jitter="none"))
-        return await jobs.create(
-            self.database, JobSpec(name=f"job-{uuid4()}", task=NoopTask(), **spec), tenant=TENANT, by="test"
-        )
-
-    async def session(self, lease_s: float = 20.0) -> UUID:
-        session_id = uuid4()
-        async with self.database.connection() as connection:
-            await sessions.insert_session(
-                connection,
-                tenant=TENANT,
-                session_id=session_id,
-                worker_id=uuid4(),
-                lease_s=lease_s,
-                register=wire.Register(name="w", host="h", version="1", slots=10, queues=["short"], kinds=["noop"]),
-            )
-        return session_id
-
-    async def submit(self, job_id: UUID) -> UUID:
-        return await self.submitter.submit(Submission(TENANT, "test", job_id))
-
-    async def claim(self, session_id: UUID, slots: int = 1) -> list[Any]:
-        """What a dispatcher would claim for this session, from whatever line has something."""
-        async with self.database.connection() as connection:
-            lines = [(line, claims.START, slots) for line in await claims.queued_lines(connection, limit=1000)]
-            if len(lines) == 1:
-                return await claims.claim(
-                    connection,
-                    tenant=TENANT,
-                    line_id=lines[0][0],
-                    after=claims.START,
-                    sessions=[session_id],
-                    turns=[1] * slots,
-                )
-            rows = sorted(row for found in (await claims.peek(connection, lines=lines)).values() for row in found)
-            return await claims.take(connection, matched=[(execution, session_id) for _, execution in rows[:slots]])
-
-    async def started(self, **spec: Any) -> tuple[UUID, UUID]:
-        """A running execution and its session."""
-        execution = await self.submit(await self.job(**spec))
-        session = await self.session()
-        (row,) = await self.claim(session)
-        assert row["execution_id"] == execution
-        return execution, session
-
-    async def end(self, execution: UUID, session: UUID, outcome: Any, attempt: int = 1, **more: Any) -> bool:
-        """Whether the result was accepted."""
-        stale = await self.settler.settle(Report(session, [Ended(execution, attempt, session, outcome, **more)]))
-        return not stale
-
-    async def end_session(self, session: UUID) -> None:
-        async with self.database.connection() as connection:
-            await sessions.end_session(connection, tenant=TENANT, session_id=session, lost=True)
-        await rescue_orphans(self.database, self.settler)
-
-    async def live(self) -> dict[str, int]:
-        """How many live executions there are, by state."""
-        async with self.database.connection() as connection:
-            return await upkeep.live_counts(connection, tenant=TENANT)
-
-    async def look(self, execution: UUID) -> wire.Execution:
-        return await catalog.execution(self.database, execution, tenant=TENANT)
-
 
 @pytest.fixture
-def bench(fresh: Database) -> Bench:
-    return Bench(fresh)
+def bench(fresh: Database) -> SettlingBench:
+    return SettlingBench(fresh)
 
 
-async def test_success_at_the_first_try_leaves_no_attempt_row(bench: Bench) -> None:
+async def test_success_at_the_first_try_leaves_no_attempt_row(bench: SettlingBench) -> None:
     execution, session = await bench.started()
     assert await bench.end(execution, session, "succeeded", duration_ms=7, result={"rows": 3})
     found = await bench.look(execution)
@@ -125,7 +43,7 @@ async def test_success_at_the_first_try_leaves_no_attempt_row(bench: Bench) -> N
 
 
 @pytest.mark.requirement(115)
-async def test_a_failing_job_walks_its_delays_and_ends_as_failed(bench: Bench, virtual: VirtualClock) -> None:
+async def test_a_failing_job_walks_its_delays_and_ends_as_failed(bench: SettlingBench, virtual: VirtualClock) -> None:
     execution, session = await bench.started()
     for attempt, delay in ((1, 10), (2, 20)):
         assert await bench.end(execution, session, "failed", attempt=attempt, exit_code=3, error="exit code 3")
@@ -144,14 +62,14 @@ async def test_a_failing_job_walks_its_delays_and_ends_as_failed(bench: Bench, v
 
 
 @pytest.mark.requirement(117)
-async def test_timeouts_are_retried_too(bench: Bench) -> None:
+async def test_timeouts_are_retried_too(bench: SettlingBench) -> None:
     execution, session = await bench.started(retries=RetryPolicy(max=1, base="10s", jitter="none"))
     assert await bench.end(execution, session, "timed_out")
     assert (await bench.look(execution)).state == "waiting"
 
 
 @pytest.mark.requirement(114)
-async def test_by_default_a_failing_job_is_tried_four_times(bench: Bench, virtual: VirtualClock) -> None:
+async def test_by_default_a_failing_job_is_tried_four_times(bench: SettlingBench, virtual: VirtualClock) -> None:
     """Three retries within a minute, two and four; none waits longer than an hour (full jitter may shorten each)."""
     execution, session = await bench.started(retries=RetryPolicy())
     for attempt, most in ((1, 60), (2, 120), (3, 240)):
@@ -177,7 +95,7 @@ async def test_by_default_a_failing_job_is_tried_four_times(bench: Bench, virtua
     ],
 )
 async def test_what_the_policy_leaves_out_is_final_at_once(
-    bench: Bench, policy: dict[str, Any], ending: dict[str, Any]
+    bench: SettlingBench, policy: dict[str, Any], ending: dict[str, Any]
 ) -> None:
     execution, session = await bench.started(retries=RetryPolicy(max=5, **policy))
     assert await bench.end(execution, session, "failed", **ending)
@@ -185,14 +103,14 @@ async def test_what_the_policy_leaves_out_is_final_at_once(
     assert (found.state, found.attempt) == ("failed", 1)
 
 
-async def test_a_job_may_leave_out_lost_workers(bench: Bench) -> None:
+async def test_a_job_may_leave_out_lost_workers(bench: SettlingBench) -> None:
     execution, session = await bench.started(retries=RetryPolicy(max=5, on=("failed",)))
     await bench.end_session(session)
     found = await bench.look(execution)
     assert found.state == "lost" and found.reason is not None and "leave that out" in found.reason
 
 
-async def test_stale_results_are_counted(bench: Bench) -> None:
+async def test_stale_results_are_counted(bench: SettlingBench) -> None:
     def counted() -> float:
         return float(metrics.STALE_RESULTS._value.get())
 
@@ -217,7 +135,7 @@ class Releases(Settler):
         await super().release(job_ids)
 
 
-async def test_while_results_pile_up_outcomes_come_first_and_releases_follow(bench: Bench) -> None:
+async def test_while_results_pile_up_outcomes_come_first_and_releases_follow(bench: SettlingBench) -> None:
     """Five batches of two at a time; each job has one running and one blocked execution. Only who ends after the
     last batch was taken releases anything, and then what all of them owe."""
     for _ in range(320):
@@ -233,7 +151,7 @@ async def test_while_results_pile_up_outcomes_come_first_and_releases_follow(ben
         await connection.execute(insert, "running", session, 1)
         await connection.execute(insert, "blocked", None, 0)
         running = await connection.fetch("SELECT execution_id FROM executions WHERE state = 'running'")
-    settler = Releases(bench.database, Definitions(bench.database), Announcer(Silence()), busy=5)
+    settler = Releases(bench.database, Definitions(bench.database), Announcer(SilentBus()), busy=5)
     settler.noted = []
     reports = [Report(session, [Ended(r["execution_id"], 1, session, "succeeded")]) for r in running]
     assert await asyncio.gather(*(settler.settle(report) for report in reports)) == [set()] * 320
@@ -243,7 +161,7 @@ async def test_while_results_pile_up_outcomes_come_first_and_releases_follow(ben
 
 
 @pytest.mark.parametrize("guard", ["another session", "an old attempt", "already settled", "not started"])
-async def test_a_stale_result_changes_nothing(bench: Bench, guard: str) -> None:
+async def test_a_stale_result_changes_nothing(bench: SettlingBench, guard: str) -> None:
     execution, session = await bench.started()
     match guard:
         case "another session":
@@ -267,7 +185,7 @@ async def test_a_stale_result_changes_nothing(bench: Bench, guard: str) -> None:
 
 
 @pytest.mark.requirement(39)
-async def test_a_lost_session_gives_its_executions_back(bench: Bench) -> None:
+async def test_a_lost_session_gives_its_executions_back(bench: SettlingBench) -> None:
     execution, session = await bench.started()
     await bench.end_session(session)
     found = await bench.look(execution)
@@ -278,7 +196,9 @@ async def test_a_lost_session_gives_its_executions_back(bench: Bench) -> None:
 @pytest.mark.requirement(38)
 @pytest.mark.parametrize("outcome", ["lost", "failed", "timed_out", "succeeded"])
 @pytest.mark.parametrize("retries", [0, 2])
-async def test_two_that_tell_of_the_same_end_at_once_are_both_heard(bench: Bench, outcome: str, retries: int) -> None:
+async def test_two_that_tell_of_the_same_end_at_once_are_both_heard(
+    bench: SettlingBench, outcome: str, retries: int
+) -> None:
     """A guardian's goodbye and the rescue may find the same execution, and be settled in one batch."""
     execution, session = await bench.started(retries=RetryPolicy(max=retries, base="10s", jitter="none"))
     await bench.started()
@@ -290,7 +210,7 @@ async def test_two_that_tell_of_the_same_end_at_once_are_both_heard(bench: Bench
     assert sum((await bench.live()).values()) == (2 if outcome != "succeeded" and retries else 1)
 
 
-async def test_at_most_once_is_never_started_twice(bench: Bench) -> None:
+async def test_at_most_once_is_never_started_twice(bench: SettlingBench) -> None:
     execution, session = await bench.started(delivery="at_most_once", retries=RetryPolicy(max=0))
     await bench.end_session(session)
     found = await bench.look(execution)
@@ -299,7 +219,7 @@ async def test_at_most_once_is_never_started_twice(bench: Bench) -> None:
     assert await bench.claim(await bench.session()) == []
 
 
-async def test_three_lost_sessions_make_an_execution_poison(bench: Bench) -> None:
+async def test_three_lost_sessions_make_an_execution_poison(bench: SettlingBench) -> None:
     execution, session = await bench.started(retries=RetryPolicy(max=9))
     for _ in range(2):
         await bench.end_session(session)
@@ -312,13 +232,13 @@ async def test_three_lost_sessions_make_an_execution_poison(bench: Bench) -> Non
 
 
 @pytest.mark.requirement(90)
-async def test_a_lost_session_without_retries_left_ends_as_lost(bench: Bench) -> None:
+async def test_a_lost_session_without_retries_left_ends_as_lost(bench: SettlingBench) -> None:
     execution, session = await bench.started(retries=RetryPolicy(max=0))
     await bench.end_session(session)
     assert (await bench.look(execution)).state == "lost"
 
 
-async def test_a_session_is_lost_by_database_time_only(bench: Bench, virtual: VirtualClock) -> None:
+async def test_a_session_is_lost_by_database_time_only(bench: SettlingBench, virtual: VirtualClock) -> None:
     execution, session = await bench.started()
     await virtual.advance(seconds=19)
     async with bench.database.connection() as connection:
@@ -332,7 +252,7 @@ async def test_a_session_is_lost_by_database_time_only(bench: Bench, virtual: Vi
     assert (await bench.look(execution)).state == "queued"
 
 
-async def test_a_late_result_that_nobody_replaced_is_kept(bench: Bench, virtual: VirtualClock) -> None:
+async def test_a_late_result_that_nobody_replaced_is_kept(bench: SettlingBench, virtual: VirtualClock) -> None:
     """Settling needs the session and attempt to be current, not an unexpired lease."""
     execution, session = await bench.started()
     await virtual.advance(seconds=60)
@@ -341,7 +261,7 @@ async def test_a_late_result_that_nobody_replaced_is_kept(bench: Bench, virtual:
 
 
 @pytest.mark.requirement(70)
-async def test_cancel_before_and_while_running(bench: Bench) -> None:
+async def test_cancel_before_and_while_running(bench: SettlingBench) -> None:
     job = await bench.job()
     queued = await bench.submit(job)
     await executions.cancel(bench.database, queued, tenant=TENANT, by="test", reason="not needed")
@@ -358,7 +278,7 @@ async def test_cancel_before_and_while_running(bench: Bench) -> None:
 
 
 @pytest.mark.requirement(42)
-async def test_settle_cancel_and_rescue_at_once_end_each_execution_once(bench: Bench) -> None:
+async def test_settle_cancel_and_rescue_at_once_end_each_execution_once(bench: SettlingBench) -> None:
     """Three parties race for the same rows; whoever is first decides, nobody deadlocks, nothing ends twice."""
     job = await bench.job(retries=RetryPolicy(max=0))
     ids = [await bench.submit(job) for _ in range(60)]
@@ -389,7 +309,7 @@ async def test_settle_cancel_and_rescue_at_once_end_each_execution_once(bench: B
     assert (live, final, twice) == (0, 60, 0)
 
 
-async def test_claimers_at_once_get_disjoint_batches_in_order(bench: Bench) -> None:
+async def test_claimers_at_once_get_disjoint_batches_in_order(bench: SettlingBench) -> None:
     low = await bench.job(priority=1)
     high = await bench.job(priority=9)
     for _ in range(40):
@@ -402,7 +322,7 @@ async def test_claimers_at_once_get_disjoint_batches_in_order(bench: Bench) -> N
 
 
 @pytest.mark.requirement(34)
-async def test_batches_of_a_thousand_are_disjoint_and_the_best_there_is(bench: Bench) -> None:
+async def test_batches_of_a_thousand_are_disjoint_and_the_best_there_is(bench: SettlingBench) -> None:
     """Three claimers at once: together they have what comes first by priority, then by time, and none has another's."""
     low, high = await bench.job(priority=1), await bench.job(priority=9)
     for _ in range(2):
@@ -423,14 +343,14 @@ async def test_batches_of_a_thousand_are_disjoint_and_the_best_there_is(bench: B
     assert set(ids) == set(best)
 
 
-async def test_an_ended_session_gets_nothing(bench: Bench) -> None:
+async def test_an_ended_session_gets_nothing(bench: SettlingBench) -> None:
     await bench.submit(await bench.job())
     session = await bench.session()
     await bench.end_session(session)
     assert await bench.claim(session) == []
 
 
-async def test_results_that_are_lists_stay_whole(bench: Bench) -> None:
+async def test_results_that_are_lists_stay_whole(bench: SettlingBench) -> None:
     job_id = await bench.job(retries=RetryPolicy(max=0))
     first, second = await bench.submit(job_id), await bench.submit(job_id)
     session = await bench.session()

@@ -16,10 +16,10 @@ from mainspring.domain.retry import RetryPolicy
 from mainspring.intake import dependencies, executions
 from mainspring.store import dead_letters
 from mainspring.store.db import Database
-from tests.results.test_settle import TENANT, Bench
-from tests.scheduler.test_scheduler import add, ledger, scheduler_on, step
 from tests.support.clocks import VirtualClock
-from tests.support.runs import Bench as RunBench
+from tests.support.runs import RunBench
+from tests.support.scheduling import add, ledger, scheduler_on, step
+from tests.support.settling import TENANT, SettlingBench
 from tools.tree import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ class World:
     def __init__(self, database: Database, clock: VirtualClock) -> None:
         self._database = database
         self._clock = clock
-        self._bench = Bench(database)
+        self._bench = SettlingBench(database)
         self._runs = RunBench(database)
 
     async def _state(self, execution: UUID) -> str:

@@ -12,7 +12,7 @@ from mainspring.runs.plans import Plans
 from mainspring.store import results
 from mainspring.store.db import Database
 from mainspring.store.results import Done, Ended
-from tests.support.runs import Bench
+from tests.support.runs import RunBench
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,7 @@ class Cost:
     written: int
 
 
-async def first_layer(bench: Bench, steps: int) -> Cost:
+async def first_layer(bench: RunBench, steps: int) -> Cost:
     """Ends the first layer in one transaction: 20 edges are counted, 10 steps released."""
     await bench.begin(f"w{steps}", layers(steps))
     rows, session, plans = await bench.claim(), await bench.session(), Plans()
@@ -81,7 +81,7 @@ async def first_layer(bench: Bench, steps: int) -> Cost:
 
 @pytest.mark.requirement(110)
 async def test_ten_thousand_steps_cost_no_more_for_each_edge_than_a_hundred(fresh: Database) -> None:
-    few, many = await first_layer(Bench(fresh), 100), await first_layer(Bench(fresh), 10_000)
+    few, many = await first_layer(RunBench(fresh), 100), await first_layer(RunBench(fresh), 10_000)
     assert many.statements == few.statements
     assert (many.written, few.written) == (WIDTH + WIDTH + 1 + WIDTH,) * 2, "ended, counted, the run, released"
     assert many.read <= few.read * 1.1 + 5, f"{few} {many}"

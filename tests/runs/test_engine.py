@@ -15,7 +15,7 @@ from mainspring.store import runs
 from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
 from mainspring.views import catalog
-from tests.support.runs import TENANT, Bench, states
+from tests.support.runs import TENANT, RunBench, states
 
 pytestmark = pytest.mark.anyio
 
@@ -23,11 +23,11 @@ DIAMOND: dict[str, Any] = {"a": {}, "b": {"needs": ["a"]}, "c": {"needs": ["a"]}
 
 
 @pytest.fixture
-def bench(fresh: Database) -> Bench:
-    return Bench(fresh)
+def bench(fresh: Database) -> RunBench:
+    return RunBench(fresh)
 
 
-async def test_each_execution_says_which_step_of_which_run_it_is(bench: Bench) -> None:
+async def test_each_execution_says_which_step_of_which_run_it_is(bench: RunBench) -> None:
     await bench.apply("inner", {"x": {}})
     run = await bench.begin("outer", {"each": {"map": "[1, 2]"}, "sub": {"workflow": "inner"}, "plain": {}})
     await bench.work(lambda name: "failed" if name == "plain" else "succeeded")
@@ -48,7 +48,7 @@ async def test_each_execution_says_which_step_of_which_run_it_is(bench: Bench) -
 
 
 @pytest.mark.requirement(98)
-async def test_in_a_diamond_the_sides_run_in_parallel_and_the_end_once(bench: Bench) -> None:
+async def test_in_a_diamond_the_sides_run_in_parallel_and_the_end_once(bench: RunBench) -> None:
     run = await bench.begin("diamond", DIAMOND)
     assert states(run) == {"a": "running", "b": "blocked", "c": "blocked", "d": "blocked"}
     await bench.end(await bench.claim())
@@ -64,7 +64,7 @@ async def test_in_a_diamond_the_sides_run_in_parallel_and_the_end_once(bench: Be
     assert set(states(found).values()) == {"succeeded"}
 
 
-async def test_a_run_is_an_execution_of_its_workflow(bench: Bench) -> None:
+async def test_a_run_is_an_execution_of_its_workflow(bench: RunBench) -> None:
     run = await bench.begin("one", {"a": {}})
     head = await catalog.execution(bench.database, run.run_id, tenant=TENANT)
     assert (head.state, head.job, head.trigger) == ("running", "one", "manual")
@@ -77,13 +77,13 @@ async def test_a_run_is_an_execution_of_its_workflow(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("turn", range(5))
-async def test_two_last_parents_that_end_at_once_release_the_child_once(bench: Bench, turn: int) -> None:
+async def test_two_last_parents_that_end_at_once_release_the_child_once(bench: RunBench, turn: int) -> None:
     width = 8
     steps: dict[str, Any] = {f"p{n}": {} for n in range(width)}
     run = await bench.begin("race", steps | {"child": {"needs": list(steps)}})
     rows = await bench.claim()
     # Each in a settler of its own, so that every one is a transaction on a connection of its own.
-    others = [Bench(bench.database) for _ in rows]
+    others = [RunBench(bench.database) for _ in rows]
     for other in others:
         other.session_id = bench.session_id
     await asyncio.gather(*[other.end([row]) for other, row in zip(others, rows, strict=True)])
@@ -93,7 +93,7 @@ async def test_two_last_parents_that_end_at_once_release_the_child_once(bench: B
     assert (await bench.get(run)).state == "succeeded"
 
 
-async def test_a_second_run_is_not_affected_by_the_first(bench: Bench) -> None:
+async def test_a_second_run_is_not_affected_by_the_first(bench: RunBench) -> None:
     first = await bench.begin("twice", {"a": {}, "b": {"needs": ["a"]}})
     second = await bench.start("twice")
     rows = await bench.claim()
@@ -109,7 +109,7 @@ def _run_of(row: tuple[str, Any], steps: list[Any]) -> bool:
     return row[1]["execution_id"] in {step.execution_id for step in steps}
 
 
-async def test_an_edit_during_a_run_does_not_touch_it(bench: Bench) -> None:
+async def test_an_edit_during_a_run_does_not_touch_it(bench: RunBench) -> None:
     run = await bench.begin("edited", {"a": {}, "b": {"needs": ["a"]}})
     workflow = await bench.apply("edited", {"a": {}, "x": {"needs": ["a"]}, "y": {"needs": ["x"]}})
     assert workflow.version == 2
@@ -121,12 +121,12 @@ async def test_an_edit_during_a_run_does_not_touch_it(bench: Bench) -> None:
     assert states(await bench.get(newer)) == {"a": "succeeded", "x": "succeeded", "y": "succeeded"}
 
 
-async def test_the_same_again_changes_nothing(bench: Bench) -> None:
+async def test_the_same_again_changes_nothing(bench: RunBench) -> None:
     first = await bench.apply("same", DIAMOND)
     assert (await bench.apply("same", DIAMOND)).version == first.version == 1
 
 
-async def test_a_failed_step_is_tried_again_before_its_run_hears_of_it(bench: Bench) -> None:
+async def test_a_failed_step_is_tried_again_before_its_run_hears_of_it(bench: RunBench) -> None:
     retried = {"retries": {"max": 1, "base": 0, "jitter": "none"}}
     run = await bench.begin("retried", {"a": retried, "b": {"needs": ["a"]}})
     await bench.end(await bench.claim(), lambda _: "failed")
@@ -150,7 +150,7 @@ async def test_a_failed_step_is_tried_again_before_its_run_hears_of_it(bench: Be
     ],
 )
 async def test_what_follows_a_failure_is_the_rule_of_the_step_behind(
-    bench: Bench, more: dict[str, Any], expected: str, run_state: str
+    bench: RunBench, more: dict[str, Any], expected: str, run_state: str
 ) -> None:
     run = await bench.begin("ruled", {"good": {}, "bad": {}, "behind": {"needs": ["good", "bad"], **more}})
     await bench.work(lambda name: "failed" if name == "bad" else "succeeded")
@@ -159,7 +159,7 @@ async def test_what_follows_a_failure_is_the_rule_of_the_step_behind(
     assert found.state == run_state
 
 
-async def test_a_skip_goes_down_a_long_chain(bench: Bench) -> None:
+async def test_a_skip_goes_down_a_long_chain(bench: RunBench) -> None:
     steps: dict[str, Any] = {"s0": {}} | {f"s{n}": {"needs": [f"s{n - 1}"]} for n in range(1, 60)}
     run = await bench.begin("chain", steps)
     await bench.work(lambda name: "failed" if name == "s1" else "succeeded")
@@ -170,7 +170,7 @@ async def test_a_skip_goes_down_a_long_chain(bench: Bench) -> None:
 
 @pytest.mark.requirement(106)
 @pytest.mark.parametrize(("rows", "taken", "left"), [(5, "many", "none"), (0, "none", "many")])
-async def test_a_branch_is_taken_by_a_result(bench: Bench, rows: int, taken: str, left: str) -> None:
+async def test_a_branch_is_taken_by_a_result(bench: RunBench, rows: int, taken: str, left: str) -> None:
     run = await bench.begin(
         "branches",
         {
@@ -186,7 +186,7 @@ async def test_a_branch_is_taken_by_a_result(bench: Bench, rows: int, taken: str
     assert found.state == "succeeded"
 
 
-async def test_a_condition_on_what_is_not_there_fails_the_step_and_says_so(bench: Bench) -> None:
+async def test_a_condition_on_what_is_not_there_fails_the_step_and_says_so(bench: RunBench) -> None:
     run = await bench.begin("missing", {"a": {}, "b": {"needs": ["a"], "when": "steps.a.result.rows > 0"}})
     await bench.work(results={"a": {"lines": 1}})
     step = (await bench.get(run)).steps[1]
@@ -194,7 +194,7 @@ async def test_a_condition_on_what_is_not_there_fails_the_step_and_says_so(bench
 
 
 @pytest.mark.requirement(113)
-async def test_a_result_travels_to_the_steps_behind_with_its_type(bench: Bench) -> None:
+async def test_a_result_travels_to_the_steps_behind_with_its_type(bench: RunBench) -> None:
     shell = {"kind": "noop"}
     call = {
         "kind": "http",
@@ -212,7 +212,7 @@ async def test_a_result_travels_to_the_steps_behind_with_its_type(bench: Bench) 
 
 
 @pytest.mark.requirement(107)
-async def test_a_loop_runs_until_its_condition_is_true(bench: Bench) -> None:
+async def test_a_loop_runs_until_its_condition_is_true(bench: RunBench) -> None:
     run = await bench.begin("loop", {"poll": {"repeat": {"until": "result.done", "max": 10}}, "b": {"needs": ["poll"]}})
     seen: list[UUID] = []
 
@@ -227,7 +227,7 @@ async def test_a_loop_runs_until_its_condition_is_true(bench: Bench) -> None:
     assert [s.item for s in found.steps] == [None, 0, 1, 2, 3, None]
 
 
-async def test_a_loop_that_never_becomes_true_ends(bench: Bench) -> None:
+async def test_a_loop_that_never_becomes_true_ends(bench: RunBench) -> None:
     run = await bench.begin("bounded", {"poll": {"repeat": {"until": "result.done", "max": 3}}})
     await bench.work(results={"poll": {"done": False}})
     found = await bench.get(run)
@@ -235,7 +235,7 @@ async def test_a_loop_that_never_becomes_true_ends(bench: Bench) -> None:
     assert "after 3 times" in (found.steps[0].reason or "")
 
 
-async def test_a_map_runs_each_item_so_many_at_a_time(bench: Bench) -> None:
+async def test_a_map_runs_each_item_so_many_at_a_time(bench: RunBench) -> None:
     steps = {
         "list": {},
         "each": {"needs": ["list"], "map": "steps.list.result.parts", "max_parallel": 2, "task": {**_echo("{{item}}")}},
@@ -260,7 +260,7 @@ def _echo(text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("max_failed", "state"), [(0, "failed"), (1, "succeeded")])
-async def test_a_map_may_lose_as_many_items_as_it_says(bench: Bench, max_failed: int, state: str) -> None:
+async def test_a_map_may_lose_as_many_items_as_it_says(bench: RunBench, max_failed: int, state: str) -> None:
     steps = {"list": {}, "each": {"needs": ["list"], "map": "steps.list.result", "max_failed": max_failed}}
     run = await bench.begin("lossy", steps)
     await bench.end(await bench.claim(), results={"list": [1, 2, 3]})
@@ -271,13 +271,13 @@ async def test_a_map_may_lose_as_many_items_as_it_says(bench: Bench, max_failed:
 
 
 @pytest.mark.parametrize(("result", "state"), [([], "succeeded"), ({"a": 1}, "failed"), (None, "failed")])
-async def test_a_map_over_nothing_succeeds_and_over_no_list_fails(bench: Bench, result: Any, state: str) -> None:
+async def test_a_map_over_nothing_succeeds_and_over_no_list_fails(bench: RunBench, result: Any, state: str) -> None:
     run = await bench.begin("empty", {"list": {}, "each": {"needs": ["list"], "map": "steps.list.result"}})
     await bench.work(results={"list": result})
     assert states(await bench.get(run))["each"] == state
 
 
-async def test_a_workflow_can_be_a_step(bench: Bench) -> None:
+async def test_a_workflow_can_be_a_step(bench: RunBench) -> None:
     await bench.apply(
         "inner",
         {"x": {}, "y": {"needs": ["x"]}},
@@ -292,7 +292,7 @@ async def test_a_workflow_can_be_a_step(bench: Bench) -> None:
     assert found.steps[1].result == {"n": 7, "got": "ex"}
 
 
-async def test_who_begins_runs_is_called_when_one_is_a_step(bench: Bench) -> None:
+async def test_who_begins_runs_is_called_when_one_is_a_step(bench: RunBench) -> None:
     await bench.apply("inner", {"x": {}})
     await bench.begin("outer", {"a": {}, "sub": {"needs": ["a"], "workflow": "inner"}})
     async with bench.database.connection() as connection:
@@ -311,7 +311,7 @@ async def test_who_begins_runs_is_called_when_one_is_a_step(bench: Bench) -> Non
         await bus.stop()
 
 
-async def test_a_workflow_that_contains_itself_comes_to_an_end(bench: Bench) -> None:
+async def test_a_workflow_that_contains_itself_comes_to_an_end(bench: RunBench) -> None:
     with pytest.raises(Invalid, match="a cycle: self → self"):
         await bench.apply("self", {"again": {"workflow": "self"}})
     run = await bench.begin("self", {"again": {"workflow": "self", "when": "true"}})
@@ -329,7 +329,7 @@ async def test_a_workflow_that_contains_itself_comes_to_an_end(bench: Bench) -> 
         ({}, "inner: the parameter 'n' was not given"),
     ],
 )
-async def test_a_workflow_inside_one_gets_only_params_it_has(bench: Bench, given: dict[str, Any], why: str) -> None:
+async def test_a_workflow_inside_one_gets_only_params_it_has(bench: RunBench, given: dict[str, Any], why: str) -> None:
     await bench.apply("inner", {"x": {}}, params={"n": {"type": "integer"}})
     steps = {"sub": {"workflow": "inner", "params": given}, "behind": {"needs": ["sub"]}}
     run = await bench.begin("outer", steps, params={"text": {"type": "string", "default": "x"}})
@@ -340,7 +340,7 @@ async def test_a_workflow_inside_one_gets_only_params_it_has(bench: Bench, given
     assert (await bench.get(found.steps[0].execution_id)).state == "failed"
 
 
-async def test_a_failed_run_names_what_failed_and_why_through_all_levels(bench: Bench) -> None:
+async def test_a_failed_run_names_what_failed_and_why_through_all_levels(bench: RunBench) -> None:
     await bench.apply("inner", {"x": {}})
     run = await bench.begin("outer", {"sub": {"workflow": "inner"}, **{f"s{n}": {} for n in range(7)}})
     await bench.work(lambda name: "failed" if name == "x" else "succeeded")
@@ -351,6 +351,6 @@ async def test_a_failed_run_names_what_failed_and_why_through_all_levels(bench: 
     assert reason.startswith("a timed out (nor did s") and reason.endswith(" and 3 more succeed)")
 
 
-async def test_a_workflow_that_is_not_there_fails_its_step(bench: Bench) -> None:
+async def test_a_workflow_that_is_not_there_fails_its_step(bench: RunBench) -> None:
     run = await bench.begin("alone", {"sub": {"workflow": "nowhere"}})
     assert run.state == "failed" and "nowhere" in (run.steps[0].reason or "")

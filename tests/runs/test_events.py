@@ -12,7 +12,7 @@ from mainspring.domain.errors import Conflict, NotFound
 from mainspring.results.rescue import Rescue
 from mainspring.store.db import Database
 from tests.support.clocks import VirtualClock
-from tests.support.runs import TENANT, Bench
+from tests.support.runs import TENANT, RunBench
 
 pytestmark = pytest.mark.anyio
 
@@ -25,11 +25,11 @@ ONE = {"concurrency": {"limit": 1}}
 
 
 @pytest.fixture
-def bench(fresh: Database) -> Bench:
-    return Bench(fresh)
+def bench(fresh: Database) -> RunBench:
+    return RunBench(fresh)
 
 
-async def queued(bench: Bench) -> tuple[wire.Run, wire.Run]:
+async def queued(bench: RunBench) -> tuple[wire.Run, wire.Run]:
     """A run, and one that may not begin before it has ended."""
     await bench.apply("flow", STEPS, **ONE)
     both = [await bench.start("flow"), await bench.start("flow")]
@@ -39,7 +39,7 @@ async def queued(bench: Bench) -> tuple[wire.Run, wire.Run]:
     return runs, waits
 
 
-async def test_an_event_for_a_run_that_is_still_queued_is_kept(bench: Bench) -> None:
+async def test_an_event_for_a_run_that_is_still_queued_is_kept(bench: RunBench) -> None:
     first, second = await queued(bench)
     told = await bench.runs.event(second.run_id, "go", {"n": 7}, **WHO)
     assert told.state == "queued"
@@ -57,7 +57,7 @@ async def test_an_event_for_a_run_that_is_still_queued_is_kept(bench: Bench) -> 
     assert [s.state for s in (await bench.get(first)).steps] == ["succeeded", "skipped"]
 
 
-async def test_a_run_begins_with_the_event_or_hears_of_it(bench: Bench) -> None:
+async def test_a_run_begins_with_the_event_or_hears_of_it(bench: RunBench) -> None:
     """However the two meet, the step is not left waiting."""
     await bench.apply("flow", STEPS, **ONE)
     for _ in range(8):
@@ -67,7 +67,7 @@ async def test_a_run_begins_with_the_event_or_hears_of_it(bench: Bench) -> None:
         assert (await bench.get(run)).state == "succeeded"
 
 
-async def test_what_a_run_that_never_began_was_sent_is_forgotten(bench: Bench, virtual: VirtualClock) -> None:
+async def test_what_a_run_that_never_began_was_sent_is_forgotten(bench: RunBench, virtual: VirtualClock) -> None:
     from mainspring.intake import executions
 
     _, second = await queued(bench)

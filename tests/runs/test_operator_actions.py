@@ -16,20 +16,20 @@ from mainspring.intake.replays import replay_one
 from mainspring.store.db import Database
 from mainspring.views import catalog
 from tests.support.clocks import VirtualClock
-from tests.support.runs import TENANT, Bench, states
+from tests.support.runs import TENANT, RunBench, states
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def bench(fresh: Database) -> Bench:
-    return Bench(fresh)
+def bench(fresh: Database) -> RunBench:
+    return RunBench(fresh)
 
 
 GATE: dict[str, Any] = {"a": {}, "sign": {"needs": ["a"], "approval": {"expires": "3d"}}, "b": {"needs": ["sign"]}}
 
 
-async def decide(bench: Bench, run: wire.Run, *, approved: bool, scopes: tuple[str, ...] = ("write",)) -> wire.Run:
+async def decide(bench: RunBench, run: wire.Run, *, approved: bool, scopes: tuple[str, ...] = ("write",)) -> wire.Run:
     return await bench.runs.decide(
         run.run_id, "sign", wire.Decision(note="seen"), tenant=TENANT, by="a new user", scopes=scopes, approved=approved
     )
@@ -37,7 +37,7 @@ async def decide(bench: Bench, run: wire.Run, *, approved: bool, scopes: tuple[s
 
 @pytest.mark.requirement(108)
 async def test_an_approval_waits_for_days_at_no_cost_and_keeps_name_and_note(
-    bench: Bench, virtual: VirtualClock
+    bench: RunBench, virtual: VirtualClock
 ) -> None:
     run = await bench.begin("gate", {**GATE, "b": {"needs": ["sign"], "when": "steps.sign.result.approved"}})
     await bench.work()
@@ -58,7 +58,7 @@ async def test_an_approval_waits_for_days_at_no_cost_and_keeps_name_and_note(
     assert (await bench.get(run)).state == "succeeded"
 
 
-async def test_a_rejection_fails_the_step_and_a_second_answer_changes_nothing(bench: Bench) -> None:
+async def test_a_rejection_fails_the_step_and_a_second_answer_changes_nothing(bench: RunBench) -> None:
     run = await bench.begin("gate", GATE)
     with pytest.raises(Conflict):
         await decide(bench, run, approved=True)
@@ -70,14 +70,14 @@ async def test_a_rejection_fails_the_step_and_a_second_answer_changes_nothing(be
     assert "failed" in caught.value.message
 
 
-async def test_an_approval_that_needs_an_admin_is_not_given_by_others(bench: Bench) -> None:
+async def test_an_approval_that_needs_an_admin_is_not_given_by_others(bench: RunBench) -> None:
     run = await bench.begin("gate", {"sign": {"approval": {"scope": "admin"}}})
     with pytest.raises(Forbidden):
         await decide(bench, run, approved=True)
     assert (await decide(bench, run, approved=True, scopes=("admin",))).state == "succeeded"
 
 
-async def test_who_may_not_approve_may_not_go_around_it_either(bench: Bench) -> None:
+async def test_who_may_not_approve_may_not_go_around_it_either(bench: RunBench) -> None:
     run = await bench.begin(
         "guarded", {"sign": {"approval": {"scope": "admin", "message": "ship it?"}}, "free": {"approval": {}}}
     )
@@ -93,7 +93,7 @@ async def test_who_may_not_approve_may_not_go_around_it_either(bench: Bench) -> 
     assert found.state == "succeeded"
 
 
-async def test_an_approval_nobody_gives_expires(bench: Bench, virtual: VirtualClock) -> None:
+async def test_an_approval_nobody_gives_expires(bench: RunBench, virtual: VirtualClock) -> None:
     run = await bench.begin("gate", GATE)
     await bench.work()
     await virtual.advance(seconds=3 * 86400 + 1)
@@ -101,7 +101,7 @@ async def test_an_approval_nobody_gives_expires(bench: Bench, virtual: VirtualCl
     assert states(await bench.get(run)) == {"a": "succeeded", "sign": "timed_out", "b": "skipped"}
 
 
-async def test_a_wait_until_an_instant_that_the_run_gives(bench: Bench, virtual: VirtualClock) -> None:
+async def test_a_wait_until_an_instant_that_the_run_gives(bench: RunBench, virtual: VirtualClock) -> None:
     steps = {
         "plan": {},
         "nap": {"wait": {"until": "{{steps.plan.result.at}}"}, "needs": ["plan"]},
@@ -129,7 +129,7 @@ async def test_a_wait_until_an_instant_that_the_run_gives(bench: Bench, virtual:
     assert "'soon' is not a timestamp" in (found.steps[1].reason or "")
 
 
-async def test_a_wait_ends_by_itself(bench: Bench, virtual: VirtualClock) -> None:
+async def test_a_wait_ends_by_itself(bench: RunBench, virtual: VirtualClock) -> None:
     run = await bench.begin("waits", {"pause": {"wait": "2h"}, "b": {"needs": ["pause"]}})
     await bench.tending.look()
     assert states(await bench.get(run)) == {"pause": "waiting", "b": "blocked"}
@@ -138,7 +138,7 @@ async def test_a_wait_ends_by_itself(bench: Bench, virtual: VirtualClock) -> Non
     assert (await bench.get(run)).state == "succeeded"
 
 
-async def test_an_event_lets_its_step_go_on_once(bench: Bench) -> None:
+async def test_an_event_lets_its_step_go_on_once(bench: RunBench) -> None:
     steps = {"file": {"event": {"name": "arrived"}}, "b": {"needs": ["file"], "when": "steps.file.result.rows > 1"}}
     run = await bench.begin("events", steps)
     await bench.runs.event(run.run_id, "arrived", {"rows": 2}, tenant=TENANT, by="a new user")
@@ -151,14 +151,14 @@ async def test_an_event_lets_its_step_go_on_once(bench: Bench) -> None:
     assert (await bench.get(run)).state == "succeeded"
 
 
-async def test_an_event_may_come_before_its_step(bench: Bench) -> None:
+async def test_an_event_may_come_before_its_step(bench: RunBench) -> None:
     run = await bench.begin("early", {"a": {}, "file": {"needs": ["a"], "event": {"name": "arrived"}}})
     await bench.runs.event(run.run_id, "arrived", None, tenant=TENANT, by="a new user")
     await bench.work()
     assert (await bench.get(run)).state == "succeeded"
 
 
-async def test_a_step_that_is_skipped_by_a_person_frees_those_behind_and_they_see_it(bench: Bench) -> None:
+async def test_a_step_that_is_skipped_by_a_person_frees_those_behind_and_they_see_it(bench: RunBench) -> None:
     see = {"kind": "http", "url": "http://x/{{upstream.a}}"}
     run = await bench.begin("skipped", {"a": {}, "b": {"needs": ["a"], "task": see}})
     with pytest.raises(Invalid):
@@ -172,7 +172,7 @@ async def test_a_step_that_is_skipped_by_a_person_frees_those_behind_and_they_se
     assert (await bench.get(run)).state == "succeeded"
 
 
-async def test_a_running_step_can_be_completed_by_force_and_its_late_result_changes_nothing(bench: Bench) -> None:
+async def test_a_running_step_can_be_completed_by_force_and_its_late_result_changes_nothing(bench: RunBench) -> None:
     run = await bench.begin("forced", {"a": {}, "b": {"needs": ["a"], "when": "steps.a.result == 5"}})
     rows = await bench.claim()
     found = await bench.runs.force_complete(run.run_id, "a", "by hand", 5, tenant=TENANT, by="a new user")
@@ -185,7 +185,7 @@ async def test_a_running_step_can_be_completed_by_force_and_its_late_result_chan
         await bench.runs.force_complete(run.run_id, "a", "again", None, tenant=TENANT, by="a new user")
 
 
-async def test_a_cancelled_run_ends_and_what_always_runs_still_does(bench: Bench) -> None:
+async def test_a_cancelled_run_ends_and_what_always_runs_still_does(bench: RunBench) -> None:
     steps = {"a": {}, "b": {"needs": ["a"]}, "gate": {"approval": {}}, "clean": {"needs": ["a"], "rule": "always"}}
     run = await bench.begin("cancelled", steps)
     rows = await bench.claim()
@@ -203,27 +203,27 @@ async def test_a_cancelled_run_ends_and_what_always_runs_still_does(bench: Bench
         await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user")
 
 
-async def test_a_run_that_has_not_started_anything_is_cancelled_at_once(bench: Bench) -> None:
+async def test_a_run_that_has_not_started_anything_is_cancelled_at_once(bench: RunBench) -> None:
     run = await bench.begin("early", {"a": {}, "b": {"needs": ["a"]}})
     assert (await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user")).state == "cancelled"
     assert await bench.claim() == []
 
 
-async def test_cancelling_a_run_cancels_the_run_inside_it(bench: Bench) -> None:
+async def test_cancelling_a_run_cancels_the_run_inside_it(bench: RunBench) -> None:
     await bench.apply("inner", {"x": {"approval": {}}})
     run = await bench.begin("outer", {"sub": {"workflow": "inner"}})
     await bench.tending.look()
     assert (await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user")).state == "cancelled"
 
 
-async def test_cancelling_the_execution_that_a_run_is_cancels_the_run(bench: Bench) -> None:
+async def test_cancelling_the_execution_that_a_run_is_cancels_the_run(bench: RunBench) -> None:
     run = await bench.begin("by-id", {"x": {"approval": {}}})
     await executions.cancel(bench.database, run.run_id, tenant=TENANT, by="a new user", reason="")
     await bench.tending.look()
     assert (await bench.get(run)).state == "cancelled"
 
 
-async def test_cancelling_the_execution_of_a_step_ends_the_step(bench: Bench) -> None:
+async def test_cancelling_the_execution_of_a_step_ends_the_step(bench: RunBench) -> None:
     run = await bench.begin("one", {"a": {}, "b": {"needs": ["a"]}})
     execution = run.steps[0].execution_id
     assert execution is not None
@@ -231,7 +231,7 @@ async def test_cancelling_the_execution_of_a_step_ends_the_step(bench: Bench) ->
     assert states(await bench.get(run)) == {"a": "cancelled", "b": "skipped"}
 
 
-async def test_a_run_that_takes_too_long_times_out(bench: Bench, virtual: VirtualClock) -> None:
+async def test_a_run_that_takes_too_long_times_out(bench: RunBench, virtual: VirtualClock) -> None:
     run = await bench.begin("slow", {"x": {"approval": {}}}, timeout="1h", sla="10m")
     assert (
         run.sla_at is not None and run.started_at is not None and run.sla_at - run.started_at == timedelta(minutes=10)
@@ -243,7 +243,7 @@ async def test_a_run_that_takes_too_long_times_out(bench: Bench, virtual: Virtua
     assert "the run timed out" in {step.reason for step in found.steps}
 
 
-async def test_a_rerun_keeps_what_had_succeeded(bench: Bench) -> None:
+async def test_a_rerun_keeps_what_had_succeeded(bench: RunBench) -> None:
     steps = {"a": {}, "b": {"needs": ["a"]}, "c": {"needs": ["b"], "when": "steps.a.result == 1"}}
     run = await bench.begin("again", steps)
     with pytest.raises(Conflict):
@@ -260,7 +260,7 @@ async def test_a_rerun_keeps_what_had_succeeded(bench: Bench) -> None:
     assert states(whole)["a"] == "running"
 
 
-async def test_a_rerun_leaves_what_a_condition_or_a_person_skipped_and_all_behind_it(bench: Bench) -> None:
+async def test_a_rerun_leaves_what_a_condition_or_a_person_skipped_and_all_behind_it(bench: RunBench) -> None:
     steps: dict[str, Any] = {
         "a": {}, "left": {"needs": ["a"], "when": "false"}, "right": {"needs": ["a"]}, "by_hand": {"needs": ["a"]},
         "join": {"needs": ["left", "right", "by_hand"], "rule": "none_failed"}, "b": {"needs": ["join"]},
@@ -289,7 +289,7 @@ async def test_a_rerun_leaves_what_a_condition_or_a_person_skipped_and_all_behin
     assert sorted(bench.log) == ["b", "behind", "join", "other"]
 
 
-async def test_what_can_not_be_done_with_a_failed_step_or_a_deleted_workflow_says_the_way_out(bench: Bench) -> None:
+async def test_what_can_not_be_done_with_a_failed_step_or_a_deleted_workflow_says_the_way_out(bench: RunBench) -> None:
     run = await bench.begin("doomed", {"a": {}, "sign": {"approval": {}}})
     await bench.work(lambda _: "failed")
     with pytest.raises(Conflict, match="mainspring runs rerun repeats it"):
@@ -300,7 +300,7 @@ async def test_what_can_not_be_done_with_a_failed_step_or_a_deleted_workflow_say
         await bench.runs.rerun(run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
 
 
-async def test_a_rerun_keeps_to_the_limit_of_runs(bench: Bench) -> None:
+async def test_a_rerun_keeps_to_the_limit_of_runs(bench: RunBench) -> None:
     await bench.apply("tight", {"a": {}}, concurrency={"key": "tight", "limit": 1})
     first = await bench.start("tight")
     await bench.work(lambda _: "failed")
@@ -314,7 +314,7 @@ async def test_a_rerun_keeps_to_the_limit_of_runs(bench: Bench) -> None:
     assert new.state == "running"
 
 
-async def test_a_run_that_waits_for_its_turn_is_listed_and_cancelled_like_any_other(bench: Bench) -> None:
+async def test_a_run_that_waits_for_its_turn_is_listed_and_cancelled_like_any_other(bench: RunBench) -> None:
     await bench.apply("narrow", {"a": {}}, concurrency={"limit": 1})
     first, second = await bench.start("narrow"), await bench.start("narrow")
     await bench.tending.look()
@@ -340,14 +340,14 @@ async def test_a_run_that_waits_for_its_turn_is_listed_and_cancelled_like_any_ot
     assert (await bench.get(first)).state == "succeeded"
 
 
-async def test_an_execution_of_a_job_is_no_run(bench: Bench) -> None:
+async def test_an_execution_of_a_job_is_no_run(bench: RunBench) -> None:
     job_id = await jobs.create(bench.database, JobSpec(name="plain", task=NoopTask()), tenant=TENANT, by="test")
     execution = await executions.Submitter(bench.database).submit(executions.Submission(TENANT, "test", job_id))
     with pytest.raises(NotFound):
         await bench.get(execution)
 
 
-async def test_runs_under_a_key_wait_for_one_another(bench: Bench) -> None:
+async def test_runs_under_a_key_wait_for_one_another(bench: RunBench) -> None:
     await bench.apply("narrow", {"a": {}}, concurrency={"limit": 1})
     first, second = await bench.start("narrow"), await bench.start("narrow")
     await bench.tending.look()
@@ -358,14 +358,14 @@ async def test_runs_under_a_key_wait_for_one_another(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("params", [{"n": "x"}, {"m": 1}, {}])
-async def test_params_of_a_run_are_checked(bench: Bench, params: dict[str, Any]) -> None:
+async def test_params_of_a_run_are_checked(bench: RunBench, params: dict[str, Any]) -> None:
     await bench.apply("typed", {"a": {}}, params={"n": {"type": "integer"}})
     with pytest.raises(Invalid):
         await bench.start("typed", params)
     assert (await bench.start("typed", {"n": 3})).params == {"n": 3}
 
 
-async def test_the_dead_letter_of_a_run_repeats_it_and_that_of_a_step_says_how(bench: Bench) -> None:
+async def test_the_dead_letter_of_a_run_repeats_it_and_that_of_a_step_says_how(bench: RunBench) -> None:
     run = await bench.begin("two", {"a": {"retries": {"max": 0}}, "b": {"needs": ["a"]}})
     await bench.work(lambda name: "failed")
     assert (await bench.get(run)).state == "failed"

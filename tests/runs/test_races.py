@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from mainspring import wire
-from mainspring.domain.errors import Conflict, Unavailable
 from mainspring.store import doctor
-from mainspring.store.db import CONFLICTS, Database
-from tests.support.runs import TENANT, Bench
+from mainspring.store.db import Database
+from tests.support.runs import NOT_NOW, TENANT, RunBench
 
 pytestmark = pytest.mark.anyio
 
@@ -22,11 +21,9 @@ STEPS: dict[str, Any] = {
     "f": {"needs": ["gate", "e"], "rule": "always"},
 }  # fmt: skip
 RUNS = 24
-NOT_NOW: tuple[type[BaseException], ...] = (Conflict, Unavailable, *CONFLICTS)
-"""Somebody else was first, or two met: nothing was changed."""
 
 
-async def meddle(bench: Bench, runs: list[wire.Run], rng: random.Random) -> None:
+async def meddle(bench: RunBench, runs: list[wire.Run], rng: random.Random) -> None:
     """A person who approves, skips, completes and cancels whatever there is."""
     for run in rng.sample(runs, len(runs)):
         step = rng.choice(list(STEPS))
@@ -44,13 +41,13 @@ async def meddle(bench: Bench, runs: list[wire.Run], rng: random.Random) -> None
             continue
 
 
-async def approve(bench: Bench, run: wire.Run) -> None:
+async def approve(bench: RunBench, run: wire.Run) -> None:
     await bench.runs.decide(
         run.run_id, "gate", wire.Decision(), tenant=TENANT, by="a new user", scopes=("write",), approved=True
     )
 
 
-async def work(bench: Bench, rng: random.Random, done: asyncio.Event) -> None:
+async def work(bench: RunBench, rng: random.Random, done: asyncio.Event) -> None:
     while not done.is_set():
         rows = await bench.claim(rng.randint(1, 12))
         if rows:
@@ -61,11 +58,11 @@ async def work(bench: Bench, rng: random.Random, done: asyncio.Event) -> None:
 @pytest.mark.parametrize("seed", range(3))
 async def test_everybody_at_once(fresh: Database, seed: int) -> None:
     rng = random.Random(seed)
-    first = Bench(fresh)
+    first = RunBench(fresh)
     await first.apply("busy", STEPS)
     runs = [await first.start("busy") for _ in range(RUNS)]
     await first.session()
-    workers, people = [Bench(fresh) for _ in range(3)], [Bench(fresh) for _ in range(3)]
+    workers, people = [RunBench(fresh) for _ in range(3)], [RunBench(fresh) for _ in range(3)]
     for worker in workers:
         worker.session_id = first.session_id
     done = asyncio.Event()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mainspring import wire
 from mainspring.store.db import Database
-from tests.support.runs import Bench, states
+from tests.support.runs import RunBench, states
 
 pytestmark = pytest.mark.anyio
 
@@ -75,7 +75,7 @@ def graphs(draw: st.DrawFn) -> tuple[dict[str, Any], set[str]]:
 async def test_random_workflows_end_as_the_model_says(
     database: Database, chosen: list[tuple[dict[str, Any], set[str]]], seed: int
 ) -> None:
-    bench, rng = Bench(database), random.Random(seed)
+    bench, rng = RunBench(database), random.Random(seed)
     names = [f"random-{next(numbers)}" for _ in chosen]
     runs = [await bench.begin(name, steps) for name, (steps, _) in zip(names, chosen, strict=True)]
     fails: set[UUID] = set()

@@ -10,8 +10,7 @@ import pytest
 
 from mainspring.store import doctor, results
 from mainspring.store.db import Database
-from tests.runs.test_races import NOT_NOW
-from tests.support.runs import TENANT, Bench, states
+from tests.support.runs import NOT_NOW, TENANT, RunBench, states
 
 pytestmark = pytest.mark.anyio
 
@@ -21,8 +20,8 @@ CHAIN: dict[str, Any] = {"a": {}, "b": {"needs": ["a"]}, "c": {"needs": ["b"]}, 
 
 
 @pytest.fixture
-def bench(fresh: Database) -> Bench:
-    return Bench(fresh)
+def bench(fresh: Database) -> RunBench:
+    return RunBench(fresh)
 
 
 @pytest.fixture
@@ -40,14 +39,14 @@ def linked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
-async def until_b(bench: Bench, steps: dict[str, Any] = CHAIN, **more: Any) -> Any:
+async def until_b(bench: RunBench, steps: dict[str, Any] = CHAIN, **more: Any) -> Any:
     """The first step has ended by the long way, so what follows is known; b is claimed."""
     run = await bench.begin("chain", steps, **more)
     await bench.end(await bench.claim())
     return run, await bench.claim()
 
 
-async def test_a_chain_goes_link_by_link(bench: Bench, linked: list[bool]) -> None:
+async def test_a_chain_goes_link_by_link(bench: RunBench, linked: list[bool]) -> None:
     run = await bench.begin("chain", CHAIN)
     await bench.work()
     found = await bench.get(run)
@@ -56,28 +55,28 @@ async def test_a_chain_goes_link_by_link(bench: Bench, linked: list[bool]) -> No
     assert linked == [True, True], "b to c, c to d; nobody knew a, and nothing follows d"
 
 
-async def test_what_a_step_gave_reaches_the_next(bench: Bench, linked: list[bool]) -> None:
+async def test_what_a_step_gave_reaches_the_next(bench: RunBench, linked: list[bool]) -> None:
     _, rows = await until_b(bench, READS)
     await bench.end(rows, results={"b": {"n": [7]}})
     ((name, row),) = await bench.claim()
     assert (name, row["params"]) == ("c", {"steps_b_result_n": [7]}) and linked == [True]
 
 
-async def test_what_is_missing_for_the_next_is_told_as_ever(bench: Bench, linked: list[bool]) -> None:
+async def test_what_is_missing_for_the_next_is_told_as_ever(bench: RunBench, linked: list[bool]) -> None:
     run, rows = await until_b(bench, READS)
     await bench.end(rows, results={"b": {}})
     found = await bench.get(run)
     assert found.state == "failed" and "is not there" in (found.steps[2].reason or "") and not linked
 
 
-async def test_a_condition_that_is_false_skips_as_ever(bench: Bench, linked: list[bool]) -> None:
+async def test_a_condition_that_is_false_skips_as_ever(bench: RunBench, linked: list[bool]) -> None:
     steps = {**CHAIN, "c": {"needs": ["b"], "when": "steps.b.result.n > 3"}}
     run, rows = await until_b(bench, steps)
     await bench.end(rows, results={"b": {"n": 1}})
     assert states(await bench.get(run))["c"] == "skipped" and not linked
 
 
-async def test_what_was_skipped_meanwhile_does_not_begin(bench: Bench, linked: list[bool]) -> None:
+async def test_what_was_skipped_meanwhile_does_not_begin(bench: RunBench, linked: list[bool]) -> None:
     run, rows = await until_b(bench)
     await bench.runs.skip(run.run_id, "c", "not today", tenant=TENANT, by="a new user")
     await bench.end(rows)
@@ -87,7 +86,7 @@ async def test_what_was_skipped_meanwhile_does_not_begin(bench: Bench, linked: l
     assert bench.log == ["a", "b", "d"] and found.state == "succeeded"
 
 
-async def test_a_cancelled_run_begins_nothing(bench: Bench, linked: list[bool]) -> None:
+async def test_a_cancelled_run_begins_nothing(bench: RunBench, linked: list[bool]) -> None:
     run, rows = await until_b(bench)
     await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user")
     await bench.end(rows)
@@ -96,7 +95,7 @@ async def test_a_cancelled_run_begins_nothing(bench: Bench, linked: list[bool]) 
     assert found.state == "cancelled" and states(found)["c"] == "cancelled"
 
 
-async def test_a_result_that_nobody_waits_for_changes_nothing(bench: Bench, linked: list[bool]) -> None:
+async def test_a_result_that_nobody_waits_for_changes_nothing(bench: RunBench, linked: list[bool]) -> None:
     run, ((name, row),) = await until_b(bench)
     late = {**row, "attempt": row["attempt"] + 1}
     await bench.end([(name, late)])
@@ -107,7 +106,7 @@ async def test_a_result_that_nobody_waits_for_changes_nothing(bench: Bench, link
     assert (await bench.get(run)).state == "succeeded" and bench.log == ["a", "b", "c", "d"]
 
 
-async def test_a_second_try_goes_on_too(bench: Bench, linked: list[bool]) -> None:
+async def test_a_second_try_goes_on_too(bench: RunBench, linked: list[bool]) -> None:
     again = {"retries": {"max": 2, "base": 0, "jitter": "none"}}
     run, rows = await until_b(bench, {**CHAIN, "b": {"needs": ["a"], **again}})
     await bench.end(rows, lambda _: "failed")
@@ -119,7 +118,7 @@ async def test_a_second_try_goes_on_too(bench: Bench, linked: list[bool]) -> Non
 
 async def test_steps_that_end_elsewhere_in_between(fresh: Database, linked: list[bool]) -> None:
     """Two processes settle in turn: what one remembers is checked against what the other did."""
-    one, two = Bench(fresh), Bench(fresh)
+    one, two = RunBench(fresh), RunBench(fresh)
     run, rows = await until_b(one)
     two.session_id = one.session_id
     for settler in (two, one, two):
@@ -141,7 +140,7 @@ async def test_people_change_their_minds_while_links_are_written(
     fresh: Database, linked: list[bool], seed: int
 ) -> None:
     rng = random.Random(seed)
-    bench, people = Bench(fresh), Bench(fresh)
+    bench, people = RunBench(fresh), RunBench(fresh)
     await bench.apply("chain", CHAIN)
     runs = [await bench.start("chain") for _ in range(20)]
     for row in await bench.claim():
@@ -160,7 +159,7 @@ async def test_people_change_their_minds_while_links_are_written(
                     meddling.append(
                         people.runs.force_complete(run.run_id, step, "so", None, tenant=TENANT, by="a new user")
                     )
-        settling = [Bench(fresh) for _ in rows]
+        settling = [RunBench(fresh) for _ in rows]
         for other in settling:
             other.session_id, other.settler._links = bench.session_id, bench.settler._links
         work = [other.end([row]) for other, row in zip(settling, rows, strict=True)]

@@ -17,9 +17,9 @@ from mainspring.intake import blackouts, jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
 from mainspring.views import catalog
-from tests.scheduler.test_policies import MISFIRES, OVERLAPS, Line, skipped
-from tests.scheduler.test_scheduler import TENANT, add, finish_all, ledger, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
+from tests.support.policies import MISFIRES, OVERLAPS, LedgerLine, skipped
+from tests.support.scheduling import TENANT, add, finish_all, ledger, scheduler_on, step
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def forward(virtual: VirtualClock, scheduler: Scheduler, to_s: float, by_s
 
 
 # A blackout from 50 to 200: the fires at 60, 120 and 180 are inside. What stands at 199, when nothing may have started.
-INSIDE: dict[tuple[str, str], list[Line]] = {
+INSIDE: dict[tuple[str, str], list[LedgerLine]] = {
     **{("skip", overlap): skipped(60, 120, 180, why="blackout") for overlap in OVERLAPS},
     **{("latest", overlap): [*skipped(60, 120, why="blackout"), (180, "waiting", None)] for overlap in OVERLAPS},
     ("all", "skip"): [(60, "waiting", None), *skipped(120, 180, why="overlap")],

@@ -26,9 +26,10 @@ from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
 from mainspring.store.jobs import JobRow
 from mainspring.views import catalog
-from tests.scheduler.test_scheduler import TENANT, SilentBus, step
 from tests.support.clocks import START, VirtualClock
 from tests.support.fire_checker import multiples
+from tests.support.scheduling import TENANT, step
+from tests.support.silent_bus import SilentBus
 
 SECONDS = float(os.environ.get("RACE_SECONDS", "12"))
 JOBS = 24

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -31,11 +31,13 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.scheduler.service import Scheduler
 from mainspring.store import shards
-from mainspring.store.db import Connection, Database
+from mainspring.store.db import Database
 from tests.conftest import clone
-from tests.scheduler.test_scheduler import SilentBus, add, sees_the_time, step
 from tests.support.clocks import START, VirtualClock
 from tests.support.fire_checker import judge
+from tests.support.flaky_database import Flaky
+from tests.support.scheduling import add, sees_the_time, step
+from tests.support.silent_bus import SilentBus
 
 T = TypeVar("T")
 ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))
@@ -45,35 +47,6 @@ EVERY = st.sampled_from([5, 7, 20, 60])
 TROUBLE = st.lists(st.sampled_from(["before", "after", ""]), max_size=3)
 LONGEST_S = 450
 """So that no job ever misses more instants than are listed one by one."""
-
-
-class Flaky(Database):
-    """Loses connections on demand: before anything was asked, or after the commit, so that its answer is lost."""
-
-    def __init__(self, dsn: str) -> None:
-        super().__init__(dsn, size=4)
-        self.trouble: list[str] = []
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        fails = self.trouble.pop() if self.trouble else ""
-        _lose(fails == "before")
-        async with super().connection() as connection:
-            yield connection
-        _lose(fails == "after")
-
-    @asynccontextmanager
-    async def hot(self) -> AsyncIterator[Connection]:
-        fails = self.trouble.pop() if self.trouble else ""
-        _lose(fails == "before")
-        async with super().hot() as connection:
-            yield connection
-        _lose(fails == "after")
-
-
-def _lose(really: bool) -> None:
-    if really:
-        raise ConnectionResetError("lost on purpose")
 
 
 RESET = """

@@ -16,12 +16,11 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.scheduler.book import Book
 from mainspring.store.db import Database
 from mainspring.store.schedules import ShardSchedule
-from tests.dispatch.test_fairness import add_tenant
-from tests.results.test_settle import Bench
-from tests.scheduler.test_scheduler import add, scheduler_on, sees_the_time, step
 from tests.support.clocks import VirtualClock
 from tests.support.dispatchers import fleet
-from tests.support.fleet import COPY_JOBS, COPY_VERSIONS
+from tests.support.scheduling import add, copies, scheduler_on, sees_the_time, step
+from tests.support.settling import SettlingBench
+from tests.support.tenants import add_tenant
 
 pytestmark = pytest.mark.anyio
 
@@ -33,13 +32,6 @@ SELECT job_id, tenant_id, name || '-' || n, 1, get_byte(uuid_send(job_id), 15) &
 FROM (SELECT gen_random_uuid() AS job_id, n, tenant_id, name, schedule_id, active_from, queue, priority, overlap,
              misfire, misfire_s, misfire_most, created_at, updated_at, line_id
       FROM jobs CROSS JOIN generate_series(1, $1::int) AS n) AS copies"""
-
-
-async def copies(database: Database, each: int) -> None:
-    """So many more of every job there is."""
-    async with database.transaction() as connection:
-        await connection.execute(COPY_JOBS, each)
-        await connection.execute(COPY_VERSIONS)
 
 
 async def priorities(database: Database) -> dict[UUID, int]:
@@ -54,7 +46,7 @@ async def test_a_thousand_due_in_one_second_all_fire_the_highest_priority_first(
     for priority in range(11):
         await add(fresh, f"p{priority}", priority=priority, overlap="allow")
     await copies(fresh, 100)
-    scheduler, bench = await scheduler_on(fresh), Bench(fresh)
+    scheduler, bench = await scheduler_on(fresh), SettlingBench(fresh)
     await virtual.advance(seconds=60)
     await step(scheduler)
     assert await bench.live() == {"queued": 11 * 101}
@@ -102,7 +94,7 @@ async def test_a_tenants_flood_does_not_delay_the_fires_of_another(
 @pytest.mark.requirement(33)
 async def test_schedulers_promote_only_what_is_in_their_own_shards(fresh: Database, virtual: VirtualClock) -> None:
     """The shard is the segment: two pollers at once look at different rows, and each row becomes due once."""
-    bench = Bench(fresh)
+    bench = SettlingBench(fresh)
     for n in range(100):
         at = virtual.now.replace(minute=1)
         await add(fresh, f"once-{n}", schedule=ScheduleSpec(at=at.isoformat()))
@@ -140,7 +132,7 @@ async def test_a_cold_start_with_a_third_of_a_million_jobs(fresh: Database, virt
     assert took_s < 10
     await virtual.advance(hours=2)
     await step(scheduler)
-    assert await Bench(fresh).live() == {"queued": 1001}, "and it fires"
+    assert await SettlingBench(fresh).live() == {"queued": 1001}, "and it fires"
 
 
 @pytest.mark.requirement(29)

@@ -13,8 +13,8 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.store.db import Database
 from tests.conftest import clone
-from tests.scheduler.test_scheduler import add, ledger, scheduler_on, step
 from tests.support.clocks import VirtualClock
+from tests.support.scheduling import add, ledger, scheduler_on, step
 
 JOBS = 100_000
 WINDOW_S = 10

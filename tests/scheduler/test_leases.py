@@ -21,9 +21,10 @@ from mainspring.store import shards
 from mainspring.store.db import Database
 from mainspring.store.shards import Decided, View
 from mainspring.views import catalog
-from tests.scheduler.test_fencing import Flaky
-from tests.scheduler.test_scheduler import TENANT, SilentBus, add, finish_all, ledger, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
+from tests.support.flaky_database import Flaky
+from tests.support.scheduling import TENANT, add, finish_all, ledger, scheduler_on, step
+from tests.support.silent_bus import SilentBus
 
 NOTHING = Decided(0, ())
 

@@ -16,34 +16,13 @@ from mainspring.results.rescue import rescue_orphans
 from mainspring.store import overlaps
 from mainspring.store.db import Database
 from mainspring.views import catalog
-from tests.results.test_settle import TENANT, Bench
-from tests.scheduler.test_scheduler import add, ledger, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
-
-LONG = 1_000_000.0
-OVERLAPS = ("skip", "queue_one", "queue_all", "cancel_running", "allow")
-MISFIRES = ("latest", "all", "skip")
-
-Line = tuple[int, str, str | None]
-
-
-def skipped(*at: int, why: str = "misfire") -> list[Line]:
-    return [(n, "skipped", why) for n in at]
-
-
-# Instants 60, 120 and 180 came due while nobody decided; at 200 a scheduler starts. Nothing has run since.
-DOWN: dict[tuple[str, str], list[Line]] = {
-    **{("skip", overlap): skipped(60, 120, 180) for overlap in OVERLAPS},
-    **{("latest", overlap): [*skipped(60, 120), (180, "queued", None)] for overlap in OVERLAPS},
-    ("all", "skip"): [(60, "queued", None), *skipped(120, 180, why="overlap")],
-    ("all", "queue_one"): [(60, "queued", None), *skipped(120, 180, why="overlap")],
-    ("all", "queue_all"): [(60, "queued", None), (120, "blocked", None), (180, "blocked", None)],
-    ("all", "cancel_running"): [(60, "cancelled", "overlap"), (120, "cancelled", "overlap"), (180, "queued", None)],
-    ("all", "allow"): [(60, "queued", None), (120, "queued", None), (180, "queued", None)],
-}
+from tests.support.policies import DOWN, LONG, MISFIRES, OVERLAPS, LedgerLine, skipped
+from tests.support.scheduling import add, ledger, scheduler_on, step
+from tests.support.settling import TENANT, SettlingBench
 
 # The execution of 60 starts at once and runs until 210; then whatever is released runs at once.
-SLOW: dict[str, list[Line]] = {
+SLOW: dict[str, list[LedgerLine]] = {
     "skip": [(60, "succeeded", None), *skipped(120, 180, why="overlap"), (240, "queued", None)],
     "queue_one": [
         (60, "succeeded", None),
@@ -91,7 +70,7 @@ async def test_fires_missed_while_down_and_while_paused(
 async def test_a_slow_job(fresh: Database, virtual: VirtualClock, misfire: Any, overlap: Any) -> None:
     """The execution of 60 runs until 210. Whatever the misfire policy: nothing was missed."""
     await add(fresh, "slow", misfire=Misfire(policy=misfire), overlap=overlap)
-    scheduler, bench = await scheduler_on(fresh), Bench(fresh)
+    scheduler, bench = await scheduler_on(fresh), SettlingBench(fresh)
     worker = OneSlot(bench, await bench.session(LONG))
     for _ in range(3):
         await virtual.advance(seconds=60)
@@ -108,7 +87,7 @@ async def test_a_slow_job(fresh: Database, virtual: VirtualClock, misfire: Any, 
 class OneSlot:
     """A worker with one slot: takes what there is, ends at once what it is asked to, the rest when told."""
 
-    def __init__(self, bench: Bench, session: UUID) -> None:
+    def __init__(self, bench: SettlingBench, session: UUID) -> None:
         self._bench = bench
         self._session = session
         self._running: Any = None
@@ -137,7 +116,7 @@ async def test_nothing_stays_blocked_behind_nothing(fresh: Database, virtual: Vi
     """Ticks, settlings and cancellations of the same job at once; whoever is second sees what the first decided."""
     for n in range(8):
         await add(fresh, f"chained-{n}", overlap=overlap)
-    scheduler, bench = await scheduler_on(fresh), Bench(fresh)
+    scheduler, bench = await scheduler_on(fresh), SettlingBench(fresh)
     session, rng = await bench.session(LONG), random.Random(11)
 
     async def work() -> None:
@@ -170,7 +149,7 @@ async def test_cancelling_what_is_ahead_lets_the_next_one_go(fresh: Database, vi
 
 async def test_the_sweep_releases_what_a_dead_server_did_not(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "chained", overlap="queue_all")
-    scheduler, bench = await scheduler_on(fresh), Bench(fresh)
+    scheduler, bench = await scheduler_on(fresh), SettlingBench(fresh)
     for _ in range(2):
         await virtual.advance(seconds=60)
         await step(scheduler)
@@ -197,7 +176,7 @@ async def test_misfires_are_made_up_for_within_window_and_number(
 
 async def test_a_delayed_submission_is_no_reason_to_skip(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "minutely", overlap="skip")
-    scheduler, bench = await scheduler_on(fresh), Bench(fresh)
+    scheduler, bench = await scheduler_on(fresh), SettlingBench(fresh)
     row = await catalog.job_row(fresh, "minutely", tenant=TENANT)
     later = executions.Submission(TENANT, "test", row.job_id, START.replace(hour=20))
     await bench.submitter.submit(later)

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from mainspring.store.db import Database
-from tests.results.test_settle import Bench
-from tests.scheduler.test_herd import copies
-from tests.scheduler.test_scheduler import add, scheduler_on, step
 from tests.support.clocks import VirtualClock
+from tests.support.scheduling import add, copies, scheduler_on, step
+from tests.support.settling import SettlingBench
 from tests.support.statements import listen
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +32,7 @@ async def test_a_thousand_fires_are_a_few_statements(
     listen(fresh, "hot", note, monkeypatch)
     await virtual.advance(seconds=60)
     await step(scheduler)
-    assert await Bench(fresh).live() == {"queued": jobs}
+    assert await SettlingBench(fresh).live() == {"queued": jobs}
     ours = Counter({query: n for query, n in asked.items() if query.startswith(("--", "BEGIN", "COMMIT"))})
     assert 1 <= ours["BEGIN;"] <= 2, ours
     assert len(ours) <= 7 and max(ours.values()) <= ours["BEGIN;"], ours

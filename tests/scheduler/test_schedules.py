@@ -17,8 +17,8 @@ from mainspring.intake import calendars, executions, jobs
 from mainspring.store.db import Database
 from mainspring.views import catalog
 from tests.conftest import Cluster
-from tests.scheduler.test_scheduler import TENANT, add, finish_all, ledger, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
+from tests.support.scheduling import TENANT, add, finish_all, ledger, scheduler_on, step
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ import pytest
 from mainspring.intake import jobs
 from mainspring.store.db import Database
 from mainspring.views import catalog
-from tests.scheduler.test_scheduler import TENANT, add, ledger, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
+from tests.support.scheduling import TENANT, add, ledger, scheduler_on, step
 
 pytestmark = pytest.mark.anyio
 

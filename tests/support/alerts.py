@@ -21,28 +21,29 @@ from mainspring.results.settle import Settler
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.subscriptions import Subscriptions
-from tests.results.test_settle import Bench, Silence
 from tests.support.http_receiver import Received, Receiver
+from tests.support.settling import SettlingBench
+from tests.support.silent_bus import SilentBus
 
 TENANT = 1
 LOOPBACK = read_networks(["127.0.0.0/8"])
 
 
-class Telling(Bench):
+class Telling(SettlingBench):
     """A bench whose settler tells what somebody subscribed to."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        self.subscriptions = Subscriptions(database, Silence())
+        self.subscriptions = Subscriptions(database, SilentBus())
         self.settler = Settler(
             database,
             Definitions(database),
-            Announcer(Silence()),
+            Announcer(SilentBus()),
             rng=random.Random(1),
             subscriptions=self.subscriptions,
         )
         self.sender = Sender(LOOPBACK)
-        self.watch = Watch(database, Silence(), self.subscriptions, leads=lambda: True)
+        self.watch = Watch(database, SilentBus(), self.subscriptions, leads=lambda: True)
 
     async def channel(
         self, name: str, target: Target, events: Sequence[str] = (), jobs: Sequence[str] = ()

@@ -97,3 +97,6 @@ def posted(page: Page) -> dict[str, str]:
         if (name := a.get("name")) and (a.get("type") not in ("checkbox", "radio") or "checked" in a):
             found[name] = a.get("value") or ""
     return found | page.filled()
+
+
+NAVIGATION = {"accept": "text/html,application/xhtml+xml", "sec-fetch-site": "same-origin"}

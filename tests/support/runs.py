@@ -11,24 +11,21 @@ import msgspec
 
 from mainspring import wire
 from mainspring.announce import Announcer
+from mainspring.domain.errors import Conflict, Unavailable
 from mainspring.domain.workflow.spec import WorkflowSpec
 from mainspring.duties.workflow_timers import Tending
 from mainspring.intake import workflows
 from mainspring.intake.runs import Runs
 from mainspring.results.settle import Report, Settler
 from mainspring.store import claims, fires, runs, sessions
-from mainspring.store.db import Database
+from mainspring.store.db import CONFLICTS, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Ended
+from tests.support.silent_bus import SilentBus
 
 TENANT = 1
 NOOP = {"kind": "noop"}
 Ends = Callable[[str], str]
-
-
-class Silence:
-    def subscribe(self, *_: Any, **__: Any) -> None: ...
-    async def publish(self, *_: Any) -> None: ...
 
 
 def spec(name: str, steps: dict[str, Any], **more: Any) -> WorkflowSpec:
@@ -38,11 +35,11 @@ def spec(name: str, steps: dict[str, Any], **more: Any) -> WorkflowSpec:
     return msgspec.convert({"name": name, "steps": filled, "defaults": {"retries": {"max": 0}}, **more}, WorkflowSpec)
 
 
-class Bench:
+class RunBench:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.definitions = Definitions(database)
-        self.settler = Settler(database, self.definitions, Announcer(Silence()), rng=random.Random(1))
+        self.settler = Settler(database, self.definitions, Announcer(SilentBus()), rng=random.Random(1))
         self.runs = Runs(database)
         self.tending = Tending(database)
         self.session_id: UUID | None = None
@@ -136,3 +133,7 @@ def _result(results: dict[str, Any] | None, name: str, row: Any) -> Any:
 
 def states(run: wire.Run) -> dict[str, str]:
     return {step.name: step.state for step in run.steps if step.item is None}
+
+
+NOT_NOW: tuple[type[BaseException], ...] = (Conflict, Unavailable, *CONFLICTS)
+"""Somebody else was first, or two met: nothing was changed."""

@@ -14,25 +14,25 @@ from mainspring.intake import executions
 from mainspring.store import fires
 from mainspring.store.db import Database
 from mainspring.views.execution_timeline import events_of
-from tests.results.test_settle import TENANT, Bench
 from tests.support.clocks import VirtualClock
+from tests.support.settling import TENANT, SettlingBench
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def bench(fresh: Database) -> Bench:
-    return Bench(fresh)
+def bench(fresh: Database) -> SettlingBench:
+    return SettlingBench(fresh)
 
 
-async def names(bench: Bench, execution: object) -> list[str]:
+async def names(bench: SettlingBench, execution: object) -> list[str]:
     found = events_of(await bench.look(execution))  # type: ignore[arg-type]
     assert {event.event for event in found} <= set(LIFECYCLE)
     assert [event.at for event in found] == sorted(event.at for event in found)
     return [event.event.removeprefix("execution.") for event in found]
 
 
-async def test_a_life_with_a_retry(bench: Bench, virtual: VirtualClock) -> None:
+async def test_a_life_with_a_retry(bench: SettlingBench, virtual: VirtualClock) -> None:
     job = await bench.job(retries=RetryPolicy(max=1, base="10s", jitter="none"))
     execution = await bench.submit(job)
     assert await names(bench, execution) == ["created", "due", "queued"]
@@ -65,7 +65,7 @@ async def test_a_life_with_a_retry(bench: Bench, virtual: VirtualClock) -> None:
     ]
 
 
-async def test_what_was_cancelled_before_it_began(bench: Bench, virtual: VirtualClock) -> None:
+async def test_what_was_cancelled_before_it_began(bench: SettlingBench, virtual: VirtualClock) -> None:
     execution = await bench.submit(await bench.job())
     await virtual.advance(seconds=1)
     await executions.cancel(bench.database, execution, tenant=TENANT, by="someone", reason="not needed")
@@ -74,7 +74,7 @@ async def test_what_was_cancelled_before_it_began(bench: Bench, virtual: Virtual
     assert last.text == "cancelled by someone: not needed"
 
 
-async def test_what_is_put_off_tells_nothing_before_its_time(bench: Bench, virtual: VirtualClock) -> None:
+async def test_what_is_put_off_tells_nothing_before_its_time(bench: SettlingBench, virtual: VirtualClock) -> None:
     at = virtual.now + timedelta(minutes=5)
     job = await bench.job()
     later = [await bench.submitter.submit(executions.Submission(TENANT, "test", job, at=at)) for _ in range(2)]
@@ -88,7 +88,7 @@ async def test_what_is_put_off_tells_nothing_before_its_time(bench: Bench, virtu
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_a_timeline_only_grows(bench: Bench, virtual: VirtualClock, seed: int) -> None:
+async def test_a_timeline_only_grows(bench: SettlingBench, virtual: VirtualClock, seed: int) -> None:
     """Lives at random: claimed, failed, given back, lost, put off, cancelled. What was told once stays as it was."""
     rng = random.Random(seed)
     job = await bench.job(retries=RetryPolicy(max=4, base="10s", jitter="none"), delivery="at_least_once")
@@ -118,7 +118,7 @@ async def test_a_timeline_only_grows(bench: Bench, virtual: VirtualClock, seed: 
     assert len(told) >= 5
 
 
-async def test_what_is_told_of_can_not_be_changed(bench: Bench) -> None:
+async def test_what_is_told_of_can_not_be_changed(bench: SettlingBench) -> None:
     execution, session = await bench.started(retries=RetryPolicy(max=0))
     assert await bench.end(execution, session, "failed", error="oops")
     async with bench.database.connection() as connection:

@@ -14,8 +14,8 @@ from mainspring.store.db import Database
 from mainspring.store.upkeep import make_partitions
 from mainspring.views import catalog, fire_calendar, fire_density
 from mainspring.views.fire_density import HOUR_MS, Crowd, Load
-from tests.scheduler.test_scheduler import TENANT, add, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
+from tests.support.scheduling import TENANT, add, scheduler_on, step
 
 BEGIN_MS = millis(START) // HOUR_MS * HOUR_MS
 

@@ -14,8 +14,8 @@ from mainspring.intake import jobs
 from mainspring.store.db import Database
 from mainspring.views import catalog, fire_density
 from mainspring.views.fire_density import Crowd, Load, quieter_minute
-from tests.scheduler.test_scheduler import TENANT, add, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
+from tests.support.scheduling import TENANT, add, scheduler_on, step
 
 NOW_MS = millis(START)
 MINUTE_MS = 60_000

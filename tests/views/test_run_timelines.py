@@ -11,17 +11,19 @@ from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.workflow.layout import critical_path, slacks
 from mainspring.store.db import Database
 from tests.support.clocks import VirtualClock
-from tests.support.runs import TENANT, Bench
+from tests.support.runs import TENANT, RunBench
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def bench(fresh: Database) -> Bench:
-    return Bench(fresh)
+def bench(fresh: Database) -> RunBench:
+    return RunBench(fresh)
 
 
-async def ended(bench: Bench, virtual: VirtualClock, after_s: float, *names: str, outcome: str = "succeeded") -> None:
+async def ended(
+    bench: RunBench, virtual: VirtualClock, after_s: float, *names: str, outcome: str = "succeeded"
+) -> None:
     """Claims what is queued, and ends these so much later; the others run on."""
     running: list[Any] = getattr(bench, "running", [])
     running += await bench.claim()
@@ -34,7 +36,7 @@ def by_name(run: wire.Run) -> dict[str, wire.RunStep]:
     return {step.name: step for step in run.steps if step.item is None}
 
 
-async def test_each_step_has_its_instants_and_its_slack(bench: Bench, virtual: VirtualClock) -> None:
+async def test_each_step_has_its_instants_and_its_slack(bench: RunBench, virtual: VirtualClock) -> None:
     steps = {"a": {}, "slow": {"needs": ["a"]}, "quick": {"needs": ["a"]}, "end": {"needs": ["slow", "quick"]}}
     run = await bench.begin("diamond", steps)
     await virtual.advance(seconds=5)
@@ -68,7 +70,7 @@ async def test_each_step_has_its_instants_and_its_slack(bench: Bench, virtual: V
     assert {(s.attempt, s.worker) for s in found.steps} == {(1, "w")}
 
 
-async def test_a_partial_run_says_which_branches_were_blocked_and_by_what(bench: Bench) -> None:
+async def test_a_partial_run_says_which_branches_were_blocked_and_by_what(bench: RunBench) -> None:
     steps = {
         "load": {}, "other": {}, "check": {"needs": ["load"]}, "report": {"needs": ["check"]},
         "both": {"needs": ["check", "other"]}, "fine": {"needs": ["other"]},
@@ -86,7 +88,7 @@ async def test_a_partial_run_says_which_branches_were_blocked_and_by_what(bench:
 
 
 @pytest.mark.requirement(109)
-async def test_a_step_has_a_timeline_of_its_own(bench: Bench, virtual: VirtualClock) -> None:
+async def test_a_step_has_a_timeline_of_its_own(bench: RunBench, virtual: VirtualClock) -> None:
     retries = {"retries": {"max": 1, "base": 5, "jitter": "none"}}
     steps: dict[str, Any] = {
         "a": {},
@@ -125,7 +127,7 @@ async def test_a_step_has_a_timeline_of_its_own(bench: Bench, virtual: VirtualCl
         await bench.runs.timeline(run.run_id, "nobody", tenant=TENANT)
 
 
-async def test_the_timeline_of_an_item(bench: Bench) -> None:
+async def test_the_timeline_of_an_item(bench: RunBench) -> None:
     await bench.apply("mapped", {"each": {"map": "params.parts"}}, params={"parts": {"type": "array"}})
     run = await bench.start("mapped", {"parts": [1, 2]})
     await bench.work()
@@ -137,7 +139,7 @@ async def test_the_timeline_of_an_item(bench: Bench) -> None:
         await bench.runs.timeline(run.run_id, "each", tenant=TENANT, item=2)
 
 
-async def test_the_last_runs_side_by_side(bench: Bench) -> None:
+async def test_the_last_runs_side_by_side(bench: RunBench) -> None:
     await bench.apply("grid", {"a": {}, "b": {"needs": ["a"]}})
     for outcome in ("succeeded", "failed"):
         await bench.start("grid")
@@ -158,7 +160,7 @@ async def test_the_last_runs_side_by_side(bench: Bench) -> None:
         await bench.runs.grid("nobody", tenant=TENANT)
 
 
-async def test_a_run_that_has_not_begun_has_no_timeline(bench: Bench) -> None:
+async def test_a_run_that_has_not_begun_has_no_timeline(bench: RunBench) -> None:
     await bench.apply("key", {"a": {}}, concurrency={"key": "k", "limit": 1})
     run = await bench.start("key")
     with pytest.raises(Conflict):

@@ -8,8 +8,7 @@ import httpx2
 import pytest
 
 from tests.conftest import Cluster
-
-NAVIGATION = {"accept": "text/html,application/xhtml+xml", "sec-fetch-site": "same-origin"}
+from tests.support.pages import NAVIGATION
 
 
 @pytest.fixture

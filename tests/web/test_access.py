@@ -16,8 +16,7 @@ from mainspring.intake import jobs
 from mainspring.views import catalog
 from mainspring.web.app import routes
 from tests.conftest import Cluster, clone, started
-from tests.support.pages import Page, open_page
-from tests.web.conftest import NAVIGATION
+from tests.support.pages import NAVIGATION, Page, open_page
 
 pytestmark = pytest.mark.anyio
 

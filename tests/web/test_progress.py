@@ -10,8 +10,8 @@ import pytest
 
 from mainspring import wire
 from tests.conftest import Cluster
+from tests.support.live_page import listening
 from tests.support.remote_worker import remote
-from tests.web.test_stream import listening
 
 pytestmark = pytest.mark.anyio
 

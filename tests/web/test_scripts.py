@@ -8,7 +8,7 @@ import pytest
 from mainspring.web.render import ASSETS
 from tests.conftest import Cluster
 from tests.support.pages import open_page
-from tests.web.pages.test_runs import GATES, begun
+from tests.support.workflow_pages import GATES, begun
 
 pytestmark = pytest.mark.anyio
 

@@ -2,11 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from uuid import UUID
 
 import httpx2
 import pytest
@@ -16,42 +12,13 @@ from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.job import JobSpec, NoopTask, ShellTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
-from mainspring.intake.executions import Submission
 from mainspring.store import tokens
 from mainspring.web.stream import message
 from tests.conftest import Cluster
+from tests.support.live_page import listening, submit, until
 from tests.support.pages import Page
 
 pytestmark = pytest.mark.anyio
-
-
-@dataclass
-class Told:
-    """One event as a browser would hand it over."""
-
-    event: str
-    identity: str
-    data: str
-
-
-@asynccontextmanager
-async def listening(browser: httpx2.AsyncClient, path: str) -> AsyncIterator[AsyncIterator[Told]]:
-    async with asyncio.timeout(60), browser.stream("GET", path) as answer:
-        assert answer.status_code == 200
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        yield _events(answer)
-
-
-async def _events(answer: httpx2.Response) -> AsyncIterator[Told]:
-    fields: dict[str, list[str]] = {}
-    async for line in answer.aiter_lines():
-        if not line:
-            if fields:
-                yield Told("".join(fields.get("event", [])), "".join(fields.get("id", [])), "\n".join(fields["data"]))
-            fields = {}
-        elif not line.startswith(":"):
-            name, _, value = line.partition(": ")
-            fields.setdefault(name, []).append(value)
 
 
 def top_elements(data: str) -> set[str]:
@@ -61,17 +28,6 @@ def top_elements(data: str) -> set[str]:
             found.add(tag)
         depth += -1 if closing else 1
     return found
-
-
-async def submit(cluster: Cluster, job_id: UUID) -> UUID:
-    return await cluster.context.submitter.submit(Submission(TENANT, "test", job_id))
-
-
-async def until(events: AsyncIterator[Told], words: str) -> Told:
-    async for told in events:
-        if words in told.data:
-            return told
-    raise AssertionError(f"the stream ended without {words!r}")
 
 
 async def test_the_feed_shows_executions_without_a_reload(cluster: Cluster, browser: httpx2.AsyncClient) -> None:

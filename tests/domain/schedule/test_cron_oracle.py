@@ -10,29 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mainspring.domain.schedule.cron import parse_cron
-from mainspring.domain.schedule.schedule import Schedule, ScheduleError, ScheduleSpec, resolve
+from mainspring.domain.schedule.schedule import ScheduleError, ScheduleSpec, resolve
 from tests.support.cron_expressions import ZONES, aimed_at, compiled, expressions, ms, night, policies
-from tests.support.cron_oracle import Oracle, changes
+from tests.support.cron_oracle import Oracle, agrees, changes
 
 LIVELY = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca", "Antarctica/Troll"]
 bounded = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-def agrees(oracle: Oracle, schedule: Schedule, start: datetime, end: datetime) -> list[int]:
-    """The fires of a window, which the engine must give forwards, backwards, one by one, and as a number."""
-    expected = [ms(fire) for fire in oracle.fires(start, end)]
-    assert schedule.between(ms(start), ms(end), 100_000) == expected
-    assert sorted(set(expected)) == expected
-    assert schedule.count_between(ms(start), ms(end)) == len(expected)
-    few = expected if len(expected) < 100 else expected[:50] + expected[-50:]
-    assert [schedule.next_after(fire - 1) for fire in few] == few
-    backwards = []
-    fire = schedule.prev_before(ms(end) + 1)
-    while fire is not None and fire > ms(start):
-        backwards.append(fire)
-        fire = schedule.prev_before(fire)
-    assert backwards[::-1] == expected
-    return expected
 
 
 @pytest.mark.requirement(7)

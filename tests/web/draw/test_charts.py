@@ -13,8 +13,8 @@ from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.intake import jobs
 from mainspring.web.draw.charts import HEIGHT, of
 from tests.conftest import Cluster
+from tests.support.live_page import listening, submit, until
 from tests.support.pages import Page, open_page
-from tests.web.test_stream import listening, submit, until
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from mainspring.domain.job import JobSpec, ShellTask
 from mainspring.intake import jobs
 from mainspring.web.draw.terminal_output import render
 from tests.conftest import Cluster
+from tests.support.live_page import submit
 from tests.support.pages import Page, open_page
-from tests.web.test_stream import submit
 
 pytestmark = pytest.mark.anyio
 

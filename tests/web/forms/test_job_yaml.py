@@ -13,8 +13,8 @@ from mainspring.manifest import read_job, write_job
 from mainspring.views import catalog
 from mainspring.web.forms import command_line
 from tests.conftest import Cluster
+from tests.support.definitions import SPECS
 from tests.support.pages import Page, open_page, posted
-from tests.web.forms.test_definition import SPECS
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,8 @@ from mainspring.views.fire_calendar import Past
 from mainspring.views.fire_density import HOUR_MS
 from mainspring.web.pages.calendar import AHEAD, BACK, LEVELS, columns
 from tests.conftest import Cluster
+from tests.support.live_page import submit
 from tests.support.pages import open_page
-from tests.web.test_stream import submit
 
 pytestmark = pytest.mark.anyio
 

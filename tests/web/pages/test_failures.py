@@ -15,9 +15,9 @@ from mainspring.domain.params import Param
 from mainspring.domain.retry import RetryPolicy
 from mainspring.intake import dead_letters
 from tests.conftest import Cluster
-from tests.intake.test_dead_letters import Desk
+from tests.support.dead_letters import DeadLetterBench
 from tests.support.pages import Page, open_page
-from tests.support.runs import Bench
+from tests.support.runs import RunBench
 
 pytestmark = pytest.mark.anyio
 
@@ -25,11 +25,11 @@ HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'"
 
 
 @pytest.fixture
-def desk(cluster: Cluster) -> Desk:
-    return Desk(cluster.database)
+def desk(cluster: Cluster) -> DeadLetterBench:
+    return DeadLetterBench(cluster.database)
 
 
-async def letters(desk: Desk, *errors: str, **spec: Any) -> list[UUID]:
+async def letters(desk: DeadLetterBench, *errors: str, **spec: Any) -> list[UUID]:
     job = await desk.job(retries=RetryPolicy(max=0), queue=f"q{uuid4().hex[:8]}", **spec)
     return [await desk.letter(job, error) for error in errors]
 
@@ -39,7 +39,7 @@ async def post(browser: httpx2.AsyncClient, page: Page, path: str, **data: str) 
 
 
 async def test_groups_lead_to_letters_and_letters_to_everything_about_them(
-    desk: Desk, browser: httpx2.AsyncClient
+    desk: DeadLetterBench, browser: httpx2.AsyncClient
 ) -> None:
     first, second, other = await letters(desk, "row 1 is bad", "row 2 is bad", HOSTILE)
     letter = await desk.get(second)
@@ -55,7 +55,7 @@ async def test_groups_lead_to_letters_and_letters_to_everything_about_them(
 
 
 async def test_the_letter_of_a_step_leads_to_its_run(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
-    bench = Bench(cluster.database)
+    bench = RunBench(cluster.database)
     run = await bench.begin(f"nightly-{uuid4().hex[:8]}", {"load": {}})
     (step,) = run.steps
     mine = [row for row in await bench.claim() if row[1]["execution_id"] == step.execution_id]
@@ -71,7 +71,7 @@ async def test_the_letter_of_a_step_leads_to_its_run(cluster: Cluster, browser: 
 
 
 async def test_claim_note_replay_with_other_params_and_what_became_of_it(
-    desk: Desk, browser: httpx2.AsyncClient
+    desk: DeadLetterBench, browser: httpx2.AsyncClient
 ) -> None:
     (letter,) = await letters(desk, "no", params={"n": Param(type="integer", default=1)})
     path = f"/failures/{letter}"
@@ -94,7 +94,7 @@ async def test_claim_note_replay_with_other_params_and_what_became_of_it(
     assert "Resolved by the execution" in (await open_page(browser, path)).text
 
 
-async def test_a_group_is_replayed_after_a_look_at_the_plan(desk: Desk, browser: httpx2.AsyncClient) -> None:
+async def test_a_group_is_replayed_after_a_look_at_the_plan(desk: DeadLetterBench, browser: httpx2.AsyncClient) -> None:
     ids = await letters(desk, "a 1", "a 2", "a 3")
     letter = await desk.get(ids[0])
     choice = {"job": str(letter.job_id), "fingerprint": letter.fingerprint}
@@ -113,7 +113,7 @@ async def test_a_group_is_replayed_after_a_look_at_the_plan(desk: Desk, browser:
     await desk.follow()
 
 
-async def test_dismissing_needs_a_reason(desk: Desk, browser: httpx2.AsyncClient) -> None:
+async def test_dismissing_needs_a_reason(desk: DeadLetterBench, browser: httpx2.AsyncClient) -> None:
     one, two, three = await letters(desk, "x 1", "y 1", "y 2")
     page = await open_page(browser, f"/failures/{one}")
     refused = await post(browser, page, f"/failures/{one}/dismiss", reason=" ")
@@ -126,7 +126,7 @@ async def test_dismissing_needs_a_reason(desk: Desk, browser: httpx2.AsyncClient
     assert await desk.states(one, two, three) == ["dismissed"] * 3
 
 
-async def test_what_another_works_on_has_no_buttons(desk: Desk, browser: httpx2.AsyncClient) -> None:
+async def test_what_another_works_on_has_no_buttons(desk: DeadLetterBench, browser: httpx2.AsyncClient) -> None:
     (letter,) = await letters(desk, "no")
     await dead_letters.claim_one(desk.database, letter, "10m", tenant=TENANT, by="ann")
     page = await open_page(browser, f"/failures/{letter}")
@@ -137,7 +137,7 @@ async def test_what_another_works_on_has_no_buttons(desk: Desk, browser: httpx2.
 
 
 async def test_the_pages_are_for_those_who_may_operate(
-    cluster: Cluster, desk: Desk, stranger: httpx2.AsyncClient
+    cluster: Cluster, desk: DeadLetterBench, stranger: httpx2.AsyncClient
 ) -> None:
     (letter,) = await letters(desk, "no")
     async with cluster.database.connection() as connection:

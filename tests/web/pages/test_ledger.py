@@ -18,9 +18,9 @@ from mainspring.views import catalog
 from mainspring.web.draw.labels import stamp
 from mainspring.web.pages.ledger import told, verdict
 from tests.conftest import Cluster, clone, started
-from tests.scheduler.test_scheduler import TENANT, add, finish_all, scheduler_on, step
 from tests.support.clocks import START, VirtualClock
 from tests.support.pages import Page, open_page
+from tests.support.scheduling import TENANT, add, finish_all, scheduler_on, step
 
 pytestmark = pytest.mark.anyio
 

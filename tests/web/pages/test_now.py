@@ -14,8 +14,8 @@ from mainspring.views.fire_calendar import Past
 from mainspring.web import fire_history as kept
 from mainspring.web.fire_history import FRESH_S, Pasts
 from tests.conftest import Cluster
+from tests.support.live_page import listening, submit, until
 from tests.support.pages import open_page
-from tests.web.test_stream import listening, submit, until
 
 pytestmark = pytest.mark.anyio
 

@@ -11,21 +11,17 @@ from mainspring import wire
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.intake import workflows
 from mainspring.web.draw.gantt import bars
-from tests.cli.test_workflows import Shell
 from tests.conftest import Cluster
+from tests.support.live_page import listening, until
 from tests.support.pages import Page, open_page
 from tests.support.processes import until_async
 from tests.support.runs import spec
-from tests.web.test_stream import listening, until
+from tests.support.shell import Shell
+from tests.support.workflow_pages import GATES, begun
 
 pytestmark = pytest.mark.anyio
 
 T0 = datetime(2026, 11, 2, 3, 0, tzinfo=UTC)
-
-
-async def begun(cluster: Cluster, name: str, steps: dict[str, Any]) -> wire.Run:
-    await workflows.apply(cluster.database, spec(name, steps), tenant=TENANT, by="test")
-    return await cluster.context.runs.start(name, wire.RunRequest(), tenant=TENANT, by="test")
 
 
 async def approve(cluster: Cluster, run: wire.Run, step: str) -> wire.Run:
@@ -38,14 +34,6 @@ def nodes(page: Page) -> dict[str, str]:
     """The boxes by id, with their classes."""
     found = [svg for svg in page.all("svg") if (svg.get("class") or "").startswith("node")]
     return {svg["id"] or "": svg["class"] or "" for svg in found}
-
-
-GATES = {
-    "first": {"approval": {}},
-    "left": {"approval": {}, "needs": ["first"]},
-    "right": {"approval": {}, "needs": ["first"]},
-    "last": {"approval": {}, "needs": ["left", "right"]},
-}
 
 
 @pytest.mark.requirement(132)

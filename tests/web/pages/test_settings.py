@@ -14,8 +14,7 @@ from mainspring.intake import audit, blackouts
 from mainspring.store import tokens
 from mainspring.store.tokens import TokenLine
 from tests.conftest import Cluster
-from tests.support.pages import Page, open_page
-from tests.web.conftest import NAVIGATION
+from tests.support.pages import NAVIGATION, Page, open_page
 
 
 async def known(cluster: Cluster) -> dict[str, TokenLine]:

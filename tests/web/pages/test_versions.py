@@ -9,7 +9,7 @@ from mainspring.intake import jobs
 from mainspring.views import catalog
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page
-from tests.web.forms.test_schedule_edit import add, form_of, job
+from tests.support.schedule_forms import add, form_of, job
 
 pytestmark = pytest.mark.anyio
 

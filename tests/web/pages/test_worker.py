@@ -10,9 +10,9 @@ from mainspring import wire
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.views import catalog
 from tests.conftest import Cluster, started
+from tests.support.live_page import listening, until
 from tests.support.pages import Page, open_page
 from tests.support.remote_worker import remote
-from tests.web.test_stream import listening, until
 
 pytestmark = pytest.mark.anyio
 

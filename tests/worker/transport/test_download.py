@@ -33,7 +33,7 @@ WANTED = tuple[ArtifactIn, ...]
 LEAVE = 'mkdir "$MAINSPRING_ARTIFACTS/a"; echo "of $MAINSPRING_EXECUTION_ID" > "$MAINSPRING_ARTIFACTS/a/report"'
 
 
-class Bench:
+class DownloadBench:
     """A queue with a worker, and jobs in it."""
 
     def __init__(self, client: AsyncClient, queue: str) -> None:
@@ -59,18 +59,18 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Bench]:
+async def bench(cluster: Cluster, tmp_path: Path) -> AsyncIterator[DownloadBench]:
     (tmp_path / "reader.py").write_text(READER)
     queue = f"q{uuid4().hex}"
     async with (
         cluster.client() as client,
         cluster.worker(queues=(queue,), name=queue, modules=(str(tmp_path / "reader.py"),)),
     ):
-        yield Bench(client, queue)
+        yield DownloadBench(client, queue)
 
 
 @pytest.mark.parametrize("sandbox", [None, {}])
-async def test_a_program_finds_what_a_job_left_last(bench: Bench, sandbox: dict[str, Any] | None) -> None:
+async def test_a_program_finds_what_a_job_left_last(bench: DownloadBench, sandbox: dict[str, Any] | None) -> None:
     await bench.shell("source", LEAVE)
     newest = await bench.again("source")
     wanted = [{"name": "a/report", "job": f"{bench.queue}-source", "as": "report"}]
@@ -80,7 +80,7 @@ async def test_a_program_finds_what_a_job_left_last(bench: Bench, sandbox: dict[
 
 
 @pytest.mark.parametrize("sandbox", [None, {"memory": "512Mi"}])
-async def test_a_function_finds_what_an_execution_left(bench: Bench, sandbox: dict[str, Any] | None) -> None:
+async def test_a_function_finds_what_an_execution_left(bench: DownloadBench, sandbox: dict[str, Any] | None) -> None:
     source = await bench.shell("source", LEAVE)
     wanted = [{"name": "a/report", "execution": "{{params.source}}", "as": "in/report"}]
     done = await bench.run(
@@ -94,7 +94,7 @@ async def test_a_function_finds_what_an_execution_left(bench: Bench, sandbox: di
     assert (done.state, done.result) == ("succeeded", f"of {source.execution_id}\n"), done.error
 
 
-async def test_what_is_not_there_is_named_and_nothing_begins(bench: Bench) -> None:
+async def test_what_is_not_there_is_named_and_nothing_begins(bench: DownloadBench) -> None:
     await bench.shell("source", LEAVE)
     wanted = [{"name": "b", "job": f"{bench.queue}-source"}]
     done = await bench.shell("reader", "echo begun", artifacts_in=wanted)
@@ -104,7 +104,7 @@ async def test_what_is_not_there_is_named_and_nothing_begins(bench: Bench) -> No
     assert await bench.output(done) == ""
 
 
-async def test_nobody_gets_files_for_an_attempt_of_another(bench: Bench, cluster: Cluster) -> None:
+async def test_nobody_gets_files_for_an_attempt_of_another(bench: DownloadBench, cluster: Cluster) -> None:
     source = await bench.shell("source", LEAVE)
     other = {
         "session_id": str(uuid4()),
@@ -119,7 +119,7 @@ async def test_nobody_gets_files_for_an_attempt_of_another(bench: Bench, cluster
     assert (answer.status_code, answer.json()["code"]) == (409, "session_ended")
 
 
-async def test_a_step_takes_a_file_of_an_earlier_one(bench: Bench) -> None:
+async def test_a_step_takes_a_file_of_an_earlier_one(bench: DownloadBench) -> None:
     steps = {
         "extract": {"task": {"kind": "shell", "shell": True, "argv": [LEAVE]}, "queue": bench.queue},
         "load": {

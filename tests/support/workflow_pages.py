@@ -1,0 +1,24 @@
+"""Workflows and runs for tests of pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mainspring import wire
+from mainspring.cli.serve import DEFAULT_TENANT as TENANT
+from mainspring.intake import workflows
+from tests.conftest import Cluster
+from tests.support.runs import spec
+
+
+async def begun(cluster: Cluster, name: str, steps: dict[str, Any]) -> wire.Run:
+    await workflows.apply(cluster.database, spec(name, steps), tenant=TENANT, by="test")
+    return await cluster.context.runs.start(name, wire.RunRequest(), tenant=TENANT, by="test")
+
+
+GATES = {
+    "first": {"approval": {}},
+    "left": {"approval": {}, "needs": ["first"]},
+    "right": {"approval": {}, "needs": ["first"]},
+    "last": {"approval": {}, "needs": ["left", "right"]},
+}
