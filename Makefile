@@ -56,7 +56,8 @@ screenshots: install-dev install-system ## pictures of every page into docs/imag
 requirements: install-dev ## which requirements a passing test of the last run proves
 	@$(BIN)/python -m tools.requirement_report
 
-docs: install-dev ## build the documentation as a site into build/docs, and check its links
+docs: install-dev ## write the reference pages from the code, build the site into build/docs, and check its links
+	@$(BIN)/python -m tools.reference
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
 	@$(BIN)/python -m pytest -q tests/meta/test_documentation.py
 

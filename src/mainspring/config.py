@@ -34,6 +34,13 @@ ENVIRONMENT = (
     "MAINSPRING_TOKEN",
     "MAINSPRING_URL",
 )
+ENVIRONMENT_ONLY = {
+    "MAINSPRING_URL": "Address of the server, for the CLI, the SDK and workers.",
+    "MAINSPRING_TOKEN": "API token, for the CLI, the SDK and workers.",
+    "MAINSPRING_PG_BIN": "Folder with the PostgreSQL programs that `mainspring dev` uses instead of the bundled ones.",
+    "MAINSPRING_PG_AS": "How `mainspring dev` starts PostgreSQL as root: `namespace` or `user`. Tries both by default.",
+}
+"""Variables without a command-line option of their own."""
 
 PORT = 7171
 

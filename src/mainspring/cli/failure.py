@@ -8,6 +8,21 @@ from mainspring.domain import errors
 from mainspring.domain.execution import State
 from mainspring.domain.schedule.schedule import ScheduleError
 
+EXIT_CODES = {
+    0: "success",
+    1: "any other error; from `doctor`, a failed check",
+    2: "wrong usage: unknown command or option, missing argument",
+    3: "not found",
+    4: "not authenticated, or the token lacks the scope",
+    5: "conflict with the current state",
+    6: "invalid request",
+    7: "server or database unreachable",
+    8: "the wait timed out; the execution continues",
+    10: "the execution failed, was lost or was skipped",
+    11: "the execution was cancelled",
+    12: "the execution timed out",
+    130: "interrupted with Ctrl-C",
+}
 WAIT_TIMED_OUT = 8
 
 # The first class that fits counts.

@@ -1,0 +1,26 @@
+"""Reference pages in Markdown, generated from the code.
+
+`python -m tools.reference` rewrites docs/reference/. A test fails when a page is not current. After a merge
+conflict in a page, run the command again: no page is edited by hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.reference import commands, events, metrics, routes, settings
+from tools.tree import ROOT
+
+FOLDER = ROOT / "docs" / "reference"
+
+
+def pages() -> dict[Path, str]:
+    """Each page's path and its current text."""
+    texts = {
+        "api.md": routes.page(),
+        "cli.md": commands.page(),
+        "configuration.md": settings.page(),
+        "events.md": events.page(),
+        "metrics.md": metrics.page(),
+    }
+    return {FOLDER / name: text for name, text in texts.items()}

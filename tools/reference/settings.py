@@ -1,0 +1,49 @@
+"""`docs/reference/configuration.md`: every setting, from the options of the long-running commands."""
+
+from __future__ import annotations
+
+import click
+
+from mainspring.config import ENVIRONMENT_ONLY
+from tools.reference.commands import commands, option_rows
+from tools.reference.markdown import code, table
+from tools.reference.markdown import page as make_page
+
+_PROCESSES = {
+    "serve": "Server",
+    "worker": "Worker",
+    "dev": "Development server",
+    "db migrate": "Database commands",
+}
+
+
+def page() -> str:
+    found = {context.command_path.removeprefix("mainspring "): context for context in commands()}
+    blocks = [text for name, title in _PROCESSES.items() for text in _section(title, name, found[name])]
+    return make_page(
+        "Configuration",
+        "A flag wins over its environment variable, which wins over the default. A server, a worker and the"
+        " development server log a warning for each unknown variable that begins with `MAINSPRING_`.",
+        *blocks,
+        "## Environment only\n\nThe CLI and the SDK also have `--url` and `--token`, or arguments of the same names.",
+        table(("Environment variable", "Meaning"), [(code(name), text) for name, text in ENVIRONMENT_ONLY.items()]),
+        "## Where clients find the server\n\nThe CLI, the SDK and workers use the first of these that is set, for the"
+        " URL and the token separately:",
+        "1. the flags `--url` and `--token`, or the arguments of the same names\n"
+        "2. `MAINSPRING_URL` and `MAINSPRING_TOKEN`\n"
+        "3. `.mainspring/url` and `.mainspring/token` in the current folder or the nearest parent that has one\n"
+        "4. `url` and `token` in `~/.config/mainspring/config.toml`\n"
+        "5. `http://127.0.0.1:7171`, without a token",
+        "A token from a file is sent only to the server that the same place names. The file must be readable by its"
+        " owner alone (`chmod 600`).",
+    )
+
+
+def variables() -> set[str]:
+    """Every environment variable that a page mentions."""
+    return set(ENVIRONMENT_ONLY) | {row.variable for context in commands() for row in option_rows(context)} - {""}
+
+
+def _section(title: str, name: str, context: click.Context) -> tuple[str, str]:
+    rows = [(code(row.flags), code(row.variable), code(row.default), row.meaning) for row in option_rows(context)]
+    return f"## {title}: `mainspring {name}`", table(("Flag", "Environment variable", "Default", "Meaning"), rows)
