@@ -47,7 +47,7 @@ def decode(body: bytes, type_: type[T], *, limit: int = MAX_BODY) -> T:
         value = msgspec.json.decode(body, type=type_)
     except msgspec.ValidationError as error:
         problem = problem_of(str(error), type_, msgspec.json.decode(body))
-        raise Invalid("the request does not fit", problems=(problem,)) from None
+        raise Invalid(f"request body does not match the schema: {problem}", problems=(problem,)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"the body is not JSON: {error}", code="not_json") from None
     # The plain look first: the pattern alone took a fifth of what a batch of results costs.

@@ -51,7 +51,7 @@ def test_without_a_server_the_message_says_what_to_start(invoke: Invoke) -> None
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         result = invoke("--url", url, "jobs", "list")
     assert (result.exit_code, result.stdout) == (7, "")
-    assert f"no answer from {url} (from --url)" in result.stderr
+    assert f"no response from {url} (from --url)" in result.stderr
     assert "mainspring dev" in result.stderr
 
 

@@ -100,6 +100,7 @@ async def test_problem_documents_become_errors(
     assert type(raised.value) is kind
     assert (raised.value.message, raised.value.code) == ("it is wrong", "some_code")
     assert raised.value.problems == (errors.Problem("/schedule/cron", "hour is 0-23", "write 0 2 * * *"),)
+    assert str(raised.value) == "it is wrong: /schedule/cron: hour is 0-23 (write 0 2 * * *)"
 
 
 async def test_another_server_is_recognised(server: Scripted, client: AsyncClient) -> None:
@@ -112,10 +113,10 @@ async def test_another_server_is_recognised(server: Scripted, client: AsyncClien
     with pytest.raises(errors.MainspringError, match="is it a Mainspring server"):
         await client.job("hello")
     page.status = 502
-    with pytest.raises(Unreachable, match="a proxy answered 502"):
+    with pytest.raises(Unreachable, match="a proxy responded with 502"):
         await client.job("hello")
     server.on("GET", ONE + "/logs", Reply(b"{}"))
-    with pytest.raises(errors.MainspringError, match="something else than a stream"):
+    with pytest.raises(errors.MainspringError, match="no event stream"):
         [chunk async for chunk in client.follow_logs(EXECUTION_ID)]
 
 
@@ -234,7 +235,7 @@ async def test_the_sync_client_works_where_a_loop_runs(server: Scripted) -> None
 
 def test_both_clients_offer_the_same_calls() -> None:
     own = {"aclose", "close"}
-    offered = [{name for name in vars(kind) if not name.startswith("_")} - own for kind in (AsyncClient, Client)]
+    offered = [{name for name in dir(kind) if not name.startswith("_")} - own for kind in (AsyncClient, Client)]
     assert offered[0] == offered[1]
 
 

@@ -86,7 +86,7 @@ def test_a_token_in_an_open_config_is_refused_but_an_address_is_not(places: Plac
     places.config('url = "http://config:1"', 0o644)
     assert places.find().url == "http://config:1"
     places.config('token = "open"', 0o644)
-    with pytest.raises(Unauthenticated, match="others can read"):
+    with pytest.raises(Unauthenticated, match="other users can read"):
         places.find()
 
 
@@ -105,10 +105,10 @@ def test_files_of_another_user_are_refused(places: Places, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("url: http://x", "not TOML"),
+        ("url: http://x", "not valid TOML"),
         ('tokn = "x"', "unknown setting 'tokn'"),
-        ("url = 5", "url is not text"),
-        ('url = "ftp://x"', "not the address of a server"),
+        ("url = 5", "url must be a string"),
+        ('url = "ftp://x"', "not a valid server URL"),
     ],
 )
 def test_a_wrong_config_is_refused_with_its_name(places: Places, text: str, says: str) -> None:

@@ -59,6 +59,8 @@ def lines(error: errors.MainspringError) -> list[str]:
     """The message, each problem with its place and hint, and what to do next."""
     text = [f"Error: {error.message}"]
     for problem in error.problems:
+        if str(problem) in error.message:
+            continue
         # A single problem usually is the message.
         said = "" if problem.message == error.message else f" {problem.message}"
         where = f"{problem.pointer}:" if said and problem.pointer else problem.pointer

@@ -1,11 +1,11 @@
-"""A client for the HTTP API, async and sync, that finds its server by itself.
+"""Client for the HTTP API, async and sync, with server discovery.
 
     with Client() as client:
         execution = client.trigger("report", wire.RunNow(params={"region": "eu"}))
         print(client.wait(execution.execution_id).state)
 
-`AsyncClient` has the same methods as coroutines. Errors are those of `mainspring.domain.errors`, and the two
-below.
+`AsyncClient` has the same methods as coroutines. Both raise the errors of `mainspring.domain.errors`, plus
+`Unreachable` and `WaitTimedOut`.
 """
 
 from mainspring.client.api import AsyncClient

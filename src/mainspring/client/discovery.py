@@ -1,6 +1,6 @@
-"""Which server to talk to, and with which token.
+"""Server discovery: which URL and token the client uses.
 
-The first of these that names it, for the URL and the token each:
+For the URL and for the token, the first of these that sets it:
 
 1. the arguments (`--url`, `--token`)
 2. the environment (`MAINSPRING_URL`, `MAINSPRING_TOKEN`)
@@ -8,8 +8,8 @@ The first of these that names it, for the URL and the token each:
 4. `~/.config/mainspring/config.toml` with `url` and `token`
 5. http://127.0.0.1:7171
 
-A token found in a file is sent only to the server that the same place names, and only read from a file that
-nobody else can read; a folder of another user is not trusted to name a server.
+A token from a file is sent only to the server that the same place names, and only read from a file that other
+users cannot read. A folder that belongs to another user is not trusted to name a server.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server's address and the credential for it; `origin` says where the address was found."""
+    """A server's URL and token; `origin` says where the URL was found."""
 
     url: str
     token: str | None = None
@@ -49,8 +49,8 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Files that name a server together."""
+class _Source:
+    """A project folder or user config that names a server."""
 
     url: str | None = None
     url_file: Path = Path()
@@ -65,77 +65,77 @@ def discover(
     folder: Path | None = None,
     home: Path | None = None,
 ) -> Server:
-    """The server to use from `folder` (the current one by default), by the order above."""
-    places = [_project(folder or Path.cwd()), _personal(home or Path.home())]
+    """Return the server to use from `folder` (the current one by default), in the order above."""
+    sources = [_project(folder or Path.cwd()), _personal(home or Path.home())]
     named = [(url, "--url"), (env.get("MAINSPRING_URL"), "MAINSPRING_URL")]
-    named += [(place.url, str(place.url_file)) for place in places]
+    named += [(source.url, str(source.url_file)) for source in sources]
     address, origin = next(((text, where) for text, where in named if text), (DEFAULT_URL, "the default"))
     address = _checked(address, origin)
-    token = token or env.get("MAINSPRING_TOKEN") or _token_for(address, places)
+    token = token or env.get("MAINSPRING_TOKEN") or _token_for(address, sources)
     if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
-        raise Unauthenticated("the token holds characters that no token has: was it copied completely?")
+        raise Unauthenticated("the token contains invalid characters: was it copied completely?")
     return Server(address, token, origin)
 
 
-def _project(folder: Path) -> _Place:
-    """What the nearest `.mainspring` at or above `folder` says."""
+def _project(folder: Path) -> _Source:
+    """Read the nearest `.mainspring` at or above `folder`."""
     for parent in (folder, *folder.parents):
         url_file, token_file = parent / FOLDER / "url", parent / FOLDER / "token"
         if url_file.exists() or token_file.exists():
             _refuse_foreign(parent / FOLDER)
             url = url_file.read_text(encoding="utf-8").strip() if url_file.exists() else None
-            return _Place(url, url_file, token_file if token_file.exists() else None)
-    return _Place()
+            return _Source(url, url_file, token_file if token_file.exists() else None)
+    return _Source()
 
 
-def _personal(home: Path) -> _Place:
+def _personal(home: Path) -> _Source:
     path = home / CONFIG
     if not path.exists():
-        return _Place()
+        return _Source()
     content = _read_config(path)
-    return _Place(content.get("url"), path, path if "token" in content else None)
+    return _Source(content.get("url"), path, path if "token" in content else None)
 
 
 def _read_config(path: Path) -> dict[str, str]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise invalid("", f"{path} is not TOML: {error}", hint='for example url = "https://…"') from None
+        raise invalid("", f"{path} is not valid TOML: {error}", hint='for example url = "https://…"') from None
     for key, value in content.items():
         if key not in ("url", "token"):
             close = difflib.get_close_matches(key, ("url", "token"), n=1)
             hint = f"did you mean {close[0]!r}?" if close else "known settings: url, token"
             raise invalid(f"/{key}", f"{path}: unknown setting {key!r}", hint=hint)
         if not isinstance(value, str):
-            raise invalid(f"/{key}", f"{path}: {key} is not text", hint="put it in quotes")
+            raise invalid(f"/{key}", f"{path}: {key} must be a string", hint="put it in quotes")
     return content
 
 
-def _token_for(address: str, places: list[_Place]) -> str | None:
-    for place in places:
-        if place.token_file and _same(address, _checked(place.url or DEFAULT_URL, str(place.url_file))):
-            text = _read_private(place.token_file)
-            both = place.token_file == place.url_file
+def _token_for(address: str, sources: list[_Source]) -> str | None:
+    for source in sources:
+        if source.token_file and _same(address, _checked(source.url or DEFAULT_URL, str(source.url_file))):
+            text = _read_private(source.token_file)
+            both = source.token_file == source.url_file
             return str(tomllib.loads(text)["token"]) if both else text.strip()
     return None
 
 
 def _read_private(path: Path) -> str:
-    """The content of a file that only this user can read; anything else is refused."""
+    """Return the content of a file that only this user can read; reject any other."""
     with path.open(encoding="utf-8") as file:
         found = os.fstat(file.fileno())
         if found.st_uid != os.geteuid():
             raise _unsafe(f"{path} belongs to another user", "pass --token, or set MAINSPRING_TOKEN")
         if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             mode = f"{stat.S_IMODE(found.st_mode):04o}"
-            raise _unsafe(f"others can read the token in {path} (mode {mode})", f"run: chmod 600 {path}")
+            raise _unsafe(f"other users can read the token in {path} (mode {mode})", f"run: chmod 600 {path}")
         return file.read()
 
 
 def _refuse_foreign(folder: Path) -> None:
-    """Whoever names the server receives the token, so a folder that someone else put there may not."""
+    """Reject a folder of another user: the server that it names would receive the token."""
     if folder.stat().st_uid != os.geteuid():
-        raise _unsafe(f"{folder} belongs to another user", "name the server with --url and --token, or move elsewhere")
+        raise _unsafe(f"{folder} belongs to another user", "pass --url and --token, or run from another folder")
 
 
 def _unsafe(what: str, hint: str) -> Unauthenticated:
@@ -150,7 +150,7 @@ def _checked(url: str, origin: str) -> str:
     except ValueError:
         known = False
     if not known:
-        raise invalid("", f"{url!r} (from {origin}) is not the address of a server", hint=f"such as {DEFAULT_URL}")
+        raise invalid("", f"{url!r} (from {origin}) is not a valid server URL", hint=f"for example {DEFAULT_URL}")
     return url.rstrip("/")
 
 

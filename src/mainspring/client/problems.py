@@ -1,4 +1,4 @@
-"""What can go wrong between client and server, as errors of the domain."""
+"""Client errors: problem documents and connection failures as exceptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mainspring import wire
 from mainspring.client.discovery import Server
 from mainspring.domain import errors
 
-# The server's table of codes read backwards; `code` in the document says more than the status.
+# The inverse of the server's table; the document's `code` is more specific than the status.
 _BY_STATUS: dict[int, type[errors.MainspringError]] = {
     400: errors.Invalid,
     401: errors.Unauthenticated,
@@ -24,17 +24,17 @@ _BY_STATUS: dict[int, type[errors.MainspringError]] = {
 
 
 class Unreachable(errors.Unavailable):
-    """No server answered, so it is not known whether a request that was sent has been carried out."""
+    """The server did not respond. A request that was sent may or may not have taken effect."""
 
     code = "unreachable"
 
     def __init__(self, server: Server, reason: str) -> None:
-        super().__init__(f"no answer from {server.url} (from {server.origin}): {reason}")
+        super().__init__(f"no response from {server.url} (from {server.origin}): {reason}")
         self.server = server
 
 
 class WaitTimedOut(errors.MainspringError):
-    """The execution was not final within the time given; it goes on."""
+    """The execution was not final within the timeout; it continues."""
 
     code = "wait_timed_out"
 
@@ -50,7 +50,7 @@ class _Error(msgspec.Struct):
 
 
 class _Document(msgspec.Struct):
-    """A problem document (RFC 9457) with our two members, `code` and `errors`."""
+    """A problem document (RFC 9457) with two extension members, `code` and `errors`."""
 
     title: str = ""
     detail: str = ""
@@ -59,24 +59,34 @@ class _Document(msgspec.Struct):
 
 
 def problem(server: Server, status: int, content_type: str, body: bytes) -> errors.MainspringError:
-    """The error that an answer other than 2xx stands for."""
+    """Return the exception for a response other than 2xx. Its `str()` contains every problem."""
     try:
         if "json" not in content_type:
             raise msgspec.DecodeError
         document = msgspec.json.decode(body, type=_Document)
     except (msgspec.DecodeError, UnicodeDecodeError):
         if status in (502, 503, 504):
-            return Unreachable(server, f"a proxy answered {status}")
-        return not_ours(server, f"{status} without a problem document")
+            return Unreachable(server, f"a proxy responded with {status}")
+        return unexpected_response(server, f"{status} without a problem document")
     problems = tuple(errors.Problem(e.pointer, e.message, e.hint) for e in document.errors)
-    message = document.detail or document.title or f"the server answered {status}"
+    message = document.detail or document.title or f"the server responded with {status}"
     kind = _BY_STATUS.get(status, errors.MainspringError)
-    return kind(message, code=document.code, problems=problems)
+    error = kind(message, code=document.code, problems=problems)
+    error.args = (_text(message, problems),)  # `message` stays the summary: callers may list the problems
+    return error
 
 
-def not_ours(server: Server, answer: str) -> errors.MainspringError:
-    """For an answer that no Mainspring server of this version gives."""
+def _text(message: str, problems: tuple[errors.Problem, ...]) -> str:
+    """The message with the pointer, message and hint of each problem, none of them twice."""
+    listed = "; ".join(str(problem) for problem in problems if str(problem) not in message)
+    if not listed:
+        return message
+    return listed if [problem.message for problem in problems] == [message] else f"{message}: {listed}"
+
+
+def unexpected_response(server: Server, what: str) -> errors.MainspringError:
+    """Return the error for a response that no Mainspring server of this version gives."""
     return errors.MainspringError(
-        f"{server.url} (from {server.origin}) answered {answer}: is it a Mainspring server of this version?",
+        f"{server.url} (from {server.origin}) responded with {what}: is it a Mainspring server of this version?",
         code="bad_answer",
     )

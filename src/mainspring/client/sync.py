@@ -1,4 +1,4 @@
-"""The same client for code without an event loop: every call is handed to one that runs beside it."""
+"""The client without coroutines: every call runs on an event loop in a background thread."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from mainspring import wire
-from mainspring.client.api import AsyncClient, Ref
+from mainspring.client.api import AsyncClient
 from mainspring.client.discovery import Server
+from mainspring.client.paths import Ref
 from mainspring.domain.alert import Rule
 from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.execution import State
@@ -23,13 +24,13 @@ T = TypeVar("T")
 
 
 class Client:
-    """`AsyncClient` with plain methods; safe to share between threads. Use it as `with`."""
+    """`AsyncClient` with blocking methods; safe to share between threads. Use it with `with`."""
 
     def __init__(self, url: str | None = None, token: str | None = None, *, server: Server | None = None) -> None:
         self._inner = AsyncClient(url, token, server=server)
         self.server = self._inner.server
         self._loop = asyncio.new_event_loop()
-        # A loop of its own works where the caller has one running, as notebooks do.
+        # A separate loop also works where the caller already runs one, as in a notebook.
         self._thread = threading.Thread(target=self._loop.run_forever, name="mainspring-client", daemon=True)
         self._thread.start()
 

@@ -26,6 +26,10 @@ class Problem:
     message: str
     hint: str = ""
 
+    def __str__(self) -> str:
+        place = f"{self.pointer}: " if self.pointer else ""
+        return f"{place}{self.message}" + (f" ({self.hint})" if self.hint else "")
+
 
 class MainspringError(Exception):
     code = "error"

@@ -1,0 +1,147 @@
+"""Client methods for executions: submit, inspect, follow, wait, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncGenerator, Sequence
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.client.paths import Ref, path_of
+from mainspring.client.problems import Unreachable, WaitTimedOut
+from mainspring.client.transport import Connected, Params, Reconnect
+from mainspring.domain.errors import NotFound, Unavailable
+from mainspring.domain.execution import FINAL, State
+
+LONG_POLL_S = 30.0
+
+
+class ExecutionMethods(Connected):
+    async def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:
+        """Submit up to 1,000 executions in one request; results are in the order of `items`."""
+        body = wire.Batch(items=list(items))
+        return await self._transport.request(wire.BatchAnswer, "POST", "/api/v1/executions:batch", body=body)
+
+    async def executions(
+        self,
+        *,
+        job: str | None = None,
+        state: Sequence[State] = (),
+        limit: int | None = None,
+        cursor: str | None = None,
+        filter: str | None = None,
+    ) -> wire.Page[wire.Execution]:
+        params: Params = {"job": job, "state": list(state), "limit": limit, "cursor": cursor, "filter": filter}
+        return await self._transport.request(wire.Page[wire.Execution], "GET", "/api/v1/executions", params=params)
+
+    async def execution(self, ref: Ref, *, wait_s: float = 0.0) -> wire.Execution:
+        """Return an execution: at once, or when it is final or `wait_s` have passed."""
+        params: Params = {"wait": f"{wait_s:g}s" if wait_s else None}
+        path = await self._execution(ref)
+        return await self._transport.request(wire.Execution, "GET", path, params=params, wait_s=wait_s)
+
+    async def cancel(self, ref: Ref, reason: str = "") -> wire.Execution:
+        path = await self._execution(ref, "cancel")
+        return await self._transport.request(wire.Execution, "POST", path, body=wire.Cancel(reason=reason))
+
+    async def why(self, ref: Ref) -> wire.Why:
+        """Explain why an execution does not run yet."""
+        return await self._transport.request(wire.Why, "GET", await self._execution(ref, "why"))
+
+    async def events(self, ref: Ref) -> wire.Page[wire.LifecycleEvent]:
+        """List the lifecycle events of an execution in order."""
+        path = await self._execution(ref, "events")
+        return await self._transport.request(wire.Page[wire.LifecycleEvent], "GET", path)
+
+    async def logs(self, ref: Ref, *, place: str = "") -> wire.Logs:
+        """Return the next part of the log after `place`, or its beginning."""
+        path = await self._execution(ref, "logs")
+        return await self._transport.request(wire.Logs, "GET", path, params={"place": place})
+
+    async def follow_logs(self, ref: Ref) -> AsyncGenerator[wire.LogChunk, None]:
+        """Yield the log live until the execution is final. Reconnects when the server restarts."""
+        async with contextlib.aclosing(self.follow(ref)) as items:
+            async for item in items:
+                if isinstance(item, wire.LogChunk):
+                    yield item
+
+    async def follow(self, ref: Ref) -> AsyncGenerator[wire.LogChunk | wire.Progress, None]:
+        """Yield log and progress live until the execution is final. Reconnects when the server restarts."""
+        path, place, reconnect = await self._execution(ref, "logs"), "", Reconnect()
+        while True:
+            try:
+                params: Params = {"follow": "true", "place": place}
+                async with self._transport.events(path, params=params, after=place) as events:
+                    reconnect.connected()
+                    async for event in events:
+                        if event.event == "end":
+                            return
+                        place = event.id or place
+                        if event.event == "chunk":
+                            yield self._transport.decode(wire.LogChunk, event.data)
+                        elif event.event == "progress":
+                            yield self._transport.decode(wire.Progress, event.data)
+                await reconnect.wait(Unreachable(self.server, "the log stream ended too early"))
+            except Unavailable as error:
+                await reconnect.wait(error)
+
+    async def artifacts(self, ref: Ref) -> wire.Page[wire.Artifact]:
+        """List the artifacts of an execution."""
+        return await self._transport.request(wire.Page[wire.Artifact], "GET", await self._execution(ref, "artifacts"))
+
+    async def artifact(self, ref: Ref, name: str) -> AsyncGenerator[bytes, None]:
+        """Yield the content of an artifact in chunks."""
+        path = await self._execution(ref, "artifacts/content")
+        async with self._transport.stream(path, params={"name": name}) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def wait(self, ref: Ref, *, timeout_s: float = math.inf) -> wire.Execution:
+        """Return the execution once it is final; raise `WaitTimedOut` after `timeout_s`."""
+        until = asyncio.get_running_loop().time() + timeout_s
+        execution, reconnect = await self.execution(ref), Reconnect()
+        reconnect.connected()
+        while execution.state not in FINAL:
+            left = until - asyncio.get_running_loop().time()
+            if left <= 0:
+                raise WaitTimedOut(execution)
+            try:
+                execution = await self._poll(execution.execution_id, min(left, LONG_POLL_S))
+                reconnect.connected()
+            except Unavailable as error:
+                await reconnect.wait(error)
+        return execution
+
+    async def feed(self) -> AsyncGenerator[wire.Execution, None]:
+        """Yield each execution as it starts and ends, from now on. Once connected, it reconnects indefinitely."""
+        reconnect, last = Reconnect(give_up_s=math.inf), ""
+        while True:
+            try:
+                async with self._transport.events("/api/v1/stream", after=last) as events:
+                    reconnect.connected()
+                    async for event in events:
+                        last = event.id or last
+                        if event.event == "execution":
+                            yield self._transport.decode(wire.Execution, event.data)
+                await reconnect.wait(Unreachable(self.server, "the stream ended"))
+            except Unavailable as error:
+                await reconnect.wait(error)
+
+    async def _poll(self, execution_id: UUID, wait_s: float) -> wire.Execution:
+        """Long-poll once. Sleep even if the server responds at once, as it does while shutting down."""
+        loop = asyncio.get_running_loop()
+        earliest = loop.time() + min(wait_s, 0.2)
+        execution = await self.execution(execution_id, wait_s=wait_s)
+        if execution.state not in FINAL:
+            await asyncio.sleep(earliest - loop.time())
+        return execution
+
+    async def _execution(self, ref: Ref, action: str = "") -> str:
+        if ref == "@last":
+            newest = (await self.executions(limit=1)).items
+            if not newest:
+                raise NotFound("@last: there are no executions yet")
+            ref = newest[0].execution_id
+        return path_of("executions", ref, action)

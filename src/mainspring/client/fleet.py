@@ -1,0 +1,42 @@
+"""Client methods for queues, workers, shards and reserved capacity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mainspring import wire
+from mainspring.client.paths import path_of
+from mainspring.client.transport import Connected
+
+
+class FleetMethods(Connected):
+    async def queues(self) -> wire.Queues:
+        """Return every queue with its backlog and running executions, and the limits in use."""
+        return await self._transport.request(wire.Queues, "GET", "/api/v1/queues")
+
+    async def set_queue(self, name: str, changes: dict[str, Any]) -> wire.Queue:
+        """Change the settings in `changes`; null resets a setting to its default."""
+        return await self._transport.request(wire.Queue, "PATCH", path_of("queues", name), body=changes)
+
+    async def scaling(self, *, target: float | None = None) -> wire.Scaling:
+        """Return the load of each queue, and how many slots it needs at `target` utilization."""
+        return await self._transport.request(
+            wire.Scaling, "GET", "/api/v1/scaling", params={"target": None if target is None else str(target)}
+        )
+
+    async def workers(self) -> wire.Page[wire.Worker]:
+        return await self._transport.request(wire.Page[wire.Worker], "GET", "/api/v1/workers")
+
+    async def shards(self) -> wire.Shards:
+        """Return the scheduler processes and the owner of each shard."""
+        return await self._transport.request(wire.Shards, "GET", "/api/v1/system/shards")
+
+    async def reservations(self) -> wire.Page[wire.Reservation]:
+        return await self._transport.request(wire.Page[wire.Reservation], "GET", "/api/v1/reservations")
+
+    async def add_reservation(self, reservation: wire.NewReservation) -> wire.Reservation:
+        """Reserve capacity on workers; `warnings` lists what may prevent it."""
+        return await self._transport.request(wire.Reservation, "POST", "/api/v1/reservations", body=reservation)
+
+    async def delete_reservation(self, name: str) -> None:
+        await self._transport.send("DELETE", path_of("reservations", name))
