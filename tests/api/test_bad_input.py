@@ -185,7 +185,7 @@ TABLE = [
         hint="take it out"),
     unfit("too many days", None, "/count", "out of range", "400", method="GET",
           path="/api/v1/calendars/days/days?count=401"),
-    unfit("bad cursor of versions", None, "/cursor", "not a cursor", "next_cursor", method="GET",
+    unfit("bad cursor of versions", None, "/cursor", "invalid cursor", "next_cursor", method="GET",
           path="/api/v1/calendars/days/versions?cursor=x"),
     # Blackouts
     unfit("a blackout of nothing", {}, "/", "a start and an end, or a schedule", "cron", code="bad_blackout",
@@ -272,9 +272,9 @@ TABLE = [
         path=f"{JOBS}?limit=501",
     ),
     unfit("limit of nothing", None, "/limit", "out of range", "between 1", method="GET", path=f"{EXECUTIONS}?limit=0"),
-    unfit("bad cursor", None, "/cursor", "not a cursor", "next_cursor", method="GET", path=f"{EXECUTIONS}?cursor=x"),
+    unfit("bad cursor", None, "/cursor", "invalid cursor", "next_cursor", method="GET", path=f"{EXECUTIONS}?cursor=x"),
     unfit(
-        "bad cursor of jobs", None, "/cursor", "not a cursor", "next_cursor", method="GET",
+        "bad cursor of jobs", None, "/cursor", "invalid cursor", "next_cursor", method="GET",
         path=f"{JOBS}?cursor=%00",
     ),
     unfit(
@@ -289,11 +289,11 @@ TABLE = [
     ),
     Bad("bad wait", 400, "bad_query", "GET", f"{EXECUTIONS}/{uuid4()}?wait=long", says="wait:"),
     unfit(
-        "bad place", None, "/place", "not a place", "as it was given", method="GET",
+        "bad place", None, "/place", "invalid log position", "previous answer unchanged", method="GET",
         path=f"{EXECUTIONS}/{uuid4()}/logs?place=x",
     ),
     unfit(
-        "a place no log has", None, "/place", "not a place", "as it was given", method="GET",
+        "a place no log has", None, "/place", "invalid log position", "previous answer unchanged", method="GET",
         path=f"{EXECUTIONS}/{uuid4()}/logs?place=1.99999999999",
     ),
 ]  # fmt: skip

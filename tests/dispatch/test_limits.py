@@ -21,7 +21,8 @@ from mainspring.results.rescue import rescue_orphans
 from mainspring.store import doctor, sessions
 from mainspring.store import queues as store_queues
 from mainspring.store.db import Database
-from mainspring.views import catalog, queues
+from mainspring.views import executions as execution_views
+from mainspring.views import queues
 from tests.support.clocks import VirtualClock
 from tests.support.dispatchers import TENANT, Fleet, fleet
 
@@ -136,7 +137,7 @@ async def test_a_slot_is_free_when_its_holder_is_gone(fresh: Database, monkeypat
         again = (await waiting).executions
         assert [g.execution_id for g in again] == ids[:1] and again[0].attempt == 2
         await cancel(fresh, ids[1], tenant=TENANT, by="test", reason="")
-        assert (await catalog.execution(fresh, ids[1], tenant=TENANT)).state == "cancelled"
+        assert (await execution_views.get(fresh, ids[1], tenant=TENANT)).state == "cancelled"
         assert await given(await found.session()) == []
 
 

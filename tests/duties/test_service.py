@@ -18,7 +18,8 @@ from mainspring.intake import jobs
 from mainspring.intake.executions import Submission
 from mainspring.store import deadlines, fires
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import jobs as job_views
+from mainspring.views import refs
 from tests.support.clocks import START, VirtualClock
 from tests.support.policies import LONG
 from tests.support.scheduling import add, ledger, scheduler_on, step
@@ -105,7 +106,7 @@ async def test_an_installation_without_such_jobs_is_not_looked_at(fresh: Databas
 
 
 async def judged(database: Database, name: str) -> dict[str, tuple[str, float | None]]:
-    found = await catalog.job(database, name, tenant=TENANT)
+    found = await job_views.get(database, name, tenant=TENANT)
     return {d.kind: (d.state, None if d.at is None else (d.at - START).total_seconds()) for d in found.deadlines}
 
 
@@ -150,7 +151,7 @@ async def test_a_success_keeps_a_deadline_and_a_pause_lifts_it(fresh: Database, 
     assert await judged(fresh, "watched") == {"finish_by": ("ok", 270), "max_gap": ("ok", 310)}
     await virtual.advance(minutes=5)
     assert len(await missed(fresh, virtual)) == 2
-    row = await catalog.job_row(fresh, "watched", tenant=TENANT)
+    row = await refs.job_row(fresh, "watched", tenant=TENANT)
     await jobs.pause(fresh, row.job_id, tenant=TENANT, reason="")
     assert await judged(fresh, "watched") == {} and await missed(fresh, virtual) == []
     await jobs.resume(fresh, row.job_id, tenant=TENANT)

@@ -15,7 +15,8 @@ from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.client import Client
 from mainspring.domain.job import ShellTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import jobs as job_views
 from tests.conftest import Cluster
 from tests.support.pages import NAVIGATION, Page, posted
 
@@ -80,8 +81,8 @@ async def test_every_surface_creates_executes_and_cancels_alike(cluster: Cluster
     surfaces: list[Callable[[Cluster, str], Awaitable[str]]] = [by_api, by_command_line, by_web, by_sdk]
     for number, surface in enumerate(surfaces):
         name = f"surface-{number}"
-        execution = await catalog.execution(cluster.database, await surface(cluster, name), tenant=TENANT)
-        job = await catalog.job(cluster.database, name, tenant=TENANT)
+        execution = await execution_views.get(cluster.database, await surface(cluster, name), tenant=TENANT)
+        job = await job_views.get(cluster.database, name, tenant=TENANT)
         assert (job.spec.task, job.spec.schedule, job.spec.queue) == (
             ShellTask(argv=("echo", "two words")),
             ScheduleSpec(every="1h"),

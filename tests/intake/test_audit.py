@@ -14,7 +14,8 @@ from mainspring.domain.errors import Conflict, Invalid
 from mainspring.intake import audit, dead_letters, dependencies, executions, jobs, queues, replays
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import refs
 from tests.support.dependent_jobs import Jobs
 from tests.support.runs import TENANT
 
@@ -38,7 +39,7 @@ async def entries(bench: Jobs, **wanted: Any) -> list[tuple[str, str | None, str
 
 
 async def id_of(bench: Jobs, name: str) -> UUID:
-    return (await catalog.job_row(bench.database, name, tenant=TENANT)).job_id
+    return (await refs.job_row(bench.database, name, tenant=TENANT)).job_id
 
 
 async def test_what_is_done_to_jobs(bench: Jobs) -> None:
@@ -125,7 +126,7 @@ async def test_the_latest_execution_of_a_job_is_decided_about(bench: Jobs, freed
     await dependencies.free(bench.database, "a", "by hand", freed_as=freed_as, **WHO)
     if started:
         await bench.end(rows, lambda _: "cancelled")
-    found = await catalog.execution(bench.database, execution_id, tenant=TENANT)
+    found = await execution_views.get(bench.database, execution_id, tenant=TENANT)
     did = "completed" if freed_as == "forced" else "skipped"
     assert (found.state, found.reason) == ("cancelled", f"{did} by a new user: by hand")
     (entry,) = (await audit.list_entries(bench.database, tenant=TENANT, actor="a new user")).items

@@ -20,7 +20,10 @@ from mainspring.intake import backfills, jobs
 from mainspring.store import backfills as rows
 from mainspring.store.db import Database
 from mainspring.store.doctor import examine
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import fires as fire_views
+from mainspring.views import jobs as job_views
+from mainspring.views import refs
 from tests.support.clocks import START, VirtualClock
 from tests.support.policies import LONG
 from tests.support.scheduling import add, ledger, scheduler_on, step
@@ -110,15 +113,17 @@ async def test_at_most_so_many_live_at_a_time_in_order(past: Past, order: Any, e
 async def test_executions_say_where_they_come_from(past: Past) -> None:
     backfill = await past.backfill(-60, 0, params={"region": "eu"})
     await backfill_feeder.feed_all(past.database)
-    (execution,) = (await catalog.list_executions(past.database, tenant=TENANT, job="past")).items
-    row = await catalog.job_row(past.database, "past", tenant=TENANT)
+    (execution,) = (await execution_views.list_executions(past.database, tenant=TENANT, job="past")).items
+    row = await refs.job_row(past.database, "past", tenant=TENANT)
     ms = round(at(-60).timestamp() * 1000)
     assert execution.execution_id == execution_id(row.job_id, ms, backfill_key(backfill, ms))
     assert (execution.backfill_id, execution.trigger, execution.fire_at) == (backfill, "backfill", at(-60))
     assert (execution.due_at, execution.priority, execution.params) == (START, 2, {"region": "eu"})
     await past.drain(backfill)
     assert (await past.bench.look(execution.execution_id)).backfill_id == backfill, "also when it is history"
-    assert (await catalog.ledger(past.database, "past", tenant=TENANT)).items == [], "the cadence's ledger is its own"
+    assert (await fire_views.ledger(past.database, "past", tenant=TENANT)).items == [], (
+        "the cadence's ledger is its own"
+    )
 
 
 async def test_the_range_is_half_open_and_ends_now_by_default(past: Past) -> None:
@@ -145,10 +150,10 @@ async def test_it_leaves_the_cadence_alone(past: Past) -> None:
 
 
 async def test_it_works_on_a_paused_job(past: Past) -> None:
-    row = await catalog.job_row(past.database, "past", tenant=TENANT)
+    row = await refs.job_row(past.database, "past", tenant=TENANT)
     await jobs.pause(past.database, row.job_id, tenant=TENANT, reason="")
     assert await past.drain(await past.backfill(-120, 0)) == [-120, -60]
-    assert (await catalog.job(past.database, "past", tenant=TENANT)).state == "paused"
+    assert (await job_views.get(past.database, "past", tenant=TENANT)).state == "paused"
 
 
 # Instants 60 to 360 have: success, failure, skipped by overlap, cancelled, a live execution, nothing at all (missed).
@@ -158,7 +163,7 @@ REPROCESS = {"none": [180, 360], "failed": [120, 180, 240, 360], "all": [60, 120
 @pytest.mark.parametrize("reprocess", ["none", "failed", "all"])
 async def test_which_instants_are_executed(past: Past, reprocess: Any) -> None:
     scheduler = await scheduler_on(past.database)
-    row = await catalog.job_row(past.database, "past", tenant=TENANT)
+    row = await refs.job_row(past.database, "past", tenant=TENANT)
     held: list[Any] = []
 
     async def fire() -> None:
@@ -311,7 +316,7 @@ async def test_cancelling_cancels_what_lives(past: Past) -> None:
 async def test_deleting_the_job_ends_it(past: Past) -> None:
     backfill = await past.backfill(concurrency=2)
     await backfill_feeder.feed_all(past.database)
-    row = await catalog.job_row(past.database, "past", tenant=TENANT)
+    row = await refs.job_row(past.database, "past", tenant=TENANT)
     await jobs.delete(past.database, row.job_id, tenant=TENANT, by="test")
     await backfill_feeder.feed_all(past.database)
     found = await past.look(backfill)
@@ -321,7 +326,7 @@ async def test_deleting_the_job_ends_it(past: Past) -> None:
 async def test_rescheduling_the_job_does_not_change_it(past: Past) -> None:
     backfill = await past.backfill(-180, 0, concurrency=1)
     await backfill_feeder.feed_all(past.database)
-    row = await catalog.job_row(past.database, "past", tenant=TENANT)
+    row = await refs.job_row(past.database, "past", tenant=TENANT)
     await jobs.patch(past.database, row.job_id, {"schedule": {"every": 7}}, tenant=TENANT, by="test")
     assert await past.drain(backfill) == [-180, -120, -60]
 

@@ -13,7 +13,9 @@ from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import calendars, jobs
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import fires as fire_views
+from mainspring.views import jobs as job_views
+from mainspring.views import refs
 from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, ledger, scheduler_on, step
 
@@ -70,7 +72,7 @@ async def test_an_edit_reaches_all_schedules_and_the_wheel(fresh: Database, virt
     assert [when for when, _, _ in await ledger(fresh, "alone")] == [60]
     assert [when for when, _, _ in await ledger(fresh, "union")] == [30, 60, 90]
     assert [when for when, _, _ in await ledger(fresh, "free")] == [60, 120]
-    alone = await catalog.job(fresh, "alone", tenant=TENANT)
+    alone = await job_views.get(fresh, "alone", tenant=TENANT)
     assert (alone.version, alone.next_fire_at) == (1, at("17T00:00")), "the job is the same, its days are not"
     await put(fresh, TOMORROW)
     await virtual.advance(seconds=60)
@@ -88,7 +90,7 @@ async def test_a_dry_run_tells_and_changes_nothing(fresh: Database, virtual: Vir
     assert first.fires_before == [at("16T14:00"), at("17T14:00"), at("18T14:00")]
     assert first.fires_after == [at("17T14:00"), at("18T14:00"), at("19T14:00")]
     assert (await calendars.get(fresh, "days", tenant=TENANT)).version == 1
-    assert (await catalog.job(fresh, "job-0", tenant=TENANT)).next_fire_at == at("16T14:00")
+    assert (await job_views.get(fresh, "job-0", tenant=TENANT)).next_fire_at == at("16T14:00")
     assert (await put(fresh, NOTHING, dry_run=True)).jobs == 0
     assert (await put(fresh, wire.CalendarDays(dates=[date(2020, 1, 1)]), dry_run=True)).jobs == 7
 
@@ -100,9 +102,9 @@ async def test_what_nobody_decided_before_the_edit_is_on_record(fresh: Database,
     await virtual.advance(seconds=200)
     await put(fresh, TODAY)
     await scheduler_on(fresh)
-    (entry,) = (await catalog.ledger(fresh, "missed", tenant=TENANT)).items
+    (entry,) = (await fire_views.ledger(fresh, "missed", tenant=TENANT)).items
     assert (entry.state, entry.reason, entry.fires) == ("skipped", "rescheduled", 3)
-    (entry,) = (await catalog.ledger(fresh, "paused", tenant=TENANT)).items
+    (entry,) = (await fire_views.ledger(fresh, "paused", tenant=TENANT)).items
     assert (entry.state, entry.reason, entry.fires) == ("skipped", "paused", 3)
 
 
@@ -128,8 +130,8 @@ async def test_an_edit_in_the_moment_of_a_tick(fresh: Database, virtual: Virtual
             assert all(state == "queued" or why == "rescheduled" for _, state, why in entries)
             if turn % 2 == 1:
                 assert len(entries) == 1, "it was open until this edit: fired before it, or on record because of it"
-        states = {(await catalog.job(fresh, f"new-{t}", tenant=TENANT)).next_fire_at for t in range(turn + 1)}
-        states |= {(await catalog.job(fresh, f"job-{n}", tenant=TENANT)).next_fire_at for n in range(12)}
+        states = {(await job_views.get(fresh, f"new-{t}", tenant=TENANT)).next_fire_at for t in range(turn + 1)}
+        states |= {(await job_views.get(fresh, f"job-{n}", tenant=TENANT)).next_fire_at for n in range(12)}
         assert len(states) == 1, "a job saved at the same time follows the same days"
 
 
@@ -143,7 +145,7 @@ async def test_counted_fires_stay_as_many(fresh: Database, virtual: VirtualClock
         await step(scheduler)
     # Two have fired (16, 17); the days they were on are closed now, and the 19th as well.
     await put(fresh, wire.CalendarDays(dates=[date(2026, 11, day) for day in (16, 17, 19)]))
-    fires = (await catalog.fires(fresh, "counted", tenant=TENANT, count=3)).fires
+    fires = (await fire_views.of_job(fresh, "counted", tenant=TENANT, count=3)).fires
     assert fires == [at("18T13:00"), at("20T13:00"), datetime(2027, 1, 1, 1, tzinfo=UTC)]
 
 
@@ -155,7 +157,7 @@ async def test_a_calendar_in_use_is_not_deleted(fresh: Database) -> None:
         await calendars.delete(fresh, "days", tenant=TENANT, by="test")
     assert refused.value.code == "in_use"
     for n in range(7):
-        row = await catalog.job_row(fresh, f"job-{n}", tenant=TENANT)
+        row = await refs.job_row(fresh, f"job-{n}", tenant=TENANT)
         if n % 2:
             await jobs.delete(fresh, row.job_id, tenant=TENANT, by="test")
         else:
@@ -163,7 +165,7 @@ async def test_a_calendar_in_use_is_not_deleted(fresh: Database) -> None:
     await calendars.delete(fresh, "days", tenant=TENANT, by="test")
     with pytest.raises(NotFound):
         await calendars.delete(fresh, "days", tenant=TENANT, by="test")
-    row = await catalog.job_row(fresh, "job-0", tenant=TENANT)
+    row = await refs.job_row(fresh, "job-0", tenant=TENANT)
     with pytest.raises(Invalid, match="there is no calendar 'days'"):
         await jobs.rollback(fresh, row.job_id, 1, tenant=TENANT, by="test")
 
@@ -176,9 +178,9 @@ async def test_a_calendar_of_another_tenant_is_none(fresh: Database) -> None:
         await add(fresh, "job", schedule=MINUTELY)
     await put(fresh, NOTHING)
     await add(fresh, "job", schedule=MINUTELY)
-    key = (await catalog.job_row(fresh, "job", tenant=TENANT)).schedule_key
+    key = (await refs.job_row(fresh, "job", tenant=TENANT)).schedule_key
     assert (await calendars.put(fresh, "days", TOMORROW, tenant=2, by="test")).jobs == 0
-    assert (await catalog.job_row(fresh, "job", tenant=TENANT)).schedule_key == key
+    assert (await refs.job_row(fresh, "job", tenant=TENANT)).schedule_key == key
 
 
 async def test_a_calendar_of_many_days_fits(fresh: Database, virtual: VirtualClock) -> None:
@@ -188,11 +190,11 @@ async def test_a_calendar_of_many_days_fits(fresh: Database, virtual: VirtualClo
     await put(fresh, many)
     for n in range(2):
         await add(fresh, f"rare-{n}", schedule=ScheduleSpec(cron="0 9 * * *", calendar="days"))
-    rows = [await catalog.job_row(fresh, f"rare-{n}", tenant=TENANT) for n in range(2)]
+    rows = [await refs.job_row(fresh, f"rare-{n}", tenant=TENANT) for n in range(2)]
     assert rows[0].schedule_id == rows[1].schedule_id
     scheduler = await scheduler_on(fresh)
     fire_at = datetime(2035, 2, 2, 9, tzinfo=UTC)
-    assert (await catalog.job(fresh, "rare-0", tenant=TENANT)).next_fire_at == fire_at
+    assert (await job_views.get(fresh, "rare-0", tenant=TENANT)).next_fire_at == fire_at
     await virtual.set(fire_at)
     await step(scheduler)
     assert [state for _, state, _ in await ledger(fresh, "rare-0")] == ["queued"]

@@ -11,7 +11,8 @@ from mainspring.domain.errors import Conflict, NotFound
 from mainspring.intake import audit, dependencies, jobs, workflows
 from mainspring.store import doctor
 from mainspring.store.db import Database
-from mainspring.views import catalog, why_execution
+from mainspring.views import jobs as job_views
+from mainspring.views import refs, why_execution
 from mainspring.views.dependencies import dependencies_of
 from tests.support.clocks import VirtualClock
 from tests.support.dependent_jobs import MINUTELY, Jobs, Waits
@@ -24,12 +25,12 @@ WHO: dict[str, Any] = {"tenant": TENANT, "by": "a new user"}
 
 
 async def delete(bench: Jobs, name: str, **more: Any) -> None:
-    row = await catalog.job_row(bench.database, name, tenant=TENANT)
+    row = await refs.job_row(bench.database, name, tenant=TENANT)
     await jobs.delete(bench.database, row.job_id, **WHO, **more)
 
 
 async def state(bench: Jobs, name: str) -> str:
-    return (await catalog.job(bench.database, name, tenant=TENANT)).state
+    return (await job_views.get(bench.database, name, tenant=TENANT)).state
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ async def test_who_still_needs_a_deleted_job_is_told_and_let_go(bench: Jobs) -> 
 
 
 async def test_of_two_of_a_name_the_one_that_is_there_is_meant(bench: Jobs) -> None:
-    old = await catalog.job_row(bench.database, "a", tenant=TENANT)
+    old = await refs.job_row(bench.database, "a", tenant=TENANT)
     await gone_before(bench, "a")
     await bench.job("a")
     await bench.needs("child", "a")

@@ -18,7 +18,9 @@ from mainspring.duties import service
 from mainspring.intake import jobs
 from mainspring.store import pauses
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import fires as fire_views
+from mainspring.views import jobs as job_views
+from mainspring.views import refs
 from tests.support.clocks import START, VirtualClock
 from tests.support.policies import DOWN, LONG, MISFIRES, OVERLAPS
 from tests.support.scheduling import add, finish_all, ledger, scheduler_on, step
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def job_id(database: Database, name: str) -> UUID:
-    return (await catalog.job_row(database, name, tenant=TENANT)).job_id
+    return (await refs.job_row(database, name, tenant=TENANT)).job_id
 
 
 def after(**by: float) -> Any:
@@ -36,7 +38,7 @@ def after(**by: float) -> Any:
 
 
 async def fires_of(database: Database, name: str) -> list[tuple[float, str, str | None, int]]:
-    page = await catalog.ledger(database, name, tenant=TENANT, limit=500)
+    page = await fire_views.ledger(database, name, tenant=TENANT, limit=500)
     return [((e.fire_at - START).total_seconds(), e.state, e.reason, e.fires) for e in reversed(page.items)]
 
 
@@ -44,7 +46,7 @@ async def test_a_pause_ends_by_itself_by_database_time(fresh: Database, virtual:
     await add(fresh, "paused", overlap="allow")
     paused = await job_id(fresh, "paused")
     await jobs.pause(fresh, paused, tenant=TENANT, reason="maintenance", until=after(seconds=150))
-    found = await catalog.job(fresh, "paused", tenant=TENANT)
+    found = await job_views.get(fresh, "paused", tenant=TENANT)
     assert (found.state, found.pause_reason, found.paused_until) == ("paused", "maintenance", after(seconds=150))
     scheduler = await scheduler_on(fresh)
     await virtual.advance(seconds=149)
@@ -58,7 +60,7 @@ async def test_a_pause_ends_by_itself_by_database_time(fresh: Database, virtual:
     await virtual.advance(seconds=30)
     await step(scheduler)
     assert await fires_of(fresh, "paused") == [(120, "skipped", "paused", 2), (180, "queued", None, 1)]
-    found = await catalog.job(fresh, "paused", tenant=TENANT)
+    found = await job_views.get(fresh, "paused", tenant=TENANT)
     assert (found.state, found.pause_reason, found.paused_at, found.paused_until) == ("active", None, None, None)
 
 
@@ -70,7 +72,7 @@ async def test_a_pause_that_was_prolonged_or_ended_is_left_alone(fresh: Database
     await virtual.advance(seconds=10)
     await jobs.pause(fresh, paused, tenant=TENANT, reason="", until=after(hours=1))
     assert not await jobs.resume(fresh, paused, tenant=TENANT, if_over=True)
-    found = await catalog.job(fresh, "paused", tenant=TENANT)
+    found = await job_views.get(fresh, "paused", tenant=TENANT)
     assert (found.state, found.pause_reason, found.paused_until) == ("paused", "first", after(hours=1))
     assert found.paused_at == START, "it is the same pause"
     await jobs.pause(fresh, paused, tenant=TENANT, reason="for good")
@@ -83,7 +85,7 @@ async def test_a_pause_can_not_end_in_the_past(fresh: Database, virtual: Virtual
     with pytest.raises(Invalid) as refused:
         await jobs.pause(fresh, await job_id(fresh, "paused"), tenant=TENANT, reason="", until=START)
     assert refused.value.problems[0].pointer == "/until"
-    assert (await catalog.job(fresh, "paused", tenant=TENANT)).state == "active", "nothing was written"
+    assert (await job_views.get(fresh, "paused", tenant=TENANT)).state == "active", "nothing was written"
 
 
 async def test_many_who_resume_at_once_record_the_pause_once(fresh: Database, virtual: VirtualClock) -> None:
@@ -111,7 +113,7 @@ async def test_no_edit_of_a_paused_job_leaves_a_hole(fresh: Database, virtual: V
             await jobs.patch(fresh, paused, {"paused": False}, tenant=TENANT, by="test")
         case "reschedule":
             await jobs.patch(fresh, paused, {"schedule": {"every": 30}}, tenant=TENANT, by="test")
-            assert (await catalog.job(fresh, "paused", tenant=TENANT)).state == "paused"
+            assert (await job_views.get(fresh, "paused", tenant=TENANT)).state == "paused"
         case "delete":
             await jobs.delete(fresh, paused, tenant=TENANT, by="test")
     assert await fires_of(fresh, str(paused)) == [gap]
@@ -130,7 +132,7 @@ async def test_an_edit_of_a_paused_job_keeps_the_pause_and_its_end(fresh: Databa
     paused = await job_id(fresh, "paused")
     await jobs.pause(fresh, paused, tenant=TENANT, reason="why", until=after(hours=1))
     await jobs.patch(fresh, paused, {"description": "better"}, tenant=TENANT, by="test")
-    found = await catalog.job(fresh, "paused", tenant=TENANT)
+    found = await job_views.get(fresh, "paused", tenant=TENANT)
     assert (found.state, found.pause_reason, found.paused_until) == ("paused", "why", after(hours=1))
 
 
@@ -154,7 +156,7 @@ async def test_catching_up_is_as_after_an_outage(
     assert await ledger(fresh, "caught-up") == DOWN[misfire, overlap]
     assert await fires_of(fresh, "plain") == [(180, "skipped", "paused", 3)]
     caught_up = await job_id(fresh, "caught-up")
-    page = await catalog.ledger(fresh, "caught-up", tenant=TENANT)
+    page = await fire_views.ledger(fresh, "caught-up", tenant=TENANT)
     for entry in page.items:
         ms = round(entry.fire_at.timestamp() * 1000)
         assert entry.execution_id == execution_id(caught_up, ms, fire_key(ms)), "the id the fire would have had"

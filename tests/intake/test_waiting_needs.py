@@ -17,7 +17,8 @@ from mainspring.intake import blackouts, dependencies, executions, jobs
 from mainspring.scheduler import gate
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
-from mainspring.views import catalog, why_execution
+from mainspring.views import executions as execution_views
+from mainspring.views import refs, why_execution
 from tests.support.clocks import START, VirtualClock
 from tests.support.dependent_jobs import MINUTELY, Jobs, Waits
 from tests.support.runs import TENANT
@@ -49,7 +50,7 @@ async def test_a_fire_waits_until_all_have_succeeded_since_the_one_before(bench:
     await virtual.advance(seconds=30)
     await step(scheduler)
     assert await ledger(bench.database, "child") == [(60, "waiting", None)]
-    (entry,) = (await catalog.list_executions(bench.database, tenant=TENANT, job="child")).items
+    (entry,) = (await execution_views.list_executions(bench.database, tenant=TENANT, job="child")).items
     assert entry.due_at == entry.fire_at
     assert await bench.now_queued() == []
     await virtual.advance(seconds=10)
@@ -115,7 +116,7 @@ async def test_the_wait_has_an_end_and_says_for_what(bench: Waits, virtual: Virt
     assert await skip_overdue(bench.database) == 0
     await virtual.advance(seconds=1)
     assert await skip_overdue(bench.database) == 1
-    (entry,) = (await catalog.list_executions(bench.database, tenant=TENANT, job="child")).items
+    (entry,) = (await execution_views.list_executions(bench.database, tenant=TENANT, job="child")).items
     assert (entry.state, entry.reason, entry.error) == ("skipped", "needs", "not succeeded in time: a")
     await virtual.advance(seconds=20)
     await step(scheduler)
@@ -174,7 +175,7 @@ async def test_missed_fires_wait_too(bench: Waits, virtual: VirtualClock, overla
     await bench.job("child", schedule=MINUTELY, overlap=overlap, misfire=Misfire(policy="latest"))
     await bench.needs("child", "a")
     await bench.open()
-    row = await catalog.job_row(bench.database, "child", tenant=TENANT)
+    row = await refs.job_row(bench.database, "child", tenant=TENANT)
     if paused:
         await jobs.pause(bench.database, row.job_id, tenant=TENANT, reason="test")
     await virtual.advance(seconds=200)
@@ -210,7 +211,7 @@ async def test_a_pause_neither_loses_nor_frees_what_waits(bench: Waits, virtual:
     scheduler = await child(bench, "a")
     await virtual.advance(seconds=60)
     await step(scheduler)
-    row = await catalog.job_row(bench.database, "child", tenant=TENANT)
+    row = await refs.job_row(bench.database, "child", tenant=TENANT)
     await jobs.pause(bench.database, row.job_id, tenant=TENANT, reason="test")
     await virtual.advance(seconds=1)
     await jobs.resume(bench.database, row.job_id, tenant=TENANT)
@@ -245,7 +246,7 @@ async def test_a_person_can_cancel_what_waits(bench: Waits, virtual: VirtualCloc
     scheduler = await child(bench, "a")
     await virtual.advance(seconds=60)
     await step(scheduler)
-    (entry,) = (await catalog.list_executions(bench.database, tenant=TENANT, job="child")).items
+    (entry,) = (await execution_views.list_executions(bench.database, tenant=TENANT, job="child")).items
     await executions.cancel(bench.database, entry.execution_id, tenant=TENANT, by="test", reason="")
     await bench.execute("a")
     assert await bench.now_queued() == []
@@ -284,7 +285,7 @@ async def test_a_job_that_gets_a_schedule_keeps_its_needs(bench: Waits, virtual:
     await bench.needs("child", "a")
     async with bench.database.connection() as connection:
         await connection.execute("UPDATE jobs SET needs = false")  # as a program that knows no such column leaves it
-    row = await catalog.job_row(bench.database, "child", tenant=TENANT)
+    row = await refs.job_row(bench.database, "child", tenant=TENANT)
     change = {"schedule": {"every": 60, "aligned": True}}
     await jobs.patch(bench.database, row.job_id, change, tenant=TENANT, by="test")
     await bench.open()
@@ -305,7 +306,7 @@ async def test_a_job_that_is_due_once_is_refused(bench: Waits, virtual: VirtualC
     with pytest.raises(Invalid):
         await bench.needs("once", "a")
     await child(bench, "a")
-    row = await catalog.job_row(bench.database, "child", tenant=TENANT)
+    row = await refs.job_row(bench.database, "child", tenant=TENANT)
     at = {"schedule": {"at": "2026-11-17T12:00:00Z"}}
     with pytest.raises(Invalid):
         await jobs.patch(bench.database, row.job_id, at, tenant=TENANT, by="test")
@@ -326,7 +327,7 @@ async def test_a_fire_and_the_ends_of_all_it_needs_at_once(fresh: Database, over
     for _ in range(15):
         await clock.advance(seconds=30)
         for name in parents:
-            row = await catalog.job_row(fresh, name, tenant=TENANT)
+            row = await refs.job_row(fresh, name, tenant=TENANT)
             await executions.Submitter(fresh).submit(executions.Submission(TENANT, "test", row.job_id))
         rows = await bench.claim()
         await clock.advance(seconds=30)

@@ -16,7 +16,8 @@ from mainspring.results.settle import Report
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
 from mainspring.store.results import Ended
-from mainspring.views import catalog
+from mainspring.views import jobs as job_views
+from mainspring.views import refs
 from tests.support.clocks import VirtualClock
 from tests.support.policies import LONG
 from tests.support.scheduling import add, ledger, scheduler_on, step
@@ -71,48 +72,48 @@ async def failing(database: Database, name: str = "failing", after: int = 3, **s
 async def test_the_last_failure_pauses_the_job(fresh: Database, fires: Fires) -> None:
     await failing(fresh)
     await fires.end("failed", "timed_out")
-    assert (await catalog.job(fresh, "failing", tenant=TENANT)).state == "active"
+    assert (await job_views.get(fresh, "failing", tenant=TENANT)).state == "active"
     last = await fires.end("failed")
-    found = await catalog.job(fresh, "failing", tenant=TENANT)
+    found = await job_views.get(fresh, "failing", tenant=TENANT)
     assert (found.state, found.pause_reason) == ("paused", "the last 3 executions failed")
     assert ("paused", {last}) in fires.ear.heard
     assert await fires.fire() == [], "it fires no more"
     await jobs.resume(fresh, found.job_id, tenant=TENANT)
     await fires.end("failed", "failed")
-    assert (await catalog.job(fresh, "failing", tenant=TENANT)).state == "active", "what was before does not count"
+    assert (await job_views.get(fresh, "failing", tenant=TENANT)).state == "active", "what was before does not count"
     await fires.end("failed")
-    assert (await catalog.job(fresh, "failing", tenant=TENANT)).state == "paused"
+    assert (await job_views.get(fresh, "failing", tenant=TENANT)).state == "paused"
 
 
 async def test_a_success_between_starts_the_count_anew(fresh: Database, fires: Fires) -> None:
     await failing(fresh)
     await fires.end("failed", "failed", "succeeded", "failed", "failed")
-    assert (await catalog.job(fresh, "failing", tenant=TENANT)).state == "active"
+    assert (await job_views.get(fresh, "failing", tenant=TENANT)).state == "active"
 
 
 async def test_what_was_cancelled_or_run_by_hand_does_not_count(fresh: Database, fires: Fires) -> None:
     await failing(fresh)
     await fires.end("failed", "cancelled", "failed")
-    row = await catalog.job_row(fresh, "failing", tenant=TENANT)
+    row = await refs.job_row(fresh, "failing", tenant=TENANT)
     for _ in range(3):
         await fires.bench.submit(row.job_id)
         (claimed,) = await fires.bench.claim(fires.session)
         await fires.bench.end(claimed["execution_id"], fires.session, "failed")
-    assert (await catalog.job(fresh, "failing", tenant=TENANT)).state == "active"
+    assert (await job_views.get(fresh, "failing", tenant=TENANT)).state == "active"
     await fires.end("failed")
-    assert (await catalog.job(fresh, "failing", tenant=TENANT)).state == "paused"
+    assert (await job_views.get(fresh, "failing", tenant=TENANT)).state == "paused"
 
 
 async def test_a_retry_that_is_left_is_no_failure_yet(fresh: Database, fires: Fires) -> None:
     await add(fresh, "failing", pause_after_failures=1, retries=RetryPolicy(max=1, base="1s", jitter="none"))
     (row,) = await fires.fire()
     await fires.bench.end(row["execution_id"], fires.session, "failed")
-    assert (await catalog.job(fresh, "failing", tenant=TENANT)).state == "active"
+    assert (await job_views.get(fresh, "failing", tenant=TENANT)).state == "active"
     await fires.virtual.advance(seconds=1)
     await fires.scheduler._promote()
     (row,) = await fires.bench.claim(fires.session)
     await fires.bench.end(row["execution_id"], fires.session, "failed", attempt=2)
-    found = await catalog.job(fresh, "failing", tenant=TENANT)
+    found = await job_views.get(fresh, "failing", tenant=TENANT)
     assert (found.state, found.pause_reason) == ("paused", "the last execution failed")
 
 
@@ -127,11 +128,11 @@ async def test_what_nobody_decided_before_the_pause_is_on_record(fresh: Database
 async def test_an_edit_does_not_end_the_pause(fresh: Database, fires: Fires) -> None:
     await failing(fresh, after=1)
     await fires.end("failed")
-    row = await catalog.job_row(fresh, "failing", tenant=TENANT)
+    row = await refs.job_row(fresh, "failing", tenant=TENANT)
     await jobs.patch(fresh, row.job_id, {"description": "repaired?"}, tenant=TENANT, by="test")
-    assert (await catalog.job(fresh, "failing", tenant=TENANT)).state == "paused"
+    assert (await job_views.get(fresh, "failing", tenant=TENANT)).state == "paused"
     await jobs.patch(fresh, row.job_id, {"paused": False}, tenant=TENANT, by="test")
-    assert (await catalog.job(fresh, "failing", tenant=TENANT)).state == "active"
+    assert (await job_views.get(fresh, "failing", tenant=TENANT)).state == "active"
 
 
 async def test_ticks_edits_and_failures_at_once_meet_in_no_circle(fresh: Database, fires: Fires) -> None:
@@ -139,7 +140,7 @@ async def test_ticks_edits_and_failures_at_once_meet_in_no_circle(fresh: Databas
     names = [f"failing-{n}" for n in range(6)]
     for name in names:
         await failing(fresh, name, after=2, overlap="cancel_running")
-    ids = [(await catalog.job_row(fresh, name, tenant=TENANT)).job_id for name in names]
+    ids = [(await refs.job_row(fresh, name, tenant=TENANT)).job_id for name in names]
     async with fresh.connection() as connection:
         before = await connection.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
 

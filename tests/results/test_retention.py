@@ -18,7 +18,7 @@ from mainspring.intake.executions import Submission, Submitter
 from mainspring.results.rescue import Rescue
 from mainspring.store import upkeep
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
 from tests.support.clocks import START, VirtualClock
 from tests.support.runs import TENANT, RunBench
 
@@ -109,10 +109,10 @@ async def test_days_vanish_when_they_were_kept_long_enough(fresh: Database, virt
     for n, execution_id in enumerate(made):
         if n < 5:
             with pytest.raises(NotFound):
-                await catalog.execution(fresh, execution_id, tenant=TENANT)
+                await execution_views.get(fresh, execution_id, tenant=TENANT)
         else:
-            assert (await catalog.execution(fresh, execution_id, tenant=TENANT)).attempts
-    assert (await catalog.execution(fresh, waiting, tenant=TENANT)).state == "queued"
+            assert (await execution_views.get(fresh, execution_id, tenant=TENANT)).attempts
+    assert (await execution_views.get(fresh, waiting, tenant=TENANT)).state == "queued"
     assert await count(fresh, "attempts") == 9
     async with fresh.connection() as connection:
         deleted = "SELECT coalesce(sum(n_tup_del), 0) FROM pg_stat_user_tables WHERE relname LIKE 'history%'"

@@ -14,7 +14,7 @@ from mainspring.domain.execution import is_step
 from mainspring.store import runs
 from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
 from tests.support.runs import TENANT, RunBench, states
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ async def test_each_execution_says_which_step_of_which_run_it_is(bench: RunBench
     run = await bench.begin("outer", {"each": {"map": "[1, 2]"}, "sub": {"workflow": "inner"}, "plain": {}})
     await bench.work(lambda name: "failed" if name == "plain" else "succeeded")
     inner = (await bench.get(run)).steps[1].execution_id
-    found = (await catalog.list_executions(bench.database, tenant=TENANT)).items
+    found = (await execution_views.list_executions(bench.database, tenant=TENANT)).items
     assert {(e.title, None if e.step is None else e.step.run_id) for e in found} == {
         ("outer", None),
         ("outer / each[0]", run.run_id),
@@ -42,7 +42,9 @@ async def test_each_execution_says_which_step_of_which_run_it_is(bench: RunBench
         ("inner / x", inner),
     }
     (failed,) = (
-        e for e in (await catalog.list_executions(bench.database, tenant=TENANT, states=["failed"])).items if e.step
+        e
+        for e in (await execution_views.list_executions(bench.database, tenant=TENANT, states=["failed"])).items
+        if e.step
     )
     assert failed.title == "outer / plain"
 
@@ -66,14 +68,14 @@ async def test_in_a_diamond_the_sides_run_in_parallel_and_the_end_once(bench: Ru
 
 async def test_a_run_is_an_execution_of_its_workflow(bench: RunBench) -> None:
     run = await bench.begin("one", {"a": {}})
-    head = await catalog.execution(bench.database, run.run_id, tenant=TENANT)
+    head = await execution_views.get(bench.database, run.run_id, tenant=TENANT)
     assert (head.state, head.job, head.trigger) == ("running", "one", "manual")
     await bench.work()
-    head = await catalog.execution(bench.database, run.run_id, tenant=TENANT)
+    head = await execution_views.get(bench.database, run.run_id, tenant=TENANT)
     assert head.state == "succeeded" and head.finished_at is not None
     step = (await bench.get(run)).steps[0]
     assert step.execution_id is not None and is_step(step.execution_id) and not is_step(run.run_id)
-    assert (await catalog.execution(bench.database, step.execution_id, tenant=TENANT)).trigger == "step"
+    assert (await execution_views.get(bench.database, step.execution_id, tenant=TENANT)).trigger == "step"
 
 
 @pytest.mark.parametrize("turn", range(5))

@@ -14,7 +14,7 @@ from mainspring.duties.workflow_timers import Tending
 from mainspring.intake import dead_letters, executions, jobs, workflows
 from mainspring.intake.replays import replay_one
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
 from tests.support.clocks import VirtualClock
 from tests.support.runs import TENANT, RunBench, states
 
@@ -197,7 +197,7 @@ async def test_a_cancelled_run_ends_and_what_always_runs_still_does(bench: RunBe
     found = await bench.get(run)
     assert bench.log == ["a", "clean"] and states(found)["clean"] == "succeeded"
     assert (found.state, found.reason) == ("cancelled", "cancelled by a new user: wrong day")
-    head = await catalog.execution(bench.database, run.run_id, tenant=TENANT)
+    head = await execution_views.get(bench.database, run.run_id, tenant=TENANT)
     assert head.state == "cancelled"
     with pytest.raises(Conflict):
         await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user")

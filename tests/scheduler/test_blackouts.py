@@ -16,7 +16,9 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import blackouts, jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import jobs as job_views
+from mainspring.views import refs
 from tests.support.clocks import START, VirtualClock
 from tests.support.policies import MISFIRES, OVERLAPS, LedgerLine, skipped
 from tests.support.scheduling import TENANT, add, finish_all, ledger, scheduler_on, step
@@ -169,7 +171,7 @@ async def test_one_time_jobs_wait_at_the_gate(fresh: Database, virtual: VirtualC
     assert await ledger(fresh, "once-latest") == [(90, "waiting", None)], "the next one joined"
     await forward(virtual, scheduler, 150)
     assert await ledger(fresh, "once-latest") == [(90, "queued", None)]
-    assert (await catalog.job(fresh, "once-skip", tenant=TENANT)).state == "finished"
+    assert (await job_views.get(fresh, "once-skip", tenant=TENANT)).state == "finished"
 
 
 async def test_ending_it_early_lets_go_what_waits(fresh: Database, virtual: VirtualClock) -> None:
@@ -194,7 +196,7 @@ async def test_one_of_two_that_ends_early_lets_nothing_go(fresh: Database, virtu
     await blackouts.delete(fresh, longer, tenant=TENANT, by="test")
     scheduler._gap()
     await step(scheduler)
-    (waiting,) = (await catalog.list_executions(fresh, tenant=TENANT, job="job")).items
+    (waiting,) = (await execution_views.list_executions(fresh, tenant=TENANT, job="job")).items
     assert (waiting.state, waiting.due_at) == ("waiting", START + timedelta(seconds=200))
 
 
@@ -232,7 +234,7 @@ async def test_a_rescheduled_or_deleted_job_takes_its_waiting_fires_along(
     scheduler = await scheduler_on(fresh)
     await black_out(fresh, 50, 100)
     await forward(virtual, scheduler, 60)
-    rows = {name: await catalog.job_row(fresh, name, tenant=TENANT) for name in ("edited", "deleted", "paused")}
+    rows = {name: await refs.job_row(fresh, name, tenant=TENANT) for name in ("edited", "deleted", "paused")}
     await jobs.patch(fresh, rows["edited"].job_id, {"schedule": {"every": 3600}}, tenant=TENANT, by="test")
     await jobs.delete(fresh, rows["deleted"].job_id, tenant=TENANT, by="test")
     await jobs.pause(fresh, rows["paused"].job_id, tenant=TENANT, reason="")

@@ -25,7 +25,8 @@ from mainspring.intake import jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
 from mainspring.store.jobs import JobRow
-from mainspring.views import catalog
+from mainspring.views import jobs as job_views
+from mainspring.views import refs
 from tests.support.clocks import START, VirtualClock
 from tests.support.fire_checker import multiples
 from tests.support.scheduling import TENANT, step
@@ -167,8 +168,8 @@ class Writers:
 
     async def _answer(self, job_id: UUID, told: Told) -> JobRow:
         """The job as the API shows it after the edit."""
-        answer = await catalog.job(self._database, str(job_id), tenant=TENANT)
-        row = await catalog.job_row(self._database, str(job_id), tenant=TENANT)
+        answer = await job_views.get(self._database, str(job_id), tenant=TENANT)
+        row = await refs.job_row(self._database, str(job_id), tenant=TENANT)
         assert row.version == answer.version, "nobody else edits it"
         told.promise(row, answer.next_fire_at)
         return row

@@ -20,7 +20,7 @@ from mainspring.scheduler.service import Scheduler
 from mainspring.store import shards
 from mainspring.store.db import Database
 from mainspring.store.shards import Decided, View
-from mainspring.views import catalog
+from mainspring.views import refs
 from tests.support.clocks import START, VirtualClock
 from tests.support.flaky_database import Flaky
 from tests.support.scheduling import TENANT, add, finish_all, ledger, scheduler_on, step
@@ -221,7 +221,7 @@ async def test_a_beat_moves_no_watermark_past_an_edit_the_wheel_does_not_know(
     scheduler = await scheduler_on(fresh)
     await step(scheduler)
     await add(fresh, "unheard-of", overlap="allow")
-    shard = shard_of((await catalog.job_row(fresh, "unheard-of", tenant=TENANT)).job_id)
+    shard = shard_of((await refs.job_row(fresh, "unheard-of", tenant=TENANT)).job_id)
     await virtual.advance(seconds=61)
     scheduler.clock.observe(millis(virtual.now), scheduler.clock.monotonic(), scheduler.clock.monotonic())
     await scheduler.decide()  # the wheel is empty: everything is decided, as far as it knows
@@ -277,7 +277,7 @@ async def test_a_beat_moves_no_watermark_past_database_time(fresh: Database, vir
 async def test_a_pause_and_a_resume_across_a_handover(fresh: Database, virtual: VirtualClock) -> None:
     """What is in the shard row and the jobs is all a new owner needs to know."""
     await add(fresh, "moving", overlap="allow")
-    row = await catalog.job_row(fresh, "moving", tenant=TENANT)
+    row = await refs.job_row(fresh, "moving", tenant=TENANT)
     first = await scheduler_on(fresh)
     await jobs.pause(fresh, row.job_id, tenant=TENANT, reason="")
     await virtual.advance(seconds=60)

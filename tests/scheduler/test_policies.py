@@ -15,7 +15,8 @@ from mainspring.intake import executions, jobs
 from mainspring.results.rescue import rescue_orphans
 from mainspring.store import overlaps
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import refs
 from tests.support.clocks import START, VirtualClock
 from tests.support.policies import DOWN, LONG, MISFIRES, OVERLAPS, LedgerLine, skipped
 from tests.support.scheduling import add, ledger, scheduler_on, step
@@ -58,7 +59,7 @@ async def test_fires_missed_while_down_and_while_paused(
 ) -> None:
     for name in ("down", "paused"):
         await add(fresh, name, misfire=Misfire(policy=misfire), overlap=overlap)
-    paused = await catalog.job_row(fresh, "paused", tenant=TENANT)
+    paused = await refs.job_row(fresh, "paused", tenant=TENANT)
     await jobs.pause(fresh, paused.job_id, tenant=TENANT, reason="grid")
     await virtual.advance(seconds=200)
     await scheduler_on(fresh)
@@ -142,7 +143,7 @@ async def test_cancelling_what_is_ahead_lets_the_next_one_go(fresh: Database, vi
     for _ in range(2):
         await virtual.advance(seconds=60)
         await step(scheduler)
-    first = (await catalog.list_executions(fresh, tenant=TENANT, job="chained")).items[-1]
+    first = (await execution_views.list_executions(fresh, tenant=TENANT, job="chained")).items[-1]
     await executions.cancel(fresh, first.execution_id, tenant=TENANT, by="test", reason="")
     assert [state for _, state, _ in await ledger(fresh, "chained")] == ["cancelled", "queued"]
 
@@ -177,7 +178,7 @@ async def test_misfires_are_made_up_for_within_window_and_number(
 async def test_a_delayed_submission_is_no_reason_to_skip(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "minutely", overlap="skip")
     scheduler, bench = await scheduler_on(fresh), SettlingBench(fresh)
-    row = await catalog.job_row(fresh, "minutely", tenant=TENANT)
+    row = await refs.job_row(fresh, "minutely", tenant=TENANT)
     later = executions.Submission(TENANT, "test", row.job_id, START.replace(hour=20))
     await bench.submitter.submit(later)
     await virtual.advance(seconds=60)

@@ -12,7 +12,9 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import jobs as job_views
+from mainspring.views import refs
 from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, finish_all, ledger, scheduler_on, sees_the_time, step
 from tests.support.silent_bus import SilentBus
@@ -93,7 +95,7 @@ async def test_two_owners_racing_make_one_execution(fresh: Database, virtual: Vi
 async def test_an_edit_reaches_the_wheel_and_the_old_time_does_not_fire(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "edited", overlap="allow")
     scheduler = await scheduler_on(fresh)
-    row = await catalog.job_row(fresh, "edited", tenant=TENANT)
+    row = await refs.job_row(fresh, "edited", tenant=TENANT)
     await virtual.advance(seconds=10)
     await jobs.patch(fresh, row.job_id, {"schedule": {"every": 25, "aligned": True}}, tenant=TENANT, by="test")
     for _ in range(7):
@@ -107,7 +109,7 @@ async def test_an_edit_reaches_the_wheel_and_the_old_time_does_not_fire(fresh: D
 async def test_a_paused_job_does_not_fire_and_resume_makes_nothing_up(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "paused", overlap="allow")
     scheduler = await scheduler_on(fresh)
-    row = await catalog.job_row(fresh, "paused", tenant=TENANT)
+    row = await refs.job_row(fresh, "paused", tenant=TENANT)
     await jobs.pause(fresh, row.job_id, tenant=TENANT, reason="maintenance")
     await virtual.advance(seconds=150)
     await step(scheduler)
@@ -125,12 +127,12 @@ async def test_a_deleted_job_never_fires_and_its_history_stays(fresh: Database, 
     scheduler = await scheduler_on(fresh)
     await virtual.advance(seconds=60)
     await step(scheduler)
-    row = await catalog.job_row(fresh, "deleted", tenant=TENANT)
+    row = await refs.job_row(fresh, "deleted", tenant=TENANT)
     await jobs.delete(fresh, row.job_id, tenant=TENANT, by="test")
     await virtual.advance(seconds=300)
     await step(scheduler)
     assert await ledger(fresh, str(row.job_id)) == [(60, "cancelled", "job deleted by test")]
-    assert (await catalog.job(fresh, str(row.job_id), tenant=TENANT)).state == "deleted"
+    assert (await job_views.get(fresh, str(row.job_id), tenant=TENANT)).state == "deleted"
 
 
 @pytest.mark.requirement(14)
@@ -161,7 +163,7 @@ async def test_very_many_missed_fires_are_one_row_and_the_newest_hundred(
     await add(fresh, "secondly", schedule=ScheduleSpec(every=1))
     await virtual.advance(seconds=3600)
     await scheduler_on(fresh)
-    page = await catalog.list_executions(fresh, tenant=TENANT, job="secondly", limit=500)
+    page = await execution_views.list_executions(fresh, tenant=TENANT, job="secondly", limit=500)
     assert len(page.items) == 101
     assert sum(e.fires for e in page.items) == 3600, "every instant is accounted for"
     assert [e.state for e in page.items].count("queued") == 1
@@ -190,7 +192,7 @@ async def test_nothing_fires_outside_start_and_end(fresh: Database, virtual: Vir
         await virtual.advance(seconds=60)
         await step(scheduler)
     assert [at for at, _, _ in await ledger(fresh, "window")] == [120, 180]
-    assert (await catalog.job(fresh, "window", tenant=TENANT)).next_fire_at is None
+    assert (await job_views.get(fresh, "window", tenant=TENANT)).next_fire_at is None
 
 
 @pytest.mark.requirement(2)
@@ -208,14 +210,14 @@ async def test_a_one_time_job_fires_once_and_is_finished(fresh: Database, virtua
     await virtual.advance(days=1)
     await step(scheduler)
     assert await ledger(fresh, "once") == [(90, "succeeded", None)]
-    assert (await catalog.job(fresh, "once", tenant=TENANT)).state == "finished"
+    assert (await job_views.get(fresh, "once", tenant=TENANT)).state == "finished"
 
 
 async def test_a_paused_one_time_job_waits_and_is_recorded_as_skipped(fresh: Database, virtual: VirtualClock) -> None:
     at = (START + timedelta(seconds=90)).isoformat()
     await add(fresh, "held", schedule=ScheduleSpec(at=at))
     scheduler = await scheduler_on(fresh)
-    row = await catalog.job_row(fresh, "held", tenant=TENANT)
+    row = await refs.job_row(fresh, "held", tenant=TENANT)
     await jobs.pause(fresh, row.job_id, tenant=TENANT, reason="")
     await virtual.advance(seconds=120)
     await step(scheduler)

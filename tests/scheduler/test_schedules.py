@@ -15,7 +15,10 @@ from mainspring.domain.schedule.jitter import jitter_ms
 from mainspring.domain.schedule.schedule import ScheduleSpec, ScheduleSpecs
 from mainspring.intake import calendars, executions, jobs
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import fires as fire_views
+from mainspring.views import jobs as job_views
+from mainspring.views import refs
 from tests.conftest import Cluster
 from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, finish_all, ledger, scheduler_on, step
@@ -90,22 +93,22 @@ async def test_firing_does_what_the_preview_says(fresh: Database, virtual: Virtu
     for _ in range(steps):
         await virtual.set(virtual.now + by)
         await step(scheduler)
-    entries = (await catalog.ledger(fresh, "kind", tenant=TENANT, limit=500)).items
+    entries = (await fire_views.ledger(fresh, "kind", tenant=TENANT, limit=500)).items
     assert [entry.fire_at for entry in reversed(entries)] == expected
     assert {entry.fires for entry in entries} == {1}
-    job = await catalog.job(fresh, "kind", tenant=TENANT)
+    job = await job_views.get(fresh, "kind", tenant=TENANT)
     assert job.next_fire_at == next((at for at in preview.fires if at > virtual.now), None)
 
 
 async def test_a_list_merges_by_replacing_and_an_object_by_its_fields(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "job", schedule=[spec(every="1h"), spec(cron="30 * * * *")])
-    row = await catalog.job_row(fresh, "job", tenant=TENANT)
+    row = await refs.job_row(fresh, "job", tenant=TENANT)
     assert row.spec.overlap_policy == "skip"
 
     async def patched(schedule: Any) -> ScheduleSpecs | None:
         change = await jobs.try_patch(fresh, row.job_id, {"schedule": schedule}, tenant=TENANT)
         await jobs.patch(fresh, row.job_id, {"schedule": schedule}, tenant=TENANT, by="test")
-        found = await catalog.job(fresh, "job", tenant=TENANT)
+        found = await job_views.get(fresh, "job", tenant=TENANT)
         assert found.spec == change.spec
         assert [found.next_fire_at] == change.fires_after[:1]
         return found.spec.schedule
@@ -116,9 +119,9 @@ async def test_a_list_merges_by_replacing_and_an_object_by_its_fields(fresh: Dat
     assert await patched({"at": "2026-11-16T18:00:00Z"}) == spec(at="2026-11-16T18:00:00Z", timezone=BERLIN)
     twice = [spec(at="2026-11-16T18:00:00Z"), spec(at="2026-11-16T19:00:00Z")]
     assert await patched([{"at": "2026-11-16T18:00:00Z"}, {"at": "2026-11-16T19:00:00Z"}]) == twice
-    assert (await catalog.job_row(fresh, "job", tenant=TENANT)).spec.overlap_policy == "skip"
+    assert (await refs.job_row(fresh, "job", tenant=TENANT)).spec.overlap_policy == "skip"
     await jobs.rollback(fresh, row.job_id, 1, tenant=TENANT, by="test")
-    fires = await catalog.fires(fresh, "job", tenant=TENANT, count=3)
+    fires = await fire_views.of_job(fresh, "job", tenant=TENANT, count=3)
     assert fires.fires == [START + timedelta(minutes=m) for m in (30, 60, 90)]
     assert fires.description == "every hour; and every hour at minute 30"
 
@@ -126,13 +129,13 @@ async def test_a_list_merges_by_replacing_and_an_object_by_its_fields(fresh: Dat
 async def test_one_time_members_that_meet_are_one_fire(fresh: Database, virtual: VirtualClock) -> None:
     same = [spec(at="2026-11-16T13:00:00Z"), spec(at="2026-11-16T14:00:00+01:00")]
     await add(fresh, "once", schedule=same)
-    assert (await catalog.job(fresh, "once", tenant=TENANT)).next_fire_at == START + timedelta(hours=1)
+    assert (await job_views.get(fresh, "once", tenant=TENANT)).next_fire_at == START + timedelta(hours=1)
     scheduler = await scheduler_on(fresh)
     await virtual.advance(hours=1)
     await step(scheduler)
     await finish_all(fresh)
     assert await ledger(fresh, "once") == [(3600, "succeeded", None)]
-    assert (await catalog.job(fresh, "once", tenant=TENANT)).state == "finished"
+    assert (await job_views.get(fresh, "once", tenant=TENANT)).state == "finished"
 
 
 # Counting ---------------------------------------------------------------------------------------------
@@ -143,14 +146,14 @@ async def test_after_its_last_fire_a_job_is_finished_and_stays_readable(fresh: D
     scheduler = await scheduler_on(fresh)
     await virtual.advance(seconds=70)
     await step(scheduler)
-    row = await catalog.job_row(fresh, "counted", tenant=TENANT)
+    row = await refs.job_row(fresh, "counted", tenant=TENANT)
     await jobs.patch(fresh, row.job_id, {"description": "the count goes on"}, tenant=TENANT, by="test")
     for _ in range(4):
         await virtual.advance(seconds=60)
         await step(scheduler)
         await finish_all(fresh)
     assert [at for at, _, _ in await ledger(fresh, "counted")] == [60, 120, 180]
-    job = await catalog.job(fresh, "counted", tenant=TENANT)
+    job = await job_views.get(fresh, "counted", tenant=TENANT)
     assert (job.state, job.next_fire_at, job.schedule_description) == ("finished", None, "every minute, 3 times")
     await jobs.patch(fresh, row.job_id, {"schedule": {"max_fires": 2}}, tenant=TENANT, by="test")
     for _ in range(4):
@@ -163,7 +166,7 @@ async def test_after_its_last_fire_a_job_is_finished_and_stays_readable(fresh: D
 
 
 async def executions_of(database: Database, job: str) -> list[wire.Execution]:
-    return list(reversed((await catalog.list_executions(database, tenant=TENANT, job=job, limit=500)).items))
+    return list(reversed((await execution_views.list_executions(database, tenant=TENANT, job=job, limit=500)).items))
 
 
 async def test_jitter_is_the_same_in_sql_and_python(database: Database) -> None:
@@ -207,7 +210,7 @@ async def test_a_jittered_fire_waits_and_keeps_its_name(fresh: Database, virtual
     await virtual.set(fire_at + timedelta(seconds=15))
     await step(scheduler)
     for fire in fires:
-        state = (await catalog.execution(fresh, fire.execution_id, tenant=TENANT)).state
+        state = (await execution_views.get(fresh, fire.execution_id, tenant=TENANT)).state
         assert state == ("queued" if fire.due_at <= virtual.now else "waiting")
     await virtual.set(fire_at + timedelta(seconds=30))
     await step(scheduler)

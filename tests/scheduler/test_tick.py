@@ -8,7 +8,8 @@ import pytest
 
 from mainspring.intake import jobs
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import fires as fire_views
+from mainspring.views import refs
 from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, ledger, scheduler_on, step
 
@@ -23,7 +24,7 @@ async def test_a_schedule_whose_last_job_is_gone_leaves_the_wheel(fresh: Databas
     scheduler = await scheduler_on(fresh)
     assert len(scheduler._book) == 1
     for name in ("gone", "also-gone"):
-        row = await catalog.job_row(fresh, name, tenant=TENANT)
+        row = await refs.job_row(fresh, name, tenant=TENANT)
         await jobs.delete(fresh, row.job_id, tenant=TENANT, by="test")
         assert len(scheduler._book) == 1
     await virtual.advance(seconds=60)
@@ -58,7 +59,7 @@ async def test_an_execution_that_is_there_already_does_not_stop_the_tick(
     await virtual.advance(seconds=60)
     await step(scheduler)
     await scheduler.drain()  # a peer would take half of the shards
-    other = await catalog.job_row(fresh, "other", tenant=TENANT)
+    other = await refs.job_row(fresh, "other", tenant=TENANT)
     async with fresh.connection() as connection:
         await connection.execute("DELETE FROM executions WHERE job_id = $1", other.job_id)
         await connection.execute("UPDATE shards SET watermark = $1", START)
@@ -84,7 +85,7 @@ async def test_a_range_of_missed_fires_counts_what_each_job_wanted(fresh: Databa
     await scheduler_on(fresh)
     counted = {}
     for name in ("always", "late", "early", "new"):
-        entries = (await catalog.ledger(fresh, name, tenant=TENANT, limit=500)).items
+        entries = (await fire_views.ledger(fresh, name, tenant=TENANT, limit=500)).items
         counted[name] = [(entry.fires, (entry.fire_at - START) // MINUTE) for entry in entries if entry.fires > 1]
         assert sum(entry.fires for entry in entries) == {"always": 250, "late": 161, "early": 90, "new": 150}[name]
     assert counted == {"always": [(150, 150)], "late": [(61, 150)], "early": [(90, 90)], "new": [(50, 150)]}

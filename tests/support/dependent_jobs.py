@@ -13,7 +13,7 @@ from mainspring.intake import dependencies, jobs
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.results.settle import Settler
 from mainspring.store.subscriptions import Subscriptions
-from mainspring.views import catalog
+from mainspring.views import refs
 from mainspring.views.dependencies import dependencies_of
 from tests.support.runs import TENANT, RunBench
 from tests.support.silent_bus import SilentBus
@@ -30,7 +30,7 @@ class Jobs(RunBench):
 
     async def execute(self, name: str, outcome: str = "succeeded") -> None:
         """One execution of a job, to its end."""
-        row = await catalog.job_row(self.database, name, tenant=TENANT)
+        row = await refs.job_row(self.database, name, tenant=TENANT)
         await Submitter(self.database).submit(Submission(TENANT, "test", row.job_id))
         await self.end(await self.claim(), lambda _: outcome)
 

@@ -10,7 +10,7 @@ from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
-from mainspring.views import catalog
+from mainspring.views import jobs as job_views
 from tests.conftest import Cluster
 from tests.support.pages import Page
 
@@ -23,7 +23,7 @@ async def add(cluster: Cluster, name: str, schedule: ScheduleSpec | None = DAILY
 
 
 async def job(cluster: Cluster, name: str) -> wire.Job:
-    return await catalog.job(cluster.database, name, tenant=TENANT)
+    return await job_views.get(cluster.database, name, tenant=TENANT)
 
 
 def form_of(page: Page) -> dict[str, str]:

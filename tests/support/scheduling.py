@@ -10,7 +10,7 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
 from tests.support.clocks import START
 from tests.support.fleet import COPY_JOBS, COPY_VERSIONS
 from tests.support.silent_bus import SilentBus
@@ -42,7 +42,7 @@ async def add(database: Database, name: str, **spec: Any) -> None:
 
 async def ledger(database: Database, job: str) -> list[tuple[float, str, str | None]]:
     """(seconds after START, state, reason) of every execution of a job, oldest first."""
-    page = await catalog.list_executions(database, tenant=TENANT, job=job, limit=500)
+    page = await execution_views.list_executions(database, tenant=TENANT, job=job, limit=500)
     return [((e.fire_at - START).total_seconds(), e.state, e.reason) for e in reversed(page.items)]
 
 

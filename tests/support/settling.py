@@ -18,7 +18,7 @@ from mainspring.store import claims, sessions, upkeep
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.results import Ended
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
 from tests.support.silent_bus import SilentBus
 
 TENANT = 1
@@ -94,4 +94,4 @@ class SettlingBench:
             return await upkeep.live_counts(connection, tenant=TENANT)
 
     async def look(self, execution: UUID) -> wire.Execution:
-        return await catalog.execution(self.database, execution, tenant=TENANT)
+        return await execution_views.get(self.database, execution, tenant=TENANT)

@@ -12,7 +12,8 @@ from mainspring.domain.schedule.schedule import ScheduleSpec, compile_key, resol
 from mainspring.store import charts
 from mainspring.store.db import Database
 from mainspring.store.upkeep import make_partitions
-from mainspring.views import catalog, fire_calendar, fire_density
+from mainspring.views import executions as execution_views
+from mainspring.views import fire_calendar, fire_density
 from mainspring.views.fire_density import HOUR_MS, Crowd, Load
 from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, scheduler_on, step
@@ -52,7 +53,7 @@ async def test_the_past_is_what_fired(fresh: Database, virtual: VirtualClock) ->
     await virtual.advance(hours=2)
     await step(scheduler)
     found = await fire_calendar.past_day(fresh, START.date(), tenant=TENANT)
-    listed = await catalog.list_executions(fresh, tenant=TENANT, limit=500)
+    listed = await execution_views.list_executions(fresh, tenant=TENANT, limit=500)
     ended = Counter(millis(e.fire_at) // HOUR_MS * HOUR_MS for e in listed.items if e.finished_at is not None)
     assert {hour: past.fires for hour, past in found.items()} == ended and len(ended) >= 2
     assert all(past.exact and past.failed == 0 for past in found.values())

@@ -12,7 +12,8 @@ from mainspring.domain.schedule.recurrence import Interval
 from mainspring.domain.schedule.schedule import ScheduleSpec, compile_key, resolve
 from mainspring.intake import jobs
 from mainspring.store.db import Database
-from mainspring.views import catalog, fire_density
+from mainspring.views import executions as execution_views
+from mainspring.views import fire_density, refs
 from mainspring.views.fire_density import Crowd, Load, quieter_minute
 from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, scheduler_on, step
@@ -49,7 +50,7 @@ async def test_minutes_hold_what_firing_then_gives(fresh: Database, virtual: Vir
     for _ in range(10):
         await virtual.advance(minutes=1)
         await step(scheduler)
-    page = await catalog.list_executions(fresh, tenant=TENANT, limit=500)
+    page = await execution_views.list_executions(fresh, tenant=TENANT, limit=500)
     fired = Counter((e.fire_at - START) // timedelta(minutes=1) for e in page.items if e.job != "once")
     # Late fires are recorded as skipped, each by itself. START itself had passed when the jobs were made.
     assert [fired[n] for n in range(1, 10)] == expected[1:]
@@ -67,7 +68,7 @@ async def test_with_very_many_schedules_the_most_shared_are_counted(
     assert not found.complete
     hour_ms = NOW_MS - NOW_MS % fire_density.HOUR_MS
     assert [found.due_in_minute_of(hour_ms + n * MINUTE_MS) for n in range(3)] == [0, 2, 3]
-    await jobs.delete(fresh, (await catalog.job_row(fresh, "job-0-0", tenant=TENANT)).job_id, tenant=TENANT, by="x")
+    await jobs.delete(fresh, (await refs.job_row(fresh, "job-0-0", tenant=TENANT)).job_id, tenant=TENANT, by="x")
     assert (await fire_density.crowd(fresh, tenant=TENANT)).complete
 
 

@@ -20,7 +20,8 @@ from mainspring.intake.executions import Submission, Submitter
 from mainspring.store import search as store
 from mainspring.store.db import Database
 from mainspring.store.queries import q
-from mainspring.views import catalog, search
+from mainspring.views import jobs as job_views
+from mainspring.views import search
 from tests.support.clocks import START, VirtualClock
 
 TENANT = 1
@@ -214,7 +215,7 @@ async def test_names_that_begin_alike_are_a_range(fresh: Database) -> None:
     for name in ("ml-b", "mla", "ml-a", "ml_a", "ML-a", "m", "ml-", "n", "web-1"):
         await add(fresh, name)
     for prefix, found in (("ml-", ["ml-", "ml-a", "ml-b"]), ("m", ["m", "ml-", "ml-a", "ml-b", "ml_a", "mla"])):
-        page = await catalog.list_jobs(fresh, tenant=TENANT, prefix=prefix)
+        page = await job_views.list_jobs(fresh, tenant=TENANT, prefix=prefix)
         assert [job.name for job in page.items] == found
         assert await names(fresh, f"name:{prefix}") == found
     # One begins as the other does: what only the shorter one matches is not beyond the range of both.
@@ -222,7 +223,7 @@ async def test_names_that_begin_alike_are_a_range(fresh: Database) -> None:
     assert await names(fresh, "name:web,ML") == ["ML-a", "web-1"]
     seen, cursor = list[str](), None
     while True:
-        page = await catalog.list_jobs(fresh, tenant=TENANT, prefix="ml", cursor=cursor, limit=2)
+        page = await job_views.list_jobs(fresh, tenant=TENANT, prefix="ml", cursor=cursor, limit=2)
         seen += [job.name for job in page.items]
         if (cursor := page.next_cursor) is None:
             break

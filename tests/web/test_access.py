@@ -13,7 +13,7 @@ from mainspring.domain.errors import NotFound
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.intake import jobs
-from mainspring.views import catalog
+from mainspring.views import jobs as job_views
 from mainspring.web.app import routes
 from tests.conftest import Cluster, clone, started
 from tests.support.pages import NAVIGATION, Page, open_page
@@ -101,7 +101,7 @@ async def test_static_files_are_kept_by_their_version_only(browser: httpx2.Async
 async def job(cluster: Cluster) -> JobSpec:
     spec = JobSpec(name="guarded", task=NoopTask())
     try:
-        found = await catalog.job(cluster.database, spec.name, tenant=DEFAULT_TENANT)
+        found = await job_views.get(cluster.database, spec.name, tenant=DEFAULT_TENANT)
         await jobs.resume(cluster.database, found.job_id, tenant=DEFAULT_TENANT)
     except NotFound:
         await jobs.create(cluster.database, spec, tenant=DEFAULT_TENANT, by="test")
@@ -109,7 +109,7 @@ async def job(cluster: Cluster) -> JobSpec:
 
 
 async def state_of(cluster: Cluster, job: JobSpec) -> str:
-    return (await catalog.job(cluster.database, job.name, tenant=DEFAULT_TENANT)).state
+    return (await job_views.get(cluster.database, job.name, tenant=DEFAULT_TENANT)).state
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ async def test_get_never_changes_anything(cluster: Cluster, browser: httpx2.Asyn
             path = path.replace("anything", "guarded")
             assert (await browser.get(path, params=wishes)).status_code in statuses, path
     assert await state_of(cluster, job) == "active"
-    found = await catalog.list_jobs(cluster.database, tenant=DEFAULT_TENANT)
+    found = await job_views.list_jobs(cluster.database, tenant=DEFAULT_TENANT)
     assert [(j.name, j.version, j.spec) for j in found.items] == [("guarded", 1, job)]
 
 

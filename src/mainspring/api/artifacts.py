@@ -13,7 +13,7 @@ from mainspring.api.executions import EXECUTION
 from mainspring.api.route import Call, Table, bad_query
 from mainspring.domain.errors import Conflict
 from mainspring.intake.artifacts import Sender
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
 
 table = Table()
 _TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}(; ?charset=[A-Za-z0-9_-]{1,32})?\Z")
@@ -90,7 +90,7 @@ async def download(call: Call) -> Response:
 
 
 async def _id(call: Call) -> UUID:
-    found = await catalog.execution(call.context.database, call.path("ref"), tenant=call.tenant)
+    found = await execution_views.get(call.context.database, call.path("ref"), tenant=call.tenant)
     return found.execution_id
 
 

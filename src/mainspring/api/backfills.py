@@ -11,7 +11,7 @@ from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.errors import NotFound
 from mainspring.intake import backfills
-from mainspring.views import catalog
+from mainspring.views import refs
 
 table = Table()
 BACKFILLS = "/api/v1/backfills"
@@ -84,6 +84,6 @@ async def _found(call: Call) -> wire.Backfill:
 
 def _id(call: Call) -> UUID:
     text = call.path("backfill_id")
-    if not catalog.is_id(text):
+    if not refs.is_id(text):
         raise NotFound(f"there is no backfill {text!r}")
     return UUID(text)

@@ -13,7 +13,9 @@ from mainspring.api import sse
 from mainspring.api.route import Call, Table
 from mainspring.domain.events import event_of
 from mainspring.intake import executions as intake
-from mainspring.views import catalog, search
+from mainspring.views import executions as execution_views
+from mainspring.views import logs as log_views
+from mainspring.views import refs, search
 from mainspring.views.execution_timeline import events_of
 
 table = Table()
@@ -45,7 +47,7 @@ async def list_executions(call: Call) -> wire.Page[wire.Execution]:
             cursor=call.query("cursor"),
             limit=call.number("limit", 50),
         )
-    return await catalog.list_executions(
+    return await execution_views.list_executions(
         call.context.database,
         tenant=call.tenant,
         cursor=call.query("cursor"),
@@ -62,13 +64,13 @@ async def get(call: Call) -> wire.Execution:
     wait_s = call.seconds("wait", 0.0, MOST_WAIT_S)
     if wait_s > 0:
         return await call.context.live.until_final(execution_id, tenant=call.tenant, wait_s=wait_s)
-    return await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
+    return await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
 
 
 @table.route("GET", EXECUTION + "/events", scope="read", answer=wire.Page[wire.LifecycleEvent])
 async def events(call: Call) -> wire.Page[wire.LifecycleEvent]:
     """List what happened to an execution, by the names and with the instants of its lifecycle."""
-    found = await catalog.execution(call.context.database, await _id(call), tenant=call.tenant)
+    found = await execution_views.get(call.context.database, await _id(call), tenant=call.tenant)
     return wire.Page(items=events_of(found))
 
 
@@ -79,7 +81,7 @@ async def cancel(call: Call) -> wire.Execution:
     await intake.cancel(
         call.context.database, execution_id, tenant=call.tenant, by=call.caller.name, reason=call.body.reason
     )
-    return await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
+    return await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
 
 
 @table.route("GET", EXECUTION + "/logs", scope="read", answer=wire.Logs, query=("place", "follow"))
@@ -88,10 +90,10 @@ async def logs(call: Call) -> wire.Logs | Response:
     execution_id = await _id(call)
     place = call.query("place") or call.request.headers.get("last-event-id")
     if call.query("follow") in ("true", "1"):
-        catalog.parse_place(place)
-        await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
+        log_views.parse_place(place)
+        await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
         return sse.stream(_follow(call, execution_id, place))
-    return await catalog.read_logs(call.context.database, execution_id, tenant=call.tenant, place=place)
+    return await log_views.read_logs(call.context.database, execution_id, tenant=call.tenant, place=place)
 
 
 @table.route("GET", "/api/v1/stream", scope="read", answer=wire.StreamedExecution)
@@ -109,7 +111,7 @@ async def _follow(call: Call, execution_id: UUID, place: str | None) -> AsyncIte
             told = logs.progress
             yield sse.event("progress", told)
         if logs.complete:
-            found = await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
+            found = await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
             yield sse.event("end", {"state": found.state})
         elif not logs.chunks:
             yield sse.COMMENT
@@ -126,4 +128,4 @@ async def _changes(call: Call) -> AsyncIterator[bytes]:
 
 
 async def _id(call: Call) -> UUID:
-    return await catalog.execution_id(call.context.database, call.path("ref"), tenant=call.tenant)
+    return await refs.execution_id(call.context.database, call.path("ref"), tenant=call.tenant)

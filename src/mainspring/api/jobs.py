@@ -15,8 +15,11 @@ from mainspring.domain.job import JobSpec
 from mainspring.intake import dependencies, jobs
 from mainspring.intake.executions import Note, Submission
 from mainspring.intake.validate.params import check_params
-from mainspring.views import catalog, search, why_execution
 from mainspring.views import dependencies as dependency_views
+from mainspring.views import executions as execution_views
+from mainspring.views import fires as fire_views
+from mainspring.views import jobs as job_views
+from mainspring.views import refs, search, why_execution
 
 table = Table()
 JOBS = "/api/v1/jobs"
@@ -30,7 +33,7 @@ async def create(call: Call) -> Response:
         job_id = await jobs.create(
             call.context.database, call.body, tenant=call.tenant, by=call.caller.name, may_exceed=call.caller.may_exceed
         )
-    found = await catalog.job(call.context.database, str(job_id), tenant=call.tenant)
+    found = await job_views.get(call.context.database, str(job_id), tenant=call.tenant)
     return etag.tagged(await _with_warnings(call, found), 201)
 
 
@@ -45,7 +48,7 @@ async def list_jobs(call: Call) -> wire.Page[wire.Job]:
             cursor=call.query("cursor"),
             limit=call.number("limit", 50),
         )
-    return await catalog.list_jobs(
+    return await job_views.list_jobs(
         call.context.database,
         tenant=call.tenant,
         cursor=call.query("cursor"),
@@ -57,13 +60,13 @@ async def list_jobs(call: Call) -> wire.Page[wire.Job]:
 @table.route("GET", JOB, scope="read", answer=wire.Job)
 async def get(call: Call) -> Response:
     """Get a job by name or id; its ETag, sent back as If-Match, guards a change against those of others."""
-    return etag.tagged(await catalog.job(call.context.database, call.path("ref"), tenant=call.tenant))
+    return etag.tagged(await job_views.get(call.context.database, call.path("ref"), tenant=call.tenant))
 
 
 @table.route("PATCH", JOB, scope="write", body=dict[str, Any], answer=wire.Job, query=("dry_run",))
 async def patch(call: Call) -> Response | wire.Change:
     """Change a job: a merge patch of its definition, kept as a new version; `dry_run=true` only shows what would be."""
-    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     seen = etag.seen(call, row.job_id, row.version)
     if call.query("dry_run") in ("true", "1"):
         return await jobs.try_patch(
@@ -82,7 +85,7 @@ async def patch(call: Call) -> Response | wire.Change:
                 may_exceed=call.caller.may_exceed,
             ),
         )
-    found = await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
+    found = await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
     return etag.tagged(await _with_warnings(call, found))
 
 
@@ -131,13 +134,13 @@ async def _free(call: Call, freed_as: str) -> wire.Job:
         tenant=call.tenant,
         by=call.caller.name,
     )
-    return await catalog.job(call.context.database, call.path("ref"), tenant=call.tenant)
+    return await job_views.get(call.context.database, call.path("ref"), tenant=call.tenant)
 
 
 @table.route("GET", JOB + "/versions", scope="read", answer=wire.Page[wire.Version], query=("limit", "cursor"))
 async def versions(call: Call) -> wire.Page[wire.Version]:
     """Every version of a job, newest first."""
-    return await catalog.list_versions(
+    return await job_views.list_versions(
         call.context.database,
         call.path("ref"),
         tenant=call.tenant,
@@ -149,7 +152,7 @@ async def versions(call: Call) -> wire.Page[wire.Version]:
 @table.route("POST", JOB + "/rollback", scope="write", body=wire.Rollback, answer=wire.Job)
 async def rollback(call: Call) -> wire.Job:
     """Bring an earlier version back, as a new one."""
-    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     await jobs.rollback(
         call.context.database,
         row.job_id,
@@ -158,13 +161,13 @@ async def rollback(call: Call) -> wire.Job:
         by=call.caller.name,
         may_exceed=call.caller.may_exceed,
     )
-    return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
+    return await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
 @table.route("GET", JOB + "/ledger", scope="read", answer=wire.Page[wire.LedgerEntry], query=("limit", "cursor"))
 async def ledger(call: Call) -> wire.Page[wire.LedgerEntry]:
     """What became of each due instant of a job, newest first."""
-    return await catalog.ledger(
+    return await fire_views.ledger(
         call.context.database,
         call.path("ref"),
         tenant=call.tenant,
@@ -182,7 +185,7 @@ async def preview(call: Call) -> wire.Preview:
 @table.route("DELETE", JOB, scope="write", status=204, query=("cascade", "reason"))
 async def delete(call: Call) -> None:
     """Delete a job: it never fires again, its history stays. If others need it, only with `cascade=detach`."""
-    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     seen = etag.seen(call, row.job_id, row.version)
     change = jobs.delete(
         call.context.database,
@@ -199,22 +202,22 @@ async def delete(call: Call) -> None:
 @table.route("POST", JOB + "/pause", scope="write", body=wire.Pause, answer=wire.Job)
 async def pause(call: Call) -> wire.Job:
     """Pause a job: no fires until it is resumed, by someone or by itself at `until`."""
-    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     body: wire.Pause = call.body
     await jobs.pause(
         call.context.database, row.job_id, tenant=call.tenant, reason=body.reason, until=body.until, by=call.caller.name
     )
-    return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
+    return await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
 @table.route("POST", JOB + "/resume", scope="write", body=wire.Resume, answer=wire.Job)
 async def resume(call: Call) -> wire.Job:
     """Resume a paused job: it fires again from now on; `catch_up` applies its misfire policy to the pause."""
-    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     await jobs.resume(
         call.context.database, row.job_id, tenant=call.tenant, caught_up=call.body.catch_up, by=call.caller.name
     )
-    return await catalog.job(call.context.database, str(row.job_id), tenant=call.tenant)
+    return await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
 @table.route("POST", JOB + "/trigger", scope="write", body=wire.RunNow, answer=wire.Execution, status=201)
@@ -227,13 +230,13 @@ async def trigger(call: Call) -> Response:
     if key is None and body == wire.RunNow():
         execution_id = await submit.submit_known(ref, tenant=call.tenant, by=by)
     if execution_id is None:
-        row = await catalog.job_row(call.context.database, ref, tenant=call.tenant)
+        row = await refs.job_row(call.context.database, ref, tenant=call.tenant)
         check_params(row.spec, body.params)
         note = None if body.reason is None else Note.of(row, body.reason)
         submission = Submission(call.tenant, by, row.job_id, body.at, body.params, body.fire_at, note)
         execution_id = await (submit.submit_once(submission, key) if key else submit.submit(submission))
         submit.seen(ref, row, tenant=call.tenant)
-    found = await catalog.execution(call.context.database, execution_id, tenant=call.tenant)
+    found = await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
     return Response(
         encode(found), 201, {"Location": f"/api/v1/executions/{execution_id}"}, media_type="application/json"
     )
@@ -242,7 +245,7 @@ async def trigger(call: Call) -> Response:
 @table.route("GET", JOB + "/fires", scope="read", answer=wire.Fires, query=("count", "after"))
 async def fires(call: Call) -> wire.Fires:
     """The next fires of a job."""
-    return await catalog.fires(
+    return await fire_views.of_job(
         call.context.database,
         call.path("ref"),
         tenant=call.tenant,
@@ -256,7 +259,7 @@ async def fires(call: Call) -> wire.Fires:
 )
 async def executions(call: Call) -> wire.Page[wire.Execution]:
     """The executions of a job, newest first."""
-    return await catalog.list_executions(
+    return await execution_views.list_executions(
         call.context.database,
         tenant=call.tenant,
         cursor=call.query("cursor"),

@@ -15,7 +15,8 @@ from mainspring.domain.execution import LIVE
 from mainspring.service import Service
 from mainspring.store import executions
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import logs as log_views
 
 MOST_PENDING = 100
 NET_S = 2.0
@@ -69,7 +70,7 @@ class Live(Service):
         with self._watch() as queue:
             deadline = asyncio.get_running_loop().time() + wait_s
             while True:
-                found = await catalog.execution(self._database, execution_id, tenant=tenant)
+                found = await execution_views.get(self._database, execution_id, tenant=tenant)
                 left = deadline - asyncio.get_running_loop().time()
                 if found.state not in LIVE or left <= 0 or self.closing:
                     return found
@@ -79,7 +80,7 @@ class Live(Service):
         """Output as it comes, until the execution has ended and all was read."""
         with self._watch() as queue:
             while not self.closing:
-                logs = await catalog.read_logs(self._database, execution_id, tenant=tenant, place=place)
+                logs = await log_views.read_logs(self._database, execution_id, tenant=tenant, place=place)
                 place = logs.place
                 yield logs
                 if logs.complete:

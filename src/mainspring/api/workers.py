@@ -20,7 +20,7 @@ from mainspring.results.settle import Report
 from mainspring.store import checkpoints, queues, sessions
 from mainspring.store.results import Ended
 from mainspring.store.sessions import Heartbeat
-from mainspring.views import catalog
+from mainspring.views import workers as worker_views
 
 table = Table()
 WORKER = "/api/v1/worker"
@@ -161,7 +161,7 @@ async def goodbye(call: Call) -> Response:
 @table.route("GET", "/api/v1/workers", scope="read", answer=wire.Page[wire.Worker])
 async def list_workers(call: Call) -> wire.Page[wire.Worker]:
     """List workers with their latest sessions."""
-    return wire.Page(items=await catalog.list_workers(call.context.database, tenant=call.tenant))
+    return wire.Page(items=await worker_views.list_workers(call.context.database, tenant=call.tenant))
 
 
 async def _serves(call: Call, session_id: UUID) -> None:

@@ -11,7 +11,7 @@ from mainspring.codec import encode
 from mainspring.domain.errors import NotFound
 from mainspring.domain.workflow.spec import WorkflowSpec
 from mainspring.intake import workflow_versions, workflows
-from mainspring.views import catalog
+from mainspring.views import refs
 
 table = Table()
 WORKFLOWS = "/api/v1/workflows"
@@ -53,7 +53,7 @@ async def apply(call: Call) -> Response:
 
 async def _exists(call: Call) -> bool:
     try:
-        await catalog.job_row(call.context.database, call.body.name, tenant=call.tenant)
+        await refs.job_row(call.context.database, call.body.name, tenant=call.tenant)
     except NotFound:
         return False
     return True
@@ -62,7 +62,7 @@ async def _exists(call: Call) -> bool:
 async def _seen(call: Call) -> int | None:
     if etag.wanted(call) is None:
         return None
-    row = await catalog.job_row(call.context.database, call.body.name, tenant=call.tenant)
+    row = await refs.job_row(call.context.database, call.body.name, tenant=call.tenant)
     return etag.seen(call, row.job_id, row.version)
 
 
@@ -112,7 +112,7 @@ async def version(call: Call) -> wire.WorkflowVersion:
 @table.route("POST", WORKFLOW + "/rollback", scope="write", body=wire.Rollback, answer=wire.Workflow)
 async def rollback(call: Call) -> Response:
     """Bring an earlier version back, as a new one; runs that have begun stay as they are."""
-    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     change = workflow_versions.rollback(
         call.context.database,
         call.path("ref"),
@@ -128,7 +128,7 @@ async def rollback(call: Call) -> Response:
 @table.route("DELETE", WORKFLOW, scope="write", status=204, query=("cascade", "reason"))
 async def delete(call: Call) -> None:
     """Delete a workflow; its runs go on and stay readable. If others need it, only with `cascade=detach`."""
-    row = await catalog.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
+    row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     seen = etag.seen(call, row.job_id, row.version)
     change = workflows.delete(
         call.context.database,

@@ -10,7 +10,7 @@ from mainspring.domain.errors import NotFound, invalid
 from mainspring.store import audit
 from mainspring.store.audit import record, record_all
 from mainspring.store.db import Database
-from mainspring.views.catalog import bad_cursor, check_limit, is_id, job_row
+from mainspring.views.refs import bad_cursor, check_limit, is_id, job_row
 
 __all__ = ["list_entries", "record", "record_all"]
 

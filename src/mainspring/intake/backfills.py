@@ -17,7 +17,7 @@ from mainspring.intake import audit
 from mainspring.store import backfills, executions, overlaps
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow
-from mainspring.views import catalog
+from mainspring.views import refs
 
 MOST_INSTANTS = 100_000
 PLANNED = 100
@@ -26,7 +26,7 @@ PLANNED = 100
 
 async def plan(database: Database, ref: str, request: wire.BackfillRequest, *, tenant: int) -> wire.BackfillPlan:
     """What `create` would do now. Nothing is written."""
-    row = await catalog.job_row(database, ref, tenant=tenant)
+    row = await refs.job_row(database, ref, tenant=tenant)
     async with database.connection() as connection:
         span, _ = await _range(connection, row, request)
         instants = await _instants(span, request.order)
@@ -48,7 +48,7 @@ async def create(
 
     With a `key`, the same request is answered with the same backfill for a day.
     """
-    row = await catalog.job_row(database, ref, tenant=tenant)
+    row = await refs.job_row(database, ref, tenant=tenant)
     async with database.connection() as connection:
         span, to = await _range(connection, row, request)
     instants = await _instants(span, request.order)
@@ -109,9 +109,9 @@ async def list_backfills(
     database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50, job: str | None = None
 ) -> wire.Page[wire.Backfill]:
     """Newest first; how their executions fared is told of one backfill at a time."""
-    catalog.check_limit(limit)
-    before = catalog.parse_cursor(cursor)
-    job_id = None if job is None else (await catalog.job_row(database, job, tenant=tenant)).job_id
+    refs.check_limit(limit)
+    before = refs.parse_cursor(cursor)
+    job_id = None if job is None else (await refs.job_row(database, job, tenant=tenant)).job_id
     async with database.connection() as connection:
         rows = await backfills.list_backfills(connection, tenant=tenant, before=before, limit=limit + 1, job_id=job_id)
     page = rows[:limit]

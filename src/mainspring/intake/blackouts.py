@@ -21,7 +21,7 @@ from mainspring.intake.validate.schedules import resolved
 from mainspring.store import blackouts, shards
 from mainspring.store.blackouts import BlackoutRow
 from mainspring.store.db import Connection, Database, database_now_ms
-from mainspring.views import catalog
+from mainspring.views import refs
 
 MOST_S = 31 * 86_400
 COMPARED = 100
@@ -62,7 +62,7 @@ async def create(database: Database, request: wire.NewBlackout, *, tenant: int, 
 
 async def delete(database: Database, ref: str, *, tenant: int, by: str) -> None:
     """Ends a blackout now: what waits for its end starts, what was skipped because of it stays skipped."""
-    if not catalog.is_id(ref):
+    if not refs.is_id(ref):
         raise NotFound(f"there is no blackout {ref!r}")
     async with database.transaction() as connection:
         await shards.bump_blackouts(connection)
@@ -86,11 +86,11 @@ async def _note(connection: Connection, action: str, row: BlackoutRow, *, tenant
 
 
 async def list_all(
-    database: Database, *, tenant: int, cursor: str | None = None, limit: int = catalog.MAX_PAGE
+    database: Database, *, tenant: int, cursor: str | None = None, limit: int = refs.MAX_PAGE
 ) -> wire.Page[wire.Blackout]:
     """Blackouts, the newest first."""
-    catalog.check_limit(limit)
-    before = catalog.parse_cursor(cursor) if cursor else None
+    refs.check_limit(limit)
+    before = refs.parse_cursor(cursor) if cursor else None
     async with database.connection() as connection:
         now_ms = int(await database_now_ms(connection))
         rows = await blackouts.list_blackouts(connection, tenant=tenant, limit=limit + 1, before=before)
@@ -110,7 +110,7 @@ async def _scope(database: Database, request: wire.NewBlackout, *, tenant: int) 
     if request.job is None:
         return None
     try:
-        return (await catalog.job_row(database, request.job, tenant=tenant)).job_id
+        return (await refs.job_row(database, request.job, tenant=tenant)).job_id
     except NotFound as error:
         raise invalid("/job", error.message, hint="a name or an id, as in mainspring jobs list") from None
 

@@ -24,7 +24,8 @@ from mainspring.store import calendars, schedules, shards
 from mainspring.store.calendars import Follower, calendar_of
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.withdrawn_fires import bounds, record
-from mainspring.views import catalog
+from mainspring.views import fires as fire_views
+from mainspring.views import refs
 
 NAMED = 5
 SHOWN = 5
@@ -100,7 +101,7 @@ async def list_all(
     database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50
 ) -> wire.Page[wire.Calendar]:
     """Calendars by name."""
-    catalog.check_limit(limit)
+    refs.check_limit(limit)
     async with database.connection() as connection:
         rows = await calendars.list_calendars(connection, tenant=tenant, after=cursor or "", limit=limit + 1)
     return wire.Page(items=rows[:limit], next_cursor=rows[limit - 1].name if len(rows) > limit else None)
@@ -110,9 +111,9 @@ async def versions(
     database: Database, name: str, *, tenant: int, cursor: str | None = None, limit: int = 50
 ) -> wire.Page[wire.CalendarVersion]:
     """Every version a calendar of that name has had, newest first; also after it was deleted."""
-    catalog.check_limit(limit)
+    refs.check_limit(limit)
     if cursor is not None and not (cursor.isdecimal() and len(cursor) < 10):
-        raise catalog.bad_cursor()
+        raise refs.bad_cursor()
     before = int(cursor) if cursor else 1 << 30
     async with database.connection() as connection:
         rows = await calendars.list_versions(connection, tenant=tenant, name=name, before=before, limit=limit + 1)
@@ -214,4 +215,4 @@ def _change(followers: list[Follower], keys: dict[int, tuple[str, str]], now_ms:
 def _fires(key: str, job: Follower, now_ms: int) -> list[datetime]:
     start_ms = None if job.start_at is None else millis(job.start_at)
     end_ms = None if job.end_at is None else millis(job.end_at)
-    return [*map(instant, catalog.fires_within(key, start_ms, end_ms, after_ms=now_ms, count=SHOWN_FIRES))]
+    return [*map(instant, fire_views.fires_within(key, start_ms, end_ms, after_ms=now_ms, count=SHOWN_FIRES))]

@@ -19,7 +19,7 @@ from mainspring.store import dead_letters
 from mainspring.store.audit import Entry
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.dead_letters import NEXT, Choice
-from mainspring.views import catalog
+from mainspring.views import refs
 
 COUNT_TO = 10_000
 MOST_CLAIM_S = 86_400.0
@@ -66,12 +66,12 @@ async def list_dead_letters(
     states: list[str] | None = None,
 ) -> wire.Page[wire.DeadLetter]:
     """Newest fire first."""
-    catalog.check_limit(limit)
+    refs.check_limit(limit)
     for state in states or ():
         if state not in DEAD_LETTER_STATES:
             raise Invalid(f"{state!r} is not a state of a dead letter; known: {', '.join(DEAD_LETTER_STATES)}")
-    before = catalog.parse_cursor(cursor)
-    job_id = None if job is None else (await catalog.job_row(database, job, tenant=tenant)).job_id
+    before = refs.parse_cursor(cursor)
+    job_id = None if job is None else (await refs.job_row(database, job, tenant=tenant)).job_id
     async with database.connection() as connection:
         rows = await dead_letters.list_dead_letters(
             connection,
@@ -90,12 +90,12 @@ async def list_groups(
     database: Database, *, tenant: int, cursor: str | None = None, limit: int = 100
 ) -> wire.Page[wire.DeadLetterGroup]:
     """What is open, by job and fingerprint; within a page, the newest trouble first."""
-    catalog.check_limit(limit)
+    refs.check_limit(limit)
     after = NEXT
     if cursor:
         place = _GROUP.match(cursor)
-        if place is None or not catalog.is_id(place[1]):
-            raise catalog.bad_cursor()
+        if place is None or not refs.is_id(place[1]):
+            raise refs.bad_cursor()
         after = UUID(place[1]), place[2]
     async with database.connection() as connection:
         found = await dead_letters.group_dead_letters(
@@ -110,14 +110,14 @@ async def chosen(database: Database, choice: wire.DeadLetterChoice, *, tenant: i
     """A choice by name as one by id. Saying nothing at all would mean everything, so it must be said."""
     if choice.ids is None and choice.job is None and choice.fingerprint is None:
         raise invalid("/job", "this would be every open dead letter", hint="name ids, a job or a fingerprint")
-    job_id = None if choice.job is None else (await catalog.job_row(database, choice.job, tenant=tenant)).job_id
+    job_id = None if choice.job is None else (await refs.job_row(database, choice.job, tenant=tenant)).job_id
     return Choice(choice.ids, job_id, choice.fingerprint, choice.limit)
 
 
 async def claim(database: Database, request: wire.DeadLetterClaim, *, tenant: int, by: str) -> list[wire.DeadLetter]:
     """The next open ones that nobody has claimed, for `by` alone until the time is over."""
     for_s = _claim_s(request.for_)
-    job_id = None if request.job is None else (await catalog.job_row(database, request.job, tenant=tenant)).job_id
+    job_id = None if request.job is None else (await refs.job_row(database, request.job, tenant=tenant)).job_id
     choice = Choice(request.ids, job_id, request.fingerprint, request.limit)
     async with database.transaction() as connection:
         ids = await dead_letters.claim_dead_letters(connection, tenant=tenant, by=by, choice=choice, for_s=for_s)
@@ -165,7 +165,7 @@ async def edit(
     """Writes a note, or the parameters of the replay; those are checked against the job as it is now."""
     letter = await get(database, dead_letter_id, tenant=tenant)
     if change.params is not None:
-        row = await catalog.job_row(database, str(letter.job_id), tenant=tenant)
+        row = await refs.job_row(database, str(letter.job_id), tenant=tenant)
         check_params(row.spec, change.params)
     async with database.transaction() as connection:
         done = await dead_letters.edit_dead_letter(

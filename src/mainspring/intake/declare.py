@@ -8,7 +8,7 @@ from mainspring.domain.job import JobSpec
 from mainspring.domain.task import PythonTask
 from mainspring.intake import jobs
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import refs
 
 TRIES = 5
 
@@ -32,7 +32,7 @@ async def declare(
 
 async def _try(database: Database, spec: JobSpec, *, tenant: int, by: str, may_exceed: bool) -> wire.Declared | None:
     try:
-        row = await catalog.job_row(database, spec.name, tenant=tenant)
+        row = await refs.job_row(database, spec.name, tenant=tenant)
     except NotFound:
         try:
             await jobs.create(database, spec, tenant=tenant, by=by, may_exceed=may_exceed)
@@ -47,7 +47,7 @@ async def _try(database: Database, spec: JobSpec, *, tenant: int, by: str, may_e
         return wire.Declared(name=spec.name, change="unchanged", version=row.version)
     except NotFound:
         return None
-    found = await catalog.job_row(database, str(row.job_id), tenant=tenant)
+    found = await refs.job_row(database, str(row.job_id), tenant=tenant)
     return wire.Declared(name=spec.name, change="updated", version=found.version)
 
 

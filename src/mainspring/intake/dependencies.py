@@ -19,8 +19,8 @@ from mainspring.intake.executions import Submission, end_latest, insert_one
 from mainspring.intake.jobs import action_on
 from mainspring.store import jobs, needs, overlaps, shards
 from mainspring.store.db import Connection, Database, Taken
-from mainspring.views.catalog import job_row
 from mainspring.views.dependencies import dependencies_of
+from mainspring.views.refs import job_row
 
 BATCH = 500
 NO_ONE_TIME = "give it a recurring schedule, or none: then it is executed after the others"

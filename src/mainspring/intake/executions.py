@@ -24,7 +24,7 @@ from mainspring.store import executions, jobs, lines, outbox, overlaps
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.definitions import Definitions
 from mainspring.store.executions import NewExecution
-from mainspring.views.catalog import is_id
+from mainspring.views.refs import is_id
 
 MOST_LINES = 100_000
 

@@ -29,7 +29,7 @@ from mainspring.intake.validate.schedules import resolved
 from mainspring.store import channels, executions, jobs, lines, overlaps, schedules, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.withdrawn_fires import account_for
-from mainspring.views import catalog
+from mainspring.views import fires as fire_views
 
 KINDS = {"cron", "every", "at", "rrule"}
 RECURRING = {"exclude", "calendar", "roll", "jitter", "max_fires"}
@@ -167,7 +167,7 @@ async def try_patch(
         await exceeds_bound(connection, spec, tenant=tenant, may_exceed=may_exceed, before=(old, False))
         changed = spec.schedule != old.schedule
         when = await _resolve(connection, spec, tenant=tenant, now_ms=now_ms) if changed else None
-    before = catalog.next_fires(row, after_ms=now_ms, count=PREVIEWED)
+    before = fire_views.next_fires(row, after_ms=now_ms, count=PREVIEWED)
     after = before if spec.schedule == old.schedule else fires_of(when, after_ms=now_ms, count=PREVIEWED)
     return wire.Change(spec=spec, fires_before=[*map(instant, before)], fires_after=[*map(instant, after)])
 
@@ -446,7 +446,7 @@ def fires_of(when: Resolved | None, *, after_ms: int, count: int) -> list[int]:
         return []
     if when.key is None:
         return [when.at_ms] if when.at_ms is not None and when.at_ms > after_ms else []
-    return catalog.fires_within(when.key, when.start_ms, when.end_ms, after_ms=after_ms, count=count)
+    return fire_views.fires_within(when.key, when.start_ms, when.end_ms, after_ms=after_ms, count=count)
 
 
 def _merged(old: JobSpec, changes: dict[str, Any]) -> JobSpec:

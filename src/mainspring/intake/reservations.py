@@ -23,7 +23,7 @@ from mainspring.store import evictions, jobs, queues, reservations
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.evictions import Run
 from mainspring.store.reservations import ReservationRow
-from mainspring.views import catalog
+from mainspring.views import refs
 
 MOST_MS = 31 * 86_400_000
 GRACE_MS = 11_000
@@ -133,7 +133,7 @@ async def _checked(database: Database, request: wire.NewReservation, *, tenant: 
 
 async def _job(database: Database, ref: str, *, tenant: int) -> tuple[UUID, str, Demand]:
     try:
-        row = await catalog.job_row(database, ref, tenant=tenant)
+        row = await refs.job_row(database, ref, tenant=tenant)
     except NotFound as error:
         raise invalid("/job", error.message, hint="a name or an id, as in mainspring jobs list") from None
     return row.job_id, row.spec.queue_name, demand_of(row.spec)

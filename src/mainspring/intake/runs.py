@@ -30,8 +30,8 @@ from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.dead_letters import Choice
 from mainspring.store.runs import Finish, Place, Run
 from mainspring.views import run_timelines
-from mainspring.views.catalog import check_limit, execution_id, is_id, parse_cursor
 from mainspring.views.pending_runs import AHEAD, listed, no_steps, unbegun
+from mainspring.views.refs import check_limit, execution_id, is_id, parse_cursor
 
 OPEN = ("running", "cancelling")
 FAILED = ("failed", "timed_out", "lost", "cancelled")

@@ -8,7 +8,7 @@ from mainspring.domain.workflow.plan import order_of
 from mainspring.intake import workflows
 from mainspring.store import workflows as store
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import refs
 
 MOST = 50
 """Versions are read with all their steps, so that a page of them is a small one."""
@@ -21,7 +21,7 @@ async def versions(
     if not 1 <= limit <= MOST:
         raise invalid("/limit", f"limit is {limit}", hint=f"ask for 1 to {MOST}")
     if cursor is not None and not cursor.isdigit():
-        raise catalog.bad_cursor()
+        raise refs.bad_cursor()
     row = await workflows.row_of(database, ref, tenant=tenant)
     before = int(cursor) if cursor else row.version + 1
     async with database.connection() as connection:

@@ -21,7 +21,8 @@ from mainspring.store import lines, workflows
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.jobs import JobRow, job_by_name
 from mainspring.store.workflows import StepRow, VersionRow, content
-from mainspring.views import catalog
+from mainspring.views import jobs as job_views
+from mainspring.views import refs
 
 
 async def apply(
@@ -105,7 +106,7 @@ async def check(spec: WorkflowSpec) -> list[str]:
 async def get(database: Database, ref: str, *, tenant: int) -> wire.Workflow:
     row = await row_of(database, ref, tenant=tenant)
     version = await _version(database, row, tenant=tenant)
-    job = await catalog.job(database, str(row.job_id), tenant=tenant)
+    job = await job_views.get(database, str(row.job_id), tenant=tenant)
     return wire.Workflow(
         job_id=row.job_id,
         name=row.name,
@@ -124,7 +125,7 @@ async def get(database: Database, ref: str, *, tenant: int) -> wire.Workflow:
 async def list_workflows(
     database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50
 ) -> wire.Page[wire.WorkflowLine]:
-    catalog.check_limit(limit)
+    refs.check_limit(limit)
     async with database.connection() as connection:
         rows = await workflows.list_workflows(connection, tenant=tenant, after=cursor or "", limit=limit + 1)
     page = [
@@ -153,7 +154,7 @@ async def delete(
 
 async def row_of(database: Database, ref: str, *, tenant: int) -> JobRow:
     try:
-        row = await catalog.job_row(database, ref, tenant=tenant)
+        row = await refs.job_row(database, ref, tenant=tenant)
     except NotFound:
         raise NotFound(f"there is no workflow {ref!r}") from None
     if not isinstance(row.spec.task, WorkflowTask):
@@ -220,10 +221,10 @@ async def _write(
         )
     if tasks:
         specs = [line_of(job, job_id=steps_id) for _, job in tasks]
-        refs = await lines.intern_lines(connection, tenant=tenant, specs=specs)
+        line_refs = await lines.intern_lines(connection, tenant=tenant, specs=specs)
         rows = [
             StepRow(step.number, step.name, known[content(job)], job.queue_name, job.priority, ref)
-            for (step, job), ref in zip(tasks, refs, strict=True)
+            for (step, job), ref in zip(tasks, line_refs, strict=True)
         ]
         await workflows.insert_workflow_steps(
             connection, tenant=tenant, job_id=job_id, version=version, steps_id=steps_id, steps=rows

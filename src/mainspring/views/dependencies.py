@@ -6,7 +6,7 @@ from mainspring import wire
 from mainspring.domain.workflow.plan import topological
 from mainspring.store import needs
 from mainspring.store.db import Database
-from mainspring.views.catalog import job_row
+from mainspring.views.refs import job_row
 
 
 async def dependencies_of(database: Database, ref: str, *, tenant: int) -> wire.Dependencies:

@@ -11,7 +11,8 @@ from mainspring import wire
 from mainspring.clock import instant
 from mainspring.store import alerts, charts, sessions, shards, upkeep
 from mainspring.store.db import Database, database_now_ms
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import fires as fire_views
 
 DAY = timedelta(days=1)
 RECENT = 50
@@ -45,10 +46,10 @@ class Overview:
 
 async def overview(database: Database, *, tenant: int) -> Overview:
     """Everything the first page shows."""
-    page = await catalog.list_executions(database, tenant=tenant, limit=RECENT)
+    page = await execution_views.list_executions(database, tenant=tenant, limit=RECENT)
     # What waits for a later day is no news.
     recent = [e for e in page.items if e.state != "waiting" or e.attempt]
-    upcoming = await catalog.upcoming(database, tenant=tenant)
+    upcoming = await fire_views.upcoming(database, tenant=tenant)
     async with database.connection() as connection:
         now = instant(await database_now_ms(connection))
         jobs, paused = await upkeep.job_counts(connection, tenant=tenant)

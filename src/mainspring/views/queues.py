@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from uuid import UUID
 
 import msgspec
 
@@ -19,6 +20,11 @@ MOST_KEYS = 200
 TARGET = 0.7
 """The part of a queue's slots that should be in use: less is idle, more has no room for a burst."""
 ALWAYS = ("short", "long")
+FLOW_S = 300.0
+"""Rates are averages over the last five minutes."""
+FLOW_DUE_S = 600.0
+"""Only executions due in the last ten minutes count: the query is bounded whatever history holds."""
+FLOW_ROWS = 3_000
 
 
 async def overview(database: Database, *, tenant: int) -> wire.Queues:
@@ -49,6 +55,14 @@ async def overview(database: Database, *, tenant: int) -> wire.Queues:
             for k in sorted(keys.values(), key=lambda k: (k.kind, k.key))
         ],
     )  # fmt: skip
+
+
+async def flow(database: Database, *, tenant: int) -> dict[str, queues.Flow]:
+    """Executions per minute into and out of each queue."""
+    async with database.connection() as connection:
+        since_ms = int(await database_now_ms(connection)) - int(FLOW_DUE_S * 1000)
+        since = UUID(int=since_ms << 80)
+        return await queues.queue_flow(connection, tenant=tenant, since=since, most=FLOW_ROWS, seconds=FLOW_S)
 
 
 async def scaling(database: Database, *, tenant: int, target: float = TARGET) -> wire.Scaling:

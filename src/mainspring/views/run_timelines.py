@@ -16,9 +16,9 @@ from mainspring.domain.workflow.spec import StepState
 from mainspring.runs.plans import Known, Plans
 from mainspring.store import runs
 from mainspring.store.db import Database
-from mainspring.views.catalog import execution as execution_of
-from mainspring.views.catalog import job_row
 from mainspring.views.execution_timeline import events_of
+from mainspring.views.executions import get as execution_of
+from mainspring.views.refs import job_row
 
 MOST_CELLS = 200_000
 MOST_RUNS = 100

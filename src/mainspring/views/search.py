@@ -13,7 +13,8 @@ from mainspring.domain.job import NAME
 from mainspring.store import executions, search
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.search import Stats
-from mainspring.views import catalog
+from mainspring.views import jobs as job_views
+from mainspring.views import refs
 
 MOST_JOBS = 200
 """Executions are looked for in so many jobs at most when a filter says what these are like."""
@@ -25,14 +26,14 @@ async def jobs(
     database: Database, text: str, *, tenant: int, cursor: str | None = None, limit: int = 50
 ) -> wire.Page[wire.Job]:
     """The jobs that fit, by name."""
-    catalog.check_limit(limit)
+    refs.check_limit(limit)
     if cursor and not NAME.match(cursor):
-        raise catalog.bad_cursor()
+        raise refs.bad_cursor()
     wanted = job_filter(text)
     async with database.connection() as connection:
         found = await search.look_jobs(connection, wanted, tenant=tenant, after=cursor or "", limit=limit + 1)
         rows = await search.jobs_by_id(connection, tenant=tenant, job_ids=found.ids[:limit])
-        page = await catalog.as_jobs(connection, rows, tenant=tenant)
+        page = await job_views.as_jobs(connection, rows, tenant=tenant)
     more = len(found.ids) > limit
     return wire.Page(items=page, next_cursor=page[-1].name if more else found.floor)
 
@@ -52,8 +53,8 @@ async def find_executions(
     database: Database, text: str, *, tenant: int, cursor: str | None = None, limit: int = 50
 ) -> wire.Page[wire.Execution]:
     """The executions that fit, newest first."""
-    catalog.check_limit(limit)
-    before = catalog.parse_cursor(cursor)
+    refs.check_limit(limit)
+    before = refs.parse_cursor(cursor)
     async with database.connection() as connection:
         found = await _look(connection, text, tenant=tenant, before=before, limit=limit + 1)
         rows = await executions.executions_by_id(connection, tenant=tenant, execution_ids=found.ids[:limit], early=True)
@@ -83,7 +84,7 @@ async def count_jobs(database: Database, text: str, *, tenant: int, most: int) -
 async def count_executions(database: Database, text: str, *, tenant: int, most: int) -> tuple[int, bool, UUID | None]:
     """The same of executions, and the newest of them."""
     async with database.connection() as connection:
-        found = await _look(connection, text, tenant=tenant, before=catalog.parse_cursor(None), limit=most + 1)
+        found = await _look(connection, text, tenant=tenant, before=refs.parse_cursor(None), limit=most + 1)
     exact = len(found.ids) <= most and found.floor is None
     return min(most, len(found.ids)), exact, found.ids[0] if found.ids else None
 
@@ -112,7 +113,7 @@ async def _jobs_of(connection: Connection, wanted: ExecutionFilter, *, tenant: i
 
 
 async def _named(connection: Connection, ref: str, *, tenant: int) -> UUID:
-    row = await catalog.find_job(connection, ref, tenant=tenant)
+    row = await refs.find_job(connection, ref, tenant=tenant)
     if row is None:
         raise NotFound(f"there is no job {ref!r}")
     return row.job_id

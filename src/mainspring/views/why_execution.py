@@ -14,14 +14,16 @@ from mainspring.domain.queue import DEFAULTS, QueueSettings
 from mainspring.store import evictions, jobs, lines, needs, queues, reservations, why
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.why import PendingRow, Server
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import fires as fire_views
+from mainspring.views import refs
 
 MOST_AHEAD = 10_000
 MOST_HOLDERS = 10
 
 
 async def execution(database: Database, ref: str | UUID, *, tenant: int) -> wire.Why:
-    found = await catalog.execution(database, ref, tenant=tenant)
+    found = await execution_views.get(database, ref, tenant=tenant)
     async with database.connection() as connection:
         row = await why.pending_execution(connection, tenant=tenant, execution_id=found.execution_id)
         reasons = [_ended(found)] if row is None else await _reasons(connection, row, tenant)
@@ -30,7 +32,7 @@ async def execution(database: Database, ref: str | UUID, *, tenant: int) -> wire
 
 async def job(database: Database, ref: str, *, tenant: int) -> wire.Why:
     """Of the job's next execution; without one, why there is none."""
-    row = await catalog.job_row(database, ref, tenant=tenant)
+    row = await refs.job_row(database, ref, tenant=tenant)
     async with database.connection() as connection:
         live = await why.pending_of_job(connection, tenant=tenant, job_id=row.job_id, limit=100)
         now_ms = int(await database_now_ms(connection))
@@ -44,7 +46,7 @@ async def job(database: Database, ref: str, *, tenant: int) -> wire.Why:
     if waiting is not None:
         found = await execution(database, waiting, tenant=tenant)
         return wire.Why(execution_id=waiting, job=row.name, state=found.state, reasons=[*reasons, *found.reasons])
-    ahead = catalog.next_fires(row, after_ms=now_ms, count=1)
+    ahead = fire_views.next_fires(row, after_ms=now_ms, count=1)
     if not reasons and ahead:
         until = instant(ahead[0])
         reasons.append(wire.Reason(code="not_due", message="its next fire is not due yet", until=until))

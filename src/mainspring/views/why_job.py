@@ -17,7 +17,8 @@ from mainspring.store import blackouts, executions
 from mainspring.store import why as pending
 from mainspring.store.db import Database, database_now_ms
 from mainspring.store.jobs import JobRow
-from mainspring.views import catalog, dependencies, queues, why_execution
+from mainspring.views import dependencies, queues, refs, why_execution
+from mainspring.views import fires as fire_views
 
 MOST_LIVE = 10
 _SKIPPED = {
@@ -44,13 +45,13 @@ class Check:
 
 async def why_not(database: Database, ref: str, *, tenant: int) -> list[Check]:
     """All checks of a job; what it does not have anything to do with is left out."""
-    row = await catalog.job_row(database, ref, tenant=tenant)
+    row = await refs.job_row(database, ref, tenant=tenant)
     if row.deleted_at is not None:
         return [Check("Deleted", "stops", f"it was deleted {row.deleted_at:%Y-%m-%d %H:%M} UTC")]
     async with database.connection() as connection:
         now_ms = int(await database_now_ms(connection))
         closed = Blackouts(await blackouts.open_blackouts(connection, tenant=tenant))
-    ahead = catalog.next_fires(row, after_ms=now_ms, count=1)
+    ahead = fire_views.next_fires(row, after_ms=now_ms, count=1)
     found = [_paused(row), _schedule(row, ahead, now_ms), *_calendar(row), _blackout(row, closed, ahead, now_ms)]
     found += await _needs(database, row)
     found += await _alive(database, row)
@@ -157,7 +158,7 @@ async def _capacity(database: Database, row: JobRow) -> AsyncIterator[Check]:
 
 async def _missed(database: Database, row: JobRow) -> list[Check]:
     """The latest due instant, if it was not executed."""
-    page = await catalog.ledger(database, str(row.job_id), tenant=row.tenant, limit=5)
+    page = await fire_views.ledger(database, str(row.job_id), tenant=row.tenant, limit=5)
     latest = next((entry for entry in page.items if entry.state not in ("waiting", "blocked", "queued")), None)
     misfire = row.spec.misfire
     policy = f"misfire policy {misfire.policy}, within {misfire.window}"

@@ -14,7 +14,12 @@ from mainspring import wire
 from mainspring.domain.errors import MainspringError, invalid
 from mainspring.intake.runs import run_id_of
 from mainspring.store.db import AWAY
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import fires as fire_views
+from mainspring.views import jobs as job_views
+from mainspring.views import logs as log_views
+from mainspring.views import refs
+from mainspring.views import workers as worker_views
 from mainspring.views.overview import verdict
 from mainspring.web.access import Visit
 from mainspring.web.draw import charts, terminal_output
@@ -48,10 +53,10 @@ class Stream:
             case "job" | "executions" as view:
                 job = visit.query("job")
                 if job or view == "job":
-                    await catalog.job_row(visit.context.database, job, tenant=visit.caller.tenant)
+                    await refs.job_row(visit.context.database, job, tenant=visit.caller.tenant)
                 messages = _executions(visit, job, with_fires=view == "job")
             case "execution":
-                execution_id = await catalog.execution_id(
+                execution_id = await refs.execution_id(
                     visit.context.database, visit.query("execution"), tenant=visit.caller.tenant
                 )
                 messages = _execution(visit, execution_id)
@@ -103,7 +108,7 @@ async def _executions(visit: Visit, job: str, *, with_fires: bool) -> AsyncItera
     states = tuple(visit.request.query_params.getlist("state"))
     async for changed in _gathered(visit):
         if not changed:
-            page = await catalog.list_executions(
+            page = await execution_views.list_executions(
                 visit.context.database, tenant=visit.caller.tenant, states=states, job=job or None, limit=JOBS_SHOWN
             )
             changed = page.items
@@ -115,19 +120,19 @@ async def _executions(visit: Visit, job: str, *, with_fires: bool) -> AsyncItera
 
 async def _fires(visit: Visit, ref: str) -> str:
     database, tenant = visit.context.database, visit.caller.tenant
-    job = await catalog.job(database, ref, tenant=tenant)
-    fires = await catalog.fires(database, ref, tenant=tenant, count=FIRES_SHOWN)
+    job = await job_views.get(database, ref, tenant=tenant)
+    fires = await fire_views.of_job(database, ref, tenant=tenant, count=FIRES_SHOWN)
     return fragment("parts.html", "next_fires", visit.caller, job=job, fires=fires)
 
 
 async def _execution(visit: Visit, execution_id: UUID) -> AsyncIterator[str]:
     context, tenant = visit.context, visit.caller.tenant
     place = visit.request.headers.get("last-event-id") or visit.query("place") or None
-    attempt = catalog.parse_place(place)[0]
+    attempt = log_views.parse_place(place)[0]
     shown: wire.Execution | None = None
     complete = False
     async for logs in context.live.output(execution_id, tenant=tenant, place=place):
-        found = await catalog.execution(context.database, execution_id, tenant=tenant)
+        found = await execution_views.get(context.database, execution_id, tenant=tenant)
         complete = logs.complete
         parts = ""
         if found != shown:
@@ -144,7 +149,7 @@ async def _execution(visit: Visit, execution_id: UUID) -> AsyncIterator[str]:
 
 async def _workers(visit: Visit) -> AsyncIterator[str]:
     async for _ in _gathered(visit, every=False):
-        found = await catalog.list_workers(visit.context.database, tenant=visit.caller.tenant)
+        found = await worker_views.list_workers(visit.context.database, tenant=visit.caller.tenant)
         yield message(fragment("parts.html", "worker_table", visit.caller, workers=found))
 
 

@@ -12,7 +12,8 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.domain.workflow.spec import Approval, Step, WorkflowSpec
 from mainspring.intake import jobs, workflows
 from mainspring.intake.executions import Submission
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import jobs as job_views
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page, posted
 
@@ -36,7 +37,7 @@ async def test_a_pause_can_end_by_itself(cluster: Cluster, browser: httpx2.Async
     assert "What is queued or running goes on." in page.text
     assert "mainspring jobs pause rests" in page.text
     assert page.active_parts() == []
-    assert (await catalog.job(cluster.database, "rests", tenant=TENANT)).state == "active"
+    assert (await job_views.get(cluster.database, "rests", tenant=TENANT)).state == "active"
     form = posted(page) | {"reason": "repairs"}
     for until, says in (("soon", "'soon' is not a time"), ("2020-01-01T00:00", "has passed")):
         refused = await browser.post("/jobs/rests/pause", data=form | {"until": until})
@@ -44,7 +45,7 @@ async def test_a_pause_can_end_by_itself(cluster: Cluster, browser: httpx2.Async
         assert says in Page(refused.text).text
         assert (posted(Page(refused.text))["reason"], posted(Page(refused.text))["until"]) == ("repairs", until)
     assert (await browser.post("/jobs/rests/pause", data=form | {"until": "2h"})).status_code == 303
-    found = await catalog.job(cluster.database, "rests", tenant=TENANT)
+    found = await job_views.get(cluster.database, "rests", tenant=TENANT)
     assert found.paused_at is not None and found.paused_until is not None
     assert 7190 < (found.paused_until - found.paused_at).total_seconds() < 7210
 
@@ -54,7 +55,7 @@ async def test_who_deletes_says_why(cluster: Cluster, browser: httpx2.AsyncClien
     execution = await cluster.context.submitter.submit(Submission(TENANT, "test", job_id))
     form = posted(await open_page(browser, "/jobs/goes/delete")) | {"reason": "nobody needs it"}
     assert (await browser.post("/jobs/goes/delete", data=form)).headers["location"] == "/jobs"
-    found = await catalog.execution(cluster.database, execution, tenant=TENANT)
+    found = await execution_views.get(cluster.database, execution, tenant=TENANT)
     assert (found.state, found.reason) == ("cancelled", "job deleted by test admin: nobody needs it")
     assert (await browser.get(f"/jobs/{job_id}/delete")).status_code == 404
 
@@ -68,7 +69,7 @@ async def test_an_execution_is_cancelled_after_a_question(cluster: Cluster, brow
     assert "It has not started, and never will." in page.text
     form = posted(page) | {"reason": "not today"}
     assert (await browser.post(f"/executions/{execution}/cancel", data=form)).status_code == 303
-    found = await catalog.execution(cluster.database, execution, tenant=TENANT)
+    found = await execution_views.get(cluster.database, execution, tenant=TENANT)
     assert (found.state, found.reason) == ("cancelled", "cancelled by test admin: not today")
     assert (await browser.get(f"/executions/{execution}/cancel")).status_code == 409
     again = await open_page(browser, f"/executions/{execution}")

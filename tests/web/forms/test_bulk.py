@@ -12,7 +12,9 @@ from mainspring.domain.params import Param
 from mainspring.domain.retry import RetryPolicy
 from mainspring.intake import audit, jobs
 from mainspring.intake.executions import Submission
-from mainspring.views import catalog, search
+from mainspring.views import executions as execution_views
+from mainspring.views import jobs as job_views
+from mainspring.views import search
 from mainspring.web.forms import bulk
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page, posted
@@ -38,7 +40,7 @@ async def through(browser: httpx2.AsyncClient, path: str, form: dict[str, str]) 
 
 
 async def states(cluster: Cluster, prefix: str) -> list[str]:
-    found = await catalog.list_jobs(cluster.database, tenant=TENANT, prefix=prefix, limit=200)
+    found = await job_views.list_jobs(cluster.database, tenant=TENANT, prefix=prefix, limit=200)
     return [job.state for job in found.items]
 
 
@@ -61,7 +63,7 @@ async def test_all_jobs_that_fit_are_paused_in_chunks(
     assert await states(cluster, "many") == ["paused"] * 8
     told = (await audit.list_entries(cluster.database, tenant=TENANT, action="job.pause")).items
     assert [(e.actor, e.reason) for e in told] == [("test admin", "repairs")] * 8
-    assert (await catalog.job(cluster.database, "many-3", tenant=TENANT)).pause_reason == "repairs"
+    assert (await job_views.get(cluster.database, "many-3", tenant=TENANT)).pause_reason == "repairs"
     form = posted(await open_page(browser, "/jobs:bulk?q=many+queue:odd")) | {"do": "resume"}
     await through(browser, "/jobs:bulk", form)
     assert await states(cluster, "many") == ["paused", "active"] * 4
@@ -95,7 +97,7 @@ async def test_executions_are_cancelled_and_what_comes_meanwhile_is_not(
     late = await cluster.context.submitter.submit(Submission(TENANT, "test", job_id))
     last, _ = await through(browser, "/executions:bulk", form | {"reason": "too many"})
     assert "Cancel: 5 executions done" in last.text
-    found = await catalog.list_executions(cluster.database, tenant=TENANT, job="stuck")
+    found = await execution_views.list_executions(cluster.database, tenant=TENANT, job="stuck")
     assert [e.execution_id for e in found.items if e.state == "queued"] == [late]
     assert {e.reason for e in found.items if e.state == "cancelled"} == {"cancelled by test admin: too many"}
 
@@ -116,7 +118,7 @@ async def test_what_ended_is_requeued_once(cluster: Cluster, browser: httpx2.Asy
     made = (await search.find_executions(cluster.database, "again state:queued", tenant=TENANT)).items
     assert sorted((e.job, e.trigger) for e in made) == [("again-c", "manual"), ("again-f", "replay")]
     repeated = next(e for e in made if e.job == "again-c")
-    first = await catalog.execution(cluster.database, cancelled, tenant=TENANT)
+    first = await execution_views.get(cluster.database, cancelled, tenant=TENANT)
     assert (repeated.params, repeated.fire_at) == ({"n": 1}, first.fire_at)
     (told,) = (await audit.list_entries(cluster.database, tenant=TENANT, action="execution.requeue")).items
     assert (told.subject, told.details) == (str(cancelled), {"execution_id": str(repeated.execution_id)})

@@ -19,7 +19,7 @@ from mainspring.domain.task import HttpTask, PythonTask
 from mainspring.domain.workflow.spec import Step, WorkflowSpec
 from mainspring.intake import jobs, workflows
 from mainspring.intake.validate.plugins import learn
-from mainspring.views import catalog
+from mainspring.views import jobs as job_views
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page, posted
 
@@ -39,12 +39,12 @@ async def test_a_job_is_added_from_the_form(cluster: Cluster, browser: httpx2.As
     }
     answer = await browser.post("/new", data=form)
     assert (answer.status_code, answer.headers["location"]) == (303, "/jobs/fresh")
-    found = await catalog.job(cluster.database, "fresh", tenant=TENANT)
+    found = await job_views.get(cluster.database, "fresh", tenant=TENANT)
     assert found.spec.task == ShellTask(argv=("./report.sh", "two words", "--all"))
     assert found.spec.schedule == ScheduleSpec(cron="@daily", timezone="Asia/Tokyo")
     assert (found.spec.description, found.created_by) == ("what it is for", "test admin")
     await browser.post("/new", data=form | {"job": "piped", "command": "ls | wc -l", "shell": "1", "expression": ""})
-    piped = await catalog.job(cluster.database, "piped", tenant=TENANT)
+    piped = await job_views.get(cluster.database, "piped", tenant=TENANT)
     assert piped.spec.task == ShellTask(argv=("ls | wc -l",), shell=True)
     assert piped.spec.schedule is None
 
@@ -53,11 +53,11 @@ async def test_retries_and_delivery_are_part_of_the_form(cluster: Cluster, brows
     form = {"csrf": (await open_page(browser, "/new")).csrf, "command": "true", "expression": "", "zone": ""}
     waits = {"retries": "5", "retry_base": "10s", "retry_cap": "", "retry_jitter": "decorrelated"}
     assert (await browser.post("/new", data=form | waits | {"job": "patient"})).status_code == 303
-    found = (await catalog.job(cluster.database, "patient", tenant=TENANT)).spec.retries
+    found = (await job_views.get(cluster.database, "patient", tenant=TENANT)).spec.retries
     assert found == RetryPolicy(max=5, base="10s", jitter="decorrelated")
     once = {"job": "careful", "retries": "0", "delivery": "at_most_once"}
     assert (await browser.post("/new", data=form | once)).status_code == 303
-    assert (await catalog.job(cluster.database, "careful", tenant=TENANT)).spec.delivery == "at_most_once"
+    assert (await job_views.get(cluster.database, "careful", tenant=TENANT)).spec.delivery == "at_most_once"
     page = await open_page(browser, "/jobs/patient")
     assert "5, from 10s to 1h; decorrelated jitter" in page.text
 
@@ -85,7 +85,7 @@ async def test_a_slip_keeps_what_was_typed_and_adds_nothing(
     csrf = (await open_page(browser, "/new")).csrf
     form = {"csrf": csrf, "job": "taken", "command": "true", "expression": "@daily", "zone": ""}
     await browser.post("/new", data=form)
-    before = [j.name for j in (await catalog.list_jobs(cluster.database, tenant=TENANT)).items]
+    before = [j.name for j in (await job_views.list_jobs(cluster.database, tenant=TENANT)).items]
     form = form | {"job": "typed", "description": "kept as it was"} | wrong
     answer = await browser.post("/new", data=form)
     assert answer.status_code == status
@@ -93,7 +93,7 @@ async def test_a_slip_keeps_what_was_typed_and_adds_nothing(
     assert says in page.text
     assert page.active_parts() == []
     assert "kept as it was" in [i.get("value") for i in page.all("input")]
-    assert [j.name for j in (await catalog.list_jobs(cluster.database, tenant=TENANT)).items] == before
+    assert [j.name for j in (await job_views.list_jobs(cluster.database, tenant=TENANT)).items] == before
 
 
 async def add(cluster: Cluster, name: str, **spec: Any) -> UUID:
@@ -102,7 +102,7 @@ async def add(cluster: Cluster, name: str, **spec: Any) -> UUID:
 
 
 async def job(cluster: Cluster, name: str) -> wire.Job:
-    return await catalog.job(cluster.database, name, tenant=TENANT)
+    return await job_views.get(cluster.database, name, tenant=TENANT)
 
 
 async def test_a_change_is_looked_at_and_then_saved(cluster: Cluster, browser: httpx2.AsyncClient) -> None:

@@ -10,7 +10,7 @@ from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.manifest import read_job, write_job
-from mainspring.views import catalog
+from mainspring.views import jobs as job_views
 from mainspring.web.forms import command_line
 from tests.conftest import Cluster
 from tests.support.definitions import SPECS
@@ -32,7 +32,7 @@ async def test_the_example_is_looked_at_and_added(cluster: Cluster, browser: htt
     assert (await browser.get("/jobs/nightly-report")).status_code == 404
     answer = await browser.post("/new.yaml", data=posted(looked) | {"do": "save"})
     assert answer.status_code == 303
-    found = await catalog.job(cluster.database, "nightly-report", tenant=TENANT)
+    found = await job_views.get(cluster.database, "nightly-report", tenant=TENANT)
     assert (found.spec.metadata, found.spec.retries) == ({"team": "finance"}, RetryPolicy(max=3, base="10s"))
     again = await browser.post("/new.yaml", data=posted(looked) | {"do": "save"})
     assert again.status_code == 409
@@ -58,7 +58,7 @@ async def test_a_change_is_looked_at_and_of_the_version_seen(cluster: Cluster, b
     assert '+ "priority": 9' in Page(refused.text).text
     again = posted(Page(refused.text)) | {"do": "save"}
     assert (await browser.post("/jobs/texted/yaml", data=again)).status_code == 303
-    found = (await catalog.job(cluster.database, "texted", tenant=TENANT)).spec
+    found = (await job_views.get(cluster.database, "texted", tenant=TENANT)).spec
     assert (found.schedule, found.params) == (ScheduleSpec(every="2h"), {"n": Param("integer", 1)})
 
 

@@ -13,7 +13,7 @@ from mainspring.domain.job import JobSpec, NoopTask, ShellTask
 from mainspring.domain.params import Param
 from mainspring.domain.workflow.spec import Approval, Step, WorkflowSpec
 from mainspring.intake import jobs, workflows
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page, posted
 
@@ -35,7 +35,7 @@ async def add(cluster: Cluster, name: str, **spec: Any) -> UUID:
 
 async def made(cluster: Cluster, answer: httpx2.Response) -> wire.Execution:
     assert answer.status_code == 303, Page(answer.text).text
-    return await catalog.execution(cluster.database, answer.headers["location"].split("/")[-1], tenant=TENANT)
+    return await execution_views.get(cluster.database, answer.headers["location"].split("/")[-1], tenant=TENANT)
 
 
 async def test_every_parameter_has_a_field_of_its_type(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
@@ -65,7 +65,7 @@ async def test_what_is_wrong_stands_at_its_parameter(cluster: Cluster, browser: 
         page = Page(answer.text)
         assert says in page.text
         assert posted(page).items() >= {k: v for k, v in wrong.items() if k != "p_region"}.items()
-    executions = await catalog.list_executions(cluster.database, tenant=TENANT, job="refused")
+    executions = await execution_views.list_executions(cluster.database, tenant=TENANT, job="refused")
     assert executions.items == []
 
 

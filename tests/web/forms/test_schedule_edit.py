@@ -7,7 +7,7 @@ from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.clock import SystemClock, instant
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
-from mainspring.views import catalog
+from mainspring.views import fires as fire_views
 from mainspring.web.draw.labels import stamp, wall
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page
@@ -59,7 +59,7 @@ async def test_saving_gives_a_version_that_fires_as_it_was_shown(cluster: Cluste
     found = await job(cluster, "saved")
     assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{found.job_id}")
     assert (found.version, found.spec.schedule) == (2, ScheduleSpec(cron="0 4 * * MON")), "nothing of the old one stays"
-    fires = await catalog.fires(cluster.database, "saved", tenant=TENANT, count=10)
+    fires = await fire_views.of_job(cluster.database, "saved", tenant=TENANT, count=10)
     assert [a["datetime"] for a in page.all("time") if "data-until" in a] == [*map(stamp, fires.fires)]
     again = await browser.post("/jobs/saved/schedule", data=form_of(page) | {"version": "2"})
     assert again.status_code == 303

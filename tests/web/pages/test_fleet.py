@@ -67,7 +67,7 @@ async def test_a_worker_s_page_says_what_it_executes_and_what_went_wrong(
         assert "No worker has the label zone=b" in other.text and "mainspring worker --label zone=b" in other.text
         await client.cancel(running.execution_id)
         await client.wait(running.execution_id)
-    assert "It has said goodbye" in (await open_page(browser, where)).text
+    assert "It has stopped after a clean shutdown" in (await open_page(browser, where)).text
 
 
 async def test_a_worker_nobody_has_seen_is_not_found(browser: httpx2.AsyncClient) -> None:

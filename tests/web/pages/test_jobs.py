@@ -15,7 +15,7 @@ from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.intake.executions import Submission
-from mainspring.views import catalog
+from mainspring.views import jobs as job_views
 from mainspring.web.draw.labels import stamp
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page
@@ -124,7 +124,7 @@ async def test_buttons_do_what_they_say(cluster: Cluster, browser: httpx2.AsyncC
 
     resumed = await browser.post(f"{path}/resume", data={"csrf": csrf, "back": "https://example.com/"})
     assert resumed.headers["location"] == "/jobs/pressed"
-    assert (await catalog.job(cluster.database, "pressed", tenant=TENANT)).state == "active"
+    assert (await job_views.get(cluster.database, "pressed", tenant=TENANT)).state == "active"
 
     run = await browser.post(f"{path}/run", data={"csrf": csrf})
     execution = run.headers["location"]
@@ -176,7 +176,7 @@ async def test_mistakes_are_told_on_a_page(browser: httpx2.AsyncClient) -> None:
         ("/executions/123", 404, "at least its first 8 digits"),
         ("/executions/00000000-0000-0000-0000-000000000000", 404, "There is no execution"),
         ("/executions?state=nonsense", 422, "is not a state"),
-        ("/executions?cursor=nonsense", 422, "not a cursor"),
+        ("/executions?cursor=nonsense", 422, "invalid cursor"),
         ("/ui/stream?view=nonsense", 422, "no such view"),
     ):
         answer = await browser.get(path)
@@ -270,6 +270,6 @@ async def test_the_dashboard_has_last_status_next_time_and_success_of_a_day(
     assert "75 %" in page.text
     strip = next(a["aria-label"] for _, a in page.elements if a.get("class") == "strip")
     assert strip == "last 4: 3 succeeded, 1 failed"
-    found = await catalog.job(cluster.database, "dash", tenant=TENANT)
+    found = await job_views.get(cluster.database, "dash", tenant=TENANT)
     assert found.next_fire_at is not None
     assert stamp(found.next_fire_at) in [a.get("datetime") for a in page.all("time")]

@@ -14,7 +14,8 @@ from mainspring.domain.execution import STATES, State
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.intake import jobs
-from mainspring.views import catalog
+from mainspring.views import fires as fire_views
+from mainspring.views import refs
 from mainspring.web.draw.labels import stamp
 from mainspring.web.pages.ledger import told, verdict
 from tests.conftest import Cluster, clone, started
@@ -60,7 +61,7 @@ async def test_page_api_and_firing_have_the_same_instants(
         if minute != 20:  # what came due in between meets one that is still alive
             await finish_all(database)
     page = await open_page(browser, "/jobs/watched/ledger")
-    entries = (await catalog.ledger(database, "watched", tenant=TENANT)).items
+    entries = (await fire_views.ledger(database, "watched", tenant=TENANT)).items
     assert due(page) == [stamp(entry.fire_at) for entry in entries]
     assert list(reversed(due(page))) == planned[: len(entries)]
     assert "It ran." in page.text
@@ -79,7 +80,7 @@ async def test_ranges_and_reasons_are_told_in_words(
     await step(scheduler)  # meets the one before
     await finish_all(database)
     await clock.advance(seconds=57)
-    job = await catalog.job_row(database, "told", tenant=TENANT)
+    job = await refs.job_row(database, "told", tenant=TENANT)
     await jobs.pause(database, job.job_id, tenant=TENANT, reason="the disk is full")
     page = await open_page(browser, "/jobs/told/ledger")
     assert "57 fires skipped: the job was paused." in page.text

@@ -9,7 +9,8 @@ from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
-from mainspring.views import catalog, fire_density
+from mainspring.views import fire_density
+from mainspring.views import fires as fire_views
 from mainspring.web import density_cache
 from mainspring.web.draw.labels import stamp
 from mainspring.web.forms.schedule_text import read
@@ -137,7 +138,7 @@ async def test_h_is_spread_by_the_name_that_a_job_then_has(cluster: Cluster, bro
     page = await open_page(browser, asking("H H * * *", zone="Asia/Tokyo", job="spread"))
     spec = JobSpec(name="spread", task=NoopTask(), schedule=ScheduleSpec(cron="H H * * *", timezone="Asia/Tokyo"))
     await jobs.create(cluster.database, spec, tenant=TENANT, by="test")
-    fires = await catalog.fires(cluster.database, "spread", tenant=TENANT, count=10)
+    fires = await fire_views.of_job(cluster.database, "spread", tenant=TENANT, count=10)
     assert instants(page) == [stamp(fire) for fire in fires.fires]
     assert "mainspring add spread --cron 'H H * * *' --tz Asia/Tokyo -- ./my-command" in page.text
 

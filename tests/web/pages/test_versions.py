@@ -6,7 +6,7 @@ import pytest
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
-from mainspring.views import catalog
+from mainspring.views import jobs as job_views
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page
 from tests.support.schedule_forms import add, form_of, job
@@ -111,5 +111,5 @@ async def test_versions_come_in_pages(cluster: Cluster, browser: httpx2.AsyncCli
     shown = [i for page in (first, second) for _, a in page.elements if (i := a.get("id")) and i.startswith("v-")]
     assert shown == [f"v-{n}" for n in range(25, 0, -1)]
     assert '- "description": "3"' in first.text, "the last of a page is compared with the first of the next"
-    found = await catalog.list_versions(cluster.database, "many", tenant=TENANT, limit=500)
+    found = await job_views.list_versions(cluster.database, "many", tenant=TENANT, limit=500)
     assert len(found.items) == 25

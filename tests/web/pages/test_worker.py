@@ -8,7 +8,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
-from mainspring.views import catalog
+from mainspring.views import workers as worker_views
 from tests.conftest import Cluster, started
 from tests.support.live_page import listening, until
 from tests.support.pages import Page, open_page
@@ -35,7 +35,7 @@ async def queued(cluster: Cluster) -> tuple[str, UUID]:
 
 
 async def page_of(cluster: Cluster, name: str) -> wire.Worker:
-    return next(w for w in await catalog.list_workers(cluster.database, tenant=TENANT) if w.name == name)
+    return next(w for w in await worker_views.list_workers(cluster.database, tenant=TENANT) if w.name == name)
 
 
 @pytest.mark.slow
@@ -50,11 +50,11 @@ async def test_a_worker_that_falls_silent_tells_its_story(cluster: Cluster, brow
         assert page.active_parts() == []
         async with listening(browser, f"/ui/stream?view=worker&worker={known.worker_id}") as events:
             suspect = await until(events, "It has missed heartbeats")
-            assert "It holds one execution, given back when that ends." in Page(suspect.data).text
+            assert "It runs one execution, requeued if the lease expires." in Page(suspect.data).text
             lost = Page((await until(events, "It was lost")).data).text
-            if "queued again" not in lost:  # declared lost a moment before its executions are given back
-                lost = Page((await until(events, "queued again")).data).text
-        assert "no heartbeat came before its lease ended. One execution ran on it and was given back." in lost
+            if "requeued" not in lost:  # declared lost a moment before its executions are given back
+                lost = Page((await until(events, "requeued")).data).text
+        assert "its lease expired without a heartbeat. One execution ran on it and was requeued." in lost
         async with remote(cluster, name="other", queue=queue) as other:
             (given,) = (await other.poll()).executions
             again = await open_page(browser, f"/workers/{known.worker_id}")
@@ -73,7 +73,7 @@ async def test_a_worker_that_its_guardian_reports_is_lost_at_once(
         async with listening(browser, f"/ui/stream?view=worker&worker={known.worker_id}") as events:
             await until(events, "Runs now")
             await worker.goodbye(lost=True)
-            told = await until(events, "queued again")
+            told = await until(events, "requeued")
             assert "It was lost: its process died." in Page(told.data).text
     async with remote(cluster, name="killed", queue=f"q{uuid4().hex}"):
         page = await open_page(browser, f"/workers/{known.worker_id}")

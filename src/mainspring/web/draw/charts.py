@@ -12,7 +12,9 @@ from starlette.responses import HTMLResponse, Response
 
 from mainspring import wire
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import jobs as job_views
+from mainspring.views import refs
 from mainspring.web.access import Visit
 from mainspring.web.draw.labels import Look, look
 from mainspring.web.render import HEADERS, fragment, page
@@ -53,7 +55,7 @@ class Charts:
 
 async def chart(visit: Visit) -> Response:
     """GET /jobs/{ref}/chart: a page, or with `part` only the picture, to be put into another."""
-    job = await catalog.job(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    job = await job_views.get(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     found = await charts(visit.context.database, str(job.job_id), tenant=visit.caller.tenant)
     if visit.query("part"):
         return HTMLResponse(fragment("charts.html", "charts", visit.caller, found=found), 200, HEADERS)
@@ -63,7 +65,7 @@ async def chart(visit: Visit) -> Response:
 async def watch(
     visit: Visit, heard: AsyncIterator[list[wire.Execution]], message: Callable[..., str]
 ) -> AsyncIterator[str]:
-    job = await catalog.job_row(visit.context.database, visit.query("job"), tenant=visit.caller.tenant)
+    job = await refs.job_row(visit.context.database, visit.query("job"), tenant=visit.caller.tenant)
     told, looked = "", 0.0
     loop = asyncio.get_running_loop()
     async for changed in heard:
@@ -80,7 +82,7 @@ async def watch(
 
 async def charts(database: Database, job: str, *, tenant: int) -> Charts:
     """Of the last executions of a job that have ended."""
-    listed = await catalog.list_executions(database, tenant=tenant, job=job, limit=SHOWN)
+    listed = await execution_views.list_executions(database, tenant=tenant, job=job, limit=SHOWN)
     return of(listed.items)
 
 

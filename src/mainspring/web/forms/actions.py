@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
 from mainspring.intake.runs import run_id_of
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import refs
 from mainspring.views.dependencies import needed_by
 from mainspring.web import render
 from mainspring.web.access import Handle, Visit, refuse_nul
@@ -82,7 +83,7 @@ class Confirm:
 
 
 async def _of_job(visit: Visit, verb: str) -> tuple[str, str, Question]:
-    row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    row = await refs.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     if row.deleted_at is not None:
         raise NotFound(f"the job {row.name!r} is deleted")
     home = f"/jobs/{row.job_id}"
@@ -120,7 +121,7 @@ async def ask_delete(visit: Visit) -> Question:
 
 
 async def ask_cancel(visit: Visit) -> Question:
-    found = await catalog.execution(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    found = await execution_views.get(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     home = f"/executions/{found.execution_id}"
     says = (
         "It runs: its worker is asked to end it." if found.state == "running" else "It has not started, and never will."

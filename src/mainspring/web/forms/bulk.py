@@ -21,7 +21,8 @@ from mainspring.domain.filter import job_filter
 from mainspring.intake import dead_letters, executions, jobs, replays
 from mainspring.intake.executions import Note, Submission
 from mainspring.intake.validate.params import check_params
-from mainspring.views import catalog, search
+from mainspring.views import executions as execution_views
+from mainspring.views import refs, search
 from mainspring.web import render
 from mainspring.web.access import Visit, refuse_nul
 from mainspring.web.forms.changes import MAX_REASON
@@ -88,7 +89,7 @@ async def _resume(visit: Visit, one: One) -> None:
 
 
 async def _run(visit: Visit, one: One) -> None:
-    row = await catalog.job_row(visit.context.database, str(one.id), tenant=visit.caller.tenant)
+    row = await refs.job_row(visit.context.database, str(one.id), tenant=visit.caller.tenant)
     check_params(row.spec, None)
     given = Submission(visit.caller.tenant, visit.caller.name, one.id, note=Note.of(row))
     await visit.context.submitter.submit_once(given, f"bulk:{_progress(visit.form.get('progress', '')).begun}")
@@ -109,7 +110,7 @@ async def _cancel(visit: Visit, one: One) -> None:
 async def _requeue(visit: Visit, one: One) -> None:
     """By its dead letter, if it has one: that is then resolved, and a second time does nothing."""
     database, tenant = visit.context.database, visit.caller.tenant
-    found = await catalog.execution(database, one.id, tenant=tenant)
+    found = await execution_views.get(database, one.id, tenant=tenant)
     if found.state in LIVE:
         raise invalid("/state", f"it is {found.state}", hint="only what has ended can be requeued")
     if found.state in ("failed", "timed_out", "lost"):

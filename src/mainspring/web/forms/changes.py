@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from mainspring.domain.errors import NotFound
 from mainspring.intake import backfills, executions, jobs
-from mainspring.views import catalog
+from mainspring.views import refs
 from mainspring.web import render
 from mainspring.web.access import Visit, own_path
 from mainspring.web.forms.instant import moment_to_come
@@ -20,7 +20,7 @@ MAX_REASON = 1000
 
 
 async def pause(visit: Visit) -> Response:
-    row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    row = await refs.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     reason = visit.form.get("reason", "")[:MAX_REASON]
     until = moment_to_come(visit.form.get("until", ""), "/until")
     await jobs.pause(
@@ -35,7 +35,7 @@ async def pause(visit: Visit) -> Response:
 
 
 async def resume(visit: Visit) -> Response:
-    row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    row = await refs.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     caught_up = visit.form.get("catch_up", "") in ("true", "1")
     await jobs.resume(
         visit.context.database, row.job_id, tenant=visit.caller.tenant, caught_up=caught_up, by=visit.caller.name
@@ -56,7 +56,7 @@ async def cancel_backfill(visit: Visit) -> Response:
 
 
 async def _change_backfill(visit: Visit, change: Callable[..., Awaitable[None]]) -> Response:
-    if not catalog.is_id(visit.ref):
+    if not refs.is_id(visit.ref):
         raise NotFound(f"there is no backfill {visit.ref!r}")
     database, tenant, backfill_id = visit.context.database, visit.caller.tenant, UUID(visit.ref)
     await change(database, backfill_id, tenant=tenant)
@@ -65,7 +65,7 @@ async def _change_backfill(visit: Visit, change: Callable[..., Awaitable[None]])
 
 
 async def delete(visit: Visit) -> Response:
-    row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    row = await refs.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     reason = visit.form.get("reason", "")[:MAX_REASON]
     await jobs.delete(
         visit.context.database,
@@ -80,7 +80,7 @@ async def delete(visit: Visit) -> Response:
 
 async def cancel(visit: Visit) -> Response:
     tenant, database = visit.caller.tenant, visit.context.database
-    execution_id = await catalog.execution_id(database, visit.ref, tenant=tenant)
+    execution_id = await refs.execution_id(database, visit.ref, tenant=tenant)
     reason = visit.form.get("reason", "")[:MAX_REASON]
     await executions.cancel(database, execution_id, tenant=tenant, by=visit.caller.name, reason=reason)
     return _back(visit, f"/executions/{execution_id}")

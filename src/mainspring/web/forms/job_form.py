@@ -16,7 +16,9 @@ from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, inval
 from mainspring.domain.job import JobSpec, WorkflowTask, check
 from mainspring.intake import calendars, jobs
 from mainspring.intake.validate import plugins
-from mainspring.views import catalog, why_execution
+from mainspring.views import jobs as job_views
+from mainspring.views import why_execution
+from mainspring.views import workers as worker_views
 from mainspring.web import render
 from mainspring.web.access import Visit
 from mainspring.web.density_cache import DensityCache
@@ -104,7 +106,7 @@ class JobForm:
         known = await _plugins(visit)
         values: dict[str, str] = {}
         if like := visit.query("like"):
-            job = await catalog.job(visit.context.database, like, tenant=visit.caller.tenant)
+            job = await job_views.get(visit.context.database, like, tenant=visit.caller.tenant)
             _refuse_workflow(job)
             values = {**spelled(job.spec, known), NAME.name: f"{job.name}-copy"[:128]}
         given = {k: v[:MOST_VALUE].strip() for k, v in visit.request.query_params.items() if v.strip()}
@@ -264,7 +266,7 @@ async def _plugins(visit: Visit) -> Plugins:
 async def _known(visit: Visit) -> dict[str, list[str]]:
     """Names that fields offer."""
     database, tenant = visit.context.database, visit.caller.tenant
-    workers = await catalog.list_workers(database, tenant=tenant)
+    workers = await worker_views.list_workers(database, tenant=tenant)
     named = await calendars.list_all(database, tenant=tenant, limit=LISTED)
     told = await channels.list_all(database, tenant=tenant)
     return {
@@ -275,7 +277,7 @@ async def _known(visit: Visit) -> dict[str, list[str]]:
 
 
 async def changeable(visit: Visit) -> wire.Job:
-    job = await catalog.job(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    job = await job_views.get(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     if job.state == "deleted":
         raise NotFound(f"the job {job.name!r} is deleted")
     _refuse_workflow(job)

@@ -16,7 +16,8 @@ from mainspring.domain.task import PythonTask
 from mainspring.intake.executions import Note, Submission
 from mainspring.intake.validate.params import check_params
 from mainspring.store.jobs import JobRow
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import refs
 from mainspring.web import render
 from mainspring.web.access import Visit, refuse_nul
 from mainspring.web.forms import command_line, field_values
@@ -68,7 +69,7 @@ async def form(visit: Visit) -> Response:
     """GET /jobs/{ref}/run; `like` takes over what an execution was given, and links may fill fields."""
     order = await _order(visit)
     if like := visit.query("like"):
-        known = await catalog.execution(visit.context.database, like, tenant=visit.caller.tenant)
+        known = await execution_views.get(visit.context.database, like, tenant=visit.caller.tenant)
         if known.job_id != order.job.job_id:
             raise NotFound(f"the execution {like!r} is not of {order.job.name!r}")
         order.values = _taken_over(order, known)
@@ -107,7 +108,7 @@ async def run(visit: Visit) -> Response:
 
 
 async def _order(visit: Visit) -> Order:
-    row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    row = await refs.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     if row.deleted_at is not None:
         raise NotFound(f"the job {row.name!r} is deleted")
     spec = row.spec

@@ -7,7 +7,7 @@ from starlette.responses import RedirectResponse, Response
 from mainspring import wire
 from mainspring.domain.errors import Conflict, Invalid
 from mainspring.intake import jobs
-from mainspring.views import catalog
+from mainspring.views import jobs as job_views
 from mainspring.web import render
 from mainspring.web.access import Visit
 from mainspring.web.density_cache import DensityCache
@@ -81,4 +81,4 @@ def seen_version(visit: Visit) -> int:
 
 
 async def _job(visit: Visit) -> wire.Job:
-    return await catalog.job(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    return await job_views.get(visit.context.database, visit.ref, tenant=visit.caller.tenant)

@@ -13,7 +13,7 @@ from mainspring import wire
 from mainspring.domain.audit import ACTIONS, KINDS
 from mainspring.domain.errors import Invalid
 from mainspring.intake import audit as intake
-from mainspring.views.catalog import is_id
+from mainspring.views.refs import is_id
 from mainspring.web.access import Visit
 from mainspring.web.forms.schedule_error import slip_of
 from mainspring.web.pages.jobs import link

@@ -8,7 +8,9 @@ from uuid import UUID
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from mainspring.domain.execution import LIVE
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import logs as log_views
+from mainspring.views import refs
 from mainspring.web.access import Visit
 from mainspring.web.draw import terminal_output
 from mainspring.web.draw.timeline import timeline
@@ -17,13 +19,15 @@ from mainspring.web.render import HEADERS, now, page
 
 async def execution(visit: Visit) -> Response:
     database, tenant = visit.context.database, visit.caller.tenant
-    found = await catalog.execution(database, visit.ref, tenant=tenant)
+    found = await execution_views.get(database, visit.ref, tenant=tenant)
     files = await visit.context.artifacts.listed(found.execution_id, tenant=tenant)
     before, place = visit.query("before"), visit.query("place")
     if place:
-        logs, more = await catalog.read_logs(database, found.execution_id, tenant=tenant, place=place), True
+        logs, more = await log_views.read_logs(database, found.execution_id, tenant=tenant, place=place), True
     else:
-        logs, more = await catalog.read_logs_before(database, found.execution_id, tenant=tenant, before=before or None)
+        logs, more = await log_views.read_logs_before(
+            database, found.execution_id, tenant=tenant, before=before or None
+        )
     run_id = await visit.context.runs.of_execution(found.execution_id, tenant=tenant)
     return page(
         "execution.html",
@@ -41,8 +45,8 @@ async def execution(visit: Visit) -> Response:
 
 async def earlier(visit: Visit) -> Response:
     """Output before a place, for a page that shows what follows. The header says whether there is more before."""
-    execution_id = await catalog.execution_id(visit.context.database, visit.ref, tenant=visit.caller.tenant)
-    logs, more = await catalog.read_logs_before(
+    execution_id = await refs.execution_id(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    logs, more = await log_views.read_logs_before(
         visit.context.database, execution_id, tenant=visit.caller.tenant, before=visit.query("before") or None
     )
     attempt = logs.chunks[0].attempt if logs.chunks else 0
@@ -52,8 +56,8 @@ async def earlier(visit: Visit) -> Response:
 
 async def download(visit: Visit) -> Response:
     """All output so far, as the program wrote it."""
-    execution_id = await catalog.execution_id(visit.context.database, visit.ref, tenant=visit.caller.tenant)
-    await catalog.execution(visit.context.database, execution_id, tenant=visit.caller.tenant)
+    execution_id = await refs.execution_id(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    await execution_views.get(visit.context.database, execution_id, tenant=visit.caller.tenant)
     name = f'attachment; filename="{execution_id}.txt"'
     headers = {**HEADERS, "Content-Disposition": name}
     return StreamingResponse(_all(visit, execution_id), 200, headers, media_type="text/plain; charset=utf-8")
@@ -62,7 +66,7 @@ async def download(visit: Visit) -> Response:
 async def _all(visit: Visit, execution_id: UUID) -> AsyncIterator[str]:
     place: str | None = None
     while True:
-        logs = await catalog.read_logs(visit.context.database, execution_id, tenant=visit.caller.tenant, place=place)
+        logs = await log_views.read_logs(visit.context.database, execution_id, tenant=visit.caller.tenant, place=place)
         if not logs.chunks:
             return
         yield "".join(chunk.text for chunk in logs.chunks)

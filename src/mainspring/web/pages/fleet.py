@@ -10,7 +10,8 @@ from starlette.responses import RedirectResponse, Response
 from mainspring import wire
 from mainspring.domain.errors import invalid
 from mainspring.intake.queues import change as change_queue
-from mainspring.views import catalog, queue_rates, queues
+from mainspring.views import queues
+from mainspring.views import workers as worker_views
 from mainspring.web import render
 from mainspring.web.access import Visit
 from mainspring.web.draw.labels import given_labels
@@ -38,7 +39,7 @@ async def resume_queue(visit: Visit) -> Response:
 
 async def workers(visit: Visit) -> Response:
     """All workers, or those with a label (`?label=zone=a`) or that serve a queue."""
-    found = await catalog.list_workers(visit.context.database, tenant=visit.caller.tenant)
+    found = await worker_views.list_workers(visit.context.database, tenant=visit.caller.tenant)
     label, queue = visit.query("label"), visit.query("queue")
     if label and "=" not in label:
         raise invalid("/label", f"{label!r} is not a label", hint="name=value, such as zone=a")
@@ -61,7 +62,7 @@ async def workers(visit: Visit) -> Response:
 async def _queues(visit: Visit) -> dict[str, Any]:
     database, tenant = visit.context.database, visit.caller.tenant
     found = await queues.overview(database, tenant=tenant)
-    return {"queues": found.items, "limits": found.limits, "flow": await queue_rates.flow(database, tenant=tenant)}
+    return {"queues": found.items, "limits": found.limits, "flow": await queues.flow(database, tenant=tenant)}
 
 
 async def _set_paused(visit: Visit, paused: bool) -> Response:

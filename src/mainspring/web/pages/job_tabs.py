@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from mainspring.views import catalog, search, why_job
+from mainspring.views import jobs as job_views
+from mainspring.views import search, why_job
 from mainspring.web import render
 from mainspring.web.access import Visit
 
@@ -16,7 +17,7 @@ LOOKED = 5000
 async def why_not(visit: Visit) -> Response:
     """GET /jobs/{ref}/why."""
     database, tenant = visit.context.database, visit.caller.tenant
-    job = await catalog.job(database, visit.ref, tenant=tenant)
+    job = await job_views.get(database, visit.ref, tenant=tenant)
     found = await why_job.why_not(database, str(job.job_id), tenant=tenant)
     stops = [check for check in found if check.verdict == "stops"]
     return render.page("why_not.html", visit.caller, job=job, checks=found, stops=stops)
@@ -25,7 +26,7 @@ async def why_not(visit: Visit) -> Response:
 async def stats(visit: Visit) -> Response:
     """GET /jobs/{ref}/stats."""
     database, tenant = visit.context.database, visit.caller.tenant
-    job = await catalog.job(database, visit.ref, tenant=tenant)
+    job = await job_views.get(database, visit.ref, tenant=tenant)
     rows = [
         (name, (await search.stats(database, [job.job_id], tenant=tenant, each=LOOKED, hours=hours))[job.job_id])
         for name, hours in WINDOWS

@@ -15,7 +15,10 @@ from mainspring.domain.errors import Invalid, NotFound
 from mainspring.domain.filter import EXECUTION_FIELDS, JOB_FIELDS, ExecutionFilter, execution_filter, spell
 from mainspring.intake import backfills
 from mainspring.store.search import Stats
-from mainspring.views import catalog, search
+from mainspring.views import executions as execution_views
+from mainspring.views import fires as fire_views
+from mainspring.views import jobs as job_views
+from mainspring.views import search
 from mainspring.web.access import Visit
 from mainspring.web.forms.schedule_error import Slip, slip_of
 from mainspring.web.render import now, page
@@ -70,11 +73,13 @@ async def jobs(visit: Visit) -> Response:
 
 async def job(visit: Visit) -> Response:
     database, tenant = visit.context.database, visit.caller.tenant
-    found = await catalog.job(database, visit.ref, tenant=tenant)
+    found = await job_views.get(database, visit.ref, tenant=tenant)
     ref = str(found.job_id)
     cursor = visit.query("cursor")
-    fires = await catalog.fires(database, ref, tenant=tenant, count=FIRES_SHOWN)
-    past = await catalog.list_executions(database, tenant=tenant, job=ref, cursor=cursor or None, limit=FEED_SHOWN)
+    fires = await fire_views.of_job(database, ref, tenant=tenant, count=FIRES_SHOWN)
+    past = await execution_views.list_executions(
+        database, tenant=tenant, job=ref, cursor=cursor or None, limit=FEED_SHOWN
+    )
     filled = await backfills.list_backfills(database, tenant=tenant, job=ref, limit=BACKFILLS_SHOWN)
     onward = past.next_cursor and link(visit.request.url.path, cursor=past.next_cursor)
     return page(
@@ -135,7 +140,7 @@ async def list_executions(visit: Visit, wanted: ExecutionFilter, text: str) -> w
     database, tenant, cursor = visit.context.database, visit.caller.tenant, visit.query("cursor") or None
     if not plain(wanted):
         return await search.find_executions(database, text, tenant=tenant, cursor=cursor, limit=JOBS_SHOWN)
-    return await catalog.list_executions(
+    return await execution_views.list_executions(
         database,
         tenant=tenant,
         states=wanted.states,
@@ -153,7 +158,7 @@ async def shown_jobs(visit: Visit) -> Shown:
         if text:
             found = await search.jobs(database, text, tenant=tenant, cursor=cursor, limit=JOBS_SHOWN)
         else:
-            found = await catalog.list_jobs(database, tenant=tenant, cursor=cursor, limit=JOBS_SHOWN)
+            found = await job_views.list_jobs(database, tenant=tenant, cursor=cursor, limit=JOBS_SHOWN)
     except Invalid as error:
         return Shown(wire.Page(items=[]), wrong=slip_of(error, text, ""))
     ids = [job.job_id for job in found.items]

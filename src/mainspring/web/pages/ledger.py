@@ -6,7 +6,8 @@ from starlette.responses import Response
 
 from mainspring import wire
 from mainspring.domain.execution import LIVE
-from mainspring.views import catalog
+from mainspring.views import fires as fire_views
+from mainspring.views import jobs as job_views
 from mainspring.web import render
 from mainspring.web.access import Visit
 from mainspring.web.draw.labels import plural
@@ -40,10 +41,10 @@ _STATES = {
 async def ledger(visit: Visit) -> Response:
     """GET /jobs/{ref}/ledger."""
     database, tenant = visit.context.database, visit.caller.tenant
-    job = await catalog.job(database, visit.ref, tenant=tenant)
+    job = await job_views.get(database, visit.ref, tenant=tenant)
     ref, cursor = str(job.job_id), visit.query("cursor")
-    page = await catalog.ledger(database, ref, tenant=tenant, cursor=cursor or None, limit=ENTRIES_SHOWN)
-    fires = await catalog.fires(database, ref, tenant=tenant, count=FIRES_AHEAD)
+    page = await fire_views.ledger(database, ref, tenant=tenant, cursor=cursor or None, limit=ENTRIES_SHOWN)
+    fires = await fire_views.of_job(database, ref, tenant=tenant, count=FIRES_AHEAD)
     onward = page.next_cursor and link(visit.request.url.path, cursor=page.next_cursor)
     rows = [(entry, told(entry)) for entry in page.items]
     return render.page(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from starlette.responses import RedirectResponse, Response
 
 from mainspring.domain.errors import Invalid, NotFound
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import jobs as job_views
+from mainspring.views import workers as worker_views
 from mainspring.web.access import Visit
 from mainspring.web.pages.jobs import link
 from mainspring.web.render import HEADERS
@@ -19,18 +21,18 @@ async def search(visit: Visit) -> Response:
 async def _place(visit: Visit, text: str) -> str:
     database, tenant = visit.context.database, visit.caller.tenant
     try:
-        found = await catalog.job(database, text, tenant=tenant)
+        found = await job_views.get(database, text, tenant=tenant)
         return f"/{'workflows' if found.spec.kind == 'workflow' else 'jobs'}/{found.job_id}"
     except NotFound:
         pass
     try:
-        execution = await catalog.execution(database, text, tenant=tenant)
+        execution = await execution_views.get(database, text, tenant=tenant)
         run_id = await visit.context.runs.of_execution(execution.execution_id, tenant=tenant)
         is_run = run_id == execution.execution_id
         return f"/{'runs' if is_run else 'executions'}/{execution.execution_id}"
     except (NotFound, Invalid):
         pass
-    for worker in await catalog.list_workers(database, tenant=tenant):
+    for worker in await worker_views.list_workers(database, tenant=tenant):
         if worker.name == text:
             return f"/workers/{worker.worker_id}"
     return link("/jobs", prefix=text)

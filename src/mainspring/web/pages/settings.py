@@ -15,7 +15,7 @@ from mainspring.domain.errors import NotFound, invalid
 from mainspring.intake import blackouts, calendars
 from mainspring.store import audit, tokens
 from mainspring.store.db import database_now_ms
-from mainspring.views import catalog
+from mainspring.views import refs
 from mainspring.web import render
 from mainspring.web.access import Visit
 from mainspring.web.render import page
@@ -66,7 +66,7 @@ async def create_token(visit: Visit) -> Response:
 
 
 async def revoke_token(visit: Visit) -> Response:
-    if not catalog.is_id(visit.ref):
+    if not refs.is_id(visit.ref):
         raise NotFound(f"there is no token {visit.ref!r}")
     token_id = UUID(visit.ref)
     async with visit.context.database.transaction() as connection:

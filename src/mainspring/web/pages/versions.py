@@ -9,7 +9,9 @@ from starlette.responses import RedirectResponse, Response
 from mainspring import wire
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.intake import jobs
-from mainspring.views import catalog
+from mainspring.views import fires as fire_views
+from mainspring.views import jobs as job_views
+from mainspring.views import refs
 from mainspring.web import render
 from mainspring.web.access import Visit
 from mainspring.web.draw.diff import Line, changed_fields, difference
@@ -32,10 +34,10 @@ class Told:
 async def versions(visit: Visit) -> Response:
     """GET /jobs/{ref}/versions."""
     database, tenant = visit.context.database, visit.caller.tenant
-    job = await catalog.job(database, visit.ref, tenant=tenant)
+    job = await job_views.get(database, visit.ref, tenant=tenant)
     cursor = visit.query("cursor") or None
     # One more than is shown: the last of the page is compared with it.
-    found = await catalog.list_versions(
+    found = await job_views.list_versions(
         database, str(job.job_id), tenant=tenant, cursor=cursor, limit=VERSIONS_SHOWN + 1
     )
     told = [
@@ -54,7 +56,7 @@ async def look_back(visit: Visit) -> Response:
 
 async def bring_back(visit: Visit) -> Response:
     """POST /jobs/{ref}/rollback."""
-    row = await catalog.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    row = await refs.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     wanted = _version(visit.form.get("to", ""))
     try:
         await jobs.rollback(
@@ -73,14 +75,14 @@ async def bring_back(visit: Visit) -> Response:
 
 async def _page(visit: Visit, wanted: int, *, status: int = 200, notice: str = "") -> Response:
     database, tenant = visit.context.database, visit.caller.tenant
-    job = await catalog.job(database, visit.ref, tenant=tenant)
+    job = await job_views.get(database, visit.ref, tenant=tenant)
     spec = await jobs.version_of(database, job.job_id, wanted, tenant=tenant)
     proposal, refused = None, ""
     try:
         proposal = await propose(visit, job, patch_back(job, spec))
     except Invalid as error:
         refused = error.message
-    fires = await catalog.fires(database, str(job.job_id), tenant=tenant, count=1)
+    fires = await fire_views.of_job(database, str(job.job_id), tenant=tenant, count=1)
     return render.page(
         "rollback.html",
         visit.caller,

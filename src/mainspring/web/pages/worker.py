@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from mainspring.views import worker_history
+from mainspring.views import workers
 from mainspring.web.access import Visit
 from mainspring.web.draw.labels import LOOKS
 from mainspring.web.render import fragment, page
@@ -37,5 +37,5 @@ async def watch(visit: Visit, heard: AsyncIterator[Any], message: Callable[..., 
 
 
 async def _values(visit: Visit, ref: str) -> dict[str, Any]:
-    found = await worker_history.worker_story(visit.context.database, ref, tenant=visit.caller.tenant)
-    return {"it": found, "sentence": worker_history.sentence(found), "became": worker_history.became, "looks": LOOKS}
+    found = await workers.history(visit.context.database, ref, tenant=visit.caller.tenant)
+    return {"it": found, "sentence": workers.summary(found), "became": workers.outcome_of, "looks": LOOKS}

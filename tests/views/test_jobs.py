@@ -13,7 +13,10 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import executions, jobs
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views import executions as execution_views
+from mainspring.views import fires as fire_views
+from mainspring.views import jobs as job_views
+from mainspring.views import logs as log_views
 from tests.support.clocks import START, VirtualClock
 
 TENANT = 1
@@ -28,11 +31,11 @@ async def test_fires_lie_within_start_and_end(fresh: Database, virtual: VirtualC
     start, end = START + timedelta(minutes=10), START + timedelta(minutes=12)
     schedule = ScheduleSpec(every=60, aligned=True, start_at=start.isoformat(), end_at=end.isoformat())
     await add(fresh, "window", schedule=schedule)
-    fires = await catalog.fires(fresh, "window", tenant=TENANT)
+    fires = await fire_views.of_job(fresh, "window", tenant=TENANT)
     assert fires.fires == [start, start + timedelta(minutes=1), end], "both ends included"
-    assert (await catalog.job(fresh, "window", tenant=TENANT)).next_fire_at == start
+    assert (await job_views.get(fresh, "window", tenant=TENANT)).next_fire_at == start
     await virtual.set(end)
-    job = await catalog.job(fresh, "window", tenant=TENANT)
+    job = await job_views.get(fresh, "window", tenant=TENANT)
     assert (job.state, job.next_fire_at) == ("finished", None)
 
 
@@ -42,12 +45,12 @@ async def test_a_paused_one_time_job_waits_and_is_skipped_when_its_time_passes(
     at = (START + timedelta(hours=1)).isoformat()
     job_id = await add(fresh, "once", schedule=ScheduleSpec(at=at))
     await jobs.pause(fresh, job_id, tenant=TENANT, reason="")
-    assert (await catalog.job(fresh, "once", tenant=TENANT)).state == "paused"
+    assert (await job_views.get(fresh, "once", tenant=TENANT)).state == "paused"
     await virtual.advance(hours=2)
     await jobs.resume(fresh, job_id, tenant=TENANT)
-    (execution,) = (await catalog.list_executions(fresh, tenant=TENANT)).items
+    (execution,) = (await execution_views.list_executions(fresh, tenant=TENANT)).items
     assert (execution.state, execution.reason) == ("skipped", "paused")
-    assert (await catalog.job(fresh, "once", tenant=TENANT)).state == "finished"
+    assert (await job_views.get(fresh, "once", tenant=TENANT)).state == "finished"
 
 
 async def test_what_was_cancelled_long_before_its_time_is_found(fresh: Database, virtual: VirtualClock) -> None:
@@ -58,25 +61,25 @@ async def test_what_was_cancelled_long_before_its_time_is_found(fresh: Database,
     await executions.cancel(fresh, execution, tenant=TENANT, by="test", reason="")
     for now in (START, at + timedelta(days=1)):
         await virtual.set(now)
-        assert (await catalog.execution(fresh, execution, tenant=TENANT)).state == "cancelled"
+        assert (await execution_views.get(fresh, execution, tenant=TENANT)).state == "cancelled"
 
 
 async def test_a_time_in_the_past_means_now(fresh: Database, virtual: VirtualClock) -> None:
     job_id = await add(fresh, "late")
     submitted = await Submitter(fresh).submit(Submission(TENANT, "test", job_id, START - timedelta(days=9)))
-    found = await catalog.execution(fresh, submitted, tenant=TENANT)
+    found = await execution_views.get(fresh, submitted, tenant=TENANT)
     assert (found.state, found.due_at) == ("queued", START)
 
 
 @pytest.mark.parametrize("place", ["x", "1", "1.", ".1", "1.2.3", "-1.0", "1.-2", "99999.0", "1.9999999999", "1.0\n"])
 def test_what_is_no_place(place: str) -> None:
     with pytest.raises(Invalid):
-        catalog.parse_place(place)
+        log_views.parse_place(place)
 
 
 def test_places() -> None:
-    assert catalog.parse_place(None) == catalog.parse_place("0.-1") == (0, -1)
-    assert catalog.parse_place("3.17") == (3, 17)
+    assert log_views.parse_place(None) == log_views.parse_place("0.-1") == (0, -1)
+    assert log_views.parse_place("3.17") == (3, 17)
 
 
 async def test_the_next_fires_of_all_jobs_have_one_time_jobs_among_them(fresh: Database, virtual: VirtualClock) -> None:
@@ -87,12 +90,12 @@ async def test_the_next_fires_of_all_jobs_have_one_time_jobs_among_them(fresh: D
     on_demand = await add(fresh, "on-demand")
     submission = Submission(TENANT, "test", on_demand, START + timedelta(minutes=5))
     await Submitter(fresh).submit(submission)
-    found = [(at - START, name) for at, _, name in await catalog.upcoming(fresh, tenant=TENANT)]
+    found = [(at - START, name) for at, _, name in await fire_views.upcoming(fresh, tenant=TENANT)]
     assert found == [
         (timedelta(minutes=30), "soon"),
         (timedelta(minutes=60), "hourly"),
         (timedelta(minutes=90), "later"),
     ], "a pause holds one back, and a submission is no fire"
-    assert await catalog.upcoming(fresh, tenant=TENANT + 1) == []
+    assert await fire_views.upcoming(fresh, tenant=TENANT + 1) == []
     await virtual.advance(minutes=45)
-    assert [name for _, _, name in await catalog.upcoming(fresh, tenant=TENANT)] == ["hourly", "later"]
+    assert [name for _, _, name in await fire_views.upcoming(fresh, tenant=TENANT)] == ["hourly", "later"]

@@ -1,0 +1,125 @@
+"""Fires of jobs: the next ones, and the ledger of past ones."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from mainspring import wire
+from mainspring.clock import LAST_MS, instant, millis
+from mainspring.domain.schedule.blackouts import Blackouts, Scope
+from mainspring.domain.schedule.schedule import compile_key, describe_spec, job_seed, notes, stands_for, zone_of
+from mainspring.store import blackouts, executions, jobs
+from mainspring.store.db import Database, database_now_ms
+from mainspring.store.jobs import JobRow
+from mainspring.views.refs import check_limit, job_row, parse_cursor
+
+LAST_SHOWN = 20
+BLACKOUT_NOTES = 3
+MOST_SCHEDULES = 2000
+ONE_TIME_PER_JOB = 40
+
+
+async def of_job(
+    database: Database, ref: str, *, tenant: int, count: int = 10, after: datetime | None = None
+) -> wire.Fires:
+    """The next fires of a job, ignoring a pause."""
+    check_limit(count, "/count")
+    row = await job_row(database, ref, tenant=tenant)
+    async with database.connection() as connection:
+        start_ms = int(await database_now_ms(connection)) if after is None else millis(after)
+        known = Blackouts(await blackouts.open_blackouts(connection, tenant=tenant))
+    spec = row.spec.schedule
+    found = await _fires_of(database, row, after_ms=start_ms, count=count)
+    return wire.Fires(
+        description=describe_spec(spec, seed=job_seed(tenant, row.name)) if spec else "on demand",
+        timezone=zone_of(spec),
+        fires=found,
+        notes=[*(notes(row.schedule_key, start_ms) if row.schedule_key else []), *_blackout_notes(known, row, found)],
+    )
+
+
+def _blackout_notes(known: Blackouts, row: JobRow, fires: list[datetime]) -> list[str]:
+    """Name the first fires that fall into a blackout, and count the others."""
+    scope = Scope(row.tenant, row.spec.queue_name, row.job_id)
+    held = [(at, until) for at in fires if (until := known.until(scope, millis(at))) is not None]
+    named = [
+        f"{at:%Y-%m-%d %H:%M:%S} UTC falls into a blackout that ends at {instant(until):%Y-%m-%d %H:%M:%S} UTC"
+        for at, until in held[:BLACKOUT_NOTES]
+    ]
+    rest = len(held) - BLACKOUT_NOTES
+    return [*named, *([f"so do {rest} more"] if rest > 0 else [])]
+
+
+async def _fires_of(database: Database, row: JobRow, *, after_ms: int, count: int) -> list[datetime]:
+    if not fires_once(row):
+        return [instant(ms) for ms in next_fires(row, after_ms=after_ms, count=count)]
+    async with database.connection() as connection:
+        last = await jobs.last_executions(connection, tenant=row.tenant, job_ids=[row.job_id], each=LAST_SHOWN)
+    return [e.fire_at for e in last[row.job_id] if e.state == "waiting" and millis(e.fire_at) > after_ms][:count]
+
+
+def fires_once(row: JobRow) -> bool:
+    """Whether the job has a one-time schedule: a waiting execution instead of an entry on the wheel."""
+    return row.spec.schedule is not None and row.schedule_key is None
+
+
+def next_fires(row: JobRow, *, after_ms: int, count: int) -> list[int]:
+    """Instants after `after_ms` at which the job is due, within its start and end."""
+    if row.schedule_key is None:
+        return []
+    start_ms = None if row.start_at is None else millis(row.start_at)
+    end_ms = None if row.end_at is None else millis(row.end_at)
+    return fires_within(row.schedule_key, start_ms, end_ms, after_ms=after_ms, count=count)
+
+
+def fires_within(key: str, start_ms: int | None, end_ms: int | None, *, after_ms: int, count: int) -> list[int]:
+    """The next instants of a schedule between its start and its end, both included."""
+    schedule, found = compile_key(key), list[int]()
+    begin_ms = after_ms if start_ms is None else max(after_ms, start_ms - 1)
+    while len(found) < count:
+        at = schedule.next_after(found[-1] if found else begin_ms)
+        if at is None or at > LAST_MS or (end_ms is not None and at > end_ms):
+            break
+        found.append(at)
+    return found
+
+
+async def upcoming(database: Database, *, tenant: int, limit: int = 20) -> list[tuple[datetime, UUID, str]]:
+    """The next fires over all jobs: instant, job id, job name."""
+    async with database.connection() as connection:
+        now_ms = int(await database_now_ms(connection))
+        known = await jobs.tenant_schedules(connection, tenant=tenant, limit=MOST_SCHEDULES)
+        ahead = []
+        for schedule_id, key in known:
+            at = compile_key(key).next_after(now_ms)
+            if at is not None:
+                ahead.append((at, schedule_id))
+        at_of = {schedule_id: at for at, schedule_id in sorted(ahead)[:limit]}
+        rows = await jobs.jobs_on_schedules(connection, tenant=tenant, schedule_ids=list(at_of), each=limit)
+        once = await executions.next_one_time(connection, tenant=tenant, limit=limit, each=ONE_TIME_PER_JOB)
+    return sorted([*once, *((instant(at_of[s]), job_id, name) for s, job_id, name in rows)])[:limit]
+
+
+async def ledger(
+    database: Database, ref: str, *, tenant: int, cursor: str | None = None, limit: int = 50
+) -> wire.Page[wire.LedgerEntry]:
+    """The outcome of each due instant of a job, newest first."""
+    check_limit(limit)
+    row = await job_row(database, ref, tenant=tenant)
+    before = parse_cursor(cursor)
+    async with database.connection() as connection:
+        entries = await executions.list_fires(
+            connection, tenant=tenant, job_id=row.job_id, before=before, limit=limit + 1
+        )
+    page = [_with_clock_note(row, version, entry) for version, entry in entries[:limit]]
+    return wire.Page(items=page, next_cursor=str(page[-1].execution_id) if len(entries) > limit else None)
+
+
+def _with_clock_note(row: JobRow, version: int, entry: wire.LedgerEntry) -> wire.LedgerEntry:
+    """Note what a clock change did to this fire. Computed from today's schedule, so only for its fires."""
+    if row.schedule_key is None or version != row.version:
+        return entry
+    return msgspec.structs.replace(entry, note=stands_for(compile_key(row.schedule_key), millis(entry.fire_at)))

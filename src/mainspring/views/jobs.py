@@ -1,0 +1,130 @@
+"""Jobs with their next fire, last executions and deadlines; their versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.clock import instant
+from mainspring.domain.errors import NotFound
+from mainspring.domain.execution import LIVE
+from mainspring.domain.job import NAME, JobSpec
+from mainspring.domain.schedule.deadline import Judgement
+from mainspring.domain.schedule.schedule import describe_spec, job_seed
+from mainspring.store import deadlines, jobs
+from mainspring.store.db import Connection, Database, database_now_ms
+from mainspring.store.jobs import JobRow, LastRow
+from mainspring.views.fires import LAST_SHOWN, fires_once, next_fires
+from mainspring.views.refs import bad_cursor, check_limit, job_row
+
+
+async def get(database: Database, ref: str, *, tenant: int) -> wire.Job:
+    row = await job_row(database, ref, tenant=tenant)
+    async with database.connection() as connection:
+        return (await as_jobs(connection, [row], tenant=tenant))[0]
+
+
+async def list_jobs(
+    database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50, prefix: str | None = None
+) -> wire.Page[wire.Job]:
+    """Jobs by name."""
+    check_limit(limit)
+    if cursor and not NAME.match(cursor):
+        raise bad_cursor()
+    if prefix and not NAME.match(prefix):
+        return wire.Page(items=[])
+    async with database.connection() as connection:
+        rows = await jobs.list_jobs(connection, tenant=tenant, after=cursor or "", limit=limit + 1, prefix=prefix)
+        page = await as_jobs(connection, rows[:limit], tenant=tenant)
+    return wire.Page(items=page, next_cursor=page[-1].name if len(rows) > limit else None)
+
+
+async def list_versions(
+    database: Database, ref: str, *, tenant: int, cursor: str | None = None, limit: int = 50
+) -> wire.Page[wire.Version]:
+    """All versions of a job, newest first."""
+    check_limit(limit)
+    row = await job_row(database, ref, tenant=tenant)
+    if cursor is not None and not cursor.isdigit():
+        raise bad_cursor()
+    before = int(cursor) if cursor else row.version + 1
+    async with database.connection() as connection:
+        rows = await jobs.list_versions(connection, tenant=tenant, job_id=row.job_id, before=before, limit=limit + 1)
+    page = [
+        wire.Version(version=v, spec=spec, created_at=at, created_by=by, tzdata=zones)
+        for v, spec, at, by, zones in rows[:limit]
+    ]
+    return wire.Page(items=page, next_cursor=str(page[-1].version) if len(rows) > limit else None)
+
+
+async def version_of(database: Database, job_id: UUID, version: int, *, tenant: int) -> JobSpec:
+    """The definition that a version of a job has."""
+    async with database.connection() as connection:
+        found = await jobs.list_versions(connection, tenant=tenant, job_id=job_id, before=version + 1, limit=1)
+    if not found or found[0][0] != version:
+        raise NotFound(f"the job has no version {version}")
+    return found[0][1]
+
+
+async def as_jobs(connection: Connection, rows: Sequence[JobRow], *, tenant: int) -> list[wire.Job]:
+    """Add next fire, last executions and deadlines to stored jobs."""
+    if not rows:
+        return []
+    now_ms = int(await database_now_ms(connection))
+    last = await jobs.last_executions(connection, tenant=tenant, job_ids=[row.job_id for row in rows], each=LAST_SHOWN)
+    judged = await deadlines.judge(connection, rows, tenant=tenant, now_ms=now_ms)
+    return [_as_job(row, last[row.job_id], judged[row.job_id], now_ms) for row in rows]
+
+
+def _as_job(row: JobRow, last: list[LastRow], judged: list[Judgement], now_ms: int) -> wire.Job:
+    following = _next_fire(row, last, now_ms)
+    state: wire.JobState = "active"
+    if row.deleted_at is not None:
+        state = "deleted"
+    elif row.spec.schedule is not None and following is None and not any(e.state in LIVE for e in last):
+        state = "finished"
+    elif row.paused_at is not None:
+        state = "paused"
+    return wire.Job(
+        job_id=row.job_id,
+        name=row.name,
+        version=row.version,
+        state=state,
+        spec=row.spec,
+        schedule_description=_described(row),
+        next_fire_at=following if state == "active" else None,
+        last=[
+            wire.LastExecution(
+                execution_id=e.execution_id,
+                state=e.state,  # type: ignore[arg-type]
+                fire_at=e.fire_at,
+                finished_at=e.finished_at,
+                duration_ms=e.duration_ms,
+            )
+            for e in last
+            if e.state != "waiting" or e.fire_at <= instant(now_ms)
+        ],
+        pause_reason=row.pause_reason,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        updated_at=row.updated_at,
+        paused_at=row.paused_at,
+        paused_until=row.paused_until,
+        deadlines=[
+            wire.Deadline(kind=j.kind, state=j.state, at=None if j.at_ms is None else instant(j.at_ms)) for j in judged
+        ],
+    )
+
+
+def _described(row: JobRow) -> str | None:
+    schedule = row.spec.schedule
+    return None if schedule is None else describe_spec(schedule, seed=job_seed(row.tenant, row.name))
+
+
+def _next_fire(row: JobRow, last: list[LastRow], now_ms: int) -> datetime | None:
+    if fires_once(row):
+        return next((e.fire_at for e in last if e.state == "waiting"), None)
+    ahead = next_fires(row, after_ms=now_ms, count=1)
+    return instant(ahead[0]) if ahead else None

@@ -1,0 +1,82 @@
+"""Logs of executions, forwards from a position and backwards from the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from uuid import UUID
+
+from mainspring import wire
+from mainspring.domain.errors import NotFound, invalid
+from mainspring.domain.execution import LIVE
+from mainspring.store import executions, logs
+from mainspring.store.db import Connection, Database
+
+CHUNKS_PER_PAGE = 200
+TAIL_BYTES = 96_000
+_START = (0, -1)
+_END = (32_767, 2_147_483_647)
+_POSITION = re.compile(r"(\d{1,4})\.(-1|\d{1,9})\Z", re.ASCII)
+
+
+async def read_logs(database: Database, execution_id: UUID, *, tenant: int, place: str | None = None) -> wire.Logs:
+    """Log chunks after a position. `complete` when the execution has ended and everything was read."""
+    after = parse_place(place)
+    async with database.connection() as connection:
+        # State before chunks: output is written before the end, so an ended execution has all of it.
+        found = await _execution(connection, execution_id, tenant=tenant)
+        rows = await logs.read_logs(
+            connection, tenant=tenant, execution_id=execution_id, after=after, limit=CHUNKS_PER_PAGE
+        )
+    last = (rows[-1][0], rows[-1][1]) if rows else after
+    complete = found.state not in LIVE and len(rows) < CHUNKS_PER_PAGE
+    return wire.Logs(chunks=_chunks(rows), place=f"{last[0]}.{last[1]}", complete=complete, progress=found.progress)
+
+
+async def read_logs_before(
+    database: Database, execution_id: UUID, *, tenant: int, before: str | None = None
+) -> tuple[wire.Logs, bool]:
+    """Log chunks before a position, or the last ones, in order; and whether there are earlier ones."""
+    position = parse_place(before) if before else _END
+    async with database.connection() as connection:
+        found = await _execution(connection, execution_id, tenant=tenant)
+        rows = await logs.read_logs_before(
+            connection,
+            tenant=tenant,
+            execution_id=execution_id,
+            before=position,
+            limit=CHUNKS_PER_PAGE,
+            size=TAIL_BYTES,
+        )
+        first = (rows[-1][0], rows[-1][1]) if rows else _START
+        more = bool(rows) and bool(
+            await logs.read_logs_before(
+                connection, tenant=tenant, execution_id=execution_id, before=first, limit=1, size=1
+            )
+        )
+    last = f"{rows[0][0]}.{rows[0][1]}" if rows else "0.-1"
+    complete = found.state not in LIVE and not before
+    return wire.Logs(chunks=_chunks(rows[::-1]), place=last, complete=complete, progress=found.progress), more
+
+
+def parse_place(place: str | None) -> tuple[int, int]:
+    """Attempt and sequence number of a position such as `1.17`."""
+    if not place:
+        return _START
+    if (found := _POSITION.match(place)) is not None:
+        return (int(found[1]), int(found[2]))
+    raise invalid("/place", "invalid log position", hint="pass `place` of the previous answer unchanged")
+
+
+async def _execution(connection: Connection, execution_id: UUID, *, tenant: int) -> wire.Execution:
+    found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution_id)
+    if found is None:
+        raise NotFound(f"there is no execution {execution_id}")
+    return found
+
+
+def _chunks(rows: Sequence[tuple[int, int, wire.Stream, bytes]]) -> list[wire.LogChunk]:
+    return [
+        wire.LogChunk(attempt=attempt, seq=seq, stream=stream, text=data.decode("utf-8", "replace"))
+        for attempt, seq, stream, data in rows
+    ]

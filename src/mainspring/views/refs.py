@@ -1,0 +1,82 @@
+"""Resolve what requests refer to: names, ids, id prefixes, cursors, page sizes."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from mainspring.domain.errors import Invalid, NotFound, invalid
+from mainspring.domain.job import NAME
+from mainspring.store import executions, jobs
+from mainspring.store.db import Connection, Database
+from mainspring.store.jobs import JobRow
+
+MAX_PAGE = 500
+SHORTEST_PREFIX = 8
+_AFTER_ALL = UUID(int=(1 << 128) - 1)
+
+
+async def job_row(database: Database, ref: str, *, tenant: int) -> JobRow:
+    """A job by name or id."""
+    async with database.connection() as connection:
+        row = await find_job(connection, ref, tenant=tenant)
+    if row is None:
+        raise NotFound(f"there is no job {ref!r}")
+    return row
+
+
+async def find_job(connection: Connection, ref: str, *, tenant: int) -> JobRow | None:
+    row = None
+    if is_id(ref):
+        row = await jobs.job_by_id(connection, tenant=tenant, job_id=UUID(ref))
+    if row is None and NAME.match(ref):
+        row = await jobs.job_by_name(connection, tenant=tenant, name=ref)
+    return row
+
+
+async def execution_id(database: Database, ref: str, *, tenant: int) -> UUID:
+    """An execution's id, from the whole id or a unique prefix of at least 8 hex digits."""
+    if is_id(ref):
+        return UUID(ref)
+    digits = ref.replace("-", "").lower()
+    if not SHORTEST_PREFIX <= len(digits) <= 32 or not all(c in "0123456789abcdef" for c in digits):
+        raise NotFound(
+            f"{ref!r} is not an execution id; give the whole id or at least its first {SHORTEST_PREFIX} digits"
+        )
+    async with database.connection() as connection:
+        found = await executions.execution_prefix(connection, tenant=tenant, prefix=digits)
+    if not found:
+        raise NotFound(f"there is no execution {ref!r}")
+    if len(found) > 1:
+        raise Invalid(f"several executions begin with {ref!r}; give more digits", code="ambiguous_id")
+    return found[0]
+
+
+async def run_id(database: Database, ref: str, *, tenant: int) -> UUID:
+    """A run's id, from the whole id or a unique prefix. A run has the id of its execution."""
+    try:
+        return await execution_id(database, ref, tenant=tenant)
+    except NotFound:
+        raise NotFound(f"there is no run {ref!r}") from None
+
+
+def is_id(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def bad_cursor() -> Invalid:
+    return invalid("/cursor", "invalid cursor", hint="pass next_cursor of the previous page unchanged")
+
+
+def parse_cursor(cursor: str | None) -> UUID:
+    """The id before which a page, newest first, begins."""
+    if cursor is not None and not is_id(cursor):
+        raise bad_cursor()
+    return UUID(cursor) if cursor else _AFTER_ALL
+
+
+def check_limit(limit: int, pointer: str = "/limit") -> None:
+    if not 1 <= limit <= MAX_PAGE:
+        raise invalid(pointer, f"{limit} is out of range", hint=f"between 1 and {MAX_PAGE}")
