@@ -43,7 +43,7 @@ class Waiter:
 async def at_the_counter(found: Fleet, **spec: Any) -> tuple[Submitter, UUID]:
     """A job that the dispatcher has served before, and a submitter that knows where workers wait."""
     job = await found.job("job", **spec)
-    submitter = Submitter(found.database, handoff=found.dispatchers[0])
+    submitter = Submitter(found.database, handoff=found.dispatchers[0].handoff)
     await submitter.submit(Submission(TENANT, "test", job))
     await found.work(found.dispatchers[0], await found.session(), lambda: bool(found.started))
     await idle(found)
@@ -53,7 +53,7 @@ async def at_the_counter(found: Fleet, **spec: Any) -> tuple[Submitter, UUID]:
 async def idle(found: Fleet) -> None:
     """Until the dispatcher has seen that nothing is queued."""
     dispatcher = found.dispatchers[0]
-    while dispatcher._book.fresh or dispatcher._claiming.locked() or dispatcher._stale:
+    while dispatcher._known.fresh or dispatcher._claiming.locked() or dispatcher._settings.stale:
         await asyncio.wait_for(
             dispatcher.poll(wire.Poll(session_id=await found.session(), free=1, wait_s=0.05), tenant=1), 5
         )
@@ -61,7 +61,7 @@ async def idle(found: Fleet) -> None:
 
 async def waiting(found: Fleet, session: UUID, **how: float) -> Waiter:
     waiter = Waiter(found, session, **how)  # type: ignore[arg-type]
-    while session not in found.dispatchers[0]._polls:
+    while session not in found.dispatchers[0]._polls.by_session:
         await asyncio.sleep(0)
     return waiter
 
@@ -141,7 +141,7 @@ async def test_a_paused_queue_hands_nothing_over(fresh: Database) -> None:
         submitter, job = await at_the_counter(found)
         worker = await waiting(found, await found.session(), wait_s=0.5)
         await queues.change(fresh, "short", {"paused": True}, tenant=TENANT, by="test")
-        line = next(iter(found.dispatchers[0]._book._known.values()))
+        line = next(iter(found.dispatchers[0]._known._lines.values()))
         while not found.dispatchers[0]._settings.of(line).paused:
             await asyncio.sleep(0)
         assert await state_of(fresh, await submitted(submitter, job)) == ("queued", None)
@@ -197,7 +197,7 @@ async def end_first(settler: Settler, session: UUID, polled: wire.Polled) -> Non
 async def test_the_next_step_of_a_run_goes_to_the_worker_that_waits(fresh: Database) -> None:
     async with fleet(fresh, dispatchers=1) as found:
         dispatcher = found.dispatchers[0]
-        settler = Settler(fresh, Definitions(fresh), Announcer(PostgresBus(fresh)), handoff=dispatcher)
+        settler = Settler(fresh, Definitions(fresh), Announcer(PostgresBus(fresh)), handoff=dispatcher.handoff)
         steps = {"a": {"task": {"kind": "noop"}}, "b": {"task": {"kind": "noop"}, "needs": ["a"]}}
         chain = msgspec.convert({"name": "chain", "steps": steps}, WorkflowSpec)
         await workflows.apply(fresh, chain, tenant=TENANT, by="test")
@@ -210,7 +210,7 @@ async def test_the_next_step_of_a_run_goes_to_the_worker_that_waits(fresh: Datab
             session, polled = await chain_of_two(found)
             worker = await waiting(found, session)
             async with asyncio.timeout(20):
-                while dispatcher._claiming.locked() or dispatcher._first_free(line_id, TENANT) is None:
+                while dispatcher._claiming.locked() or dispatcher.handoff._find_worker(line_id, TENANT) is None:
                     await asyncio.sleep(0)
             await end_first(settler, session, polled)
             (second,) = (await worker.answer).executions
@@ -238,7 +238,7 @@ async def test_the_next_step_of_a_run_goes_to_the_worker_that_waits(fresh: Datab
 async def test_a_step_for_a_worker_that_is_gone_is_queued(fresh: Database) -> None:
     async with fleet(fresh, dispatchers=1) as found:
         dispatcher = found.dispatchers[0]
-        settler = Settler(fresh, Definitions(fresh), Announcer(PostgresBus(fresh)), handoff=dispatcher)
+        settler = Settler(fresh, Definitions(fresh), Announcer(PostgresBus(fresh)), handoff=dispatcher.handoff)
         steps = {"a": {"task": {"kind": "noop"}}, "b": {"task": {"kind": "noop"}, "needs": ["a"]}}
         chain = msgspec.convert({"name": "chain", "steps": steps}, WorkflowSpec)
         await workflows.apply(fresh, chain, tenant=TENANT, by="test")

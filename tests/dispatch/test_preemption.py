@@ -35,7 +35,7 @@ def queue() -> str:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preemption_victims, "LEAST_RUN_S", 0.001)
+    monkeypatch.setattr(preemption_victims, "MIN_RUN_S", 0.001)
 
 
 async def submit(client: AsyncClient, queue: str, name: str, **spec: Any) -> UUID:
@@ -126,7 +126,7 @@ async def test_ten_evictions_in_a_row_do_not_starve_what_makes_room(
             urgent = await client.wait((await client.trigger(noop.name)).execution_id, timeout_s=60)
             assert urgent.state == "succeeded" and urgent.started_at is not None and urgent.queued_at is not None
             waited = (urgent.started_at - urgent.queued_at).total_seconds()
-            assert waited <= patience_s + grace_s + preemption_victims.least_run_s(n), (
+            assert waited <= patience_s + grace_s + preemption_victims.min_run_s(n), (
                 "patience, grace, and the victim's due"
             )
         await running(client, victim, attempt=11)
@@ -135,7 +135,7 @@ async def test_ten_evictions_in_a_row_do_not_starve_what_makes_room(
         assert (ended.state, ended.attempt) == ("succeeded", 11), "no retry was charged: it has none"
         assert [a.outcome for a in ended.attempts] == ["preempted"] * 10 + ["succeeded"]
         spans = [(a.ended_at - a.started_at).total_seconds() for a in ended.attempts[:10]]
-        assert all(span >= preemption_victims.least_run_s(n) for n, span in enumerate(spans))
+        assert all(span >= preemption_victims.min_run_s(n) for n, span in enumerate(spans))
         begins = await beginnings(client, victim)
         assert begins[0] == 0 and begins == sorted(begins)
         assert begins[-1] >= 10, "each went on where the one before was"
@@ -176,11 +176,11 @@ async def asked(database: Database) -> list[tuple[UUID, UUID]]:
 async def make_room(found: Fleet) -> None:
     """Every dispatcher looks at once, as often as it likes."""
     for dispatcher in found.dispatchers:
-        await dispatcher._learn()
-        dispatcher._book.found({1: 0, 2: 0, 3: 0})
-        await dispatcher._learn()
-        dispatcher._keeping.preemption = True
-    await asyncio.gather(*[d._urgency.make_room() for d in found.dispatchers for _ in range(3)])
+        await dispatcher._refresh()
+        dispatcher._known.refresh({1: 0, 2: 0, 3: 0})
+        await dispatcher._refresh()
+        dispatcher._reservations.preemption = True
+    await asyncio.gather(*[d._preemption.preempt() for d in found.dispatchers for _ in range(3)])
 
 
 async def test_dispatchers_that_decide_at_once_evict_no_more_than_needed(fresh: Database) -> None:
@@ -205,7 +205,7 @@ async def test_dispatchers_that_decide_at_once_evict_no_more_than_needed(fresh: 
 async def test_between_two_evictions_there_is_always_time(
     fresh: Database, virtual: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preemption_victims, "LEAST_RUN_S", 5.0)
+    monkeypatch.setattr(preemption_victims, "MIN_RUN_S", 5.0)
     async with fleet(fresh, dispatchers=1) as found:
         session = await found.session(slots=1, takes=["preempt"])
         low, high = await found.job("low", preemptible=True, priority=2), await found.job("high", priority=8)

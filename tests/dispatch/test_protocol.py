@@ -16,7 +16,7 @@ from mainspring import wire
 from mainspring.api import context
 from mainspring.client import AsyncClient
 from mainspring.codec import encode
-from mainspring.dispatch import heartbeat, service
+from mainspring.dispatch import heartbeat, service, session_cache
 from mainspring.store import claims, sessions
 from mainspring.wire import Poll
 from mainspring.worker.transport.api_link import Refused, SessionEnded
@@ -103,7 +103,7 @@ async def test_a_fleet_that_comes_back_all_at_once_leaves_room_for_heartbeats(
     def standing(name: str, real: Any) -> Any:
         async def stand(*args: Any, **named: Any) -> Any:
             waiting[name] += 1
-            if waiting.total() == context.REGISTERING + service.MEETING:
+            if waiting.total() == context.REGISTERING + session_cache.MAX_LOOKUPS:
                 begun.set()
             await held.wait()
             return await real(*args, **named)
@@ -121,7 +121,7 @@ async def test_a_fleet_that_comes_back_all_at_once_leaves_room_for_heartbeats(
         try:
             await asyncio.wait_for(begun.wait(), 30)
             assert (await worker.beat()).gone == []
-            assert waiting == {"insert_session": context.REGISTERING, "session_by_id": service.MEETING}
+            assert waiting == {"insert_session": context.REGISTERING, "session_by_id": session_cache.MAX_LOOKUPS}
         finally:
             held.set()
 
@@ -177,7 +177,7 @@ async def test_what_an_answer_lost_on_its_way_carried_is_given_out_again(
         lost, kept = (await worker.poll(free=2)).executions
         await worker.beat(kept.execution_id)
         assert (await client.execution(lost.execution_id)).state == "running", "the answer may still be on its way"
-        monkeypatch.setattr(heartbeat, "STRAY_AFTER_S", 0.0)
+        monkeypatch.setattr(heartbeat, "UNKNOWN_AFTER_S", 0.0)
         await worker.beat(kept.execution_id)
         found = await client.execution(lost.execution_id)
         assert (found.state, [a.outcome for a in found.attempts]) == ("queued", ["preempted"])

@@ -43,7 +43,7 @@ class ReservationBench:
         await self.clock.set(to)
         async with self.fleet.database.connection() as connection:
             await connection.execute("UPDATE sessions SET lease_expires_at = db_now() + interval '1 h'")
-        self.fleet.dispatchers[0]._stale = True
+        self.fleet.dispatchers[0]._settings.stale = True
 
     async def nothing(self) -> bool:
         """Whether the worker begins nothing, though all is looked at."""

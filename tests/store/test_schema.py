@@ -179,7 +179,7 @@ async def test_dead_entries_behind_a_claim_are_not_walked_again(fresh: Database)
             )
             return int(json.loads(plan)[0]["Plan"]["Shared Hit Blocks"])
 
-        assert await pages(19000, UUID(int=0)) * 5 < await pages(*claims.START)
+        assert await pages(19000, UUID(int=0)) * 5 < await pages(*claims.LINE_START)
 
 
 async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:
@@ -188,7 +188,7 @@ async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:
         "claim": {"executions_line", "sessions_pkey"},
         "claim_keyed": {"executions_line", "sessions_pkey", "limits_pkey"},
         "peek": {"executions_line"},
-        "take": {"executions_pkey", "sessions_pkey"},
+        "start_matched": {"executions_pkey", "sessions_pkey"},
         "queued_lines": {"executions_line"},
         "lock_limits": {"limits_pkey"},
         "count_holders": {"executions_limit"},

@@ -83,9 +83,13 @@ class RunBench:
         async with self.database.connection() as connection:
             ours, _ = await runs.workflow_lines(connection)  # no worker executes these
             queued = set(await claims.queued_lines(connection, limit=1000)) - ours
-            found = await claims.peek(connection, lines=[(line, claims.START, most) for line in queued])
+            found = await claims.peek(connection, lines=[(line, claims.LINE_START, most) for line in queued])
             ids = [execution for rows in found.values() for _, execution in sorted(rows)][:most]
-            rows = await claims.take(connection, matched=[(execution, session) for execution in ids]) if ids else []
+            rows = (
+                await claims.start_matched(connection, matched=[(execution, session) for execution in ids])
+                if ids
+                else []
+            )
         known = await self.definitions.get({(r["job_id"], r["version"]) for r in rows})
         named = [(known[r["job_id"], r["version"]].name.rpartition(".")[2], r) for r in rows]
         self.log += [name for name, _ in named]

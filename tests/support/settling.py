@@ -57,18 +57,20 @@ class SettlingBench:
     async def claim(self, session_id: UUID, slots: int = 1) -> list[Any]:
         """What a dispatcher would claim for this session, from whatever line has something."""
         async with self.database.connection() as connection:
-            lines = [(line, claims.START, slots) for line in await claims.queued_lines(connection, limit=1000)]
+            lines = [(line, claims.LINE_START, slots) for line in await claims.queued_lines(connection, limit=1000)]
             if len(lines) == 1:
                 return await claims.claim(
                     connection,
                     tenant=TENANT,
                     line_id=lines[0][0],
-                    after=claims.START,
+                    after=claims.LINE_START,
                     sessions=[session_id],
-                    turns=[1] * slots,
+                    slot_order=[1] * slots,
                 )
             rows = sorted(row for found in (await claims.peek(connection, lines=lines)).values() for row in found)
-            return await claims.take(connection, matched=[(execution, session_id) for _, execution in rows[:slots]])
+            return await claims.start_matched(
+                connection, matched=[(execution, session_id) for _, execution in rows[:slots]]
+            )
 
     async def started(self, **spec: Any) -> tuple[UUID, UUID]:
         """A running execution and its session."""

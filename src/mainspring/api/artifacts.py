@@ -29,7 +29,7 @@ _TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}(; ?ch
 async def upload(call: Call) -> None:
     """Keep a file that a running attempt leaves; the body is its content. With `size`, only ask whether it may come."""
     sender = Sender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
-    if not await call.context.dispatcher.serves(sender.session_id, tenant=call.tenant):
+    if not await call.context.dispatcher.sessions.belongs_to(sender.session_id, tenant=call.tenant):
         raise Conflict("there is no such session; register again", code="session_ended")
     if call.query("size") is not None:
         await call.context.artifacts.check(sender, call.query("name") or "", call.number("size", 0))
@@ -53,7 +53,7 @@ async def upload(call: Call) -> None:
 async def fetch(call: Call) -> Response:
     """Get a file of an earlier execution for a running attempt that asked for it."""
     sender = Sender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
-    if not await call.context.dispatcher.serves(sender.session_id, tenant=call.tenant):
+    if not await call.context.dispatcher.sessions.belongs_to(sender.session_id, tenant=call.tenant):
         raise Conflict("there is no such session; register again", code="session_ended")
     found, pieces = await call.context.artifacts.open_for(
         sender,

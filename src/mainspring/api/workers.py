@@ -165,7 +165,7 @@ async def list_workers(call: Call) -> wire.Page[wire.Worker]:
 
 
 async def _serves(call: Call, session_id: UUID) -> None:
-    if not await call.context.dispatcher.serves(session_id, tenant=call.tenant):
+    if not await call.context.dispatcher.sessions.belongs_to(session_id, tenant=call.tenant):
         raise Conflict("there is no such session; register again", code="session_ended")
 
 

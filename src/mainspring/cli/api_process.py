@@ -50,7 +50,7 @@ class Front:
             database=database,
             auth=auth,
             live=Live(database, bus),
-            submitter=Submitter(database, definitions, dispatcher),
+            submitter=Submitter(database, definitions, dispatcher.handoff),
             dispatcher=dispatcher,
             heartbeats=Heartbeats(database, lease_s=config.session_lease_s),
             settler=settler,

@@ -62,7 +62,11 @@ class Server:
 
             dispatcher = Dispatcher(self.database, self.bus, definitions, self.announcer)
         self.settler = Settler(
-            self.database, definitions, self.announcer, subscriptions=subscriptions, handoff=dispatcher
+            self.database,
+            definitions,
+            self.announcer,
+            subscriptions=subscriptions,
+            handoff=None if dispatcher is None else dispatcher.handoff,
         )
         self._sender = sender = Sender(read_networks(config.allow_net), apprise=config.apprise)
         self.scheduler: Scheduler | None = None

@@ -1,7 +1,7 @@
-"""Claiming for the workers that wait: plans what can be claimed together, and does it.
+"""Claims queued executions for waiting workers.
 
-Most of the time there is one line with nothing special about it; that is one statement. Several lines, demands for
-resources, or limits take a look, a match and a second statement, under limits in one transaction.
+Most claims concern one line without special demands; that is one statement. Several lines, resource demands or
+reserved capacity take three steps: peek, match, start. Limits add a transaction around them.
 """
 
 from __future__ import annotations
@@ -14,267 +14,302 @@ from uuid import UUID
 from mainspring.clock import Clock
 from mainspring.dispatch import limits
 from mainspring.dispatch.fairness import Shares
-from mainspring.dispatch.lines import SMALL, Line, LineBook, Profile
-from mainspring.dispatch.match import Gate, Pending, Room, deal, match
-from mainspring.dispatch.reservation_cache import LOOK_AHEAD, Keeping, join
-from mainspring.dispatch.settings import Settings
+from mainspring.dispatch.limits import LimitBudgets
+from mainspring.dispatch.lines import MIN_BATCH, KnownLines, Line, WorkerProfile
+from mainspring.dispatch.match import FreeCapacity, LineCandidates, StartBudget, fill_order, match
+from mainspring.dispatch.reservation_cache import LOOK_AHEAD, ReservationCache, merge_parts
+from mainspring.dispatch.settings import DispatchSettings
 from mainspring.store import claims
 from mainspring.store.claims import Claimed
 from mainspring.store.db import Connection, Database
 
-BATCH = 1000
-MOST_LINES = 200
-MOST_ROOMS = 300
+MAX_BATCH = 1000
+MAX_LINES = 200
+MAX_WORKERS = 300
 
-Rooms = Callable[[Profile], Iterable[Room]]
+Workers = Callable[[WorkerProfile], Iterable[FreeCapacity]]
+Serving = dict[Line, tuple[WorkerProfile, ...]]
+"""Lines with the profiles of the workers that can take from them."""
 
 
 @dataclass(slots=True)
-class Plan:
-    """Lines that want the same workers."""
+class ClaimGroup:
+    """Lines that compete for the same workers, claimed together."""
 
-    lines: dict[Line, tuple[Profile, ...]]
-    profiles: set[Profile]
+    lines: Serving
+    profiles: set[WorkerProfile]
 
 
 class Claimer:
     def __init__(
-        self, database: Database, book: LineBook, settings: Settings, keeping: Keeping, *, clock: Clock
+        self,
+        database: Database,
+        known: KnownLines,
+        settings: DispatchSettings,
+        reservations: ReservationCache,
+        *,
+        clock: Clock,
     ) -> None:
         self.shares = Shares()
-        self.capped: set[Line] = set()  # closed by a cap: nobody tells when there is room again
-        self.unlucky: set[UUID] = set()  # sessions that got nothing of what was meant for them: ended, or too late
+        self.unserved: set[UUID] = set()  # matched sessions that got nothing in the last claim: ended, or too late
+        self._capped: set[Line] = set()  # lines at a cap: no notification says when it has free slots again
         self._database = database
-        self._book = book
+        self._known = known
         self._settings = settings
-        self._keeping = keeping
+        self._reservations = reservations
         self._clock = clock
 
-    def plan(self, profiles: Sequence[Profile], fits: Callable[[Profile, Line], bool]) -> list[Plan]:
-        """What can be claimed now for workers of these profiles; `fits`: whether one of them has room."""
+    def groups(
+        self, profiles: Sequence[WorkerProfile], has_capacity: Callable[[WorkerProfile, Line], bool]
+    ) -> list[ClaimGroup]:
+        """Return what can be claimed now for workers of these profiles."""
         now = self._clock.monotonic()
-        wanted: dict[Line, tuple[Profile, ...]] = {}
-        left: list[Line] = []
-        for line in self._book.fresh:
-            if line.full or line.not_before > now or self._settings.of(line).paused:
+        wanted: Serving = {}
+        unserved: list[Line] = []
+        for line in self._known.fresh:
+            if line.at_limit or line.not_before > now or self._settings.of(line).paused:
                 continue
-            serving = tuple(p for p in profiles if line.queue in p.queues and line.reached_by(p) and fits(p, line))
+            serving = tuple(p for p in profiles if line.served_by(p) and has_capacity(p, line))
             if serving:
                 wanted[line] = serving
             else:
-                left.append(line)
-        if left or len(wanted) > 1:
-            self._add_help(wanted, left, profiles, fits)
-        return _components(wanted)
+                unserved.append(line)
+        if unserved or len(wanted) > 1:
+            self._add_helpers(wanted, unserved, profiles, has_capacity)
+        return _group_by_workers(wanted)
 
-    def _add_help(
+    def _add_helpers(
         self,
-        wanted: dict[Line, tuple[Profile, ...]],
-        left: list[Line],
-        profiles: Sequence[Profile],
-        fits: Callable[[Profile, Line], bool],
+        wanted: Serving,
+        unserved: list[Line],
+        profiles: Sequence[WorkerProfile],
+        has_capacity: Callable[[WorkerProfile, Line], bool],
     ) -> None:
-        """Workers whose own queues have nothing for them may take from others that they are allowed to help."""
+        """Let workers whose own queues have nothing for them take from the queues they may help."""
         busy = {profile for serving in wanted.values() for profile in serving}
         idle = [profile for profile in profiles if profile not in busy]
-        for line in [*wanted, *left] if idle else ():
+        for line in [*wanted, *unserved] if idle else ():
             helping = tuple(
                 p
                 for p in idle
-                if line.queue not in p.queues and self._settings.helps(p, line) and line.reached_by(p) and fits(p, line)
+                if line.queue not in p.queues
+                and self._settings.may_help(p, line)
+                and line.runnable_by(p)
+                and has_capacity(p, line)
             )
             if helping:
                 wanted[line] = wanted.get(line, ()) + helping
 
-    async def claim(self, plan: Plan, rooms: Rooms) -> list[Claimed]:
-        """Claims for one plan. Lines stay fresh that may have more."""
-        self.unlucky = set()
-        first, *others = plan.lines
+    async def claim(self, group: ClaimGroup, workers: Workers) -> list[Claimed]:
+        """Claim for one group. Lines that may have more executions stay fresh."""
+        self.unserved = set()
+        first, *others = group.lines
         if not others and first.demand.plain:
-            found = list(islice(chain(*map(rooms, plan.profiles)), MOST_ROOMS))
-            if not self._keeping or not any(room.holds for room in found):
+            found = list(islice(chain(*map(workers, group.profiles)), MAX_WORKERS))
+            if not self._reservations or not any(worker.reserved for worker in found):
                 return await self._claim_line(first, found)
-        return await self._claim_matched(plan, rooms)
+        return await self._claim_matched(group, workers)
 
-    def is_plain(self, line: Line) -> bool:
-        """Whether any free slot will do, and nothing has to be counted."""
-        return line.demand.plain and not line.limited and not self._settings.capped(line)
+    def needs_only_slot(self, line: Line) -> bool:
+        """Whether any free slot suffices, and no limit has to be counted."""
+        return line.demand.plain and not line.limited and not self._settings.has_cap(line)
 
-    async def _claim_line(self, line: Line, rooms: list[Room]) -> list[Claimed]:
-        """One line whose executions need nothing but a slot, under limits or not."""
-        turns = deal(rooms, line.asked, packs=self._settings.of(line).packs(line.demand))
-        if not turns:
+    async def _claim_line(self, line: Line, workers: list[FreeCapacity]) -> list[Claimed]:
+        """Claim one line whose executions need nothing but a slot, with or without limits."""
+        slot_order = fill_order(workers, line.batch, packs=self._settings.of(line).packs(line.demand))
+        if not slot_order:
             return []
-        # Before the claim: what is queued while it runs makes the line fresh again.
-        self._book.fresh.discard(line)
-        held, freed = limits.Gates(), line.freed
+        # Before the claim: an execution queued while it runs makes the line fresh again.
+        self._known.fresh.discard(line)
+        budgets, freed = LimitBudgets(), line.freed
         try:
             async with self._database.hot() as connection:
-                if self.is_plain(line):
-                    rows = await self._claim_turns(connection, line, rooms, turns)
+                if self.needs_only_slot(line):
+                    rows = await self._claim_slots(connection, line, workers, slot_order)
                 else:
-                    rows, turns, held = await self._claim_limited(connection, line, rooms, turns)
+                    rows, slot_order, budgets = await self._claim_limited(connection, line, workers, slot_order)
         except BaseException:
-            self._book.fresh.add(line)
+            self._known.fresh.add(line)
             raise
-        if len(rooms) > 1:
-            meant = {rooms[turn - 1].session_id for turn in turns[: len(rows)]}
-            self.unlucky = meant.difference(row["session_id"] for row in rows)
-        if rows and not self.unlucky:
-            line.passed(rows[-1]["rank"], rows[-1]["execution_id"])
+        if len(workers) > 1:
+            matched = {workers[n - 1].session_id for n in slot_order[: len(rows)]}
+            self.unserved = matched.difference(row["session_id"] for row in rows)
+        if rows and not self.unserved:
+            line.advance(rows[-1]["rank"], rows[-1]["execution_id"])
         if rows:
             self.shares.charge(line.tenant, len(rows))
-        if len(rows) == len(turns) or self.unlucky:
-            self._book.fresh.add(line)
-            self._close(line, held, freed)
-        # About what there was last time: a thousand slots in the statement cost half a millisecond even if one is used.
-        line.asked = min(BATCH, max(SMALL, 4 * len(rows)))
+        if len(rows) == len(slot_order) or self.unserved:
+            self._known.fresh.add(line)
+            self._hold_back(line, budgets, freed)
+        # About as many as last time: a thousand slots in the statement cost half a millisecond even if one is used.
+        line.batch = min(MAX_BATCH, max(MIN_BATCH, 4 * len(rows)))
         return rows
 
     async def _claim_limited(
-        self, connection: Connection, line: Line, rooms: list[Room], turns: list[int]
-    ) -> tuple[list[Claimed], list[int], limits.Gates]:
-        """The rows, the turns that the limits allowed, and what is left of those limits."""
-        capped = self._settings.capped(line)
+        self, connection: Connection, line: Line, workers: list[FreeCapacity], slot_order: list[int]
+    ) -> tuple[list[Claimed], list[int], LimitBudgets]:
+        """Return the rows, the slots that the limits allowed, and what is left of the limits."""
+        capped = self._settings.has_cap(line)
         if line.limit_id and not line.rate_id and not capped:
-            # A concurrency key alone is one statement. If that finds nothing, the longer way knows why.
-            rows = await self._claim_turns(connection, line, rooms, turns, key=line.limit_id)
+            # A concurrency key alone is one statement. If that finds nothing, the transaction below finds out why.
+            rows = await self._claim_slots(connection, line, workers, slot_order, key=line.limit_id)
             if rows:
                 slots = rows[0]["slots"]
-                return rows, turns[:slots], limits.Gates(keys={line.limit_id: Gate(slots - len(rows))})
+                left = LimitBudgets(keys={line.limit_id: StartBudget(slots - len(rows))})
+                return rows, slot_order[:slots], left
         async with connection.transaction():
-            held = await limits.hold(connection, [line], [line] if capped else [])
-            turns = turns[: max(0, held.left(line, len(turns)))]
-            rows = await self._claim_turns(connection, line, rooms, turns) if turns else []
-            held.use(line, len(rows))
-            await held.settle(connection, rows, {line.line_id: line})
-        return rows, turns, held
+            budgets = await limits.lock_and_count(connection, [line], [line] if capped else [])
+            slot_order = slot_order[: max(0, budgets.left(line, len(slot_order)))]
+            rows = await self._claim_slots(connection, line, workers, slot_order) if slot_order else []
+            budgets.charge(line, len(rows))
+            await budgets.advance_rates(connection, rows, {line.line_id: line})
+        return rows, slot_order, budgets
 
-    async def _claim_turns(
-        self, connection: Connection, line: Line, rooms: list[Room], turns: list[int], *, key: int | None = None
+    async def _claim_slots(
+        self,
+        connection: Connection,
+        line: Line,
+        workers: list[FreeCapacity],
+        slot_order: list[int],
+        *,
+        key: int | None = None,
     ) -> list[Claimed]:
         return await claims.claim(
             connection,
             tenant=line.tenant,
             line_id=line.line_id,
-            after=line.begin(),
-            sessions=[room.session_id for room in rooms],
-            turns=turns,
+            after=line.begin_claim(),
+            sessions=[worker.session_id for worker in workers],
+            slot_order=slot_order,
             key=key,
         )
 
-    def _close(self, line: Line, held: limits.Gates, freed: int) -> None:
-        """A line whose limit is reached is not asked for again until there is reason to."""
-        if held.closed_by_cap(line):
-            self.capped.add(line)
-            line.full = True
-        elif held.closed_by_key(line) and line.freed == freed:
-            line.full = True
-        line.not_before = self._clock.monotonic() + held.wait_s(line)
+    def _hold_back(self, line: Line, budgets: LimitBudgets, freed: int) -> None:
+        """Skip a line whose limit is reached until a slot is free or its rate allows the next start."""
+        if budgets.cap_reached(line):
+            self._capped.add(line)
+            line.at_limit = True
+        elif budgets.key_reached(line) and line.freed == freed:
+            line.at_limit = True
+        line.not_before = self._clock.monotonic() + budgets.wait_s(line)
 
-    # Several lines, resources, limits ----------------------------------------------------------------
+    # Several lines, resource demands, reserved capacity ------------------------------------------------
 
-    async def _claim_matched(self, plan: Plan, rooms: Rooms) -> list[Claimed]:
-        lines = {line.line_id: line for line in _most_urgent(plan.lines)}
-        known = {profile: list(rooms(profile)) for profile in plan.profiles}
+    async def _claim_matched(self, group: ClaimGroup, workers: Workers) -> list[Claimed]:
+        lines = {line.line_id: line for line in _select(group.lines)}
+        by_profile = {profile: list(workers(profile)) for profile in group.profiles}
         for line in lines.values():
-            self._book.fresh.discard(line)
+            self._known.fresh.discard(line)
         freed = {line: line.freed for line in lines.values()}
         try:
             async with self._database.hot() as connection:
-                pending = await self._look(connection, plan, lines, known)
-                if not any(p.rows for p in pending):
+                candidates = await self._peek(connection, group, lines, by_profile)
+                if not any(candidate.rows for candidate in candidates):
                     return []
-                parts = await self._keeping.split(connection, pending, lines) if self._keeping else pending
-                capped = [line for line in lines.values() if self._settings.capped(line)]
-                if capped or any(line.limited for line in lines.values()):
-                    async with connection.transaction():
-                        held = await limits.hold(connection, list(lines.values()), capped)
-                        for p in parts:
-                            p.gates = held.of(lines[p.line_id])
-                        rows = await self._take(connection, parts)
-                        await held.settle(connection, rows, lines)
-                else:
-                    held = limits.Gates()
-                    rows = await self._take(connection, parts)
+                parts = candidates
+                if self._reservations:
+                    parts = await self._reservations.split(connection, candidates, lines)
+                rows, budgets = await self._match_within_limits(connection, parts, lines)
         except BaseException:
-            self._book.fresh.update(lines.values())
+            self._known.fresh.update(lines.values())
             raise
-        for p in pending:
-            if parts is not pending:
-                join(p, [part for part in parts if part.line_id == p.line_id])
-            self._after(lines[p.line_id], p, held, freed[lines[p.line_id]])
+        for candidate in candidates:
+            if parts is not candidates:
+                merge_parts(candidate, [part for part in parts if part.line_id == candidate.line_id])
+            line = lines[candidate.line_id]
+            self._update(line, candidate, budgets, freed[line])
         return rows
 
-    async def _look(
-        self, connection: Connection, plan: Plan, lines: dict[int, Line], known: dict[Profile, list[Room]]
-    ) -> list[Pending]:
-        shared: dict[tuple[Profile, ...], list[Room]] = {}
-        pending = []
+    async def _peek(
+        self,
+        connection: Connection,
+        group: ClaimGroup,
+        lines: dict[int, Line],
+        by_profile: dict[WorkerProfile, list[FreeCapacity]],
+    ) -> list[LineCandidates]:
+        """Read the first executions of each line, without locks."""
+        shared: dict[tuple[WorkerProfile, ...], list[FreeCapacity]] = {}
+        candidates = []
         for line in lines.values():
-            serving = plan.lines[line]
+            serving = group.lines[line]
             if serving not in shared:
-                shared[serving] = [room for profile in serving for room in known[profile]]
+                shared[serving] = [worker for profile in serving for worker in by_profile[profile]]
             packs = self._settings.of(line).packs(line.demand)
-            pending.append(Pending(line.line_id, line.tenant, line.demand, (), shared[serving], packs=packs))
-        most = {p.line_id: min(lines[p.line_id].asked, sum(room.free for room in p.rooms)) for p in pending}
-        if self._keeping:
-            most |= {p.line_id: max(LOOK_AHEAD, most[p.line_id]) for p in pending if any(r.holds for r in p.rooms)}
-        wanted = [(line.line_id, line.begin(), most[line.line_id]) for line in lines.values()]
+            candidates.append(LineCandidates(line.line_id, line.tenant, line.demand, (), shared[serving], packs=packs))
+        most = {c.line_id: min(lines[c.line_id].batch, sum(worker.free for worker in c.workers)) for c in candidates}
+        if self._reservations:
+            for candidate in candidates:
+                if any(worker.reserved for worker in candidate.workers):
+                    most[candidate.line_id] = max(LOOK_AHEAD, most[candidate.line_id])
+        wanted = [(line.line_id, line.begin_claim(), most[line.line_id]) for line in lines.values()]
         found = await claims.peek(connection, lines=wanted)
-        for p in pending:
-            p.rows = found[p.line_id]
-            p.more = len(p.rows) == most[p.line_id] > 0
-        return pending
+        for candidate in candidates:
+            candidate.rows = found[candidate.line_id]
+            candidate.more = len(candidate.rows) == most[candidate.line_id] > 0
+        return candidates
 
-    async def _take(self, connection: Connection, pending: list[Pending]) -> list[Claimed]:
-        matched = match(pending, self.shares)
+    async def _match_within_limits(
+        self, connection: Connection, candidates: list[LineCandidates], lines: dict[int, Line]
+    ) -> tuple[list[Claimed], LimitBudgets]:
+        capped = [line for line in lines.values() if self._settings.has_cap(line)]
+        if not capped and not any(line.limited for line in lines.values()):
+            return await self._match_and_start(connection, candidates), LimitBudgets()
+        async with connection.transaction():
+            budgets = await limits.lock_and_count(connection, list(lines.values()), capped)
+            for candidate in candidates:
+                candidate.budgets = budgets.of(lines[candidate.line_id])
+            rows = await self._match_and_start(connection, candidates)
+            await budgets.advance_rates(connection, rows, lines)
+        return rows, budgets
+
+    async def _match_and_start(self, connection: Connection, candidates: list[LineCandidates]) -> list[Claimed]:
+        matched = match(candidates, self.shares)
         if not matched:
             return []
-        rows = await claims.take(connection, matched=[(m.execution_id, m.session_id) for m in matched])
-        self.unlucky = {m.session_id for m in matched} - {row["session_id"] for row in rows}
+        rows = await claims.start_matched(connection, matched=[(m.execution_id, m.session_id) for m in matched])
+        self.unserved = {m.session_id for m in matched} - {row["session_id"] for row in rows}
         return rows
 
-    def _after(self, line: Line, p: Pending, held: limits.Gates, freed: int) -> None:
-        if p.tried and not self.unlucky:
-            line.passed(*p.rows[p.tried - 1])
-        line.asked = min(BATCH, max(SMALL, 4 * p.tried))
-        if p.stop == "empty" and not self.unlucky:
+    def _update(self, line: Line, candidate: LineCandidates, budgets: LimitBudgets, freed: int) -> None:
+        if candidate.assigned and not self.unserved:
+            line.advance(*candidate.rows[candidate.assigned - 1])
+        line.batch = min(MAX_BATCH, max(MIN_BATCH, 4 * candidate.assigned))
+        if candidate.stop == "empty" and not self.unserved:
             return
-        self._book.fresh.add(line)
-        if p.stop == "full":
-            self._close(line, held, freed)
+        self._known.fresh.add(line)
+        if candidate.stop == "limit":
+            self._hold_back(line, budgets, freed)
 
     def reopen_capped(self) -> None:
-        """A worker has room again, maybe because something under a cap has ended."""
-        for line in self.capped:
-            line.full = False
-        self.capped.clear()
+        """Ask capped lines again: a worker has a free slot, maybe because an execution under a cap has ended."""
+        for line in self._capped:
+            line.at_limit = False
+        self._capped.clear()
 
     def next_start(self) -> float | None:
-        """When the first line that waits for its rate may go on, by the monotonic clock."""
+        """Return when the first line held back by its rate may start again, by the monotonic clock."""
         now = self._clock.monotonic()
-        return min((line.not_before for line in self._book.fresh if line.not_before > now), default=None)
+        return min((line.not_before for line in self._known.fresh if line.not_before > now), default=None)
 
 
-def _components(wanted: dict[Line, tuple[Profile, ...]]) -> list[Plan]:
-    """Lines that compete for workers belong into one plan; others are claimed apart."""
-    plans: list[Plan] = []
+def _group_by_workers(wanted: Serving) -> list[ClaimGroup]:
+    """Put lines that compete for workers into one group; other lines are claimed separately."""
+    groups: list[ClaimGroup] = []
     for line, serving in wanted.items():
-        touching = [plan for plan in plans if not plan.profiles.isdisjoint(serving)]
-        merged = Plan({line: serving}, set(serving))
-        for plan in touching:
-            merged.lines |= plan.lines
-            merged.profiles |= plan.profiles
-            plans.remove(plan)
-        plans.append(merged)
-    return plans
+        touching = [group for group in groups if not group.profiles.isdisjoint(serving)]
+        merged = ClaimGroup({line: serving}, set(serving))
+        for group in touching:
+            merged.lines |= group.lines
+            merged.profiles |= group.profiles
+            groups.remove(group)
+        groups.append(merged)
+    return groups
 
 
-def _most_urgent(lines: Iterable[Line]) -> list[Line]:
-    """Not more lines than one look should take, every tenant's turn in turn, lowest ranks first."""
+def _select(lines: Iterable[Line]) -> list[Line]:
+    """Return at most MAX_LINES lines: the tenants in turn, lowest ranks first."""
     by_tenant: dict[int, list[Line]] = {}
     for line in sorted(lines, key=lambda line: line.after):
         by_tenant.setdefault(line.tenant, []).append(line)
-    turns = zip_longest(*by_tenant.values())
-    return list(islice((line for turn in turns for line in turn if line is not None), MOST_LINES))
+    rounds = zip_longest(*by_tenant.values())
+    return list(islice((line for turn in rounds for line in turn if line is not None), MAX_LINES))

@@ -1,4 +1,4 @@
-"""Fair shares: whose turn it is among tenants that want the same workers. Pure."""
+"""Fair shares between tenants that compete for the same workers. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping
 
 
 class Shares:
-    """Stride scheduling: each start moves its tenant's clock on by 1 / weight, and the tenant whose clock is furthest
-    behind is next. A tenant that comes back after a quiet time starts from now: it has saved up nothing."""
+    """Stride scheduling between tenants.
+
+    Each start advances its tenant's clock by 1 / weight, and the tenant with the lowest clock is next. A tenant that
+    was idle restarts at the current time, so it cannot save up starts.
+    """
 
     def __init__(self) -> None:
         self.weights: Mapping[int, float] = {}
@@ -15,12 +18,12 @@ class Shares:
         self._now = 0.0
 
     def begin(self, tenants: Iterable[int]) -> None:
-        """These want something now."""
+        """Start a match between these tenants."""
         for tenant in tenants:
             self._clocks[tenant] = max(self._clocks.get(tenant, 0.0), self._now)
 
     def next(self, tenants: Iterable[int]) -> int:
-        """Whose turn it is; ties go to the lower id."""
+        """Return the tenant whose turn it is; ties go to the lower id."""
         return min(tenants, key=lambda tenant: (self._clocks[tenant], tenant))
 
     def charge(self, tenant: int, starts: int = 1) -> None:

@@ -1,7 +1,8 @@
-"""Heartbeats of sessions, taken in together: ten thousand workers are a few statements a second.
+"""Processes heartbeats of sessions in batches: ten thousand workers take a few statements a second.
 
-A heartbeat renews the lease and compares what the session says it runs with what we know: what it never heard of is
-given to others (the answer of a poll was lost on the way), and what is no longer its own it may let go.
+A heartbeat renews the session's lease and compares the executions it reports with the database. Executions that the
+session has never received are given to other workers (the answer of a poll was lost), and executions that are no
+longer its own are returned for it to drop.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from uuid import UUID
 from mainspring.batch import Batcher
 from mainspring.store import sessions
 from mainspring.store.db import Database
-from mainspring.store.sessions import Heartbeat, Running
+from mainspring.store.sessions import Heartbeat, RunningExecution
 
-STRAY_AFTER_S = 10.0
+UNKNOWN_AFTER_S = 10.0
+"""An execution that started this long ago and is missing from the heartbeat never reached the worker."""
 BATCH = 500
 GATHER_S = 0.02
-"""Nobody waits for a heartbeat's answer; of a fleet's, forty come in this time and share two statements."""
+"""No worker waits for the answer. Of a large fleet, forty heartbeats arrive in this time and share two statements."""
 
 
 @dataclass(slots=True)
 class Renewed:
-    """The lease from now on; what to end, what to forget, and (execution, attempt) to make room or never heard of."""
+    """The answer to a heartbeat. `strays` are (execution, attempt) pairs that never reached the worker."""
 
     lease_s: float
     cancels: list[UUID] = field(default_factory=list)
@@ -33,7 +35,7 @@ class Renewed:
 
 
 class Heartbeats:
-    """Takes heartbeats in. Those that come while one batch is written make up the next."""
+    """Renews leases; heartbeats that arrive while one batch is written form the next."""
 
     def __init__(self, database: Database, *, lease_s: float) -> None:
         self._database = database
@@ -41,14 +43,16 @@ class Heartbeats:
         self._batcher: Batcher[Heartbeat, Renewed | None] = Batcher(self._renew, max_items=BATCH, gather_s=GATHER_S)
 
     async def beat(self, beat: Heartbeat) -> Renewed | None:
-        """None: the session has ended."""
+        """Renew the session's lease. None: the session has ended."""
         return await self._batcher.submit(beat)
 
     async def _renew(self, beats: list[Heartbeat]) -> list[Renewed | None]:
         async with self._database.connection() as connection:
             leases = await sessions.renew_sessions(connection, beats=beats, lease_s=self._lease_s)
-            found = await sessions.running_of_sessions(connection, session_ids=list(leases), old_after_s=STRAY_AFTER_S)
-        running: dict[UUID, list[Running]] = {}
+            found = await sessions.running_of_sessions(
+                connection, session_ids=list(leases), old_after_s=UNKNOWN_AFTER_S
+            )
+        running: dict[UUID, list[RunningExecution]] = {}
         for row in found:
             running.setdefault(row.session_id, []).append(row)
         return [
@@ -59,13 +63,13 @@ class Heartbeats:
         ]
 
 
-def compare(beat: Heartbeat, lease_s: float, running: Sequence[Running]) -> Renewed:
-    """What a session must hear, by what it says it runs and what we know."""
-    known, ours = set(beat.running), {row.execution_id for row in running}
+def compare(beat: Heartbeat, lease_s: float, running: Sequence[RunningExecution]) -> Renewed:
+    """Compare the executions a session reports with those the database has for it."""
+    reported, assigned = set(beat.running), {row.execution_id for row in running}
     return Renewed(
         lease_s=lease_s,
         cancels=[row.execution_id for row in running if row.cancelling],
-        gone=[execution for execution in beat.running if execution not in ours],
+        gone=[execution for execution in beat.running if execution not in assigned],
         preempts=[(row.execution_id, row.attempt) for row in running if row.leaving],
-        strays=[(row.execution_id, row.attempt) for row in running if row.old and row.execution_id not in known],
+        strays=[(row.execution_id, row.attempt) for row in running if row.old and row.execution_id not in reported],
     )

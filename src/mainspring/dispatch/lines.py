@@ -1,4 +1,8 @@
-"""What a dispatcher remembers of lines: where something may be queued, and from where on to look."""
+"""Lines as a dispatcher remembers them: which may have queued executions, and where the next claim starts.
+
+A line is the set of queued executions with the same queue, demands and limit keys. Executions of one line differ only
+in rank, so a claim looks at lines, not at single executions.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +11,41 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from mainspring.domain.placement.demand import Demand, can_run
-from mainspring.store.claims import START, Place
+from mainspring.store.claims import LINE_START, Position
 from mainspring.store.lines import LineRow
 from mainspring.store.sessions import Session
 
-SMALL = 32
-MOST_KNOWN = 20_000
+MIN_BATCH = 32
+MAX_KNOWN_LINES = 20_000
+MAX_CACHED_PROFILES = 200
 _FIRST_ID = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """Workers with the same profile can run the same lines."""
+class WorkerProfile:
+    """What decides which lines a worker can run; workers with equal profiles are interchangeable."""
 
     tenant: int | None  # None: every tenant's
     queues: tuple[str, ...]
     kinds: frozenset[str]
     labels: tuple[tuple[str, str], ...]
-    kept: int | None = None  # for this line only, until it has been served
+    reserved_line: int | None = None  # starvation: the worker takes only from this line
 
-    def reaches(self, line: Line) -> bool:
-        """Whether the line's tenant, kind and labels are right; the queue is another matter."""
-        if self.tenant not in (None, line.tenant) or self.kept not in (None, line.line_id):
+    def can_run(self, line: Line) -> bool:
+        """Whether tenant, kind and labels match. Ignores the queue: a worker may help other queues."""
+        if self.tenant not in (None, line.tenant) or self.reserved_line not in (None, line.line_id):
             return False
         return can_run(line.demand, self.kinds, dict(self.labels))
 
 
-def profile_of(session: Session) -> Profile:
+def profile_of(session: Session) -> WorkerProfile:
     tenant = None if session.shared else session.tenant
-    return Profile(tenant, session.queues, session.kinds, tuple(sorted(session.labels.items())))
+    return WorkerProfile(tenant, session.queues, session.kinds, tuple(sorted(session.labels.items())))
 
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """A line is *fresh* while something may be in it: since it was told so, or since a claim got all it asked for."""
+    """One line and the state of its claims."""
 
     line_id: int
     tenant: int
@@ -48,103 +53,110 @@ class Line:
     demand: Demand
     limit_id: int
     rate_id: int
-    after: Place = START
-    heard: int | None = None  # the lowest rank told of since the last claim began
-    asked: int = SMALL
-    full: bool = False  # a limit is reached: nothing starts until a slot is free
-    freed: int = 0  # how often we were told that one is
-    not_before: float = 0.0  # the rate allows the next start then, by the monotonic clock
-    _reached: dict[Profile, bool] = field(default_factory=dict)
+    after: Position = LINE_START
+    lowest_queued: int | None = None  # the lowest rank queued since the last claim began
+    batch: int = MIN_BATCH  # how many executions the next claim asks for
+    at_limit: bool = False  # nothing starts until a slot of the limit is free
+    freed: int = 0  # how often a slot of the limit became free
+    not_before: float = 0.0  # when the rate allows the next start, by the monotonic clock
+    _runnable: dict[WorkerProfile, bool] = field(default_factory=dict)
 
     @property
     def limited(self) -> bool:
         return bool(self.limit_id or self.rate_id)
 
-    def reached_by(self, profile: Profile) -> bool:
-        known = self._reached.get(profile)
+    def runnable_by(self, profile: WorkerProfile) -> bool:
+        known = self._runnable.get(profile)
         if known is None:
-            if len(self._reached) > 200:
-                self._reached.clear()
-            known = self._reached[profile] = profile.reaches(self)
+            if len(self._runnable) > MAX_CACHED_PROFILES:
+                self._runnable.clear()
+            known = self._runnable[profile] = profile.can_run(self)
         return known
 
-    def begin(self) -> Place:
-        """A claim begins: from where on."""
-        self.heard = None
+    def served_by(self, profile: WorkerProfile) -> bool:
+        """Whether workers of this profile can run the line and have its queue as one of their own."""
+        return self.queue in profile.queues and self.runnable_by(profile)
+
+    def begin_claim(self) -> Position:
+        """Return where a claim starts, and track what is queued while it runs."""
+        self.lowest_queued = None
         return self.after
 
-    def passed(self, rank: int, execution_id: UUID) -> None:
-        """A claim took everything up to here; what was told of meanwhile may lie before."""
+    def advance(self, rank: int, execution_id: UUID) -> None:
+        """Record that a claim took everything up to here; executions queued meanwhile may have lower ranks."""
         self.after = (rank, execution_id)
-        if self.heard is not None:
-            self.lower(self.heard)
+        if self.lowest_queued is not None:
+            self.rewind(self.lowest_queued)
 
-    def lower(self, rank: int) -> None:
+    def rewind(self, rank: int) -> None:
         if rank <= self.after[0]:
             self.after = (rank, _FIRST_ID)
 
 
-class LineBook:
-    """Every line this dispatcher has heard of. Only hints: the claim sees for itself."""
+class KnownLines:
+    """Lines this dispatcher has seen. Only hints: the claim statement decides.
+
+    A line is *fresh* while it may have queued executions: after a NOTIFY, a full claim or a slow poll.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[int, Line] = {}
+        self._lines: dict[int, Line] = {}
         self._by_limit: dict[int, set[Line]] = {}
-        self._told: set[int] = set()  # lines we have heard of, and know nothing about
+        self._unknown: set[int] = set()  # ids from notifications that have not been read yet
         self.fresh: set[Line] = set()
 
-    def learn(self, asked: Iterable[int], rows: Iterable[LineRow]) -> None:
-        """What became of a look for unknown lines: those that are not there any more are forgotten."""
-        self._told.difference_update(asked)
+    def get(self, line_id: int) -> Line | None:
+        return self._lines.get(line_id)
+
+    @property
+    def unknown(self) -> list[int]:
+        return list(self._unknown)
+
+    def add(self, asked: Iterable[int], rows: Iterable[LineRow]) -> None:
+        """Add the lines read for the ids `asked`; ids without a row are dropped."""
+        self._unknown.difference_update(asked)
         for row in rows:
-            if row.line_id in self._known:
+            if row.line_id in self._lines:
                 continue
             line = Line(row.line_id, row.tenant, row.queue, row.demand, row.limit_id, row.rate_id)
-            self._known[row.line_id] = line
+            self._lines[row.line_id] = line
             self.fresh.add(line)
             for limit_id in (row.limit_id, row.rate_id):
                 if limit_id:
                     self._by_limit.setdefault(limit_id, set()).add(line)
 
-    def known(self, line_id: int) -> Line | None:
-        return self._known.get(line_id)
-
-    @property
-    def unknown(self) -> list[int]:
-        return list(self._told)
-
-    def tell(self, line_id: int, rank: int) -> None:
-        """Something was queued in a line."""
-        line = self._known.get(line_id)
+    def mark_queued(self, line_id: int, rank: int) -> None:
+        """Record that an execution of this rank was queued."""
+        line = self._lines.get(line_id)
         if line is None:
             if line_id:
-                self._told.add(line_id)
+                self._unknown.add(line_id)
             return
-        line.heard = rank if line.heard is None else min(line.heard, rank)
-        line.lower(rank)
+        line.lowest_queued = rank if line.lowest_queued is None else min(line.lowest_queued, rank)
+        line.rewind(rank)
         self.fresh.add(line)
 
-    def found(self, queued: dict[int, int]) -> None:
-        """What a look into the database found: these lines and lowest ranks, and nothing in the others."""
+    def refresh(self, queued: dict[int, int]) -> None:
+        """Take over what the slow poll found: non-empty lines with their lowest ranks."""
         for line_id, rank in queued.items():
-            if (line := self._known.get(line_id)) is not None:
-                line.full = False
-            self.tell(line_id, rank)
-        if len(self._known) > MOST_KNOWN:
+            if (line := self._lines.get(line_id)) is not None:
+                line.at_limit = False
+            self.mark_queued(line_id, rank)
+        if len(self._lines) > MAX_KNOWN_LINES:
             self._forget_empty()
 
     def _forget_empty(self) -> None:
-        """Keys made of params make lines without end; one that is told of again is learned again."""
-        for line in [line for line in self._known.values() if line not in self.fresh]:
-            del self._known[line.line_id]
+        """Limit keys built from params make lines without bound; a forgotten line is read again when needed."""
+        for line in [line for line in self._lines.values() if line not in self.fresh]:
+            del self._lines[line.line_id]
             for limit_id in filter(None, (line.limit_id, line.rate_id)):
                 self._by_limit[limit_id].discard(line)
                 if not self._by_limit[limit_id]:
                     del self._by_limit[limit_id]
 
-    def freed(self, limit_id: int) -> None:
-        """A slot of a key is free, or its limit has changed."""
+    def reopen(self, limit_id: int) -> None:
+        """Record that a slot of a limit key is free, or that the limit has changed."""
         for line in self._by_limit.get(limit_id, ()):
-            line.full = False
+            line.at_limit = False
             line.freed += 1
             line.not_before = 0.0

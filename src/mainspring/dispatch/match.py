@@ -1,7 +1,7 @@
-"""Which execution goes to which worker. Pure.
+"""Decides which execution goes to which worker. Pure.
 
-Within a tenant executions go by rank, between tenants by fair share. A line whose next execution fits nobody, or whose
-limit is reached, is left out from there on: it never blocks another.
+Within a tenant, executions go by rank; between tenants, by fair share. A line is closed for the rest of the match when
+no worker fits its next execution or when a limit is reached; it never blocks other lines.
 """
 
 from __future__ import annotations
@@ -13,48 +13,46 @@ from typing import Literal, NamedTuple
 from uuid import UUID
 
 from mainspring.dispatch.fairness import Shares
-from mainspring.dispatch.reserved_capacity import Hold, Who, kept_from, used
+from mainspring.dispatch.reserved_capacity import Claimant, ReservedCapacity, blocked_amounts, consume
 from mainspring.domain.placement.demand import Demand, has_amounts
 from mainspring.domain.placement.resources import COMMON
 
-Stop = Literal["empty", "more", "no room", "full"]
+StopReason = Literal["empty", "more", "no worker", "limit"]
 
 
 @dataclass(slots=True, eq=False)
-class Room:
+class FreeCapacity:
     """What a waiting worker has left."""
 
     session_id: UUID
     slots: int
     free: int
     resources: Mapping[str, int] = field(default_factory=dict)
-    holds: Sequence[Hold] = ()  # what is kept of it for somebody
+    reserved: Sequence[ReservedCapacity] = ()
 
     @property
     def load(self) -> float:
         return 1 - self.free / self.slots
 
-    def fits(self, demand: Demand, who: Who | None = None) -> bool:
+    def fits(self, demand: Demand, claimant: Claimant | None = None) -> bool:
         if self.free <= 0 or (demand.exclusive and self.free < self.slots):
             return False
-        if self.holds and who is not None and not self._leaves(demand, who):
+        if self.reserved and claimant is not None and not self._leaves_reserved(demand, claimant):
             return False
         return not demand.resources or has_amounts(demand.resources, self.resources)
 
-    def _leaves(self, demand: Demand, who: Who) -> bool:
-        """Whether what is kept for others stays free."""
-        for slots, resources in kept_from(self.holds, who):
+    def _leaves_reserved(self, demand: Demand, claimant: Claimant) -> bool:
+        """Whether the capacity reserved for other executions stays free."""
+        for slots, resources in blocked_amounts(self.reserved, claimant):
             if self.free - slots <= 0 or (demand.exclusive and slots):
                 return False
             if any(self.resources.get(name, 0) - n < resources.get(name, 0) for name, n in demand.resources.items()):
                 return False
         return True
 
-    def give(self, demand: Demand, who: Who | None = None) -> None:
-        if self.holds and who is not None:
-            self.holds = used(
-                self.holds, demand, tenant=who.tenant, queue=who.queue, job_id=who.job_id, execution_id=who.execution_id
-            )
+    def take(self, demand: Demand, claimant: Claimant | None = None) -> None:
+        if self.reserved and claimant is not None:
+            self.reserved = consume(self.reserved, demand, claimant)
         self.free = 0 if demand.exclusive else self.free - 1
         if demand.resources:
             left = dict(self.resources)
@@ -64,27 +62,27 @@ class Room:
 
 
 @dataclass(slots=True, eq=False)
-class Gate:
-    """A limit that several lines may share: so many more may start."""
+class StartBudget:
+    """How many more executions a limit allows to start; several lines may share it."""
 
     left: int
 
 
 @dataclass(slots=True, eq=False)
-class Pending:
-    """The best executions of one line, and the workers that can run them."""
+class LineCandidates:
+    """The first executions of one line, and the workers that can run them."""
 
     line_id: int
     tenant: int
     demand: Demand
     rows: Sequence[tuple[int, UUID]]  # rank and id, in order
-    rooms: Sequence[Room]
-    more: bool = False  # there may be more behind the last row
+    workers: Sequence[FreeCapacity]
+    more: bool = False  # the line may continue after the last row
     packs: bool = False  # fill the fullest worker first
-    gates: Sequence[Gate] = ()
-    who: Who | None = None  # set where something is kept for somebody
-    tried: int = 0  # rows that were given a worker
-    stop: Stop = "empty"
+    budgets: Sequence[StartBudget] = ()
+    claimant: Claimant | None = None  # set where a worker has reserved capacity
+    assigned: int = 0  # rows that were given a worker
+    stop: StopReason = "empty"
 
 
 class Match(NamedTuple):
@@ -93,33 +91,33 @@ class Match(NamedTuple):
     line_id: int
 
 
-def match(pending: Iterable[Pending], shares: Shares) -> list[Match]:
-    """Gives executions to workers until nothing fits. Fills in `tried` and `stop` of each line."""
-    heads: dict[int, list[tuple[int, UUID, int, Pending]]] = {}
-    for n, line in enumerate(pending):
+def match(candidates: Iterable[LineCandidates], shares: Shares) -> list[Match]:
+    """Assign executions to workers until nothing fits. Sets `assigned` and `stop` of each line."""
+    heads: dict[int, list[tuple[int, UUID, int, LineCandidates]]] = {}
+    for n, line in enumerate(candidates):
         if line.rows:
             heads.setdefault(line.tenant, []).append((*line.rows[0], n, line))
     for heap in heads.values():
         heapq.heapify(heap)
     shares.begin(heads)
-    seats: dict[int, _Seats] = {}
+    least_loaded: dict[int, _LeastLoaded] = {}
     found: list[Match] = []
     while heads:
         tenant = shares.next(heads)
         heap = heads[tenant]
         _, execution_id, n, line = heap[0]
-        room = _room_for(line, seats)
-        if room is None:
+        worker = _take_worker(line, least_loaded)
+        if worker is None:
             heapq.heappop(heap)
         else:
-            found.append(Match(execution_id, room.session_id, line.line_id))
+            found.append(Match(execution_id, worker.session_id, line.line_id))
             shares.charge(tenant)
-            line.tried += 1
-            if line.tried < len(line.rows):
-                heapq.heapreplace(heap, (*line.rows[line.tried], n, line))
+            line.assigned += 1
+            if line.assigned < len(line.rows):
+                heapq.heapreplace(heap, (*line.rows[line.assigned], n, line))
             elif line.more:
                 line.stop = "more"
-                break  # what comes next may be in this line: nobody knows, so nothing else may go before
+                break  # the next execution by rank may be an unread one of this line, so no other may overtake it
             else:
                 heapq.heappop(heap)
         if not heap:
@@ -130,81 +128,81 @@ def match(pending: Iterable[Pending], shares: Shares) -> list[Match]:
     return found
 
 
-def _room_for(line: Pending, seats: dict[int, _Seats]) -> Room | None:
-    """The worker for the line's next execution, with its room and the line's limits taken; None closes the line."""
-    if any(gate.left <= 0 for gate in line.gates):
-        line.stop = "full"
+def _take_worker(line: LineCandidates, least_loaded: dict[int, _LeastLoaded]) -> FreeCapacity | None:
+    """Return the worker for the line's next execution, with capacity and budgets charged; None closes the line."""
+    if any(budget.left <= 0 for budget in line.budgets):
+        line.stop = "limit"
         return None
-    if line.demand.plain and not line.packs and line.who is None:
-        if (known := seats.get(id(line.rooms))) is None:
-            known = seats[id(line.rooms)] = _Seats(line.rooms)
-        room = known.next()
+    if line.demand.plain and not line.packs and line.claimant is None:
+        if (order := least_loaded.get(id(line.workers))) is None:
+            order = least_loaded[id(line.workers)] = _LeastLoaded(line.workers)
+        worker = order.next()
     else:
-        room = best(line)
-    if room is None:
-        line.stop = "no room"
+        worker = best_worker(line)
+    if worker is None:
+        line.stop = "no worker"
         return None
-    room.give(line.demand, line.who)
-    for gate in line.gates:
-        gate.left -= 1
-    return room
+    worker.take(line.demand, line.claimant)
+    for budget in line.budgets:
+        budget.left -= 1
+    return worker
 
 
-def best(line: Pending) -> Room | None:
-    """The least loaded worker that fits, or the fullest one where that keeps scarce things for others."""
-    score = _leftover if line.packs else _load_after
-    fitting = [room for room in line.rooms if room.fits(line.demand, line.who)]
-    return min(fitting, key=lambda room: score(line.demand, room), default=None)
+def best_worker(line: LineCandidates) -> FreeCapacity | None:
+    """Return the least loaded worker that fits, or the fullest one if the line packs."""
+    score = _scarce_left if line.packs else _load_after
+    fitting = [worker for worker in line.workers if worker.fits(line.demand, line.claimant)]
+    return min(fitting, key=lambda worker: score(line.demand, worker), default=None)
 
 
-def _leftover(demand: Demand, room: Room) -> tuple[int, int]:
-    """Scarce things that would stay unused, then free slots."""
-    scarce = sum(left - demand.resources.get(name, 0) for name, left in room.resources.items() if name not in COMMON)
-    return scarce, room.free
+def _scarce_left(demand: Demand, worker: FreeCapacity) -> tuple[int, int]:
+    """Scarce resources that would stay unused, then free slots."""
+    scarce = sum(left - demand.resources.get(name, 0) for name, left in worker.resources.items() if name not in COMMON)
+    return scarce, worker.free
 
 
-def _load_after(demand: Demand, room: Room) -> float:
-    """The part of the worker that would be in use, by whatever is tightest."""
+def _load_after(demand: Demand, worker: FreeCapacity) -> float:
+    """The fraction of the worker that would be in use, by its tightest resource."""
     return max(
-        [1 - (room.free - 1) / room.slots]
-        + [amount / max(1, room.resources[name]) for name, amount in demand.resources.items()]
+        [1 - (worker.free - 1) / worker.slots]
+        + [amount / max(1, worker.resources[name]) for name, amount in demand.resources.items()]
     )
 
 
-class _Seats:
-    """Workers by load, least loaded first, for executions that need nothing but a slot."""
+class _LeastLoaded:
+    """Workers ordered by load, for executions that need nothing but a slot."""
 
-    def __init__(self, rooms: Iterable[Room]) -> None:
-        self._heap = [(room.load, n, room) for n, room in enumerate(rooms) if room.free > 0]
+    def __init__(self, workers: Iterable[FreeCapacity]) -> None:
+        self._heap = [(worker.load, n, worker) for n, worker in enumerate(workers) if worker.free > 0]
         heapq.heapify(self._heap)
 
-    def next(self) -> Room | None:
+    def next(self) -> FreeCapacity | None:
         while self._heap:
-            load, n, room = self._heap[0]
-            if room.free <= 0:
+            load, n, worker = self._heap[0]
+            if worker.free <= 0:
                 heapq.heappop(self._heap)
-            elif room.load != load:  # it was given something meanwhile
-                heapq.heapreplace(self._heap, (room.load, n, room))
+            elif worker.load != load:  # another line used it
+                heapq.heapreplace(self._heap, (worker.load, n, worker))
             else:
-                return room
+                return worker
         return None
 
 
-def deal(rooms: Sequence[Room], most: int, *, packs: bool = False) -> list[int]:
-    """Which worker (by its place, from 1) gets which of the next executions, if they need nothing but a slot."""
-    if len(rooms) == 1:
-        return [1] * min(rooms[0].free, most)
+def fill_order(workers: Sequence[FreeCapacity], most: int, *, packs: bool = False) -> list[int]:
+    """Return the worker (1-based) of each of the next executions, if they need nothing but a slot."""
+    if len(workers) == 1:
+        return [1] * min(workers[0].free, most)
     if packs:
-        order = sorted(range(len(rooms)), key=lambda n: rooms[n].free)
-        return [n + 1 for n in order for _ in range(rooms[n].free)][:most]
-    heap = [(room.load, n, room.free) for n, room in enumerate(rooms) if room.free > 0]
+        order = sorted(range(len(workers)), key=lambda n: workers[n].free)
+        return [n + 1 for n in order for _ in range(workers[n].free)][:most]
+    heap = [(worker.load, n, worker.free) for n, worker in enumerate(workers) if worker.free > 0]
     heapq.heapify(heap)
-    dealt: list[int] = []
-    while heap and len(dealt) < most:
+    filled: list[int] = []
+    while heap and len(filled) < most:
         _, n, free = heap[0]
-        dealt.append(n + 1)
+        filled.append(n + 1)
         if free > 1:
-            heapq.heapreplace(heap, (1 - (free - 1) / rooms[n].slots, n, free - 1))
+            heapq.heapreplace(heap, (1 - (free - 1) / workers[n].slots, n, free - 1))
         else:
             heapq.heappop(heap)
-    return dealt
+    return filled

@@ -1,98 +1,101 @@
-"""Executions that have waited longer than their queue's patience while the workers are full ask others to make room.
+"""Preemption: an execution that waits longer than its queue's patience evicts attempts of lower priority.
 
-Each asks once. Whoever decides it, all dispatchers hear of it before what is freed can be given to somebody else: the
-place is kept for the one that asked.
+Each execution preempts at most once. Every dispatcher learns of the eviction before the freed capacity can be claimed,
+so that it stays reserved for the urgent execution.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from uuid import UUID
 
 import structlog
 
 from mainspring.clock import Clock, millis
-from mainspring.dispatch.lines import Line, LineBook
-from mainspring.dispatch.preemption_victims import Seat, choose, is_reached
-from mainspring.dispatch.reservation_cache import GRACE_S, Keeping, without
-from mainspring.dispatch.reserved_capacity import Hold, Who
-from mainspring.dispatch.settings import Settings
+from mainspring.dispatch.lines import KnownLines, Line
+from mainspring.dispatch.preemption_victims import WorkerLoad, choose_victims, worker_can_run
+from mainspring.dispatch.reservation_cache import KILL_GRACE_S, ReservationCache, still_reserved
+from mainspring.dispatch.reserved_capacity import Claimant, ReservedCapacity
+from mainspring.dispatch.session_cache import SessionCache
+from mainspring.dispatch.settings import DispatchSettings
 from mainspring.store import evictions, lines, queues
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.definitions import Definitions
-from mainspring.store.evictions import Head, Run
+from mainspring.store.evictions import RunningAttempt, UrgentExecution
 from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
 
-LOOK_S = 0.2
-AGAIN_S = 1.0
-"""Nobody could make room: somebody may have run long enough by then."""
-MOST_LINES = 100
-EACH = 20
-"""So many of each line are looked at: the first may be old rather than urgent."""
+MIN_INTERVAL_S = 0.2
+RETRY_S = 1.0
+"""When no victim was found: by then an attempt may have reached its minimum run time."""
+MAX_LINES = 100
+EXECUTIONS_PER_LINE = 20
+"""The first of a line may be old rather than urgent, so several are read."""
 
 
-class Urgency:
-    """Looks for who may ask, and asks for them. Sleeps until there is work that found no worker."""
+class Preemption:
+    """Finds overdue executions and evicts attempts for them. Sleeps until a claim leaves work without a worker."""
 
     def __init__(
         self,
         database: Database,
-        book: LineBook,
-        settings: Settings,
-        keeping: Keeping,
+        known: KnownLines,
+        settings: DispatchSettings,
+        reservations: ReservationCache,
         definitions: Definitions,
+        sessions: SessionCache,
         *,
-        kept: Callable[[UUID], int | None],
         clock: Clock,
     ) -> None:
         self._database = database
-        self._book = book
+        self._known = known
         self._settings = settings
-        self._keeping = keeping
+        self._reservations = reservations
         self._definitions = definitions
-        self._kept = kept
+        self._sessions = sessions
         self._clock = clock
-        self._look = asyncio.Event()
+        self._wake = asyncio.Event()
 
-    def look(self) -> None:
-        """Something is left over that no worker had room for."""
-        self._look.set()
+    def wake(self) -> None:
+        """Call when a claim left executions without a worker."""
+        self._wake.set()
 
     async def step(self) -> None:
-        await self._look.wait()
-        self._look.clear()
-        wait_s = await self.make_room()
-        await asyncio.sleep(LOOK_S)
+        await self._wake.wait()
+        self._wake.clear()
+        wait_s = await self.preempt()
+        await asyncio.sleep(MIN_INTERVAL_S)
         if wait_s is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), max(0.0, wait_s - LOOK_S))
-            self._look.set()
+                await asyncio.wait_for(self._wake.wait(), max(0.0, wait_s - MIN_INTERVAL_S))
+            self._wake.set()
 
-    async def make_room(self) -> float | None:
-        """Asks for every execution that may; seconds until the next one loses its patience, if any."""
-        waiting = {line.line_id: line for line in self._book.fresh if not self._is_held_back(line)}
-        if not waiting or not self._keeping.preemption:
+    async def preempt(self) -> float | None:
+        """Evict for every overdue execution; return the seconds until the next one is overdue, if any."""
+        waiting = {line.line_id: line for line in self._known.fresh if not self._is_held_back(line)}
+        if not waiting or not self._reservations.preemption:
             return None
         async with self._database.connection() as connection:
-            heads = await evictions.urgent_heads(connection, line_ids=_first(waiting.values()), each=EACH)
-            patience = {h.execution_id: self._settings.of(waiting[h.line_id]).patience_s for h in heads}
-            due = [h for h in heads if not h.asked and h.waited_s >= patience[h.execution_id]]
-            if due:
-                await self._ask_for(connection, due, waiting)
-        left = [AGAIN_S if h in due else patience[h.execution_id] - h.waited_s for h in heads if not h.asked]
+            found = await evictions.urgent_executions(
+                connection, line_ids=_first(waiting.values()), each=EXECUTIONS_PER_LINE
+            )
+            patience = {e.execution_id: self._settings.of(waiting[e.line_id]).patience_s for e in found}
+            overdue = [e for e in found if not e.asked and e.waited_s >= patience[e.execution_id]]
+            if overdue:
+                await self._preempt_for(connection, overdue, waiting)
+        left = [RETRY_S if e in overdue else patience[e.execution_id] - e.waited_s for e in found if not e.asked]
         return min(left, default=None)
 
     def _is_held_back(self, line: Line) -> bool:
-        """By something that nobody who leaves could change."""
-        return line.full or line.not_before > self._clock.monotonic() or self._settings.of(line).paused
+        """Whether a limit, a rate or a pause holds the line back; an eviction would not change that."""
+        return line.at_limit or line.not_before > self._clock.monotonic() or self._settings.of(line).paused
 
     async def _is_limited(self, connection: Connection, line: Line, now_ms: float) -> bool:
-        """The same, as the database has it: a full worker is never asked, so nobody has looked at the limits yet."""
+        """Check the limits in the database: with all workers full, no claim has checked them."""
         ids = [limit_id for limit_id in (line.limit_id, line.rate_id) if limit_id]
         keys = await lines.limit_holders(connection, tenant=line.tenant, limit_ids=ids) if ids else {}
         for key in keys.values():
@@ -100,70 +103,84 @@ class Urgency:
                 return True
             if key.next_at is not None and millis(key.next_at) > now_ms:
                 return True
-        if not self._settings.capped(line):
+        if not self._settings.has_cap(line):
             return False
         running = await queues.count_running(connection, tenants=[line.tenant])
-        return self._settings.is_full(line, running)
+        return self._settings.cap_reached(line, running)
 
-    async def _ask_for(self, connection: Connection, due: list[Head], waiting: dict[int, Line]) -> None:
+    async def _preempt_for(
+        self, connection: Connection, overdue: list[UrgentExecution], waiting: dict[int, Line]
+    ) -> None:
         now_ms = float(await database_now_ms(connection))
-        definitions = await self._definitions.get({(h.job_id, h.version) for h in due}, connection)
-        seats = await self._seats(connection)
-        asked = False
-        for head in due:
-            line = waiting[head.line_id]
+        definitions = await self._definitions.get({(e.job_id, e.version) for e in overdue}, connection)
+        loads = await self._worker_loads(connection)
+        evicted = False
+        for urgent in overdue:
+            line = waiting[urgent.line_id]
             if await self._is_limited(connection, line, now_ms):
                 continue
-            ends_ms = now_ms + (self._settings.timeout_s(line, definitions[head.job_id, head.version]) + GRACE_S) * 1000
-            who = Who(line.tenant, line.queue, head.job_id, head.execution_id, ends_ms, now_ms)
-            chosen = choose(line.demand, who, head.priority, [s for s in seats.values() if self._may_use(s, line)])
-            if chosen is not None and await self._ask(connection, head, line, *chosen):
-                asked = True
-                seats[chosen[0].place.session_id] = _after(chosen[0], chosen[1], head, line)
-        if asked:
-            await self._keeping.load(self._database)
+            timeout_s = self._settings.timeout_s(line, definitions[urgent.job_id, urgent.version])
+            ends_ms = now_ms + (timeout_s + KILL_GRACE_S) * 1000
+            claimant = Claimant(line.tenant, line.queue, urgent.job_id, urgent.execution_id, ends_ms, now_ms)
+            usable = [load for load in loads.values() if self._may_use(load, line)]
+            chosen = choose_victims(line.demand, claimant, urgent.priority, usable)
+            if chosen is not None and await self._evict(connection, urgent, line, *chosen):
+                evicted = True
+                loads[chosen[0].worker.session_id] = _after_eviction(*chosen, urgent, line)
+        if evicted:
+            await self._reservations.load(self._database)
 
-    async def _ask(self, connection: Connection, head: Head, line: Line, seat: Seat, victims: list[Run]) -> bool:
+    async def _evict(
+        self,
+        connection: Connection,
+        urgent: UrgentExecution,
+        line: Line,
+        load: WorkerLoad,
+        victims: list[RunningAttempt],
+    ) -> bool:
         async with connection.transaction():
-            asked = await evictions.evict(
+            evicted = await evictions.evict(
                 connection,
                 tenant=line.tenant,
-                urgent=(head.execution_id, head.attempt),
-                session_id=seat.place.session_id,
-                victims=[(run.execution_id, run.attempt) for run in victims],
+                urgent=(urgent.execution_id, urgent.attempt),
+                session_id=load.worker.session_id,
+                victims=[(attempt.execution_id, attempt.attempt) for attempt in victims],
             )
-        if asked:
+        if evicted:
             metrics.PREEMPTIONS.inc(len(victims))
             log.info(
-                "others make room",
-                execution=str(head.execution_id),
-                worker=seat.place.name,
-                victims=[str(run.execution_id) for run in victims],
+                "executions.preempted",
+                execution=str(urgent.execution_id),
+                worker=load.worker.name,
+                victims=[str(attempt.execution_id) for attempt in victims],
             )
-        return asked
+        return evicted
 
-    def _may_use(self, seat: Seat, line: Line) -> bool:
-        if self._kept(seat.place.session_id) not in (None, line.line_id):
+    def _may_use(self, load: WorkerLoad, line: Line) -> bool:
+        if self._sessions.reserved_line(load.worker.session_id) not in (None, line.line_id):
             return False
-        return is_reached(seat.place, tenant=line.tenant, queue=line.queue, demand=line.demand)
+        return worker_can_run(load.worker, tenant=line.tenant, queue=line.queue, demand=line.demand)
 
-    async def _seats(self, connection: Connection) -> dict[UUID, Seat]:
-        places = await evictions.places(connection)
-        runs: dict[UUID, list[Run]] = {place.session_id: [] for place in places}
-        for run in await evictions.runs_of_sessions(connection, session_ids=list(runs)):
-            runs[run.session_id].append(run)
+    async def _worker_loads(self, connection: Connection) -> dict[UUID, WorkerLoad]:
+        workers = await evictions.active_workers(connection)
+        running: dict[UUID, list[RunningAttempt]] = {worker.session_id: [] for worker in workers}
+        for attempt in await evictions.running_attempts(connection, session_ids=list(running)):
+            running[attempt.session_id].append(attempt)
         return {
-            p.session_id: Seat(p, runs[p.session_id], without(self._keeping.of(p.session_id), runs[p.session_id]))
-            for p in places
+            w.session_id: WorkerLoad(
+                w, running[w.session_id], still_reserved(self._reservations.of(w.session_id), running[w.session_id])
+            )
+            for w in workers
         }
 
 
 def _first(found: Iterable[Line]) -> list[int]:
-    return [line.line_id for line in sorted(found, key=lambda line: line.after)[:MOST_LINES]]
+    return [line.line_id for line in sorted(found, key=lambda line: line.after)[:MAX_LINES]]
 
 
-def _after(seat: Seat, victims: list[Run], head: Head, line: Line) -> Seat:
-    """The worker once these were asked: they leave, and their place is kept."""
-    runs = [replace(run, leaving=True) if run in victims else run for run in seat.runs]
-    slots = seat.place.slots if line.demand.exclusive else 1
-    return Seat(seat.place, runs, (*seat.holds, Hold(slots, line.demand.resources, execution_id=head.execution_id)))
+def _after_eviction(load: WorkerLoad, victims: list[RunningAttempt], urgent: UrgentExecution, line: Line) -> WorkerLoad:
+    """Return the worker's load once the eviction is recorded: victims leave, their capacity is reserved."""
+    running = [replace(attempt, leaving=True) if attempt in victims else attempt for attempt in load.running]
+    slots = load.worker.slots if line.demand.exclusive else 1
+    reserved = ReservedCapacity(slots, line.demand.resources, execution_id=urgent.execution_id)
+    return WorkerLoad(load.worker, running, (*load.reserved, reserved))

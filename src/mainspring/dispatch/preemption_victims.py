@@ -1,7 +1,7 @@
-"""Who makes room for an urgent execution: the fewest that suffice, on one worker. Pure.
+"""Chooses the attempts to evict for an urgent execution: the fewest that suffice, on one worker. Pure.
 
-Only preemptible work of the same tenant with a lower priority is asked, and only once it has run for a while: longer
-each time it made room, so that it gets further between two evictions than before, and ends.
+A victim is preemptible, belongs to the same tenant and has a lower priority. It must have run for a minimum time, which
+doubles with each eviction, so that it gets further between two evictions than before, and finishes in the end.
 """
 
 from __future__ import annotations
@@ -10,91 +10,97 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from mainspring.dispatch.match import Room
-from mainspring.dispatch.reserved_capacity import Hold, Who
+from mainspring.dispatch.match import FreeCapacity
+from mainspring.dispatch.reserved_capacity import Claimant, ReservedCapacity
 from mainspring.domain.placement.demand import Demand, can_run
 from mainspring.domain.placement.reservation import Place
-from mainspring.store.evictions import Run
+from mainspring.store.evictions import RunningAttempt
 
-LEAST_RUN_S = 5.0
-"""An attempt is left alone so long, and twice as long after each eviction."""
-MOST_DOUBLED = 12
-TRIED = 12
-"""Among so many the smallest set is looked for; among more, one from which nobody could be left out."""
-TAKES = "preempt"
+MIN_RUN_S = 5.0
+"""An attempt is not evicted before it has run this long; doubles with each eviction."""
+MAX_DOUBLINGS = 12
+MAX_EXHAUSTIVE = 12
+"""Up to this many candidates, the smallest set is searched for; with more, a set without a superfluous victim."""
+PREEMPT = "preempt"
+"""What a worker declares in `takes` when it understands preemption."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """A worker as it is now: what it runs, and what is kept on it."""
+class WorkerLoad:
+    """A worker with the attempts it runs and the capacity reserved on it."""
 
-    place: Place
-    runs: Sequence[Run]
-    holds: Sequence[Hold] = ()
+    worker: Place
+    running: Sequence[RunningAttempt]
+    reserved: Sequence[ReservedCapacity] = ()
 
-    def room_without(self, gone: Sequence[Run]) -> Room:
-        """What would be left if these were gone; those that leave already are."""
-        stay = [run for run in self.runs if not run.leaving and run not in gone]
-        free = 0 if any(run.demand.exclusive for run in stay) else self.place.slots - len(stay)
-        resources = dict(self.place.resources)
-        for run in stay:
-            for name, amount in run.demand.resources.items():
+    def free_without(self, victims: Sequence[RunningAttempt]) -> FreeCapacity:
+        """Return the free capacity once these attempts, and those being evicted, have ended."""
+        stay = [attempt for attempt in self.running if not attempt.leaving and attempt not in victims]
+        free = 0 if any(attempt.demand.exclusive for attempt in stay) else self.worker.slots - len(stay)
+        resources = dict(self.worker.resources)
+        for attempt in stay:
+            for name, amount in attempt.demand.resources.items():
                 resources[name] = resources.get(name, 0) - amount
-        return Room(self.place.session_id, self.place.slots, free, resources, self.holds)
+        return FreeCapacity(self.worker.session_id, self.worker.slots, free, resources, self.reserved)
 
 
-def is_reached(place: Place, *, tenant: int, queue: str, demand: Demand) -> bool:
+def worker_can_run(worker: Place, *, tenant: int, queue: str, demand: Demand) -> bool:
     return (
-        (place.tenant == tenant or place.shared)
-        and queue in place.queues
-        and can_run(demand, place.kinds, place.labels)
+        (worker.tenant == tenant or worker.shared)
+        and queue in worker.queues
+        and can_run(demand, worker.kinds, worker.labels)
     )
 
 
-def choose(demand: Demand, who: Who, priority: int, seats: Iterable[Seat]) -> tuple[Seat, list[Run]] | None:
-    """The worker, and who leaves it. None: there is room somewhere, or nobody could make it."""
-    found: list[tuple[Seat, list[Run]]] = []
-    for seat in seats:
-        if seat.room_without(()).fits(demand, who):
+def choose_victims(
+    demand: Demand, claimant: Claimant, priority: int, loads: Iterable[WorkerLoad]
+) -> tuple[WorkerLoad, list[RunningAttempt]] | None:
+    """Return a worker and its victims. None: some worker has free capacity, or no eviction would free enough."""
+    found: list[tuple[WorkerLoad, list[RunningAttempt]]] = []
+    for load in loads:
+        if load.free_without(()).fits(demand, claimant):
             return None
-        if TAKES in seat.place.takes and (victims := _fewest(demand, who, priority, seat)):
-            found.append((seat, victims))
+        if PREEMPT in load.worker.takes and (victims := _fewest(demand, claimant, priority, load)):
+            found.append((load, victims))
     return min(found, key=lambda choice: _cost(choice[1]), default=None)
 
 
-def may_leave(run: Run, *, tenant: int, priority: int) -> bool:
-    if not run.preemptible or run.leaving or run.tenant != tenant or run.priority >= priority:
+def may_evict(attempt: RunningAttempt, *, tenant: int, priority: int) -> bool:
+    """Whether an execution of this tenant and priority may evict the attempt."""
+    if not attempt.preemptible or attempt.leaving or attempt.tenant != tenant or attempt.priority >= priority:
         return False
-    return run.ran_s >= least_run_s(run.evicted)
+    return attempt.ran_s >= min_run_s(attempt.evicted)
 
 
-def least_run_s(evicted: int) -> float:
-    return float(LEAST_RUN_S * 2 ** min(evicted, MOST_DOUBLED))
+def min_run_s(evicted: int) -> float:
+    return float(MIN_RUN_S * 2 ** min(evicted, MAX_DOUBLINGS))
 
 
-def _fewest(demand: Demand, who: Who, priority: int, seat: Seat) -> list[Run]:
-    """The smallest set, and of those the one that loses least: the lowest priorities, the shortest time."""
-    able = [run for run in seat.runs if may_leave(run, tenant=who.tenant, priority=priority)]
-    able.sort(key=lambda run: (run.priority, run.ran_s))
-    if not able or not seat.room_without(able).fits(demand, who):
+def _fewest(demand: Demand, claimant: Claimant, priority: int, load: WorkerLoad) -> list[RunningAttempt]:
+    """Return the smallest sufficient set; among equals, the lowest priorities and the shortest time lost."""
+    evictable = [attempt for attempt in load.running if may_evict(attempt, tenant=claimant.tenant, priority=priority)]
+    evictable.sort(key=lambda attempt: (attempt.priority, attempt.ran_s))
+    if not evictable or not load.free_without(evictable).fits(demand, claimant):
         return []
-    if len(able) <= TRIED:
-        for size in range(1, len(able) + 1):
-            for some in combinations(able, size):
-                if seat.room_without(some).fits(demand, who):
+    if len(evictable) <= MAX_EXHAUSTIVE:
+        for size in range(1, len(evictable) + 1):
+            for some in combinations(evictable, size):
+                if load.free_without(some).fits(demand, claimant):
                     return list(some)
-    return _needed(demand, who, seat, able)
+    return _without_superfluous(demand, claimant, load, evictable)
 
 
-def _needed(demand: Demand, who: Who, seat: Seat, able: list[Run]) -> list[Run]:
-    """Leaves out one after the other, the dearest first, as long as it still fits."""
-    chosen = list(able)
-    for run in reversed(able):
-        fewer = [other for other in chosen if other is not run]
-        if seat.room_without(fewer).fits(demand, who):
+def _without_superfluous(
+    demand: Demand, claimant: Claimant, load: WorkerLoad, evictable: list[RunningAttempt]
+) -> list[RunningAttempt]:
+    """Spare victims one after the other, the costliest first, while the rest still suffices."""
+    chosen = list(evictable)
+    for attempt in reversed(evictable):
+        fewer = [other for other in chosen if other is not attempt]
+        if load.free_without(fewer).fits(demand, claimant):
             chosen = fewer
     return chosen
 
 
-def _cost(victims: Sequence[Run]) -> tuple[int, int, float]:
-    return len(victims), max(run.priority for run in victims), sum(run.ran_s for run in victims)
+def _cost(victims: Sequence[RunningAttempt]) -> tuple[int, int, float]:
+    return len(victims), max(attempt.priority for attempt in victims), sum(attempt.ran_s for attempt in victims)

@@ -1,6 +1,6 @@
-"""What is kept on workers, as a dispatcher knows it: read anew with the settings, and weighed when it claims.
+"""Reserved capacity by session, cached by a dispatcher and applied to its claims.
 
-Without reservations and evictions there is nothing here, and claiming does not ask.
+Reloaded with the settings. Without reservations and evictions the cache is empty, and claims skip it.
 """
 
 from __future__ import annotations
@@ -10,117 +10,122 @@ from dataclasses import replace
 from uuid import UUID
 
 from mainspring.dispatch.lines import Line
-from mainspring.dispatch.match import Pending, Room
-from mainspring.dispatch.reserved_capacity import Hold, Who, used
-from mainspring.dispatch.settings import Settings
+from mainspring.dispatch.match import FreeCapacity, LineCandidates
+from mainspring.dispatch.reserved_capacity import Claimant, ReservedCapacity, consume
+from mainspring.dispatch.settings import DispatchSettings
 from mainspring.domain.placement.reservation import lay_out
 from mainspring.store import claims, evictions, reservations
 from mainspring.store.claims import Claimed
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.definitions import Definitions
-from mainspring.store.evictions import Run
+from mainspring.store.evictions import RunningAttempt
 
-MADE_S = 60.0
-"""A place that was made is kept so long; what has not taken it by then waits for something else."""
-GRACE_S = 11.0
-"""An attempt that must end is gone so much after its timeout."""
+EVICTION_RESERVES_S = 60.0
+"""How long freed capacity stays reserved for the urgent execution; after that, others may use it."""
+KILL_GRACE_S = 11.0
+"""An attempt has ended for certain this long after its timeout."""
 LOOK_AHEAD = 100
-"""Where something is kept, the first of a line may have to wait and others not: so far is looked for those."""
+"""Executions read per line where capacity is reserved: the first may have to wait while later ones can start."""
 
 
-class Keeping:
-    """Holds by session."""
-
-    def __init__(self, definitions: Definitions, settings: Settings) -> None:
-        self.preemption = False  # whether any job makes room for others
-        self._holds: dict[UUID, tuple[Hold, ...]] = {}
+class ReservationCache:
+    def __init__(self, definitions: Definitions, settings: DispatchSettings) -> None:
+        self.preemption = False  # whether any job is preemptible
+        self._reserved: dict[UUID, tuple[ReservedCapacity, ...]] = {}
         self._definitions = definitions
         self._settings = settings
 
     def __bool__(self) -> bool:
-        return bool(self._holds)
+        return bool(self._reserved)
 
-    def of(self, session_id: UUID) -> tuple[Hold, ...]:
-        return self._holds.get(session_id, ())
+    def of(self, session_id: UUID) -> tuple[ReservedCapacity, ...]:
+        return self._reserved.get(session_id, ())
 
     async def load(self, database: Database) -> None:
         async with database.connection() as connection:
             self.preemption = await evictions.any_preemptible(connection)
-            made = await evictions.open_evictions(connection, within_s=MADE_S) if self.preemption else []
+            evicted = (
+                await evictions.open_evictions(connection, within_s=EVICTION_RESERVES_S) if self.preemption else []
+            )
             reserved = [row.reservation for row in await reservations.open_reservations(connection, tenant=None)]
-            places = await evictions.places(connection) if reserved else []
-        holds: dict[UUID, tuple[Hold, ...]] = {}
-        layout = lay_out(reserved, places)
+            workers = await evictions.active_workers(connection) if reserved else []
+        found: dict[UUID, tuple[ReservedCapacity, ...]] = {}
+        layout = lay_out(reserved, workers)
         for one in reserved:
             for session_id, n in layout[one.reservation_id].items():
                 amounts = {name: amount * n for name, amount in one.resources.items()}
-                hold = Hold(n, amounts, one.start_ms, one.end_ms, one.tenant, one.queue, one.job_id)
-                holds[session_id] = (*holds.get(session_id, ()), hold)
-        for urgent_id, session_id, demand, slots in made:
-            hold = Hold(slots if demand.exclusive else 1, demand.resources, execution_id=urgent_id)
-            holds[session_id] = (*holds.get(session_id, ()), hold)
-        self._holds = holds
+                part = ReservedCapacity(n, amounts, one.start_ms, one.end_ms, one.tenant, one.queue, one.job_id)
+                found[session_id] = (*found.get(session_id, ()), part)
+        for urgent_id, session_id, demand, slots in evicted:
+            part = ReservedCapacity(slots if demand.exclusive else 1, demand.resources, execution_id=urgent_id)
+            found[session_id] = (*found.get(session_id, ()), part)
+        self._reserved = found
 
-    def started(self, rows: Iterable[Claimed]) -> None:
-        """Places that were made for these are taken."""
-        begun = {row["execution_id"] for row in rows}
+    def release_started(self, rows: Iterable[Claimed]) -> None:
+        """Drop the capacity that was reserved for exactly these executions."""
+        started = {row["execution_id"] for row in rows}
         left = {
-            session: tuple(hold for hold in holds if hold.execution_id not in begun)
-            for session, holds in self._holds.items()
+            session: tuple(one for one in reserved if one.execution_id not in started)
+            for session, reserved in self._reserved.items()
         }
-        self._holds = {session: holds for session, holds in left.items() if holds}
+        self._reserved = {session: reserved for session, reserved in left.items() if reserved}
 
     async def split(
-        self, connection: Connection, pending: Sequence[Pending], lines: Mapping[int, Line]
-    ) -> list[Pending]:
-        """Lines in parts whose executions all may use the same places; those that can't meet a hold stay whole."""
-        rooms = {room.session_id: room for p in pending for room in p.rooms if room.holds}
-        touched = [p for p in pending if p.rows and any(room.holds for room in p.rooms)]
-        if not touched:
-            return list(pending)
-        await _count_used(connection, rooms)
+        self, connection: Connection, candidates: Sequence[LineCandidates], lines: Mapping[int, Line]
+    ) -> list[LineCandidates]:
+        """Split lines into parts whose executions may use the same capacity.
+
+        Lines whose workers have no reserved capacity stay whole.
+        """
+        workers = {w.session_id: w for line in candidates for w in line.workers if w.reserved}
+        affected = [line for line in candidates if line.rows and any(w.reserved for w in line.workers)]
+        if not affected:
+            return list(candidates)
+        await _subtract_running(connection, workers)
         now_ms = float(await database_now_ms(connection))
-        jobs = await claims.jobs_of(connection, execution_ids=[e for p in touched for _, e in p.rows])
+        ids = [execution_id for line in affected for _, execution_id in line.rows]
+        jobs = await claims.jobs_of_executions(connection, execution_ids=ids)
         definitions = await self._definitions.get(set(jobs.values()), connection)
-        awaited = {hold.execution_id for room in rooms.values() for hold in room.holds}
-        parts = [p for p in pending if p not in touched]
-        for p in touched:
-            line = lines[p.line_id]
+        urgent = {one.execution_id for worker in workers.values() for one in worker.reserved}
+        parts = [line for line in candidates if line not in affected]
+        for whole in affected:
+            line = lines[whole.line_id]
             groups: dict[tuple[UUID, int, UUID | None], list[tuple[int, UUID]]] = {}
-            for row in p.rows:
+            for row in whole.rows:
                 if (job := jobs.get(row[1])) is not None:
-                    groups.setdefault((*job, row[1] if row[1] in awaited else None), []).append(row)
+                    groups.setdefault((*job, row[1] if row[1] in urgent else None), []).append(row)
             for (job_id, version, execution_id), rows in groups.items():
                 timeout_s = self._settings.timeout_s(line, definitions[job_id, version])
-                ends_ms = now_ms + (timeout_s + GRACE_S) * 1000
-                who = Who(line.tenant, line.queue, job_id, execution_id, ends_ms, now_ms)
-                parts.append(replace(p, rows=rows, who=who, more=p.more and rows[-1] == p.rows[-1]))
+                ends_ms = now_ms + (timeout_s + KILL_GRACE_S) * 1000
+                claimant = Claimant(line.tenant, line.queue, job_id, execution_id, ends_ms, now_ms)
+                more = whole.more and rows[-1] == whole.rows[-1]
+                parts.append(replace(whole, rows=rows, claimant=claimant, more=more))
         return parts
 
 
-async def _count_used(connection: Connection, rooms: Mapping[UUID, Room]) -> None:
-    """What is reserved and in use by whom it is for need not be kept any more."""
-    reserved = [s for s, room in rooms.items() if any(hold.execution_id is None for hold in room.holds)]
-    for run in await evictions.runs_of_sessions(connection, session_ids=reserved) if reserved else ():
-        rooms[run.session_id].holds = without(rooms[run.session_id].holds, [run])
+async def _subtract_running(connection: Connection, workers: Mapping[UUID, FreeCapacity]) -> None:
+    """Reduce reserved capacity by the executions that already use it."""
+    reserved = [s for s, worker in workers.items() if any(one.execution_id is None for one in worker.reserved)]
+    for running in await evictions.running_attempts(connection, session_ids=reserved) if reserved else ():
+        workers[running.session_id].reserved = still_reserved(workers[running.session_id].reserved, [running])
 
 
-def without(holds: Sequence[Hold], runs: Iterable[Run]) -> tuple[Hold, ...]:
-    """What is still to be kept while these run."""
-    for run in runs:
-        holds = used(
-            holds, run.demand, tenant=run.tenant, queue=run.queue, job_id=run.job_id, execution_id=run.execution_id
-        )
-    return tuple(holds)
+def still_reserved(
+    reserved: Sequence[ReservedCapacity], running: Iterable[RunningAttempt]
+) -> tuple[ReservedCapacity, ...]:
+    """Return what stays reserved while these attempts run."""
+    for attempt in running:
+        reserved = consume(reserved, attempt.demand, attempt)
+    return tuple(reserved)
 
 
-def join(whole: Pending, parts: Sequence[Pending]) -> None:
-    """What became of a line, by what became of its parts: it was passed as far as everything was given a worker."""
-    given = {row for part in parts for row in part.rows[: part.tried]}
-    whole.tried = next((n for n, row in enumerate(whole.rows) if row not in given), len(whole.rows))
-    if any(part.stop == "full" for part in parts):
-        whole.stop = "full"
+def merge_parts(whole: LineCandidates, parts: Sequence[LineCandidates]) -> None:
+    """Set the result of a line from its parts: it counts as assigned up to the first row without a worker."""
+    given = {row for part in parts for row in part.rows[: part.assigned]}
+    whole.assigned = next((n for n, row in enumerate(whole.rows) if row not in given), len(whole.rows))
+    if any(part.stop == "limit" for part in parts):
+        whole.stop = "limit"
     elif whole.more or any(part.stop == "more" for part in parts):
         whole.stop = "more"
     elif len(given) < len(whole.rows):
-        whole.stop = "no room"
+        whole.stop = "no worker"

@@ -1,6 +1,7 @@
-"""Places on workers that are kept for somebody: reserved for a time, or made by others who left. Pure.
+"""Capacity reserved on a worker, and which executions may use it. Pure.
 
-A hold takes nothing away from those it is for, nor from anything that is sure to have ended before it begins.
+Capacity is reserved by a user's reservation for a time window, or for an urgent execution that preempted others. It
+never blocks the executions it is reserved for, nor an execution that is sure to end before the window starts.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 from uuid import UUID
 
 from mainspring.domain.placement.demand import Demand
@@ -16,9 +18,25 @@ Amounts = tuple[int, Mapping[str, int]]
 """Slots, and resources."""
 
 
+class Identity(Protocol):
+    """The fields of an execution that decide which reserved capacity it may use."""
+
+    @property
+    def tenant(self) -> int: ...
+
+    @property
+    def queue(self) -> str: ...
+
+    @property
+    def job_id(self) -> UUID: ...
+
+    @property
+    def execution_id(self) -> UUID | None: ...
+
+
 @dataclass(frozen=True, slots=True)
-class Who:
-    """An execution that looks for a place: whose it is, and when it will have ended at the latest."""
+class Claimant:
+    """An execution that asks for capacity: its identity, and the latest instant at which it ends."""
 
     tenant: int
     queue: str
@@ -29,8 +47,11 @@ class Who:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """What is kept on one worker, from `start_ms` until `end_ms`. Whoever fits all that is not None may have it."""
+class ReservedCapacity:
+    """Slots and resources reserved on one worker from `start_ms` to `end_ms`.
+
+    An execution may use them if it matches every identity field that is not None.
+    """
 
     slots: int
     resources: Mapping[str, int] = field(default_factory=dict)
@@ -41,54 +62,47 @@ class Hold:
     job_id: UUID | None = None
     execution_id: UUID | None = None
 
-    def allows(self, tenant: int, queue: str, job_id: UUID, execution_id: UUID | None = None) -> bool:
+    def allows(self, execution: Identity) -> bool:
         return (
-            self.tenant in (None, tenant)
-            and self.queue in (None, queue)
-            and self.job_id in (None, job_id)
-            and self.execution_id in (None, execution_id)
+            self.tenant in (None, execution.tenant)
+            and self.queue in (None, execution.queue)
+            and self.job_id in (None, execution.job_id)
+            and self.execution_id in (None, execution.execution_id)
         )
 
-    def less(self, demand: Demand) -> Hold:
-        """With one place of it in use by whom it is for."""
+    def minus(self, demand: Demand) -> ReservedCapacity:
+        """What stays reserved once an execution with this demand uses a part of it."""
         if demand.exclusive:
             return replace(self, slots=0, resources={})
         left = {name: max(0, n - demand.resources.get(name, 0)) for name, n in self.resources.items()}
         return replace(self, slots=max(0, self.slots - 1), resources=left)
 
 
-def kept_from(holds: Iterable[Hold], who: Who) -> list[Amounts]:
-    """What an execution must leave alone, at each instant of its life at which that changes."""
+def blocked_amounts(reserved: Iterable[ReservedCapacity], claimant: Claimant) -> list[Amounts]:
+    """Return what the claimant must leave free: one entry for each instant of its life at which that changes."""
     blocking = [
-        hold
-        for hold in holds
-        if hold.start_ms < who.ends_ms
-        and hold.end_ms > who.now_ms
-        and not hold.allows(who.tenant, who.queue, who.job_id, who.execution_id)
+        one
+        for one in reserved
+        if one.start_ms < claimant.ends_ms and one.end_ms > claimant.now_ms and not one.allows(claimant)
     ]
-    return [_sum(h for h in blocking if h.start_ms <= at < h.end_ms) for at in {_begin(h, who) for h in blocking}]
+    starts = {max(one.start_ms, claimant.now_ms) for one in blocking}
+    return [_sum(one for one in blocking if one.start_ms <= at < one.end_ms) for at in starts]
 
 
-def _begin(hold: Hold, who: Who) -> float:
-    return max(hold.start_ms, who.now_ms)
-
-
-def _sum(holds: Iterable[Hold]) -> Amounts:
+def _sum(reserved: Iterable[ReservedCapacity]) -> Amounts:
     slots, resources = 0, dict[str, int]()
-    for hold in holds:
-        slots += hold.slots
-        for name, n in hold.resources.items():
+    for one in reserved:
+        slots += one.slots
+        for name, n in one.resources.items():
             resources[name] = resources.get(name, 0) + n
     return slots, resources
 
 
-def used(
-    holds: Sequence[Hold], demand: Demand, *, tenant: int, queue: str, job_id: UUID, execution_id: UUID | None
-) -> tuple[Hold, ...]:
-    """The holds once an execution has its place: it counts against the first that is for it."""
-    found = list(holds)
-    for n, hold in enumerate(found):
-        if hold.slots and hold.allows(tenant, queue, job_id, execution_id):
-            found[n] = hold.less(demand)
+def consume(reserved: Sequence[ReservedCapacity], demand: Demand, execution: Identity) -> tuple[ReservedCapacity, ...]:
+    """Return what stays reserved once the execution runs: it uses the first entry that allows it."""
+    found = list(reserved)
+    for n, one in enumerate(found):
+        if one.slots and one.allows(execution):
+            found[n] = one.minus(demand)
             break
     return tuple(found)

@@ -1,32 +1,69 @@
-"""Small executions that always fit would keep a large one waiting for ever: after a while, a worker is kept for it."""
+"""Reserves a worker for a line whose demand has long been too large for the free capacity of any worker.
+
+Otherwise small executions, which always fit, would keep a large one waiting forever.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from uuid import UUID
 
-from mainspring.dispatch.lines import Line
+from mainspring.clock import Clock
+from mainspring.dispatch.lines import KnownLines, Line
+from mainspring.dispatch.polls import OpenPolls
+from mainspring.dispatch.session_cache import SessionCache
+from mainspring.dispatch.settings import DispatchSettings
 
 
-class Patience:
-    """Which lines have long been too large for what any worker has left, and which worker is kept for each."""
-
-    def __init__(self) -> None:
+class StarvationGuard:
+    def __init__(
+        self, known: KnownLines, settings: DispatchSettings, polls: OpenPolls, sessions: SessionCache, *, clock: Clock
+    ) -> None:
+        self._known = known
+        self._settings = settings
+        self._polls = polls
+        self._sessions = sessions
+        self._clock = clock
         self._since: dict[Line, float] = {}
-        self._kept: dict[Line, UUID] = {}
+        self._reserved: dict[Line, UUID] = {}
 
-    def overdue(self, tight: Collection[Line], patience_s: Callable[[Line], float], now: float) -> list[Line]:
-        """Those of the lines that fit nobody now, and for which it is time to keep a worker."""
-        self._since = {line: self._since.get(line, now) for line in tight}
-        waited = [line for line, since in self._since.items() if now - since >= patience_s(line)]
-        return [line for line in waited if line not in self._kept]
-
-    def keep(self, line: Line, session_id: UUID) -> None:
-        self._kept[line] = session_id
-
-    def let_go(self, tight: Collection[Line]) -> list[UUID]:
-        """Workers that nobody needs to keep any more: their line fits somewhere again, or is empty."""
-        return [self._kept.pop(line) for line in list(self._kept) if line not in tight]
+    def update(self) -> None:
+        """Release workers that are no longer needed, and reserve one for each starving line."""
+        unserved = {line for line in self._known.fresh if not line.demand.plain and self._fits_nowhere(line)}
+        for line in [line for line in self._reserved if line not in unserved]:
+            self._reserve(self._reserved.pop(line), None)
+        for line in self._starving(unserved):
+            able = [
+                poll
+                for poll in self._polls.by_session.values()
+                if poll.profile.reserved_line is None and poll.could_run(line)
+            ]
+            if able:
+                chosen = max(able, key=lambda poll: poll.capacity.free).session.session_id
+                self._reserved[line] = chosen
+                self._reserve(chosen, line)
 
     def forget(self, session_id: UUID) -> None:
-        self._kept = {line: kept for line, kept in self._kept.items() if kept != session_id}
+        self._reserved = {line: session for line, session in self._reserved.items() if session != session_id}
+
+    def _starving(self, unserved: Collection[Line]) -> list[Line]:
+        """Return the lines that have fitted no worker for longer than their queue's patience."""
+        now = self._clock.monotonic()
+        self._since = {line: self._since.get(line, now) for line in unserved}
+        return [
+            line
+            for line, since in self._since.items()
+            if now - since >= self._settings.of(line).patience_s and line not in self._reserved
+        ]
+
+    def _fits_nowhere(self, line: Line) -> bool:
+        if line.at_limit or self._settings.of(line).paused:
+            return False
+        return not any(
+            line.served_by(profile) and self._polls.has_capacity(profile, line) for profile in self._polls.free
+        )
+
+    def _reserve(self, session_id: UUID, line: Line | None) -> None:
+        profile = self._sessions.reserve(session_id, line)
+        if profile is not None:
+            self._polls.change_profile(session_id, profile)

@@ -21,7 +21,7 @@ from mainspring.domain.queue import DEFAULTS
 from mainspring.intake import audit
 from mainspring.store import evictions, jobs, queues, reservations
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
-from mainspring.store.evictions import Run
+from mainspring.store.evictions import RunningAttempt
 from mainspring.store.reservations import ReservationRow
 from mainspring.views import refs
 
@@ -40,7 +40,7 @@ async def create(
             now_ms = float(await database_now_ms(connection))
             _check_window(wanted, now_ms)
             await reservations.end_past_reservations(connection, tenant=tenant, name=wanted.name)
-            places = await evictions.places(connection)
+            places = await evictions.active_workers(connection)
             lasting = await _lasting(connection, [p for p in places if wanted.suits(p)], wanted, now_ms)
             wanted = replace(wanted, workers=_preferred(places, wanted, lasting))
             others = [row.reservation for row in await reservations.open_reservations(connection, tenant=None)]
@@ -75,7 +75,7 @@ async def list_all(database: Database, *, tenant: int) -> wire.Page[wire.Reserva
     async with database.connection() as connection:
         now_ms = float(await database_now_ms(connection))
         rows = await reservations.open_reservations(connection, tenant=None)
-        places = await evictions.places(connection) if rows else []
+        places = await evictions.active_workers(connection) if rows else []
     layout = lay_out([row.reservation for row in rows], places)
     mine = [row for row in rows if row.reservation.tenant == tenant]
     return wire.Page(items=[_shown(row, layout, places, now_ms, _short_of(row, layout)) for row in mine])
@@ -170,10 +170,10 @@ def _check_layout(wanted: Reservation, others: Sequence[Reservation], places: Se
 
 async def _lasting(
     connection: Connection, places: Sequence[Place], wanted: Reservation, now_ms: float
-) -> dict[UUID, list[tuple[Run, float]]]:
+) -> dict[UUID, list[tuple[RunningAttempt, float]]]:
     """What runs on these workers and may still do so when the window begins, with its latest end."""
-    runs = await evictions.runs_of_sessions(connection, session_ids=[place.session_id for place in places])
-    found: dict[UUID, list[tuple[Run, float]]] = {}
+    runs = await evictions.running_attempts(connection, session_ids=[place.session_id for place in places])
+    found: dict[UUID, list[tuple[RunningAttempt, float]]] = {}
     if not runs:
         return found
     definitions = await jobs.definitions(connection, versions=list({(run.job_id, run.version) for run in runs}))
@@ -188,7 +188,7 @@ async def _lasting(
 
 
 def _preferred(
-    places: Sequence[Place], wanted: Reservation, lasting: Mapping[UUID, list[tuple[Run, float]]]
+    places: Sequence[Place], wanted: Reservation, lasting: Mapping[UUID, list[tuple[RunningAttempt, float]]]
 ) -> tuple[str, ...]:
     """Workers in the order in which they will be free."""
     suits = [place for place in places if wanted.suits(place)]
@@ -204,7 +204,10 @@ def _short_of(row: ReservationRow, layout: Layout) -> list[str]:
 
 
 def _still_busy(
-    wanted: Reservation, layout: Layout, places: Sequence[Place], lasting: Mapping[UUID, list[tuple[Run, float]]]
+    wanted: Reservation,
+    layout: Layout,
+    places: Sequence[Place],
+    lasting: Mapping[UUID, list[tuple[RunningAttempt, float]]],
 ) -> list[str]:
     """What runs already is not ended for a reservation: whoever makes one should know."""
     found = []

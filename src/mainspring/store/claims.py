@@ -16,10 +16,10 @@ from mainspring.store.queries import q
 Claimed = Any
 """A row: execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank."""
 
-Place = tuple[int, UUID]
-"""A rank and an id: everything in a line that may be claimed lies beyond it."""
+Position = tuple[int, UUID]
+"""A rank and an execution id in a line; a claim looks only beyond it."""
 
-START: Place = (-(2**63), UUID(int=0))
+LINE_START: Position = (-(2**63), UUID(int=0))
 
 
 async def claim(
@@ -27,25 +27,28 @@ async def claim(
     *,
     tenant: int,
     line_id: int,
-    after: Place,
+    after: Position,
     sessions: Sequence[UUID],
-    turns: Sequence[int],
+    slot_order: Sequence[int],
     key: int | None = None,
 ) -> list[Claimed]:
-    """The best of one line of this tenant, for the slots `turns` names by their place (from 1) in `sessions`.
+    """Claim the first executions of one line of this tenant.
 
-    Under a concurrency key not more than it has left; the rows say how many that were (`slots`).
+    `slot_order` has one entry for each free slot, in the order they are filled: the 1-based index of its session in
+    `sessions`. With a concurrency key, no more rows than the key has slots left; each row says how many (`slots`).
     """
     rows: list[Claimed] = (
-        await connection.fetch(q("claim"), sessions, turns, line_id, *after, tenant)
+        await connection.fetch(q("claim"), sessions, slot_order, line_id, *after, tenant)
         if key is None
-        else await connection.fetch(q("claim_keyed"), sessions, turns, line_id, *after, tenant, key)
+        else await connection.fetch(q("claim_keyed"), sessions, slot_order, line_id, *after, tenant, key)
     )
     return rows
 
 
-async def peek(connection: Connection, *, lines: Sequence[tuple[int, Place, int]]) -> dict[int, list[tuple[int, UUID]]]:
-    """(rank, id) of the best of each line, in order; lines as (id, after, most). A line has one tenant."""
+async def peek(
+    connection: Connection, *, lines: Sequence[tuple[int, Position, int]]
+) -> dict[int, list[tuple[int, UUID]]]:
+    """Return (rank, id) of the first executions of each line. `lines` are (id, after, most); a line has one tenant."""
     found: dict[int, list[tuple[int, UUID]]] = {line_id: [] for line_id, _, _ in lines}
     rows = await connection.fetch(
         q("peek"),
@@ -59,38 +62,36 @@ async def peek(connection: Connection, *, lines: Sequence[tuple[int, Place, int]
     return found
 
 
-async def take(connection: Connection, *, matched: Sequence[tuple[UUID, UUID]]) -> list[Claimed]:
-    """Executions with their sessions in; those that could be taken out. The lines they came from have a tenant."""
+async def start_matched(connection: Connection, *, matched: Sequence[tuple[UUID, UUID]]) -> list[Claimed]:
+    """Start (execution, session) pairs; return those that started. Over all tenants: their lines have one."""
     sessions = list(dict.fromkeys(session for _, session in matched))
-    place = {session: n for n, session in enumerate(sessions, start=1)}
+    index = {session: n for n, session in enumerate(sessions, start=1)}
     rows: list[Claimed] = await connection.fetch(
-        q("take"),
+        q("start_matched"),
         sessions,
         [execution for execution, _ in matched],
         "queued",
-        [place[session] for _, session in matched],
+        [index[session] for _, session in matched],
     )
     return rows
 
 
 async def queued_lines(connection: Connection, *, limit: int) -> dict[int, int]:
-    """Lines with something in them, with their lowest rank. Over all tenants: it decides whether a claim, which is for
-    one line, is worth its while."""
+    """Return the non-empty lines with their lowest rank. Over all tenants: only a hint which lines to claim from."""
     return {r["line_id"]: r["rank"] for r in await connection.fetch(q("queued_lines"), limit)}
 
 
-async def lineless_jobs(connection: Connection, *, limit: int) -> dict[int, dict[UUID, JobSpec]]:
-    """Definitions, by tenant, of the jobs without a line among those that something queued has none of."""
+async def jobs_without_line(connection: Connection, *, limit: int) -> dict[int, dict[UUID, JobSpec]]:
+    """Return the specs, by tenant, of jobs without a line that have queued executions."""
     found: dict[int, dict[UUID, JobSpec]] = {}
-    for r in await connection.fetch(q("lineless_jobs"), limit):
+    for r in await connection.fetch(q("jobs_without_line"), limit):
         found.setdefault(r["tenant_id"], {})[r["job_id"]] = msgspec.convert(r["spec"], JobSpec)
     return found
 
 
-async def adopt_jobs(connection: Connection, *, tenant: int, lines: Mapping[UUID, LineRef]) -> None:
-    """In the order of `lines`."""
+async def assign_job_lines(connection: Connection, *, tenant: int, lines: Mapping[UUID, LineRef]) -> None:
     await connection.execute(
-        q("adopt_jobs"),
+        q("assign_job_lines"),
         tenant,
         list(lines),
         [ref.line_id for ref in lines.values()],
@@ -98,12 +99,12 @@ async def adopt_jobs(connection: Connection, *, tenant: int, lines: Mapping[UUID
     )
 
 
-async def adopt_executions(connection: Connection, *, limit: int) -> int:
-    """Over all tenants: each joins the line of its own job."""
-    return sum(r["n"] for r in await connection.fetch(q("adopt_executions"), limit))
+async def assign_execution_lines(connection: Connection, *, limit: int) -> int:
+    """Return how many were assigned. Over all tenants: each execution gets the line of its own job."""
+    return sum(r["n"] for r in await connection.fetch(q("assign_execution_lines"), limit))
 
 
-async def jobs_of(connection: Connection, *, execution_ids: Sequence[UUID]) -> dict[UUID, tuple[UUID, int]]:
-    """Job and version of each, over all tenants: the lines they were found in have one."""
-    rows = await connection.fetch(q("jobs_of"), execution_ids)
+async def jobs_of_executions(connection: Connection, *, execution_ids: Sequence[UUID]) -> dict[UUID, tuple[UUID, int]]:
+    """Return job and version of each. Over all tenants: the lines they were found in have one."""
+    rows = await connection.fetch(q("jobs_of_executions"), execution_ids)
     return {r["execution_id"]: (r["job_id"], r["version"]) for r in rows}

@@ -1,4 +1,4 @@
-"""Attempts that are asked to make room for more urgent executions."""
+"""Evictions: attempts asked to end so that an urgent execution can start."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mainspring.store.queries import q
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """Near the front of its line."""
+class UrgentExecution:
+    """A queued execution near the front of its line; `asked`: it has already preempted."""
 
     execution_id: UUID
     attempt: int
@@ -29,8 +29,8 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """An attempt that runs, as far as it matters for who may have its place."""
+class RunningAttempt:
+    """A running attempt, with what decides whether it may be evicted."""
 
     execution_id: UUID
     attempt: int
@@ -43,8 +43,8 @@ class Run:
     ran_s: float
     demand: Demand
     preemptible: bool
-    evicted: int  # so often it made room already
-    leaving: bool  # and does so now
+    evicted: int  # evictions of this execution so far
+    leaving: bool  # this attempt is being evicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,17 @@ class Eviction:
 
 
 async def any_preemptible(connection: Connection) -> bool:
-    """Over all tenants: for dispatchers, which serve them all."""
+    """Over all tenants: for dispatchers, which serve every tenant."""
     return bool(await connection.fetchval(q("any_preemptible")))
 
 
-async def urgent_heads(connection: Connection, *, line_ids: Sequence[int], each: int) -> list[Head]:
-    """Over all tenants: each line says whose it is. The highest priority first."""
-    return [Head(*r.values()) for r in await connection.fetch(q("urgent_heads"), line_ids, each)]
+async def urgent_executions(connection: Connection, *, line_ids: Sequence[int], each: int) -> list[UrgentExecution]:
+    """Return the first `each` executions of each line, by priority. Over all tenants: each line names its own."""
+    return [UrgentExecution(*r.values()) for r in await connection.fetch(q("urgent_executions"), line_ids, each)]
 
 
-async def places(connection: Connection) -> list[Place]:
-    """Over all tenants: for dispatchers, which serve them all."""
+async def active_workers(connection: Connection) -> list[Place]:
+    """Over all tenants: for dispatchers, which serve every tenant."""
     return [
         Place(
             r["session_id"],
@@ -85,14 +85,14 @@ async def places(connection: Connection) -> list[Place]:
             frozenset(r["takes"]),
             r["name"],
         )
-        for r in await connection.fetch(q("places"))
+        for r in await connection.fetch(q("active_workers"))
     ]
 
 
-async def runs_of_sessions(connection: Connection, *, session_ids: Sequence[UUID]) -> list[Run]:
-    """Over all tenants: a shared session runs for all of them."""
+async def running_attempts(connection: Connection, *, session_ids: Sequence[UUID]) -> list[RunningAttempt]:
+    """Over all tenants: a shared session runs attempts of every tenant."""
     return [
-        Run(
+        RunningAttempt(
             r["execution_id"],
             r["attempt"],
             r["session_id"],
@@ -107,7 +107,7 @@ async def runs_of_sessions(connection: Connection, *, session_ids: Sequence[UUID
             r["evicted"],
             r["leaving"],
         )
-        for r in await connection.fetch(q("runs_of_sessions"), session_ids)
+        for r in await connection.fetch(q("running_attempts"), session_ids)
     ]
 
 
@@ -119,7 +119,7 @@ async def evict(
     session_id: UUID,
     victims: Sequence[tuple[UUID, int]],
 ) -> bool:
-    """Asks them to make room, all or none. Needs a transaction: the rows are held before anything is looked at."""
+    """Evict all victims or none; return whether it happened. Needs a transaction: rows are locked before the check."""
     ids = [victim for victim, _ in victims]
     await connection.fetch(q("lock_for_eviction"), [urgent[0], *ids], tenant)
     row = await connection.fetchrow(q("evict"), *urgent, tenant, session_id, ids, [attempt for _, attempt in victims])
@@ -127,7 +127,7 @@ async def evict(
 
 
 async def open_evictions(connection: Connection, *, within_s: float) -> list[tuple[UUID, UUID, Demand, int]]:
-    """Urgent execution, session, what it asks for, and the session's slots. Over all tenants: for dispatchers."""
+    """Return (urgent execution, session, its demand, the session's slots). Over all tenants: for dispatchers."""
     return [
         (r["urgent_id"], r["session_id"], read_demand(r["demand"]), r["slots"])
         for r in await connection.fetch(q("open_evictions"), within_s)
@@ -144,5 +144,5 @@ async def evictions_about(connection: Connection, *, tenant: int, execution_id: 
 
 
 async def forget_evictions(connection: Connection) -> None:
-    """Over all tenants: upkeep is a duty of the system."""
+    """Over all tenants: this is maintenance."""
     await connection.execute(q("forget_evictions"))

@@ -1,4 +1,8 @@
-"""Lines, where executions wait, and the keys that limit them: both stored once, by content."""
+"""Lines and limit keys.
+
+A line is the set of queued executions with the same queue, demands and limit keys. Lines and keys are interned: unique
+by content and stored once, however many jobs share them. Claims look at lines, not at single executions.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from mainspring.store.queries import q
 
 @dataclass(frozen=True, slots=True)
 class LineRef:
-    """Where an execution goes: its line, and the concurrency key it counts against."""
+    """The line of an execution, and the concurrency key it counts against."""
 
     line_id: int
     limit_id: int | None
@@ -35,7 +39,7 @@ class LineRow:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A key whose row is held: how many at once, or at what pace."""
+    """A locked limit key: its maximum number of running executions, or its pace."""
 
     limit_id: int
     most: int
@@ -43,7 +47,7 @@ class Limit:
     now_ms: float
 
     def started(self, n: int) -> Limit:
-        """The key once so many have started under its rate."""
+        """Return the key after `n` starts under its rate."""
         assert self.pace is not None
         return replace(self, pace=replace(self.pace, next_ms=self.pace.after(n, self.now_ms)))
 
@@ -57,7 +61,7 @@ class Holder:
 
 @dataclass(slots=True)
 class KeyState:
-    """A key as people see it."""
+    """A limit key and the executions that hold its slots."""
 
     kind: str
     key: str
@@ -68,13 +72,13 @@ class KeyState:
 
 
 async def intern_lines(connection: Connection, *, tenant: int, specs: Sequence[LineSpec]) -> list[LineRef]:
-    """The line of each, added if need be."""
+    """Return the line of each spec, inserting lines that do not exist yet."""
     limits = await _intern_limits(connection, tenant, specs)
     rows = [
         (s.queue, s.demand.key, limits[_name(s.limit)] if s.limit else 0, limits[_name(s.rate)] if s.rate else 0)
         for s in specs
     ]
-    # In one order, so that two who add the same ones never wait for each other in a circle.
+    # Sorted, so that concurrent transactions insert in the same order and can't deadlock.
     wanted = sorted(set(rows))
     columns = [[row[n] for row in wanted] for n in range(4)]
     await connection.execute(q("touch_lines"), tenant, *columns)
@@ -88,17 +92,17 @@ async def _intern_limits(connection: Connection, tenant: int, specs: Sequence[Li
     if not keys:
         return {}
     names = sorted(keys)
-    kinds, words = [kind for kind, _ in names], [word for _, word in names]
+    kinds, values = [kind for kind, _ in names], [value for _, value in names]
     await connection.execute(
         q("touch_limits"),
         tenant,
         kinds,
-        words,
+        values,
         [keys[n].most for n in names],
         [keys[n].per_s for n in names],
         [keys[n].burst for n in names],
     )
-    found = await connection.fetch(q("find_limits"), tenant, kinds, words)
+    found = await connection.fetch(q("find_limits"), tenant, kinds, values)
     return dict(zip(names, [r["limit_id"] for r in found], strict=True))
 
 
@@ -107,7 +111,7 @@ def _name(key: Key) -> tuple[str, str]:
 
 
 async def lines_by_id(connection: Connection, *, line_ids: Sequence[int]) -> list[LineRow]:
-    """Over all tenants: each line says whose it is."""
+    """Over all tenants: each line names its tenant."""
     rows = await connection.fetch(q("lines_by_id"), line_ids)
     return [
         LineRow(r["line_id"], r["tenant_id"], r["queue"], read_demand(r["demand"]), r["limit_id"], r["rate_id"])
@@ -116,7 +120,7 @@ async def lines_by_id(connection: Connection, *, line_ids: Sequence[int]) -> lis
 
 
 async def lock_limits(connection: Connection, *, limit_ids: Sequence[int]) -> list[Limit]:
-    """Holds the keys until the end of the transaction. The lines they come from have a tenant."""
+    """Lock the keys until the end of the transaction. Over all tenants: the lines they are from have one."""
     return [
         Limit(r["limit_id"], r["most"], _pace(r["most"], r["per_s"], r["burst"], r["next_at"]), _exact_ms(r["now"]))
         for r in await connection.fetch(q("lock_limits"), limit_ids)
@@ -124,18 +128,18 @@ async def lock_limits(connection: Connection, *, limit_ids: Sequence[int]) -> li
 
 
 async def count_holders(connection: Connection, *, limit_ids: Sequence[int]) -> dict[int, int]:
-    """Slots taken of each key; its row is held by the caller."""
+    """Return the slots taken of each key. The caller has locked the keys."""
     return {r["limit_id"]: r["n"] for r in await connection.fetch(q("count_holders"), limit_ids)}
 
 
 async def limit_of_execution(connection: Connection, *, tenant: int, execution_id: UUID) -> tuple[int, str] | None:
-    """The concurrency key of a live execution, if it has one."""
+    """Return the concurrency key of a live execution, if it has one."""
     row = await connection.fetchrow(q("limit_of_execution"), execution_id, tenant)
     return None if row is None else (row["limit_id"], row["key"])
 
 
 async def advance_rates(connection: Connection, *, next_ms: dict[int, float]) -> None:
-    """The rows are held by the caller."""
+    """Store the next allowed start of each rate. The caller has locked the keys."""
     await connection.execute(q("advance_rates"), list(next_ms), [instant(ms) for ms in next_ms.values()])
 
 
@@ -149,7 +153,7 @@ async def limit_holders(connection: Connection, *, tenant: int, limit_ids: Seque
 
 
 async def forget_lines(connection: Connection) -> None:
-    """Over all tenants: upkeep is a duty of the system."""
+    """Delete unused lines and keys. Over all tenants: this is maintenance."""
     await connection.execute(q("forget_lines"))
     await connection.execute(q("forget_limits"))
 

@@ -1,4 +1,4 @@
-"""Queues and tenants as dispatch sees them: settings, caps, and how much waits."""
+"""Queue and tenant settings, caps, and queue depths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mainspring.store.queries import q
 
 
 class Depth(msgspec.Struct, frozen=True):
-    """What waits in one line at one priority, counted up to a bound."""
+    """Queued executions of one line and priority, counted up to a bound."""
 
     line_id: int
     tenant: int
@@ -52,12 +52,12 @@ async def queue_settings(connection: Connection, *, tenant: int) -> dict[str, Qu
 
 
 async def all_queue_settings(connection: Connection) -> dict[tuple[int, str], QueueSettings]:
-    """Over all tenants: for dispatchers, which serve them all."""
+    """Over all tenants: for dispatchers, which serve every tenant."""
     return {(r["tenant_id"], r["name"]): _settings(r) for r in await connection.fetch(q("all_queue_settings"))}
 
 
 async def tenant_shares(connection: Connection) -> dict[int, tuple[float, int | None]]:
-    """Over all tenants: (weight, cap) where they are not the defaults."""
+    """Return (weight, cap) where they are not the defaults. Over all tenants: for dispatchers."""
     return {r["tenant_id"]: (r["weight"], r["cap"]) for r in await connection.fetch(q("tenant_shares"))}
 
 
@@ -68,19 +68,19 @@ async def set_tenant_share(connection: Connection, *, tenant: int, weight: float
 async def lock_caps(
     connection: Connection, *, queues: Sequence[tuple[int, str]]
 ) -> tuple[dict[tuple[int, str], int], dict[int, int]]:
-    """Caps of (tenant, queue)s and of their tenants; the rows are held until the end of the transaction."""
+    """Return the caps of these queues and of their tenants, locked until the end of the transaction."""
     rows = await connection.fetch(q("lock_queue_caps"), [t for t, _ in queues], [name for _, name in queues])
     tenants = await connection.fetch(q("lock_tenant_caps"), sorted({t for t, _ in queues}))
     return {(r["tenant_id"], r["name"]): r["cap"] for r in rows}, {r["tenant_id"]: r["cap"] for r in tenants}
 
 
 async def count_running(connection: Connection, *, tenants: Sequence[int]) -> dict[tuple[int, str], int]:
-    """What runs of these tenants, by queue; their caps are held by the caller."""
+    """Count running executions by tenant and queue. The caller has locked the caps."""
     return {(r["tenant_id"], r["queue"]): r["n"] for r in await connection.fetch(q("count_running"), list(tenants))}
 
 
 async def line_depths(connection: Connection, *, tenant: int | None, most: int) -> list[Depth]:
-    """Of one tenant; None is for metrics, which are the system's."""
+    """Return the depths of one tenant. None: over all tenants, for metrics."""
     return [
         Depth(
             r["line_id"],
@@ -116,14 +116,14 @@ def _settings(r: Any) -> QueueSettings:
 
 
 class Flow(msgspec.Struct, frozen=True):
-    """Executions a minute that came into a queue, and that ended."""
+    """Executions per minute that entered a queue, and that ended."""
 
     entered: float
     ended: float
 
 
 async def queue_flow(connection: Connection, *, tenant: int, since: UUID, most: int, seconds: float) -> dict[str, Flow]:
-    """By queue. Where more happened than is looked at, the rates are those of the shorter time that was."""
+    """Return the flow by queue. At most `most` rows are read; then the rates cover the shorter time span read."""
     found = {}
     for r in await connection.fetch(q("queue_flow"), tenant, since, most, seconds):
         minutes = (min(r["span_s"], seconds) if r["bounded"] else seconds) / 60

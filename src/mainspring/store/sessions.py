@@ -1,4 +1,4 @@
-"""Workers and their sessions: one lease per life of a process."""
+"""Workers and their sessions: one lease per worker process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def insert_session(
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A session lives, and runs these; results that it has not delivered yet count as running."""
+    """A heartbeat of a session. `running` includes executions whose results are not delivered yet."""
 
     tenant: int
     session_id: UUID
@@ -64,25 +64,25 @@ class Heartbeat:
 
 
 async def renew_sessions(connection: Connection, *, beats: Sequence[Heartbeat], lease_s: float) -> dict[UUID, float]:
-    """The leases they were renewed by; a session that is missing has ended. Each beat names its own tenant."""
+    """Renew the leases and return them; a missing session has ended. Each heartbeat names its own tenant."""
     rows = await connection.fetch(
         q("renew_sessions"),
         [b.session_id for b in beats],
         [b.tenant for b in beats],
         [len(b.running) for b in beats],
         [b.draining for b in beats],
-        [_told(b.progress) for b in beats],
+        [_progress(b.progress) for b in beats],
         lease_s,
     )
     return {r["session_id"]: r["lease_s"] for r in rows}
 
 
-def _told(progress: Sequence[wire.ProgressReport]) -> dict[str, Any] | None:
+def _progress(progress: Sequence[wire.ProgressReport]) -> dict[str, Any] | None:
     return {str(p.execution_id): [p.attempt, p.done, p.total, p.rate, p.message] for p in progress} or None
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningExecution:
     session_id: UUID
     execution_id: UUID
     attempt: int
@@ -93,9 +93,12 @@ class Running:
 
 async def running_of_sessions(
     connection: Connection, *, session_ids: Sequence[UUID], old_after_s: float
-) -> list[Running]:
+) -> list[RunningExecution]:
     """Over all tenants: the caller has just renewed these sessions as their owner."""
-    return [Running(*r.values()) for r in await connection.fetch(q("running_of_sessions"), session_ids, old_after_s)]
+    return [
+        RunningExecution(*r.values())
+        for r in await connection.fetch(q("running_of_sessions"), session_ids, old_after_s)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +142,13 @@ async def end_session(connection: Connection, *, tenant: int, session_id: UUID, 
 
 
 async def expire_sessions(connection: Connection) -> tuple[list[UUID], float | None]:
-    """Those expired, and seconds until the next lease ends. Over all tenants: the rescue is a duty of the system."""
+    """Return expired sessions, and the seconds until the next lease ends. Over all tenants: rescue is a leader duty."""
     *expired, last = await connection.fetch(q("expire_sessions"))
     return [r["session_id"] for r in expired], last["next_end_s"]
 
 
 async def orphans(connection: Connection, *, limit: int) -> list[Orphan]:
-    """Over all tenants: the rescue is a duty of the system."""
+    """Over all tenants: rescue is a leader duty."""
     return [Orphan(*r.values()) for r in await connection.fetch(q("orphans"), limit)]
 
 
@@ -174,7 +177,7 @@ def _worker(r: Any) -> wire.Worker:
 
 
 def session_state(r: Any) -> wire.WorkerState:
-    """What a person should think of a session; half a lease without a word makes it suspect."""
+    """Return the state shown to users; half a lease without a heartbeat makes a session suspect."""
     if r["ended_at"] is not None:
         return "lost" if r["state"] == "lost" else "offline"
     if r["lease_expires_at"] - r["now"] < (r["lease_expires_at"] - r["seen_at"]) / 2:
@@ -185,8 +188,8 @@ def session_state(r: Any) -> wire.WorkerState:
 
 
 @dataclass(frozen=True, slots=True)
-class Mishap:
-    """An attempt that did not simply succeed, and the state its execution has now, if it is still known."""
+class UnsuccessfulAttempt:
+    """An attempt that did not succeed at the first try, and its execution's current state, if it still exists."""
 
     execution_id: UUID
     attempt: int
@@ -199,17 +202,17 @@ class Mishap:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """One session of a worker: what it was then, and until when."""
+class WorkerSession:
+    """One session of a worker, with its lease and its end."""
 
     worker: wire.Worker
     lease_expires_at: datetime
     ended_at: datetime | None
 
 
-async def worker_sessions(connection: Connection, *, tenant: int, ref: str, limit: int) -> list[Life]:
+async def worker_sessions(connection: Connection, *, tenant: int, ref: str, limit: int) -> list[WorkerSession]:
     rows = await connection.fetch(q("worker_sessions"), tenant, ref, limit)
-    return [Life(_worker(r), r["lease_expires_at"], r["ended_at"]) for r in rows]
+    return [WorkerSession(_worker(r), r["lease_expires_at"], r["ended_at"]) for r in rows]
 
 
 async def executions_of_sessions(
@@ -221,6 +224,6 @@ async def executions_of_sessions(
 
 async def attempts_of_sessions(
     connection: Connection, *, tenant: int, session_ids: Sequence[UUID], limit: int
-) -> list[Mishap]:
+) -> list[UnsuccessfulAttempt]:
     rows = await connection.fetch(q("attempts_of_sessions"), tenant, list(session_ids), limit)
-    return [Mishap(*r.values()) for r in rows]
+    return [UnsuccessfulAttempt(*r.values()) for r in rows]

@@ -55,5 +55,7 @@ async def _ask(connection: Connection) -> None:
 
 
 async def _claim_and_settle(connection: Connection) -> None:
-    await claims.claim(connection, tenant=NOBODY, line_id=0, after=claims.START, sessions=[NOTHING], turns=[1])
+    await claims.claim(
+        connection, tenant=NOBODY, line_id=0, after=claims.LINE_START, sessions=[NOTHING], slot_order=[1]
+    )
     await results.settle_succeeded(connection, ended=[Ended(NOTHING, 1, NOTHING, "succeeded", 0)], done=Done())

@@ -72,7 +72,7 @@ async def scaling(database: Database, *, tenant: int, target: float = TARGET) ->
     found = await overview(database, tenant=tenant)
     async with database.connection() as connection:
         rows = await reservations.open_reservations(connection, tenant=None)
-        layout = lay_out([row.reservation for row in rows], await evictions.places(connection) if rows else [])
+        layout = lay_out([row.reservation for row in rows], await evictions.active_workers(connection) if rows else [])
         now_ms = await database_now_ms(connection)
     kept: dict[str, int] = {}
     for r in (row.reservation for row in rows):

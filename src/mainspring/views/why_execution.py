@@ -176,7 +176,7 @@ async def _reserved(connection: Connection, row: PendingRow, tenant: int, settin
         return []
     job = await jobs.job_by_id(connection, tenant=tenant, job_id=row.job_id)
     timeout_s = 0.0 if job is None else jobs.definition(job.spec).timeout_within(settings.max_duration_s)
-    everywhere = await evictions.places(connection)
+    everywhere = await evictions.active_workers(connection)
     places = {
         p.session_id: p
         for p in everywhere

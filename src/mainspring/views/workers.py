@@ -9,7 +9,7 @@ from mainspring import wire
 from mainspring.domain.errors import NotFound
 from mainspring.store import executions, sessions
 from mainspring.store.db import Database
-from mainspring.store.sessions import Life, Mishap
+from mainspring.store.sessions import UnsuccessfulAttempt, WorkerSession
 
 SESSIONS_SHOWN = 10
 EXECUTIONS_SHOWN = 50
@@ -28,13 +28,13 @@ class LostAttempt:
 class WorkerHistory:
     """A worker's sessions, newest first, with what they run, lost and failed. `failures` excludes lost attempts."""
 
-    sessions: list[Life]
+    sessions: list[WorkerSession]
     running: list[wire.Execution]
     lost: list[LostAttempt]
-    failures: list[Mishap]
+    failures: list[UnsuccessfulAttempt]
 
     @property
-    def session(self) -> Life:
+    def session(self) -> WorkerSession:
         return self.sessions[0]
 
     @property

@@ -1,34 +1,33 @@
--- Executions of one line differ only in rank, so claiming is walking executions_line from where the last claim ended:
--- ($rank, $id) is the lowest place where something may be queued, and dead entries below it are never walked again.
+-- Executions of one line differ only in rank, so a claim scans the index executions_line from where the last one ended:
+-- ($rank, $id) is the lowest position that may be queued, and dead index entries below it are never scanned again.
 
 -- part: live
--- Which of the sessions $1 may be given something, by their place; looked up once, not per slot.
+-- The sessions $1 by index, NULL where one can't take work; looked up once, not per slot.
 live AS (
-    SELECT array_agg(s.session_id ORDER BY f.place) AS sessions
-    FROM unnest($1::uuid[]) WITH ORDINALITY AS f (session_id, place)
+    SELECT array_agg(s.session_id ORDER BY f.n) AS sessions
+    FROM unnest($1::uuid[]) WITH ORDINALITY AS f (session_id, n)
     LEFT JOIN sessions s
       ON s.session_id = f.session_id AND s.state = 'active' AND s.lease_expires_at > (SELECT db_now())
 )
 
 -- part: start_chosen
--- What was chosen becomes running: each at its turn's session.
+-- Sets the chosen rows to running, each for the session of its slot.
 UPDATE executions e
-SET state = 'running', session_id = (SELECT sessions FROM live)[($2)[chosen.turn]], attempt = e.attempt + 1,
+SET state = 'running', session_id = (SELECT sessions FROM live)[($2)[chosen.slot]], attempt = e.attempt + 1,
     started_at = db_now()
 FROM chosen
-WHERE e.ctid = chosen.tid AND (SELECT sessions FROM live)[($2)[chosen.turn]] IS NOT NULL
+WHERE e.ctid = chosen.tid AND (SELECT sessions FROM live)[($2)[chosen.slot]] IS NOT NULL
 RETURNING e.execution_id, e.job_id, e.version, e.attempt, e.session_id, e.fire_at, e.due_at, e.params, e.line_id, e.rank
 
 -- name: claim
--- Gives the best of one line to free slots. $1: sessions; $2: for each slot, in the order they are filled, which session.
--- Committed before any worker hears of it. Slots of sessions that ended or drain stay empty.
--- The rows are found again by their physical place, which the lock keeps still: 1 µs less than by key. A row that moved
--- while it was being locked is left for the next claim.
--- Sessions are picked out of arrays: joining them was 10 times slower.
+-- Claims the first executions of one line for free slots. $1: sessions; $2: for each slot, in the order they are
+-- filled, the index of its session. Commits before any worker learns of it. Slots of ended or draining sessions stay
+-- empty. Rows are updated by ctid, which the lock keeps stable: 1 µs less per row than by key. A row that moved while it
+-- was being locked is left for the next claim. Sessions come from an array: a join was 10 times slower.
 WITH <<live>>, chosen AS (
-    SELECT locked.place AS tid, row_number() OVER () AS turn
+    SELECT locked.tid, row_number() OVER () AS slot
     FROM (
-        SELECT ctid AS place FROM executions
+        SELECT ctid AS tid FROM executions
         WHERE state = 'queued' AND line_id = $3 AND (rank, execution_id) > ($4, $5) AND tenant_id = $6
           AND (start_by_at IS NULL OR attempt > 0 OR start_by_at > (SELECT db_now()))
         ORDER BY rank, execution_id
@@ -39,29 +38,29 @@ WITH <<live>>, chosen AS (
 <<start_chosen>>;
 
 -- name: claim_keyed
--- As `claim`, for a line whose only limit is the concurrency key $7: holds the key, counts who has its slots, and claims
--- as many as are left. Nobody else counts meanwhile, and the count, a function's, sees what was committed before the key
--- was held. Says with each row how many slots there were; no row: none left, or nothing queued.
-WITH held AS MATERIALIZED (
+-- As `claim`, for a line whose only limit is the concurrency key $7: locks the key, counts its holders, and claims as
+-- many executions as slots are left. The lock serializes counting; the count runs in a function, so its snapshot is
+-- younger than the lock. Each row has the number of slots that were left; no row: none left, or nothing queued.
+WITH locked_key AS MATERIALIZED (
     SELECT limit_id, most FROM limits WHERE limit_id = $7 FOR NO KEY UPDATE
-), room AS MATERIALIZED (
-    SELECT greatest(0, most - holders_now(limit_id)) AS slots FROM held
+), free AS MATERIALIZED (
+    SELECT greatest(0, most - holders_now(limit_id)) AS slots FROM locked_key
 ), <<live>>, chosen AS (
-    SELECT locked.place AS tid, row_number() OVER () AS turn
+    SELECT locked.tid, row_number() OVER () AS slot
     FROM (
-        SELECT ctid AS place FROM executions
+        SELECT ctid AS tid FROM executions
         WHERE state = 'queued' AND line_id = $3 AND (rank, execution_id) > ($4, $5) AND tenant_id = $6
           AND (start_by_at IS NULL OR attempt > 0 OR start_by_at > (SELECT db_now()))
         ORDER BY rank, execution_id
-        LIMIT (SELECT least(cardinality($2::smallint[]), slots) FROM room)
+        LIMIT (SELECT least(cardinality($2::smallint[]), slots) FROM free)
         FOR UPDATE SKIP LOCKED
     ) AS locked
 )
 <<start_chosen>>,
-          (SELECT slots FROM room) AS slots;
+          (SELECT slots FROM free) AS slots;
 
 -- name: peek
--- The best of several lines, for matching; locks nothing. Arrays: line, lowest place (rank, id), how many at most.
+-- The first executions of several lines, for matching; locks nothing. Arrays: line, position (rank, id), limit.
 SELECT l.line_id, c.execution_id, c.rank
 FROM unnest($1::int[], $2::bigint[], $3::uuid[], $4::int[]) AS l (line_id, rank, execution_id, most)
 CROSS JOIN LATERAL (
@@ -71,18 +70,18 @@ CROSS JOIN LATERAL (
     ORDER BY rank, execution_id LIMIT l.most
 ) AS c;
 
--- name: jobs_of
--- Which jobs these executions are of, for matching; asked only where something is kept on a worker.
+-- name: jobs_of_executions
+-- Job and version of executions, for matching; used only where capacity is reserved on a worker.
 SELECT execution_id, job_id, version FROM executions WHERE execution_id = ANY ($1::uuid[]);
 
--- name: take
--- Writes matched executions as running. What somebody else took or holds meanwhile is left out, and so is what was
--- matched with a session that ended or drains. $3 is 'queued': as a constant it would have the planner walk the queue.
+-- name: start_matched
+-- Sets matched executions to running. Skips those that another dispatcher took or locked meanwhile, and those matched
+-- with an ended or draining session. $3 is 'queued': with a constant the planner would scan the queue.
 WITH <<live>>, free AS (
-    SELECT e.ctid AS tid, (SELECT sessions FROM live)[w.turn] AS session_id
-    FROM unnest($2::uuid[], $4::smallint[]) AS w (execution_id, turn)
+    SELECT e.ctid AS tid, (SELECT sessions FROM live)[w.n] AS session_id
+    FROM unnest($2::uuid[], $4::smallint[]) AS w (execution_id, n)
     JOIN executions e ON e.execution_id = w.execution_id
-    WHERE e.state = $3::text AND (SELECT sessions FROM live)[w.turn] IS NOT NULL
+    WHERE e.state = $3::text AND (SELECT sessions FROM live)[w.n] IS NOT NULL
       AND (e.start_by_at IS NULL OR e.attempt > 0 OR e.start_by_at > (SELECT db_now()))
     FOR UPDATE OF e SKIP LOCKED
 )
@@ -93,7 +92,7 @@ WHERE e.ctid = free.tid
 RETURNING e.execution_id, e.job_id, e.version, e.attempt, e.session_id, e.fire_at, e.due_at, e.params, e.line_id, e.rank;
 
 -- name: queued_lines
--- Every line with something in it, and the lowest rank there: the slow poll's question. Leaps from line to line.
+-- Every non-empty line with its lowest rank, for the slow poll. A loose index scan: one probe per line.
 WITH RECURSIVE found AS (
     (SELECT line_id, rank FROM executions WHERE state = 'queued' ORDER BY line_id, rank, execution_id LIMIT 1)
     UNION ALL
@@ -104,33 +103,34 @@ WITH RECURSIVE found AS (
 )
 SELECT line_id, rank FROM found LIMIT $1;
 
--- name: lineless_jobs
--- Jobs with queued executions that an older program wrote, which knows no lines.
+-- name: jobs_without_line
+-- Jobs with queued executions written by an older version, which has no lines.
 SELECT j.job_id, j.tenant_id, v.spec
 FROM (
     SELECT DISTINCT job_id FROM (
         SELECT job_id FROM executions WHERE state = 'queued' AND line_id = 0 ORDER BY rank, execution_id LIMIT $1
-    ) AS lost
+    ) AS unassigned
 ) AS e
 JOIN jobs j USING (job_id) JOIN job_versions v ON v.job_id = j.job_id AND v.version = j.version
 WHERE j.line_id = 0 ORDER BY j.job_id;
 
--- name: adopt_jobs
--- Gives jobs that an older program wrote their lines.
+-- name: assign_job_lines
+-- Assigns lines to jobs written by an older version.
 UPDATE jobs j SET line_id = w.line_id, limit_id = w.limit_id
 FROM unnest($2::uuid[], $3::int[], $4::bigint[]) AS w (job_id, line_id, limit_id)
 WHERE j.job_id = w.job_id AND j.tenant_id = $1 AND j.line_id = 0;
 
--- name: adopt_executions
--- Lets what an older program queued join its job's line, by priority; to it, rank was the due time alone.
-WITH lost AS (
+-- name: assign_execution_lines
+-- Moves executions queued by an older version into their job's line, and adds the priority to their rank, which there is
+-- only the due time.
+WITH unassigned AS (
     SELECT execution_id, state, job_id FROM executions
     WHERE state = 'queued' AND line_id = 0 ORDER BY rank, execution_id LIMIT $1
     FOR UPDATE SKIP LOCKED
 ), found AS (
     UPDATE executions e SET line_id = j.line_id, limit_id = j.limit_id, rank = e.rank - e.priority * 900000
-    FROM lost JOIN jobs j USING (job_id)
-    WHERE e.execution_id = lost.execution_id AND e.state = lost.state AND j.line_id > 0
+    FROM unassigned JOIN jobs j USING (job_id)
+    WHERE e.execution_id = unassigned.execution_id AND e.state = unassigned.state AND j.line_id > 0
     RETURNING e.line_id, e.rank
 )
 SELECT line_id, min(rank) AS rank, count(*) AS n,

@@ -1,10 +1,9 @@
 -- name: any_preemptible
--- Whether there has ever been a job that makes room: if not, nobody need look for one. An empty index says so.
+-- Whether any job version is preemptible; if not, preemption is off. A probe of a partial index.
 SELECT EXISTS (SELECT FROM job_versions WHERE preemptible);
 
--- name: urgent_heads
--- The first few of each of these lines, with how long they have waited and whether they have asked already.
--- Arrays: lines; $2: how many of each.
+-- name: urgent_executions
+-- The first $2 executions of each of the lines $1, with their waiting time and whether they have already preempted.
 SELECT e.execution_id, e.attempt, e.line_id, e.job_id, e.version, e.priority, e.rank,
        extract(epoch FROM db_now() - e.queued_at)::float8 AS waited_s,
        EXISTS (SELECT FROM evictions v WHERE v.urgent_id = e.execution_id AND v.urgent_attempt = e.attempt) AS asked
@@ -17,15 +16,15 @@ CROSS JOIN LATERAL (
 ) AS e
 ORDER BY e.priority DESC, e.rank, e.execution_id;
 
--- name: places
--- Every worker that work can be given to, over all tenants.
+-- name: active_workers
+-- Every worker that accepts work, over all tenants.
 SELECT s.session_id, s.tenant_id, s.slots, s.queues, s.kinds, s.labels, s.resources, s.shared, s.takes, w.name
 FROM sessions s JOIN workers w USING (worker_id)
 WHERE s.ended_at IS NULL AND s.state = 'active' AND s.lease_expires_at > (SELECT db_now())
 ORDER BY w.name, s.session_id;
 
--- name: runs_of_sessions
--- What these sessions run, with what it takes of them, whether it may be asked to make room, and how often it was.
+-- name: running_attempts
+-- The running attempts of these sessions: demand, whether they may be evicted, and how often they were.
 SELECT e.execution_id, e.attempt, e.session_id, e.tenant_id, e.queue, e.job_id, e.version, e.priority,
        extract(epoch FROM db_now() - e.started_at)::float8 AS ran_s, l.demand, v.preemptible AND e.cancel_at IS NULL AS may,
        (SELECT count(*) FROM evictions o WHERE o.execution_id = e.execution_id) AS evicted,
@@ -35,13 +34,13 @@ WHERE e.session_id = ANY ($1::uuid[]) AND e.state = 'running'
 ORDER BY e.execution_id;
 
 -- name: lock_for_eviction
--- Holds the urgent execution and those that are to make room, so that what the next statement sees stays true.
+-- Locks the urgent execution and its victims, so that what the next statement checks stays true.
 SELECT execution_id FROM executions WHERE execution_id = ANY ($1::uuid[]) AND tenant_id = $2
 ORDER BY execution_id FOR UPDATE;
 
 -- name: evict
--- Asks attempts to make room, all of them or none: the urgent execution still waits and has not asked before, and each of
--- the others still runs in that session, was not asked to end, and has a lower priority.
+-- Evicts all victims or none. Checks that the urgent execution is still queued and has not preempted before, and that
+-- each victim still runs in that session, is not being cancelled or evicted, and has a lower priority.
 WITH urgent AS (
     SELECT e.execution_id, e.attempt, e.priority, j.name FROM executions e JOIN jobs j USING (job_id)
     WHERE e.execution_id = $1 AND e.attempt = $2 AND e.tenant_id = $3 AND e.state = 'queued'
@@ -63,7 +62,7 @@ SELECT count(*) AS n, pg_notify('mainspring_settings', $3::text), pg_notify('mai
 FROM asked HAVING count(*) > 0;
 
 -- name: open_evictions
--- Places that are being made, or were, and are kept for executions that have not started yet.
+-- Capacity that evictions free, or have freed, for executions that have not started yet.
 SELECT v.urgent_id, v.session_id, l.demand, s.slots
 FROM evictions v
 JOIN executions e ON e.execution_id = v.urgent_id AND e.attempt = v.urgent_attempt AND e.state = 'queued'
@@ -73,14 +72,14 @@ WHERE v.asked_at > db_now() - make_interval(secs => $1)
 GROUP BY v.urgent_id, v.session_id, l.demand, s.slots;
 
 -- name: session_preempts
--- What this session was asked to give up, to make room.
+-- The attempts of this session that are being evicted.
 SELECT e.execution_id, e.attempt FROM evictions v
 JOIN executions e ON e.execution_id = v.execution_id AND e.attempt = v.attempt
 JOIN sessions s ON s.session_id = e.session_id
 WHERE e.session_id = $1 AND s.tenant_id = $2 AND e.state = 'running';
 
 -- name: evictions_about
--- Who makes room for an execution, or for whom it did; the latest first.
+-- Evictions in which an execution was the victim or the urgent one; the latest first.
 SELECT v.execution_id, v.attempt, v.urgent_id, v.urgent_job, v.urgent_attempt, v.asked_at, j.name AS job,
        w.name AS worker, e.state = 'running' AND e.attempt = v.attempt AS leaving
 FROM evictions v
@@ -90,7 +89,7 @@ WHERE v.tenant_id = $2 AND (v.execution_id = $1 OR v.urgent_id = $1)
 ORDER BY v.asked_at DESC, v.execution_id LIMIT $3;
 
 -- name: forget_evictions
--- Of executions that are final: nobody counts them any more.
+-- Deletes evictions of final executions: they are no longer counted.
 DELETE FROM evictions v
 WHERE v.asked_at < db_now() - interval '1 day'
   AND NOT EXISTS (SELECT FROM executions e WHERE e.execution_id = v.execution_id);

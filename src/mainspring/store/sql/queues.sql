@@ -8,20 +8,20 @@ SET cap = $3, lease_s = $4, patience_s = $5, placement = $6, may_help = $7, max_
 RETURNING pg_notify('mainspring_settings', $1::text);
 
 -- name: queue_settings
--- The settings of a tenant's queues; only those that were ever set have a row.
+-- The settings of a tenant's queues; a queue with default settings has no row.
 SELECT name, cap, lease_s, patience_s, placement, may_help, paused_at, max_duration_s FROM queues WHERE tenant_id = $1 ORDER BY name;
 
 -- name: lock_queue
--- One queue's settings as they are now, held until the end of the transaction.
+-- One queue's settings, locked until the end of the transaction.
 SELECT name, cap, lease_s, patience_s, placement, may_help, paused_at, max_duration_s FROM queues
 WHERE tenant_id = $1 AND name = $2 FOR UPDATE;
 
 -- name: all_queue_settings
--- What dispatchers keep in memory: the settings of every tenant's queues.
+-- The queue settings of every tenant; dispatchers cache them.
 SELECT tenant_id, name, cap, lease_s, patience_s, placement, may_help, paused_at, max_duration_s FROM queues;
 
 -- name: tenant_shares
--- What dispatchers keep in memory of tenants: their share of shared workers, and how many may run at once.
+-- Weight and cap of tenants that are not the defaults; dispatchers cache them.
 SELECT tenant_id, weight, cap FROM tenants WHERE weight <> 1 OR cap IS NOT NULL;
 
 -- name: set_tenant_share
@@ -29,23 +29,23 @@ SELECT tenant_id, weight, cap FROM tenants WHERE weight <> 1 OR cap IS NOT NULL;
 UPDATE tenants SET weight = $2, cap = $3 WHERE tenant_id = $1 RETURNING pg_notify('mainspring_settings', $1::text);
 
 -- name: lock_queue_caps
--- Holds the queues that have a cap, in order, so that nobody else counts at the same time. Before the count.
+-- Locks the queues with a cap, in order, before the count, so that only one transaction counts at a time.
 SELECT q.tenant_id, q.name, q.cap FROM queues q
 JOIN unnest($1::int[], $2::text[]) AS w (tenant_id, name) ON q.tenant_id = w.tenant_id AND q.name = w.name COLLATE "C"
 WHERE q.cap IS NOT NULL ORDER BY q.tenant_id, q.name FOR NO KEY UPDATE OF q;
 
 -- name: lock_tenant_caps
--- The same for tenants.
+-- Locks the tenants with a cap, as lock_queue_caps does for queues.
 SELECT tenant_id, cap FROM tenants WHERE tenant_id = ANY ($1::int[]) AND cap IS NOT NULL
 ORDER BY tenant_id FOR NO KEY UPDATE;
 
 -- name: count_running
--- How many executions of these tenants run, by queue: all that runs is looked at, which is as much as there are slots.
+-- Running executions of these tenants, by queue. Reads every running execution: at most as many as there are slots.
 SELECT tenant_id, queue, count(*) AS n FROM executions
 WHERE session_id IS NOT NULL AND tenant_id = ANY ($1::int[]) GROUP BY tenant_id, queue;
 
 -- name: line_depths
--- How much waits in each of a tenant's lines that have something: counted up to $2, with what is first in it.
+-- Depth of each non-empty line of a tenant by priority: counts its first $2 executions, with the oldest of them.
 WITH RECURSIVE found AS (
     (SELECT line_id FROM executions WHERE state = 'queued' ORDER BY line_id, rank, execution_id LIMIT 1)
     UNION ALL
@@ -66,11 +66,11 @@ CROSS JOIN LATERAL (
 WHERE $1::int IS NULL OR l.tenant_id = $1;
 
 -- name: queued_estimate
--- About how many executions are queued over all lines, as of the last vacuum or analyze.
+-- Estimated number of queued executions, as of the last vacuum or analyze.
 SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'executions_line'::regclass;
 
 -- name: limited_keys
--- The keys of a tenant that are in use now: somebody holds a slot, or something waits under them.
+-- The limit keys of a tenant in use now: with a holder, or with a queued execution.
 SELECT DISTINCT limit_id FROM (
     SELECT limit_id FROM executions WHERE limit_id IS NOT NULL AND session_id IS NOT NULL AND tenant_id = $1
     UNION ALL
@@ -80,8 +80,8 @@ SELECT DISTINCT limit_id FROM (
 ) AS used WHERE limit_id IS NOT NULL LIMIT $2;
 
 -- name: queue_flow
--- How many executions came into each of a tenant's queues and ended in the last $4 seconds, of those that were due from
--- the id $2 on; so many at most are looked at ($3). The span is what was really looked at.
+-- Executions that entered and that ended in each queue of a tenant in the last $4 seconds. Reads ids from $2 on, at most
+-- $3 rows; span_s is the time the rows read cover.
 WITH clock AS (SELECT db_now() AS now), recent AS (
     (SELECT execution_id, queue, queued_at, finished_at FROM history
      WHERE tenant_id = $1 AND execution_id >= $2

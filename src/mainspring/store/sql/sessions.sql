@@ -1,62 +1,62 @@
 -- name: upsert_worker
--- A worker is known by its name; its sessions come and go.
+-- Inserts a worker, or finds it by name.
 INSERT INTO workers (worker_id, tenant_id, name) VALUES ($1, $2, $3)
 ON CONFLICT (tenant_id, name) DO UPDATE SET name = EXCLUDED.name
 RETURNING worker_id;
 
 -- name: insert_session
--- One life of a worker's process begins.
+-- Starts a session.
 INSERT INTO sessions (session_id, tenant_id, worker_id, state, host, version, slots, queues, kinds, labels,
                       resources, shared, lease_s, lease_expires_at, takes)
 VALUES ($1, $2, $3, 'active', $4, $5, $6, $7, $8, $9, $11, $12, $10, db_now() + make_interval(secs => $10), $13);
 
 -- name: renew_sessions
--- Heartbeats: each renews the one lease behind all executions of its session. Sessions that have ended are not returned.
-WITH told AS (
+-- Renews session leases; one lease covers all executions of a session. Ended sessions are not returned.
+WITH beats AS (
     SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::boolean[], $5::jsonb[])
         AS h (session_id, tenant_id, busy, draining, progress)
-), held AS (
-    SELECT s.session_id FROM sessions s JOIN told USING (session_id)
-    WHERE s.tenant_id = told.tenant_id AND s.ended_at IS NULL
+), locked AS (
+    SELECT s.session_id FROM sessions s JOIN beats USING (session_id)
+    WHERE s.tenant_id = beats.tenant_id AND s.ended_at IS NULL
     ORDER BY s.session_id FOR UPDATE OF s
 )
 UPDATE sessions s
-SET lease_expires_at = db_now() + make_interval(secs => coalesce(s.lease_s, $6)), seen_at = db_now(), busy = told.busy,
-    progress = told.progress, state = CASE WHEN told.draining THEN 'draining' ELSE s.state END
-FROM held JOIN told USING (session_id)
-WHERE s.session_id = held.session_id
+SET lease_expires_at = db_now() + make_interval(secs => coalesce(s.lease_s, $6)), seen_at = db_now(), busy = beats.busy,
+    progress = beats.progress, state = CASE WHEN beats.draining THEN 'draining' ELSE s.state END
+FROM locked JOIN beats USING (session_id)
+WHERE s.session_id = locked.session_id
 RETURNING s.session_id, coalesce(s.lease_s, $6) AS lease_s;
 
 -- name: session_by_id
--- A session that has not ended, with what dispatch needs of it.
+-- A live session with the fields that dispatch needs.
 SELECT session_id, tenant_id, slots, queues, kinds, labels, resources, shared FROM sessions
 WHERE session_id = $1 AND tenant_id = $2 AND ended_at IS NULL;
 
 -- name: is_session_of
--- Whether a session, ended or not, is a tenant's.
+-- Whether a session, ended or not, belongs to a tenant.
 SELECT EXISTS (SELECT FROM sessions WHERE session_id = $1 AND tenant_id = $2);
 
 -- name: running_of_sessions
--- What these sessions run as far as we know; `old`: long enough that they must have heard of it. Of any tenant: a shared
--- session runs for all of them.
+-- The running executions of these sessions. `old`: started so long ago that the worker must have received it. Of any
+-- tenant: a shared session runs for all of them.
 SELECT session_id, execution_id, attempt, cancel_at IS NOT NULL AS cancelling,
        started_at < db_now() - make_interval(secs => $2) AS old,
        EXISTS (SELECT FROM evictions v WHERE v.execution_id = e.execution_id AND v.attempt = e.attempt) AS leaving
 FROM executions e WHERE session_id = ANY ($1::uuid[]) AND state = 'running';
 
 -- name: session_cancels
--- What a person asked this session to end.
+-- The executions of this session that are being cancelled.
 SELECT e.execution_id FROM executions e JOIN sessions s USING (session_id)
 WHERE s.session_id = $1 AND s.tenant_id = $2 AND e.state = 'running' AND e.cancel_at IS NOT NULL;
 
 -- name: end_session
--- A session says goodbye, or its guardian does after its death.
+-- Ends a session: reported by the worker, or by its guardian after the worker died.
 UPDATE sessions SET state = $3, ended_at = db_now()
 WHERE session_id = $1 AND tenant_id = $2 AND ended_at IS NULL
 RETURNING session_id;
 
 -- name: expire_sessions
--- Declares sessions lost whose lease has ended, by database time. The last row says when to look again.
+-- Marks sessions lost whose lease has expired by database time. The last row has the time until the next expiry.
 WITH expired AS (
     UPDATE sessions SET state = 'lost', ended_at = db_now()
     WHERE session_id IN (
@@ -71,7 +71,7 @@ SELECT NULL, extract(epoch FROM min(lease_expires_at) - db_now())::float8
 FROM sessions WHERE ended_at IS NULL AND lease_expires_at >= (SELECT db_now());
 
 -- name: orphans
--- Running executions whose session has ended: the rescue's work.
+-- Running executions whose session has ended, for the rescue.
 SELECT e.execution_id, e.attempt, e.session_id, w.name AS worker_name, s.state AS session_state
 FROM sessions s JOIN executions e USING (session_id) JOIN workers w USING (worker_id)
 WHERE s.ended_at IS NOT NULL AND e.state = 'running'
@@ -98,12 +98,12 @@ FROM workers w JOIN sessions s USING (worker_id)
 WHERE w.tenant_id = $1 AND (w.name = $2 OR w.worker_id::text = $2) ORDER BY s.started_at DESC LIMIT $3;
 
 -- name: executions_of_sessions
--- What these sessions execute now.
+-- The running executions of these sessions.
 SELECT execution_id FROM executions
 WHERE session_id = ANY ($2::uuid[]) AND tenant_id = $1 ORDER BY execution_id DESC LIMIT $3;
 
 -- name: attempts_of_sessions
--- The latest attempts on these sessions that did not simply succeed, and what has become of their executions since.
+-- The latest unsuccessful attempts of these sessions, with the current state of their executions.
 SELECT a.execution_id, a.attempt, a.outcome, a.error, a.started_at, a.ended_at,
        coalesce(x.state, h.state) AS state, j.name AS job_name
 FROM (
@@ -111,7 +111,7 @@ FROM (
 ) AS a
 LEFT JOIN executions x USING (execution_id)
 LEFT JOIN LATERAL (
-    -- The attempt ended with its execution or before, give or take a clock, which leaves out the days before.
+    -- The execution finished at or after its attempt, up to clock differences: this prunes older partitions.
     SELECT state, job_id FROM history
     WHERE x.execution_id IS NULL AND execution_id = a.execution_id AND finished_at >= a.ended_at - interval '1 minute'
     ORDER BY finished_at LIMIT 1
