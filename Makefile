@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: help dev test check lint types layers words format bench faults test-browser screenshots requirements docs lock assets install install-dev install-system clean
+.PHONY: help dev test test-random check lint types layers words format bench faults test-browser screenshots requirements docs lock assets install install-dev install-system clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
@@ -45,7 +45,10 @@ bench: install-dev ## measure what the documentation claims (ARGS="name" for one
 	done
 
 faults: install-dev ## tests that kill, cut and freeze things, in their long form; figures are lines of JSON
-	@FAULT_ROUNDS=10 RACE_SECONDS=120 $(BIN)/python -m pytest -s -m fault $(PYTEST_ARGS)
+	@FAULT_ROUNDS=10 RACE_SECONDS=120 TEST_SEED=$${TEST_SEED:-random} $(BIN)/python -m pytest -s -m fault $(PYTEST_ARGS)
+
+test-random: install-dev ## property tests with many random examples; prints its seed (TEST_SEED=... repeats a run)
+	@MAINSPRING_LONG=1 TEST_SEED=$${TEST_SEED:-random} $(BIN)/python -m pytest -n 2 --dist loadfile tests/domain tests/scheduler tests/runs tests/test_*.py $(PYTEST_ARGS)
 
 test-browser: install-dev install-system ## every page in a real browser: all widths, light and dark, and the first five minutes
 	@BROWSER_WALK=long $(BIN)/python -m pytest tests/browser -o faulthandler_timeout=0 $(PYTEST_ARGS)

@@ -12,7 +12,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, settings
 
 from mainspring.api.auth import issue_token
 from mainspring.api.context import Context
@@ -25,13 +24,17 @@ from mainspring.store.migrate import migrate
 from mainspring.worker.executors import load_executors
 from mainspring.worker.service import Worker, WorkerConfig
 from mainspring.worker.transport.api_link import Address
+from tests.support import seeds
 from tests.support.clocks import VirtualClock
 
 pytest_plugins = ("tools.requirement_plugin",)
 
-# How long it takes to make or try an example says something about the machine, nothing about the code.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy")
+seeds.load_profile()
+
+
+def pytest_report_header() -> str:
+    return f"random tests: seed {seeds.SEED}" + ("" if seeds.IS_FIXED else f" (repeat with TEST_SEED={seeds.SEED})")
+
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and what they start as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

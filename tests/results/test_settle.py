@@ -193,7 +193,6 @@ async def test_a_lost_session_gives_its_executions_back(bench: SettlingBench) ->
     assert not await bench.end(execution, session, "succeeded"), "the old session's result is stale now"
 
 
-@pytest.mark.requirement(38)
 @pytest.mark.parametrize("outcome", ["lost", "failed", "timed_out", "succeeded"])
 @pytest.mark.parametrize("retries", [0, 2])
 async def test_two_that_tell_of_the_same_end_at_once_are_both_heard(

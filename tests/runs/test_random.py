@@ -68,7 +68,6 @@ def graphs(draw: st.DrawFn) -> tuple[dict[str, Any], set[str]]:
 @settings(
     max_examples=ROUNDS,
     deadline=None,
-    derandomize="MAINSPRING_LONG" not in os.environ,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(chosen=st.lists(graphs(), min_size=TOGETHER, max_size=TOGETHER), seed=st.integers(0, 2**32))

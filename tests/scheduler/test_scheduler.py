@@ -22,7 +22,6 @@ from tests.support.silent_bus import SilentBus
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.requirement(36)
 async def test_each_instant_becomes_one_execution(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "minutely")
     scheduler = await scheduler_on(fresh)

@@ -20,6 +20,7 @@ from mainspring.sdk.transaction import create_marker_table
 from tests.conftest import Cluster
 from tests.support.fleet import ROUNDS
 from tests.support.processes import children, command_line, until, until_async
+from tests.support.seeds import SEED
 from tests.support.worker_program import Program, worker
 
 pytestmark = pytest.mark.anyio
@@ -119,8 +120,7 @@ async def test_every_execution_has_one_effect_while_workers_and_runners_are_kill
     cluster: Cluster, user_dsn: str, tmp_path: Path
 ) -> None:
     """Whenever some more effects are there, a worker or one of its runners is killed: often just after a commit."""
-    rng = random.Random(seed := random.randrange(1 << 30))
-    print(f"seed {seed}")
+    rng = random.Random(SEED)
     root = str(Path(__file__).parents[2])
     options = ("-m", APP, "--slots", "3")
     ids: list[str] = []
@@ -167,5 +167,5 @@ async def test_every_execution_has_one_effect_while_workers_and_runners_are_kill
         states = [e.state for e in (await client.executions(job=made.name, limit=500)).items]
     found = await effects(user_dsn, ids)
     assert killed["worker"] and killed["runner"], killed
-    assert sorted(found) == sorted(ids), f"{len(found)} effects of {len(ids)} executions; seed {seed}, killed {killed}"
-    assert set(states) == {"succeeded"}, seed
+    assert sorted(found) == sorted(ids), f"{len(found)} effects of {len(ids)} executions; seed {SEED}, killed {killed}"
+    assert set(states) == {"succeeded"}, SEED

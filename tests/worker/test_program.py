@@ -60,6 +60,7 @@ async def test_a_killed_workers_children_end_and_its_execution_goes_on_elsewhere
 
 
 @pytest.mark.fault
+@pytest.mark.requirement(38)
 async def test_at_most_once_is_lost_with_its_worker(cluster: Cluster, tmp_path: Path) -> None:
     async with cluster.client() as client:
         spec = script(until_released(tmp_path, "never"), delivery="at_most_once", retries={"max": 0})
@@ -70,6 +71,10 @@ async def test_at_most_once_is_lost_with_its_worker(cluster: Cluster, tmp_path: 
             program.send(signal.SIGKILL)
             done = await client.wait(execution.execution_id, timeout_s=LEASE_S)
         assert (done.state, done.attempt) == ("lost", 1)
+        async with cluster.worker(name="second"):
+            other = await client.trigger((await client.create_job(script("echo mine"))).name)
+            assert (await client.wait(other.execution_id, timeout_s=20)).worker == "second"
+        assert len((tmp_path / "begun").read_text().splitlines()) == 1, "a free worker did not start it again"
         (letter,) = (await client.dead_letters(job=job.name)).items
     assert (letter.dead_letter_id, letter.ended_as) == (execution.execution_id, "lost")
 
