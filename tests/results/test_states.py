@@ -151,7 +151,7 @@ SAME = {"completed": "success", "permanently failed": "dead-lettered"}
 
 def rows(heading: str) -> list[list[str]]:
     """The cells of the documentation's table with this first heading."""
-    text = (ROOT / "docs" / "executions.md").read_text()
+    text = (ROOT / "docs" / "reference" / "executions.md").read_text()
     table = text.partition(f"| {heading} |")[2].partition("\n\n")[0]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 

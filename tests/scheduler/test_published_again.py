@@ -8,7 +8,7 @@ from mainspring.clock import millis
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
-from mainspring.views import catalog
+from mainspring.views.refs import job_row
 from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import add, step
 from tests.support.settling import TENANT, SettlingBench
@@ -36,7 +36,7 @@ async def test_a_fire_published_a_hundred_times_is_one_row_and_runs_once(
             published += await connection.fetchval("SELECT min(watermark) FROM shards") >= virtual.now
     assert published == 100, "each time the instant was decided again"
 
-    job = await catalog.job_row(fresh, "minutely", tenant=TENANT)
+    job = await job_row(fresh, "minutely", tenant=TENANT)
     async with fresh.connection() as connection:
         rows = await connection.fetch("SELECT execution_id FROM all_executions WHERE job_id = $1", job.job_id)
     assert [row["execution_id"] for row in rows] == [execution_id(job.job_id, FIRE_MS, fire_key(FIRE_MS))]

@@ -9,9 +9,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from mainspring.domain.schedule.schedule import Schedule
-from tests.support.cron_expressions import ms
-
 MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 LIMITS = ((0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
@@ -185,20 +182,3 @@ def changes(zone: str, year: int) -> list[datetime]:
             found.append(minute)
         before = after
     return found
-
-
-def agrees(oracle: Oracle, schedule: Schedule, start: datetime, end: datetime) -> list[int]:
-    """The fires of a window, which the engine must give forwards, backwards, one by one, and as a number."""
-    expected = [ms(fire) for fire in oracle.fires(start, end)]
-    assert schedule.between(ms(start), ms(end), 100_000) == expected
-    assert sorted(set(expected)) == expected
-    assert schedule.count_between(ms(start), ms(end)) == len(expected)
-    few = expected if len(expected) < 100 else expected[:50] + expected[-50:]
-    assert [schedule.next_after(fire - 1) for fire in few] == few
-    backwards = []
-    fire = schedule.prev_before(ms(end) + 1)
-    while fire is not None and fire > ms(start):
-        backwards.append(fire)
-        fire = schedule.prev_before(fire)
-    assert backwards[::-1] == expected
-    return expected

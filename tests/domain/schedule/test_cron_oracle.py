@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from mainspring.domain.schedule.cron import parse_cron
 from mainspring.domain.schedule.schedule import ScheduleError, ScheduleSpec, resolve
+from tests.support.cron_agreement import agrees
 from tests.support.cron_expressions import ZONES, aimed_at, compiled, expressions, ms, night, policies
-from tests.support.cron_oracle import Oracle, agrees, changes
+from tests.support.cron_oracle import Oracle, changes
 
 LIVELY = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca", "Antarctica/Troll"]
 bounded = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

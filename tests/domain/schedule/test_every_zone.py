@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from mainspring.domain.schedule.schedule import ScheduleError, ScheduleSpec
+from tests.support.cron_agreement import agrees
 from tests.support.cron_expressions import ZONES, compiled, ms
-from tests.support.cron_oracle import LIMITS, MONTHS, WEEKDAYS, Oracle, agrees, changes
+from tests.support.cron_oracle import LIMITS, MONTHS, WEEKDAYS, Oracle, changes
 
 EVERY_ZONE = os.environ.get("MAINSPRING_LONG") == "1"
 A_FEW = ["Africa/Casablanca", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "Europe/Berlin"]
