@@ -1,6 +1,6 @@
 #!/bin/sh
-# Install the programs that tests of containment and of the pages use: a container engine, bubblewrap, a browser. As root
-# on Debian or Ubuntu; elsewhere those tests say what they miss. Does nothing if all are there.
+# Install the system packages that some tests need: a container engine, bubblewrap and a browser. Works as root on
+# Debian and Ubuntu. Elsewhere those tests are skipped and name the missing program.
 set -eu
 packages=""
 for pair in podman:podman runc:runc busybox:busybox-static bwrap:bubblewrap chromium:chromium; do
@@ -8,12 +8,27 @@ for pair in podman:podman runc:runc busybox:busybox-static bwrap:bubblewrap chro
 done
 [ -n "$packages" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
-    echo "Tests of containment or in a browser will be skipped; they need:$packages" >&2
+    echo "Skipping container and browser tests. Install these packages to run them:$packages" >&2
     exit 0
 fi
 echo "Installing$packages ..." >&2
 export DEBIAN_FRONTEND=noninteractive
+# Waits up to ten minutes for another apt process, such as the first upgrade of a new machine.
+apt() {
+    apt-get -qq -y -o DPkg::Lock::Timeout=600 "$@" 2>&1 >/dev/null
+}
+# apt waits for the lock of dpkg, but not for the lock of the package lists.
+update() {
+    for _ in $(seq 120); do
+        errors=$(apt update) && return
+        case "$errors" in *"Could not get lock"*) sleep 5 ;; *) return ;; esac
+    done
+}
 # shellcheck disable=SC2086
-apt-get -qq -y install --no-install-recommends $packages >/dev/null 2>&1 && exit 0
-apt-get -qq update && apt-get -qq -y install --no-install-recommends $packages >/dev/null ||
-    echo "Tests of containment or in a browser will be skipped; these could not be installed:$packages" >&2
+apt install --no-install-recommends $packages >/dev/null && exit 0
+update
+# shellcheck disable=SC2086
+errors=$(apt install --no-install-recommends $packages) || {
+    echo "$errors" >&2
+    echo "Skipping container and browser tests. These packages could not be installed:$packages" >&2
+}
