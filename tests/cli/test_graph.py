@@ -7,8 +7,8 @@ import pytest
 
 from mainspring import wire
 from mainspring.cli.graph import MOST_LINES, Node, drawing_width, graph_lines
-from mainspring.cli.output import cells
-from mainspring.cli.runs import run_nodes
+from mainspring.cli.output import display_width
+from mainspring.cli.tables.runs import run_nodes
 
 
 def drawn(needs: dict[str, str], width: int = 100) -> list[str]:
@@ -44,7 +44,7 @@ def test_small_graphs_are_drawn(needs: dict[str, str], lines: list[str]) -> None
 
 def test_marks_that_take_two_places_do_not_move_the_lines() -> None:
     lines = graph_lines([Node("a", [], "✋ a"), Node("bb", [], "▪ bb"), Node("c", ["a", "bb"], "▪ c")], 80)
-    assert lines == ["✋ a ─┬▶ ▪ c", "▪ bb ─┘"] and cells("✋ a ─") == cells("▪ bb ─")
+    assert lines == ["✋ a ─┬▶ ▪ c", "▪ bb ─┘"] and display_width("✋ a ─") == display_width("▪ bb ─")
 
 
 def test_what_is_too_wide_is_listed_and_nothing_is_wider_than_the_terminal() -> None:
@@ -52,7 +52,7 @@ def test_what_is_too_wide_is_listed_and_nothing_is_wider_than_the_terminal() -> 
     lines = drawn(chain, 60)
     assert lines[0] == " 1  ▪ step_0" and lines[-1] == "30  ▪ step_29  after step_28"
     long = {"a" * 50: "", "b" * 50: "a" * 50}
-    assert all(cells(line) <= 70 for line in drawn(long, 70))
+    assert all(display_width(line) <= 70 for line in drawn(long, 70))
     assert drawn(long, 70)[1].endswith("…")
 
 

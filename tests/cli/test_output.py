@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from mainspring import wire
-from mainspring.cli.output import Column, Look, Output, aligned
+from mainspring.cli.output import Column, Output, TableLayout, aligned
 from mainspring.display.text import clean
 
-LOOK: Look[str] = Look(
+LOOK: TableLayout[str] = TableLayout(
     name=lambda word: word.lower(),
     columns=[
         Column("WORD", lambda word: word, color=lambda _: "green"),

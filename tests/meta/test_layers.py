@@ -28,6 +28,8 @@ def test_the_tree_keeps_its_layers() -> None:
         ("worker/breach.py", "import asyncpg"),
         ("store/breach.py", "import mainspring.intake"),
         ("intake/breach.py", "import asyncpg"),
+        ("web/breach.py", "import mainspring.cli"),
+        ("cli/breach.py", "import mainspring.web"),
         ("newcomer.py", ""),
     ],
 )

@@ -8,9 +8,9 @@ import click
 
 from mainspring import wire
 from mainspring.cli.connect import connected
-from mainspring.cli.output import Output, remark
+from mainspring.cli.output import Output, print_message
 from mainspring.cli.spec import changed, completed, spec_options
-from mainspring.cli.views import JOBS, fire_lines, schedule_text
+from mainspring.cli.tables.jobs import JOBS, fire_lines, schedule_text
 from mainspring.display.definitions import as_json, merge_patch
 from mainspring.display.times import local
 from mainspring.domain.errors import NotFound
@@ -47,12 +47,12 @@ async def add(
         raise click.UsageError(f"say what to run, for example: mainspring add {name} --every 5s -- echo hi")
     spec = changed({"name": name, **({"paused": True} if paused else {})}, flags, command)
     job, verb = await _replace(client, spec) if replace else (await client.create_job(spec), "added")
-    fires = await client.fires(name, count=3) if job.next_fire_at is not None and out.for_people else None
+    fires = await client.fires(name, count=3) if job.next_fire_at is not None and out.is_text else None
     out.one(job, JOBS, lambda job: describe(job, verb, fires))
     for note in fires.notes if fires else ():
-        remark(f"note: {note}")
+        print_message(f"note: {note}")
     for warning in job.warnings:
-        remark(f"warning: {warning}")
+        print_message(f"warning: {warning}")
 
 
 async def _replace(client: AsyncClient, spec: dict[str, Any]) -> tuple[wire.Job, str]:

@@ -12,7 +12,7 @@ from mainspring import wire
 from mainspring.cli.arguments import seconds, when
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.feed import SHORT_ID
-from mainspring.cli.output import Column, Look, Output
+from mainspring.cli.output import Column, Output, TableLayout
 from mainspring.display.times import distance, local, now
 from mainspring.domain.alert import CONDITIONS, Rule, Severity
 from mainspring.domain.errors import NotFound
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _COLORS = {"firing": "red", "pending": "yellow", "resolved": None}
 
-ALERTS: Look[wire.Alert] = Look(
+ALERTS: TableLayout[wire.Alert] = TableLayout(
     name=lambda alert: str(alert.alert_id),
     columns=[
         Column("STATE", lambda alert: alert.state, color=lambda alert: _COLORS[alert.state]),
@@ -37,7 +37,7 @@ ALERTS: Look[wire.Alert] = Look(
     ],
     empty="no alerts: all is well",
 )
-RULES: Look[wire.AlertRule] = Look(
+RULES: TableLayout[wire.AlertRule] = TableLayout(
     name=lambda rule: rule.name,
     columns=[
         Column("RULE", lambda rule: rule.name),
@@ -49,7 +49,7 @@ RULES: Look[wire.AlertRule] = Look(
     ],
     empty="no rules",
 )
-SILENCES: Look[wire.Silence] = Look(
+SILENCES: TableLayout[wire.Silence] = TableLayout(
     name=lambda silence: str(silence.silence_id),
     columns=[
         Column("ID", lambda silence: str(silence.silence_id)[:SHORT_ID]),
@@ -139,7 +139,7 @@ async def set_rule(
 async def reset(client: AsyncClient, out: Output, name: str) -> None:
     """Delete a rule; a built-in one is then as it was."""
     await client.delete_alert_rule(name)
-    click.echo(name if out.form == "name" else f"{name}: as it was", err=out.form in ("json", "jsonl"))
+    click.echo(name if out.format == "name" else f"{name}: as it was", err=out.format in ("json", "jsonl"))
 
 
 @click.group
@@ -204,5 +204,5 @@ async def delete(client: AsyncClient, out: Output, silence: str) -> None:
     if not silence or len(found) != 1:
         raise NotFound(f"{'several silences begin' if found else 'no silence begins'} with {silence!r}")
     await client.delete_silence(found[0].silence_id)
-    text = str(found[0].silence_id) if out.form == "name" else f"{found[0].description}: deleted"
-    click.echo(text, err=out.form in ("json", "jsonl"))
+    text = str(found[0].silence_id) if out.format == "name" else f"{found[0].description}: deleted"
+    click.echo(text, err=out.format in ("json", "jsonl"))

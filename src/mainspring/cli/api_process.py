@@ -1,4 +1,4 @@
-"""What of a server process faces people and workers: the API and the pages, wired to the stages behind them."""
+"""The api role of a server process: the HTTP API and the web UI, wired to the stages behind them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from mainspring.web.access import lost
 from mainspring.web.app import routes as pages
 
 
-class Front:
-    """Only for a process whose roles include the api: nobody else loads all this."""
+class ApiProcess:
+    """The services of the api role. Imported only by processes that have it."""
 
     def __init__(
         self,

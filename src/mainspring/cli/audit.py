@@ -10,13 +10,13 @@ import msgspec
 from mainspring import wire
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.jobs import limit_option
-from mainspring.cli.output import Column, Look, Output
+from mainspring.cli.output import Column, Output, TableLayout
 from mainspring.display.times import local
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
 
-AUDIT: Look[wire.AuditEntry] = Look(
+AUDIT: TableLayout[wire.AuditEntry] = TableLayout(
     name=lambda entry: str(entry.audit_id),
     columns=[
         Column("AT", lambda entry: local(entry.at)),

@@ -13,9 +13,10 @@ from mainspring import wire
 from mainspring.cli.arguments import when
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.jobs import limit_option
-from mainspring.cli.output import Output, remark
+from mainspring.cli.output import Output, print_message
 from mainspring.cli.run import params_option
-from mainspring.cli.views import BACKFILLS, backfill_details, backfill_progress, fire_lines
+from mainspring.cli.tables.backfills import BACKFILLS, backfill_details, backfill_progress
+from mainspring.cli.tables.jobs import fire_lines
 from mainspring.display.times import local
 from mainspring.domain.schedule.backfill import Order, Reprocess
 
@@ -74,7 +75,7 @@ async def backfill(
     if dry_run:
         print_plan(out, job, plan)
         return
-    remark(plan_text(job, plan))
+    print_message(plan_text(job, plan))
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("nothing was started: without a terminal to ask on, this needs --yes")
     if not yes and not click.confirm("Go on?", err=True):
@@ -95,7 +96,7 @@ async def _wait(client: AsyncClient, backfill: wire.Backfill) -> wire.Backfill:
         if backfill.ended_at is not None:
             return backfill
         if (line := backfill_progress(backfill)) != shown:
-            remark(shown := line)
+            print_message(shown := line)
         await asyncio.sleep(POLL_S)
 
 
@@ -113,7 +114,7 @@ def plan_text(job: str, plan: wire.BackfillPlan) -> str:
 
 
 def print_plan(out: Output, job: str, plan: wire.BackfillPlan) -> None:
-    if not out.for_people:
+    if not out.is_text:
         out.value(plan)
         return
     click.echo(plan_text(job, plan))

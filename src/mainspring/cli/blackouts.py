@@ -11,7 +11,7 @@ from mainspring import wire
 from mainspring.cli.arguments import when
 from mainspring.cli.connect import connected
 from mainspring.cli.feed import SHORT_ID
-from mainspring.cli.output import Column, Look, Output
+from mainspring.cli.output import Column, Output, TableLayout
 from mainspring.display.times import distance, now
 from mainspring.domain.errors import NotFound
 from mainspring.domain.schedule.schedule import ScheduleSpec
@@ -19,7 +19,7 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
 
-BLACKOUTS: Look[wire.Blackout] = Look(
+BLACKOUTS: TableLayout[wire.Blackout] = TableLayout(
     name=lambda blackout: str(blackout.blackout_id),
     columns=[
         Column("ID", lambda blackout: str(blackout.blackout_id)[:SHORT_ID]),
@@ -97,8 +97,8 @@ async def delete(client: AsyncClient, out: Output, blackout: str) -> None:
     if not blackout or len(found) != 1:
         raise NotFound(f"{'several blackouts begin' if found else 'no blackout begins'} with {blackout!r}")
     await client.delete_blackout(found[0].blackout_id)
-    text = str(found[0].blackout_id) if out.form == "name" else f"{found[0].description}: deleted"
-    click.echo(text, err=out.form in ("json", "jsonl"))
+    text = str(found[0].blackout_id) if out.format == "name" else f"{found[0].description}: deleted"
+    click.echo(text, err=out.format in ("json", "jsonl"))
 
 
 def scope_text(blackout: wire.Blackout) -> str:

@@ -12,14 +12,14 @@ import click
 
 from mainspring import wire
 from mainspring.cli.connect import connected, gather
-from mainspring.cli.output import Column, Look, Output, aligned, remark
+from mainspring.cli.output import Column, Output, TableLayout, aligned, print_message
 from mainspring.codec import decode
 from mainspring.display.times import both, local
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
 
-CALENDARS: Look[wire.Calendar] = Look(
+CALENDARS: TableLayout[wire.Calendar] = TableLayout(
     name=lambda calendar: calendar.name,
     columns=[
         Column("NAME", lambda calendar: calendar.name),
@@ -31,7 +31,7 @@ CALENDARS: Look[wire.Calendar] = Look(
     ],
     empty="no calendars yet; make one with: mainspring calendars set holidays --date 2026-12-25 --rule '* * SAT,SUN'",
 )
-VERSIONS: Look[wire.CalendarVersion] = Look(
+VERSIONS: TableLayout[wire.CalendarVersion] = TableLayout(
     name=lambda version: str(version.version),
     columns=[
         Column("VERSION", lambda version: str(version.version)),
@@ -90,14 +90,14 @@ async def put(
     """Make a calendar, or give it other days; all jobs that follow it do so from now on."""
     days = _read(dates, rules, path, include)
     change = await client.try_calendar(name, days)
-    if dry_run and not out.for_people:
+    if dry_run and not out.is_text:
         out.value(change)
         return
     found = None if dry_run else await client.put_calendar(name, days)
     if found is not None:
         out.one(found, CALENDARS, lambda found: f"{found.name}, version {found.version}: {days_text(found.days)}")
-    if out.for_people:
-        remark("\n".join(_change_lines(change, done=not dry_run)))
+    if out.is_text:
+        print_message("\n".join(_change_lines(change, done=not dry_run)))
 
 
 @calendars.command
@@ -107,13 +107,13 @@ async def put(
 async def delete(client: AsyncClient, out: Output, name: str, yes: bool) -> None:
     """Delete a calendar that no job follows."""
     found = await client.calendar(name)
-    remark(f"delete the calendar {name} ({days_text(found.days)}); its versions stay readable")
+    print_message(f"delete the calendar {name} ({days_text(found.days)}); its versions stay readable")
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("nothing was deleted: without a terminal to ask on, this needs --yes")
     if not yes and not click.confirm("Go on?", err=True):
         raise click.exceptions.Exit(1)
     await client.delete_calendar(name)
-    click.echo(name if out.form == "name" else f"{name} deleted", err=out.form in ("json", "jsonl"))
+    click.echo(name if out.format == "name" else f"{name} deleted", err=out.format in ("json", "jsonl"))
 
 
 @calendars.command
@@ -123,12 +123,12 @@ async def delete(client: AsyncClient, out: Output, name: str, yes: bool) -> None
 async def days(client: AsyncClient, out: Output, name: str, count: int) -> None:
     """Show the closed days ahead."""
     found = await client.closed_days(name, count=count)
-    if not out.for_people:
+    if not out.is_text:
         out.value(found)
         return
     for day in found.closed:
         click.echo(f"{day.isoformat()}  {day:%A}")
-    remark(f"{len(found.closed)} of {count} days are closed")
+    print_message(f"{len(found.closed)} of {count} days are closed")
 
 
 @calendars.command

@@ -9,7 +9,7 @@ import click
 
 from mainspring import wire
 from mainspring.cli.connect import connected, gather
-from mainspring.cli.output import Column, Look, Output
+from mainspring.cli.output import Column, Output, TableLayout
 from mainspring.display.text import clean
 from mainspring.display.times import local, span
 from mainspring.domain.channel import (
@@ -25,7 +25,7 @@ from mainspring.domain.channel import (
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
 
-CHANNELS: Look[wire.Channel] = Look(
+CHANNELS: TableLayout[wire.Channel] = TableLayout(
     name=lambda channel: channel.name,
     columns=[
         Column("NAME", lambda channel: channel.name),
@@ -38,7 +38,7 @@ CHANNELS: Look[wire.Channel] = Look(
     ],
     empty="no channels; add one with: mainspring channels add ops --slack URL",
 )
-DELIVERIES: Look[wire.Delivery] = Look(
+DELIVERIES: TableLayout[wire.Delivery] = TableLayout(
     name=lambda delivery: str(delivery.delivery_id),
     columns=[
         Column("WHEN", lambda delivery: local(delivery.created_at)),
@@ -130,7 +130,7 @@ async def add(
 async def test(client: AsyncClient, out: Output, name: str) -> None:
     """Send a test message, and show what the receiver answered."""
     found = await client.test_channel(name)
-    if not out.for_people:
+    if not out.is_text:
         out.value(found)
     else:
         answered = f" {found.status}" if found.status is not None else ""
@@ -156,7 +156,7 @@ async def enable(client: AsyncClient, out: Output, name: str) -> None:
 async def delete(client: AsyncClient, out: Output, name: str) -> None:
     """Delete a channel that no job names."""
     await client.delete_channel(name)
-    click.echo(name if out.form == "name" else f"{name}: deleted", err=out.form in ("json", "jsonl"))
+    click.echo(name if out.format == "name" else f"{name}: deleted", err=out.format in ("json", "jsonl"))
 
 
 @channels.command

@@ -13,7 +13,7 @@ import msgspec
 from mainspring import wire
 from mainspring.cli.arguments import when
 from mainspring.cli.options import current, server_options
-from mainspring.cli.output import Output, aligned, remark
+from mainspring.cli.output import Output, aligned, print_message
 from mainspring.clock import instant, millis
 from mainspring.display.times import both, now
 from mainspring.domain.schedule.schedule import Schedule, ScheduleSpec, compile_key, job_seed, notes, resolve
@@ -52,7 +52,7 @@ def explain(expression: str, **given: str | None) -> None:
     out, asked = Output(current().output), now()
     key, schedule = read(expression, asked, **given)
     fires = fires_of(key, schedule, asked, schedule.between(millis(asked), 1 << 62, 3))
-    if not out.for_people:
+    if not out.is_text:
         out.value(fires)
         return
     click.echo(fires.description)
@@ -87,7 +87,9 @@ def between(expression: str, after: datetime | None, until: datetime, count: int
     fires = schedule.between(start_ms, end_ms, count)
     _show(fires_of(key, schedule, asked, fires))
     total = schedule.count_between(start_ms, end_ms) if len(fires) == count else len(fires)
-    remark(f"{len(fires):,} of {total:,} fires" if total > len(fires) else f"{total:,} fire{'' if total == 1 else 's'}")
+    print_message(
+        f"{len(fires):,} of {total:,} fires" if total > len(fires) else f"{total:,} fire{'' if total == 1 else 's'}"
+    )
 
 
 def read(
@@ -112,7 +114,7 @@ def fires_of(key: str, schedule: Schedule, asked: datetime, fires: list[int]) ->
 
 def _show(fires: wire.Fires) -> None:
     out = Output(current().output)
-    if out.for_people:
+    if out.is_text:
         _print(fires)
     else:
         out.value(fires)
@@ -124,4 +126,4 @@ def _print(fires: wire.Fires, indent: str = "") -> None:
     for line in aligned(both(fires.fires, zone), indent):
         click.echo(line)
     for note in fires.notes:
-        remark(f"note: {note}")
+        print_message(f"note: {note}")

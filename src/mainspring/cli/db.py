@@ -15,7 +15,7 @@ def db() -> None:
 
 
 @db.command("migrate")
-@click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", required=True)
+@click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", show_envvar=True, required=True)
 def migrate_command(database_url: str) -> None:
     """Bring the database to this program's schema; safe to repeat, and under way in several places at once."""
     applied = asyncio.run(migrate(database_url))
@@ -26,7 +26,7 @@ def migrate_command(database_url: str) -> None:
 
 
 @db.command("status")
-@click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", required=True)
+@click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", show_envvar=True, required=True)
 def status(database_url: str) -> None:
     """Which schema the database has, and which one this program knows."""
     have, known = asyncio.run(installed_version(database_url)), migrations()[-1].number

@@ -10,45 +10,15 @@ import click
 
 from mainspring import wire
 from mainspring.cli.connect import connected, gather
-from mainspring.cli.feed import SHORT_ID
 from mainspring.cli.jobs import limit_option
-from mainspring.cli.output import Column, Look, Output, remark
+from mainspring.cli.output import Output, print_message
 from mainspring.cli.run import params_option
-from mainspring.cli.views import attempt_lines, command_text, pairs
-from mainspring.codec import encode
-from mainspring.display.text import clean
+from mainspring.cli.tables.dead_letters import DEAD_LETTERS, GROUPS, dead_letter_details
 from mainspring.display.times import local
 from mainspring.domain.dead_letter import DEAD_LETTER_STATES, DeadLetterState
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
-
-LETTERS: Look[wire.DeadLetter] = Look(
-    name=lambda letter: str(letter.dead_letter_id),
-    columns=[
-        Column("ID", lambda letter: str(letter.dead_letter_id)[:SHORT_ID]),
-        Column("JOB", lambda letter: letter.title, wraps=True),
-        Column("STATE", lambda letter: letter.state),
-        Column("ENDED", lambda letter: f"{letter.ended_as.replace('_', ' ')} {local(letter.created_at)}"),
-        Column("WHAT", lambda letter: letter.what[:120], wraps=True),
-        Column("CLAIMED BY", lambda letter: letter.claimed_by or "–", wide=True),
-        Column("FINGERPRINT", lambda letter: letter.fingerprint, wide=True),
-        Column("FULL ID", lambda letter: str(letter.dead_letter_id), wide=True),
-    ],
-    empty="no dead letters: nothing that failed for good waits for you",
-)
-GROUPS: Look[wire.DeadLetterGroup] = Look(
-    name=lambda group: group.fingerprint,
-    columns=[
-        Column("JOB", lambda group: group.job, wraps=True),
-        Column("COUNT", lambda group: f"{group.count:,}" + ("" if group.exact else "+")),
-        Column("FIRST", lambda group: local(group.first_at)),
-        Column("LAST", lambda group: local(group.last_at)),
-        Column("WHAT", lambda group: group.what[:120], wraps=True),
-        Column("FINGERPRINT", lambda group: group.fingerprint),
-    ],
-    empty=LETTERS.empty,
-)
 
 
 @click.group("dead-letters")
@@ -90,7 +60,7 @@ async def list_dead_letters(
         ),
         limit,
     )
-    out.page(page, LETTERS)
+    out.page(page, DEAD_LETTERS)
 
 
 @dead_letters.command
@@ -98,7 +68,7 @@ async def list_dead_letters(
 @connected
 async def get(client: AsyncClient, out: Output, letter: str) -> None:
     """Show one dead letter with its attempts."""
-    out.one(await client.dead_letter(letter), LETTERS, dead_letter_details)
+    out.one(await client.dead_letter(letter), DEAD_LETTERS, dead_letter_details)
 
 
 @dead_letters.command
@@ -116,10 +86,10 @@ async def claim(
         raise click.UsageError("say which LETTER to give back")
     if letter is not None:
         found = await (client.release_dead_letter(letter) if release else client.claim_dead_letter(letter, for_=for_))
-        out.one(found, LETTERS, _line)
+        out.one(found, DEAD_LETTERS, _line)
         return
     request = wire.DeadLetterClaim(job=job, limit=limit, for_=for_)
-    out.page(await client.claim_dead_letters(request), LETTERS)
+    out.page(await client.claim_dead_letters(request), DEAD_LETTERS)
 
 
 @dead_letters.command
@@ -128,7 +98,7 @@ async def claim(
 @connected
 async def note(client: AsyncClient, out: Output, letter: str, text: str) -> None:
     """Write a note on LETTER for whoever looks at it later."""
-    out.one(await client.edit_dead_letter(letter, wire.DeadLetterEdit(note=text)), LETTERS, dead_letter_details)
+    out.one(await client.edit_dead_letter(letter, wire.DeadLetterEdit(note=text)), DEAD_LETTERS, dead_letter_details)
 
 
 @dead_letters.command
@@ -139,7 +109,9 @@ async def edit(client: AsyncClient, out: Output, letter: str, params: dict[str, 
     """Set the parameters that a replay of LETTER is given (all of them)."""
     if params is None:
         raise click.UsageError("nothing to change: give parameters with -p NAME=VALUE")
-    out.one(await client.edit_dead_letter(letter, wire.DeadLetterEdit(params=params)), LETTERS, dead_letter_details)
+    out.one(
+        await client.edit_dead_letter(letter, wire.DeadLetterEdit(params=params)), DEAD_LETTERS, dead_letter_details
+    )
 
 
 @dead_letters.command
@@ -208,7 +180,7 @@ async def dismiss(
 ) -> None:
     """Dismiss LETTERS, or all that the options name: nothing more is to be done about them."""
     if len(letters) == 1 and job is None and fingerprint is None and not dry_run:
-        out.one(await client.dismiss_dead_letter(letters[0], reason), LETTERS, _line)
+        out.one(await client.dismiss_dead_letter(letters[0], reason), DEAD_LETTERS, _line)
         return
     ids = await _ids(client, letters)
 
@@ -221,7 +193,7 @@ async def dismiss(
     if not dry_run and done.dismissed:
         _confirm(f"{done.dismissed:,} would be dismissed", yes)
         done = await ask(dry=False)
-    if out.for_people:
+    if out.is_text:
         click.echo(f"{done.dismissed:,} {'would be ' if done.dry_run else ''}dismissed")
     else:
         out.value(done)
@@ -232,7 +204,7 @@ async def _ids(client: AsyncClient, letters: tuple[str, ...]) -> list[UUID] | No
 
 
 def _confirm(what: str, yes: bool) -> None:
-    remark(what)
+    print_message(what)
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("nothing was changed: without a terminal to ask on, this needs --yes")
     if not yes and not click.confirm("Go on?", err=True):
@@ -248,7 +220,7 @@ def _sum(replay: wire.Replay) -> str:
 
 
 def _print_replay(out: Output, replay: wire.Replay) -> None:
-    if not out.for_people:
+    if not out.is_text:
         out.value(replay)
         return
     for item in replay.items:
@@ -258,34 +230,6 @@ def _print_replay(out: Output, replay: wire.Replay) -> None:
             due = "" if item.due_at is None else f", due {local(item.due_at)}"
             click.echo(f"{item.dead_letter_id}  becomes {item.execution_id}{due}")
     click.echo(_sum(replay))
-
-
-def dead_letter_details(letter: wire.DeadLetter) -> str:
-    claimed = f"{letter.claimed_by}, until {local(letter.claimed_until)}" if letter.claimed_until else ""
-    text = pairs(
-        ("id", letter.dead_letter_id),
-        ("job", f"{letter.title}, version {letter.version}"),
-        *([("run", f"{letter.run_id}: what is decided about its dead letter holds for this")] if letter.run_id else []),
-        ("state", letter.state),
-        ("ended", f"{letter.ended_as.replace('_', ' ')} at {local(letter.created_at)}"),
-        ("command", command_text(letter.definition) if letter.definition else ""),
-        ("reason", letter.reason),
-        ("exit code", letter.exit_code),
-        ("fire", local(letter.fire_at)),
-        ("claimed by", claimed),
-        ("note", f"{letter.note} ({letter.noted_by})" if letter.note else ""),
-        ("params", "" if letter.params is None else encode(letter.params).decode()),
-        ("edited params", "" if letter.new_params is None else encode(letter.new_params).decode()),
-        ("replay of", letter.replay_of),
-        ("replayed as", f"{letter.replayed_as} by {letter.replayed_by}" if letter.replayed_as else ""),
-        ("waits for", letter.replay_after),
-        ("resolved by", letter.resolved_by),
-        ("closed", f"{local(letter.closed_at)} by {letter.closed_by}" if letter.closed_at else ""),
-        ("because", letter.close_reason),
-        ("fingerprint", letter.fingerprint),
-    )
-    error = ["error", *(f"  {clean(line)}" for line in letter.error.splitlines())] if letter.error else []
-    return "\n".join([text, *attempt_lines(letter.attempts), *error])
 
 
 def _line(letter: wire.DeadLetter) -> str:

@@ -319,15 +319,20 @@ async def develop(dev: Dev) -> None:
 
 @click.command()
 @click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--port", envvar="MAINSPRING_PORT", default=7171, show_default=True, type=click.IntRange(1, 65535))
+@click.option(
+    "--port", envvar="MAINSPRING_PORT", show_envvar=True, default=7171, show_default=True, type=click.IntRange(1, 65535)
+)
 @click.option("--slots", default=8, show_default=True, type=click.IntRange(1, 10_000), help="Of the local worker.")
-@click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", help="Use this PostgreSQL instead of our own.")
+@click.option(
+    "--database-url", envvar="MAINSPRING_DATABASE_URL", show_envvar=True, help="Use this PostgreSQL instead of our own."
+)
 @click.option(
     "--allow-net",
     "allow_net",
     multiple=True,
     metavar="CIDR",
     envvar="MAINSPRING_ALLOW_NET",
+    show_envvar=True,
     help="A network that http tasks may call though it is not public. Repeatable.",
 )
 def dev(folder: Path, port: int, slots: int, database_url: str | None, allow_net: tuple[str, ...]) -> None:

@@ -15,9 +15,9 @@ from mainspring.cli.connect import connected, gather
 from mainspring.cli.failure import state_code
 from mainspring.cli.feed import feed_line
 from mainspring.cli.jobs import limit_option
-from mainspring.cli.output import Output, has_color, remark
-from mainspring.cli.run import OutputPrinter, print_output
-from mainspring.cli.views import ARTIFACTS, EXECUTIONS, LIFECYCLE, execution_details, state_text
+from mainspring.cli.output import Output, has_color, print_message
+from mainspring.cli.run import LogPrinter, print_output
+from mainspring.cli.tables.executions import ARTIFACTS, EXECUTIONS, LIFECYCLE, execution_details, state_text
 from mainspring.domain.errors import NotFound, Unavailable
 from mainspring.domain.execution import STATES, State
 from mainspring.domain.filter import spell
@@ -80,7 +80,7 @@ async def timeline(client: AsyncClient, out: Output, execution: str) -> None:
 @connected
 async def logs(client: AsyncClient, out: Output, execution: str, follow: bool) -> None:
     """Print the output: what went to stdout on stdout, all else on stderr."""
-    if follow and out.for_people:
+    if follow and out.is_text:
         await print_output(client, execution)
         return
     if follow:
@@ -89,11 +89,11 @@ async def logs(client: AsyncClient, out: Output, execution: str, follow: bool) -
         return
     # "@last" must not become another execution between two pages.
     ref = (await client.execution(execution)).execution_id
-    printer, place = OutputPrinter(), ""
+    printer, place = LogPrinter(), ""
     while True:
         piece = await client.logs(ref, place=place)
         for chunk in piece.chunks:
-            if out.for_people:
+            if out.is_text:
                 printer.write(chunk)
             else:
                 out.value(chunk)
@@ -123,7 +123,7 @@ async def artifacts(client: AsyncClient, out: Output, execution: str, name: str 
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    remark(f"{name} is in {path}")
+    print_message(f"{name} is in {path}")
 
 
 async def fetch(client: AsyncClient, execution: str, name: str, file: BinaryIO) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mainspring.cli.output import cells, is_terminal
+from mainspring.cli.output import display_width, is_terminal
 
 MOST_ROWS = 40
 LEAST_WIDE = 6
@@ -76,7 +76,7 @@ def _levels(nodes: Sequence[Node]) -> dict[str, int]:
 
 
 def _columns(nodes: Sequence[Node]) -> list[list[_Cell]]:
-    """A column of cells for each level; who goes to a later level passes those between, in one line for all."""
+    """A column of display_width for each level; who goes to a later level passes those between, in one line for all."""
     level = _levels(nodes)
     columns: list[list[_Cell]] = [[] for _ in range(1 + max(level.values()))]
     ways: dict[tuple[str, int], _Cell] = {}
@@ -131,7 +131,7 @@ def _meet(columns: Sequence[Sequence[_Cell]]) -> bool:
 
 def _needs(nodes: Sequence[Node], width: int) -> list[str]:
     lines = [f"  {node.name} after {', '.join(node.needs)}" for node in nodes if node.needs]
-    return ["", *(line if cells(line) <= width else line[: width - 1] + "…" for line in lines)]
+    return ["", *(line if display_width(line) <= width else line[: width - 1] + "…" for line in lines)]
 
 
 def _draw(columns: Sequence[Sequence[_Cell]]) -> list[tuple[int, str]] | None:
@@ -147,13 +147,13 @@ def _draw(columns: Sequence[Sequence[_Cell]]) -> list[tuple[int, str]] | None:
         if between is None:
             return None
         gutter, starts = between
-        wide = max(cells(cell.node.label) if cell.node is not None else 0 for cell in column)
+        wide = max(display_width(cell.node.label) if cell.node is not None else 0 for cell in column)
         by_row = {cell.row: cell for cell in column}
         for row in range(rows):
             cell = by_row.get(row)
             label = cell.node.label if cell is not None and cell.node is not None else ""
             line = "─" if row in starts else " "
-            rest = wide - cells(label)
+            rest = wide - display_width(label)
             text = cell.node.paint(label) if cell is not None and cell.node is not None else ""
             if label:
                 text += (" " + line * rest)[: rest + 1] if rest >= 0 else ""
@@ -253,8 +253,8 @@ def _listed(nodes: Sequence[Node], width: int) -> list[str]:
                 label += f" … {members[-1].name} ({len(members):,} steps)"
             named = needs if len(needs) <= TOGETHER else (f"{needs[0]} … {needs[-1]} ({len(needs):,} steps)",)
             after = f"  after {', '.join(named)}" if needs else ""
-            room = max(0, width - digits - 2 - cells(label))
-            after = after if cells(after) <= room else after[: max(0, room - 1)] + "…" if room > 12 else ""
+            room = max(0, width - digits - 2 - display_width(label))
+            after = after if display_width(after) <= room else after[: max(0, room - 1)] + "…" if room > 12 else ""
             lines.append(f"{number + 1:>{digits}}  {node.paint(label)}{after}")
     if len(lines) > MOST_LINES:
         half = MOST_LINES // 2

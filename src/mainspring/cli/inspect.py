@@ -11,7 +11,8 @@ from mainspring import wire
 from mainspring.cli.connect import connected
 from mainspring.cli.feed import feed_line, follow
 from mainspring.cli.output import Output, has_color
-from mainspring.cli.views import EXECUTIONS, SCHEDULERS, SHARDS, WORKERS, worker_details
+from mainspring.cli.tables.executions import EXECUTIONS
+from mainspring.cli.tables.fleet import SCHEDULERS, SHARDS, WORKERS, worker_details
 from mainspring.display.text import clean
 from mainspring.domain.errors import NotFound
 
@@ -47,7 +48,7 @@ async def show_worker(client: AsyncClient, out: Output, name: str) -> None:
 async def shards(client: AsyncClient, out: Output) -> None:
     """Show the scheduler processes, and for each shard its owner and how far it has got."""
     found = await client.shards()
-    if out.for_people:
+    if out.is_text:
         out.page(wire.Page(items=found.schedulers), SCHEDULERS)
         click.echo()
         out.page(wire.Page(items=found.shards), SHARDS)
@@ -61,7 +62,7 @@ async def shards(client: AsyncClient, out: Output) -> None:
 async def doctor(client: AsyncClient, out: Output, everything: bool) -> None:
     """Check that the server keeps its promises. The exit code is 1 if it does not."""
     diagnosis = await client.doctor(everything=everything)
-    if out.for_people:
+    if out.is_text:
         click.echo("\n".join(_diagnosis_lines(diagnosis, color=has_color(sys.stdout))))
     else:
         out.value(diagnosis)
@@ -74,7 +75,7 @@ async def doctor(client: AsyncClient, out: Output, everything: bool) -> None:
 async def ui(client: AsyncClient, out: Output) -> None:
     """Print a link that signs a browser in; it is good for an hour."""
     link = await client.login_link()
-    if out.form in ("json", "jsonl"):
+    if out.format in ("json", "jsonl"):
         out.value(link)
     else:
         click.echo(client.server.url + link.path)
@@ -94,7 +95,7 @@ async def events(client: AsyncClient, out: Output, go_on: bool) -> None:
 
 
 def _print_event(out: Output, execution: wire.Execution) -> None:
-    line = Output("jsonl") if out.form == "json" else out
+    line = Output("jsonl") if out.format == "json" else out
     line.one(execution, EXECUTIONS, lambda e: feed_line(e, color=has_color(sys.stdout)))
 
 

@@ -15,10 +15,10 @@ from mainspring.cli.arguments import until as until_time
 from mainspring.cli.arguments import when
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.needs import needs
-from mainspring.cli.output import Output, remark
+from mainspring.cli.output import Output, print_message
 from mainspring.cli.queues import show_why
 from mainspring.cli.spec import changed, completed, spec_options
-from mainspring.cli.views import HISTORY, JOBS, LEDGER, VERSIONS, fire_lines, job_details, schedule_text
+from mainspring.cli.tables.jobs import HISTORY, JOBS, LEDGER, VERSIONS, fire_lines, job_details, schedule_text
 from mainspring.display.definitions import as_json, merge_patch
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ async def edit(
         wanted["task"]["env"] = {name: value for name, value in env.items() if name not in unset_env}
     patch = merge_patch(old, completed(wanted))
     found = await client.patch_job(job, patch) if patch else await client.job(job)
-    fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.for_people else None
+    fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.is_text else None
     out.one(found, JOBS, lambda found: describe(found, "changed" if patch else "unchanged", fires))
 
 
@@ -112,14 +112,14 @@ async def delete(client: AsyncClient, out: Output, job: tuple[str, ...], yes: bo
     """Delete jobs. They fire no more; their history is kept. A job that others need stays, but for --detach."""
     found = [await client.job(ref) for ref in job]
     for each in found:
-        remark(f"delete {each.name} ({schedule_text(each)}): it fires no more, its history is kept")
+        print_message(f"delete {each.name} ({schedule_text(each)}): it fires no more, its history is kept")
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("nothing was deleted: without a terminal to ask on, this needs --yes")
     if not yes and not click.confirm("Go on?", err=True):
         raise click.exceptions.Exit(1)
     for each in found:
         await client.delete_job(each.job_id, reason=reason, detach=detach)
-        click.echo(each.name if out.form == "name" else f"{each.name} deleted", err=out.form in ("json", "jsonl"))
+        click.echo(each.name if out.format == "name" else f"{each.name} deleted", err=out.format in ("json", "jsonl"))
 
 
 @jobs.command
@@ -169,7 +169,7 @@ async def resume(client: AsyncClient, out: Output, job: str, catch_up: bool) -> 
     What came due during the pause is recorded as skipped in its ledger, unless --catch-up makes up for it.
     """
     found = await client.resume_job(job, catch_up=catch_up)
-    fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.for_people else None
+    fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.is_text else None
     out.one(found, JOBS, lambda found: describe(found, "resumed", fires))
 
 
@@ -223,16 +223,16 @@ async def versions(client: AsyncClient, out: Output, job: str, limit: int) -> No
 async def rollback(client: AsyncClient, out: Output, job: str, version: int) -> None:
     """Bring an earlier version of a job back, as a new one."""
     found = await client.rollback(job, version)
-    fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.for_people else None
+    fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.is_text else None
     out.one(found, JOBS, lambda found: describe(found, f"is like version {version} again", fires))
 
 
 def print_fires(out: Output, fires: wire.Fires) -> None:
-    if not out.for_people:
+    if not out.is_text:
         out.value(fires)
         return
-    remark(f"{fires.description}" if fires.fires else f"{fires.description}: no more fires")
+    print_message(f"{fires.description}" if fires.fires else f"{fires.description}: no more fires")
     for line in fire_lines(fires.fires):
         click.echo(line)
     for note in fires.notes:
-        remark(f"note: {note}")
+        print_message(f"note: {note}")

@@ -9,7 +9,7 @@ import click
 from mainspring import wire
 from mainspring.cli.arguments import seconds
 from mainspring.cli.connect import connected
-from mainspring.cli.output import Column, Look, Output, remark
+from mainspring.cli.output import Column, Output, TableLayout, print_message
 from mainspring.display.times import local, span
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _why(need: wire.Dependency) -> str:
     return f"succeeded {local(need.succeeded_at)}" if need.succeeded_at is not None else ""
 
 
-NEEDS: Look[wire.Dependency] = Look(
+NEEDS: TableLayout[wire.Dependency] = TableLayout(
     name=lambda need: need.job,
     columns=[
         Column("NEEDS", lambda need: need.job, wraps=True),
@@ -65,7 +65,7 @@ async def add(
 ) -> None:
     """Execute JOB when PARENT has succeeded, with all it needs. With a schedule, its fires wait for PARENT."""
     found = await client.add_need(job, parent, timeout=timeout, wait=wait)
-    remark(f"{job} needs {parent}")
+    print_message(f"{job} needs {parent}")
     _show(out, found)
 
 
@@ -76,11 +76,11 @@ async def add(
 async def remove(client: AsyncClient, out: Output, job: str, parent: str) -> None:
     """JOB does not need PARENT any more; a fire that waited for nothing else goes on."""
     await client.remove_need(job, parent)
-    remark(f"{job} does not need {parent} any more")
+    print_message(f"{job} does not need {parent} any more")
     _show(out, await client.needs(job))
 
 
 def _show(out: Output, found: wire.Dependencies) -> None:
     out.page(wire.Page(items=found.needs), NEEDS)
-    if out.for_people and len(found.order) > 1:
+    if out.is_text and len(found.order) > 1:
         click.echo(f"order: {' → '.join(found.order)}")

@@ -10,7 +10,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FORMS = ("table", "wide", "json", "jsonl", "name")
+FORMATS = ("table", "wide", "json", "jsonl", "name")
 
 
 @dataclass
@@ -25,7 +25,7 @@ def server_options(*, hidden: bool) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         for flags, says, settings in (
-            (("-o", "--output"), "How to print results.", {"type": click.Choice(FORMS)}),
+            (("-o", "--output"), "How to print results.", {"type": click.Choice(FORMATS)}),
             (("--token",), "The token to use.", {"metavar": "TOKEN", "hidden": hidden}),
             (("--url",), "The server's address.", {"metavar": "URL", "hidden": hidden}),
         ):

@@ -29,7 +29,7 @@ class Column(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Look(Generic[T]):
+class TableLayout(Generic[T]):
     """How a kind of thing is printed: its name, its columns, and what stands in place of an empty table."""
 
     name: Callable[[T], str]
@@ -41,39 +41,39 @@ class Output:
     """One command's results in the form that -o asks for."""
 
     def __init__(self, form: str = "table") -> None:
-        self.form = form
+        self.format = form
 
     @property
-    def for_people(self) -> bool:
-        return self.form in ("table", "wide")
+    def is_text(self) -> bool:
+        return self.format in ("table", "wide")
 
     def value(self, value: Any) -> None:
         """A value as JSON: on lines of its own, or indented."""
         content = encode(value)
-        click.echo(content if self.form == "jsonl" else msgspec.json.format(content, indent=2))
+        click.echo(content if self.format == "jsonl" else msgspec.json.format(content, indent=2))
 
-    def page(self, page: wire.Page[T], look: Look[T]) -> None:
-        if self.form == "json":
+    def page(self, page: wire.Page[T], layout: TableLayout[T]) -> None:
+        if self.format == "json":
             self.value(page)
-        elif self.form == "jsonl":
+        elif self.format == "jsonl":
             for item in page.items:
                 self.value(item)
-        elif self.form == "name":
+        elif self.format == "name":
             for item in page.items:
-                click.echo(look.name(item))
+                click.echo(layout.name(item))
         elif not page.items:
-            remark(look.empty)
+            print_message(layout.empty)
         else:
-            self._table(page.items, [column for column in look.columns if self.form == "wide" or not column.wide])
-        if self.for_people and page.next_cursor is not None:
-            remark("there are more: ask for them with --limit")
+            self._table(page.items, [column for column in layout.columns if self.format == "wide" or not column.wide])
+        if self.is_text and page.next_cursor is not None:
+            print_message("there are more: ask for them with --limit")
 
-    def one(self, item: T, look: Look[T], details: Callable[[T], str]) -> None:
+    def one(self, item: T, layout: TableLayout[T], details: Callable[[T], str]) -> None:
         """One thing: `details` for people, else its name or its JSON."""
-        if self.for_people:
+        if self.is_text:
             click.echo(details(item))
-        elif self.form == "name":
-            click.echo(look.name(item))
+        elif self.format == "name":
+            click.echo(layout.name(item))
         else:
             self.value(item)
 
@@ -87,19 +87,19 @@ class Output:
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
     """Rows as lines, each column as wide as its longest cell."""
-    widths = [max(cells(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    widths = [max(display_width(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
     return [
-        indent + "  ".join(text + " " * (w - cells(text)) for text, w in zip(row, widths, strict=True)).rstrip()
+        indent + "  ".join(text + " " * (w - display_width(text)) for text, w in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
 
 
-def cells(text: str) -> int:
+def display_width(text: str) -> int:
     """How many places of a terminal a text takes."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
 
 
-def remark(text: str) -> None:
+def print_message(text: str) -> None:
     click.echo(text, err=True)
 
 

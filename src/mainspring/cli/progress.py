@@ -7,7 +7,7 @@ import sys
 import click
 
 from mainspring import wire
-from mainspring.cli.output import is_terminal, remark
+from mainspring.cli.output import is_terminal, print_message
 from mainspring.display.text import progress_text
 
 _CLEAR = "\r\x1b[K"
@@ -29,7 +29,7 @@ class ProgressLine:
             click.echo(_CLEAR + text, nl=False, err=True)
         elif (progress.percent or 0.0) >= self._told + _STEP:
             self._told = (progress.percent or 0.0) // _STEP * _STEP
-            remark(text)
+            print_message(text)
 
     def hide(self) -> None:
         """Before anything else is written."""

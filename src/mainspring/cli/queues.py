@@ -9,7 +9,7 @@ import click
 from mainspring import wire
 from mainspring.cli.arguments import seconds
 from mainspring.cli.connect import connected
-from mainspring.cli.output import Column, Look, Output
+from mainspring.cli.output import Column, Output, TableLayout
 from mainspring.display.text import clean
 from mainspring.display.times import local, span
 from mainspring.domain.duration import format_duration
@@ -18,7 +18,7 @@ from mainspring.domain.queue import Placement, QueueSettings
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
 
-QUEUES: Look[wire.Queue] = Look(
+QUEUES: TableLayout[wire.Queue] = TableLayout(
     name=lambda queue: queue.name,
     columns=[
         Column("QUEUE", lambda queue: queue.name + (" (paused)" if queue.settings.paused else "")),
@@ -46,7 +46,7 @@ def queues() -> None:
 async def list_queues(client: AsyncClient, out: Output) -> None:
     """List queues with what waits and runs, then the limits in use."""
     found = await client.queues()
-    if not out.for_people:
+    if not out.is_text:
         out.value(found)
         return
     out.page(wire.Page(items=found.items), QUEUES)
@@ -105,7 +105,7 @@ async def why(client: AsyncClient, out: Output, execution: str) -> None:
 
 
 def show_why(out: Output, found: wire.Why) -> None:
-    if not out.for_people:
+    if not out.is_text:
         out.value(found)
         return
     click.echo(clean(f"{found.job} {found.execution_id or ''} {found.state or ''}".rstrip()))

@@ -10,7 +10,7 @@ import click
 from mainspring import wire
 from mainspring.cli.arguments import when
 from mainspring.cli.connect import connected
-from mainspring.cli.output import Column, Look, Output
+from mainspring.cli.output import Column, Output, TableLayout
 from mainspring.cli.spec import pair
 from mainspring.display.text import clean
 from mainspring.display.times import distance, local, now
@@ -19,7 +19,7 @@ from mainspring.domain.placement.resources import show_amounts
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
 
-RESERVATIONS: Look[wire.Reservation] = Look(
+RESERVATIONS: TableLayout[wire.Reservation] = TableLayout(
     name=lambda reservation: reservation.name,
     columns=[
         Column("NAME", lambda reservation: reservation.name),
@@ -109,7 +109,7 @@ async def add(
 async def delete(client: AsyncClient, out: Output, name: str) -> None:
     """End a reservation: its places are anybody's again."""
     await client.delete_reservation(name)
-    click.echo(clean(name if out.form == "name" else f"{name}: deleted"), err=out.form in ("json", "jsonl"))
+    click.echo(clean(name if out.format == "name" else f"{name}: deleted"), err=out.format in ("json", "jsonl"))
 
 
 def whom(reservation: wire.Reservation) -> str:

@@ -16,9 +16,9 @@ from mainspring.cli.arguments import seconds, when
 from mainspring.cli.connect import connected
 from mainspring.cli.failure import state_code
 from mainspring.cli.feed import feed_line
-from mainspring.cli.output import Output, has_color, remark
+from mainspring.cli.output import Output, has_color, print_message
 from mainspring.cli.progress import ProgressLine
-from mainspring.cli.views import EXECUTIONS, state_text
+from mainspring.cli.tables.executions import EXECUTIONS, state_text
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -77,7 +77,7 @@ async def run(
     With --wait or --follow the exit code is 0 if it succeeded, 10 if it failed, 11 if it was cancelled, 12 if
     it timed out.
     """
-    if follow and not out.for_people:
+    if follow and not out.is_text:
         raise click.UsageError("--follow prints the output of the job; for -o use --wait")
     execution = await client.trigger(job, wire.RunNow(at=at, fire_at=fire_at, key=key, params=params, reason=reason))
     if not wait and not follow:
@@ -85,13 +85,13 @@ async def run(
         return
     try:
         if follow:
-            remark(f"execution {execution.execution_id}")
+            print_message(f"execution {execution.execution_id}")
         final = await (watch if follow else _wait)(client, execution, timeout)
     except asyncio.CancelledError:
-        remark(f"it goes on; to cancel it: mainspring executions cancel {execution.execution_id}")
+        print_message(f"it goes on; to cancel it: mainspring executions cancel {execution.execution_id}")
         raise
     if follow:
-        remark(feed_line(final, color=has_color(sys.stderr)))
+        print_message(feed_line(final, color=has_color(sys.stderr)))
     else:
         out.one(final, EXECUTIONS, lambda e: feed_line(e, color=has_color(sys.stdout)))
     raise click.exceptions.Exit(state_code(final.state))
@@ -116,7 +116,7 @@ async def watch(client: AsyncClient, execution: wire.Execution, timeout_s: float
 
 async def print_output(client: AsyncClient, ref: str) -> None:
     """The output of an execution as it comes, each stream to its own, and how far it is."""
-    printer, line = OutputPrinter(), ProgressLine()
+    printer, line = LogPrinter(), ProgressLine()
     try:
         async for news in client.follow(ref):
             if isinstance(news, wire.Progress):
@@ -128,7 +128,7 @@ async def print_output(client: AsyncClient, ref: str) -> None:
         line.hide()
 
 
-class OutputPrinter:
+class LogPrinter:
     """Writes chunks of output through, and says where another attempt begins."""
 
     def __init__(self) -> None:
@@ -136,6 +136,6 @@ class OutputPrinter:
 
     def write(self, chunk: wire.LogChunk) -> None:
         if self._attempt not in (None, chunk.attempt):
-            remark(f"— attempt {chunk.attempt} —")
+            print_message(f"— attempt {chunk.attempt} —")
         self._attempt = chunk.attempt
         click.echo(chunk.text, nl=False, err=chunk.stream != "stdout")

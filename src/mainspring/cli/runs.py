@@ -4,114 +4,22 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
 import msgspec
 
-from mainspring import wire
 from mainspring.cli.arguments import seconds
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.failure import state_code
-from mainspring.cli.graph import Node, drawing_width, graph_lines
+from mainspring.cli.graph import drawing_width, graph_lines
 from mainspring.cli.jobs import limit_option
-from mainspring.cli.output import Column, Look, Output, aligned, has_color
-from mainspring.display.text import clean
-from mainspring.display.times import local, span
-from mainspring.domain.workflow.plan import topological
+from mainspring.cli.output import Output, has_color
+from mainspring.cli.tables.runs import RUNS, run_details, run_head, run_line, run_nodes, timeline_lines
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
-
-GLYPHS = {
-    "queued": "◌", "blocked": "⧗", "waiting": "✋", "running": "▶", "succeeded": "✔", "failed": "✖", "partial": "◐",
-    "timed_out": "✖", "cancelled": "⊘", "cancelling": "⊘", "skipped": "↷", "lost": "☠",
-}  # fmt: skip
-
-
-MOST_WORDS = 200
-COLORS = {
-    "succeeded": "green", "failed": "red", "timed_out": "red", "lost": "red", "partial": "yellow", "waiting": "yellow",
-    "running": "cyan", "cancelled": "bright_black", "skipped": "bright_black", "blocked": "bright_black",
-}  # fmt: skip
-
-
-def _state(state: str) -> str:
-    return f"{GLYPHS[state]} {state.replace('_', ' ')}"
-
-
-def took(found: wire.Run) -> str:
-    if found.started_at is None or found.finished_at is None:
-        return ""
-    return span((found.finished_at - found.started_at).total_seconds() * 1000)
-
-
-RUNS: Look[wire.Run] = Look(
-    name=lambda found: str(found.run_id),
-    columns=[
-        Column("RUN", lambda found: str(found.run_id)),
-        Column("WORKFLOW", lambda found: found.workflow, wraps=True),
-        Column("STATE", lambda found: _state(found.state)),
-        Column("STARTED", lambda found: local(found.started_at) if found.started_at else ""),
-        Column("TOOK", took),
-        Column("OPEN", lambda found: str(found.open_steps)),
-        Column("REASON", lambda found: found.reason or "", wide=True, wraps=True),
-    ],
-    empty="no runs yet; start one with: mainspring workflows run NAME",
-)
-
-
-def run_line(found: wire.Run) -> str:
-    return f"{found.run_id}  {found.workflow}  {_state(found.state)}"
-
-
-def run_details(found: wire.Run) -> str:
-    """A run and its steps, one line each."""
-    rows = [
-        [
-            f"{'  · ' if step.item is not None else ''}{step.name}{'' if step.item is None else f'[{step.item}]'}",
-            _state(step.state),
-            _step_took(step),
-            _remarks(step),
-        ]
-        for step in found.steps
-    ]
-    head = f"{found.workflow} (version {found.version})  {_state(found.state)}  {took(found)}".rstrip()
-    reason = [f"  {found.reason}"] if found.reason else []
-    if found.blocked:
-        reason.append(f"  could not start because of {', '.join(found.failed)}: {', '.join(found.blocked)}")
-    return "\n".join([head, f"  {found.run_id}", *reason, *aligned([[clean(c) for c in r] for r in rows], "  ")])
-
-
-def _step_took(step: wire.RunStep) -> str:
-    begun = step.started_at or step.released_at
-    if begun is None or step.finished_at is None:
-        return ""
-    return span((step.finished_at - begun).total_seconds() * 1000)
-
-
-def _remarks(step: wire.RunStep) -> str:
-    parts = []
-    if step.items is not None:
-        parts.append(f"{step.items - (step.open_items or 0)}/{step.items} items")
-    if step.kind == "approval" and step.state == "waiting":
-        parts.append(f"asks {'an admin' if step.scope == 'admin' else 'somebody'}: {step.message or 'approve?'}")
-    if step.wake_at is not None and step.finished_at is None:
-        parts.append(f"until {local(step.wake_at)}")
-    if step.flag is not None and not step.reason:  # the reason says it, and who did it
-        parts.append(step.flag)
-    if step.critical:
-        parts.append("critical path")
-    if step.blocked_by:
-        return " · ".join([*parts, f"blocked by {', '.join(step.blocked_by)}"])
-    return " · ".join([*parts, *([shortened(step.reason)] if step.reason else [])])
-
-
-def shortened(text: str) -> str:
-    """So that a line is a line; the timeline of the step has all of it."""
-    return text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]}…"
 
 
 @click.group
@@ -150,28 +58,13 @@ async def show(client: AsyncClient, out: Output, run: str, items: bool) -> None:
 async def graph(client: AsyncClient, out: Output, run: str) -> None:
     """Draw a run: its steps behind those they need, with their states and how long each took."""
     found = await client.run(run)
-    if not out.for_people:
+    if not out.is_text:
         out.value(found)
         return
     if not found.steps:
         raise click.ClickException(f"the run has no steps to draw: it is {found.state}")
-    click.echo(f"{found.workflow} (version {found.version})  {_state(found.state)}  {took(found)}".rstrip())
+    click.echo(run_head(found))
     click.echo("\n".join(graph_lines(run_nodes(found.steps, color=has_color(sys.stdout)), drawing_width())))
-
-
-def run_nodes(steps: Sequence[wire.RunStep], *, color: bool) -> list[Node]:
-    """The steps of a run to be drawn, each after all it needs."""
-    steps = [step for step in steps if step.item is None]
-    number = {step.name: n for n, step in enumerate(steps)}
-    order = topological([[number[need] for need in step.needs] for step in steps])
-    return [_node(steps[n], color=color) for n in order]
-
-
-def _node(step: wire.RunStep, *, color: bool) -> Node:
-    items = "" if step.items is None else f" {step.items - (step.open_items or 0)}/{step.items}"
-    label = f"{GLYPHS[step.state]} {step.name}{items} {_step_took(step)}".rstrip()
-    hue = COLORS.get(step.state)
-    return Node(step.name, step.needs, label, lambda text: click.style(text, fg=hue) if color and hue else text)
 
 
 @runs.command
@@ -182,22 +75,10 @@ def _node(step: wire.RunStep, *, color: bool) -> Node:
 async def timeline(client: AsyncClient, out: Output, run: str, step: str, item: int | None) -> None:
     """Show what happened to a step, in order."""
     found = await client.step_timeline(run, step, item=item)
-    if out.for_people:
+    if out.is_text:
         click.echo("\n".join(timeline_lines(found)))
     else:
         out.value(found)
-
-
-def timeline_lines(found: wire.StepTimeline) -> list[str]:
-    step = found.step
-    name = f"{step.name}{'' if step.item is None else f'[{step.item}]'}"
-    rows = [[local(e.at), e.event, f"attempt {e.attempt}" if e.attempt else "", e.text or ""] for e in found.events]
-    items = [[f"{step.name}[{i.item}]", _state(i.state), _step_took(i), _remarks(i)] for i in found.items]
-    return [
-        f"{name}  {_state(step.state)}  {_remarks(step)}".rstrip(),
-        *aligned([[clean(c) for c in r] for r in rows], "  "),
-        *aligned([[clean(c) for c in r] for r in items], "  "),
-    ]
 
 
 @runs.command

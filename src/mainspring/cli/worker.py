@@ -66,16 +66,20 @@ async def work_until_stopped(config: WorkerConfig) -> None:
     multiple=True,
     metavar="CIDR",
     envvar="MAINSPRING_ALLOW_NET",
+    show_envvar=True,
     help="A network that http tasks may call though it is not public, such as 10.0.0.0/8. Repeatable.",
 )
 @click.option(
     "--engine",
     metavar="SOCKET",
     envvar="MAINSPRING_ENGINE",
+    show_envvar=True,
     help="Run containers by the engine at this Unix socket; `auto` looks for Podman's and Docker's.",
 )
 @click.option("--no-pull", is_flag=True, help="Fetch no images: run only those that are here.")
-@click.option("--log", "level", envvar="MAINSPRING_LOG", default="info", type=click.Choice(list(logs.LEVELS)))
+@click.option(
+    "--log", "level", envvar="MAINSPRING_LOG", show_envvar=True, default="info", type=click.Choice(list(logs.LEVELS))
+)
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 @click.pass_obj
 def worker(

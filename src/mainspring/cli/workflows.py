@@ -13,16 +13,17 @@ from mainspring.cli.arguments import seconds
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.graph import Node, drawing_width, graph_lines
 from mainspring.cli.jobs import detach_option, limit_option
-from mainspring.cli.output import Column, Look, Output, remark
+from mainspring.cli.output import Column, Output, TableLayout, print_message
 from mainspring.cli.run import params_option
-from mainspring.cli.runs import RUNS, finish, run_line
+from mainspring.cli.runs import finish
+from mainspring.cli.tables.runs import RUNS, run_line
 from mainspring.display.times import distance, local, now
 from mainspring.domain.workflow.spec import Step, WorkflowSpec
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
 
-WORKFLOWS: Look[wire.WorkflowLine] = Look(
+WORKFLOWS: TableLayout[wire.WorkflowLine] = TableLayout(
     name=lambda found: found.name,
     columns=[
         Column("NAME", lambda found: found.name, wraps=True),
@@ -34,7 +35,7 @@ WORKFLOWS: Look[wire.WorkflowLine] = Look(
     ],
     empty="no workflows yet; write one as YAML and: mainspring workflows apply FILE",
 )
-VERSIONS: Look[wire.WorkflowChange] = Look(
+VERSIONS: TableLayout[wire.WorkflowChange] = TableLayout(
     name=lambda found: str(found.version),
     columns=[
         Column("VERSION", lambda found: str(found.version)),
@@ -114,7 +115,7 @@ async def run(
     if not wait:
         out.one(found, RUNS, run_line)
         return
-    remark(f"run {found.run_id}")
+    print_message(f"run {found.run_id}")
     await finish(client, out, found.run_id, timeout)
 
 
@@ -127,7 +128,7 @@ async def graph(client: AsyncClient, out: Output, workflow: str) -> None:
     A run with the states of its steps is drawn by: mainspring runs graph RUN
     """
     found = await client.workflow(workflow)
-    if not out.for_people:
+    if not out.is_text:
         out.value(found)
         return
     nodes = [Node(name, found.spec.steps[name].needs, _label(name, found.spec.steps[name])) for name in found.order]
@@ -180,7 +181,7 @@ async def delete(client: AsyncClient, out: Output, workflow: str, yes: bool, rea
     if not yes and (not sys.stdin.isatty() or not click.confirm(f"Delete {workflow}?", err=True)):
         raise click.UsageError("nothing was deleted: say --yes")
     await client.delete_workflow(workflow, reason=reason, detach=detach)
-    remark(f"deleted {workflow}")
+    print_message(f"deleted {workflow}")
 
 
 def _declared(path: str) -> list[WorkflowSpec]:
@@ -202,7 +203,7 @@ def _declared(path: str) -> list[WorkflowSpec]:
     return mine
 
 
-_NAMED: Look[wire.Workflow] = Look(name=lambda found: found.name, columns=[], empty="")
+_NAMED: TableLayout[wire.Workflow] = TableLayout(name=lambda found: found.name, columns=[], empty="")
 
 
 def _applied(found: wire.Workflow) -> str:

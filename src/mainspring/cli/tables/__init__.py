@@ -1,0 +1,1 @@
+"""How each noun is printed: table columns and detail lines."""

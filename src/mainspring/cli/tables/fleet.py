@@ -1,0 +1,82 @@
+"""Tables and details of workers, schedulers and shards."""
+
+from __future__ import annotations
+
+from mainspring import wire
+from mainspring.cli.output import Column, TableLayout
+from mainspring.cli.tables.fields import pairs
+from mainspring.display.times import distance, local, now, span
+from mainspring.domain.placement.resources import show_amounts
+from mainspring.domain.sandbox import BWRAP, CPU, DISK_RATE, MEMORY, PIDS, RLIMITS
+
+WORKERS: TableLayout[wire.Worker] = TableLayout(
+    name=lambda worker: worker.name,
+    columns=[
+        Column("NAME", lambda worker: worker.name),
+        Column("STATE", lambda worker: worker.state),
+        Column("BUSY", lambda worker: f"{worker.busy}/{worker.slots}"),
+        Column("QUEUES", lambda worker: ",".join(worker.queues)),
+        Column("HOST", lambda worker: worker.host),
+        Column("VERSION", lambda worker: worker.version),
+        Column("SEEN", lambda worker: distance(min(worker.seen_at, now()), now())),
+        Column("STARTED", lambda worker: local(worker.started_at), wide=True),
+        Column("KINDS", lambda worker: ",".join(worker.kinds), wide=True),
+        Column("LABELS", lambda worker: ",".join(f"{k}={v}" for k, v in worker.labels.items()), wide=True),
+        Column("ID", lambda worker: str(worker.worker_id), wide=True),
+    ],
+    empty="no workers; start one with: mainspring worker",
+)
+
+
+SCHEDULERS: TableLayout[wire.SchedulerProcess] = TableLayout(
+    name=lambda scheduler: scheduler.name,
+    columns=[
+        Column("SCHEDULER", lambda scheduler: scheduler.name),
+        Column("STATE", lambda scheduler: scheduler.state),
+        Column("SHARDS", lambda scheduler: str(scheduler.shards)),
+        Column("HOST", lambda scheduler: scheduler.host),
+        Column("VERSION", lambda scheduler: scheduler.version),
+        Column("SEEN", lambda scheduler: distance(min(scheduler.seen_at, now()), now())),
+        Column("STARTED", lambda scheduler: local(scheduler.started_at), wide=True),
+        Column("ID", lambda scheduler: str(scheduler.scheduler_id), wide=True),
+    ],
+    empty="no schedulers; start one with: mainspring serve --roles scheduler",
+)
+
+
+SHARDS: TableLayout[wire.Shard] = TableLayout(
+    name=lambda shard: str(shard.shard),
+    columns=[
+        Column("SHARD", lambda shard: str(shard.shard)),
+        Column("OWNER", lambda shard: shard.owner or "nobody"),
+        Column("EPOCH", lambda shard: str(shard.epoch)),
+        Column("LEASE", lambda s: "–" if s.lease_expires_at is None else distance(s.lease_expires_at, now())),
+        Column("LAG", lambda shard: span(shard.lag_s * 1000)),
+        Column("WATERMARK", lambda shard: local(shard.watermark), wide=True),
+    ],
+    empty="no shards",
+)
+
+
+SANDBOX = "sandbox/"
+
+
+SANDBOX_MEANS = [name.removeprefix(SANDBOX) for name in (RLIMITS, MEMORY, PIDS, CPU, DISK_RATE, BWRAP)]
+
+
+def worker_details(worker: wire.Worker) -> str:
+    held = {name.removeprefix(SANDBOX): how for name, how in worker.labels.items() if name.startswith(SANDBOX)}
+    return pairs(
+        ("name", worker.name),
+        ("state", f"{worker.state}, {worker.busy} of {worker.slots} slots busy"),
+        ("queues", ", ".join(worker.queues)),
+        ("kinds", ", ".join(worker.kinds)),
+        ("labels", ", ".join(f"{k}={v}" for k, v in worker.labels.items() if not k.startswith(SANDBOX))),
+        ("resources", show_amounts(worker.resources)),
+        ("sandbox", ", ".join(name if how == "yes" else f"{name} by {how}" for name, how in held.items())),
+        ("not held", ", ".join(name for name in SANDBOX_MEANS if name not in held)),
+        ("host", worker.host),
+        ("version", worker.version),
+        ("seen", distance(min(worker.seen_at, now()), now())),
+        ("started", local(worker.started_at)),
+    )

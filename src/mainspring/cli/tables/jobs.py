@@ -1,0 +1,151 @@
+"""Tables and details of jobs, their versions and their fires."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from datetime import datetime
+
+from mainspring import wire
+from mainspring.cli.feed import GLYPHS, SHORT_ID
+from mainspring.cli.output import Column, TableLayout, aligned
+from mainspring.cli.tables.executions import EXECUTIONS, state_text
+from mainspring.cli.tables.fields import instant_text, json_text, pairs
+from mainspring.codec import encode
+from mainspring.display.times import both, distance, local, now, span
+from mainspring.domain.job import JobSpec, ShellTask, task_text
+from mainspring.domain.retry import describe_retries
+from mainspring.domain.schedule.schedule import describe_spec
+
+_JOB_GLYPHS = {"active": "●", "paused": "⏸", "finished": "✔", "deleted": "⊘"}
+
+
+def schedule_text(job: wire.Job) -> str:
+    return job.schedule_description or "on demand"
+
+
+def command_text(spec: JobSpec) -> str:
+    return shlex.join(spec.task.argv) if isinstance(spec.task, ShellTask) else task_text(spec.task)
+
+
+def strip(job: wire.Job) -> str:
+    """The last executions as glyphs, the newest on the right."""
+    by_age = sorted(job.last, key=lambda last: last.fire_at)
+    return "".join(GLYPHS[last.state][0] for last in by_age)
+
+
+JOBS: TableLayout[wire.Job] = TableLayout(
+    name=lambda job: job.name,
+    columns=[
+        Column("NAME", lambda job: job.name, wraps=True),
+        Column("STATE", lambda job: f"{_JOB_GLYPHS[job.state]} {job.state}"),
+        Column("SCHEDULE", schedule_text, wraps=True),
+        Column("NEXT FIRE", lambda job: distance(job.next_fire_at, now())),
+        Column("LAST", strip),
+        Column("QUEUE", lambda job: job.spec.queue_name, wide=True),
+        Column("PRIORITY", lambda job: str(job.spec.priority), wide=True),
+        Column("VERSION", lambda job: str(job.version), wide=True),
+        Column("COMMAND", lambda job: command_text(job.spec), wide=True, wraps=True),
+        Column("ID", lambda job: str(job.job_id), wide=True),
+    ],
+    empty="no jobs yet; add one with: mainspring add hello --every 5s -- echo hi",
+)
+
+
+HISTORY: TableLayout[wire.Execution] = TableLayout(
+    name=lambda execution: str(execution.execution_id),
+    columns=[
+        Column("ID", lambda execution: str(execution.execution_id)[:SHORT_ID]),
+        Column("TRIGGER", lambda execution: execution.trigger),
+        Column("FIRE", lambda execution: local(execution.fire_at)),
+        *[column for column in EXECUTIONS.columns if column.title not in ("ID", "JOB", "TRIGGER")],
+        Column("BACKFILL", lambda execution: str(execution.backfill_id or "–"), wide=True),
+    ],
+    empty="it has not run yet",
+)
+
+
+LEDGER: TableLayout[wire.LedgerEntry] = TableLayout(
+    name=lambda entry: str(entry.execution_id),
+    columns=[
+        Column("FIRE", lambda entry: local(entry.fire_at)),
+        Column("STATE", lambda e: state_text(e.state), color=lambda e: GLYPHS[e.state][1]),
+        Column("REASON", lambda entry: reason_text(entry) or entry.note or "", wraps=True),
+        Column("LATE", lambda entry: span(entry.late_ms)),
+        Column("TOOK", lambda entry: span(entry.duration_ms)),
+        Column("FIRES", lambda entry: str(entry.fires), wide=True),
+        Column("ID", lambda entry: str(entry.execution_id)[:SHORT_ID]),
+    ],
+    empty="it has not been due yet",
+)
+
+
+def reason_text(entry: wire.LedgerEntry) -> str:
+    return (entry.reason or "") + (f", {entry.fires:,} fires up to then" if entry.fires > 1 else "")
+
+
+VERSIONS: TableLayout[wire.Version] = TableLayout(
+    name=lambda version: str(version.version),
+    columns=[
+        Column("VERSION", lambda version: str(version.version)),
+        Column("CREATED", lambda version: local(version.created_at)),
+        Column("BY", lambda version: version.created_by),
+        Column("SCHEDULE", lambda v: version_schedule(v), wraps=True),
+        Column("COMMAND", lambda version: command_text(version.spec), wraps=True),
+    ],
+    empty="no versions",
+)
+
+
+def version_schedule(version: wire.Version) -> str:
+    """In words; the tenant that spreads an `H` is the server's to know, so the name alone stands in for it."""
+    schedule = version.spec.schedule
+    return "on demand" if schedule is None else describe_spec(schedule, seed=version.spec.name)
+
+
+def job_details(job: wire.Job) -> str:
+    spec, schedule = job.spec, job.spec.schedule
+    raw = "" if schedule is None else f"  {encode(schedule).decode()}"
+    preemptible = ", preemptible" if spec.preemptible else ""
+    return pairs(
+        ("name", job.name),
+        ("state", f"{_JOB_GLYPHS[job.state]} {job.state}" + (f": {job.pause_reason}" if job.pause_reason else "")),
+        ("paused", _paused(job)),
+        *[(deadline.kind.replace("_", " "), deadline_text(deadline)) for deadline in job.deadlines],
+        ("description", spec.description),
+        ("schedule", schedule_text(job) + raw),
+        ("next fire", instant_text(job.next_fire_at)),
+        ("last", strip(job)),
+        ("command", command_text(spec)),
+        ("environment", json_text(spec.task.env) if isinstance(spec.task, ShellTask) else ""),
+        ("folder", spec.task.cwd or "" if isinstance(spec.task, ShellTask) else ""),
+        ("sandbox", "" if spec.sandbox is None else encode(spec.sandbox).decode()),
+        ("queue", f"{spec.queue_name}, priority {spec.priority}"),
+        ("timeout", "1h, or what the queue allows" if spec.timeout is None else str(spec.timeout)),
+        ("retries", describe_retries(spec.retries)),
+        ("policies", f"overlap {spec.overlap_policy}, misfire {spec.misfire.policy}, {spec.delivery}" + preemptible),
+        ("start by", f"{spec.start_by} after it was due, else skipped" if spec.start_by else ""),
+        ("pauses", f"after {spec.pause_after_failures} failures in a row" if spec.pause_after_failures else ""),
+        ("metadata", json_text(spec.metadata)),
+        ("version", f"{job.version}, of {local(job.updated_at)}"),
+        ("created", f"{local(job.created_at)} by {job.created_by}"),
+        ("id", str(job.job_id)),
+    )
+
+
+def deadline_text(deadline: wire.Deadline) -> str:
+    at = "" if deadline.at is None else f" {instant_text(deadline.at)}"
+    if deadline.state == "missed":
+        return f"✖ missed: no success by{at}"
+    return f"due: a success is expected by{at}" if deadline.state == "due" else f"ok, next by{at}" if at else "ok"
+
+
+def _paused(job: wire.Job) -> str:
+    if job.paused_at is None:
+        return ""
+    until = "until someone resumes it" if job.paused_until is None else f"until {instant_text(job.paused_until)}"
+    return f"since {local(job.paused_at)}, {until}"
+
+
+def fire_lines(fires: Iterable[datetime], indent: str = "") -> list[str]:
+    return aligned(both(fires), indent)
