@@ -249,7 +249,7 @@ TABLE = [
     ),
     # Who asks
     Bad("no token", 401, "unauthenticated", body=spec(), headers={"Authorization": ""}, says="Bearer"),
-    Bad("wrong token", 401, "unauthenticated", body=spec(), headers={"Authorization": "Bearer ms_x"}, says="not valid"),
+    Bad("wrong token", 401, "unauthenticated", body=spec(), headers={"Authorization": "Bearer ms_x"}, says="invalid"),
     Bad("wrong scheme", 401, "unauthenticated", body=spec(), headers={"Authorization": "Basic eDp5"}, says="Bearer"),
     # What is asked for
     Bad("unknown job", 404, "not_found", "GET", f"{JOBS}/nowhere", says=NOWHERE),
@@ -263,8 +263,8 @@ TABLE = [
     ),
     Bad("no execution id at all", 404, "not_found", "GET", f"{EXECUTIONS}/xyz", says="first 8 digits"),
     Bad("cancelling an unknown one", 404, "not_found", path=f"{EXECUTIONS}/{uuid4()}/cancel", says=NOWHERE),
-    Bad("an unknown path", 404, "not_found", "GET", "/api/v1/nothing", says="nothing at this path"),
-    Bad("a method it does not take", 405, "method_not_allowed", "PUT", JOBS, says="does not take"),
+    Bad("an unknown path", 404, "not_found", "GET", "/api/v1/nothing", says="no route at this path"),
+    Bad("a method it does not take", 405, "method_not_allowed", "PUT", JOBS, says="method not allowed"),
     # Queries
     Bad("bad limit", 400, "bad_query", "GET", f"{JOBS}?limit=ten", says="whole number"),
     unfit(
@@ -365,7 +365,7 @@ async def test_a_huge_body_without_a_length_is_refused_too(http: httpx2.AsyncCli
 
     answer = await http.post(JOBS, content=chunks())
     assert "content-length" not in answer.request.headers
-    check(answer, Bad("", 413, "too_large", says="more than 1,000,000 bytes"))
+    check(answer, Bad("", 413, "too_large", says="limit of 1,000,000 bytes"))
 
 
 async def test_a_false_length_does_not_get_more_in(cluster: Cluster, unwritten: None) -> None:

@@ -278,7 +278,7 @@ async def test_an_execution_is_found_by_the_beginning_of_its_id(client: AsyncCli
 async def test_waiting_ends_when_the_execution_does(
     cluster: Cluster, client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "NET_S", 60.0)  # only the news can end the wait
+    monkeypatch.setattr(live, "POLL_S", 60.0)  # only the news can end the wait
     job = await client.create_job(script(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"))
     async with cluster.worker():
         execution = await client.trigger(job.name)

@@ -176,7 +176,7 @@ def test_an_operation_names_its_parameters_and_bodies(endpoint: Endpoint) -> Non
     named = {(p["in"], p["name"]) for p in operation["parameters"]}
     assert named == {("path", p) for p in _PART.findall(endpoint.path)} | {("query", q) for q in endpoint.query}
     assert ("requestBody" in operation) == (endpoint.body is not None)
-    assert ("content" in operation["responses"][str(endpoint.status)]) == (endpoint.answer is not None)
+    assert ("content" in operation["responses"][str(endpoint.status)]) == (endpoint.response is not None)
 
 
 def test_every_reference_leads_somewhere() -> None:

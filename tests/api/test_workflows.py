@@ -10,7 +10,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from mainspring.api.live import NET_S
+from mainspring.api.live import POLL_S
 from mainspring.client import AsyncClient
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.params import Param
@@ -232,4 +232,4 @@ async def test_whoever_waits_for_a_run_hears_of_its_end_at_once(
         begun = time.monotonic()
         found = await waiting
     # A notice that was told too early or not at all would be made up for by a look only seconds later.
-    assert found.state == "succeeded" and time.monotonic() - begun < NET_S / 2
+    assert found.state == "succeeded" and time.monotonic() - begun < POLL_S / 2

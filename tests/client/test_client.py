@@ -173,7 +173,7 @@ def chunk(text: str, seq: int = 1, **changes: Any) -> wire.LogChunk:
 
 async def test_output_is_followed_across_a_broken_stream(server: Scripted, client: AsyncClient) -> None:
     first = [
-        b": still here\n\n",
+        b": keep-alive\n\n",
         event("chunk", chunk("one\n"), "1.1"),
         event("chunk", chunk("tw", 2), "1.2"),
     ]

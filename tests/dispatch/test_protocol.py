@@ -103,7 +103,7 @@ async def test_a_fleet_that_comes_back_all_at_once_leaves_room_for_heartbeats(
     def standing(name: str, real: Any) -> Any:
         async def stand(*args: Any, **named: Any) -> Any:
             waiting[name] += 1
-            if waiting.total() == context.REGISTERING + session_cache.MAX_LOOKUPS:
+            if waiting.total() == context.CONCURRENT_REGISTRATIONS + session_cache.MAX_LOOKUPS:
                 begun.set()
             await held.wait()
             return await real(*args, **named)
@@ -121,7 +121,10 @@ async def test_a_fleet_that_comes_back_all_at_once_leaves_room_for_heartbeats(
         try:
             await asyncio.wait_for(begun.wait(), 30)
             assert (await worker.beat()).gone == []
-            assert waiting == {"insert_session": context.REGISTERING, "session_by_id": session_cache.MAX_LOOKUPS}
+            assert waiting == {
+                "insert_session": context.CONCURRENT_REGISTRATIONS,
+                "session_by_id": session_cache.MAX_LOOKUPS,
+            }
         finally:
             held.set()
 

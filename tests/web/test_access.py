@@ -251,10 +251,10 @@ async def test_what_is_not_there_is_told_to_people_on_a_page_and_to_programs_as_
     cluster: Cluster, browser: httpx2.AsyncClient
 ) -> None:
     for method, path, status, words in (
-        ("GET", "/nowhere", 404, "There is nothing at this path"),
-        ("GET", "/jobs/guarded/nowhere", 404, "There is nothing at this path"),
-        ("GET", "/logout", 405, "This path does not take that method"),
-        ("PUT", "/jobs", 405, "This path does not take that method"),
+        ("GET", "/nowhere", 404, "No route at this path"),
+        ("GET", "/jobs/guarded/nowhere", 404, "No route at this path"),
+        ("GET", "/logout", 405, "Method not allowed on this path"),
+        ("PUT", "/jobs", 405, "Method not allowed on this path"),
     ):
         answer = await browser.request(method, path)
         assert answer.status_code == status, path

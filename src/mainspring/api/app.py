@@ -1,4 +1,4 @@
-"""The HTTP application: API, worker protocol and pages under one roof."""
+"""The HTTP application: API, worker protocol and web UI."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from mainspring.codec import encode
 
 docs = Table()
 
-Lost = Callable[[Context, Request, int, str], Awaitable[Response]]
-"""Answers a browser that asked for what is not there, with a status and a sentence."""
+ErrorPage = Callable[[Context, Request, int, str], Awaitable[Response]]
+"""Renders an HTML error page from a status and a message."""
 
 
 def endpoints() -> list[Endpoint]:
-    """The whole table, in order."""
+    """Every endpoint, in the order of matching."""
     tables = (
         jobs.table, backfills.table, calendars.table, blackouts.table, executions.table, dead_letters.table,
         queues.table, reservations.table, workers.table, artifacts.table, workflows.table, runs.table, alerts.table,
@@ -53,14 +53,17 @@ def endpoints() -> list[Endpoint]:
 
 @docs.route("GET", "/api/openapi.json", scope="read")
 async def openapi_document(_: Call) -> Response:
-    """This API as an OpenAPI 3.1 document."""
+    """Get the OpenAPI 3.1 document of this API."""
     return Response(encode(openapi.document(endpoints())), media_type="application/json")
 
 
 def build(
-    context: Context, *, pages: Callable[[Context], Sequence[BaseRoute]] | None = None, lost: Lost | None = None
+    context: Context,
+    *,
+    pages: Callable[[Context], Sequence[BaseRoute]] | None = None,
+    error_page: ErrorPage | None = None,
 ) -> Starlette:
-    """The application; `pages` adds the web UI, `lost` its page for what is not there."""
+    """Build the application. `pages` adds the web UI; `error_page` shows browsers an unknown path or method."""
 
     table: list[BaseRoute] = [
         *health(context.database),
@@ -68,20 +71,20 @@ def build(
         *(pages(context) if pages is not None else ()),
     ]
 
-    async def nothing_there(request: Request, error: Exception) -> Response:
+    async def no_route(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        code, detail = _MISSING.get(error.status_code, ("error", error.detail))
-        if lost is not None and "text/html" in request.headers.get("accept", ""):
-            answer = await lost(context, request, error.status_code, detail)
+        code, detail = _NO_ROUTE.get(error.status_code, ("error", error.detail))
+        if error_page is not None and "text/html" in request.headers.get("accept", ""):
+            response = await error_page(context, request, error.status_code, detail)
         else:
-            answer = problem(error.status_code, code, detail)
-        answer.headers.update(error.headers or {})
-        return answer
+            response = problem(error.status_code, code, detail)
+        response.headers.update(error.headers or {})
+        return response
 
-    return Starlette(routes=table, exception_handlers={HTTPException: nothing_there})
+    return Starlette(routes=table, exception_handlers={HTTPException: no_route})
 
 
-_MISSING = {
-    404: ("not_found", "there is nothing at this path"),
-    405: ("method_not_allowed", "this path does not take that method"),
+_NO_ROUTE = {
+    404: ("not_found", "no route at this path"),
+    405: ("method_not_allowed", "method not allowed on this path"),
 }

@@ -1,4 +1,4 @@
-"""Artifacts over HTTP: up from workers, down to whoever may read. Both are streamed."""
+"""Routes of artifacts: streamed uploads from workers, streamed downloads."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ _TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}(; ?ch
     query=("session_id", "execution_id", "attempt", "name", "size"),
 )
 async def upload(call: Call) -> None:
-    """Keep a file that a running attempt leaves; the body is its content. With `size`, only ask whether it may come."""
+    """Upload an artifact of a running attempt; the body is its content.
+
+    With `size`, nothing is uploaded: the response says whether an artifact of that size is accepted.
+    """
     sender = Sender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
     if not await call.context.dispatcher.sessions.belongs_to(sender.session_id, tenant=call.tenant):
-        raise Conflict("there is no such session; register again", code="session_ended")
+        raise Conflict("unknown or ended session; register again", code="session_ended")
     if call.query("size") is not None:
         await call.context.artifacts.check(sender, call.query("name") or "", call.number("size", 0))
         return
@@ -51,11 +54,11 @@ async def upload(call: Call) -> None:
     query=("session_id", "execution_id", "attempt", "name", "source", "step", "job"),
 )
 async def fetch(call: Call) -> Response:
-    """Get a file of an earlier execution for a running attempt that asked for it."""
+    """Download an artifact of an earlier execution for a running attempt."""
     sender = Sender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
     if not await call.context.dispatcher.sessions.belongs_to(sender.session_id, tenant=call.tenant):
-        raise Conflict("there is no such session; register again", code="session_ended")
-    found, pieces = await call.context.artifacts.open_for(
+        raise Conflict("unknown or ended session; register again", code="session_ended")
+    found, chunks = await call.context.artifacts.open_for(
         sender,
         call.query("name") or "",
         job=call.query("job"),
@@ -63,30 +66,30 @@ async def fetch(call: Call) -> Response:
         step=None if call.query("step") is None else call.number("step", 0),
     )
     headers = {"Content-Length": str(found.bytes), "ETag": f'"{found.sha256}"'}
-    return StreamingResponse(pieces, headers=headers, media_type="application/octet-stream")
+    return StreamingResponse(chunks, headers=headers, media_type="application/octet-stream")
 
 
-@table.route("GET", EXECUTION + "/artifacts", scope="read", answer=wire.Page[wire.Artifact])
+@table.route("GET", EXECUTION + "/artifacts", scope="read", response=wire.Page[wire.Artifact])
 async def list_artifacts(call: Call) -> wire.Page[wire.Artifact]:
-    """List the files an execution has left."""
+    """List the artifacts of an execution."""
     found = await call.context.artifacts.listed(await _id(call), tenant=call.tenant)
     return wire.Page(items=found)
 
 
 @table.route("GET", EXECUTION + "/artifacts/content", scope="read", query=("name",))
 async def download(call: Call) -> Response:
-    """Get a file that an execution has left."""
-    found, pieces = await call.context.artifacts.open(await _id(call), call.query("name") or "", tenant=call.tenant)
+    """Download an artifact."""
+    found, chunks = await call.context.artifacts.open(await _id(call), call.query("name") or "", tenant=call.tenant)
     file = found.name.rpartition("/")[2]
     headers = {
         "Content-Length": str(found.bytes),
-        # Never shown by a browser as a page of ours, whatever it says it is.
+        # A browser must never render it as a page of this server, whatever its type.
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(file, safe='')}",
         "Content-Security-Policy": "sandbox; default-src 'none'",
         "X-Content-Type-Options": "nosniff",
         "ETag": f'"{found.sha256}"',
     }
-    return StreamingResponse(pieces, headers=headers, media_type=found.content_type)
+    return StreamingResponse(chunks, headers=headers, media_type=found.content_type)
 
 
 async def _id(call: Call) -> UUID:

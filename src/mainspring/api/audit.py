@@ -1,4 +1,4 @@
-"""What people did, over HTTP."""
+"""Routes of the audit log."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ table = Table()
     "GET",
     "/api/v1/audit",
     scope="operate",
-    answer=wire.Page[wire.AuditEntry],
+    response=wire.Page[wire.AuditEntry],
     query=("subject", "actor", "action", "limit", "cursor"),
 )
 async def list_entries(call: Call) -> wire.Page[wire.AuditEntry]:
-    """List who did what and why, newest first; `action` is one such as `run.cancel`, or a kind such as `run`."""
+    """List audit entries, newest first.
+
+    `action` is an action such as `run.cancel`, or a kind such as `run`.
+    """
     return await audit.list_entries(
         call.context.database,
         tenant=call.tenant,

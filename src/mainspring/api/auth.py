@@ -1,4 +1,4 @@
-"""Who asks: bearer tokens for programs, signed cookies for browsers. Nothing is open unless it is on the list."""
+"""Authentication: bearer tokens for programs, signed cookies for browsers."""
 
 from __future__ import annotations
 
@@ -21,41 +21,43 @@ from mainspring.store.db import Connection, Database
 from mainspring.store.tokens import Token
 
 PUBLIC = ("/healthz", "/readyz", "/login")
-"""The only paths that answer without a credential, by exact match."""
+"""The only paths served without a credential; exact matches."""
 COOKIE = "mainspring_session"
 COOKIE_S = 12 * 3600
 LINK_S = 3600
-REMEMBER_S = 5.0
+TOKEN_CACHE_S = 5.0
+"""A revoked token may still work this long."""
+MOST_CACHED_TOKENS = 10_000
 PREFIX = "ms_"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, for which tenant, with which rights, and whether by browser."""
+    """The principal of a request: its tenant and scopes, and whether it uses a browser."""
 
     tenant: int
     name: str
     scopes: frozenset[str]
     token_id: UUID
-    csrf: str | None = None  # set for browser sessions: every change must carry it
+    csrf: str | None = None  # set for browser sessions: every change must include it
     tenant_name: str = ""
-    schedule_quota: int | None = None  # its own, instead of the server's
+    schedule_quota: int | None = None  # overrides the server's
 
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes
 
     @property
     def may_exceed(self) -> bool:
-        """Whether it may write jobs whose timeout is beyond their queue's bound."""
+        """Whether it may create jobs whose timeout exceeds their queue's bound."""
         return self.may(RIGHT)
 
     def demand(self, scope: str) -> None:
         if not self.may(scope):
-            raise Forbidden(f"this token may not do that: it lacks the scope {scope!r}")
+            raise Forbidden(f"this token lacks the scope {scope!r}")
 
 
 def new_token() -> tuple[str, bytes]:
-    """A token to show once, and the digest to keep."""
+    """Return a new token and the digest to store."""
     token = PREFIX + secrets.token_urlsafe(32)
     return token, digest(token)
 
@@ -74,7 +76,7 @@ async def issue_token(
     by: str | None = None,
     schedule_quota: int | None = None,
 ) -> str:
-    """Adds a token; the only moment it can be read. The audit names who did it, if it was a person."""
+    """Create a token and return it; only its digest is stored. With `by`, record it in the audit log."""
     token, hashed = new_token()
     token_id = uuid4()
     await tokens.insert_token(
@@ -107,14 +109,14 @@ def _caller(token: Token, csrf: str | None) -> Caller:
 
 
 class Authenticator:
-    """Finds the caller of a request. A revoked token is refused within a few seconds, in the browser too."""
+    """Finds the caller of a request. A revoked token stops working within `TOKEN_CACHE_S`, in browsers too."""
 
     def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
         self._key = b""
         self._known: dict[bytes | UUID, tuple[Token, float]] = {}
-        self._asking: dict[bytes | UUID, asyncio.Task[Token | None]] = {}
+        self._lookups: dict[bytes | UUID, asyncio.Task[Token | None]] = {}
 
     async def open(self) -> None:
         async with self._database.connection() as connection:
@@ -129,24 +131,24 @@ class Authenticator:
             return await self.by_token(credential.strip())
         if cookie := request.cookies.get(COOKIE):
             return await self._by_cookie(cookie)
-        raise Unauthenticated("a token is needed: send it as `Authorization: Bearer ms_…`")
+        raise Unauthenticated("authentication required: send a token as `Authorization: Bearer ms_…`")
 
     async def by_token(self, credential: str) -> Caller:
         hashed = digest(credential)
         token = await self._find(hashed)
         if token is None:
-            raise Unauthenticated("this token is not valid: it is unknown, expired or revoked")
+            raise Unauthenticated("invalid token: unknown, expired or revoked")
         return _caller(token, None)
 
     def login_key(self, token_id: UUID) -> str:
-        """Goes into a login link: good for an hour, and only while its token is."""
+        """Return the key for a login link; it expires after an hour, or with its token."""
         return self._sign("login", token_id, LINK_S)
 
     async def cookie_for_key(self, key: str) -> str:
-        """Turns the key of a login link into a cookie's value."""
+        """Return the session cookie for the key of a login link."""
         token_id = self._verify("login", key)
         if token_id is None or await self._find(token_id) is None:
-            raise Unauthenticated("this link is not valid any more; `mainspring ui` prints a new one")
+            raise Unauthenticated("this login link has expired; get a new one with `mainspring ui`")
         return self._sign("cookie", token_id, COOKIE_S)
 
     async def cookie_for_token(self, credential: str) -> str:
@@ -156,20 +158,20 @@ class Authenticator:
         token_id = self._verify("cookie", cookie)
         token = None if token_id is None else await self._find(token_id)
         if token is None:
-            raise Unauthenticated("the browser's session is over; log in again")
+            raise Unauthenticated("the session has expired; log in again")
         csrf = hmac.new(self._key, b"csrf:" + cookie.encode(), hashlib.sha256).hexdigest()
         return _caller(token, csrf)
 
     async def _find(self, credential: bytes | UUID) -> Token | None:
         found = self._known.get(credential)
         now = self._clock.monotonic()
-        if found is not None and now - found[1] < REMEMBER_S:
+        if found is not None and now - found[1] < TOKEN_CACHE_S:
             return found[0]
-        if (asking := self._asking.get(credential)) is None:
-            # One asks for all: a fleet shares a token, and comes by hundreds at the moment it is looked up again.
-            asking = self._asking[credential] = asyncio.create_task(self._look_up(credential, now))
-            asking.add_done_callback(lambda _: self._asking.pop(credential, None))
-        return await asyncio.shield(asking)
+        if (lookup := self._lookups.get(credential)) is None:
+            # One query serves all: a fleet shares a token, and hundreds of requests arrive as its cache entry expires.
+            lookup = self._lookups[credential] = asyncio.create_task(self._look_up(credential, now))
+            lookup.add_done_callback(lambda _: self._lookups.pop(credential, None))
+        return await asyncio.shield(lookup)
 
     async def _look_up(self, credential: bytes | UUID, now: float) -> Token | None:
         async with self._database.connection() as connection:
@@ -179,7 +181,7 @@ class Authenticator:
                 token = await tokens.token_by_digest(connection, digest=credential)
         self._known.pop(credential, None)
         if token is not None:
-            if len(self._known) > 10_000:
+            if len(self._known) > MOST_CACHED_TOKENS:
                 self._known.clear()
             self._known[credential] = (token, now)
         return token

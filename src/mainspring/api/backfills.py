@@ -1,4 +1,4 @@
-"""Backfills over HTTP."""
+"""Routes of backfills."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ BACKFILL = BACKFILLS + "/{backfill_id}"
 
 
 @table.route(
-    "POST", "/api/v1/jobs/{ref}/backfill", scope="write", body=wire.BackfillRequest, answer=wire.Backfill, status=201
+    "POST", "/api/v1/jobs/{ref}/backfill", scope="write", body=wire.BackfillRequest, response=wire.Backfill, status=201
 )
 async def create(call: Call) -> Response | wire.Backfill:
-    """Execute a range of a job's past instants, once for each Idempotency-Key; `dry_run` only tells which they are."""
+    """Execute a range of a job's past fires, once per `Idempotency-Key`.
+
+    With `dry_run`, nothing is written and the response is a BackfillPlan.
+    """
     database, body = call.context.database, call.body
     if body.dry_run:
         plan = await backfills.plan(database, call.path("ref"), body, tenant=call.tenant)
@@ -39,9 +42,9 @@ async def create(call: Call) -> Response | wire.Backfill:
     return Response(encode(found), 201, {"Location": f"{BACKFILLS}/{backfill_id}"}, media_type="application/json")
 
 
-@table.route("GET", BACKFILLS, scope="read", answer=wire.Page[wire.Backfill], query=("job", "limit", "cursor"))
+@table.route("GET", BACKFILLS, scope="read", response=wire.Page[wire.Backfill], query=("job", "limit", "cursor"))
 async def list_backfills(call: Call) -> wire.Page[wire.Backfill]:
-    """List backfills, newest first; `executions` is told only of one at a time."""
+    """List backfills, newest first, without `executions`."""
     return await backfills.list_backfills(
         call.context.database,
         tenant=call.tenant,
@@ -51,29 +54,29 @@ async def list_backfills(call: Call) -> wire.Page[wire.Backfill]:
     )
 
 
-@table.route("GET", BACKFILL, scope="read", answer=wire.Backfill)
+@table.route("GET", BACKFILL, scope="read", response=wire.Backfill)
 async def get(call: Call) -> wire.Backfill:
-    """Get a backfill with the states of its executions."""
+    """Get a backfill with the number of executions in each state."""
     return await _found(call)
 
 
-@table.route("POST", BACKFILL + "/pause", scope="write", answer=wire.Backfill)
+@table.route("POST", BACKFILL + "/pause", scope="write", response=wire.Backfill)
 async def pause(call: Call) -> wire.Backfill:
-    """Make no more executions of a backfill for now; those that live go on."""
+    """Pause a backfill; executions that it has created continue."""
     await backfills.pause(call.context.database, _id(call), tenant=call.tenant, by=call.caller.name)
     return await _found(call)
 
 
-@table.route("POST", BACKFILL + "/resume", scope="write", answer=wire.Backfill)
+@table.route("POST", BACKFILL + "/resume", scope="write", response=wire.Backfill)
 async def resume(call: Call) -> wire.Backfill:
-    """Go on with a paused backfill."""
+    """Resume a paused backfill."""
     await backfills.resume(call.context.database, _id(call), tenant=call.tenant, by=call.caller.name)
     return await _found(call)
 
 
-@table.route("POST", BACKFILL + "/cancel", scope="write", answer=wire.Backfill)
+@table.route("POST", BACKFILL + "/cancel", scope="write", response=wire.Backfill)
 async def cancel(call: Call) -> wire.Backfill:
-    """End a backfill: nothing more of it is made, and what lives of it is cancelled."""
+    """End a backfill and cancel its unfinished executions."""
     await backfills.cancel(call.context.database, _id(call), tenant=call.tenant, by=call.caller.name)
     return await _found(call)
 

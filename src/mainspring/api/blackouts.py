@@ -1,4 +1,4 @@
-"""Blackouts over HTTP."""
+"""Routes of blackouts."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ table = Table()
 BLACKOUTS = "/api/v1/blackouts"
 
 
-@table.route("GET", BLACKOUTS, scope="read", answer=wire.Page[wire.Blackout], query=("limit", "cursor"))
+@table.route("GET", BLACKOUTS, scope="read", response=wire.Page[wire.Blackout], query=("limit", "cursor"))
 async def list_blackouts(call: Call) -> wire.Page[wire.Blackout]:
-    """List blackouts, the newest first."""
+    """List blackouts, newest first."""
     return await blackouts.list_all(
         call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 500)
     )
 
 
-@table.route("POST", BLACKOUTS, scope="write", body=wire.NewBlackout, answer=wire.Blackout, status=201)
+@table.route("POST", BLACKOUTS, scope="write", body=wire.NewBlackout, response=wire.Blackout, status=201)
 async def create(call: Call) -> wire.Blackout:
-    """Add a blackout: no fire starts while it holds."""
+    """Create a blackout: while it is active, no fire starts."""
     return await blackouts.create(call.context.database, call.body, tenant=call.tenant, by=call.caller.name)
 
 
 @table.route("DELETE", BLACKOUTS + "/{blackout_id}", scope="write", status=204)
 async def delete(call: Call) -> None:
-    """End a blackout: what waits for its end starts."""
+    """End a blackout; fires that it held back start."""
     await blackouts.delete(call.context.database, call.path("blackout_id"), tenant=call.tenant, by=call.caller.name)

@@ -1,4 +1,4 @@
-"""Calendars over HTTP."""
+"""Routes of calendars."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CALENDARS = "/api/v1/calendars"
 CALENDAR = CALENDARS + "/{name}"
 
 
-@table.route("GET", CALENDARS, scope="read", answer=wire.Page[wire.Calendar], query=("limit", "cursor"))
+@table.route("GET", CALENDARS, scope="read", response=wire.Page[wire.Calendar], query=("limit", "cursor"))
 async def list_calendars(call: Call) -> wire.Page[wire.Calendar]:
     """List calendars by name."""
     return await calendars.list_all(
@@ -19,15 +19,18 @@ async def list_calendars(call: Call) -> wire.Page[wire.Calendar]:
     )
 
 
-@table.route("GET", CALENDAR, scope="read", answer=wire.Calendar)
+@table.route("GET", CALENDAR, scope="read", response=wire.Calendar)
 async def get(call: Call) -> wire.Calendar:
     """Get a calendar by name."""
     return await calendars.get(call.context.database, call.path("name"), tenant=call.tenant)
 
 
-@table.route("PUT", CALENDAR, scope="write", body=wire.CalendarDays, answer=wire.Calendar, query=("dry_run",))
+@table.route("PUT", CALENDAR, scope="write", body=wire.CalendarDays, response=wire.Calendar, query=("dry_run",))
 async def put(call: Call) -> wire.Calendar | wire.CalendarChange:
-    """Write a calendar: all jobs that follow it do so from now on; `dry_run=true` only shows what would be."""
+    """Create or replace a calendar; jobs that follow it use the new version at once.
+
+    With `dry_run=true`, nothing is written and the response is a CalendarChange.
+    """
     name, dry_run = call.path("name"), call.query("dry_run") in ("true", "1")
     change = await calendars.put(
         call.context.database, name, call.body, tenant=call.tenant, by=call.caller.name, dry_run=dry_run
@@ -42,10 +45,10 @@ async def delete(call: Call) -> None:
 
 
 @table.route(
-    "GET", CALENDAR + "/versions", scope="read", answer=wire.Page[wire.CalendarVersion], query=("limit", "cursor")
+    "GET", CALENDAR + "/versions", scope="read", response=wire.Page[wire.CalendarVersion], query=("limit", "cursor")
 )
 async def versions(call: Call) -> wire.Page[wire.CalendarVersion]:
-    """Every version of a calendar, newest first."""
+    """List the versions of a calendar, newest first."""
     return await calendars.versions(
         call.context.database,
         call.path("name"),
@@ -55,9 +58,9 @@ async def versions(call: Call) -> wire.Page[wire.CalendarVersion]:
     )
 
 
-@table.route("GET", CALENDAR + "/days", scope="read", answer=wire.ClosedDays, query=("count",))
+@table.route("GET", CALENDAR + "/days", scope="read", response=wire.ClosedDays, query=("count",))
 async def days(call: Call) -> wire.ClosedDays:
-    """The days ahead on which schedules that follow a calendar do not fire."""
+    """List the upcoming days on which schedules that follow the calendar do not fire."""
     return await calendars.closed_days(
         call.context.database, call.path("name"), tenant=call.tenant, count=call.number("count", 90)
     )

@@ -1,4 +1,4 @@
-"""What every route may use."""
+"""The services that routes use."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from mainspring.alerts.send import Sender
 from mainspring.announce import Announcer
 from mainspring.api.auth import Authenticator
-from mainspring.api.live import Live
-from mainspring.api.rates import Rates
+from mainspring.api.live import LiveUpdates
+from mainspring.api.rate_limit import RequestLimits
 from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
 from mainspring.intake.artifacts import Artifacts
@@ -19,15 +19,15 @@ from mainspring.intake.runs import Runs
 from mainspring.results.settle import Settler
 from mainspring.store.db import Database
 
-REGISTERING = 3
-"""Workers that are registered at a time. A fleet that comes back all at once leaves connections to its heartbeats."""
+CONCURRENT_REGISTRATIONS = 3
+"""Registrations at a time, so that a fleet that reconnects leaves database connections for its heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     database: Database
     auth: Authenticator
-    live: Live
+    live: LiveUpdates
     submitter: Submitter
     dispatcher: Dispatcher
     heartbeats: Heartbeats
@@ -36,7 +36,7 @@ class Context:
     artifacts: Artifacts
     runs: Runs
     sender: Sender
-    rates: Rates
+    rates: RequestLimits
     quotas: Quotas
     session_lease_s: float = 20.0
-    registering: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REGISTERING))
+    registering: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_REGISTRATIONS))

@@ -1,4 +1,4 @@
-"""Around every request: an error becomes a problem document, and none shows its inside."""
+"""Error handling around every request."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ log = structlog.get_logger()
 
 
 async def guarded(work: Callable[[], Awaitable[Response]]) -> Response:
-    """Every error becomes a problem document; none shows its inside."""
+    """Turn every error into a problem document that reveals no internals."""
     try:
         return await work()
     except MainspringError as error:
         return problem_of(error)
     except CONFLICTS:
-        return problem_of(Unavailable("two changes met; try again"))
+        return problem_of(Unavailable("concurrent changes conflicted; nothing was written, try again"))
     except ClientDisconnect:
         return Response(status_code=499)
     except AWAY as error:
-        log.warning("the database is away", error=repr(error))
-        return problem_of(Unavailable("the database is not available; nothing was written, try again"))
+        log.warning("database.unavailable", error=repr(error))
+        return problem_of(Unavailable("the database is unavailable; nothing was written, try again"))
     except Exception:
-        log.exception("a request failed")
-        return problem(500, "error", "something went wrong on our side; the log has the details")
+        log.exception("request.failed")
+        return problem(500, "error", "internal error; the server log has the details")

@@ -1,4 +1,4 @@
-"""Changes that are meant for what somebody has read: `ETag` on an answer, `If-Match` on the change."""
+"""Optimistic concurrency: `ETag` on responses, `If-Match` on changes."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ _TAGS = re.compile(rf"\s*{_TAG.pattern}\s*(?:,\s*{_TAG.pattern}\s*)*")
 
 
 def tag(job_id: UUID, version: int) -> str:
-    """Of a definition: what happens to a job without an edit does not change it. A job made anew has another."""
+    """Return the ETag of a definition. Only edits change it; a job that is deleted and created again has another."""
     return f'"{job_id}.{version}"'
 
 
-def tagged(found: wire.Job | wire.Workflow, status: int = 200, **headers: str) -> Response:
-    """An answer with the tag of what it shows."""
+def with_etag(found: wire.Job | wire.Workflow, status: int = 200, **headers: str) -> Response:
+    """Return a response with the ETag of the definition it contains."""
     sent = {"ETag": tag(found.job_id, found.version), **{k.replace("_", "-"): v for k, v in headers.items()}}
     return Response(encode(found), status, sent, media_type="application/json")
 
 
-def wanted(call: Call) -> list[str] | None:
-    """The tags that `If-Match` names; None: none is asked for, or any is welcome."""
+def if_match(call: Call) -> list[str] | None:
+    """Return the ETags in `If-Match`; None if the header is missing or `*`."""
     given = call.request.headers.get("if-match")
     if given is None or given.strip() == "*":
         return None
     if not _TAGS.fullmatch(given):
-        raise invalid("/If-Match", f"{given!r} is not an ETag", hint="send the ETag as it was given, with its quotes")
+        raise invalid("/If-Match", f"{given!r} is not an ETag", hint="send the ETag as received, with its quotes")
     return _TAG.findall(given)
 
 
-def seen(call: Call, job_id: UUID, version: int) -> int | None:
-    """The version a change is for, if it says so; an error if there is another by now."""
-    tags = wanted(call)
+def expected_version(call: Call, job_id: UUID, version: int) -> int | None:
+    """Return the version that `If-Match` demands, or None; raise a 412 if the current version is another."""
+    tags = if_match(call)
     if tags is None:
         return None
     if tag(job_id, version) not in tags:
-        raise _stale(f"the job has version {version} by now, and that is not the one this change was made for")
+        raise _stale(f"the job has changed: its version is now {version}")
     return version
 
 
-async def matched(call: Call, change: Awaitable[T]) -> T:
-    """What happened between our look and the change is the same to whoever sent `If-Match`."""
+async def guard(call: Call, change: Awaitable[T]) -> T:
+    """Await a change; with `If-Match`, a concurrent edit is a 412 instead of a 409."""
     try:
         return await change
     except Conflict as error:
-        if error.code == "version_changed" and wanted(call) is not None:
+        if error.code == "version_changed" and if_match(call) is not None:
             raise _stale(error.message) from None
         raise
 
 
 def _stale(message: str) -> Conflict:
-    hint = "get it again, look at what has changed, and send the change with the new ETag"
+    hint = "fetch it again, review the difference, and send the change with the new ETag"
     return Conflict(message, code="precondition_failed", problems=(Problem("/If-Match", message, hint),))

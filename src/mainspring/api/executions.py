@@ -1,4 +1,4 @@
-"""Executions over HTTP."""
+"""Routes of executions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from mainspring.views.execution_timeline import events_of
 table = Table()
 EXECUTIONS = "/api/v1/executions"
 EXECUTION = EXECUTIONS + "/{ref}"
-MOST_WAIT_S = 60.0
+LONGEST_WAIT_S = 60.0
 
 
-@table.route("POST", EXECUTIONS + ":batch", scope="write", body=wire.Batch, answer=wire.BatchAnswer)
+@table.route("POST", EXECUTIONS + ":batch", scope="write", body=wire.Batch, response=wire.BatchAnswer)
 async def submit_batch(call: Call) -> wire.BatchAnswer:
     """Submit up to 1,000 executions; each item has its own status, in order."""
     return await call.context.submitter.submit_batch(call.body, tenant=call.tenant, by=call.caller.name)
@@ -34,11 +34,14 @@ async def submit_batch(call: Call) -> wire.BatchAnswer:
     "GET",
     EXECUTIONS,
     scope="read",
-    answer=wire.Page[wire.Execution],
+    response=wire.Page[wire.Execution],
     query=("job", "state", "limit", "cursor", "filter"),
 )
 async def list_executions(call: Call) -> wire.Page[wire.Execution]:
-    """List executions, newest fire first; `filter` is such as `state:failed job:report queue:long since:24h`."""
+    """List executions, latest fire first.
+
+    `filter` is a search such as `state:failed job:report queue:long since:24h`.
+    """
     if (text := call.query("filter")) is not None:
         return await search.find_executions(
             call.context.database,
@@ -57,26 +60,32 @@ async def list_executions(call: Call) -> wire.Page[wire.Execution]:
     )
 
 
-@table.route("GET", EXECUTION, scope="read", answer=wire.Execution, query=("wait",))
+@table.route("GET", EXECUTION, scope="read", response=wire.Execution, query=("wait",))
 async def get(call: Call) -> wire.Execution:
-    """Get an execution; with `wait=30s`, answer when it has ended or the wait is over."""
+    """Get an execution.
+
+    With `wait=30s`, the response is delayed until the execution is final or the wait has passed.
+    """
     execution_id = await _id(call)
-    wait_s = call.seconds("wait", 0.0, MOST_WAIT_S)
+    wait_s = call.seconds("wait", 0.0, LONGEST_WAIT_S)
     if wait_s > 0:
         return await call.context.live.until_final(execution_id, tenant=call.tenant, wait_s=wait_s)
     return await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
 
 
-@table.route("GET", EXECUTION + "/events", scope="read", answer=wire.Page[wire.LifecycleEvent])
+@table.route("GET", EXECUTION + "/events", scope="read", response=wire.Page[wire.LifecycleEvent])
 async def events(call: Call) -> wire.Page[wire.LifecycleEvent]:
-    """List what happened to an execution, by the names and with the instants of its lifecycle."""
+    """List the lifecycle events of an execution in order."""
     found = await execution_views.get(call.context.database, await _id(call), tenant=call.tenant)
     return wire.Page(items=events_of(found))
 
 
-@table.route("POST", EXECUTION + "/cancel", scope="write", body=wire.Cancel, answer=wire.Execution)
+@table.route("POST", EXECUTION + "/cancel", scope="write", body=wire.Cancel, response=wire.Execution)
 async def cancel(call: Call) -> wire.Execution:
-    """Cancel an execution: at once if it has not started, through its worker if it runs."""
+    """Cancel an execution.
+
+    One that has not started is cancelled at once; a running one is cancelled through its worker.
+    """
     execution_id = await _id(call)
     await intake.cancel(
         call.context.database, execution_id, tenant=call.tenant, by=call.caller.name, reason=call.body.reason
@@ -84,9 +93,12 @@ async def cancel(call: Call) -> wire.Execution:
     return await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
 
 
-@table.route("GET", EXECUTION + "/logs", scope="read", answer=wire.Logs, query=("place", "follow"))
+@table.route("GET", EXECUTION + "/logs", scope="read", response=wire.Logs, query=("place", "follow"))
 async def logs(call: Call) -> wire.Logs | Response:
-    """Output of an execution; with `follow=true`, a stream of events until it has ended."""
+    """Get the log of an execution.
+
+    With `follow=true`, the response is a stream of server-sent events until the execution is final.
+    """
     execution_id = await _id(call)
     place = call.query("place") or call.request.headers.get("last-event-id")
     if call.query("follow") in ("true", "1"):
@@ -96,20 +108,20 @@ async def logs(call: Call) -> wire.Logs | Response:
     return await log_views.read_logs(call.context.database, execution_id, tenant=call.tenant, place=place)
 
 
-@table.route("GET", "/api/v1/stream", scope="read", answer=wire.StreamedExecution)
+@table.route("GET", "/api/v1/stream", scope="read", response=wire.StreamedExecution)
 async def watch(call: Call) -> Response:
-    """A stream of executions as they start and end."""
+    """Stream executions as they start and end, as server-sent events."""
     return sse.stream(_changes(call))
 
 
 async def _follow(call: Call, execution_id: UUID, place: str | None) -> AsyncIterator[bytes]:
-    told: wire.Progress | None = None
+    sent: wire.Progress | None = None
     async for logs in call.context.live.output(execution_id, tenant=call.tenant, place=place):
         for chunk in logs.chunks:
             yield sse.event("chunk", chunk, id_=f"{chunk.attempt}.{chunk.seq}")
-        if logs.progress is not None and logs.progress != told:
-            told = logs.progress
-            yield sse.event("progress", told)
+        if logs.progress is not None and logs.progress != sent:
+            sent = logs.progress
+            yield sse.event("progress", sent)
         if logs.complete:
             found = await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
             yield sse.event("end", {"state": found.state})

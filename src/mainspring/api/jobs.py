@@ -1,4 +1,4 @@
-"""Jobs over HTTP."""
+"""Routes of jobs."""
 
 from __future__ import annotations
 
@@ -26,20 +26,23 @@ JOBS = "/api/v1/jobs"
 JOB = JOBS + "/{ref}"
 
 
-@table.route("POST", JOBS, scope="write", body=JobSpec, answer=wire.Job, status=201)
+@table.route("POST", JOBS, scope="write", body=JobSpec, response=wire.Job, status=201)
 async def create(call: Call) -> Response:
     """Create a job."""
-    async with call.making(call.body.schedule is not None):
+    async with call.schedule_quota(call.body.schedule is not None):
         job_id = await jobs.create(
             call.context.database, call.body, tenant=call.tenant, by=call.caller.name, may_exceed=call.caller.may_exceed
         )
     found = await job_views.get(call.context.database, str(job_id), tenant=call.tenant)
-    return etag.tagged(await _with_warnings(call, found), 201)
+    return etag.with_etag(await _with_warnings(call, found), 201)
 
 
-@table.route("GET", JOBS, scope="read", answer=wire.Page[wire.Job], query=("limit", "cursor", "prefix", "filter"))
+@table.route("GET", JOBS, scope="read", response=wire.Page[wire.Job], query=("limit", "cursor", "prefix", "filter"))
 async def list_jobs(call: Call) -> wire.Page[wire.Job]:
-    """List jobs by name; `filter` is such as `state:paused queue:long label:team=finance night`."""
+    """List jobs by name.
+
+    `filter` is a search such as `state:paused queue:long label:team=finance night`.
+    """
     if (text := call.query("filter")) is not None:
         return await search.jobs(
             call.context.database,
@@ -57,23 +60,29 @@ async def list_jobs(call: Call) -> wire.Page[wire.Job]:
     )
 
 
-@table.route("GET", JOB, scope="read", answer=wire.Job)
+@table.route("GET", JOB, scope="read", response=wire.Job)
 async def get(call: Call) -> Response:
-    """Get a job by name or id; its ETag, sent back as If-Match, guards a change against those of others."""
-    return etag.tagged(await job_views.get(call.context.database, call.path("ref"), tenant=call.tenant))
+    """Get a job by name or id.
+
+    Send its ETag as `If-Match` with a change, and the change is rejected if the job was edited in between.
+    """
+    return etag.with_etag(await job_views.get(call.context.database, call.path("ref"), tenant=call.tenant))
 
 
-@table.route("PATCH", JOB, scope="write", body=dict[str, Any], answer=wire.Job, query=("dry_run",))
+@table.route("PATCH", JOB, scope="write", body=dict[str, Any], response=wire.Job, query=("dry_run",))
 async def patch(call: Call) -> Response | wire.Change:
-    """Change a job: a merge patch of its definition, kept as a new version; `dry_run=true` only shows what would be."""
+    """Change a job with a JSON merge patch.
+
+    The result is a new version. With `dry_run=true` nothing is written and the response shows the change.
+    """
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
-    seen = etag.seen(call, row.job_id, row.version)
+    seen = etag.expected_version(call, row.job_id, row.version)
     if call.query("dry_run") in ("true", "1"):
         return await jobs.try_patch(
             call.context.database, row.job_id, call.body, tenant=call.tenant, may_exceed=call.caller.may_exceed
         )
-    async with call.making(row.spec.schedule is None and call.body.get("schedule") is not None):
-        await etag.matched(
+    async with call.schedule_quota(row.spec.schedule is None and call.body.get("schedule") is not None):
+        await etag.guard(
             call,
             jobs.patch(
                 call.context.database,
@@ -86,20 +95,26 @@ async def patch(call: Call) -> Response | wire.Change:
             ),
         )
     found = await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
-    return etag.tagged(await _with_warnings(call, found))
+    return etag.with_etag(await _with_warnings(call, found))
 
 
-@table.route("GET", JOB + "/dependencies", scope="read", answer=wire.Dependencies)
+@table.route("GET", JOB + "/dependencies", scope="read", response=wire.Dependencies)
 async def dependencies_of(call: Call) -> wire.Dependencies:
-    """What a job needs and whether it is met, and all jobs that hang together with it in order."""
+    """Get the dependencies of a job.
+
+    Each has its state; `order` lists all connected jobs, each after those it depends on.
+    """
     return await dependency_views.dependencies_of(call.context.database, call.path("ref"), tenant=call.tenant)
 
 
 @table.route(
-    "POST", JOB + "/dependencies", scope="write", body=wire.NewDependency, answer=wire.Dependencies, status=201
+    "POST", JOB + "/dependencies", scope="write", body=wire.NewDependency, response=wire.Dependencies, status=201
 )
 async def add_dependency(call: Call) -> wire.Dependencies:
-    """Execute the job when another has succeeded, with all it needs; a cycle is refused and named."""
+    """Add a dependency: the job runs after another has succeeded.
+
+    A cycle is rejected, and the error names it.
+    """
     return await dependencies.add(
         call.context.database, call.path("ref"), call.body, tenant=call.tenant, by=call.caller.name
     )
@@ -107,25 +122,31 @@ async def add_dependency(call: Call) -> wire.Dependencies:
 
 @table.route("DELETE", JOB + "/dependencies/{parent}", scope="write", status=204)
 async def remove_dependency(call: Call) -> None:
-    """The job does not need the other any more."""
+    """Remove a dependency."""
     await dependencies.remove(
         call.context.database, call.path("ref"), call.path("parent"), tenant=call.tenant, by=call.caller.name
     )
 
 
-@table.route("POST", JOB + "/force-complete", scope="write", body=wire.Release, answer=wire.Job)
+@table.route("POST", JOB + "/force-complete", scope="write", body=wire.Release, response=wire.Job)
 async def force_complete(call: Call) -> wire.Job:
-    """Let the jobs that need this one go as if it had succeeded; its newest execution that lives is ended."""
-    return await _free(call, "forced")
+    """Release the jobs that depend on this one, as if it had succeeded.
+
+    The newest unfinished execution of the job is ended.
+    """
+    return await _release(call, "forced")
 
 
-@table.route("POST", JOB + "/skip", scope="write", body=wire.Release, answer=wire.Job)
+@table.route("POST", JOB + "/skip", scope="write", body=wire.Release, response=wire.Job)
 async def skip(call: Call) -> wire.Job:
-    """Let the jobs that need this one go without it; they can see that it was not run."""
-    return await _free(call, "skipped")
+    """Release the jobs that depend on this one without running it.
+
+    They can see that it was skipped.
+    """
+    return await _release(call, "skipped")
 
 
-async def _free(call: Call, freed_as: str) -> wire.Job:
+async def _release(call: Call, freed_as: str) -> wire.Job:
     await dependencies.free(
         call.context.database,
         call.path("ref"),
@@ -137,9 +158,9 @@ async def _free(call: Call, freed_as: str) -> wire.Job:
     return await job_views.get(call.context.database, call.path("ref"), tenant=call.tenant)
 
 
-@table.route("GET", JOB + "/versions", scope="read", answer=wire.Page[wire.Version], query=("limit", "cursor"))
+@table.route("GET", JOB + "/versions", scope="read", response=wire.Page[wire.Version], query=("limit", "cursor"))
 async def versions(call: Call) -> wire.Page[wire.Version]:
-    """Every version of a job, newest first."""
+    """List the versions of a job, newest first."""
     return await job_views.list_versions(
         call.context.database,
         call.path("ref"),
@@ -149,9 +170,9 @@ async def versions(call: Call) -> wire.Page[wire.Version]:
     )
 
 
-@table.route("POST", JOB + "/rollback", scope="write", body=wire.Rollback, answer=wire.Job)
+@table.route("POST", JOB + "/rollback", scope="write", body=wire.Rollback, response=wire.Job)
 async def rollback(call: Call) -> wire.Job:
-    """Bring an earlier version back, as a new one."""
+    """Restore an earlier version as a new one."""
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     await jobs.rollback(
         call.context.database,
@@ -164,9 +185,9 @@ async def rollback(call: Call) -> wire.Job:
     return await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
-@table.route("GET", JOB + "/ledger", scope="read", answer=wire.Page[wire.LedgerEntry], query=("limit", "cursor"))
+@table.route("GET", JOB + "/ledger", scope="read", response=wire.Page[wire.LedgerEntry], query=("limit", "cursor"))
 async def ledger(call: Call) -> wire.Page[wire.LedgerEntry]:
-    """What became of each due instant of a job, newest first."""
+    """List every due instant of a job with its outcome, newest first."""
     return await fire_views.ledger(
         call.context.database,
         call.path("ref"),
@@ -176,17 +197,20 @@ async def ledger(call: Call) -> wire.Page[wire.LedgerEntry]:
     )
 
 
-@table.route("POST", "/api/v1/schedules:preview", scope="read", body=wire.PreviewRequest, answer=wire.Preview)
+@table.route("POST", "/api/v1/schedules:preview", scope="read", body=wire.PreviewRequest, response=wire.Preview)
 async def preview(call: Call) -> wire.Preview:
-    """What a schedule means: a sentence, its next fires, and anything unusual."""
+    """Preview a schedule: a description, its next fires, and notes on anything unusual."""
     return await jobs.preview(call.context.database, call.body, tenant=call.tenant)
 
 
 @table.route("DELETE", JOB, scope="write", status=204, query=("cascade", "reason"))
 async def delete(call: Call) -> None:
-    """Delete a job: it never fires again, its history stays. If others need it, only with `cascade=detach`."""
+    """Delete a job; its history is kept.
+
+    A job that others depend on is deleted only with `cascade=detach`, which removes those dependencies.
+    """
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
-    seen = etag.seen(call, row.job_id, row.version)
+    seen = etag.expected_version(call, row.job_id, row.version)
     change = jobs.delete(
         call.context.database,
         row.job_id,
@@ -196,12 +220,12 @@ async def delete(call: Call) -> None:
         reason=call.reason(),
         seen=seen,
     )
-    await etag.matched(call, change)
+    await etag.guard(call, change)
 
 
-@table.route("POST", JOB + "/pause", scope="write", body=wire.Pause, answer=wire.Job)
+@table.route("POST", JOB + "/pause", scope="write", body=wire.Pause, response=wire.Job)
 async def pause(call: Call) -> wire.Job:
-    """Pause a job: no fires until it is resumed, by someone or by itself at `until`."""
+    """Pause a job: it does not fire until it is resumed, or until `until`."""
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     body: wire.Pause = call.body
     await jobs.pause(
@@ -210,9 +234,12 @@ async def pause(call: Call) -> wire.Job:
     return await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
-@table.route("POST", JOB + "/resume", scope="write", body=wire.Resume, answer=wire.Job)
+@table.route("POST", JOB + "/resume", scope="write", body=wire.Resume, response=wire.Job)
 async def resume(call: Call) -> wire.Job:
-    """Resume a paused job: it fires again from now on; `catch_up` applies its misfire policy to the pause."""
+    """Resume a paused job.
+
+    With `catch_up`, its misfire policy applies to the fires missed during the pause; otherwise they are skipped.
+    """
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     await jobs.resume(
         call.context.database, row.job_id, tenant=call.tenant, caught_up=call.body.catch_up, by=call.caller.name
@@ -220,9 +247,9 @@ async def resume(call: Call) -> wire.Job:
     return await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
-@table.route("POST", JOB + "/trigger", scope="write", body=wire.RunNow, answer=wire.Execution, status=201)
+@table.route("POST", JOB + "/trigger", scope="write", body=wire.RunNow, response=wire.Execution, status=201)
 async def trigger(call: Call) -> Response:
-    """Run a job now or at a time; its cadence does not move."""
+    """Run a job now, or at `at`; its schedule is not affected."""
     body: wire.RunNow = call.body
     key = body.key or call.request.headers.get("idempotency-key")
     submit, ref, by = call.context.submitter, call.path("ref"), call.caller.name
@@ -242,9 +269,9 @@ async def trigger(call: Call) -> Response:
     )
 
 
-@table.route("GET", JOB + "/fires", scope="read", answer=wire.Fires, query=("count", "after"))
+@table.route("GET", JOB + "/fires", scope="read", response=wire.Fires, query=("count", "after"))
 async def fires(call: Call) -> wire.Fires:
-    """The next fires of a job."""
+    """List the next fires of a job."""
     return await fire_views.of_job(
         call.context.database,
         call.path("ref"),
@@ -255,10 +282,10 @@ async def fires(call: Call) -> wire.Fires:
 
 
 @table.route(
-    "GET", JOB + "/executions", scope="read", answer=wire.Page[wire.Execution], query=("limit", "cursor", "state")
+    "GET", JOB + "/executions", scope="read", response=wire.Page[wire.Execution], query=("limit", "cursor", "state")
 )
 async def executions(call: Call) -> wire.Page[wire.Execution]:
-    """The executions of a job, newest first."""
+    """List the executions of a job, newest first."""
     return await execution_views.list_executions(
         call.context.database,
         tenant=call.tenant,
@@ -270,6 +297,6 @@ async def executions(call: Call) -> wire.Page[wire.Execution]:
 
 
 async def _with_warnings(call: Call, job: wire.Job) -> wire.Job:
-    """What is no error, and yet will keep the job from running."""
+    """Add what is valid but will keep the job from running, such as resources that no worker has."""
     warnings = await why_execution.unfit(call.context.database, job.spec, tenant=call.tenant)
     return msgspec.structs.replace(job, warnings=warnings) if warnings else job

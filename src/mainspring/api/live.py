@@ -1,4 +1,4 @@
-"""What people watch: executions as they start and end, and new output, heard from the bus."""
+"""Live updates from the bus: executions as they start and end, and new log output."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from mainspring.views import executions as execution_views
 from mainspring.views import logs as log_views
 
 MOST_PENDING = 100
-NET_S = 2.0
-"""However the bus does, whoever waits looks again after this long."""
+POLL_S = 2.0
+"""Waiting requests also poll at this interval, in case the bus misses an event."""
 
 
-class Live(Service):
-    """Hears events once per process and passes them to whoever watches."""
+class LiveUpdates(Service):
+    """Subscribes to events once per process and passes them to all waiting requests."""
 
     def __init__(self, database: Database, bus: ports.Bus) -> None:
         self._database = database
         self._watchers: set[asyncio.Queue[Event]] = set()
         self._closing = asyncio.Event()
         self._decode = msgspec.json.Decoder(list[Event]).decode
-        bus.subscribe(ports.EVENTS, self._hear, on_gap=lambda: None)
+        bus.subscribe(ports.EVENTS, self._receive, on_gap=lambda: None)
 
     @property
     def closing(self) -> bool:
@@ -41,7 +41,7 @@ class Live(Service):
         return
 
     async def drain(self) -> None:
-        """Ends every stream, so that the server can close."""
+        """End every stream, so that the server can close."""
         self._closing.set()
         for watcher in self._watchers:
             self._put(watcher, Event("finished", []))
@@ -50,7 +50,7 @@ class Live(Service):
         await self.drain()
 
     async def changes(self, *, tenant: int, silence_s: float = 15.0) -> AsyncIterator[list[wire.Execution]]:
-        """Executions as they start and end; an empty list after a silence, to keep the line open."""
+        """Yield executions as they start and end; an empty list after `silence_s`, as a keep-alive."""
         with self._watch() as queue:
             while not self.closing:
                 try:
@@ -66,7 +66,7 @@ class Live(Service):
                     yield sorted(found, key=lambda e: e.finished_at or e.started_at or e.due_at)
 
     async def until_final(self, execution_id: UUID, *, tenant: int, wait_s: float) -> wire.Execution:
-        """The execution once it has ended, or as it is when the wait is over."""
+        """Return the execution when it is final or `wait_s` have passed."""
         with self._watch() as queue:
             deadline = asyncio.get_running_loop().time() + wait_s
             while True:
@@ -74,10 +74,10 @@ class Live(Service):
                 left = deadline - asyncio.get_running_loop().time()
                 if found.state not in LIVE or left <= 0 or self.closing:
                     return found
-                await self._news(queue, execution_id, min(left, NET_S))
+                await self._event_or_timeout(queue, execution_id, min(left, POLL_S))
 
     async def output(self, execution_id: UUID, *, tenant: int, place: str | None) -> AsyncIterator[wire.Logs]:
-        """Output as it comes, until the execution has ended and all was read."""
+        """Yield log output as it arrives, until the execution is final and the log complete."""
         with self._watch() as queue:
             while not self.closing:
                 logs = await log_views.read_logs(self._database, execution_id, tenant=tenant, place=place)
@@ -86,10 +86,10 @@ class Live(Service):
                 if logs.complete:
                     return
                 if not logs.chunks:
-                    await self._news(queue, execution_id, NET_S)
+                    await self._event_or_timeout(queue, execution_id, POLL_S)
 
-    async def _news(self, queue: asyncio.Queue[Event], execution_id: UUID, wait_s: float) -> None:
-        """Returns when something was heard of this execution, or after the wait."""
+    async def _event_or_timeout(self, queue: asyncio.Queue[Event], execution_id: UUID, wait_s: float) -> None:
+        """Return at the next event of this execution, or after `wait_s`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         while (left := deadline - loop.time()) > 0 and not self.closing:
@@ -109,7 +109,7 @@ class Live(Service):
         finally:
             self._watchers.discard(queue)
 
-    def _hear(self, payload: str) -> None:
+    def _receive(self, payload: str) -> None:
         if self._watchers:
             for event in self._decode(payload):
                 for watcher in self._watchers:
@@ -118,5 +118,5 @@ class Live(Service):
     @staticmethod
     def _put(watcher: asyncio.Queue[Event], event: Event) -> None:
         if watcher.full():
-            watcher.get_nowait()  # a slow watcher misses the oldest, not the newest
+            watcher.get_nowait()  # a slow watcher loses the oldest events
         watcher.put_nowait(event)

@@ -1,4 +1,4 @@
-"""OpenAPI 3.1 from the route table and the types."""
+"""OpenAPI 3.1 document, generated from the route table and its types."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ PROBLEM = {
 
 
 def document(endpoints: list[Endpoint]) -> dict[str, Any]:
-    """The whole API, for people and generators."""
-    types = [t for e in endpoints for t in (e.body, e.answer) if t is not None]
+    """Return the OpenAPI document of the endpoints."""
+    types = [t for e in endpoints for t in (e.body, e.response) if t is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(t): schema for t, schema in zip(types, schemas, strict=True)}
     paths: dict[str, Any] = {}
@@ -68,13 +68,15 @@ def _operation(endpoint: Endpoint, by_type: dict[int, dict[str, Any]]) -> dict[s
         "tags": [endpoint.path.split("/")[3] if endpoint.path.startswith("/api/v1/") else "system"],
         "parameters": parameters,
         "responses": {
-            str(endpoint.status): _answer(endpoint, by_type),
+            str(endpoint.status): _response(endpoint, by_type),
             "default": {
-                "description": "What went wrong, and what to do",
+                "description": "A problem document: what is wrong and what to do",
                 "content": {"application/problem+json": {"schema": {"$ref": _REF.format(name="Problem")}}},
             },
         },
     }
+    if endpoint.description:
+        operation["description"] = endpoint.description
     if endpoint.body is not None:
         operation["requestBody"] = {
             "required": True,
@@ -83,8 +85,8 @@ def _operation(endpoint: Endpoint, by_type: dict[int, dict[str, Any]]) -> dict[s
     return operation
 
 
-def _answer(endpoint: Endpoint, by_type: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": endpoint.summary}
-    if endpoint.answer is not None:
-        answer["content"] = {"application/json": {"schema": by_type[id(endpoint.answer)]}}
-    return answer
+def _response(endpoint: Endpoint, by_type: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": endpoint.summary}
+    if endpoint.response is not None:
+        response["content"] = {"application/json": {"schema": by_type[id(endpoint.response)]}}
+    return response

@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457). One table maps codes of the tree to HTTP status."""
+"""Errors as problem documents (RFC 9457), and the HTTP status of each error class."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ STATUS: dict[type[errors.MainspringError], int] = {
 }
 CODES = {"not_json": 400, "too_deep": 400, "bad_query": 400, "cycle": 400, "precondition_failed": 412}
 TITLES = {
-    400: "The request can't be read",
-    401: "Who are you?",
-    403: "Not allowed",
+    400: "Malformed request",
+    401: "Authentication required",
+    403: "Permission denied",
     404: "Not found",
-    405: "Not possible here",
-    409: "In conflict with what is there",
-    412: "Changed meanwhile",
-    413: "Too large",
-    422: "The request does not fit",
-    429: "Too many",
-    500: "Our fault",
-    503: "Not available right now",
+    405: "Method not allowed",
+    409: "Conflict",
+    412: "Precondition failed",
+    413: "Content too large",
+    422: "Invalid request",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Service unavailable",
 }
 
 
@@ -64,7 +64,7 @@ def problem(status: int, code: str, detail: str, problems: tuple[errors.Problem,
 
 
 def problem_of(error: errors.MainspringError) -> Response:
-    answer = problem(status_of(error), error.code, error.message, error.problems)
+    response = problem(status_of(error), error.code, error.message, error.problems)
     if isinstance(error, errors.TooMany):
-        answer.headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
-    return answer
+        response.headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    return response

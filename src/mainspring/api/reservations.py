@@ -1,4 +1,4 @@
-"""Reservations over HTTP."""
+"""Routes of reserved capacity."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ table = Table()
 RESERVATIONS = "/api/v1/reservations"
 
 
-@table.route("GET", RESERVATIONS, scope="read", answer=wire.Page[wire.Reservation])
+@table.route("GET", RESERVATIONS, scope="read", response=wire.Page[wire.Reservation])
 async def list_reservations(call: Call) -> wire.Page[wire.Reservation]:
-    """List reservations that are not over, the next first, with where they are kept."""
+    """List current and future reservations with their workers, earliest first."""
     return await reservations.list_all(call.context.database, tenant=call.tenant)
 
 
-@table.route("POST", RESERVATIONS, scope="admin", body=wire.NewReservation, answer=wire.Reservation, status=201)
+@table.route("POST", RESERVATIONS, scope="admin", body=wire.NewReservation, response=wire.Reservation, status=201)
 async def create(call: Call) -> wire.Reservation:
-    """Keep places on workers free for a tenant, a queue or a job, for a time."""
+    """Reserve worker capacity for a tenant, a queue or a job during a period."""
     return await reservations.create(
         call.context.database,
         call.body,
@@ -30,5 +30,5 @@ async def create(call: Call) -> wire.Reservation:
 
 @table.route("DELETE", RESERVATIONS + "/{name}", scope="admin", status=204)
 async def delete(call: Call) -> None:
-    """End a reservation: its places are anybody's again."""
+    """End a reservation; its capacity becomes available to all executions."""
     await reservations.delete(call.context.database, call.path("name"), tenant=call.tenant, by=call.caller.name)

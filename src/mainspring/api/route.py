@@ -1,14 +1,15 @@
-"""The typed route table: one entry says who may call, what goes in and what comes out.
+"""The route table: the scope, request type and response type of each endpoint.
 
-Every endpoint goes through `serve`: authenticate, check the right, read the body as its type, call, encode.
-There is no other way in, so nothing can be open by accident. OpenAPI is made from the same table.
+Every endpoint goes through `serve`: authenticate, check the scope, decode the body, call the endpoint, encode.
+There is no other way in, so no endpoint can be public by accident. OpenAPI is generated from the same table.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -31,7 +32,7 @@ MAX_REASON = 1000
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request, read and checked."""
+    """One authenticated request with its decoded body."""
 
     context: Context
     caller: Caller
@@ -42,10 +43,10 @@ class Call:
     def tenant(self) -> int:
         return self.caller.tenant
 
-    def making(self, schedules: bool) -> AbstractAsyncContextManager[None]:
-        """Around what makes a schedule: a token has a quota of these."""
+    def schedule_quota(self, adds_schedule: bool) -> AbstractAsyncContextManager[None]:
+        """Charge the token's schedule quota for the change inside, if it adds a schedule."""
         return self.context.quotas.making(
-            schedules, tenant=self.tenant, token_id=self.caller.token_id, own=self.caller.schedule_quota
+            adds_schedule, tenant=self.tenant, token_id=self.caller.token_id, own=self.caller.schedule_quota
         )
 
     def path(self, name: str) -> str:
@@ -75,22 +76,22 @@ class Call:
         except ValueError:
             raise bad_query(name, f"{text!r} is not an RFC 3339 instant such as 2026-12-01T09:00:00Z") from None
         if at is not None and at.tzinfo is None:
-            raise bad_query(name, f"{text!r} has no offset; add Z for UTC")
+            raise bad_query(name, f"{text!r} has no UTC offset; add Z for UTC")
         return at
 
     def detaches(self) -> bool:
-        """Whether those that need what is deleted are to go on without it."""
-        said = self.query("cascade")
-        if said not in (None, "detach"):
-            raise bad_query("cascade", f"{said!r} is not known; leave it out, or say detach")
-        return said is not None
+        """Whether a deletion also removes the dependencies of other jobs on the deleted one."""
+        cascade = self.query("cascade")
+        if cascade not in (None, "detach"):
+            raise bad_query("cascade", f"unknown value {cascade!r}; omit it or use `detach`")
+        return cascade is not None
 
     def reason(self) -> str:
-        """Why something is deleted: a DELETE has no body."""
-        said = self.query("reason") or ""
-        if len(said) > MAX_REASON:
-            raise bad_query("reason", f"it is longer than {MAX_REASON} characters")
-        return said
+        """The reason for a deletion; a query parameter, because DELETE has no body."""
+        reason = self.query("reason") or ""
+        if len(reason) > MAX_REASON:
+            raise bad_query("reason", f"longer than {MAX_REASON} characters")
+        return reason
 
 
 def bad_query(name: str, message: str) -> Invalid:
@@ -104,15 +105,16 @@ class Endpoint:
     scope: str
     handle: Callable[[Call], Awaitable[Any]]
     body: Any = None
-    answer: Any = None
+    response: Any = None
     status: int = 200
     query: tuple[str, ...] = ()
     limit: int = MAX_BODY
-    summary: str = field(default="")
+    summary: str = ""
+    description: str = ""
 
 
 class Table:
-    """Endpoints as they are declared, module by module."""
+    """The endpoints of one module, in the order of declaration."""
 
     def __init__(self) -> None:
         self.endpoints: list[Endpoint] = []
@@ -124,14 +126,18 @@ class Table:
         *,
         scope: str,
         body: Any = None,
-        answer: Any = None,
+        response: Any = None,
         status: int = 200,
         query: tuple[str, ...] = (),
         limit: int = MAX_BODY,
     ) -> Callable[[Callable[[Call], Awaitable[Any]]], Callable[[Call], Awaitable[Any]]]:
         def declare(handle: Callable[[Call], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
-            summary = (handle.__doc__ or "").strip().partition("\n")[0]
-            self.endpoints.append(Endpoint(method, path, scope, handle, body, answer, status, query, limit, summary))
+            summary, _, description = (inspect.getdoc(handle) or "").partition("\n")
+            self.endpoints.append(
+                Endpoint(
+                    method, path, scope, handle, body, response, status, query, limit, summary, description.strip()
+                )
+            )
             return handle
 
         return declare
@@ -141,58 +147,58 @@ def routes(endpoints: list[Endpoint], context: Context) -> list[Route]:
     return [Route(e.path, _endpoint(e, context), methods=[e.method]) for e in endpoints]
 
 
-class Lanes:
-    """In front of the table: a path with nothing to fill in is looked up, not found by trying one after another.
+class StaticRoutes:
+    """ASGI middleware that finds paths without parameters by dictionary look-up.
 
-    A fleet of workers asks for three paths thousands of times a second, and finding them took half of each answer.
+    Workers request three paths thousands of times a second; matching every route in order took half of each request.
     """
 
     def __init__(self, application: ASGIApp, endpoints: list[Endpoint], context: Context) -> None:
         self._application = application
-        self._lanes = {(e.method, e.path): _endpoint(e, context) for e in endpoints if "{" not in e.path}
+        self._endpoints = {(e.method, e.path): _endpoint(e, context) for e in endpoints if "{" not in e.path}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        lane = self._lanes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
-        if lane is None:
+        endpoint = self._endpoints.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if endpoint is None:
             await self._application(scope, receive, send)
         else:
-            await (await lane(Request(scope, receive, send)))(scope, receive, send)
+            await (await endpoint(Request(scope, receive, send)))(scope, receive, send)
 
 
 def _endpoint(endpoint: Endpoint, context: Context) -> Callable[[Request], Awaitable[Response]]:
-    async def serve_it(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         return await guarded(lambda: serve(endpoint, context, request))
 
-    return serve_it
+    return respond
 
 
 async def serve(endpoint: Endpoint, context: Context, request: Request) -> Response:
-    caller = await admitted(context, request, counted=endpoint.scope != "worker")
+    caller = await authenticate(context, request, counted=endpoint.scope != "worker")
     if caller.csrf is not None and endpoint.method not in ("GET", "HEAD"):
-        raise Invalid("browsers change things through the pages; use a token here", code="token_needed")
+        raise Invalid("a browser session cannot call this route; send an API token", code="token_needed")
     caller.demand(endpoint.scope)
     if request.scope["query_string"] and (unknown := set(request.query_params) - set(endpoint.query)):
-        known = f"known: {', '.join(endpoint.query)}" if endpoint.query else "none is known here"
+        known = f"known: {', '.join(endpoint.query)}" if endpoint.query else "this route has none"
         raise bad_query(sorted(unknown)[0], f"unknown query parameter; {known}")
     body = None
     if endpoint.body is not None:
         raw = await read_body(request, endpoint.limit)
         body = decode(raw or b"{}", endpoint.body, limit=endpoint.limit)
-    answer = await endpoint.handle(Call(context, caller, request, body))
-    if isinstance(answer, Response):
-        return answer
-    if answer is None:
+    result = await endpoint.handle(Call(context, caller, request, body))
+    if isinstance(result, Response):
+        return result
+    if result is None:
         return Response(status_code=204)
-    return Response(encode(answer), endpoint.status, media_type="application/json")
+    return Response(encode(result), endpoint.status, media_type="application/json")
 
 
-async def admitted(context: Context, request: Request, *, counted: bool = True) -> Caller:
-    """Who asks, if not too often."""
+async def authenticate(context: Context, request: Request, *, counted: bool = True) -> Caller:
+    """Return the caller within its rate limit. `counted=False` exempts the request from the limit."""
     try:
         caller = await context.auth.caller(request)
     except Unauthenticated:
-        if "authorization" in request.headers:  # each try of a token is looked up
-            context.rates.admit_stranger(request.client.host if request.client is not None else "")
+        if "authorization" in request.headers:  # limited, as each invalid token costs a query
+            context.rates.admit_unauthenticated(request.client.host if request.client is not None else "")
         raise
     if counted:
         context.rates.admit(caller.token_id)
@@ -200,15 +206,15 @@ async def admitted(context: Context, request: Request, *, counted: bool = True) 
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Reads no more than the limit, whatever the sender claims."""
+    """Read the body; reject it as soon as more than `limit` bytes have arrived, whatever Content-Length says."""
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > limit:
-        raise TooLarge(f"the body has {int(declared):,} bytes; at most {limit:,} are accepted")
+        raise TooLarge(f"request body has {int(declared):,} bytes; the limit is {limit:,}")
     chunks: list[bytes] = []
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
-            raise TooLarge(f"the body has more than {limit:,} bytes, which is the most accepted")
+            raise TooLarge(f"request body exceeds the limit of {limit:,} bytes")
         chunks.append(chunk)
     return b"".join(chunks)

@@ -1,4 +1,4 @@
-"""Runs of workflows over HTTP."""
+"""Routes of workflow runs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ RUN = RUNS + "/{run_id}"
 STEP = RUN + "/steps/{step}"
 
 
-@table.route("GET", RUNS, scope="read", answer=wire.Page[wire.Run], query=("workflow", "state", "limit", "cursor"))
+@table.route("GET", RUNS, scope="read", response=wire.Page[wire.Run], query=("workflow", "state", "limit", "cursor"))
 async def list_runs(call: Call) -> wire.Page[wire.Run]:
-    """List runs, newest first; their steps are told only of one at a time."""
+    """List runs without their steps, newest first."""
     states = call.query("state")
     return await call.context.runs.list(
         tenant=call.tenant,
@@ -27,58 +27,68 @@ async def list_runs(call: Call) -> wire.Page[wire.Run]:
     )
 
 
-@table.route("GET", RUN, scope="read", answer=wire.Run, query=("items",))
+@table.route("GET", RUN, scope="read", response=wire.Run, query=("items",))
 async def get(call: Call) -> wire.Run:
-    """Get a run with its steps; `items=true` also tells of each item of mapped and repeated steps."""
+    """Get a run with its steps; `items=true` includes each item of mapped and repeated steps."""
     return await call.context.runs.get(await _id(call), tenant=call.tenant, items=call.query("items") == "true")
 
 
-@table.route("POST", RUN + "/cancel", scope="write", body=wire.RunCancel, answer=wire.Run)
+@table.route("POST", RUN + "/cancel", scope="write", body=wire.RunCancel, response=wire.Run)
 async def cancel(call: Call) -> wire.Run:
-    """End a run: what has not begun never will, what runs is asked to end; steps with the rule `always` still run."""
+    """Cancel a run.
+
+    Pending steps do not start and running ones are cancelled; steps with the rule `always` still run.
+    """
     return await call.context.runs.cancel(
         await _id(call), tenant=call.tenant, by=call.caller.name, reason=call.body.reason
     )
 
 
-@table.route("POST", RUN + "/rerun", scope="write", body=wire.Rerun, answer=wire.Run, status=201)
+@table.route("POST", RUN + "/rerun", scope="write", body=wire.Rerun, response=wire.Run, status=201)
 async def rerun(call: Call) -> wire.Run:
-    """Repeat a run that has ended, from the steps that did not succeed or from one on; earlier results are kept."""
+    """Rerun a finished run from the steps that did not succeed, or from a given step.
+
+    Results of the steps before are kept.
+    """
     return await call.context.runs.rerun(await _id(call), call.body, tenant=call.tenant, by=call.caller.name)
 
 
-@table.route("POST", RUN + "/events/{name}", scope="write", body=wire.RunEvent, answer=wire.Run)
+@table.route("POST", RUN + "/events/{name}", scope="write", body=wire.RunEvent, response=wire.Run)
 async def event(call: Call) -> wire.Run:
-    """Send an event to a run, also ahead of its step or of its start; a second one of the same name is a conflict."""
+    """Send an event to a run.
+
+    It may arrive before the step waits for it, or before the run has started.
+    A second event of the same name is a conflict.
+    """
     return await call.context.runs.event(
         await _id(call), call.path("name"), call.body.payload, tenant=call.tenant, by=call.caller.name
     )
 
 
-@table.route("GET", STEP, scope="read", answer=wire.StepTimeline, query=("item",))
+@table.route("GET", STEP, scope="read", response=wire.StepTimeline, query=("item",))
 async def timeline(call: Call) -> wire.StepTimeline:
-    """What happened to a step, in order; `item` asks for one of a mapped or repeated step."""
+    """Get the events of a step in order; `item` selects one item of a mapped or repeated step."""
     item = call.number("item", -1)
     return await call.context.runs.timeline(
         await _id(call), call.path("step"), tenant=call.tenant, item=None if item < 0 else item
     )
 
 
-@table.route("POST", STEP + "/approve", scope="write", body=wire.Decision, answer=wire.Run)
+@table.route("POST", STEP + "/approve", scope="write", body=wire.Decision, response=wire.Run)
 async def approve(call: Call) -> wire.Run:
-    """Approve a step that waits for it."""
+    """Approve a step that waits for approval."""
     return await _decide(call, approved=True)
 
 
-@table.route("POST", STEP + "/reject", scope="write", body=wire.Decision, answer=wire.Run)
+@table.route("POST", STEP + "/reject", scope="write", body=wire.Decision, response=wire.Run)
 async def reject(call: Call) -> wire.Run:
-    """Reject a step that waits for approval: it has failed."""
+    """Reject a step that waits for approval; the step fails."""
     return await _decide(call, approved=False)
 
 
-@table.route("POST", STEP + "/skip", scope="write", body=wire.Override, answer=wire.Run)
+@table.route("POST", STEP + "/skip", scope="write", body=wire.Override, response=wire.Run)
 async def skip(call: Call) -> wire.Run:
-    """Leave a step out: those behind it go on, and see that it was not executed."""
+    """Skip a step; its successors continue and can see that it was skipped."""
     return await call.context.runs.skip(
         await _id(call),
         call.path("step"),
@@ -89,9 +99,9 @@ async def skip(call: Call) -> wire.Run:
     )
 
 
-@table.route("POST", STEP + "/force-complete", scope="write", body=wire.Override, answer=wire.Run)
+@table.route("POST", STEP + "/force-complete", scope="write", body=wire.Override, response=wire.Run)
 async def force_complete(call: Call) -> wire.Run:
-    """Count a step as succeeded, with the result that is given."""
+    """Mark a step as succeeded, with the given result."""
     return await call.context.runs.force_complete(
         await _id(call),
         call.path("step"),
@@ -116,5 +126,5 @@ async def _decide(call: Call, *, approved: bool) -> wire.Run:
 
 
 async def _id(call: Call) -> UUID:
-    """A run's id by itself, or by a unique beginning as an execution's."""
+    """Find the run by its id or a unique prefix of it."""
     return await find_run(call.context.database, call.path("run_id"), tenant=call.tenant)

@@ -1,4 +1,4 @@
-"""Serves the application over HTTP."""
+"""The HTTP server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mainspring.service import Service
 log = structlog.get_logger()
 
 BACKLOG = 4096
-"""A fleet that lost its server comes back all at once; the kernel takes what it allows of this."""
+"""Listen backlog: a fleet that lost its server reconnects all at once. The kernel may cap it."""
 
 
 class PortTaken(MainspringError):
@@ -27,56 +27,56 @@ class PortTaken(MainspringError):
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the program: it drains first and stops this server last."""
+    """Leaves signals to the program, which drains first and stops this server last."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-class Crowd:
-    """Keeps connections while there is room for more; beyond that each is closed with its answer.
+class KeepAliveLimit:
+    """ASGI middleware that closes connections after each response while more than `limit` are open.
 
-    A worker has one connection that waits and one that beats. With many workers and few files allowed, those that beat
-    come anew each time, so that none is turned away for want of a file.
+    A worker has one connection for long polls and one for heartbeats. With many workers and few file descriptors,
+    heartbeats reconnect each time, so that no worker is refused for lack of a descriptor.
     """
 
-    def __init__(self, app: ASGIApp, *, room: int) -> None:
+    def __init__(self, app: ASGIApp, *, limit: int) -> None:
         self._app = app
-        self._room = room
-        self._told = False
+        self._limit = limit
+        self._warned = False
         self.connections: set[Any] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if len(self.connections) <= self._room:
+        if len(self.connections) <= self._limit:
             await self._app(scope, receive, send)
             return
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             log.warning(
-                "many connections for the open files allowed: not all are kept between requests",
+                "keep_alive.limited",
                 connections=len(self.connections),
-                hint="raise the hard limit (ulimit -Hn), or add an api process",
+                hint="raise the limit of open files (ulimit -Hn) or add an api process",
             )
 
-        async def send_last(message: Message) -> None:
+        async def send_and_close(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await send(message)
 
-        await self._app(scope, receive, send_last)
+        await self._app(scope, receive, send_and_close)
 
 
 class HttpServer(Service):
-    """Listens from `start` on; `drain` lets open requests end."""
+    """Listens from `start` on; `drain` waits for open requests to finish."""
 
     def __init__(self, app: Any, *, host: str, port: int, files: int | None = None) -> None:
         self._host, self._port = host, port
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if files is None else files
-        crowd = Crowd(app, room=files * 17 // 20)
+        limited = KeepAliveLimit(app, limit=files * 17 // 20)
         self._server = _Server(
             uvicorn.Config(
-                crowd,
+                limited,
                 loop="none",
                 http="httptools",
                 ws="none",
@@ -87,11 +87,11 @@ class HttpServer(Service):
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=5,
                 backlog=BACKLOG,
-                # Beyond this it answers 503: the database and the artifacts need files as well.
+                # Responds 503 beyond this: database connections and artifacts need file descriptors too.
                 limit_concurrency=files * 19 // 20,
             )
         )
-        crowd.connections = self._server.server_state.connections
+        limited.connections = self._server.server_state.connections
         self._task: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
 
@@ -128,7 +128,7 @@ class HttpServer(Service):
         except OSError as error:
             sock.close()
             raise PortTaken(
-                f"can't listen on {self._host}:{self._port}: {error.strerror}."
-                " Choose another port with --port or MAINSPRING_PORT"
+                f"cannot listen on {self._host}:{self._port}: {error.strerror};"
+                " choose another port with --port or MAINSPRING_PORT"
             ) from None
         return sock

@@ -1,4 +1,4 @@
-"""Server-sent events."""
+"""Server-sent events: encoding and responses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.responses import StreamingResponse
 
 from mainspring.codec import encode
 
-COMMENT = b": still here\n\n"
+COMMENT = b": keep-alive\n\n"
 
 
 def event(name: str, data: Any, *, id_: str | None = None) -> bytes:

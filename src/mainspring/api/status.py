@@ -1,6 +1,6 @@
-"""Whether a process lives and can work, and its metrics: all that a process without the API serves.
+"""Liveness, readiness and metrics, for processes without the API.
 
-Apart from the API, because such a process need not load it: a scheduler is up sooner, and smaller.
+Separate from the API so that a scheduler need not load it: it starts sooner and uses less memory.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def health(database: Database) -> list[BaseRoute]:
 
 
 async def healthz(_: Request) -> Response:
-    """The process lives."""
+    """Liveness: the process responds."""
     return Response(encode({"status": "ok", "version": __version__}), media_type="application/json")
 
 
 async def readyz(database: Database) -> Response:
-    """The process can do its work: the database answers."""
+    """Readiness: the database responds."""
     try:
         async with database.connection() as connection:
             version = await schema_version(connection)

@@ -1,4 +1,4 @@
-"""Health, metrics, the doctor, and the way into the browser."""
+"""Routes of the doctor, shards, login links and metrics."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from mainspring.views.queues import depths_of
 table = Table()
 
 
-@table.route("GET", "/api/v1/doctor", scope="admin", answer=wire.Diagnosis, query=("all",))
+@table.route("GET", "/api/v1/doctor", scope="admin", response=wire.Diagnosis, query=("all",))
 async def examine(call: Call) -> wire.Diagnosis:
-    """Ask every promise for its offenders among the newest executions; with `all=true` among all there are."""
+    """Check the invariants and list violations among the newest executions, or among all with `all=true`."""
     async with call.context.database.connection() as connection:
         return await doctor.examine(connection, everything=call.query("all") == "true")
 
 
-@table.route("GET", "/api/v1/system/shards", scope="admin", answer=wire.Shards)
+@table.route("GET", "/api/v1/system/shards", scope="admin", response=wire.Shards)
 async def list_shards(call: Call) -> wire.Shards:
-    """List the scheduler processes, and who owns which shard."""
+    """List the scheduler processes and the owner of each shard."""
     return await shards_now(call.context.database)
 
 
-@table.route("POST", "/api/v1/login-links", scope="read", answer=wire.LoginLink, status=201)
+@table.route("POST", "/api/v1/login-links", scope="read", response=wire.LoginLink, status=201)
 async def login_link(call: Call) -> wire.LoginLink:
-    """A link that opens the web UI in a browser, good for an hour."""
+    """Create a link that opens the web UI; it expires after an hour."""
     key = call.context.auth.login_key(call.caller.token_id)
     expires_at = instant(SystemClock().now_ms()) + timedelta(seconds=LINK_S)
     return wire.LoginLink(path=f"/login?k={key}", expires_at=expires_at)
@@ -44,7 +44,7 @@ async def login_link(call: Call) -> wire.LoginLink:
 
 @table.route("GET", "/metrics", scope="read")
 async def scrape(call: Call) -> Response:
-    """Prometheus metrics."""
+    """Get the metrics in Prometheus format."""
     async with call.context.database.connection() as connection:
         depths = await depths_of(connection, tenant=None)
         leases = await shards.list_shards(connection)

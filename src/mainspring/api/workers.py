@@ -1,4 +1,4 @@
-"""The worker protocol, and the list of workers."""
+"""Routes of the worker protocol, and the list of workers."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from mainspring.views import workers as worker_views
 
 table = Table()
 WORKER = "/api/v1/worker"
-RESULTS_LIMIT = 8_000_000
-MOST_CHECKPOINT = 64_000
+MOST_RESULT_BYTES = 8_000_000
+MOST_CHECKPOINT_BYTES = 64_000
 
 
-@table.route("POST", WORKER + "/sessions", scope="worker", body=wire.Register, answer=wire.Registered, status=201)
+@table.route("POST", WORKER + "/sessions", scope="worker", body=wire.Register, response=wire.Registered, status=201)
 async def register(call: Call) -> wire.Registered:
-    """A worker's process begins its life."""
+    """Register a worker process and start its session."""
     _check_protocol(call)
     for queue in call.body.queues:
         if not QUEUE.match(queue):
             raise Invalid(f"{queue!r} is not a queue name")
     if call.body.shared and "shared" not in call.caller.scopes:
-        raise Forbidden("this token serves one tenant; a shared worker needs one with the scope 'shared'")
+        raise Forbidden("a shared worker needs a token with the scope 'shared'")
     session_id = uuid4()
     async with call.context.registering, call.context.database.transaction() as connection:
         settings = await queues.queue_settings(connection, tenant=call.tenant)
@@ -56,9 +56,9 @@ async def register(call: Call) -> wire.Registered:
     return wire.Registered(session_id=session_id, lease_s=lease_s, heartbeat_s=lease_s / 4, takes=takes)
 
 
-@table.route("POST", WORKER + "/poll", scope="worker", body=wire.Poll, answer=wire.Polled)
+@table.route("POST", WORKER + "/poll", scope="worker", body=wire.Poll, response=wire.Polled)
 async def poll(call: Call) -> wire.Polled | Response:
-    """Ask for work: answers when there is some, or the wait is over."""
+    """Claim executions; the response is delayed until there are some or `wait_s` have passed."""
     _check_protocol(call)
     polling = asyncio.ensure_future(call.context.dispatcher.poll(call.body, tenant=call.tenant))
     gone = asyncio.ensure_future(_disconnected(call))
@@ -72,9 +72,11 @@ async def poll(call: Call) -> wire.Polled | Response:
         gone.cancel()
 
 
-@table.route("POST", WORKER + "/results", scope="worker", body=wire.Results, answer=wire.Settled, limit=RESULTS_LIMIT)
+@table.route(
+    "POST", WORKER + "/results", scope="worker", body=wire.Results, response=wire.Settled, limit=MOST_RESULT_BYTES
+)
 async def results(call: Call) -> wire.Settled:
-    """Tell how attempts ended, and what they wrote."""
+    """Report the outcomes and the log output of attempts."""
     _check_protocol(call)
     body: wire.Results = call.body
     await _serves(call, body.session_id)
@@ -83,15 +85,17 @@ async def results(call: Call) -> wire.Settled:
         for r in body.results
     ]
     if body.no_retry:
-        hopeless = set(body.no_retry)
-        ended = [msgspec.structs.replace(e, retry=False) if e.execution_id in hopeless else e for e in ended]
+        final = set(body.no_retry)
+        ended = [msgspec.structs.replace(e, retry=False) if e.execution_id in final else e for e in ended]
     stale = await call.context.settler.settle(Report(body.session_id, ended, body.output))
     return wire.Settled(stale=sorted(stale))
 
 
-@table.route("POST", WORKER + "/heartbeat", scope="worker", body=wire.Heartbeat, answer=wire.Beat, limit=RESULTS_LIMIT)
+@table.route(
+    "POST", WORKER + "/heartbeat", scope="worker", body=wire.Heartbeat, response=wire.Beat, limit=MOST_RESULT_BYTES
+)
 async def heartbeat(call: Call) -> wire.Beat:
-    """Renew the session's lease; cancellations come back."""
+    """Renew the session's lease; the response lists what to cancel."""
     _check_protocol(call)
     body: wire.Heartbeat = call.body
     beat = Heartbeat(call.tenant, body.session_id, body.running, body.draining, body.progress)
@@ -107,26 +111,28 @@ async def heartbeat(call: Call) -> wire.Beat:
     return wire.Beat(lease_s=renewed.lease_s, cancels=renewed.cancels, gone=renewed.gone, preempts=preempts)
 
 
-@table.route("POST", WORKER + "/checkpoints", scope="worker", body=wire.SaveCheckpoints, limit=RESULTS_LIMIT)
+@table.route("POST", WORKER + "/checkpoints", scope="worker", body=wire.SaveCheckpoints, limit=MOST_RESULT_BYTES)
 async def save_checkpoints(call: Call) -> None:
-    """Remember where attempts would go on."""
+    """Save checkpoints of running attempts."""
     _check_protocol(call)
     body: wire.SaveCheckpoints = call.body
     await _serves(call, body.session_id)
-    for place, told in enumerate(body.checkpoints):
-        if len(encode(told.value)) > MOST_CHECKPOINT:
-            pointer = f"/checkpoints/{place}/2"
+    for index, report in enumerate(body.checkpoints):
+        if len(encode(report.value)) > MOST_CHECKPOINT_BYTES:
+            pointer = f"/checkpoints/{index}/2"
             raise invalid(
-                pointer, f"a checkpoint has at most {MOST_CHECKPOINT:,} bytes", hint="keep the rest elsewhere"
+                pointer,
+                f"a checkpoint may have at most {MOST_CHECKPOINT_BYTES:,} bytes",
+                hint="store large data elsewhere",
             )
-    saved = [(told.execution_id, told.attempt, told.value) for told in body.checkpoints]
+    saved = [(report.execution_id, report.attempt, report.value) for report in body.checkpoints]
     async with call.context.database.connection() as connection:
         await checkpoints.save_checkpoints(connection, session_id=body.session_id, saved=saved)
 
 
-@table.route("POST", WORKER + "/checkpoints/read", scope="worker", body=wire.ReadCheckpoints, answer=wire.Checkpoints)
+@table.route("POST", WORKER + "/checkpoints/read", scope="worker", body=wire.ReadCheckpoints, response=wire.Checkpoints)
 async def read_checkpoints(call: Call) -> wire.Checkpoints:
-    """Ask where earlier attempts left off."""
+    """Read the checkpoints of earlier attempts."""
     _check_protocol(call)
     body: wire.ReadCheckpoints = call.body
     await _serves(call, body.session_id)
@@ -135,9 +141,9 @@ async def read_checkpoints(call: Call) -> wire.Checkpoints:
     return wire.Checkpoints(checkpoints=found)
 
 
-@table.route("POST", WORKER + "/jobs", scope="worker", body=wire.Declare, answer=wire.DeclareAnswer)
+@table.route("POST", WORKER + "/jobs", scope="worker", body=wire.Declare, response=wire.DeclareAnswer)
 async def declare_jobs(call: Call) -> wire.DeclareAnswer:
-    """Register the jobs that a worker's code declares; what is like that already stays as it is."""
+    """Create or update the jobs that a worker's code declares; unchanged jobs keep their version."""
     _check_protocol(call)
     found = [
         await declare(
@@ -150,7 +156,7 @@ async def declare_jobs(call: Call) -> wire.DeclareAnswer:
 
 @table.route("POST", WORKER + "/goodbye", scope="worker", body=wire.Goodbye)
 async def goodbye(call: Call) -> Response:
-    """A session ends; what it still ran is given to others at once."""
+    """End a session; its unfinished executions are rescued at once."""
     async with call.context.database.connection() as connection:
         await sessions.end_session(connection, tenant=call.tenant, session_id=call.body.session_id, lost=call.body.lost)
     call.context.dispatcher.forget(call.body.session_id)
@@ -158,7 +164,7 @@ async def goodbye(call: Call) -> Response:
     return Response(encode({}), media_type="application/json")
 
 
-@table.route("GET", "/api/v1/workers", scope="read", answer=wire.Page[wire.Worker])
+@table.route("GET", "/api/v1/workers", scope="read", response=wire.Page[wire.Worker])
 async def list_workers(call: Call) -> wire.Page[wire.Worker]:
     """List workers with their latest sessions."""
     return wire.Page(items=await worker_views.list_workers(call.context.database, tenant=call.tenant))
@@ -166,11 +172,11 @@ async def list_workers(call: Call) -> wire.Page[wire.Worker]:
 
 async def _serves(call: Call, session_id: UUID) -> None:
     if not await call.context.dispatcher.sessions.belongs_to(session_id, tenant=call.tenant):
-        raise Conflict("there is no such session; register again", code="session_ended")
+        raise Conflict("unknown or ended session; register again", code="session_ended")
 
 
 async def _disconnected(call: Call) -> None:
-    """Returns when the worker has hung up, so that nothing is claimed for nobody."""
+    """Return when the worker disconnects, so that nothing is claimed for a closed connection."""
     while (await call.request.receive())["type"] != "http.disconnect":
         pass
 
@@ -179,6 +185,6 @@ def _check_protocol(call: Call) -> None:
     given = call.request.headers.get("mainspring-protocol")
     if given != wire.PROTOCOL:
         raise Invalid(
-            f"this server speaks worker protocol {wire.PROTOCOL}, the worker {given}: upgrade the older of the two",
+            f"worker protocol mismatch: the server has {wire.PROTOCOL}, the worker {given}; upgrade the older one",
             code="protocol",
         )

@@ -1,4 +1,4 @@
-"""Workflows over HTTP."""
+"""Routes of workflows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ table = Table()
 WORKFLOWS = "/api/v1/workflows"
 WORKFLOW = WORKFLOWS + "/{ref}"
 MOST_BYTES = 16_000_000
-"""Workflows of many thousand steps are written as a whole."""
+"""A workflow with thousands of steps is sent in one request."""
 
 
 @table.route(
@@ -25,18 +25,21 @@ MOST_BYTES = 16_000_000
     WORKFLOWS,
     scope="write",
     body=WorkflowSpec,
-    answer=wire.Workflow,
+    response=wire.Workflow,
     status=201,
     limit=MOST_BYTES,
     query=("dry_run",),
 )
 async def apply(call: Call) -> Response:
-    """Add a workflow, or make the one of that name like this (200); `dry_run=true` only says whether it is right."""
+    """Create a workflow (201), or update the one with that name (200).
+
+    With `dry_run=true` the workflow is only validated, and the response is a WorkflowOrder.
+    """
     if call.query("dry_run") == "true":
         order = await workflows.check(call.body)
         return Response(encode(wire.WorkflowOrder(order=order)), media_type="application/json")
-    async with call.making(call.body.schedule is not None and not await _exists(call)):
-        found, change = await etag.matched(
+    async with call.schedule_quota(call.body.schedule is not None and not await _exists(call)):
+        found, change = await etag.guard(
             call,
             workflows.apply(
                 call.context.database,
@@ -48,7 +51,7 @@ async def apply(call: Call) -> Response:
             ),
         )
     status = 201 if change == "created" else 200
-    return etag.tagged(found, status, Location=f"{WORKFLOWS}/{found.name}", Mainspring_Change=change)
+    return etag.with_etag(found, status, Location=f"{WORKFLOWS}/{found.name}", Mainspring_Change=change)
 
 
 async def _exists(call: Call) -> bool:
@@ -60,13 +63,13 @@ async def _exists(call: Call) -> bool:
 
 
 async def _seen(call: Call) -> int | None:
-    if etag.wanted(call) is None:
+    if etag.if_match(call) is None:
         return None
     row = await refs.job_row(call.context.database, call.body.name, tenant=call.tenant)
-    return etag.seen(call, row.job_id, row.version)
+    return etag.expected_version(call, row.job_id, row.version)
 
 
-@table.route("GET", WORKFLOWS, scope="read", answer=wire.Page[wire.WorkflowLine], query=("limit", "cursor"))
+@table.route("GET", WORKFLOWS, scope="read", response=wire.Page[wire.WorkflowLine], query=("limit", "cursor"))
 async def list_workflows(call: Call) -> wire.Page[wire.WorkflowLine]:
     """List workflows by name."""
     return await workflows.list_workflows(
@@ -74,23 +77,26 @@ async def list_workflows(call: Call) -> wire.Page[wire.WorkflowLine]:
     )
 
 
-@table.route("GET", WORKFLOW, scope="read", answer=wire.Workflow)
+@table.route("GET", WORKFLOW, scope="read", response=wire.Workflow)
 async def get(call: Call) -> Response:
-    """Get a workflow, with its steps in the order they can be executed; its ETag, sent as If-Match, guards a change."""
-    return etag.tagged(await workflows.get(call.context.database, call.path("ref"), tenant=call.tenant))
+    """Get a workflow.
+
+    Send its ETag as `If-Match` with a change, and the change is rejected if the workflow was edited in between.
+    """
+    return etag.with_etag(await workflows.get(call.context.database, call.path("ref"), tenant=call.tenant))
 
 
-@table.route("GET", WORKFLOW + "/grid", scope="read", answer=wire.Grid, query=("runs",))
+@table.route("GET", WORKFLOW + "/grid", scope="read", response=wire.Grid, query=("runs",))
 async def grid(call: Call) -> wire.Grid:
-    """The last runs of a workflow, newest first, with the state of each step."""
+    """Get the latest runs of a workflow with the state of each step, newest first."""
     return await call.context.runs.grid(call.path("ref"), tenant=call.tenant, count=call.number("runs", 25))
 
 
 @table.route(
-    "GET", WORKFLOW + "/versions", scope="read", answer=wire.Page[wire.WorkflowChange], query=("limit", "cursor")
+    "GET", WORKFLOW + "/versions", scope="read", response=wire.Page[wire.WorkflowChange], query=("limit", "cursor")
 )
 async def versions(call: Call) -> wire.Page[wire.WorkflowChange]:
-    """The versions of a workflow, newest first, and what each changed; at most 50 at a time."""
+    """List the versions of a workflow with what each changed, newest first; at most 50 per page."""
     return await workflow_versions.versions(
         call.context.database,
         call.path("ref"),
@@ -100,18 +106,18 @@ async def versions(call: Call) -> wire.Page[wire.WorkflowChange]:
     )
 
 
-@table.route("GET", WORKFLOW + "/versions/{version}", scope="read", answer=wire.WorkflowVersion)
+@table.route("GET", WORKFLOW + "/versions/{version}", scope="read", response=wire.WorkflowVersion)
 async def version(call: Call) -> wire.WorkflowVersion:
-    """What one version of a workflow says."""
+    """Get one version of a workflow."""
     text = call.path("version")
     if not text.isdecimal() or len(text) > 9:
-        raise NotFound(f"{text!r} is not the number of a version")
+        raise NotFound(f"{text!r} is not a version number")
     return await workflow_versions.version(call.context.database, call.path("ref"), int(text), tenant=call.tenant)
 
 
-@table.route("POST", WORKFLOW + "/rollback", scope="write", body=wire.Rollback, answer=wire.Workflow)
+@table.route("POST", WORKFLOW + "/rollback", scope="write", body=wire.Rollback, response=wire.Workflow)
 async def rollback(call: Call) -> Response:
-    """Bring an earlier version back, as a new one; runs that have begun stay as they are."""
+    """Restore an earlier version as a new one; runs that have started keep theirs."""
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     change = workflow_versions.rollback(
         call.context.database,
@@ -119,17 +125,20 @@ async def rollback(call: Call) -> Response:
         call.body.version,
         tenant=call.tenant,
         by=call.caller.name,
-        seen=etag.seen(call, row.job_id, row.version),
+        seen=etag.expected_version(call, row.job_id, row.version),
         may_exceed=call.caller.may_exceed,
     )
-    return etag.tagged(await etag.matched(call, change))
+    return etag.with_etag(await etag.guard(call, change))
 
 
 @table.route("DELETE", WORKFLOW, scope="write", status=204, query=("cascade", "reason"))
 async def delete(call: Call) -> None:
-    """Delete a workflow; its runs go on and stay readable. If others need it, only with `cascade=detach`."""
+    """Delete a workflow; its runs continue and stay readable.
+
+    A workflow that jobs depend on is deleted only with `cascade=detach`, which removes those dependencies.
+    """
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
-    seen = etag.seen(call, row.job_id, row.version)
+    seen = etag.expected_version(call, row.job_id, row.version)
     change = workflows.delete(
         call.context.database,
         call.path("ref"),
@@ -139,11 +148,11 @@ async def delete(call: Call) -> None:
         reason=call.reason(),
         seen=seen,
     )
-    await etag.matched(call, change)
+    await etag.guard(call, change)
 
 
-@table.route("POST", WORKFLOW + "/run", scope="write", body=wire.RunRequest, answer=wire.Run, status=201)
+@table.route("POST", WORKFLOW + "/run", scope="write", body=wire.RunRequest, response=wire.Run, status=201)
 async def run(call: Call) -> Response:
-    """Start a run now; the same `key` is answered with the same run for a day."""
+    """Start a run now; for a day, the same `key` returns the same run."""
     found = await call.context.runs.start(call.path("ref"), call.body, tenant=call.tenant, by=call.caller.name)
     return Response(encode(found), 201, {"Location": f"/api/v1/runs/{found.run_id}"}, media_type="application/json")

@@ -7,9 +7,9 @@ from mainspring.announce import Announcer
 from mainspring.api.app import build, endpoints
 from mainspring.api.auth import Authenticator
 from mainspring.api.context import Context
-from mainspring.api.live import Live
-from mainspring.api.rates import Rates
-from mainspring.api.route import Lanes
+from mainspring.api.live import LiveUpdates
+from mainspring.api.rate_limit import RequestLimits
+from mainspring.api.route import StaticRoutes
 from mainspring.api.service import HttpServer
 from mainspring.backends.stores import open_store
 from mainspring.config import PORT, ServeConfig
@@ -49,7 +49,7 @@ class ApiProcess:
         self.context = Context(
             database=database,
             auth=auth,
-            live=Live(database, bus),
+            live=LiveUpdates(database, bus),
             submitter=Submitter(database, definitions, dispatcher.handoff),
             dispatcher=dispatcher,
             heartbeats=Heartbeats(database, lease_s=config.session_lease_s),
@@ -58,10 +58,10 @@ class ApiProcess:
             artifacts=artifacts,
             runs=Runs(database, announcer),
             sender=sender,
-            rates=Rates(config.rate_limit),
+            rates=RequestLimits(config.rate_limit),
             quotas=Quotas(database, config.schedule_quota),
             session_lease_s=config.session_lease_s,
         )
-        app = Lanes(build(self.context, pages=pages, lost=lost), endpoints(), self.context)
+        app = StaticRoutes(build(self.context, pages=pages, error_page=lost), endpoints(), self.context)
         self.http = HttpServer(app, host=config.host, port=PORT if config.port is None else config.port)
         self.services: list[Service] = [self.http, dispatcher, self.context.live, artifacts]

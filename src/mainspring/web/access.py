@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from mainspring.api.auth import Caller
 from mainspring.api.context import Context
 from mainspring.api.problem import TITLES, status_of
-from mainspring.api.route import admitted
+from mainspring.api.route import authenticate
 from mainspring.domain.errors import Forbidden, MainspringError, TooLarge, Unauthenticated, Unavailable, invalid
 from mainspring.store.db import AWAY
 from mainspring.web import render
@@ -63,7 +63,7 @@ def reading(context: Context, handle: Handle, scope: str = "read") -> Endpoint:
     """For GET: needs the right to read, changes nothing."""
 
     async def enter(request: Request) -> Response:
-        caller = await admitted(context, request)
+        caller = await authenticate(context, request)
         caller.demand(scope)
         return await handle(Visit(context, request, caller))
 
@@ -74,7 +74,7 @@ def changing(context: Context, handle: Handle, scope: str = "write") -> Endpoint
     """For POST: needs the right to write, a form from our own pages, and its token."""
 
     async def enter(request: Request) -> Response:
-        caller = await admitted(context, request)
+        caller = await authenticate(context, request)
         caller.demand(scope)
         check_origin(request)
         form = await read_form(request)

@@ -11,7 +11,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.api.auth import issue_token
-from mainspring.api.rates import MOST_KNOWN, Rate, Rates
+from mainspring.api.rate_limit import MOST_KEYS, RateLimiter, RequestLimits
 from mainspring.client import AsyncClient
 from mainspring.codec import encode
 from mainspring.domain.errors import TooMany
@@ -27,7 +27,7 @@ PER_S = 5
 
 def test_so_many_at_once_and_so_many_a_second() -> None:
     clock = Hand()
-    rate = Rate(PER_S, clock=clock)
+    rate = RateLimiter(PER_S, clock=clock)
     assert [rate.take("a") for _ in range(2 * PER_S)] == [0.0] * 2 * PER_S
     assert rate.take("a") == pytest.approx(1 / PER_S)
     assert rate.take("b") == 0.0, "each has its own"
@@ -39,22 +39,22 @@ def test_so_many_at_once_and_so_many_a_second() -> None:
 
 def test_whoever_has_not_asked_for_a_while_is_forgotten() -> None:
     clock = Hand()
-    rate = Rate(PER_S, clock=clock)
-    for n in range(3 * MOST_KNOWN):
+    rate = RateLimiter(PER_S, clock=clock)
+    for n in range(3 * MOST_KEYS):
         clock.at += 0.01
         rate.take(n)
-    assert len(rate._clear_at) <= MOST_KNOWN
+    assert len(rate._clear_at) <= MOST_KEYS
 
 
 def test_no_limit_is_no_limit() -> None:
-    rates = Rates(0.0)
+    rates = RequestLimits(0.0)
     for _ in range(10_000):
-        rates.admit_stranger("127.0.0.1")
-    rates = Rates(1.0, clock=Hand())
+        rates.admit_unauthenticated("127.0.0.1")
+    rates = RequestLimits(1.0, clock=Hand())
     for _ in range(40):
-        rates.admit_stranger("127.0.0.1")
+        rates.admit_unauthenticated("127.0.0.1")
     with pytest.raises(TooMany):
-        rates.admit_stranger("127.0.0.1")
+        rates.admit_unauthenticated("127.0.0.1")
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def test_bad_input_bad_tokens_and_floods_are_refused(narrow: Cluster) -> N
         statuses = Counter(answer.status_code for answer in answers)
         assert set(statuses) == {200, 429} and statuses[429] >= 20, statuses
         refused = next(answer for answer in answers if answer.status_code == 429)
-        assert refused.json()["code"] == "rate_limited" and "5 times a second" in refused.json()["detail"]
+        assert refused.json()["code"] == "rate_limited" and "5 requests per second" in refused.json()["detail"]
         assert int(refused.headers["retry-after"]) >= 1
         assert (await calm.get("/api/v1/jobs")).status_code == 200, "another token has its own"
 
@@ -107,7 +107,7 @@ async def test_pages_are_counted_too(narrow: Cluster) -> None:
         await browser.get("/login", params={"k": narrow.context.auth.login_key(caller.token_id)})
         answers = await asyncio.gather(*[browser.get("/jobs") for _ in range(60)])
     refused = [answer for answer in answers if answer.status_code == 429]
-    assert refused and "asks more than 5 times a second" in refused[0].text
+    assert refused and "exceeds 5 requests per second" in refused[0].text
 
 
 async def test_the_client_waits_as_long_as_it_is_told(narrow: Cluster) -> None:
