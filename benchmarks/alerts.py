@@ -17,9 +17,9 @@ from harness import machine, publish, quantile
 from mainspring import wire
 from mainspring.alerts import channels
 from mainspring.domain.channel import SlackTarget
+from mainspring.domain.settlement import AttemptResult, Settled
 from mainspring.store import measurements, outbox, results
 from mainspring.store.db import Database, database_now_ms
-from mainspring.store.results import Done, Ended
 
 ROWS = int(os.environ.get("ROWS", "10000000"))
 JOBS = 1_000
@@ -85,14 +85,14 @@ async def settle_rounds(database: Database, job: UUID, *, tell: bool) -> list[fl
                     BATCH,
                 )
             ]
-            ended = [Ended(i, 1, session, "succeeded", duration_ms=1) for i in sorted(ids)]
+            ended = [AttemptResult(i, 1, session, "succeeded", duration_ms=1) for i in sorted(ids)]
             started = time.perf_counter()
             if tell:
                 async with connection.transaction():
-                    await results.settle_succeeded(connection, ended=ended, done=Done())
+                    await results.settle_succeeded(connection, ended=ended, settled=Settled())
                     await outbox.tell_settled(connection, execution_ids=ids)
             else:
-                await results.settle_succeeded(connection, ended=ended, done=Done())
+                await results.settle_succeeded(connection, ended=ended, settled=Settled())
             took.append((time.perf_counter() - started) * 1000)
     return took
 

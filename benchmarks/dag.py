@@ -120,11 +120,12 @@ async def main() -> None:
 
 async def release_us(target: Machine, width: int) -> float:
     """Microseconds per edge to release `width` steps at once, in the transaction that ends the one they need."""
-    from mainspring.runs.advance import Ending, advance
-    from mainspring.runs.plans import Plans
+    from mainspring.domain.workflow.run import ExecutionEnd
+    from mainspring.runs.advance import advance
+    from mainspring.runs.plans import PlanCache
 
     target.stop("worker")
-    plans, took = Plans(), []
+    plans, took = PlanCache(), []
     async with target.client() as client:
         for _ in range(4):
             run = await client.start_run(f"fan{width}")
@@ -134,7 +135,7 @@ async def release_us(target: Machine, width: int) -> float:
                 transaction = connection.transaction()
                 await transaction.start()
                 started = time.perf_counter()
-                await advance(connection, plans, [Ending(first, "succeeded")])
+                await advance(connection, plans, [ExecutionEnd(first, "succeeded")])
                 took.append(time.perf_counter() - started)
                 await transaction.rollback()
             await client.cancel_run(run.run_id)

@@ -14,11 +14,12 @@ from mainspring import wire
 from mainspring.announce import Announcer
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.retry import RetryPolicy
+from mainspring.domain.settlement import AttemptResult
 from mainspring.intake import jobs
-from mainspring.results.settle import Report, Settler
+from mainspring.results.batch import Report
+from mainspring.results.settle import Settler
 from mainspring.store import sessions
 from mainspring.store.definitions import Definitions
-from mainspring.store.results import Ended
 
 N = int(os.environ.get("BENCH_N", "100000"))
 BATCH = 500
@@ -66,12 +67,12 @@ async def measure(target: Machine, outcome: Any, more: dict[str, Any], count: in
         await connection.execute("VACUUM ANALYZE executions")
     settler = Settler(target.database, Definitions(target.database), Announcer(Silence()))
     batches = [
-        [Ended(execution, 1, session_id, outcome, 5, **more) for execution in running[n : n + BATCH]]
+        [AttemptResult(execution, 1, session_id, outcome, 5, **more) for execution in running[n : n + BATCH]]
         for n in range(0, count, BATCH)
     ]
     gate = asyncio.Semaphore(PARALLEL)
 
-    async def settle(batch: list[Ended]) -> None:
+    async def settle(batch: list[AttemptResult]) -> None:
         async with gate:
             assert not await settler.settle(Report(session_id, batch))
 

@@ -12,17 +12,18 @@ import pytest
 
 from mainspring import wire
 from mainspring.announce import Announcer
+from mainspring.domain.settlement import AttemptResult
 from mainspring.domain.workflow.spec import WorkflowSpec
-from mainspring.duties.workflow_timers import Tending
+from mainspring.duties.workflow_timers import WorkflowTimers
 from mainspring.intake import queues, workflows
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.intake.runs import Runs
-from mainspring.results.settle import Report, Settler
+from mainspring.results.batch import Report
+from mainspring.results.settle import Settler
 from mainspring.store import doctor
 from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
-from mainspring.store.results import Ended
 from tests.support.dispatchers import TENANT, Fleet, fleet
 
 pytestmark = pytest.mark.anyio
@@ -184,13 +185,13 @@ async def chain_of_two(found: Fleet) -> tuple[UUID, wire.Polled]:
     session = await found.session()
     worker = Waiter(found, session)
     await Runs(found.database).start("chain", wire.RunRequest(), tenant=TENANT, by="test")
-    await Tending(found.database).look()
+    await WorkflowTimers(found.database).look()
     return session, await worker.answer
 
 
 async def end_first(settler: Settler, session: UUID, polled: wire.Polled) -> None:
     (given,) = polled.executions
-    ended = Ended(given.execution_id, given.attempt, session, "succeeded", 1)
+    ended = AttemptResult(given.execution_id, given.attempt, session, "succeeded", 1)
     assert not await settler.settle(Report(session, [ended]))
 
 
@@ -222,7 +223,7 @@ async def test_the_next_step_of_a_run_goes_to_the_worker_that_waits(fresh: Datab
                 )
             assert row is not None and (row["state"], row["step"]) == ("running", "running")
             handed_over += row["queued_at"] == row["started_at"] == row["released_at"]
-            ended = Ended(second.execution_id, second.attempt, session, "succeeded", 1)
+            ended = AttemptResult(second.execution_id, second.attempt, session, "succeeded", 1)
             assert not await settler.settle(Report(session, [ended]))
             if (
                 handed_over == 3

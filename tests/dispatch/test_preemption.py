@@ -15,9 +15,9 @@ from mainspring.client import AsyncClient
 from mainspring.dispatch import preemption_victims
 from mainspring.domain.errors import Invalid
 from mainspring.domain.execution import Outcome
-from mainspring.results.settle import Report
+from mainspring.domain.settlement import AttemptResult
+from mainspring.results.batch import Report
 from mainspring.store.db import Database
-from mainspring.store.results import Ended
 from tests.conftest import Cluster
 from tests.support.clocks import VirtualClock
 from tests.support.dispatchers import Fleet, fleet
@@ -237,7 +237,9 @@ async def touch(database: Database, session: UUID) -> None:
 
 
 async def settle(found: Fleet, session: UUID, given: Any, outcome: Outcome) -> None:
-    assert not await found.settler.settle(Report(session, [Ended(given.execution_id, given.attempt, session, outcome)]))
+    assert not await found.settler.settle(
+        Report(session, [AttemptResult(given.execution_id, given.attempt, session, outcome)])
+    )
 
 
 async def test_no_other_dispatcher_gives_the_place_away(fresh: Database) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from mainspring import wire
 from mainspring.domain.errors import Conflict, Invalid, NotFound
+from mainspring.domain.settlement import AttemptResult
 from mainspring.intake import reservations
-from mainspring.results.settle import Report
+from mainspring.results.batch import Report
 from mainspring.store.db import Database
-from mainspring.store.results import Ended
 from mainspring.views import why_execution
 from tests.support.clocks import START, VirtualClock
 from tests.support.dispatchers import Fleet, fleet
@@ -57,7 +57,7 @@ class ReservationBench:
         return [one.execution_id for one in given]
 
     async def end_all(self) -> None:
-        ended = [Ended(g.execution_id, g.attempt, self.session, "succeeded", 1) for g in self.running]
+        ended = [AttemptResult(g.execution_id, g.attempt, self.session, "succeeded", 1) for g in self.running]
         assert not await self.fleet.settler.settle(Report(self.session, ended))
         self.running = []
 

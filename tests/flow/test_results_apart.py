@@ -10,7 +10,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.domain.errors import Unavailable
-from mainspring.results.settle import Report
+from mainspring.results.batch import Report
 from mainspring.worker.transport import delivery
 from tests.conftest import Cluster, started
 from tests.support.processes import until, until_async

@@ -13,8 +13,8 @@ from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.params import Param
 from mainspring.domain.retry import RetryPolicy
+from mainspring.duties.retention import Retention
 from mainspring.intake import dead_letters, executions, jobs, replays
-from mainspring.results.rescue import Rescue
 from mainspring.store import dead_letters as store
 from mainspring.store import fires
 from mainspring.store.db import Database
@@ -84,12 +84,12 @@ async def test_what_is_promised_about_dead_letters(desk: DeadLetterBench, virtua
     await desk.follow()
     assert await desk.states(*letters) == ["resolved"] * 4 + ["open"]
 
-    rescue = Rescue(desk.database, desk.settler, leads=lambda: True)
+    retention = Retention(desk.database, leads=lambda: True)
     await virtual.advance(days=13, hours=23)
-    await rescue.keep()
+    await retention.run_once()
     assert await desk.states(*letters) == ["resolved"] * 4 + ["open"]
     await virtual.advance(hours=1)
-    await rescue.keep()
+    await retention.run_once()
     for letter in letters:
         with pytest.raises(NotFound):
             await desk.get(letter)

@@ -11,11 +11,11 @@ import pytest
 
 from mainspring.domain.events import Kind
 from mainspring.domain.retry import RetryPolicy
+from mainspring.domain.settlement import AttemptResult
 from mainspring.intake import jobs
-from mainspring.results.settle import Report
+from mainspring.results.batch import Report
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
-from mainspring.store.results import Ended
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
 from tests.support.clocks import VirtualClock
@@ -145,7 +145,7 @@ async def test_ticks_edits_and_failures_at_once_meet_in_no_circle(fresh: Databas
         before = await connection.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
 
     async def settle(rows: list[Any]) -> None:
-        ended = [Ended(r["execution_id"], r["attempt"], fires.session, "failed") for r in rows]
+        ended = [AttemptResult(r["execution_id"], r["attempt"], fires.session, "failed") for r in rows]
         await fires.bench.settler.settle(Report(fires.session, ended))
 
     for turn in range(12):

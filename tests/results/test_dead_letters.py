@@ -10,8 +10,8 @@ import pytest
 
 from mainspring import wire
 from mainspring.domain.retry import RetryPolicy
+from mainspring.duties.retention import Retention
 from mainspring.intake import dead_letters
-from mainspring.results.rescue import Rescue
 from mainspring.store import dead_letters as store
 from mainspring.store import doctor, fires
 from mainspring.store.db import Database
@@ -140,12 +140,12 @@ async def test_the_same_mistake_is_one_group_per_job(bench: SettlingBench) -> No
 async def test_letters_are_kept_as_long_as_was_said(bench: SettlingBench, virtual: VirtualClock) -> None:
     execution, session = await bench.started(retries=NO_RETRIES)
     assert await bench.end(execution, session, "failed", error="no")
-    rescue = Rescue(bench.database, bench.settler, leads=lambda: True, keep_dead_letters_s=14 * 86_400)
+    retention = Retention(bench.database, leads=lambda: True, keep_dead_letters_s=14 * 86_400)
     await virtual.advance(days=13, hours=23)
-    await rescue.keep()
+    await retention.run_once()
     assert await count(bench) == 1
     await virtual.advance(hours=2)
-    await rescue.keep()
+    await retention.run_once()
     assert await count(bench) == 0
 
 

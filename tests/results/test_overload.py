@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
+from mainspring.domain.workflow.run import ExecutionEnd
 from mainspring.results import settle
 from mainspring.results.settle import Settler
-from mainspring.runs.advance import Ending
 from mainspring.store.db import Database
 from mainspring.store.doctor import CHECKS, examine
 from tests.support.runs import RunBench, states
@@ -36,21 +36,21 @@ async def outcomes(bench: RunBench) -> int:
 
 
 async def test_outcomes_are_written_before_steps_are_released(bench: RunBench) -> None:
-    bench.settler._busy = -1  # as if ten thousand more results waited
+    bench.settler._backlog_limit = -1  # as if ten thousand more results waited
     run = await bench.begin("chain", {"a": {}, "b": {"needs": ["a"]}})
     await bench.end(await bench.claim())
     assert await outcomes(bench) == 1 and states(await bench.get(run)) == {"a": "running", "b": "blocked"}
     other = await bench.begin("other", {"x": {}})
-    bench.settler._busy = settle.BUSY
+    bench.settler._backlog_limit = settle.BACKLOG_LIMIT
     await bench.end(await bench.claim())
-    assert states(await bench.get(run)) == {"a": "succeeded", "b": "running"}, "whoever settles the last releases all"
+    assert states(await bench.get(run)) == {"a": "succeeded", "b": "running"}, "the backlog has drained"
     assert (await bench.get(other)).state == "succeeded"
     await bench.work()
     assert (await bench.get(run)).state == "succeeded"
 
 
 async def test_the_releases_follow_though_the_server_died(bench: RunBench) -> None:
-    bench.settler._busy = -1
+    bench.settler._backlog_limit = -1
     run = await bench.begin("chain", {"a": {}, "b": {"needs": ["a"]}})
     await bench.end(await bench.claim())
     bench.settler = Settler(bench.database, bench.definitions, bench.settler._announcer)
@@ -79,7 +79,7 @@ async def test_outcomes_are_written_though_releasing_fails(bench: RunBench, monk
 async def test_one_run_that_can_not_go_on_does_not_keep_the_others(
     bench: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.settler._busy = -1
+    bench.settler._backlog_limit = -1
     sick, well = await bench.begin("sick", {"a": {}}), await bench.begin("well", {"a": {}})
     await bench.end(await bench.claim())
     hear = bench.tending._runs.hear
@@ -100,15 +100,15 @@ class Counting(Settler):
 
     later = 0
 
-    async def _move_on(self, endings: Sequence[Ending]) -> set[UUID]:
+    async def _advance_deferred(self, endings: Sequence[ExecutionEnd]) -> set[UUID]:
         self.later += len(endings)
-        return await super()._move_on(endings)
+        return await super()._advance_deferred(endings)
 
 
 @pytest.mark.requirement(111)
 async def test_a_pile_of_results_is_settled_consistently(bench: RunBench) -> None:
     """Many results at once and a low bound: releases wait until the pile is gone, and all comes to the same end."""
-    settler = Counting(bench.database, bench.definitions, bench.settler._announcer, busy=3)
+    settler = Counting(bench.database, bench.definitions, bench.settler._announcer, backlog_limit=3)
     bench.settler = settler
     await bench.apply("fan", FAN)
     runs = [(await bench.start("fan")).run_id for _ in range(24)]

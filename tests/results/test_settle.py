@@ -14,13 +14,15 @@ from mainspring.announce import Announcer
 from mainspring.domain.errors import Conflict
 from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.domain.settlement import AttemptResult
 from mainspring.intake import executions
+from mainspring.results.batch import Report
 from mainspring.results.rescue import rescue_orphans
-from mainspring.results.settle import Report, Settler
-from mainspring.store import fires, sessions, upkeep
+from mainspring.results.settle import Settler
+from mainspring.store import executions as store_executions
+from mainspring.store import fires, sessions
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
-from mainspring.store.results import Ended
 from mainspring.telemetry import metrics
 from tests.support.clocks import VirtualClock
 from tests.support.settling import TENANT, SettlingBench
@@ -107,7 +109,7 @@ async def test_a_job_may_leave_out_lost_workers(bench: SettlingBench) -> None:
     execution, session = await bench.started(retries=RetryPolicy(max=5, on=("failed",)))
     await bench.end_session(session)
     found = await bench.look(execution)
-    assert found.state == "lost" and found.reason is not None and "leave that out" in found.reason
+    assert found.state == "lost" and found.reason is not None and "retries.on" in found.reason
 
 
 async def test_stale_results_are_counted(bench: SettlingBench) -> None:
@@ -130,7 +132,7 @@ class Releases(Settler):
 
     async def release(self, job_ids: Any) -> None:
         async with self._database.connection() as connection:
-            live = await upkeep.live_counts(connection, tenant=TENANT)
+            live = await store_executions.live_counts(connection, tenant=TENANT)
         self.noted.append((live.get("running", 0), len(set(job_ids))))
         await super().release(job_ids)
 
@@ -151,9 +153,9 @@ async def test_while_results_pile_up_outcomes_come_first_and_releases_follow(ben
         await connection.execute(insert, "running", session, 1)
         await connection.execute(insert, "blocked", None, 0)
         running = await connection.fetch("SELECT execution_id FROM executions WHERE state = 'running'")
-    settler = Releases(bench.database, Definitions(bench.database), Announcer(SilentBus()), busy=5)
+    settler = Releases(bench.database, Definitions(bench.database), Announcer(SilentBus()), backlog_limit=5)
     settler.noted = []
-    reports = [Report(session, [Ended(r["execution_id"], 1, session, "succeeded")]) for r in running]
+    reports = [Report(session, [AttemptResult(r["execution_id"], 1, session, "succeeded")]) for r in running]
     assert await asyncio.gather(*(settler.settle(report) for report in reports)) == [set()] * 320
     assert await bench.live() == {"queued": 320}, "nothing is left blocked"
     assert sum(jobs for _, jobs in settler.noted) == 320 and len(settler.noted) <= 2
@@ -355,8 +357,8 @@ async def test_results_that_are_lists_stay_whole(bench: SettlingBench) -> None:
     session = await bench.session()
     assert len(await bench.claim(session, 2)) == 2
     both = [
-        Ended(first, 1, session, "succeeded", result=[1, [2, 3]]),
-        Ended(second, 1, session, "failed", error="no", result=[]),
+        AttemptResult(first, 1, session, "succeeded", result=[1, [2, 3]]),
+        AttemptResult(second, 1, session, "failed", error="no", result=[]),
     ]
     assert not await bench.settler.settle(Report(session, both))
     assert (await bench.look(first)).result == [1, [2, 3]]

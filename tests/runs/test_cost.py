@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from mainspring.runs.advance import Ending, advance
-from mainspring.runs.plans import Plans
+from mainspring.domain.settlement import AttemptResult, Settled
+from mainspring.domain.workflow.run import ExecutionEnd
+from mainspring.runs.advance import advance
+from mainspring.runs.plans import PlanCache
 from mainspring.store import results
 from mainspring.store.db import Database
-from mainspring.store.results import Done, Ended
 from tests.support.runs import RunBench
 
 pytestmark = pytest.mark.anyio
@@ -58,17 +59,17 @@ class Cost:
 async def first_layer(bench: RunBench, steps: int) -> Cost:
     """Ends the first layer in one transaction: 20 edges are counted, 10 steps released."""
     await bench.begin(f"w{steps}", layers(steps))
-    rows, session, plans = await bench.claim(), await bench.session(), Plans()
+    rows, session, plans = await bench.claim(), await bench.session(), PlanCache()
     assert len(rows) == WIDTH
-    ended = [Ended(r["execution_id"], r["attempt"], session, "succeeded", 1) for _, r in rows]
-    endings = [Ending(e.execution_id, "succeeded") for e in sorted(ended, key=lambda e: e.execution_id)]
+    ended = [AttemptResult(r["execution_id"], r["attempt"], session, "succeeded", 1) for _, r in rows]
+    endings = [ExecutionEnd(e.execution_id, "succeeded") for e in sorted(ended, key=lambda e: e.execution_id)]
     async with bench.database.hot() as connection:
         trial = connection.transaction()
         await trial.start()
         run = await connection.fetchrow("SELECT * FROM runs ORDER BY run_id DESC LIMIT 1")
         assert run is not None
         await plans.get(connection, tenant=1, job_id=run["job_id"], version=run["version"])
-        await results.settle_succeeded(connection, ended=ended, done=Done())
+        await results.settle_succeeded(connection, ended=ended, settled=Settled())
         before = await connection.fetchrow(TOUCHED)
         counted: Any = Counted(connection)
         await advance(counted, plans, endings)

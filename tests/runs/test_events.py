@@ -9,7 +9,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.domain.errors import Conflict, NotFound
-from mainspring.results.rescue import Rescue
+from mainspring.duties.retention import Retention
 from mainspring.store.db import Database
 from tests.support.clocks import VirtualClock
 from tests.support.runs import TENANT, RunBench
@@ -75,11 +75,11 @@ async def test_what_a_run_that_never_began_was_sent_is_forgotten(bench: RunBench
     await executions.cancel(bench.database, second.run_id, reason="", **WHO)
     with pytest.raises(Conflict, match="before it began"):
         await bench.runs.event(second.run_id, "go", None, **WHO)
-    rescue = Rescue(bench.database, bench.settler, leads=lambda: True)
-    await rescue.keep()
+    retention = Retention(bench.database, leads=lambda: True)
+    await retention.run_once()
     async with bench.database.connection() as connection:
         assert await connection.fetchval("SELECT count(*) FROM run_events") == 1
     await virtual.advance(days=91)
-    await rescue.keep()
+    await retention.run_once()
     async with bench.database.connection() as connection:
         assert await connection.fetchval("SELECT count(*) FROM run_events") == 0

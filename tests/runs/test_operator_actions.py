@@ -10,7 +10,7 @@ import pytest
 from mainspring import wire
 from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from mainspring.domain.job import JobSpec, NoopTask
-from mainspring.duties.workflow_timers import Tending
+from mainspring.duties.workflow_timers import WorkflowTimers
 from mainspring.intake import dead_letters, executions, jobs, workflows
 from mainspring.intake.replays import replay_one
 from mainspring.store.db import Database
@@ -116,7 +116,7 @@ async def test_a_wait_until_an_instant_that_the_run_gives(bench: RunBench, virtu
     await bench.work()
     assert states(await bench.get(run))["nap"] == "waiting"
     await virtual.advance(minutes=1)
-    bench.tending = Tending(bench.database)  # another process after a restart: nothing was in memory
+    bench.tending = WorkflowTimers(bench.database)  # another process after a restart: nothing was in memory
     await bench.work()
     assert (await bench.get(run)).state == "succeeded"
     passed = await bench.start("until")

@@ -28,14 +28,14 @@ def bench(fresh: Database) -> RunBench:
 def linked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """How often that statement was used, and whether it changed anything."""
     found: list[bool] = []
-    real = results.settle_link
+    real = results.settle_with_successor
 
     async def watched(*given: Any, **named: Any) -> Any:
         row = await real(*given, **named)
         found.append(row is not None)
         return row
 
-    monkeypatch.setattr(results, "settle_link", watched)
+    monkeypatch.setattr(results, "settle_with_successor", watched)
     return found
 
 
@@ -161,7 +161,7 @@ async def test_people_change_their_minds_while_links_are_written(
                     )
         settling = [RunBench(fresh) for _ in rows]
         for other in settling:
-            other.session_id, other.settler._links = bench.session_id, bench.settler._links
+            other.session_id, other.settler._successors = bench.session_id, bench.settler._successors
         work = [other.end([row]) for other, row in zip(settling, rows, strict=True)]
         mixed = [*meddling, *work]
         rng.shuffle(mixed)

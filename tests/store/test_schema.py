@@ -195,7 +195,7 @@ async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:
         "promote_waiting": {"executions_waiting", "executions_pkey", "blackouts_open"},
         "settle_succeeded": {"executions_pkey"},
         "lock_results": {"executions_pkey", "evictions_pkey"},
-        "settle_again": {"executions_pkey"},
+        "settle_retries": {"executions_pkey"},
         "settle_final": {
             "executions_pkey",
             "attempts_pkey",
@@ -207,8 +207,8 @@ async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:
         "fire_later": {"jobs_firing", "executions_job", "job_needs_pkey"},
         "lock_chained": {"jobs_firing"},
         "lock_needs": {"job_needs_pkey"},
-        "jobs_that_pause": {"executions_pkey", "jobs_pkey"},
-        "hold_shards": {"shards_pkey"},
+        "auto_pausing_jobs": {"executions_pkey", "jobs_pkey"},
+        "lock_shard_rows": {"shards_pkey"},
         "skip_overdue": {"executions_start_by", "executions_pkey"},
     }
     async with fresh.hot() as connection:

@@ -13,15 +13,16 @@ from mainspring import wire
 from mainspring.announce import Announcer
 from mainspring.dispatch.service import Dispatcher
 from mainspring.domain.job import JobSpec, NoopTask
+from mainspring.domain.settlement import AttemptResult
 from mainspring.intake import jobs
 from mainspring.intake.executions import Submission, Submitter
-from mainspring.results.settle import Report, Settler
+from mainspring.results.batch import Report
+from mainspring.results.settle import Settler
 from mainspring.service import Service
 from mainspring.store import sessions
 from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
-from mainspring.store.results import Ended
 
 TENANT = 1
 
@@ -70,7 +71,7 @@ class Fleet:
             self.started += [
                 (polled.definitions[given.definition].name, given.execution_id) for given in polled.executions
             ]
-            ended = [Ended(g.execution_id, g.attempt, session, "succeeded", 1) for g in polled.executions]
+            ended = [AttemptResult(g.execution_id, g.attempt, session, "succeeded", 1) for g in polled.executions]
             if ended:
                 assert not await self.settler.settle(Report(session, ended))
 

@@ -12,15 +12,16 @@ import msgspec
 from mainspring import wire
 from mainspring.announce import Announcer
 from mainspring.domain.errors import Conflict, Unavailable
+from mainspring.domain.settlement import AttemptResult
 from mainspring.domain.workflow.spec import WorkflowSpec
-from mainspring.duties.workflow_timers import Tending
+from mainspring.duties.workflow_timers import WorkflowTimers
 from mainspring.intake import workflows
 from mainspring.intake.runs import Runs
-from mainspring.results.settle import Report, Settler
+from mainspring.results.batch import Report
+from mainspring.results.settle import Settler
 from mainspring.store import claims, fires, runs, sessions
 from mainspring.store.db import CONFLICTS, Database
 from mainspring.store.definitions import Definitions
-from mainspring.store.results import Ended
 from tests.support.silent_bus import SilentBus
 
 TENANT = 1
@@ -41,7 +42,7 @@ class RunBench:
         self.definitions = Definitions(database)
         self.settler = Settler(database, self.definitions, Announcer(SilentBus()), rng=random.Random(1))
         self.runs = Runs(database)
-        self.tending = Tending(database)
+        self.tending = WorkflowTimers(database)
         self.session_id: UUID | None = None
         self.log: list[str] = []  # steps as they were started
 
@@ -103,7 +104,7 @@ class RunBench:
     ) -> None:
         session = await self.session()
         ended = [
-            Ended(
+            AttemptResult(
                 r["execution_id"],
                 r["attempt"],
                 session,

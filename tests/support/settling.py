@@ -10,14 +10,16 @@ from mainspring import wire
 from mainspring.announce import Announcer
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.retry import RetryPolicy
+from mainspring.domain.settlement import AttemptResult
 from mainspring.intake import jobs
 from mainspring.intake.executions import Submission, Submitter
+from mainspring.results.batch import Report
 from mainspring.results.rescue import rescue_orphans
-from mainspring.results.settle import Report, Settler
-from mainspring.store import claims, sessions, upkeep
+from mainspring.results.settle import Settler
+from mainspring.store import claims, sessions
+from mainspring.store import executions as store_executions
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
-from mainspring.store.results import Ended
 from mainspring.views import executions as execution_views
 from tests.support.silent_bus import SilentBus
 
@@ -82,7 +84,9 @@ class SettlingBench:
 
     async def end(self, execution: UUID, session: UUID, outcome: Any, attempt: int = 1, **more: Any) -> bool:
         """Whether the result was accepted."""
-        stale = await self.settler.settle(Report(session, [Ended(execution, attempt, session, outcome, **more)]))
+        stale = await self.settler.settle(
+            Report(session, [AttemptResult(execution, attempt, session, outcome, **more)])
+        )
         return not stale
 
     async def end_session(self, session: UUID) -> None:
@@ -93,7 +97,7 @@ class SettlingBench:
     async def live(self) -> dict[str, int]:
         """How many live executions there are, by state."""
         async with self.database.connection() as connection:
-            return await upkeep.live_counts(connection, tenant=TENANT)
+            return await store_executions.live_counts(connection, tenant=TENANT)
 
     async def look(self, execution: UUID) -> wire.Execution:
         return await execution_views.get(self.database, execution, tenant=TENANT)

@@ -11,7 +11,7 @@ from mainspring.clock import millis
 from mainspring.domain.schedule.schedule import ScheduleSpec, compile_key, resolve
 from mainspring.store import charts
 from mainspring.store.db import Database
-from mainspring.store.upkeep import make_partitions
+from mainspring.store.retention import make_partitions
 from mainspring.views import executions as execution_views
 from mainspring.views import fire_calendar, fire_density
 from mainspring.views.fire_density import HOUR_MS, Crowd, Load

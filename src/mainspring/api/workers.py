@@ -13,12 +13,12 @@ from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Forbidden, Invalid, invalid
 from mainspring.domain.job import QUEUE
+from mainspring.domain.settlement import AttemptResult
 from mainspring.intake.declare import declare
 from mainspring.intake.validate import plugins
+from mainspring.results.batch import Report
 from mainspring.results.rescue import rescue_orphans
-from mainspring.results.settle import Report
 from mainspring.store import checkpoints, queues, sessions
-from mainspring.store.results import Ended
 from mainspring.store.sessions import Heartbeat
 from mainspring.views import workers as worker_views
 
@@ -81,7 +81,9 @@ async def results(call: Call) -> wire.Settled:
     body: wire.Results = call.body
     await _serves(call, body.session_id)
     ended = [
-        Ended(r.execution_id, r.attempt, body.session_id, r.outcome, r.duration_ms, r.exit_code, r.error, r.result)
+        AttemptResult(
+            r.execution_id, r.attempt, body.session_id, r.outcome, r.duration_ms, r.exit_code, r.error, r.result
+        )
         for r in body.results
     ]
     if body.no_retry:
@@ -105,7 +107,9 @@ async def heartbeat(call: Call) -> wire.Beat:
     if body.progress:
         call.context.announcer.tell("output", [report.execution_id for report in body.progress])
     if renewed.strays:
-        ended = [Ended(execution, attempt, body.session_id, "preempted") for execution, attempt in renewed.strays]
+        ended = [
+            AttemptResult(execution, attempt, body.session_id, "preempted") for execution, attempt in renewed.strays
+        ]
         await call.context.settler.settle(Report(body.session_id, ended))
     preempts = [wire.Preempt(execution_id=execution, attempt=attempt) for execution, attempt in renewed.preempts]
     return wire.Beat(lease_s=renewed.lease_s, cancels=renewed.cancels, gone=renewed.gone, preempts=preempts)

@@ -23,7 +23,7 @@ from mainspring.domain.errors import MainspringError
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.process import run, stop_signal
 from mainspring.service import Loops
-from mainspring.store import sessions, shards, tokens, upkeep
+from mainspring.store import jobs, sessions, shards, tokens
 from mainspring.store.db import Database
 from mainspring.store.migrate import migrate, migrations
 from mainspring.telemetry import logs
@@ -227,7 +227,7 @@ class Dev:
 
     async def _job_counts(self, database: Database) -> tuple[int, int]:
         async with database.connection() as connection:
-            return await upkeep.job_counts(connection, tenant=DEFAULT_TENANT)
+            return await jobs.job_counts(connection, tenant=DEFAULT_TENANT)
 
     async def _login_link(self, database: Database, token: str) -> str:
         auth = Authenticator(database)

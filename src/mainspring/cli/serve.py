@@ -20,6 +20,7 @@ from mainspring.api.status import build_status
 from mainspring.cli.server_settings import server_settings
 from mainspring.config import ServeConfig, unknown_settings
 from mainspring.domain.address import read_networks
+from mainspring.duties.retention import Retention
 from mainspring.duties.service import Duties
 from mainspring.process import die_with_parent, raise_file_limit, run, stop_signal
 from mainspring.results.rescue import Rescue
@@ -81,9 +82,9 @@ class Server:
         """The scheduler role: fires, rescue and retention, leader duties, alert rules, notifications."""
         config, scheduler = self.config, Scheduler(self.database, self.bus, lease_s=self.config.shard_lease_s)
         self.scheduler = scheduler
-        rescue = Rescue(
+        rescue = Rescue(self.database, self.settler, leads=scheduler.leads)
+        retention = Retention(
             self.database,
-            self.settler,
             leads=scheduler.leads,
             keep_dead_letters_s=config.keep_dead_letters_s,
             keep_runs_s=config.keep_runs_s,
@@ -93,7 +94,7 @@ class Server:
         duties = Duties(self.database, self.bus, leads=scheduler.leads, announcer=self.announcer)
         watch = Watch(self.database, self.bus, self._subscriptions, leads=scheduler.leads)
         deliverer = Deliverer(self.database, self.bus, self._sender, leads=scheduler.leads)
-        return [scheduler, rescue, duties, watch, deliverer]
+        return [scheduler, rescue, retention, duties, watch, deliverer]
 
     def _dispatcher(self) -> Dispatcher:
         from mainspring.dispatch.service import Dispatcher  # a process without the API does not load it

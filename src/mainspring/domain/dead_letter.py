@@ -14,9 +14,15 @@ from typing import Literal, get_args
 from uuid import UUID
 
 from mainspring.domain.duration import parse_duration
+from mainspring.domain.execution import FAILED, State
 
 DeadLetterState = Literal["open", "held", "replaying", "resolved", "superseded", "dismissed"]
 DEAD_LETTER_STATES: tuple[DeadLetterState, ...] = get_args(DeadLetterState)
+
+
+def leaves_dead_letter(state: State) -> bool:
+    """Whether an execution that ends in this state leaves a dead letter."""
+    return state in FAILED
 
 
 def replay_key(dead_letter_id: UUID, replays: int) -> str:

@@ -38,6 +38,8 @@ Delivery = Literal["at_least_once", "at_most_once", "effectively_once"]
 STATES: tuple[State, ...] = get_args(State)
 LIVE: frozenset[State] = frozenset(("waiting", "blocked", "queued", "running"))
 FINAL: frozenset[State] = frozenset(STATES) - LIVE
+FAILED: frozenset[State] = frozenset(("failed", "timed_out", "lost"))
+"""Final states of executions that did not do their work; each leaves a dead letter."""
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 # None stands for "does not exist yet".

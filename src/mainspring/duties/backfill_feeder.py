@@ -13,7 +13,7 @@ import structlog
 
 from mainspring.domain.schedule.backfill import wanted
 from mainspring.store import backfills
-from mainspring.store.backfills import Feeding
+from mainspring.store.backfills import LockedBackfill
 from mainspring.store.db import Connection, Database
 
 log = structlog.get_logger()
@@ -55,7 +55,7 @@ async def feed(database: Database, backfill_id: UUID) -> bool:
         return await _make(connection, held, ahead, free)
 
 
-async def _make(connection: Connection, held: Feeding, ahead: list[int], free: int) -> bool:
+async def _make(connection: Connection, held: LockedBackfill, ahead: list[int], free: int) -> bool:
     outcomes = await backfills.instant_outcomes(connection, tenant=held.tenant, job_id=held.job_id, instants=ahead)
     chosen = wanted(ahead, outcomes, held.reprocess)[:free]
     # The cursor stops at the last one made: what comes after it is looked at again when there is room.

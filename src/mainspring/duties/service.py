@@ -16,7 +16,7 @@ import structlog
 from mainspring import ports
 from mainspring.announce import Announcer
 from mainspring.duties.backfill_feeder import feed_all
-from mainspring.duties.workflow_timers import Tending, is_ours
+from mainspring.duties.workflow_timers import WorkflowTimers, is_for_a_run
 from mainspring.intake import jobs
 from mainspring.intake.replays import follow_replays
 from mainspring.service import Loops, Service
@@ -52,7 +52,7 @@ class Duties(Service):
         self._feed = asyncio.Event()
         self._replayed = asyncio.Event()
         self._due = asyncio.Event()
-        self._tending = Tending(database, announcer)
+        self._tending = WorkflowTimers(database, announcer)
         self._loops = Loops("duties")
         bus.subscribe(ports.SHARDS, self._hear_edit, on_gap=self._gap)
         bus.subscribe(ports.BACKFILLS, lambda _: self._feed.set(), on_gap=lambda: None)
@@ -114,7 +114,7 @@ class Duties(Service):
             self._due.set()
 
     def _hear_cancel(self, payload: str) -> None:
-        if is_ours(payload):
+        if is_for_a_run(payload):
             self._due.set()
 
     def _hear_edit(self, payload: str) -> None:

@@ -12,12 +12,11 @@ import structlog
 
 from mainspring.announce import Announcer
 from mainspring.domain.errors import Conflict, NotFound
+from mainspring.domain.workflow.run import ENGINE_SESSION, ExecutionEnd
 from mainspring.intake import dependencies
 from mainspring.intake.runs import Runs
-from mainspring.runs.advance import Ending
-from mainspring.store import needs, runs
+from mainspring.store import needs, run_steps, runs
 from mainspring.store.db import CONFLICTS, Database
-from mainspring.store.runs import ENGINE
 
 log = structlog.get_logger()
 
@@ -26,7 +25,7 @@ AT_ONCE = 20
 """So many runs begin in one transaction."""
 
 
-class Tending:
+class WorkflowTimers:
     """Tends the runs of all tenants; done by one scheduler at a time, and repeatable at any point."""
 
     def __init__(self, database: Database, announcer: Announcer | None = None) -> None:
@@ -50,9 +49,9 @@ class Tending:
             await dependencies.execute_ready(self._database)
             await dependencies.release_waiting(self._database)
         async with self._database.connection() as connection:
-            asked = await runs.asked_to_end(connection, limit=BATCH)
-            late = await runs.due_runs(connection, limit=BATCH)
-            due = await runs.due_steps(connection, limit=BATCH)
+            asked = await runs.runs_to_cancel(connection, limit=BATCH)
+            late = await runs.timed_out_runs(connection, limit=BATCH)
+            due = await run_steps.due_steps(connection, limit=BATCH)
         for run_id, tenant, reason in asked:
             await self._cancel(run_id, tenant, "overlap" if reason == "overlap" else reason, "cancelled")
         for run_id, tenant in late:
@@ -62,13 +61,13 @@ class Tending:
                 await self._runs.wake(place, tenant=tenant)
         async with self._database.connection() as connection:
             self._lines, self._newest = await runs.workflow_lines(connection)
-            return await runs.next_wake_s(connection)
+            return await runs.next_run_timer_s(connection)
 
     async def sweep(self) -> None:
         """The net: what an older program or a dying one left half-done."""
         await self._tell_strays()
         async with self._database.connection() as connection:
-            half = await runs.half_cancelled(connection, limit=BATCH)
+            half = await runs.half_cancelled_runs(connection, limit=BATCH)
         for run_id, tenant in half:
             with contextlib.suppress(NotFound, Conflict, *CONFLICTS):
                 await self._runs.carry_out_cancel(run_id, tenant=tenant)
@@ -77,7 +76,7 @@ class Tending:
         """Portion by portion; should one run stand in the way of the others, each is told by itself."""
         while True:
             async with self._database.connection() as connection:
-                stray = [Ending(*row) for row in await runs.stray_steps(connection, limit=BATCH)]
+                stray = [ExecutionEnd(*row) for row in await run_steps.unadvanced_steps(connection, limit=BATCH)]
             if not stray:
                 return
             log.warning("steps had ended without their runs", steps=len(stray))
@@ -112,6 +111,6 @@ class Tending:
             await self._runs.cancel(run_id, tenant=tenant, by="the system", reason=reason, ends_as=ends_as)
 
 
-def is_ours(payload: str) -> bool:
+def is_for_a_run(payload: str) -> bool:
     """Whether a notice to cancel is about a run, and not a session."""
-    return payload == str(ENGINE)
+    return payload == str(ENGINE_SESSION)

@@ -18,7 +18,7 @@ from mainspring.intake.validate.params import check_params
 from mainspring.store import dead_letters
 from mainspring.store.audit import Entry
 from mainspring.store.db import Connection, Database, database_now_ms
-from mainspring.store.dead_letters import NEXT, Choice
+from mainspring.store.dead_letters import NEXT, DeadLetterFilter
 from mainspring.views import refs
 
 COUNT_TO = 10_000
@@ -106,19 +106,19 @@ async def list_groups(
     return wire.Page(items=sorted(page, key=lambda g: g.last_at, reverse=True), next_cursor=onward)
 
 
-async def chosen(database: Database, choice: wire.DeadLetterChoice, *, tenant: int) -> Choice:
+async def chosen(database: Database, choice: wire.DeadLetterChoice, *, tenant: int) -> DeadLetterFilter:
     """A choice by name as one by id. Saying nothing at all would mean everything, so it must be said."""
     if choice.ids is None and choice.job is None and choice.fingerprint is None:
         raise invalid("/job", "this would be every open dead letter", hint="name ids, a job or a fingerprint")
     job_id = None if choice.job is None else (await refs.job_row(database, choice.job, tenant=tenant)).job_id
-    return Choice(choice.ids, job_id, choice.fingerprint, choice.limit)
+    return DeadLetterFilter(choice.ids, job_id, choice.fingerprint, choice.limit)
 
 
 async def claim(database: Database, request: wire.DeadLetterClaim, *, tenant: int, by: str) -> list[wire.DeadLetter]:
     """The next open ones that nobody has claimed, for `by` alone until the time is over."""
     for_s = _claim_s(request.for_)
     job_id = None if request.job is None else (await refs.job_row(database, request.job, tenant=tenant)).job_id
-    choice = Choice(request.ids, job_id, request.fingerprint, request.limit)
+    choice = DeadLetterFilter(request.ids, job_id, request.fingerprint, request.limit)
     async with database.transaction() as connection:
         ids = await dead_letters.claim_dead_letters(connection, tenant=tenant, by=by, choice=choice, for_s=for_s)
         letters = [await found_in(connection, dead_letter_id, tenant=tenant) for dead_letter_id in sorted(ids)]
@@ -133,7 +133,7 @@ async def claim_one(
     for_s = _claim_s(for_)
     async with database.transaction() as connection:
         claimed = await dead_letters.claim_dead_letters(
-            connection, tenant=tenant, by=by, choice=Choice(ids=[dead_letter_id], limit=1), for_s=for_s
+            connection, tenant=tenant, by=by, choice=DeadLetterFilter(ids=[dead_letter_id], limit=1), for_s=for_s
         )
         letter = await found_in(connection, dead_letter_id, tenant=tenant)
         if not claimed:
@@ -184,7 +184,7 @@ async def dismiss(database: Database, dead_letter_id: UUID, *, reason: str, tena
     reason = _reason(reason)
     async with database.transaction() as connection:
         held = await dead_letters.hold_dead_letters(
-            connection, tenant=tenant, by=by, choice=Choice(ids=[dead_letter_id], limit=1)
+            connection, tenant=tenant, by=by, choice=DeadLetterFilter(ids=[dead_letter_id], limit=1)
         )
         if held:
             await _dismiss(connection, [dead_letter_id], reason, tenant=tenant, by=by)
@@ -208,7 +208,9 @@ async def dismiss_many(database: Database, request: wire.DismissMany, *, tenant:
 
 async def _dismiss(connection: Connection, ids: Sequence[UUID], reason: str, *, tenant: int, by: str) -> None:
     done = await dead_letters.dismiss_dead_letters(connection, tenant=tenant, ids=ids, by=by, reason=reason)
-    done += await dead_letters.close_tied(connection, tenant=tenant, ids=done, state="dismissed", by=by, reason=reason)
+    done += await dead_letters.close_attached(
+        connection, tenant=tenant, ids=done, state="dismissed", by=by, reason=reason
+    )
     entries = [Entry(str(dead_letter_id)) for dead_letter_id in done]
     await audit.record_all(connection, "dead_letter.dismiss", entries, tenant=tenant, by=by, reason=reason)
 

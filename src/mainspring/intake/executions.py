@@ -16,10 +16,11 @@ from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.execution import LIVE, execution_id, is_step
 from mainspring.domain.job import WorkflowTask, needed_params
 from mainspring.domain.placement.line import line_of
+from mainspring.domain.workflow.run import ExecutionEnd
 from mainspring.intake import audit
 from mainspring.intake.validate.params import Demands, check_params
-from mainspring.runs.advance import Ending, advance
-from mainspring.runs.plans import Plans
+from mainspring.runs.advance import advance
+from mainspring.runs.plans import PlanCache
 from mainspring.store import executions, jobs, lines, outbox, overlaps
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.definitions import Definitions
@@ -311,8 +312,8 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
             if await executions.cancel_pending(connection, tenant=tenant, execution_id=execution, reason=words):
                 told = [execution]
                 if is_step(execution):
-                    moved = await advance(connection, Plans(), [Ending(execution, "cancelled", None, words)])
-                    told += moved.done.executions
+                    moved = await advance(connection, PlanCache(), [ExecutionEnd(execution, "cancelled", None, words)])
+                    told += moved.settled.executions
                 await outbox.tell_settled(connection, execution_ids=told)
                 await _note(connection, found, tenant=tenant, by=by, reason=reason)
                 return

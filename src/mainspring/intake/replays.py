@@ -24,7 +24,7 @@ from mainspring.intake.validate.params import check_params
 from mainspring.store import dead_letters, executions, jobs
 from mainspring.store.audit import Entry
 from mainspring.store.db import Connection, Database, database_now_ms
-from mainspring.store.dead_letters import Choice, Letter
+from mainspring.store.dead_letters import DeadLetterFilter, LockedDeadLetter
 from mainspring.store.executions import NewExecution
 
 log = structlog.get_logger()
@@ -37,8 +37,8 @@ BATCH = 500
 class Plan:
     """What would become of some dead letters."""
 
-    new: list[tuple[Letter, NewExecution]]
-    refused: list[tuple[Letter, str]]
+    new: list[tuple[LockedDeadLetter, NewExecution]]
+    refused: list[tuple[LockedDeadLetter, str]]
 
 
 async def replay_one(
@@ -46,7 +46,7 @@ async def replay_one(
 ) -> wire.Replay:
     """One execution; asked for again, the same one."""
     async with database.transaction() as connection:
-        choice = Choice(ids=[dead_letter_id], limit=1)
+        choice = DeadLetterFilter(ids=[dead_letter_id], limit=1)
         held = await dead_letters.hold_dead_letters(connection, tenant=tenant, by=by, choice=choice)
         if not held:
             letter = await found_in(connection, dead_letter_id, tenant=tenant)
@@ -76,7 +76,7 @@ async def replay_many(database: Database, request: wire.ReplayMany, *, tenant: i
     async with database.transaction() as connection:
         held = await dead_letters.hold_dead_letters(connection, tenant=tenant, by=by, choice=choice)
         plan = await _plan(connection, held, tenant=tenant, gap_s=gap_s)
-        rest: list[Letter] = []
+        rest: list[LockedDeadLetter] = []
         if request.canary and len(plan.new) > 1:
             rest = [letter for letter, _ in plan.new[1:]]
             plan = Plan(plan.new[:1], plan.refused)
@@ -132,7 +132,7 @@ async def _after_canary(connection: Connection, canary: UUID, *, tenant: int, su
         log.warning("dead letters are open again: their canary did not succeed", letters=len(free), succeeded=succeeded)
 
 
-async def _plan(connection: Connection, letters: Sequence[Letter], *, tenant: int, gap_s: float) -> Plan:
+async def _plan(connection: Connection, letters: Sequence[LockedDeadLetter], *, tenant: int, gap_s: float) -> Plan:
     """An execution for each, `gap_s` apart; those that the job as it is now can't take are refused."""
     now_ms = int(await database_now_ms(connection))
     known = {
@@ -175,7 +175,7 @@ async def _make(connection: Connection, plan: Plan, *, tenant: int, by: str) -> 
         by=by,
         replayed=[(letter.dead_letter_id, execution.execution_id) for letter, execution in made],
     )
-    await dead_letters.close_tied(
+    await dead_letters.close_attached(
         connection,
         tenant=tenant,
         ids=[letter.dead_letter_id for letter, _ in made],
@@ -188,7 +188,7 @@ async def _make(connection: Connection, plan: Plan, *, tenant: int, by: str) -> 
     return Plan(made, plan.refused + gone)
 
 
-def _answer(plan: Plan, *, dry_run: bool, rest: Sequence[Letter] = (), canary: bool = False) -> wire.Replay:
+def _answer(plan: Plan, *, dry_run: bool, rest: Sequence[LockedDeadLetter] = (), canary: bool = False) -> wire.Replay:
     items = [
         *(
             wire.ReplayItem(dead_letter_id=x.dead_letter_id, execution_id=e.execution_id, due_at=e.due_at)
@@ -214,5 +214,5 @@ def _gap_s(rate: str | None) -> float:
         raise invalid("/rate", str(error), hint="such as 10/1m, or 5/s") from None
 
 
-def _with_params(letter: Letter, params: dict[str, object]) -> Letter:
-    return Letter(letter.dead_letter_id, letter.job_id, letter.fire_at, params, letter.replays)
+def _with_params(letter: LockedDeadLetter, params: dict[str, object]) -> LockedDeadLetter:
+    return LockedDeadLetter(letter.dead_letter_id, letter.job_id, letter.fire_at, params, letter.replays)

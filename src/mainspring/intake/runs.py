@@ -17,18 +17,18 @@ from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound, inv
 from mainspring.domain.params import given_problems
 from mainspring.domain.workflow.plan import PlanStep
 from mainspring.domain.workflow.readiness import Weight
+from mainspring.domain.workflow.run import WHOLE, ExecutionEnd, Run, StepEnd, StepRef
 from mainspring.domain.workflow.spec import RunState
 from mainspring.intake import audit
 from mainspring.intake.executions import Note, Submission, insert_one
 from mainspring.intake.executions import cancel as cancel_execution
 from mainspring.intake.workflows import row_of
-from mainspring.runs.advance import Ending, Moved, Turn, advance
-from mainspring.runs.plans import Known, Plans
+from mainspring.runs.advance import Advanced, RunAdvance, advance
+from mainspring.runs.plans import CachedPlan, PlanCache
 from mainspring.runs.start import start_runs
-from mainspring.store import charts, dead_letters, executions, lines, needs, outbox, overlaps, results, runs
+from mainspring.store import charts, dead_letters, executions, lines, needs, outbox, overlaps, results, run_steps, runs
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
-from mainspring.store.dead_letters import Choice
-from mainspring.store.runs import Finish, Place, Run
+from mainspring.store.dead_letters import DeadLetterFilter
 from mainspring.views import run_timelines
 from mainspring.views.pending_runs import AHEAD, listed, no_steps, unbegun
 from mainspring.views.refs import check_limit, execution_id, is_id, parse_cursor
@@ -63,7 +63,7 @@ class Runs:
     def __init__(self, database: Database, announcer: Announcer | None = None) -> None:
         self._database = database
         self._announcer = announcer
-        self._plans = Plans()
+        self._plans = PlanCache()
 
     async def start(self, ref: str, request: wire.RunRequest, *, tenant: int, by: str) -> wire.Run:
         """Starts a run now; the same key is answered with the same run for a day."""
@@ -81,7 +81,7 @@ class Runs:
         async with self._turn() as (connection, moved):
             run_id = await insert_one(connection, submission, request.key)
             if row.spec.concurrency is None:
-                await start_runs(connection, self._plans, [run_id], moved=moved)
+                await start_runs(connection, self._plans, [run_id], advanced=moved)
         return await self.get(run_id, tenant=tenant)
 
     async def start_due(self, execution_ids: Sequence[UUID], limit_id: int | None) -> int:
@@ -92,7 +92,7 @@ class Runs:
                 taken = (await lines.count_holders(connection, limit_ids=[limit_id]))[limit_id]
                 execution_ids = execution_ids[: max(0, limit.most - taken)]
             if execution_ids:
-                await start_runs(connection, self._plans, execution_ids, moved=moved)
+                await start_runs(connection, self._plans, execution_ids, advanced=moved)
         return len(execution_ids)
 
     async def rerun(self, run_id: UUID, request: wire.Rerun, *, tenant: int, by: str) -> wire.Run:
@@ -105,23 +105,25 @@ class Runs:
                 raise Conflict(f"{row['name']} was deleted: apply it again to run it", code="workflow_deleted")
             known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
             assert known is not None, "a run points to its version"
-            places = [Place(run_id, step.number) for step in known.plan.steps]
-            outcomes = await runs.step_outcomes(connection, places=places)
+            places = [StepRef(run_id, step.number) for step in known.plan.steps]
+            outcomes = await run_steps.step_outcomes(connection, refs=places)
         again = _done_again(known, {p.step: o[0] for p, o in outcomes.items()}, request.from_step)
         kept = {p.step: _kept(p, o, by) for p, o in outcomes.items() if p.step not in again and o[0] in KEPT}
         submission = Submission(tenant, by, row["job_id"], None, row["params"], row["fire_at"])
         async with self._turn() as (connection, moved):
             letters = await dead_letters.hold_dead_letters(
-                connection, tenant=tenant, by=by, choice=Choice(ids=[run_id], limit=1)
+                connection, tenant=tenant, by=by, choice=DeadLetterFilter(ids=[run_id], limit=1)
             )
             new_id = await insert_one(connection, submission, None)
             await _refuse_full(connection, new_id, tenant=tenant)
             if letters:  # nobody else works on it: the new run decides what becomes of it
                 await dead_letters.mark_replayed(connection, tenant=tenant, replayed=[(run_id, new_id)], by=by)
-                await dead_letters.close_tied(
+                await dead_letters.close_attached(
                     connection, tenant=tenant, ids=[run_id], state="superseded", by=by, reason="its run was repeated"
                 )
-            await start_runs(connection, self._plans, [new_id], rerun=(run_id, row["version"]), kept=kept, moved=moved)
+            await start_runs(
+                connection, self._plans, [new_id], rerun=(run_id, row["version"]), kept=kept, advanced=moved
+            )
             await audit.record(
                 connection,
                 "run.rerun",
@@ -149,7 +151,7 @@ class Runs:
     ) -> wire.Run:
         """A person answers an approval; with the right its step asks for."""
 
-        def answer(step: PlanStep, state: str) -> Finish | None:
+        def answer(step: PlanStep, state: str) -> StepEnd | None:
             approval = step.spec.approval
             if approval is None:
                 raise Conflict(f"the step {name!r} waits for no approval", code="no_approval")
@@ -160,10 +162,10 @@ class Runs:
             words = f"{'approved' if approved else 'rejected'} by {by}" + (
                 f": {decision.note}" if decision.note else ""
             )
-            place = Place(run_id, step.number)
+            place = StepRef(run_id, step.number)
             if approved:
-                return Finish(place, "succeeded", "ok", given, words, by)
-            return Finish(place, "failed", "failed", given, words, by)
+                return StepEnd(place, "succeeded", "ok", given, words, by)
+            return StepEnd(place, "failed", "failed", given, words, by)
 
         deed = Deed("step.approve" if approved else "step.reject", by, decision.note)
         return await self._end_step(run_id, name, answer, deed, tenant=tenant)
@@ -197,35 +199,35 @@ class Runs:
             raise invalid("/reason", "why is not said", hint="others will want to know")
         words = f"{'skipped' if flag == 'skipped' else 'completed'} by {by}: {reason}"
 
-        def override(step: PlanStep, old: str) -> Finish | None:
+        def override(step: PlanStep, old: str) -> StepEnd | None:
             _refuse_others(step, scopes)  # who may not approve may not go around it either
             if old not in ("blocked", "waiting", "running"):
                 return None
             weight: Weight = "ok"
-            return Finish(Place(run_id, step.number), state, weight, result, words, by, flag)
+            return StepEnd(StepRef(run_id, step.number), state, weight, result, words, by, flag)
 
         deed = Deed("step.skip" if flag == "skipped" else "step.force_complete", by, reason)
         return await self._end_step(run_id, name, override, deed, tenant=tenant)
 
     async def _end_step(
-        self, run_id: UUID, name: str, judge: Callable[[PlanStep, str], Finish | None], deed: Deed, *, tenant: int
+        self, run_id: UUID, name: str, judge: Callable[[PlanStep, str], StepEnd | None], deed: Deed, *, tenant: int
     ) -> wire.Run:
         """Ends a step by hand. What lives of it is held first, as settling takes it, and ends too."""
         async with self._turn() as (connection, moved):
             number = await self._number(connection, run_id, name, tenant=tenant)
-            steps = await runs.stoppable_steps(connection, run_id=run_id)
+            steps = await run_steps.open_steps(connection, run_id=run_id)
             mine = [e for place, _, e in steps if place.step == number and e is not None]
-            live = await runs.lock_executions(connection, execution_ids=mine)
+            live = await run_steps.lock_executions(connection, execution_ids=mine)
             run, known = await self._hold(connection, run_id, tenant=tenant)
-            place = Place(run_id, number)
-            found = await runs.step_of_run(connection, place=place)
+            place = StepRef(run_id, number)
+            found = await run_steps.step_state(connection, ref=place)
             assert found is not None, "a run has all its steps"
             finish = judge(known.plan.steps[number], found[0])
             if finish is None or run.state not in OPEN:
                 words = f"the step {name!r} is {found[0].replace('_', ' ')}, so nothing was changed"
                 hint = "; once the run has ended, mainspring runs rerun repeats it" if found[0] in FAILED else ""
                 raise Conflict(words + hint, code="not_waiting")
-            await runs.drop_items(connection, places=[place], reason=finish.reason or "")
+            await run_steps.cancel_items(connection, refs=[place], reason=finish.reason or "")
             for execution_id, state in live.items():
                 stop = executions.cancel_running if state == "running" else executions.cancel_pending
                 await stop(connection, tenant=tenant, execution_id=execution_id, reason=finish.reason or "")
@@ -271,16 +273,18 @@ class Runs:
                 raise NotFound(f"nothing in this run waits for an event {name!r}{others}")
             if run is not None and run.state not in OPEN:
                 raise Conflict(f"the run has already ended: {run.state}", code="already_final")
-            if not await runs.insert_event(connection, tenant=tenant, run_id=run_id, name=name, payload=payload, by=by):
+            if not await runs.insert_run_event(
+                connection, tenant=tenant, run_id=run_id, name=name, payload=payload, by=by
+            ):
                 first = await runs.event_of_run(connection, run_id=run_id, name=name)
                 assert first is not None
                 words = f"the event {name!r} was received from {first[2]} at {first[1].isoformat()}"
                 raise Conflict(f"{words}; this one changes nothing", code="event_repeated")
             ended = []
             for step in waiting:
-                found = await runs.step_of_run(connection, place=Place(run_id, step.number))
+                found = await run_steps.step_state(connection, ref=StepRef(run_id, step.number))
                 if found is not None and found[0] == "waiting":
-                    ended.append(Finish(Place(run_id, step.number), "succeeded", "ok", payload, f"sent by {by}", by))
+                    ended.append(StepEnd(StepRef(run_id, step.number), "succeeded", "ok", payload, f"sent by {by}", by))
             if run is not None:
                 await self._finish(connection, run, ended, moved)
             await audit.record(
@@ -288,12 +292,12 @@ class Runs:
             )
         return await self.get(run_id, tenant=tenant)
 
-    async def _ahead(self, connection: Connection, run_id: UUID, *, tenant: int) -> Known | None:
+    async def _ahead(self, connection: Connection, run_id: UUID, *, tenant: int) -> CachedPlan | None:
         """The workflow of a run that has not begun, whose execution is then held; None if it has begun."""
         found = await executions.execution_by_id(connection, tenant=tenant, execution_id=run_id)
         if found is None or found.state not in AHEAD:
             return None
-        if (await runs.lock_executions(connection, execution_ids=[run_id])).get(run_id) not in AHEAD:
+        if (await run_steps.lock_executions(connection, execution_ids=[run_id])).get(run_id) not in AHEAD:
             return None
         return await self._plans.get(connection, tenant=tenant, job_id=found.job_id, version=found.version)
 
@@ -337,25 +341,25 @@ class Runs:
         """Ends what a cancelled run still has: executions first, then the run, as settling takes them. Repeatable."""
         inner: list[UUID] = []
         async with self._turn() as (connection, moved):
-            steps = await runs.stoppable_steps(connection, run_id=run_id)
-            live = await runs.lock_executions(connection, execution_ids=[e for _, _, e in steps if e is not None])
+            steps = await run_steps.open_steps(connection, run_id=run_id)
+            live = await run_steps.lock_executions(connection, execution_ids=[e for _, _, e in steps if e is not None])
             run, known = await self._hold(connection, run_id, tenant=tenant)
             if run.state != "cancelling":
                 return
             words = "the run timed out" if run.ends_as == "timed_out" else "the run was cancelled"
-            gone: list[Ending] = []
+            gone: list[ExecutionEnd] = []
             for execution_id, state in sorted(live.items()):
                 if state != "running":
                     await executions.cancel_pending(connection, tenant=tenant, execution_id=execution_id, reason=words)
-                    gone.append(Ending(execution_id, "cancelled", None, words))
+                    gone.append(ExecutionEnd(execution_id, "cancelled", None, words))
                 elif await runs.run_by_id(connection, tenant=tenant, run_id=execution_id) is not None:
                     inner.append(execution_id)
                 else:
                     await executions.cancel_running(connection, tenant=tenant, execution_id=execution_id, reason=words)
             ended = [
-                Finish(place, "cancelled", "failed", reason=words)
+                StepEnd(place, "cancelled", "failed", reason=words)
                 for place, state, _ in steps
-                if place.item == runs.WHOLE and _stops(known, place, state)
+                if place.item == WHOLE and _stops(known, place, state)
             ]
             await self._finish(connection, run, ended, moved)
             await advance(connection, self._plans, gone, moved)
@@ -365,58 +369,58 @@ class Runs:
             except Conflict:
                 continue
 
-    async def wake(self, place: Place, *, tenant: int) -> None:
+    async def wake(self, place: StepRef, *, tenant: int) -> None:
         """The time of a waiting step has come: a wait is over, an approval or an event did not come."""
         async with self._turn() as (connection, moved):
             run, known = await self._hold(connection, place.run_id, tenant=tenant)
             spec = known.plan.steps[place.step].spec
             if spec.wait is not None:
-                finish = Finish(place, "succeeded", "ok")
+                finish = StepEnd(place, "succeeded", "ok")
             else:
                 what = "nobody decided" if spec.approval is not None else "the event did not come"
-                finish = Finish(place, "timed_out", "failed", reason=f"{what} in time")
+                finish = StepEnd(place, "timed_out", "failed", reason=f"{what} in time")
             await self._finish(connection, run, [finish], moved)
 
-    async def hear(self, endings: Sequence[Ending]) -> None:
+    async def hear(self, endings: Sequence[ExecutionEnd]) -> None:
         """Executions that ended without their runs having heard of it."""
         async with self._turn() as (connection, moved):
             await advance(connection, self._plans, endings, moved)
 
-    async def _hold(self, connection: Connection, run_id: UUID, *, tenant: int) -> tuple[Run, Known]:
-        run = await runs.hold_run(connection, tenant=tenant, run_id=run_id)
+    async def _hold(self, connection: Connection, run_id: UUID, *, tenant: int) -> tuple[Run, CachedPlan]:
+        run = await runs.lock_run(connection, tenant=tenant, run_id=run_id)
         if run is None:
             raise await no_steps(connection, self._plans, run_id, tenant=tenant)
         known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
         assert known is not None, "a run points to its version"
         return run, known
 
-    async def _finish(self, connection: Connection, run: Run, ended: Sequence[Finish], moved: Moved) -> None:
-        turn = await Turn.of(connection, self._plans, [run])
+    async def _finish(self, connection: Connection, run: Run, ended: Sequence[StepEnd], moved: Advanced) -> None:
+        turn = await RunAdvance.load(connection, self._plans, [run])
         await turn.finish(ended)
         await advance(connection, self._plans, await turn.close(moved), moved)
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[tuple[Connection, Moved]]:
+    async def _turn(self) -> AsyncIterator[tuple[Connection, Advanced]]:
         """A transaction that may end runs; what waited for those goes on after it, as with any execution."""
-        moved = Moved()
+        moved = Advanced()
         async with self._database.transaction() as connection:
             yield connection, moved
-            if moved.done.executions:
-                await needs.release_after(connection, execution_ids=moved.done.executions)
-                await outbox.tell_settled(connection, execution_ids=sorted(moved.done.executions))
-            if moved.done.freed:
-                await results.tell_freed(connection, limit_ids=sorted(moved.done.freed))
-        if moved.done.executions and self._announcer is not None:
-            self._announcer.tell("finished", moved.done.executions)
-        if moved.done.chained:
+            if moved.settled.executions:
+                await needs.release_after(connection, execution_ids=moved.settled.executions)
+                await outbox.tell_settled(connection, execution_ids=sorted(moved.settled.executions))
+            if moved.settled.freed:
+                await results.notify_freed(connection, limit_ids=sorted(moved.settled.freed))
+        if moved.settled.executions and self._announcer is not None:
+            self._announcer.tell("finished", moved.settled.executions)
+        if moved.settled.chained:
             with contextlib.suppress(*AWAY, *CONFLICTS):  # the sweep comes back to it
                 async with self._database.transaction() as connection:
-                    await overlaps.release_blocked(connection, job_ids=sorted(moved.done.chained))
+                    await overlaps.release_blocked(connection, job_ids=sorted(moved.settled.chained))
 
     async def of_execution(self, execution_id: UUID, *, tenant: int) -> UUID | None:
         """The run that an execution is, or is a step of."""
         async with self._database.connection() as connection:
-            return await runs.run_of(connection, tenant=tenant, execution_id=execution_id)
+            return await runs.run_of_execution(connection, tenant=tenant, execution_id=execution_id)
 
     async def spec_of(self, run: wire.Run, *, tenant: int) -> wire.WorkflowVersion | None:
         """What the run's version of its workflow says."""
@@ -436,7 +440,7 @@ class Runs:
                 return row
             known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
             assert known is not None, "a run points to its version"
-            steps = await runs.steps_of_run(connection, run_id=run_id, items=items)
+            steps = await run_steps.steps_of_run(connection, run_id=run_id, items=items)
         run = _as_run(row, [_as_step(known, s) for s in steps])
         return run_timelines.placed(run, known, now=steps[0]["now"])
 
@@ -449,7 +453,7 @@ class Runs:
             known = await self._plans.get(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
             assert known is not None, "a run points to its version"
             number = known.plan.by_name.get(step, -1) if step else None
-            found = await runs.states_of_steps(connection, run_id=run_id, step=number)
+            found = await run_steps.step_states(connection, run_id=run_id, step=number)
         plan = known.plan.steps
         return Glance(_as_run(row), [(p, plan[p[0]].name, _shown(plan[p[0]], state)) for p, state in found])
 
@@ -458,7 +462,7 @@ class Runs:
         async with self._database.connection() as connection:
             known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
             assert known is not None, "a run points to its version"
-            rows = await runs.some_steps_of_run(connection, run_id=run.run_id, places=places)
+            rows = await run_steps.steps_by_ref(connection, run_id=run.run_id, refs=places)
         return [_as_step(known, r) for r in rows]
 
     async def steps_to_draw(self, run: wire.Run, *, tenant: int) -> list[wire.RunStep]:
@@ -466,7 +470,7 @@ class Runs:
         async with self._database.connection() as connection:
             known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
             assert known is not None, "a run points to its version"
-            rows = await runs.steps_to_draw(connection, run_id=run.run_id)
+            rows = await run_steps.steps_for_graph(connection, run_id=run.run_id)
         return [_as_drawn(known.plan.steps[r["step"]], r) for r in rows]
 
     async def timeline(self, run_id: UUID, name: str, *, tenant: int, item: int | None = None) -> wire.StepTimeline:
@@ -478,9 +482,9 @@ class Runs:
             known = await self._plans.get(connection, tenant=tenant, job_id=run.job_id, version=run.version)
             assert known is not None, "a run points to its version"
             number = _step(known, name).number
-            rows = await runs.steps_of_run(connection, run_id=run_id, items=True, step=number)
+            rows = await run_steps.steps_of_run(connection, run_id=run_id, items=True, step=number)
         whole = next(step for step in run.steps if step.name == name)
-        items = [_as_step(known, r) for r in rows if r["item"] != runs.WHOLE]
+        items = [_as_step(known, r) for r in rows if r["item"] != WHOLE]
         return await run_timelines.of_step(self._database, [whole, *items], tenant=tenant, item=item)
 
     async def grid(self, ref: str, *, tenant: int, count: int = 25) -> wire.Grid:
@@ -558,7 +562,7 @@ async def find_run(database: Database, ref: str, *, tenant: int) -> UUID:
         raise NotFound(f"there is no run {ref!r}") from None
 
 
-def _step(known: Known, name: str) -> PlanStep:
+def _step(known: CachedPlan, name: str) -> PlanStep:
     number = known.plan.by_name.get(name)
     if number is None:
         raise NotFound(f"the run has no step {name!r}")
@@ -571,12 +575,12 @@ def _refuse_others(step: PlanStep, scopes: Sequence[str]) -> None:
         raise Forbidden(f"the step {step.name!r} needs the approval of an admin")
 
 
-def _stops(known: Known, place: Place, state: str) -> bool:
+def _stops(known: CachedPlan, place: StepRef, state: str) -> bool:
     """Whether a cancelled run ends this step at once: it waits, or has not begun and does not always run."""
     return state == "waiting" or (state == "blocked" and known.plan.steps[place.step].spec.rule != "always")
 
 
-def _done_again(known: Known, states: dict[int, str], from_step: str | None) -> set[int]:
+def _done_again(known: CachedPlan, states: dict[int, str], from_step: str | None) -> set[int]:
     """The steps a rerun executes: those that failed, one that is named, and all behind them."""
     ahead = [number for number, state in states.items() if state not in KEPT]
     if from_step is not None:
@@ -592,13 +596,13 @@ def _done_again(known: Known, states: dict[int, str], from_step: str | None) -> 
     return found
 
 
-def _kept(place: Place, outcome: tuple[str, Any, str | None], by: str) -> Finish:
+def _kept(place: StepRef, outcome: tuple[str, Any, str | None], by: str) -> StepEnd:
     """How a step of the run before counts in its rerun: a branch not taken stays so, a person's skip stays one."""
     state, result, flag = outcome
     words = f"kept from run {place.run_id}"
     if state == "succeeded":
-        return Finish(place, state, "ok", result, words, by, "kept")
-    return Finish(place, state, "ok" if flag == "skipped" else "skipped", None, words, by, flag)
+        return StepEnd(place, state, "ok", result, words, by, "kept")
+    return StepEnd(place, state, "ok" if flag == "skipped" else "skipped", None, words, by, flag)
 
 
 async def _refuse_full(connection: Connection, run_id: UUID, *, tenant: int) -> None:
@@ -634,12 +638,12 @@ def _as_run(r: Any, steps: Sequence[wire.RunStep] = ()) -> wire.Run:
     )
 
 
-def _as_step(known: Known, r: Any) -> wire.RunStep:
+def _as_step(known: CachedPlan, r: Any) -> wire.RunStep:
     step = known.plan.steps[r["step"]]
     return wire.RunStep(
         name=step.name,
         kind=step.spec.kind,
-        item=None if r["item"] == runs.WHOLE else r["item"],
+        item=None if r["item"] == WHOLE else r["item"],
         state=r["state"],
         needs=list(step.spec.needs),
         execution_id=r["execution_id"] if r["released_at"] is not None else None,

@@ -1,7 +1,7 @@
-"""The one door for every ending of an attempt.
+"""Settles ended attempts: the only code path that ends an attempt, for workers and for the rescue.
 
-Whoever reports it (a worker, the rescue), the same statements decide: session, attempt and state are
-checked where the row changes, so a result that somebody else has replaced changes nothing and is counted.
+The same statements decide for both. Each checks session, attempt and state on the row it changes, so a stale result
+changes nothing and is counted.
 """
 
 from __future__ import annotations
@@ -14,62 +14,41 @@ from uuid import UUID
 
 import structlog
 
-from mainspring import ports, wire
+from mainspring import ports
 from mainspring.announce import Announcer
 from mainspring.batch import Batcher
 from mainspring.domain.execution import is_step
-from mainspring.results.auto_pause import failed_jobs, hold_pausing, pause_failing
+from mainspring.domain.settlement import AttemptResult, Final, LockedExecution, Retry, Settled
+from mainspring.domain.workflow.run import ExecutionEnd, StepRef
+from mainspring.results.auto_pause import failed_jobs, lock_auto_pausing, pause_failing
+from mainspring.results.batch import Report, ResultBatch
 from mainspring.results.verdict import verdict
-from mainspring.runs.advance import Ending, advance
-from mainspring.runs.handoff import Desk
-from mainspring.runs.plans import Plans
-from mainspring.runs.successor import Links
+from mainspring.runs.advance import advance
+from mainspring.runs.handoff import StepHandoff
+from mainspring.runs.plans import PlanCache
+from mainspring.runs.successor import SuccessorCache
 from mainspring.store import logs, needs, outbox, overlaps, results
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.definitions import Definitions
-from mainspring.store.results import Again, Done, Ended, Final, Held
-from mainspring.store.runs import Place, held_by
+from mainspring.store.runs import locked_runs
 from mainspring.store.subscriptions import Subscriptions
 from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
 
-MOST_CONFLICTS = 3
-BUSY = 10_000
-"""While more results than this wait to be settled, releases wait too, of blocked executions and of steps: outcomes come
-first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What one worker tells at once: endings, and output that must be stored before them."""
-
-    session_id: UUID
-    ended: Sequence[Ended]
-    output: Sequence[wire.Output] = ()
-
-
-class Batch:
-    """Reports that are settled together. In key order, so that two batches never wait for each other in a circle."""
-
-    def __init__(self, reports: Sequence[Report]) -> None:
-        self.ended = sorted((e for r in reports for e in r.ended), key=lambda e: e.execution_id.int)
-        if any(e.outcome != "succeeded" for e in self.ended):
-            # Two may tell of the same end, as a guardian and the rescue do: the first one counts.
-            first = {(e.execution_id, e.attempt, e.session_id): e for e in reversed(self.ended)}
-            self.ended = list(first.values())[::-1]
-        self.smooth = [e for e in self.ended if e.outcome == "succeeded"]
-        self.rough = [e for e in self.ended if e.outcome != "succeeded"]
-        self.stepped = [e for e in self.ended if is_step(e.execution_id)]
-        self.output = [report for report in reports if report.output]
+MAX_CONFLICTS = 3
+"""Deadlocks or serialization failures in a row before runs are advanced apart from the batch."""
+BACKLOG_LIMIT = 10_000
+"""With more unsettled results than this, releases of blocked executions and of steps are deferred until the backlog
+has drained: outcomes come first."""
 
 
 @dataclass(slots=True)
-class After:
-    """What a batch has led to: runs that ended by it, and ends of steps that their runs are still to be told."""
+class FollowUp:
+    """What a batch leads to after its commit."""
 
-    runs: set[UUID] = field(default_factory=set)
-    unheard: list[Ending] = field(default_factory=list)
+    runs: set[UUID] = field(default_factory=set)  # runs that ended in the batch
+    deferred: list[ExecutionEnd] = field(default_factory=list)  # ended steps whose runs were not advanced
 
 
 class Settler:
@@ -82,7 +61,7 @@ class Settler:
         announcer: Announcer,
         *,
         rng: random.Random | None = None,
-        busy: int = BUSY,
+        backlog_limit: int = BACKLOG_LIMIT,
         subscriptions: Subscriptions | None = None,
         handoff: ports.DirectHandoff | None = None,
     ) -> None:
@@ -90,29 +69,34 @@ class Settler:
         self._definitions = definitions
         self._announcer = announcer
         self._rng = rng or random.Random()
-        self._busy = busy
-        self._waiting = 0  # results that are in no batch yet
-        self._owed: set[UUID] = set()  # jobs whose next blocked execution is still to be released
-        self._unheard: list[Ending] = []  # ends of steps that their runs are still to be told
-        self._plans = Plans()
-        self._links = Links()
+        self._backlog_limit = backlog_limit
+        self._backlog = 0  # results that are in no batch yet
+        self._deferred_jobs: set[UUID] = set()  # jobs whose next blocked execution is still to be released
+        self._deferred_ends: list[ExecutionEnd] = []  # ended steps whose runs are still to be advanced
+        self._plans = PlanCache()
+        self._successors = SuccessorCache()
         self._subscriptions = subscriptions
         self._handoff = handoff
         self._batcher: Batcher[Report, set[UUID]] = Batcher(self._flush, max_items=64, parallel=2)
 
     async def settle(self, report: Report) -> set[UUID]:
-        """Returns the stale ones: nobody waits for them any more."""
-        self._waiting += len(report.ended)
+        """Settle a report and return the executions whose results were stale."""
+        self._backlog += len(report.ended)
         metrics.RESULTS_PENDING.inc(len(report.ended))
         try:
             return await self._batcher.submit(report)
         finally:
             metrics.RESULTS_PENDING.dec(len(report.ended))
 
+    async def release(self, job_ids: Iterable[UUID]) -> None:
+        """Release the next blocked execution of each job that has no other live one. The sweep repeats it."""
+        async with self._database.transaction() as connection:
+            await overlaps.release_blocked(connection, job_ids=sorted(job_ids))
+
     async def _flush(self, reports: list[Report]) -> list[set[UUID]]:
-        """Two transactions that met in a circle lose nothing: the one PostgreSQL gave up is repeated."""
-        self._waiting -= sum(len(report.ended) for report in reports)
-        for _ in range(MOST_CONFLICTS):
+        """Settle a batch; repeat it after a deadlock, which changed nothing."""
+        self._backlog -= sum(len(report.ended) for report in reports)
+        for _ in range(MAX_CONFLICTS):
             try:
                 return await self._settle_all(reports)
             except CONFLICTS:
@@ -122,176 +106,196 @@ class Settler:
             except Exception:
                 if not any(is_step(e.execution_id) for r in reports for e in r.ended):
                     raise
-                log.exception("runs could not be moved on; what their steps came to is settled all the same")
+                log.exception("run.advance_failed", hint="the results of its steps are settled without it")
                 break
-        return await self._settle_all(reports, alone=True)
+        return await self._settle_all(reports, defer_runs=True)
 
-    async def _settle_all(self, reports: list[Report], *, alone: bool = False) -> list[set[UUID]]:
-        """Alone: runs hear of it afterwards, so that nothing of them stands in the way."""
-        batch, done = Batch(reports), Done()
-        heard = self._subscriptions is not None and (self._subscriptions.needs or self._subscriptions.endings)
-        after = After()
-        async with Desk(self._handoff, self._links) as desk, self._database.hot() as connection:
-            plain = not batch.rough and not batch.output and not heard
-            if plain and not batch.stepped:
-                if batch.smooth:
-                    await results.settle_succeeded(connection, ended=batch.smooth, done=done)
-            elif alone or not plain or not await self._settle_link(connection, batch, desk, done):
+    async def _settle_all(self, reports: list[Report], *, defer_runs: bool = False) -> list[set[UUID]]:
+        """Settle reports. With `defer_runs` runs are advanced afterwards, so that none can block the results."""
+        batch, settled = ResultBatch(reports), Settled()
+        follow_up = FollowUp()
+        async with StepHandoff(self._handoff, self._successors) as handoff, self._database.hot() as connection:
+            simple = not batch.unsuccessful and not batch.output and not self._success_has_subscribers()
+            if simple and not batch.steps:
+                if batch.succeeded:
+                    await results.settle_succeeded(connection, ended=batch.succeeded, settled=settled)
+            elif (
+                defer_runs
+                or not simple
+                or not await self._settle_with_successor(connection, batch.ended, handoff, settled)
+            ):
                 async with connection.transaction():
-                    after = await self._settle_batch(connection, batch, desk, done, alone=alone)
-            await desk.hand_over()
-            if done.freed:
-                await self._tell_freed(connection, done.freed)
-        if after.runs:
-            self._announcer.tell("finished", after.runs)
-        if done.paused:
-            self._announcer.tell("paused", done.paused)
-        self._unheard += after.unheard
-        if self._unheard and self._waiting <= self._busy:
-            heard_of, self._unheard = self._unheard, []
-            done.chained |= await self._move_on(heard_of)
-        self._owed |= done.chained
-        if self._owed and self._waiting <= self._busy:
-            owed, self._owed = self._owed, set()
-            await self._release_soon(owed)
-        self._tell(batch.ended, done)
-        if batch.output:
-            self._announcer.tell("output", {chunk.execution_id for r in batch.output for chunk in r.output})
-        if len(done.executions) == len(batch.ended):
+                    follow_up = await self._settle_batch(connection, batch, handoff, settled, defer_runs=defer_runs)
+            await handoff.send()
+            if settled.freed:
+                await self._notify_freed(connection, settled.freed)
+        if follow_up.runs:
+            self._announcer.tell("finished", follow_up.runs)
+        await self._release_deferred(follow_up, settled)
+        self._announce(batch, settled)
+        if len(settled.executions) == len(batch.ended):
             return [set() for _ in reports]
-        return [{e.execution_id for e in r.ended} - done.executions for r in reports]
+        return [{e.execution_id for e in r.ended} - settled.executions for r in reports]
 
-    async def _settle_batch(
-        self, connection: Connection, batch: Batch, desk: Desk, done: Done, *, alone: bool
-    ) -> After:
-        """Any batch, in the caller's transaction: output, endings, and what follows from them."""
-        for report in batch.output:
-            await logs.append_logs(connection, session_id=report.session_id, output=report.output)
-        pausing = await hold_pausing(connection, [e.execution_id for e in batch.rough]) if batch.rough else []
-        # All rows in key order before any changes: a batch and a rescue may want the same ones.
-        held = await results.lock_results(connection, ended=batch.ended) if batch.rough else []
-        holding, after = None, After()
-        if batch.smooth and len(batch.stepped) == len(batch.ended) and not batch.rough and not alone:
-            holding = held_by(await results.settle_steps(connection, ended=batch.smooth, done=done))
-        elif batch.smooth:
-            await results.settle_succeeded(connection, ended=batch.smooth, done=done)
-        if batch.rough:
-            failed = await self._settle_rough(connection, batch.rough, held, done)
-            paused = await pause_failing(connection, pausing, failed)
-            done.paused = {failed[job_id] for job_id in paused}
-        if batch.stepped and (alone or self._waiting > self._busy):
-            after.unheard = endings_of(batch.stepped, done)
-        elif batch.stepped:
-            endings = endings_of(batch.stepped, done)
-            moved = (await advance(connection, self._plans, endings, desk=desk, holding=holding)).done
-            done.chained |= moved.chained
-            done.freed |= moved.freed
-            after.runs = set(moved.executions)
-        if self._subscriptions is not None:
-            if self._subscriptions.needs:
-                await needs.release_after(connection, execution_ids=after.runs | done.executions)
-            await self._tell_outbox(connection, self._subscriptions, done, after.runs, rough=bool(batch.rough))
-        return after
+    def _success_has_subscribers(self) -> bool:
+        """Whether a success must be written to the outbox or may release a job that needs it."""
+        return self._subscriptions is not None and (self._subscriptions.needs or self._subscriptions.endings)
 
-    async def _settle_link(self, connection: Connection, batch: Batch, desk: Desk, done: Done) -> bool:
-        """One step alone whose success leads to one other, if that is known here: both in one statement."""
-        if len(batch.ended) > 1:
+    async def _settle_with_successor(
+        self, connection: Connection, ended: Sequence[AttemptResult], handoff: StepHandoff, settled: Settled
+    ) -> bool:
+        """Settle a single step and release its only successor in one statement, if this process knows the successor."""
+        if len(ended) > 1:
             return False
-        (ended,) = batch.ended
-        if (found := self._links.after(ended.execution_id, ended.result)) is None:
+        (result,) = ended
+        if (found := self._successors.pop(result.execution_id, result.result)) is None:
             return False
-        link, run, known = found
-        line_id = known.lines.get(link.next)
-        session_id = await desk.ask(line_id, tenant=run.tenant) if line_id is not None else None
-        row = await results.settle_link(
-            connection, ended=ended, link=link, session_id=session_id, line_id=line_id, done=done
+        successor, run, plan = found
+        line_id = plan.lines.get(successor.next)
+        session_id = await handoff.reserve(line_id, tenant=run.tenant) if line_id is not None else None
+        row = await results.settle_with_successor(
+            connection, ended=result, successor=successor, session_id=session_id, line_id=line_id, settled=settled
         )
         if row is None:
             return False
-        known.lines[link.next] = row["line_id"]
-        desk.released(row, run, known, Place(link.run_id, link.next))
+        plan.lines[successor.next] = row["line_id"]
+        handoff.released(row, run, plan, StepRef(successor.run_id, successor.next))
         return True
 
-    async def _move_on(self, endings: Sequence[Ending]) -> set[UUID]:
-        """Tells runs what was settled without them; returns jobs whose next execution it may release.
+    async def _settle_batch(
+        self, connection: Connection, batch: ResultBatch, handoff: StepHandoff, settled: Settled, *, defer_runs: bool
+    ) -> FollowUp:
+        """Settle any batch in the caller's transaction: output, results, and their effects."""
+        for report in batch.output:
+            await logs.append_logs(connection, session_id=report.session_id, output=report.output)
+        pausing, locked = [], []
+        if batch.unsuccessful:
+            pausing = await lock_auto_pausing(connection, [e.execution_id for e in batch.unsuccessful])
+            # All rows in key order before any change: a batch and a rescue may want the same ones.
+            locked = await results.lock_results(connection, ended=batch.ended)
+        locked_by_settling, follow_up = None, FollowUp()
+        if batch.succeeded and len(batch.steps) == len(batch.ended) and not batch.unsuccessful and not defer_runs:
+            rows = await results.settle_steps(connection, ended=batch.succeeded, settled=settled)
+            locked_by_settling = locked_runs(rows)
+        elif batch.succeeded:
+            await results.settle_succeeded(connection, ended=batch.succeeded, settled=settled)
+        if batch.unsuccessful:
+            failed = await self._settle_unsuccessful(connection, batch.unsuccessful, locked, settled)
+            paused = await pause_failing(connection, pausing, failed)
+            settled.paused = {failed[job_id] for job_id in paused}
+        if batch.steps and (defer_runs or self._backlog > self._backlog_limit):
+            follow_up.deferred = final_ends(batch.steps, settled)
+        elif batch.steps:
+            ends = final_ends(batch.steps, settled)
+            advanced = await advance(connection, self._plans, ends, handoff=handoff, locked=locked_by_settling)
+            settled.chained |= advanced.settled.chained
+            settled.freed |= advanced.settled.freed
+            follow_up.runs = set(advanced.settled.executions)
+        if self._subscriptions is not None:
+            if self._subscriptions.needs:
+                await needs.release_after(connection, execution_ids=follow_up.runs | settled.executions)
+            await self._write_outbox(
+                connection, self._subscriptions, settled, follow_up.runs, unsuccessful=bool(batch.unsuccessful)
+            )
+        return follow_up
 
-        What was settled is settled: whatever goes wrong here is the sweep's, which finds it in the tables.
+    async def _settle_unsuccessful(
+        self,
+        connection: Connection,
+        ended: Sequence[AttemptResult],
+        locked: Sequence[LockedExecution],
+        settled: Settled,
+    ) -> dict[UUID, UUID]:
+        """Settle by verdict; return the jobs with an execution that failed for good, and that execution."""
+        by_id = {e.execution_id: e for e in ended}
+        mine = [row for row in locked if row.execution_id in by_id]
+        known = await self._definitions.get(((row.job_id, row.version) for row in mine), connection)
+        verdicts = [verdict(row, by_id[row.execution_id], known[row.job_id, row.version], self._rng) for row in mine]
+        if retries := [v for v in verdicts if isinstance(v, Retry)]:
+            await results.settle_retries(connection, retries=retries, settled=settled)
+        if final := [v for v in verdicts if isinstance(v, Final)]:
+            await results.settle_final(connection, final=final, settled=settled)
+        return failed_jobs(mine, final)
+
+    async def _write_outbox(
+        self,
+        connection: Connection,
+        subscriptions: Subscriptions,
+        settled: Settled,
+        runs: set[UUID],
+        *,
+        unsuccessful: bool,
+    ) -> None:
+        """Write subscribed events in the transaction of the change that they report."""
+        if subscriptions.endings or (unsuccessful and subscriptions.troubles):
+            await outbox.tell_settled(connection, execution_ids=sorted(runs.union(settled.executions)))
+        if unsuccessful and subscriptions.retries:
+            await outbox.tell_retrying(connection, execution_ids=sorted(settled.executions))
+
+    async def _release_deferred(self, follow_up: FollowUp, settled: Settled) -> None:
+        """Advance deferred runs and release blocked executions, once the backlog is small enough."""
+        self._deferred_ends += follow_up.deferred
+        if self._deferred_ends and self._backlog <= self._backlog_limit:
+            ends, self._deferred_ends = self._deferred_ends, []
+            settled.chained |= await self._advance_deferred(ends)
+        self._deferred_jobs |= settled.chained
+        if self._deferred_jobs and self._backlog <= self._backlog_limit:
+            jobs, self._deferred_jobs = self._deferred_jobs, set()
+            try:
+                await self.release(jobs)
+            except (*AWAY, *CONFLICTS) as error:  # the results are committed; the sweep repeats the release
+                log.warning("release.deferred", jobs=len(jobs), error=repr(error))
+
+    async def _advance_deferred(self, ends: Sequence[ExecutionEnd]) -> set[UUID]:
+        """Advance the runs of steps that were settled without them; return jobs whose next execution may be released.
+
+        The results are committed, so an error here is only logged: the sweep finds these steps in the tables.
         """
         try:
             async with self._database.transaction() as connection:
-                done = (await advance(connection, self._plans, endings)).done
-                await needs.release_after(connection, execution_ids=done.executions)
-                await outbox.tell_settled(connection, execution_ids=sorted(done.executions))
+                settled = (await advance(connection, self._plans, ends)).settled
+                await needs.release_after(connection, execution_ids=settled.executions)
+                await outbox.tell_settled(connection, execution_ids=sorted(settled.executions))
         except Exception as error:
-            log.warning("runs wait for the sweep", steps=len(endings), error=repr(error))
+            log.warning("run.advance_deferred", steps=len(ends), error=repr(error))
             return set()
-        if done.executions:
-            self._announcer.tell("finished", done.executions)
-        if done.freed:
+        if settled.executions:
+            self._announcer.tell("finished", settled.executions)
+        if settled.freed:
             async with self._database.connection() as connection:
-                await self._tell_freed(connection, done.freed)
-        return done.chained
+                await self._notify_freed(connection, settled.freed)
+        return settled.chained
 
-    async def _tell_outbox(
-        self, connection: Connection, subscriptions: Subscriptions, done: Done, runs: set[UUID], *, rough: bool
-    ) -> None:
-        """What somebody subscribed to is written with the change itself."""
-        if subscriptions.endings or (rough and subscriptions.troubles):
-            await outbox.tell_settled(connection, execution_ids=sorted(runs.union(done.executions)))
-        if rough and subscriptions.retries:
-            await outbox.tell_retrying(connection, execution_ids=sorted(done.executions))
-
-    async def _release_soon(self, job_ids: Iterable[UUID]) -> None:
-        """What was settled is settled, so trouble here is not the worker's: the sweep comes back to it."""
-        try:
-            await self.release(job_ids)
-        except (*AWAY, *CONFLICTS) as error:
-            log.warning("blocked executions wait for the sweep", error=repr(error))
-
-    async def _tell_freed(self, connection: Connection, limit_ids: Iterable[int]) -> None:
-        """Dispatchers look for the next execution under these keys; if they don't hear it, their slow poll does."""
+    async def _notify_freed(self, connection: Connection, limit_ids: Iterable[int]) -> None:
+        """Wake dispatchers for the next execution under these keys. Their slow poll covers a lost notification."""
         with contextlib.suppress(*AWAY):
-            await results.tell_freed(connection, limit_ids=sorted(limit_ids))
+            await results.notify_freed(connection, limit_ids=sorted(limit_ids))
 
-    async def release(self, job_ids: Iterable[UUID]) -> None:
-        """Lets the next blocked execution of each job go, if nothing else of the job lives. The sweep repeats it."""
-        async with self._database.transaction() as connection:
-            await overlaps.release_blocked(connection, job_ids=sorted(job_ids))
-
-    async def _settle_rough(
-        self, connection: Connection, ended: Sequence[Ended], held: Sequence[Held], done: Done
-    ) -> dict[UUID, UUID]:
-        """The jobs with an execution that failed for good, and that execution."""
-        by_id = {e.execution_id: e for e in ended}
-        mine = [h for h in held if h.execution_id in by_id]
-        known = await self._definitions.get(((h.job_id, h.version) for h in mine), connection)
-        verdicts = [verdict(h, by_id[h.execution_id], known[h.job_id, h.version], self._rng) for h in mine]
-        if again := [v for v in verdicts if isinstance(v, Again)]:
-            await results.settle_again(connection, again=again, done=done)
-        if final := [v for v in verdicts if isinstance(v, Final)]:
-            await results.settle_final(connection, final=final, done=done)
-        return failed_jobs(mine, final)
-
-    def _tell(self, ended: Sequence[Ended], done: Done) -> None:
-        self._announcer.tell("finished", done.executions)
-        metrics.STALE_RESULTS.inc(len(ended) - len(done.executions))
-        for state, n in done.final.items():
+    def _announce(self, batch: ResultBatch, settled: Settled) -> None:
+        """Publish events and metrics of a settled batch."""
+        if settled.paused:
+            self._announcer.tell("paused", settled.paused)
+        self._announcer.tell("finished", settled.executions)
+        if batch.output:
+            self._announcer.tell("output", {chunk.execution_id for r in batch.output for chunk in r.output})
+        metrics.STALE_RESULTS.inc(len(batch.ended) - len(settled.executions))
+        for state, n in settled.final.items():
             metrics.JOBS_COMPLETED.labels(state).inc(n)
-        settled = ended
-        if len(done.executions) != len(ended):
-            settled = [e for e in ended if e.execution_id in done.executions]
-        metrics.observe_all(metrics.JOB_DURATION, [e.duration_ms / 1000 for e in settled if e.duration_ms is not None])
-        for e in settled:
+        ended: Sequence[AttemptResult] = batch.ended
+        if len(settled.executions) != len(ended):
+            ended = [e for e in ended if e.execution_id in settled.executions]
+        metrics.observe_all(metrics.JOB_DURATION, [e.duration_ms / 1000 for e in ended if e.duration_ms is not None])
+        for e in ended:
             if e.outcome != "succeeded":
                 metrics.EXECUTION_ERRORS.labels(e.outcome).inc()
 
 
-def endings_of(ended: Sequence[Ended], done: Done) -> list[Ending]:
-    """Those of the executions of steps that have really ended, and not to be tried again."""
+def final_ends(ended: Sequence[AttemptResult], settled: Settled) -> list[ExecutionEnd]:
+    """Return the results among these that were settled as final, in the form that runs need."""
     found = []
     for e in ended:
-        if e.execution_id in done.ended_as:
-            found.append(Ending(e.execution_id, done.ended_as[e.execution_id], e.result, e.error))
-        elif e.outcome == "succeeded" and e.execution_id in done.executions:
-            found.append(Ending(e.execution_id, "succeeded", e.result))
+        if e.execution_id in settled.ended_as:
+            found.append(ExecutionEnd(e.execution_id, settled.ended_as[e.execution_id], e.result, e.error))
+        elif e.outcome == "succeeded" and e.execution_id in settled.executions:
+            found.append(ExecutionEnd(e.execution_id, "succeeded", e.result))
     return found

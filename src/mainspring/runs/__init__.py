@@ -1,1 +1,1 @@
-"""What moves runs on. Settling, intake and the duties share it, so it lies below the stages."""
+"""Workflow runs: starting and advancing them. Settling, intake and the duties share this, so it is below the stages."""

@@ -1,7 +1,7 @@
-"""Moves runs on: what the end of executions means for the steps behind them, in the transaction that settled them.
+"""Advances runs: the effects of ended executions on the steps behind them, in the transaction that settled them.
 
-A turn holds its runs, so each run is decided by one at a time. What ends is counted down at those that need it by one
-statement; whatever that releases, skips or closes follows, level by level, until nothing more does.
+Every run is locked before it changes, so one transaction at a time decides about it. One statement counts an end at all
+steps that need it. The steps that this releases, skips or ends follow, level by level, until nothing more changes.
 """
 
 from __future__ import annotations
@@ -11,341 +11,345 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from mainspring.domain.dead_letter import leaves_dead_letter
 from mainspring.domain.execution import is_step
+from mainspring.domain.settlement import AttemptResult, Final, Settled
 from mainspring.domain.template import fill
 from mainspring.domain.workflow.condition import NotTrue, holds
 from mainspring.domain.workflow.inputs import RunValues
 from mainspring.domain.workflow.plan import PlanStep
 from mainspring.domain.workflow.readiness import WEIGHTS, Parents, outcome, verdict
-from mainspring.runs.handoff import Desk
-from mainspring.runs.plans import Known, Plans
-from mainspring.runs.release import Beginning, Outcome, values_of
-from mainspring.store import dead_letters, results, runs
+from mainspring.domain.workflow.run import (
+    ENGINE_SESSION,
+    WHOLE,
+    ClosedRun,
+    CountedEnds,
+    EndCounts,
+    ExecutionEnd,
+    ItemGroup,
+    LockedRuns,
+    Run,
+    StepEnd,
+    StepRef,
+    StepRelease,
+)
+from mainspring.runs.handoff import StepHandoff
+from mainspring.runs.plans import CachedPlan, PlanCache
+from mainspring.runs.release import StepOutcome, StepStarts, values_of
+from mainspring.store import dead_letters, results, run_steps, runs
 from mainspring.store.db import Connection
-from mainspring.store.results import Done, Ended, Final
-from mainspring.store.runs import ENGINE, WHOLE, Closed, Finish, Group, Holding, Met, Place, Release, Run, Tally
 from mainspring.telemetry import metrics
 
-Ready = tuple[Place, int, int, int]
-NAMED = 5
-"""So many failed steps are named in the reason of a run."""
-MOST_WORDS = 400
+ReadyStep = tuple[StepRef, int, int, int]
+"""A step without an open parent, and its parents' counts: ok, failed, skipped."""
+NAMED_STEPS = 5
+"""Number of failed steps that the reason of a run names."""
+MAX_REASON_CHARS = 400
 ENDED_AS = {"timed_out": "timed out", "cancelled": "was cancelled", "lost": "was lost"}
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """An execution that has ended for good, and that a run waits for."""
-
-    execution_id: UUID
-    state: str
-    result: Any = None
-    reason: str | None = None
-
-    def at(self, place: Place) -> Finish:
-        return Finish(place, self.state, WEIGHTS[self.state], self.result, self.reason)
-
-
 @dataclass(slots=True)
-class Moved:
-    """What became of runs: their own executions are settled like any other."""
+class Advanced:
+    """Effects of advancing runs: the settled executions of runs that ended, and these runs."""
 
-    done: Done = field(default_factory=Done)
-    closed: list[Closed] = field(default_factory=list)
+    settled: Settled = field(default_factory=Settled)
+    closed: list[ClosedRun] = field(default_factory=list)
 
 
 async def advance(
     connection: Connection,
-    plans: Plans,
-    endings: Sequence[Ending],
-    moved: Moved | None = None,
-    desk: Desk | None = None,
-    holding: Holding | None = None,
-) -> Moved:
-    """Tells runs that executions have ended; a run that ends by it may be a step itself. `holding`: what the caller
-    holds already, if it does."""
-    moved = moved or Moved()
-    while endings:
-        if holding is None:
-            holding = await runs.hold_runs(connection, execution_ids=[e.execution_id for e in endings])
-        (held, places), holding = holding, None
-        if not held:
+    plans: PlanCache,
+    ends: Sequence[ExecutionEnd],
+    advanced: Advanced | None = None,
+    handoff: StepHandoff | None = None,
+    locked: LockedRuns | None = None,
+) -> Advanced:
+    """Advance the runs of ended executions; a run that ends by this may be a step of another run.
+
+    `locked`: the runs of these executions, if the caller has locked them already.
+    """
+    advanced = advanced or Advanced()
+    while ends:
+        if locked is None:
+            locked = await runs.lock_runs(connection, execution_ids=[e.execution_id for e in ends])
+        (by_id, refs), locked = locked, None
+        if not by_id:
             break
-        turn = await Turn.of(connection, plans, held.values(), desk)
-        await turn.end({e.execution_id: e.at(places[e.execution_id]) for e in endings if e.execution_id in places})
-        endings = await turn.close(moved)
-    return moved
+        step = await RunAdvance.load(connection, plans, by_id.values(), handoff)
+        await step.end({e.execution_id: e.of_step(refs[e.execution_id]) for e in ends if e.execution_id in refs})
+        ends = await step.close(advanced)
+    return advanced
 
 
-class Turn:
-    """Some runs, held, and everything that happens to them in this transaction."""
+class RunAdvance:
+    """Locked runs, and all changes to them in this transaction."""
 
     def __init__(
-        self, connection: Connection, held: dict[UUID, Run], known: dict[UUID, Known], desk: Desk | None = None
+        self,
+        connection: Connection,
+        locked: dict[UUID, Run],
+        plans: dict[UUID, CachedPlan],
+        handoff: StepHandoff | None = None,
     ) -> None:
         self._connection = connection
-        self._desk = desk
-        self._runs = held
-        self._known = known
-        self._beginning = Beginning()
-        self._over: dict[UUID, tuple[int, int]] = {}  # runs with no open step: how many failed, how many ends are ok
+        self._handoff = handoff
+        self._runs = locked
+        self._plans = plans
+        self._starts = StepStarts()
+        self._ended: dict[UUID, tuple[int, int]] = {}  # runs without an open step: failed steps, successful end steps
 
     @classmethod
-    async def of(cls, connection: Connection, plans: Plans, held: Iterable[Run], desk: Desk | None = None) -> Turn:
-        known = {}
-        runs_by_id = {run.run_id: run for run in held}
+    async def load(
+        cls, connection: Connection, plans: PlanCache, locked: Iterable[Run], handoff: StepHandoff | None = None
+    ) -> RunAdvance:
+        """Load the plans of locked runs."""
+        by_run = {}
+        runs_by_id = {run.run_id: run for run in locked}
         for run in runs_by_id.values():
-            found = await plans.get(connection, tenant=run.tenant, job_id=run.job_id, version=run.version)
-            assert found is not None, "a run points to its version"
-            known[run.run_id] = found
-        return cls(connection, runs_by_id, known, desk)
+            plan = await plans.get(connection, tenant=run.tenant, job_id=run.job_id, version=run.version)
+            assert plan is not None, "a run refers to an existing version"
+            by_run[run.run_id] = plan
+        return cls(connection, runs_by_id, by_run, handoff)
 
-    async def start(self, ready: Sequence[Ready], kept: Sequence[Finish] = ()) -> None:
-        """Steps that need nothing begin; what a rerun keeps has ended already."""
+    async def start(self, ready: Sequence[ReadyStep], kept: Sequence[StepEnd] = ()) -> None:
+        """Start new runs: release steps without parents, and end the steps that a rerun keeps."""
         await self.finish([*kept, *await self._judge(ready)])
 
-    async def finish(self, ended: Sequence[Finish]) -> None:
-        """Ends steps that no execution ends, and all that follows from it."""
-        done = await runs.finish_steps(self._connection, ended=ended) if ended else set()
-        await self.go_on([f for f in ended if f.place in done])
+    async def finish(self, ended: Sequence[StepEnd]) -> None:
+        """End steps that have no execution to end them, and propagate."""
+        done = await run_steps.finish_steps(self._connection, ended=ended) if ended else set()
+        await self._propagate([end for end in ended if end.ref in done])
 
-    async def end(self, ended: dict[UUID, Finish]) -> None:
-        """Ends what these executions are, and all that follows from it."""
-        needed_by = [self._known[f.place.run_id].plan.children[f.place.step] for f in ended.values()]
-        finished, met = await runs.finish_executions(self._connection, ended=ended, needed_by=needed_by)
-        await self.go_on(finished, met)
+    async def end(self, ended: dict[UUID, StepEnd]) -> None:
+        """End the steps of these executions, and propagate."""
+        needed_by = [self._plans[end.ref.run_id].plan.children[end.ref.step] for end in ended.values()]
+        finished, counted = await run_steps.finish_executions(self._connection, ended=ended, needed_by=needed_by)
+        await self._propagate(finished, counted)
 
-    async def go_on(self, ended: Sequence[Finish], met: Met | None = None) -> None:
-        """What follows from the end of steps and items: level by level, until nothing more does."""
+    async def _propagate(self, ended: Sequence[StepEnd], counted: CountedEnds | None = None) -> None:
+        """Apply the effects of ended steps and items, level by level, until nothing more changes."""
         while True:
-            following: list[Finish] = []
-            if items := [f for f in ended if f.place.item != WHOLE]:
+            following: list[StepEnd] = []
+            if items := [end for end in ended if end.ref.item != WHOLE]:
                 following += await self._after_items(items)
-            if met is None and (steps := [f for f in ended if f.place.item == WHOLE]):
-                met = await self._count(steps)
-            if met is not None:
-                self._over.update({run_id: (failed, ends_ok) for run_id, failed, ends_ok in met.done})
-                following += await self._judge(met.ready)
-                met = None
+            if counted is None and (steps := [end for end in ended if end.ref.item == WHOLE]):
+                counted = await self._count(steps)
+            if counted is not None:
+                self._ended.update({run_id: (failed, ends_ok) for run_id, failed, ends_ok in counted.done})
+                following += await self._judge(counted.ready)
+                counted = None
             following = following or await self._write()
             if not following:
                 return
-            done = await runs.finish_steps(self._connection, ended=following)
-            ended = [f for f in following if f.place in done]
+            done = await run_steps.finish_steps(self._connection, ended=following)
+            ended = [end for end in following if end.ref in done]
 
-    async def _count(self, ended: Sequence[Finish]) -> Met:
-        needing: dict[Place, Tally] = {}
+    async def _count(self, ended: Sequence[StepEnd]) -> CountedEnds:
+        children: dict[StepRef, EndCounts] = {}
         of_runs: dict[UUID, tuple[int, int, int]] = {}
-        for finish in ended:
-            run_id, step, weight = finish.place.run_id, finish.place.step, finish.weight
-            plan = self._known[run_id].plan
+        for end in ended:
+            run_id, step, weight = end.ref.run_id, end.ref.step, end.weight
+            plan = self._plans[run_id].plan
             for child in plan.children[step]:
-                tally = needing.setdefault(Place(run_id, child), Tally())
+                tally = children.setdefault(StepRef(run_id, child), EndCounts())
                 setattr(tally, weight, getattr(tally, weight) + 1)
             n, failed, ends_ok = of_runs.get(run_id, (0, 0, 0))
             end_ok = weight == "ok" and plan.is_end(step)
             of_runs[run_id] = (n + 1, failed + (weight == "failed"), ends_ok + end_ok)
-        return await runs.count_steps(self._connection, needing=needing, of_runs=of_runs)
+        return await run_steps.count_steps(self._connection, children=children, of_runs=of_runs)
 
-    # What may begin ----------------------------------------------------------------------------------
-
-    async def _judge(self, ready: Sequence[Ready]) -> list[Finish]:
-        """Begins steps that nothing is open before; returns those that end at once: skipped, or wrong."""
-        ended: list[Finish] = []
+    async def _judge(self, ready: Sequence[ReadyStep]) -> list[StepEnd]:
+        """Start ready steps; return those that end at once, skipped or failed."""
+        ended: list[StepEnd] = []
         go: list[tuple[Run, PlanStep]] = []
-        for place, ok, failed, skipped in ready:
-            run = self._runs[place.run_id]
-            step = self._known[place.run_id].plan.steps[place.step]
-            what, why = verdict(step.spec, Parents(ok, failed, skipped), cancelling=run.cancelling)
-            if what == "go":
+        for ref, ok, failed, skipped in ready:
+            run = self._runs[ref.run_id]
+            step = self._plans[ref.run_id].plan.steps[ref.step]
+            decision, reason = verdict(step.spec, Parents(ok, failed, skipped), cancelling=run.cancelling)
+            if decision == "go":
                 go.append((run, step))
             else:
-                ended.append(Finish(place, what, WEIGHTS[what], reason=why))
+                ended.append(StepEnd(ref, decision, WEIGHTS[decision], reason=reason))
         outcomes = await self._outcomes((run, step.reads) for run, step in go)
         for run, step in go:
-            known = self._known[run.run_id]
-            finish = self._beginning.begin(run, known, step, values_of(run, known, step, outcomes))
-            ended += [finish] if finish is not None else []
+            plan = self._plans[run.run_id]
+            end = self._starts.start(run, plan, step, values_of(run, plan, step, outcomes))
+            ended += [end] if end is not None else []
         return ended
 
-    async def _outcomes(self, wanted: Iterable[tuple[Run, Iterable[int]]]) -> dict[tuple[UUID, int], Outcome]:
-        places = list({Place(run.run_id, n) for run, numbers in wanted for n in numbers})
-        if not places:
+    async def _outcomes(self, wanted: Iterable[tuple[Run, Iterable[int]]]) -> dict[tuple[UUID, int], StepOutcome]:
+        refs = list({StepRef(run.run_id, n) for run, numbers in wanted for n in numbers})
+        if not refs:
             return {}
-        found = await runs.step_outcomes(self._connection, places=places)
-        return {(p.run_id, p.step): o for p, o in found.items()}
+        found = await run_steps.step_outcomes(self._connection, refs=refs)
+        return {(ref.run_id, ref.step): outcome for ref, outcome in found.items()}
 
-    async def _write(self) -> list[Finish]:
-        """Writes what has begun; returns what could not, and events that had come already."""
-        begun, self._beginning = self._beginning, Beginning()
-        ended: list[Finish] = []
-        for place, name, wait_s in begun.events:
-            event = await runs.event_of_run(self._connection, run_id=place.run_id, name=name)
+    async def _write(self) -> list[StepEnd]:
+        """Write the started steps; return those that end at once: unknown workflows, events already received."""
+        starts, self._starts = self._starts, StepStarts()
+        ended: list[StepEnd] = []
+        for ref, name, wait_s in starts.events:
+            event = await runs.event_of_run(self._connection, run_id=ref.run_id, name=name)
             if event is not None:
-                ended.append(self.event(place, *event))
+                payload, _, by = event
+                ended.append(StepEnd(ref, "succeeded", "ok", payload, f"sent by {by}", by=by))
             else:
-                begun.waits.append((place, wait_s, None))
-        if begun.items:
-            await runs.insert_run_steps(self._connection, steps=begun.items)
-        if begun.groups:
-            await runs.open_groups(self._connection, groups=begun.groups)
-        if begun.waits:
-            await runs.wait_steps(self._connection, waits=begun.waits)
-        if tasks := [r for r in begun.releases if r.workflow is None]:
+                starts.waits.append((ref, wait_s, None))
+        if starts.items:
+            await run_steps.insert_run_steps(self._connection, steps=starts.items)
+        if starts.groups:
+            await run_steps.update_item_groups(self._connection, groups=starts.groups)
+        if starts.waits:
+            await run_steps.start_waits(self._connection, waits=starts.waits)
+        if tasks := [r for r in starts.releases if r.workflow is None]:
             await self._release(tasks)
-        if inner := [r for r in begun.releases if r.workflow is not None]:
-            for place in await runs.release_workflows(self._connection, go=inner):
-                spec = self._known[place.run_id].plan.steps[place.step].spec
-                ended.append(Finish(place, "failed", "failed", reason=f"there is no workflow {spec.workflow!r}"))
+        if inner := [r for r in starts.releases if r.workflow is not None]:
+            for ref in await run_steps.release_workflows(self._connection, releases=inner):
+                spec = self._plans[ref.run_id].plan.steps[ref.step].spec
+                ended.append(StepEnd(ref, "failed", "failed", reason=f"there is no workflow {spec.workflow!r}"))
         return ended
 
-    async def _release(self, tasks: Sequence[Release]) -> None:
-        """What is alone may go straight to a worker that waits here; what comes together is spread by the queue."""
-        first = tasks[0].place
-        known, tenant = self._known[first.run_id], self._runs[first.run_id].tenant
-        line_id = known.lines.get(first.step)
+    async def _release(self, tasks: Sequence[StepRelease]) -> None:
+        """Release steps. A single one may go directly to an idle worker; the queue spreads several."""
+        first = tasks[0].ref
+        plan, tenant = self._plans[first.run_id], self._runs[first.run_id].tenant
+        line_id = plan.lines.get(first.step)
         session_id = None
-        if self._desk is not None and len(tasks) == 1 and line_id is not None and tasks[0].delay_s is None:
-            session_id = await self._desk.ask(line_id, tenant=tenant)
-        row = await runs.release_steps(self._connection, go=tasks, session_id=session_id, line_id=line_id)
+        if self._handoff is not None and len(tasks) == 1 and line_id is not None and tasks[0].delay_s is None:
+            session_id = await self._handoff.reserve(line_id, tenant=tenant)
+        row = await run_steps.release_steps(self._connection, releases=tasks, session_id=session_id, line_id=line_id)
         if row is not None and len(tasks) == 1:
-            known.lines[first.step] = row["line_id"]
-            if self._desk is not None:
-                self._desk.released(row, self._runs[first.run_id], known, first)
+            plan.lines[first.step] = row["line_id"]
+            if self._handoff is not None:
+                self._handoff.released(row, self._runs[first.run_id], plan, first)
 
-    def event(self, place: Place, payload: Any, at: object, by: str) -> Finish:
-        return Finish(place, "succeeded", "ok", payload, f"sent by {by}", by=by)
-
-    # Mapped and repeated steps -----------------------------------------------------------------------
-
-    async def _after_items(self, items: Sequence[Finish]) -> list[Finish]:
-        counts: dict[Place, tuple[int, int]] = {}
-        last = {Place(f.place.run_id, f.place.step): f for f in items}
-        for f in items:
-            n, failed = counts.get(place := Place(f.place.run_id, f.place.step), (0, 0))
-            counts[place] = (n + 1, failed + (f.state != "succeeded"))
-        groups = {g.place: g for g in await runs.count_items(self._connection, ended=counts)}
-        stop = [g.place for g in groups.values() if g.next < g.items and self._gives_up(g)]
-        if stop:
-            for group in await runs.drop_items(self._connection, places=stop, reason="enough others failed"):
-                groups[group.place] = group
-        mapped = [g for g in groups.values() if self._step(g.place).spec.map is not None]
+    async def _after_items(self, items: Sequence[StepEnd]) -> list[StepEnd]:
+        """Count ended items at their steps; release further items, and return the steps that end by this."""
+        counts: dict[StepRef, tuple[int, int]] = {}
+        last = {StepRef(end.ref.run_id, end.ref.step): end for end in items}
+        for end in items:
+            n, failed = counts.get(ref := StepRef(end.ref.run_id, end.ref.step), (0, 0))
+            counts[ref] = (n + 1, failed + (end.state != "succeeded"))
+        groups = {g.ref: g for g in await run_steps.count_items(self._connection, ended=counts)}
+        given_up = [g.ref for g in groups.values() if g.next < g.items and self._gives_up(g)]
+        if given_up:
+            for group in await run_steps.cancel_items(self._connection, refs=given_up, reason="enough others failed"):
+                groups[group.ref] = group
+        mapped = [g for g in groups.values() if self._step(g.ref).spec.map is not None]
         ended = await self._mapped_ends([g for g in mapped if g.open == 0])
         await self._release_items([g for g in mapped if g.open > 0 and g.next < g.items])
         for group in groups.values():
-            if self._step(group.place).spec.repeat is not None and group.open == 0:
-                ended += await self._after_iteration(group, last[group.place])
+            if self._step(group.ref).spec.repeat is not None and group.open == 0:
+                ended += await self._after_iteration(group, last[group.ref])
         return ended
 
-    def _step(self, place: Place) -> PlanStep:
-        return self._known[place.run_id].plan.steps[place.step]
+    def _step(self, ref: StepRef) -> PlanStep:
+        return self._plans[ref.run_id].plan.steps[ref.step]
 
-    def _gives_up(self, group: Group) -> bool:
-        step = self._step(group.place)
+    def _gives_up(self, group: ItemGroup) -> bool:
+        step = self._step(group.ref)
         too_many = step.spec.map is not None and group.failed > step.spec.max_failed
-        return too_many or self._runs[group.place.run_id].cancelling
+        return too_many or self._runs[group.ref.run_id].cancelling
 
-    async def _mapped_ends(self, groups: Sequence[Group]) -> list[Finish]:
-        wanted = [g.place for g in groups if g.place.step in self._known[g.place.run_id].plan.wanted]
-        found = await runs.item_outcomes(self._connection, places=wanted) if wanted else {}
+    async def _mapped_ends(self, groups: Sequence[ItemGroup]) -> list[StepEnd]:
+        wanted = [g.ref for g in groups if g.ref.step in self._plans[g.ref.run_id].plan.wanted]
+        found = await run_steps.item_outcomes(self._connection, refs=wanted) if wanted else {}
         ended = []
         for g in groups:
-            result = [result for _, result, _ in found[g.place]] if g.place in found else None
-            if self._runs[g.place.run_id].cancelling:
-                ended.append(Finish(g.place, "cancelled", "failed", result, "the run was cancelled"))
-            elif g.failed > self._step(g.place).spec.max_failed:
-                ended.append(Finish(g.place, "failed", "failed", result, f"{g.failed} of {g.items} items failed"))
+            result = [result for _, result, _ in found[g.ref]] if g.ref in found else None
+            if self._runs[g.ref.run_id].cancelling:
+                ended.append(StepEnd(g.ref, "cancelled", "failed", result, "the run was cancelled"))
+            elif g.failed > self._step(g.ref).spec.max_failed:
+                ended.append(StepEnd(g.ref, "failed", "failed", result, f"{g.failed} of {g.items} items failed"))
             else:
-                ended.append(Finish(g.place, "succeeded", "ok", result))
+                ended.append(StepEnd(g.ref, "succeeded", "ok", result))
         return ended
 
-    async def _release_items(self, groups: Sequence[Group]) -> None:
+    async def _release_items(self, groups: Sequence[ItemGroup]) -> None:
         wanted = []
         for g in groups:
-            most = self._step(g.place).spec.max_parallel or g.items
+            most = self._step(g.ref).spec.max_parallel or g.items
             running = g.open - (g.items - g.next)
             n = min(most - running, g.items - g.next)
             if n > 0:
-                wanted.append((g.place, g.next, n))
-                self._beginning.groups.append(Group(g.place, g.items, g.open, g.failed, g.next + n))
+                wanted.append((g.ref, g.next, n))
+                self._starts.groups.append(ItemGroup(g.ref, g.items, g.open, g.failed, g.next + n))
         if not wanted:
             return
-        outcomes = await self._outcomes((self._runs[p.run_id], self._step(p).reads) for p, _, _ in wanted)
-        for place, value in await runs.items_to_release(self._connection, wanted=wanted):
-            run, step = self._runs[place.run_id], self._step(place)
-            values = values_of(run, self._known[place.run_id], step, outcomes)
-            self._beginning.release_item(run, step, place.item, value, values)
+        outcomes = await self._outcomes((self._runs[ref.run_id], self._step(ref).reads) for ref, _, _ in wanted)
+        for ref, value in await run_steps.items_to_release(self._connection, wanted=wanted):
+            run, step = self._runs[ref.run_id], self._step(ref)
+            values = values_of(run, self._plans[ref.run_id], step, outcomes)
+            self._starts.release_item(run, step, ref.item, value, values)
 
-    async def _after_iteration(self, group: Group, last: Finish) -> list[Finish]:
-        run, step, known = self._runs[group.place.run_id], self._step(group.place), self._known[group.place.run_id]
+    async def _after_iteration(self, group: ItemGroup, last: StepEnd) -> list[StepEnd]:
+        run, step, plan = self._runs[group.ref.run_id], self._step(group.ref), self._plans[group.ref.run_id]
         repeat = step.spec.repeat
         assert repeat is not None
         result = last.result
         if last.state != "succeeded":
-            return [Finish(group.place, last.state, WEIGHTS[last.state], result, last.reason)]
+            return [StepEnd(group.ref, last.state, WEIGHTS[last.state], result, last.reason)]
         outcomes = await self._outcomes([(run, step.reads - {step.number})])
-        values = values_of(run, known, step, outcomes) | {"result": last.result, "iteration": last.place.item + 1}
+        values = values_of(run, plan, step, outcomes) | {"result": last.result, "iteration": last.ref.item + 1}
         values["steps"][step.name] = {"state": "succeeded", "result": last.result}
         try:
             if holds(repeat.until, values):
-                return [Finish(group.place, "succeeded", "ok", result)]
+                return [StepEnd(group.ref, "succeeded", "ok", result)]
             if run.cancelling:
-                return [Finish(group.place, "cancelled", "failed", result, "the run was cancelled")]
-            if last.place.item + 1 < repeat.max:
-                self._beginning.repeat(run, known, step, values, last.place.item + 1)
+                return [StepEnd(group.ref, "cancelled", "failed", result, "the run was cancelled")]
+            if last.ref.item + 1 < repeat.max:
+                self._starts.repeat(run, plan, step, values, last.ref.item + 1)
                 return []
         except NotTrue as error:
-            return [Finish(group.place, "failed", "failed", result, str(error))]
+            return [StepEnd(group.ref, "failed", "failed", result, str(error))]
         except KeyError as error:
-            return [Finish(group.place, "failed", "failed", result, f"{error.args[0]} is not there")]
+            return [StepEnd(group.ref, "failed", "failed", result, f"{error.args[0]} does not exist")]
         reason = f"not true after {repeat.max} times: {repeat.until}"
-        return [Finish(group.place, "failed", "failed", result, reason)]
+        return [StepEnd(group.ref, "failed", "failed", result, reason)]
 
-    # The end of a run --------------------------------------------------------------------------------
-
-    async def close(self, moved: Moved) -> list[Ending]:
-        """Ends the runs that have no open step, and settles their own executions; returns those that are steps."""
-        if not self._over:
+    async def close(self, advanced: Advanced) -> list[ExecutionEnd]:
+        """Close runs without an open step and settle their own executions; return those that are steps of runs."""
+        if not self._ended:
             return []
         closing = []
-        for run_id, (failed, ends_ok) in self._over.items():
+        for run_id, (failed, ends_ok) in self._ended.items():
             state = outcome(failed=failed, ends_ok=ends_ok, ends_as=self._runs[run_id].ends_as)
-            words = await self._what_failed(run_id, failed) if state in ("failed", "partial") else None
-            closing.append((run_id, state, words))
+            reason = await self._failure_reason(run_id, failed) if state in ("failed", "partial") else None
+            closing.append((run_id, state, reason))
         closed = await runs.close_runs(self._connection, closing=closing)
-        moved.closed += closed
+        advanced.closed += closed
         for run in closed:
             metrics.RUNS_FINISHED.labels(run.state).inc()
             if run.in_time is not None:
                 metrics.RUNS_IN_TIME.labels("yes" if run.in_time else "no").inc()
         ended = {c.run_id: (c, await self._result(c)) for c in closed}
-        await settle_heads(self._connection, ended.values(), moved.done)
-        if buried := [c.run_id for c in closed if head_state(c.state) in results.FAILED]:
-            await dead_letters.tie_letters(self._connection, run_ids=buried)
+        await settle_run_executions(self._connection, ended.values(), advanced.settled)
+        if lettered := [c.run_id for c in closed if leaves_dead_letter(execution_state(c.state))]:
+            await dead_letters.attach_step_letters(self._connection, run_ids=lettered)
         return [
-            Ending(run_id, head_state(c.state), result, c.reason)
+            ExecutionEnd(run_id, execution_state(c.state), result, c.reason)
             for run_id, (c, result) in sorted(ended.items())
-            if run_id in moved.done.executions and is_step(run_id)
+            if run_id in advanced.settled.executions and is_step(run_id)
         ]
 
-    async def _what_failed(self, run_id: UUID, failed: int) -> str:
-        """The first steps that did not succeed, by name, and why the very first did not."""
-        found = await runs.failed_steps(self._connection, run_id=run_id, limit=NAMED)
-        names = [self._known[run_id].plan.steps[number].name for number, _, _ in found]
+    async def _failure_reason(self, run_id: UUID, failed: int) -> str:
+        """Name the first unsuccessful steps, and the reason of the very first."""
+        found = await run_steps.failed_steps(self._connection, run_id=run_id, limit=NAMED_STEPS)
+        names = [self._plans[run_id].plan.steps[number].name for number, _, _ in found]
         _, state, reason = found[0]
-        words = f"{names[0]} {ENDED_AS.get(state, state)}" + (f": {reason}" if reason else "")
-        more = ", ".join(names[1:]) + (f" and {failed - NAMED} more" if failed > NAMED else "")
-        return words[:MOST_WORDS] + (f" (nor did {more} succeed)" if more else "")
+        text = f"{names[0]} {ENDED_AS.get(state, state)}" + (f": {reason}" if reason else "")
+        more = ", ".join(names[1:]) + (f" and {failed - NAMED_STEPS} more" if failed > NAMED_STEPS else "")
+        return text[:MAX_REASON_CHARS] + (f" (nor did {more} succeed)" if more else "")
 
-    async def _result(self, closed: Closed) -> Any:
-        """What the workflow gives: its outputs, those that are there."""
-        known = self._known[closed.run_id]
-        if not known.plan.spec.outputs:
+    async def _result(self, closed: ClosedRun) -> Any:
+        """Return the outputs of the workflow; one that cannot be computed is null."""
+        plan = self._plans[closed.run_id]
+        if not plan.plan.spec.outputs:
             return None
         run = self._runs[closed.run_id]
-        values = RunValues(values_of(run, known, None, await self._outcomes([(run, known.plan.wanted)])))
+        values = RunValues(values_of(run, plan, None, await self._outcomes([(run, plan.plan.wanted)])))
         found = {}
-        for name, template in known.plan.spec.outputs.items():
+        for name, template in plan.plan.spec.outputs.items():
             try:
                 found[name] = fill(template, values)
             except KeyError:
@@ -353,25 +357,28 @@ class Turn:
         return found
 
 
-def head_state(state: str) -> Any:
-    """A run's state as its execution has it."""
+def execution_state(state: str) -> Any:
+    """Return the state of a run's own execution: `partial` is a failure there."""
     return "failed" if state == "partial" else state
 
 
-async def settle_heads(connection: Connection, closed: Iterable[tuple[Closed, Any]], done: Done) -> None:
-    """The execution that a run is ends with it, by the statements that end any other."""
-    smooth, rough = [], []
+async def settle_run_executions(
+    connection: Connection, closed: Iterable[tuple[ClosedRun, Any]], settled: Settled
+) -> None:
+    """Settle the own executions of closed runs, by the statements that settle any other."""
+    succeeded, unsuccessful = [], []
     for c, result in closed:
         lasted_ms = min(2**31 - 1, round(c.lasted_s * 1000))
-        state = head_state(c.state)
-        ended = Ended(c.run_id, c.attempt, ENGINE, state, lasted_ms, result=result, error=c.reason)
+        state = execution_state(c.state)
+        ended = AttemptResult(c.run_id, c.attempt, ENGINE_SESSION, state, lasted_ms, result=result, error=c.reason)
         if state == "succeeded":
-            smooth.append(ended)
+            succeeded.append(ended)
         else:
             reason = f"partial: {c.reason}" if c.state == "partial" else c.reason
-            rough.append(Final(ended, state, reason))
-    if smooth:
-        await results.settle_succeeded(connection, ended=sorted(smooth, key=lambda e: e.execution_id), done=done)
-    if rough:
-        rough.sort(key=lambda f: f.ended.execution_id)
-        await results.settle_final(connection, final=rough, done=done)
+            unsuccessful.append(Final(ended, state, reason))
+    if succeeded:
+        succeeded.sort(key=lambda e: e.execution_id)
+        await results.settle_succeeded(connection, ended=succeeded, settled=settled)
+    if unsuccessful:
+        unsuccessful.sort(key=lambda f: f.ended.execution_id)
+        await results.settle_final(connection, final=unsuccessful, settled=settled)

@@ -1,4 +1,4 @@
-"""Workflows in memory: a version never changes, so what was read and compiled once is true for good."""
+"""A cache of compiled workflow versions. A version never changes, so an entry never becomes stale."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ from mainspring.domain.workflow.plan import Plan, PlanStep, plan_of
 from mainspring.store import workflows
 from mainspring.store.db import Connection
 
-MOST_STEPS = 200_000
+MAX_STEPS = 200_000
+"""The cache is emptied when its plans have more steps than this."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CachedPlan:
     plan: Plan
     steps_id: UUID
     version: int
-    lines: dict[int, int] = field(default_factory=dict)  # of steps that were released before: where they wait
+    lines: dict[int, int] = field(default_factory=dict)  # of steps that were released before, the line of each
 
     def execution(self, run_id: UUID, started_ms: int, step: PlanStep, item: int) -> UUID:
+        """Return the id of the execution of a step."""
         return step_id(self.steps_id, started_ms, step_key(run_id, step.name, item))
 
 
-class Plans:
-    """A cache by (workflow, version)."""
+class PlanCache:
+    """Plans by (workflow, version)."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[UUID, int], Known] = {}
+        self._plans: dict[tuple[UUID, int], CachedPlan] = {}
         self._steps = 0
 
-    async def get(self, connection: Connection, *, tenant: int, job_id: UUID, version: int) -> Known | None:
-        if (known := self._known.get((job_id, version))) is not None:
-            return known
+    async def get(self, connection: Connection, *, tenant: int, job_id: UUID, version: int) -> CachedPlan | None:
+        if (cached := self._plans.get((job_id, version))) is not None:
+            return cached
         row = await workflows.workflow_version(connection, tenant=tenant, job_id=job_id, version=version)
         if row is None:
             return None
-        if self._steps > MOST_STEPS:
-            self._known.clear()
+        if self._steps > MAX_STEPS:
+            self._plans.clear()
             self._steps = 0
-        known = Known(plan_of(row.spec), row.steps_id, row.version)
-        self._steps += len(known.plan.steps)
-        self._known[job_id, version] = known
-        return known
+        cached = CachedPlan(plan_of(row.spec), row.steps_id, row.version)
+        self._steps += len(cached.plan.steps)
+        self._plans[job_id, version] = cached
+        return cached

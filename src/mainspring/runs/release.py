@@ -1,4 +1,4 @@
-"""What a step does when its turn has come: become an execution, several, or wait. Pure."""
+"""What a ready step becomes: an execution, several executions, or a wait. Pure."""
 
 from __future__ import annotations
 
@@ -14,106 +14,107 @@ from mainspring.domain.workflow import condition
 from mainspring.domain.workflow.condition import NotTrue
 from mainspring.domain.workflow.inputs import resolved
 from mainspring.domain.workflow.plan import PlanStep
+from mainspring.domain.workflow.run import ItemGroup, NewRunStep, Run, StepEnd, StepRef, StepRelease
 from mainspring.domain.workflow.spec import MOST_ITEMS
 from mainspring.domain.workflow.wait import NoTime, end_of
-from mainspring.runs.plans import Known
-from mainspring.store.runs import Finish, Group, NewStep, Place, Release, Run
+from mainspring.runs.plans import CachedPlan
 
-Outcome = tuple[str, Any, str | None]
+StepOutcome = tuple[str, Any, str | None]
 """State, result and flag of a step."""
 
 
-class Beginning:
-    """Everything that begins in one turn, gathered so that each kind is written in one statement."""
+class StepStarts:
+    """Steps that start in one round, collected so that each kind is written by one statement."""
 
     def __init__(self) -> None:
-        self.releases: list[Release] = []
-        self.items: list[NewStep] = []
-        self.groups: list[Group] = []
-        self.waits: list[tuple[Place, float | None, datetime | None]] = []
-        self.events: list[tuple[Place, str, float | None]] = []
+        self.releases: list[StepRelease] = []
+        self.items: list[NewRunStep] = []
+        self.groups: list[ItemGroup] = []
+        self.waits: list[tuple[StepRef, float | None, datetime | None]] = []
+        self.events: list[tuple[StepRef, str, float | None]] = []
 
-    def begin(self, run: Run, known: Known, step: PlanStep, values: dict[str, Any]) -> Finish | None:
-        """Starts a step that may start; returns its end if it has ended already."""
-        place, spec = Place(run.run_id, step.number), step.spec
+    def start(self, run: Run, plan: CachedPlan, step: PlanStep, values: dict[str, Any]) -> StepEnd | None:
+        """Start a ready step; return its end if it ends at once."""
+        ref, spec = StepRef(run.run_id, step.number), step.spec
         try:
             if spec.when is not None and not condition.holds(spec.when, values):
-                return Finish(place, "skipped", "skipped", reason=f"its condition is false: {spec.when}")
+                return StepEnd(ref, "skipped", "skipped", reason=f"its condition is false: {spec.when}")
             if spec.approval is not None:
-                self.waits.append((place, _seconds(spec.approval.expires), None))
+                self.waits.append((ref, _seconds(spec.approval.expires), None))
             elif spec.event is not None:
-                self.events.append((place, spec.event.name, _seconds(spec.event.timeout)))
+                self.events.append((ref, spec.event.name, _seconds(spec.event.timeout)))
             elif spec.waits is not None:
-                self.waits.append((place, *end_of(spec.waits, values)))
+                self.waits.append((ref, *end_of(spec.waits, values)))
             elif spec.map is not None:
-                return self._map(run, known, step, values)
+                return self._map(run, plan, step, values)
             elif spec.repeat is not None:
-                self.repeat(run, known, step, values, 0)
+                self.repeat(run, plan, step, values, 0)
             else:
-                self.releases.append(Release(place, _params(step, values), spec.workflow))
+                self.releases.append(StepRelease(ref, _params(step, values), spec.workflow))
         except (NotTrue, NoTime) as error:
-            return Finish(place, "failed", "failed", reason=str(error))
+            return StepEnd(ref, "failed", "failed", reason=str(error))
         except KeyError as error:
-            return Finish(place, "failed", "failed", reason=_missing(error))
+            return StepEnd(ref, "failed", "failed", reason=_missing(error))
         return None
 
-    def _map(self, run: Run, known: Known, step: PlanStep, values: dict[str, Any]) -> Finish | None:
-        place, spec = Place(run.run_id, step.number), step.spec
+    def _map(self, run: Run, plan: CachedPlan, step: PlanStep, values: dict[str, Any]) -> StepEnd | None:
+        ref, spec = StepRef(run.run_id, step.number), step.spec
         assert spec.map is not None
         found = condition.evaluate(spec.map, values)
         if not isinstance(found, list):
-            return Finish(
-                place, "failed", "failed", reason=f"{spec.map!r} is not a list, so there is nothing to map over"
+            return StepEnd(
+                ref, "failed", "failed", reason=f"{spec.map!r} is not a list, so there is nothing to map over"
             )
         if len(found) > MOST_ITEMS:
             reason = f"{spec.map!r} has {len(found):,} items; at most {MOST_ITEMS:,} are mapped over"
-            return Finish(place, "failed", "failed", reason=reason)
+            return StepEnd(ref, "failed", "failed", reason=reason)
         if not found:
-            return Finish(place, "succeeded", "ok", result=[])
+            return StepEnd(ref, "succeeded", "ok", result=[])
         first = min(len(found), spec.max_parallel or MOST_ITEMS)
         for number, value in enumerate(found):
-            item = Place(run.run_id, step.number, number)
-            execution = known.execution(run.run_id, millis(run.started_at), step, number)
-            self.items.append(NewStep(item, execution, 0, True, value))
+            item = StepRef(run.run_id, step.number, number)
+            execution = plan.execution(run.run_id, millis(run.started_at), step, number)
+            self.items.append(NewRunStep(item, execution, 0, True, value))
         for number in range(first):
             self.release_item(run, step, number, found[number], values)
-        self.groups.append(Group(place, len(found), len(found), 0, first))
+        self.groups.append(ItemGroup(ref, len(found), len(found), 0, first))
         return None
 
     def release_item(self, run: Run, step: PlanStep, number: int, value: Any, values: dict[str, Any]) -> None:
+        """Release one item of a mapped step."""
         own = {**values, "item": value, "item_index": number}
-        place = Place(run.run_id, step.number, number)
-        self.releases.append(Release(place, _params(step, own), step.spec.workflow))
+        ref = StepRef(run.run_id, step.number, number)
+        self.releases.append(StepRelease(ref, _params(step, own), step.spec.workflow))
 
-    def repeat(self, run: Run, known: Known, step: PlanStep, values: dict[str, Any], number: int) -> None:
-        """The next iteration of a repeated step."""
+    def repeat(self, run: Run, plan: CachedPlan, step: PlanStep, values: dict[str, Any], number: int) -> None:
+        """Release the next iteration of a repeated step."""
         repeat = step.spec.repeat
         assert repeat is not None
-        place = Place(run.run_id, step.number, number)
+        ref = StepRef(run.run_id, step.number, number)
         own = {"result": None, **values, "iteration": number}
-        execution = known.execution(run.run_id, millis(run.started_at), step, number)
-        self.items.append(NewStep(place, execution, 0, True))
+        execution = plan.execution(run.run_id, millis(run.started_at), step, number)
+        self.items.append(NewRunStep(ref, execution, 0, True))
         delay_s = _seconds(repeat.delay) if number else None
-        self.releases.append(Release(place, _params(step, own), step.spec.workflow, delay_s))
-        self.groups.append(Group(Place(run.run_id, step.number), number + 1, 1, 0, number + 1))
+        self.releases.append(StepRelease(ref, _params(step, own), step.spec.workflow, delay_s))
+        self.groups.append(ItemGroup(StepRef(run.run_id, step.number), number + 1, 1, 0, number + 1))
 
 
 def values_of(
-    run: Run, known: Known, step: PlanStep | None, outcomes: Mapping[tuple[UUID, int], Outcome]
+    run: Run, plan: CachedPlan, step: PlanStep | None, outcomes: Mapping[tuple[UUID, int], StepOutcome]
 ) -> dict[str, Any]:
-    """What expressions and templates of a step may name."""
-    plan = known.plan
+    """Return the values that expressions and templates of a step may name; without a step, those of the outputs."""
+    compiled = plan.plan
     values: dict[str, Any] = {
         "run_id": str(run.run_id),
-        "params": defaults(plan.spec.params) | (run.params or {}),
+        "params": defaults(compiled.spec.params) | (run.params or {}),
         "fire_at": run.fire_at.isoformat().replace("+00:00", "Z"),
     }
-    numbers = plan.wanted if step is None else step.reads
+    numbers = compiled.wanted if step is None else step.reads
     found = {number: outcomes[run.run_id, number] for number in numbers if (run.run_id, number) in outcomes}
-    values["steps"] = {plan.steps[n].name: {"state": o[0], "result": o[1]} for n, o in found.items()}
+    values["steps"] = {compiled.steps[n].name: {"state": o[0], "result": o[1]} for n, o in found.items()}
     if step is not None:
         values["step"] = step.name
-        values["upstream"] = {plan.steps[n].name: found[n][2] or found[n][0] for n in step.needs if n in found}
+        values["upstream"] = {compiled.steps[n].name: found[n][2] or found[n][0] for n in step.needs if n in found}
     return values
 
 

@@ -1,93 +1,129 @@
-"""Begins runs: an execution of a workflow becomes a run with all its steps, in one transaction."""
+"""Starts runs: turns a claimed execution of a workflow into a run with all its steps, in one transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from mainspring.clock import millis
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.params import given_problems
-from mainspring.runs.advance import Ending, Moved, Turn, advance, settle_heads
-from mainspring.runs.plans import Known, Plans
-from mainspring.store import runs
+from mainspring.domain.workflow.run import (
+    WHOLE,
+    ClaimedRun,
+    ClosedRun,
+    ExecutionEnd,
+    NewRun,
+    NewRunStep,
+    Run,
+    StepEnd,
+    StepRef,
+)
+from mainspring.runs.advance import Advanced, RunAdvance, advance, settle_run_executions
+from mainspring.runs.plans import CachedPlan, PlanCache
+from mainspring.store import run_steps, runs
 from mainspring.store.db import Connection
-from mainspring.store.runs import WHOLE, Claimed, Closed, Finish, NewRun, NewStep, Place, Run
 
-MOST_DEPTH = 10
-"""So deep may workflows contain one another: one that contains itself comes to an end."""
+MAX_DEPTH = 10
+"""Levels of workflows inside workflows; a workflow that contains itself fails at this depth."""
+
+
+@dataclass(slots=True)
+class _Starting:
+    """Runs about to be written, and claimed executions that cannot become a run, each with the reason."""
+
+    new: list[NewRun] = field(default_factory=list)
+    steps: list[NewRunStep] = field(default_factory=list)
+    plans: dict[UUID, CachedPlan] = field(default_factory=dict)
+    runs: dict[UUID, Run] = field(default_factory=dict)
+    refused: list[tuple[ClaimedRun, str]] = field(default_factory=list)
 
 
 async def start_runs(
     connection: Connection,
-    plans: Plans,
+    plans: PlanCache,
     execution_ids: Sequence[UUID],
     *,
     rerun: tuple[UUID, int] | None = None,
-    kept: Mapping[int, Finish] | None = None,
-    moved: Moved | None = None,
-) -> Moved:
-    """Starts those that are queued. A rerun has the version of the run it repeats, and keeps some of its steps."""
-    moved = moved or Moved()
-    new: list[NewRun] = []
-    steps: list[NewStep] = []
-    known_by_run: dict[UUID, Known] = {}
-    held: dict[UUID, Run] = {}
-    lost: list[tuple[Claimed, str]] = []
-    for c in await runs.claim_runs(connection, execution_ids=execution_ids):
-        version = c.version if rerun is None else rerun[1]
-        known = await plans.get(connection, tenant=c.tenant, job_id=c.job_id, version=version)
-        if known is None or (wrong := _wrong(c, known)) is not None:
-            lost.append((c, f"there is no version {version} of it" if known is None else wrong or ""))
-            continue
-        spec = known.plan.spec
-        known_by_run[c.run_id] = known
-        held[c.run_id] = Run(
-            c.run_id, c.tenant, c.job_id, known.version, "running", c.params, c.fire_at, c.started_at, c.depth, None
-        )
-        new.append(
-            NewRun(
-                c,
-                known.version,
-                len(known.plan.steps),
-                None if spec.timeout is None else parse_duration(spec.timeout),
-                None if spec.sla is None else parse_duration(spec.sla),
-                None if rerun is None else rerun[0],
-            )
-        )
-        steps += _steps(c, known)
-    if new:
-        await runs.insert_runs(connection, new=new)
-        await runs.insert_run_steps(connection, steps=steps)
-        turn = Turn(connection, held, known_by_run)
+    kept: Mapping[int, StepEnd] | None = None,
+    advanced: Advanced | None = None,
+) -> Advanced:
+    """Start those of the executions that are queued.
+
+    `rerun`: the run that is repeated, and its version. `kept`: ended steps that a rerun takes over, by number.
+    """
+    advanced = advanced or Advanced()
+    kept = kept or {}
+    starting = await _prepare(connection, plans, execution_ids, rerun)
+    if starting.new:
+        await runs.insert_runs(connection, new=starting.new)
+        await run_steps.insert_run_steps(connection, steps=starting.steps)
+        step = RunAdvance(connection, starting.runs, starting.plans)
         ended = [
-            Finish(Place(run_id, number), f.state, f.weight, f.result, f.reason, f.by, f.flag)
-            for run_id in held
-            for number, f in (kept or {}).items()
+            StepEnd(StepRef(run_id, number), end.state, end.weight, end.result, end.reason, end.by, end.flag)
+            for run_id in starting.runs
+            for number, end in kept.items()
         ]
         ready = [
-            (Place(run_id, step.number), 0, 0, 0)
-            for run_id, known in known_by_run.items()
-            for step in known.plan.steps
-            if not step.needs and step.number not in (kept or {})
+            (StepRef(run_id, step.number), 0, 0, 0)
+            for run_id, plan in starting.plans.items()
+            for step in plan.plan.steps
+            if not step.needs and step.number not in kept
         ]
-        await turn.start(ready, ended)
-        await advance(connection, plans, await turn.close(moved), moved)
-    if lost:
-        await _refuse(connection, plans, lost, moved)
-    return moved
+        await step.start(ready, ended)
+        await advance(connection, plans, await step.close(advanced), advanced)
+    if starting.refused:
+        await _refuse(connection, plans, starting.refused, advanced)
+    return advanced
 
 
-def _steps(c: Claimed, known: Known) -> list[NewStep]:
-    started_ms = millis(c.started_at)
+async def _prepare(
+    connection: Connection, plans: PlanCache, execution_ids: Sequence[UUID], rerun: tuple[UUID, int] | None
+) -> _Starting:
+    """Claim the executions and compute the rows of their runs."""
+    starting = _Starting()
+    for claimed in await runs.claim_runs(connection, execution_ids=execution_ids):
+        version = claimed.version if rerun is None else rerun[1]
+        plan = await plans.get(connection, tenant=claimed.tenant, job_id=claimed.job_id, version=version)
+        if plan is None:
+            starting.refused.append((claimed, f"version {version} of the workflow does not exist"))
+        elif (problem := _problem(claimed, plan)) is not None:
+            starting.refused.append((claimed, problem))
+        else:
+            starting.plans[claimed.run_id] = plan
+            starting.runs[claimed.run_id] = _run(claimed, plan)
+            starting.new.append(_new_run(claimed, plan, None if rerun is None else rerun[0]))
+            starting.steps += _steps(claimed, plan)
+    return starting
+
+
+def _run(c: ClaimedRun, plan: CachedPlan) -> Run:
+    return Run(c.run_id, c.tenant, c.job_id, plan.version, "running", c.params, c.fire_at, c.started_at, c.depth, None)
+
+
+def _new_run(claimed: ClaimedRun, plan: CachedPlan, rerun_of: UUID | None) -> NewRun:
+    spec = plan.plan.spec
+    return NewRun(
+        claimed,
+        plan.version,
+        len(plan.plan.steps),
+        None if spec.timeout is None else parse_duration(spec.timeout),
+        None if spec.sla is None else parse_duration(spec.sla),
+        rerun_of,
+    )
+
+
+def _steps(claimed: ClaimedRun, plan: CachedPlan) -> list[NewRunStep]:
+    started_ms = millis(claimed.started_at)
     return [
-        NewStep(
-            Place(c.run_id, step.number),
-            known.execution(c.run_id, started_ms, step, WHOLE) if _is_one_execution(step.spec) else None,
+        NewRunStep(
+            StepRef(claimed.run_id, step.number),
+            plan.execution(claimed.run_id, started_ms, step, WHOLE) if _is_one_execution(step.spec) else None,
             len(step.needs),
-            step.number in known.plan.wanted,
+            step.number in plan.plan.wanted,
         )
-        for step in known.plan.steps
+        for step in plan.plan.steps
     ]
 
 
@@ -96,21 +132,24 @@ def _is_one_execution(spec: object) -> bool:
     return kind in ("task", "workflow") and getattr(spec, "map", None) is None and getattr(spec, "repeat", None) is None
 
 
-def _wrong(c: Claimed, known: Known) -> str | None:
-    """Why a run can't begin. Params that a run gives to one inside it are known only now."""
-    if not c.depth:
+def _problem(claimed: ClaimedRun, plan: CachedPlan) -> str | None:
+    """Return why a run cannot start. Parameters that one run gives to another are checked only here."""
+    if not claimed.depth:
         return None
-    if c.depth > MOST_DEPTH:
-        return f"workflows contain one another more than {MOST_DEPTH} deep"
-    declared, given = known.plan.spec.params, c.params or {}
+    if claimed.depth > MAX_DEPTH:
+        return f"workflows contain one another more than {MAX_DEPTH} deep"
+    declared, given = plan.plan.spec.params, claimed.params or {}
     if given and not declared:
-        return f"{known.plan.spec.name} has no parameters"
+        return f"{plan.plan.spec.name} has no parameters"
     problems = given_problems(declared, frozenset(), given)
-    return f"{known.plan.spec.name}: {problems[0].message}" if problems else None
+    return f"{plan.plan.spec.name}: {problems[0].message}" if problems else None
 
 
-async def _refuse(connection: Connection, plans: Plans, lost: Sequence[tuple[Claimed, str]], moved: Moved) -> None:
-    closed = [(Closed(c.run_id, "failed", c.attempt, words, 0.0, None), None) for c, words in lost]
-    await settle_heads(connection, closed, moved.done)
-    endings = [Ending(c.run_id, "failed", None, words) for c, words in lost if c.depth]
-    await advance(connection, plans, endings, moved)
+async def _refuse(
+    connection: Connection, plans: PlanCache, refused: Sequence[tuple[ClaimedRun, str]], advanced: Advanced
+) -> None:
+    """Settle executions that cannot become a run as failed, and advance the runs around them."""
+    closed = [(ClosedRun(c.run_id, "failed", c.attempt, reason, 0.0, None), None) for c, reason in refused]
+    await settle_run_executions(connection, closed, advanced.settled)
+    ends = [ExecutionEnd(c.run_id, "failed", None, reason) for c, reason in refused if c.depth]
+    await advance(connection, plans, ends, advanced)

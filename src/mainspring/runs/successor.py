@@ -1,7 +1,7 @@
-"""Steps that were released here, and what their success leads to when nothing is left to decide.
+"""Fast path for a step with a single successor: both are settled and released by one statement.
 
-Most steps of most workflows have one behind them that needs nothing else. Who released such a step knows already what
-follows: its end and the next beginning are one statement, and the tables have the last word, as ever.
+Most steps of most workflows have one step behind them that needs nothing else. The process that released such a step
+already knows its successor. The statement checks every assumption, so a stale entry changes nothing.
 """
 
 from __future__ import annotations
@@ -9,47 +9,48 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from mainspring.domain.settlement import Successor
 from mainspring.domain.workflow.plan import Plan
 from mainspring.domain.workflow.readiness import Parents, verdict
-from mainspring.runs.plans import Known
-from mainspring.runs.release import Beginning, values_of
-from mainspring.store.results import Link
-from mainspring.store.runs import WHOLE, Place, Run
+from mainspring.domain.workflow.run import WHOLE, Run, StepRef
+from mainspring.runs.plans import CachedPlan
+from mainspring.runs.release import StepStarts, values_of
 
-MOST = 10_000
-"""Of those whose end came elsewhere nothing is heard, so the oldest are forgotten."""
+MAX_ENTRIES = 10_000
+"""Steps that end on another process are never looked up here, so the oldest entries are evicted."""
 
 
-class Links:
-    """By the execution of a step: its run, as it was when the step was released."""
+class SuccessorCache:
+    """Runs as they were when one of their steps was released, by the execution of that step."""
 
     def __init__(self) -> None:
-        self._known: dict[UUID, tuple[Run, Known, int]] = {}
+        self._entries: dict[UUID, tuple[Run, CachedPlan, int]] = {}
 
-    def remember(self, execution_id: UUID, run: Run, known: Known, place: Place) -> None:
-        if place.item != WHOLE or follower(known.plan, place.step) is None or run.cancelling:
+    def add(self, execution_id: UUID, run: Run, plan: CachedPlan, ref: StepRef) -> None:
+        """Add a released step, if it has a single successor."""
+        if ref.item != WHOLE or single_successor(plan.plan, ref.step) is None or run.cancelling:
             return
-        self._known[execution_id] = (run, known, place.step)
-        if len(self._known) > MOST:
-            del self._known[next(iter(self._known))]
+        self._entries[execution_id] = (run, plan, ref.step)
+        if len(self._entries) > MAX_ENTRIES:
+            del self._entries[next(iter(self._entries))]
 
-    def after(self, execution_id: UUID, result: Any) -> tuple[Link, Run, Known] | None:
-        """What follows the success of an execution, if it is one of these and there is nothing to decide."""
-        if (found := self._known.pop(execution_id, None)) is None:
+    def pop(self, execution_id: UUID, result: Any) -> tuple[Successor, Run, CachedPlan] | None:
+        """Return the successor of a step that succeeded, if it is known and starts unconditionally."""
+        if (found := self._entries.pop(execution_id, None)) is None:
             return None
-        run, known, number = found
-        step = known.plan.steps[follower(known.plan, number) or 0]
-        begun = Beginning()
-        values = values_of(run, known, step, {(run.run_id, number): ("succeeded", result, None)})
-        if begun.begin(run, known, step, values) is not None or len(begun.releases) != 1:
+        run, plan, number = found
+        step = plan.plan.steps[single_successor(plan.plan, number) or 0]
+        starts = StepStarts()
+        values = values_of(run, plan, step, {(run.run_id, number): ("succeeded", result, None)})
+        if starts.start(run, plan, step, values) is not None or len(starts.releases) != 1:
             return None
-        return Link(run.run_id, number, step.number, begun.releases[0].params), run, known
+        return Successor(run.run_id, number, step.number, starts.releases[0].params), run, plan
 
 
-def follower(plan: Plan, number: int) -> int | None:
-    """The one step behind another, if it is a task that needs and reads nothing else."""
-    behind = plan.children[number]
-    if len(behind) != 1 or (step := plan.steps[behind[0]]).needs != (number,) or not step.reads <= {number}:
+def single_successor(plan: Plan, number: int) -> int | None:
+    """Return the only step behind another, if it is a task that needs and reads nothing else."""
+    children = plan.children[number]
+    if len(children) != 1 or (step := plan.steps[children[0]]).needs != (number,) or not step.reads <= {number}:
         return None
     spec = step.spec
     simple = spec.workflow is None and spec.map is None and spec.repeat is None

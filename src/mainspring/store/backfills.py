@@ -20,7 +20,7 @@ _LAST_OF_MS = (1 << 80) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Feeding:
+class LockedBackfill:
     """A running backfill whose row is held."""
 
     backfill_id: UUID
@@ -103,12 +103,12 @@ async def open_backfills(connection: Connection, *, limit: int) -> list[UUID]:
     return [r["backfill_id"] for r in await connection.fetch(q("open_backfills"), limit)]
 
 
-async def hold_backfill(connection: Connection, *, backfill_id: UUID) -> Feeding | None:
+async def hold_backfill(connection: Connection, *, backfill_id: UUID) -> LockedBackfill | None:
     """None if it is not running any more. Like all of feeding, over all tenants: a duty of the system."""
     r = await connection.fetchrow(q("hold_backfill"), backfill_id)
     if r is None:
         return None
-    return Feeding(
+    return LockedBackfill(
         r["backfill_id"],
         r["tenant_id"],
         r["job_id"],
@@ -141,7 +141,7 @@ async def instant_outcomes(
     return {millis(r["fire_at"]): r["state"] for r in rows}
 
 
-async def insert_backfill_executions(connection: Connection, *, feeding: Feeding, fires: Sequence[int]) -> None:
+async def insert_backfill_executions(connection: Connection, *, feeding: LockedBackfill, fires: Sequence[int]) -> None:
     ids = [execution_id(feeding.job_id, at, backfill_key(feeding.backfill_id, at)) for at in fires]
     await connection.execute(q("insert_backfill_executions"), feeding.backfill_id, ids, [instant(at) for at in fires])
 

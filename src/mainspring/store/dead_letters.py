@@ -21,7 +21,7 @@ NEXT = UUID(int=0), ""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DeadLetterFilter:
     """Which open dead letters: some by id, or of one job, of one fingerprint; at most so many."""
 
     ids: Sequence[UUID] | None = None
@@ -31,7 +31,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class LockedDeadLetter:
     """A dead letter whose row is held, as far as a replay needs it."""
 
     dead_letter_id: UUID
@@ -98,7 +98,7 @@ async def group_dead_letters(
 
 
 async def claim_dead_letters(
-    connection: Connection, *, tenant: int, by: str, choice: Choice, for_s: float
+    connection: Connection, *, tenant: int, by: str, choice: DeadLetterFilter, for_s: float
 ) -> list[UUID]:
     rows = await connection.fetch(
         q("claim_dead_letters"), tenant, by, choice.ids, choice.job_id, choice.fingerprint, choice.limit, for_s
@@ -106,11 +106,13 @@ async def claim_dead_letters(
     return [r["dead_letter_id"] for r in rows]
 
 
-async def hold_dead_letters(connection: Connection, *, tenant: int, by: str, choice: Choice) -> list[Letter]:
+async def hold_dead_letters(
+    connection: Connection, *, tenant: int, by: str, choice: DeadLetterFilter
+) -> list[LockedDeadLetter]:
     rows = await connection.fetch(
         q("hold_dead_letters"), tenant, by, choice.ids, choice.job_id, choice.fingerprint, choice.limit
     )
-    return [Letter(r["dead_letter_id"], r["job_id"], r["fire_at"], r["params"], r["replays"]) for r in rows]
+    return [LockedDeadLetter(r["dead_letter_id"], r["job_id"], r["fire_at"], r["params"], r["replays"]) for r in rows]
 
 
 async def edit_dead_letter(
@@ -141,16 +143,16 @@ async def dismiss_dead_letters(
     return [r["dead_letter_id"] for r in rows]
 
 
-async def tie_letters(connection: Connection, *, run_ids: Sequence[UUID]) -> None:
+async def attach_step_letters(connection: Connection, *, run_ids: Sequence[UUID]) -> None:
     """Of runs the caller has just ended, each with a dead letter."""
-    await connection.execute(q("tie_letters"), list(run_ids))
+    await connection.execute(q("attach_step_letters"), list(run_ids))
 
 
-async def close_tied(
+async def close_attached(
     connection: Connection, *, tenant: int, ids: Sequence[UUID], state: DeadLetterState, by: str, reason: str
 ) -> list[UUID]:
     """Of dead letters of runs, which the caller has just closed or replayed: those of their steps."""
-    rows = await connection.fetch(q("close_tied"), tenant, list(ids), state, by, reason)
+    rows = await connection.fetch(q("close_attached"), tenant, list(ids), state, by, reason)
     return [r["dead_letter_id"] for r in rows]
 
 
@@ -186,10 +188,10 @@ async def decided_canaries(connection: Connection, *, limit: int) -> list[tuple[
     return [(r["replay_after"], r["tenant_id"], r["state"]) for r in rows]
 
 
-async def hold_held(connection: Connection, *, tenant: int, after: UUID) -> list[Letter]:
+async def hold_held(connection: Connection, *, tenant: int, after: UUID) -> list[LockedDeadLetter]:
     rows = await connection.fetch(q("hold_held"), tenant, after)
     return [
-        Letter(
+        LockedDeadLetter(
             r["dead_letter_id"],
             r["job_id"],
             r["fire_at"],

@@ -224,6 +224,16 @@ async def free_fires(connection: Connection, *, tenant: int, job_id: UUID, catch
     await connection.execute(q("free_fires"), job_id, tenant, catch_up_s is not None, catch_up_s or 0.0)
 
 
+async def live_counts(connection: Connection, *, tenant: int) -> dict[str, int]:
+    """Return the number of executions in each live state."""
+    return {r["state"]: r["n"] for r in await connection.fetch(q("live_counts"), tenant)}
+
+
+async def failed_count(connection: Connection, *, tenant: int, since: datetime) -> int:
+    """Return the number of executions that failed, timed out or were lost since an instant."""
+    return int(await connection.fetchval(q("failed_count"), tenant, since))
+
+
 def _not_before(execution_ids: Sequence[UUID]) -> datetime:
     # An id that somebody made up may name a later instant than a calendar has.
     return instant(min(LAST_MS, *map(fire_ms_of, execution_ids)))

@@ -380,3 +380,10 @@ def job_row(row: Any) -> JobRow:
         calendars=row["calendars"],
         needs=row["needs"],
     )
+
+
+async def job_counts(connection: Connection, *, tenant: int) -> tuple[int, int]:
+    """Return the number of jobs, and of paused jobs."""
+    row = await connection.fetchrow(q("job_counts"), tenant)
+    assert row is not None
+    return row["jobs"], row["paused"]

@@ -11,7 +11,7 @@ from mainspring.store.queries import q
 
 
 @dataclass(frozen=True, slots=True)
-class Pausing:
+class AutoPausingJob:
     """A job that is paused when its last `after` fires have failed."""
 
     job_id: UUID
@@ -30,14 +30,14 @@ async def next_pause_over_s(connection: Connection) -> float | None:
     return wait_s
 
 
-async def jobs_that_pause(connection: Connection, *, execution_ids: Sequence[UUID]) -> list[Pausing]:
+async def auto_pausing_jobs(connection: Connection, *, execution_ids: Sequence[UUID]) -> list[AutoPausingJob]:
     """Over all tenants: the executions are those whose results are being settled."""
-    rows = await connection.fetch(q("jobs_that_pause"), execution_ids)
-    return [Pausing(r["job_id"], r["tenant_id"], r["shard"], r["pause_after"]) for r in rows]
+    rows = await connection.fetch(q("auto_pausing_jobs"), execution_ids)
+    return [AutoPausingJob(r["job_id"], r["tenant_id"], r["shard"], r["pause_after"]) for r in rows]
 
 
-async def hold_shards(connection: Connection, *, shards: Sequence[int]) -> None:
-    await connection.execute(q("hold_shards"), shards)
+async def lock_shard_rows(connection: Connection, *, shards: Sequence[int]) -> None:
+    await connection.execute(q("lock_shard_rows"), shards)
 
 
 async def has_failed_enough(connection: Connection, *, tenant: int, job_id: UUID) -> bool:

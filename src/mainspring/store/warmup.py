@@ -11,9 +11,9 @@ from uuid import UUID
 
 import structlog
 
+from mainspring.domain.settlement import AttemptResult, Settled
 from mainspring.store import claims, executions, jobs, results
 from mainspring.store.db import Connection, Database
-from mainspring.store.results import Done, Ended
 
 log = structlog.get_logger()
 
@@ -58,4 +58,6 @@ async def _claim_and_settle(connection: Connection) -> None:
     await claims.claim(
         connection, tenant=NOBODY, line_id=0, after=claims.LINE_START, sessions=[NOTHING], slot_order=[1]
     )
-    await results.settle_succeeded(connection, ended=[Ended(NOTHING, 1, NOTHING, "succeeded", 0)], done=Done())
+    await results.settle_succeeded(
+        connection, ended=[AttemptResult(NOTHING, 1, NOTHING, "succeeded", 0)], settled=Settled()
+    )

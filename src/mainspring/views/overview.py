@@ -9,7 +9,8 @@ from uuid import UUID
 
 from mainspring import wire
 from mainspring.clock import instant
-from mainspring.store import alerts, charts, sessions, shards, upkeep
+from mainspring.store import alerts, charts, executions, sessions, shards
+from mainspring.store import jobs as store_jobs
 from mainspring.store.db import Database, database_now_ms
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
@@ -52,9 +53,9 @@ async def overview(database: Database, *, tenant: int) -> Overview:
     upcoming = await fire_views.upcoming(database, tenant=tenant)
     async with database.connection() as connection:
         now = instant(await database_now_ms(connection))
-        jobs, paused = await upkeep.job_counts(connection, tenant=tenant)
-        live = await upkeep.live_counts(connection, tenant=tenant)
-        failures = await upkeep.trouble_count(connection, tenant=tenant, since=now - DAY)
+        jobs, paused = await store_jobs.job_counts(connection, tenant=tenant)
+        live = await executions.live_counts(connection, tenant=tenant)
+        failures = await executions.failed_count(connection, tenant=tenant, since=now - DAY)
         workers = await sessions.list_workers(connection, tenant=tenant)
         leases = await shards.list_shards(connection)
         firing = await alerts.firing_count(connection, tenant=tenant)

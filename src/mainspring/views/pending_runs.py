@@ -8,14 +8,14 @@ from uuid import UUID
 
 from mainspring import wire
 from mainspring.domain.errors import Conflict, MainspringError, NotFound
-from mainspring.runs.plans import Plans
+from mainspring.runs.plans import PlanCache
 from mainspring.store import executions, runs
 from mainspring.store.db import Connection
 
 AHEAD = ("waiting", "queued", "blocked")
 
 
-async def unbegun(connection: Connection, plans: Plans, run_id: UUID, *, tenant: int) -> wire.Run | None:
+async def unbegun(connection: Connection, plans: PlanCache, run_id: UUID, *, tenant: int) -> wire.Run | None:
     """The run that an execution of a workflow will be, or would have been had it not ended before."""
     found = await executions.execution_by_id(connection, tenant=tenant, execution_id=run_id)
     if found is None or found.state == "running":
@@ -40,7 +40,7 @@ async def unbegun(connection: Connection, plans: Plans, run_id: UUID, *, tenant:
     )
 
 
-async def no_steps(connection: Connection, plans: Plans, run_id: UUID, *, tenant: int) -> MainspringError:
+async def no_steps(connection: Connection, plans: PlanCache, run_id: UUID, *, tenant: int) -> MainspringError:
     """What to say to whoever wants something of a run that has no steps."""
     found = await unbegun(connection, plans, run_id, tenant=tenant)
     if found is None:
@@ -57,7 +57,7 @@ async def listed(
     connection: Connection, *, tenant: int, before: UUID, limit: int, job_id: UUID | None
 ) -> Sequence[wire.Run]:
     """Runs that wait for their turn, newest first."""
-    rows = await runs.runs_ahead(connection, tenant=tenant, before=before, limit=limit, job_id=job_id)
+    rows = await runs.list_pending_runs(connection, tenant=tenant, before=before, limit=limit, job_id=job_id)
     return [_listed(r) for r in rows]
 
 

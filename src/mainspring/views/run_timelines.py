@@ -13,7 +13,7 @@ from mainspring.domain.errors import NotFound, invalid
 from mainspring.domain.workflow.layout import critical_path, slacks
 from mainspring.domain.workflow.readiness import UPSTREAM, WEIGHTS
 from mainspring.domain.workflow.spec import StepState
-from mainspring.runs.plans import Known, Plans
+from mainspring.runs.plans import CachedPlan, PlanCache
 from mainspring.store import runs
 from mainspring.store.db import Database
 from mainspring.views.execution_timeline import events_of
@@ -24,7 +24,7 @@ MOST_CELLS = 200_000
 MOST_RUNS = 100
 
 
-def placed(run: wire.Run, known: Known, *, now: datetime) -> wire.Run:
+def placed(run: wire.Run, known: CachedPlan, *, now: datetime) -> wire.Run:
     """Tells of each step how much longer it could have taken, and of what failed which steps it kept from starting."""
     whole = {step.name: step for step in run.steps if step.item is None}
     needs = {name: step.needs for name, step in whole.items()}
@@ -101,7 +101,7 @@ def _until(step: wire.RunStep) -> str | None:
     return f"until {step.wake_at:%Y-%m-%d %H:%M:%S} UTC" if step.wake_at is not None else None
 
 
-async def grid(database: Database, plans: Plans, ref: str, *, tenant: int, count: int = 25) -> wire.Grid:
+async def grid(database: Database, plans: PlanCache, ref: str, *, tenant: int, count: int = 25) -> wire.Grid:
     """The last runs of a workflow, newest first, with the state of each step."""
     if not 1 <= count <= MOST_RUNS:
         raise invalid("/runs", f"{count} is out of range", hint=f"between 1 and {MOST_RUNS}")

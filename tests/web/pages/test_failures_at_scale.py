@@ -12,7 +12,7 @@ import pytest
 
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.intake import jobs
-from mainspring.store import upkeep
+from mainspring.store import executions
 from mainspring.store.db import Database
 from tests.conftest import Cluster
 from tests.support.statements import listen
@@ -96,7 +96,7 @@ async def test_the_failure_dashboard_scans_nothing(
         assert answer.status_code == 200, (path, answer.text)
         assert "job-" in answer.text, path
     async with cluster.database.connection() as connection:
-        found = await upkeep.trouble_count(connection, tenant=1, since=since)
+        found = await executions.failed_count(connection, tenant=1, since=since)
     assert found == EXECUTIONS // FAILED_EACH
 
     used: set[str] = set()

@@ -101,14 +101,14 @@ UPDATE dead_letters SET state = 'dismissed', closed_at = db_now(), closed_by = $
 WHERE tenant_id = $1 AND dead_letter_id = ANY ($2::uuid[]) AND state = 'open'
 RETURNING dead_letter_id;
 
--- name: tie_letters
+-- name: attach_step_letters
 -- Runs have ended with a dead letter of their own: those of their steps are handled with it.
 UPDATE dead_letters d SET run_id = s.run_id
 FROM run_steps s
 WHERE s.run_id = ANY ($1::uuid[]) AND s.state IN ('failed', 'timed_out', 'lost') AND s.execution_id IS NOT NULL
   AND d.dead_letter_id = s.execution_id AND d.state = 'open';
 
--- name: close_tied
+-- name: close_attached
 -- What was decided about runs is decided about the dead letters of their steps, and of runs among those.
 WITH RECURSIVE tied AS (
     SELECT dead_letter_id FROM dead_letters WHERE run_id = ANY ($2::uuid[]) AND tenant_id = $1

@@ -254,3 +254,12 @@ SELECT execution_id($4, job_id, $5), job_id, tenant_id, $8, priority, 0, 'skippe
        $3, $3, db_now(), $6, $7
 FROM jobs WHERE job_id = $1 AND tenant_id = $2
 ON CONFLICT DO NOTHING;
+
+-- name: live_counts
+-- Number of executions of a tenant in each live state.
+SELECT state, count(*) AS n FROM executions WHERE tenant_id = $1 GROUP BY state;
+
+-- name: failed_count
+-- Number of executions that failed since an instant; served by a partial index.
+SELECT count(*) FROM history
+WHERE tenant_id = $1 AND finished_at >= $2 AND state IN ('failed', 'timed_out', 'lost');

@@ -174,3 +174,7 @@ CROSS JOIN LATERAL (
 -- Those of these jobs whose limit keys depend on params.
 SELECT j.job_id, v.spec FROM jobs j JOIN job_versions v USING (job_id, version)
 WHERE j.tenant_id = $1 AND j.job_id = ANY ($2::uuid[]) AND j.keyed AND j.deleted_at IS NULL;
+
+-- name: job_counts
+-- Number of jobs, and of paused jobs.
+SELECT count(*) AS jobs, count(paused_at) AS paused FROM jobs WHERE tenant_id = $1 AND deleted_at IS NULL;

@@ -9,7 +9,7 @@ ORDER BY paused_until LIMIT $1;
 SELECT extract(epoch FROM min(paused_until) - db_now())::float8 FROM jobs
 WHERE paused_until IS NOT NULL AND deleted_at IS NULL;
 
--- name: jobs_that_pause
+-- name: auto_pausing_jobs
 -- Before fires are settled as failed: the jobs among them that pause after some failures. Whether they are paused or
 -- deleted is checked when they are paused: a partial index on that would be walked by plans made on empty tables.
 WITH failed AS MATERIALIZED (
@@ -18,7 +18,7 @@ WITH failed AS MATERIALIZED (
 SELECT j.job_id, j.tenant_id, j.shard, j.pause_after
 FROM failed JOIN jobs j USING (job_id) WHERE j.pause_after IS NOT NULL;
 
--- name: hold_shards
+-- name: lock_shard_rows
 -- Shard rows in order, before jobs and executions: whoever may pause a job takes them as an editor does.
 SELECT shard FROM shards WHERE shard = ANY ($1::smallint[]) ORDER BY shard FOR UPDATE;
 

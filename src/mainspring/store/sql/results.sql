@@ -37,7 +37,7 @@ WITH r AS (
 SELECT execution_id, CASE WHEN chained THEN job_id END AS chained, limit_id FROM done;
 
 -- name: settle_steps
--- As settle_succeeded, for executions that are steps, and holds the runs that wait for them: what `hold_runs` would find
+-- As settle_succeeded, for executions that are steps, and holds the runs that wait for them: what `lock_runs` would find
 -- comes along, without another round trip.
 <<move_succeeded>>, held AS MATERIALIZED (
     SELECT r.*, s.execution_id, s.step, s.item
@@ -51,7 +51,7 @@ SELECT done.execution_id, CASE WHEN done.chained THEN done.job_id END AS chained
        held.ends_as, held.step, held.item
 FROM done LEFT JOIN held ON held.execution_id = done.execution_id;
 
--- name: settle_link
+-- name: settle_with_successor
 -- One step has succeeded, and the one step behind it needs nothing else: the end of the first, the count at their run and
 -- the beginning of the second, in one statement that is a transaction by itself. $7, $8: a session, and the line it waits
 -- for; $9 to $12: the run, both steps, and what the second gets. All of it or nothing: what is no longer as it was thought
@@ -89,7 +89,7 @@ LEFT JOIN evictions v ON v.execution_id = e.execution_id AND v.attempt = e.attem
 WHERE e.state = 'running'
 ORDER BY e.execution_id FOR UPDATE OF e;
 
--- name: settle_again
+-- name: settle_retries
 -- Gives executions back: to the queue at once, or to wait for the end of a backoff. Writes their attempts.
 WITH r AS (
     SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::float8[],
@@ -128,15 +128,15 @@ SELECT execution_id, (SELECT count(*) FROM told) AS told FROM back;
 -- fingerprint: its attempts are copied, the last one from here, because retention may take them away.
 WITH r AS (
     SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[],
-                         $8::text[], $9::int[], $10::jsonb[], $11::text[])
+                         $8::text[], $9::int[], $10::jsonb[], $11::boolean[], $12::text[])
         AS r (execution_id, attempt, session_id, outcome, exit_code, error, state, reason, duration_ms, result,
-              fingerprint)
+              leaves_dead_letter, fingerprint)
 ), done AS (
     DELETE FROM executions e USING r
     WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
       AND e.state = 'running'
     RETURNING e.*, r.outcome, r.exit_code, r.error, r.state AS final_state, r.reason, r.duration_ms, r.result,
-              r.fingerprint
+              r.leaves_dead_letter, r.fingerprint
 ), kept AS (
     INSERT INTO attempts (execution_id, attempt, tenant_id, session_id, outcome, exit_code, error, started_at,
                           ended_at, due_at, queued_at)
@@ -173,11 +173,11 @@ WITH r AS (
                'started_at', d.started_at, 'ended_at', greatest(d.started_at, db_now()), 'worker', w.name,
                'due_at', d.due_at, 'queued_at', d.queued_at)
     FROM done d LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
-    WHERE d.fingerprint IS NOT NULL
+    WHERE d.leaves_dead_letter
     ON CONFLICT (dead_letter_id) DO NOTHING
 )
 SELECT execution_id, CASE WHEN chained THEN job_id END AS chained, limit_id FROM done;
 
--- name: tell_freed
+-- name: notify_freed
 -- After the settling has committed: slots of these concurrency keys are free.
 SELECT pg_notify('mainspring_freed', limit_id::text) FROM unnest($1::bigint[]) AS freed (limit_id);

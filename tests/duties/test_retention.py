@@ -13,10 +13,10 @@ from mainspring.domain.errors import NotFound
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.duties.retention import Retention
 from mainspring.intake import backfills, jobs
 from mainspring.intake.executions import Submission, Submitter
-from mainspring.results.rescue import Rescue
-from mainspring.store import upkeep
+from mainspring.store import retention
 from mainspring.store.db import Database
 from mainspring.views import executions as execution_views
 from tests.support.clocks import START, VirtualClock
@@ -30,8 +30,8 @@ async def count(database: Database, table: str) -> int:
         return int(await connection.fetchval(f"SELECT count(*) FROM {table}"))
 
 
-def rescue(bench: RunBench, **more: Any) -> Rescue:
-    return Rescue(bench.database, bench.settler, leads=lambda: True, **more)
+def keeper(bench: RunBench, **more: Any) -> Retention:
+    return Retention(bench.database, leads=lambda: True, **more)
 
 
 async def test_runs_are_kept_for_ninety_days_after_their_end(fresh: Database, virtual: VirtualClock) -> None:
@@ -41,13 +41,13 @@ async def test_runs_are_kept_for_ninety_days_after_their_end(fresh: Database, vi
     await bench.runs.event(old.run_id, "go", None, tenant=TENANT, by="test")
     await bench.work()
     await virtual.advance(days=89)
-    await rescue(bench).keep()  # makes today's partitions
+    await keeper(bench).run_once()  # makes today's partitions
     young = await bench.start("flow")
     await bench.runs.cancel(young.run_id, tenant=TENANT, by="test")
-    await rescue(bench).keep()
+    await keeper(bench).run_once()
     assert await count(fresh, "runs") == 3
     await virtual.advance(days=1, seconds=1)
-    await rescue(bench).keep()
+    await keeper(bench).run_once()
     assert (await count(fresh, "runs"), await count(fresh, "run_steps"), await count(fresh, "run_events")) == (2, 4, 0)
     with pytest.raises(NotFound):
         await bench.get(old)
@@ -61,7 +61,7 @@ async def test_many_are_forgotten_in_portions(fresh: Database, virtual: VirtualC
         await bench.start("flow")
     await bench.work()
     await virtual.advance(days=8)
-    await rescue(bench, keep_runs_s=7 * 86_400.0).keep()
+    await keeper(bench, keep_runs_s=7 * 86_400.0).run_once()
     assert await count(fresh, "runs") == 0 and await count(fresh, "run_steps") == 0
 
 
@@ -73,7 +73,7 @@ async def test_backfills_are_forgotten_too(fresh: Database, virtual: VirtualCloc
     made = await backfills.create(fresh, "hourly", request, tenant=TENANT, by="test")
     await backfills.cancel(fresh, made, tenant=TENANT, by="test")
     await virtual.advance(days=91)
-    await rescue(bench).keep()
+    await keeper(bench).run_once()
     assert await count(fresh, "backfills") == 0
 
 
@@ -91,18 +91,18 @@ async def partitions(database: Database, parent: str) -> list[str]:
 async def test_days_vanish_when_they_were_kept_long_enough(fresh: Database, virtual: VirtualClock) -> None:
     """Executions and their output by whole days, each as long as is set, and nothing that lives."""
     bench = RunBench(fresh)
-    keeper = rescue(bench, keep_history_s=10 * 86_400.0, keep_output_s=3 * 86_400.0, keep_runs_s=5 * 86_400.0)
+    ten_days = keeper(bench, keep_history_s=10 * 86_400.0, keep_output_s=3 * 86_400.0, keep_runs_s=5 * 86_400.0)
     submitter, made = Submitter(fresh), list[UUID]()
     spec = JobSpec(name="a", task=NoopTask(), retries=RetryPolicy(max=0))
     job_id = await jobs.create(fresh, spec, tenant=TENANT, by="test")
     for _ in range(14):
-        await keeper.keep()
+        await ten_days.run_once()
         made.append(await submitter.submit(Submission(TENANT, "test", job_id)))
         await bench.end(await bench.claim(), lambda _: "failed")
         await virtual.advance(days=1)
     waiting = await submitter.submit(Submission(TENANT, "test", job_id))
     await virtual.advance(days=1)
-    await keeper.keep()
+    await ten_days.run_once()
     days = [(START + timedelta(days=n)).strftime("%Y%m%d") for n in range(60)]
     assert [d for d in await partitions(fresh, "history") if d < days[15]] == days[5:15]
     assert [d for d in await partitions(fresh, "log_chunks") if d < days[15]] == days[12:15]
@@ -120,14 +120,14 @@ async def test_days_vanish_when_they_were_kept_long_enough(fresh: Database, virt
 
 
 async def test_a_day_that_is_in_use_goes_the_next_time(fresh: Database, virtual: VirtualClock) -> None:
-    await rescue(RunBench(fresh)).keep()
+    await keeper(RunBench(fresh)).run_once()
     await virtual.advance(days=3)
     before = await partitions(fresh, "history")
     async with fresh.transaction() as reader, fresh.connection() as connection:
         await reader.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         await reader.fetchval("SELECT count(*) FROM history")
-        assert await upkeep.drop_partitions(connection, "history", after_s=86_400.0) == []
+        assert await retention.drop_partitions(connection, "history", after_s=86_400.0) == []
         assert await partitions(fresh, "history") == before
     async with fresh.connection() as connection:
-        dropped = await upkeep.drop_partitions(connection, "history", after_s=86_400.0)
+        dropped = await retention.drop_partitions(connection, "history", after_s=86_400.0)
     assert dropped == [f"history_{day}" for day in before[:2]]

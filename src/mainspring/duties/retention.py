@@ -1,0 +1,94 @@
+"""Retention: creates partitions ahead of time and deletes expired rows. The leading scheduler runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from mainspring.clock import Clock, SystemClock
+from mainspring.service import Loops, Service
+from mainspring.store import backfills, checkpoints, dead_letters, evictions, lines, retention, runs
+from mainspring.store.db import Connection, Database
+
+log = structlog.get_logger()
+
+INTERVAL_S = 600.0
+STANDBY_S = 1.0
+"""How often a process checks, in memory, whether it leads or the interval is over."""
+PARTITION_DAYS = 7
+KEEP_DEAD_LETTERS_S = 14 * 86_400.0
+KEEP_RUNS_S = 90 * 86_400.0
+KEEP_HISTORY_S = 90 * 86_400.0
+KEEP_OUTPUT_S = 30 * 86_400.0
+RUNS_PER_STATEMENT = 50
+ATTEMPTS_PER_STATEMENT = 5_000
+MAX_STATEMENTS = 100
+"""Rows are deleted in batches, so that no statement holds many locks or runs long. The next round deletes the rest."""
+
+
+class Retention(Service):
+    """Deletes dead letters, runs, backfills, history and output after their retention periods."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        leads: Callable[[], bool],
+        clock: Clock | None = None,
+        keep_dead_letters_s: float = KEEP_DEAD_LETTERS_S,
+        keep_runs_s: float = KEEP_RUNS_S,
+        keep_history_s: float = KEEP_HISTORY_S,
+        keep_output_s: float = KEEP_OUTPUT_S,
+    ) -> None:
+        self._database = database
+        self._leads = leads
+        self._clock = clock or SystemClock()
+        self._keep_dead_letters_s = keep_dead_letters_s
+        self._keep_runs_s = keep_runs_s
+        self._keep_history_s = keep_history_s
+        self._keep_output_s = keep_output_s
+        self._last = float("-inf")
+        self._loops = Loops("retention")
+
+    async def start(self) -> None:
+        self._loops.forever("round", self._round)
+
+    async def stop(self) -> None:
+        await self._loops.stop()
+
+    async def _round(self) -> None:
+        now = self._clock.monotonic()
+        if self._leads() and now - self._last >= INTERVAL_S:
+            self._last = now
+            await self.run_once()
+        await asyncio.sleep(STANDBY_S)
+
+    async def run_once(self) -> None:
+        """Create the next partitions and delete all that has expired."""
+        async with self._database.connection() as connection:
+            await retention.make_partitions(connection, days=PARTITION_DAYS)
+            dropped = await retention.drop_partitions(connection, "history", after_s=self._keep_history_s)
+            dropped += await retention.drop_partitions(connection, "log_chunks", after_s=self._keep_output_s)
+            if dropped:
+                log.info("partitions.dropped", partitions=dropped)
+            await retention.forget_idempotency_keys(connection)
+            await checkpoints.forget_checkpoints(connection)
+            await lines.forget_lines(connection)
+            await evictions.forget_evictions(connection)
+            await dead_letters.forget_dead_letters(connection, after_s=self._keep_dead_letters_s)
+            await self._forget_in_batches(connection)
+
+    async def _forget_in_batches(self, connection: Connection) -> None:
+        for _ in range(MAX_STATEMENTS):
+            deleted = await runs.forget_runs(connection, after_s=self._keep_runs_s, limit=RUNS_PER_STATEMENT)
+            if deleted < RUNS_PER_STATEMENT:
+                break
+        for _ in range(MAX_STATEMENTS):
+            if not await retention.forget_attempts(
+                connection, after_s=self._keep_history_s, limit=ATTEMPTS_PER_STATEMENT
+            ):
+                break
+        limit = MAX_STATEMENTS * RUNS_PER_STATEMENT
+        await backfills.forget_backfills(connection, after_s=self._keep_runs_s, limit=limit)
