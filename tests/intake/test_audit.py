@@ -11,9 +11,10 @@ import pytest
 from mainspring import wire
 from mainspring.domain.audit import ACTIONS
 from mainspring.domain.errors import Conflict, Invalid
-from mainspring.intake import audit, dead_letters, dependencies, executions, jobs, queues, replays
+from mainspring.intake import dead_letters, dependencies, executions, jobs, queues, replays
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store.db import Database
+from mainspring.views import audit as audit_views
 from mainspring.views import executions as execution_views
 from mainspring.views import refs
 from tests.support.dependent_jobs import Jobs
@@ -33,7 +34,7 @@ async def bench(fresh: Database) -> Jobs:
 
 
 async def entries(bench: Jobs, **wanted: Any) -> list[tuple[str, str | None, str | None]]:
-    found = await audit.list_entries(bench.database, tenant=TENANT, **wanted)
+    found = await audit_views.list_entries(bench.database, tenant=TENANT, **wanted)
     assert {entry.actor for entry in found.items} <= {"a new user", "test"}
     return [(entry.action, entry.name, entry.reason) for entry in found.items]
 
@@ -56,7 +57,7 @@ async def test_what_is_done_to_jobs(bench: Jobs) -> None:
         ("job.edit", "a", None),
         ("job.create", "a", None),
     ]
-    (edit,) = (await audit.list_entries(database, tenant=TENANT, action="job.edit")).items
+    (edit,) = (await audit_views.list_entries(database, tenant=TENANT, action="job.edit")).items
     assert edit.details == {"version": 2, "fields": ["priority"]}
 
 
@@ -85,7 +86,7 @@ async def test_what_is_done_to_runs_and_steps(bench: Jobs) -> None:
         ("step.reject", "flow.no", "bad"),
         ("step.approve", "flow.sign", "seen"),
     ]
-    (rerun,) = (await audit.list_entries(bench.database, tenant=TENANT, action="run.rerun")).items
+    (rerun,) = (await audit_views.list_entries(bench.database, tenant=TENANT, action="run.rerun")).items
     assert rerun.details["new_run_id"] == str(again.run_id)
 
 
@@ -129,7 +130,7 @@ async def test_the_latest_execution_of_a_job_is_decided_about(bench: Jobs, freed
     found = await execution_views.get(bench.database, execution_id, tenant=TENANT)
     did = "completed" if freed_as == "forced" else "skipped"
     assert (found.state, found.reason) == ("cancelled", f"{did} by a new user: by hand")
-    (entry,) = (await audit.list_entries(bench.database, tenant=TENANT, actor="a new user")).items
+    (entry,) = (await audit_views.list_entries(bench.database, tenant=TENANT, actor="a new user")).items
     assert entry.action == ("job.force_complete" if freed_as == "forced" else "job.skip")
     assert entry.details == {"freed": 0, "execution_id": str(execution_id)}
 
@@ -138,17 +139,19 @@ async def test_entries_are_read_in_pages_by_actor_and_action(bench: Jobs) -> Non
     job_id = await id_of(bench, "a")
     for n in range(5):
         await jobs.pause(bench.database, job_id, tenant=TENANT, reason=str(n), by=f"user {n % 2}")
-    first = await audit.list_entries(bench.database, tenant=TENANT, limit=2, action="job.pause")
-    rest = await audit.list_entries(
+    first = await audit_views.list_entries(bench.database, tenant=TENANT, limit=2, action="job.pause")
+    rest = await audit_views.list_entries(
         bench.database, tenant=TENANT, limit=5, cursor=first.next_cursor, action="job.pause"
     )
     assert [e.reason for e in [*first.items, *rest.items]] == ["4", "3", "2", "1", "0"] and rest.next_cursor is None
-    mine = await audit.list_entries(bench.database, tenant=TENANT, actor="user 1", action="job.pause", subject="a")
+    mine = await audit_views.list_entries(
+        bench.database, tenant=TENANT, actor="user 1", action="job.pause", subject="a"
+    )
     assert [e.reason for e in mine.items] == ["3", "1"]
-    assert (await audit.list_entries(bench.database, tenant=2)).items == []
+    assert (await audit_views.list_entries(bench.database, tenant=2)).items == []
     for wrong in ({"action": "job.eat"}, {"cursor": "x"}, {"limit": 0}):
         with pytest.raises(Invalid):
-            await audit.list_entries(bench.database, tenant=TENANT, **wrong)
+            await audit_views.list_entries(bench.database, tenant=TENANT, **wrong)
 
 
 async def test_nothing_changes_what_was_written(bench: Jobs) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from mainspring.domain.errors import Conflict, NotFound
-from mainspring.intake import audit, dependencies, jobs, workflows
+from mainspring.intake import dependencies, jobs, workflows
 from mainspring.store import doctor
 from mainspring.store.db import Database
+from mainspring.views import audit as audit_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs, why_execution
 from mainspring.views.dependencies import dependencies_of
@@ -53,7 +54,7 @@ async def test_a_job_that_others_need_stays_and_names_them(bench: Jobs) -> None:
     (problem,) = caught.value.problems
     assert problem.pointer == "/cascade" and "--detach" in str(problem.hint)
     assert await state(bench, "a") == "active" and await bench.states("child") == {"a": "pending"}
-    assert (await audit.list_entries(bench.database, tenant=TENANT, actor="a new user")).items == []
+    assert (await audit_views.list_entries(bench.database, tenant=TENANT, actor="a new user")).items == []
 
 
 async def test_those_that_need_it_go_on_without_it(bench: Jobs) -> None:
@@ -63,7 +64,7 @@ async def test_those_that_need_it_go_on_without_it(bench: Jobs) -> None:
     await delete(bench, "a", detach=True, reason="not wanted any more")
     assert await bench.states("child") == {"b": "satisfied"}
     assert await bench.queued() == ["child"], "b was all it still waited for"
-    told = (await audit.list_entries(bench.database, tenant=TENANT, actor="a new user")).items
+    told = (await audit_views.list_entries(bench.database, tenant=TENANT, actor="a new user")).items
     assert [(e.action, e.name, e.reason, e.details) for e in told] == [
         ("job.delete", "a", "not wanted any more", None),
         ("job.unneed", "child", "a was deleted", {"parent": "a"}),
@@ -121,7 +122,7 @@ async def test_a_workflow_that_is_a_step_or_is_needed_stays(bench: Jobs) -> None
         await workflows.delete(bench.database, "inner", **WHO)
     await workflows.delete(bench.database, "inner", detach=True, **WHO)
     assert await bench.states("b") == {}
-    told = (await audit.list_entries(bench.database, tenant=TENANT, actor="a new user")).items
+    told = (await audit_views.list_entries(bench.database, tenant=TENANT, actor="a new user")).items
     assert [e.action for e in told] == ["workflow.delete", "job.unneed"]
 
 

@@ -16,6 +16,7 @@ from mainspring.store.db import Database
 from mainspring.views import fires as fire_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
+from mainspring.views import schedules as schedule_views
 from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, scheduler_on, step
 
@@ -70,17 +71,17 @@ async def test_versions_come_in_pages(fresh: Database) -> None:
 async def test_a_dry_run_shows_old_and_new_fires_and_writes_nothing(fresh: Database, virtual: VirtualClock) -> None:
     await add(fresh, "edited")
     row = await refs.job_row(fresh, "edited", tenant=TENANT)
-    change = await jobs.try_patch(fresh, row.job_id, {"schedule": {"every": 120, "aligned": True}}, tenant=TENANT)
+    change = await jobs.preview_patch(fresh, row.job_id, {"schedule": {"every": 120, "aligned": True}}, tenant=TENANT)
     assert change.fires_before[:2] == [START + timedelta(seconds=60), START + timedelta(seconds=120)]
     assert change.fires_after[:2] == [START + timedelta(seconds=120), START + timedelta(seconds=240)]
     assert (await job_views.get(fresh, "edited", tenant=TENANT)).version == 1
     with pytest.raises(Invalid):
-        await jobs.try_patch(fresh, row.job_id, {"schedule": {"cron": "61 * * * *"}}, tenant=TENANT)
+        await jobs.preview_patch(fresh, row.job_id, {"schedule": {"cron": "61 * * * *"}}, tenant=TENANT)
 
 
 async def test_the_preview_gives_what_firing_does(fresh: Database, virtual: VirtualClock) -> None:
     schedule = ScheduleSpec(cron="*/7 * * * *", timezone="Asia/Kathmandu")
-    preview = await jobs.preview(fresh, wire.PreviewRequest(schedule=schedule, count=5), tenant=TENANT)
+    preview = await schedule_views.preview(fresh, wire.PreviewRequest(schedule=schedule, count=5), tenant=TENANT)
     await add(fresh, "cron", schedule=schedule, overlap="allow")
     scheduler = await scheduler_on(fresh)
     for _ in range(34):
@@ -109,7 +110,7 @@ async def test_the_ledger_has_an_entry_for_every_instant(fresh: Database, virtua
 async def test_a_bad_schedule_is_refused_by_the_preview_as_by_the_job(fresh: Database) -> None:
     request = wire.PreviewRequest(schedule=ScheduleSpec(cron="0 25 * * *"))
     with pytest.raises(Invalid) as preview:
-        await jobs.preview(fresh, request, tenant=TENANT)
+        await schedule_views.preview(fresh, request, tenant=TENANT)
     with pytest.raises(Invalid) as job:
         await jobs.create(
             fresh, JobSpec(name="bad", task=NoopTask(), schedule=request.schedule), tenant=TENANT, by="test"

@@ -19,6 +19,7 @@ from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
+from mainspring.views import schedules as schedule_views
 from tests.conftest import Cluster
 from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, finish_all, ledger, scheduler_on, step
@@ -85,7 +86,7 @@ async def test_firing_does_what_the_preview_says(fresh: Database, virtual: Virtu
     await calendars.put(fresh, "holidays", HOLIDAYS, tenant=TENANT, by="test")
     async with fresh.connection() as connection:
         await connection.execute("UPDATE shards SET watermark = $1", start)
-    preview = await jobs.preview(fresh, wire.PreviewRequest(schedule=schedule, count=100), tenant=TENANT)
+    preview = await schedule_views.preview(fresh, wire.PreviewRequest(schedule=schedule, count=100), tenant=TENANT)
     expected = [at for at in preview.fires if at <= start + by * steps]
     assert len(expected) == fires, expected
     await add(fresh, "kind", schedule=schedule, overlap="allow")
@@ -106,7 +107,7 @@ async def test_a_list_merges_by_replacing_and_an_object_by_its_fields(fresh: Dat
     assert row.spec.overlap_policy == "skip"
 
     async def patched(schedule: Any) -> ScheduleSpecs | None:
-        change = await jobs.try_patch(fresh, row.job_id, {"schedule": schedule}, tenant=TENANT)
+        change = await jobs.preview_patch(fresh, row.job_id, {"schedule": schedule}, tenant=TENANT)
         await jobs.patch(fresh, row.job_id, {"schedule": schedule}, tenant=TENANT, by="test")
         found = await job_views.get(fresh, "job", tenant=TENANT)
         assert found.spec == change.spec

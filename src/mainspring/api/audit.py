@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainspring import wire
 from mainspring.api.route import Call, Table
-from mainspring.intake import audit
+from mainspring.views import audit as audit_views
 
 table = Table()
 
@@ -21,7 +21,7 @@ async def list_entries(call: Call) -> wire.Page[wire.AuditEntry]:
 
     `action` is an action such as `run.cancel`, or a kind such as `run`.
     """
-    return await audit.list_entries(
+    return await audit_views.list_entries(
         call.context.database,
         tenant=call.tenant,
         cursor=call.query("cursor"),

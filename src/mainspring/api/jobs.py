@@ -20,6 +20,7 @@ from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs, search, why_execution
+from mainspring.views import schedules as schedule_views
 
 table = Table()
 JOBS = "/api/v1/jobs"
@@ -78,7 +79,7 @@ async def patch(call: Call) -> Response | wire.Change:
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
     seen = etag.expected_version(call, row.job_id, row.version)
     if call.query("dry_run") in ("true", "1"):
-        return await jobs.try_patch(
+        return await jobs.preview_patch(
             call.context.database, row.job_id, call.body, tenant=call.tenant, may_exceed=call.caller.may_exceed
         )
     async with call.schedule_quota(row.spec.schedule is None and call.body.get("schedule") is not None):
@@ -200,7 +201,7 @@ async def ledger(call: Call) -> wire.Page[wire.LedgerEntry]:
 @table.route("POST", "/api/v1/schedules:preview", scope="read", body=wire.PreviewRequest, response=wire.Preview)
 async def preview(call: Call) -> wire.Preview:
     """Preview a schedule: a description, its next fires, and notes on anything unusual."""
-    return await jobs.preview(call.context.database, call.body, tenant=call.tenant)
+    return await schedule_views.preview(call.context.database, call.body, tenant=call.tenant)
 
 
 @table.route("DELETE", JOB, scope="write", status=204, query=("cascade", "reason"))

@@ -10,8 +10,9 @@ from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.errors import NotFound
 from mainspring.domain.workflow.spec import WorkflowSpec
-from mainspring.intake import workflow_versions, workflows
+from mainspring.intake import workflows
 from mainspring.views import refs
+from mainspring.views import workflows as workflow_views
 
 table = Table()
 WORKFLOWS = "/api/v1/workflows"
@@ -72,7 +73,7 @@ async def _seen(call: Call) -> int | None:
 @table.route("GET", WORKFLOWS, scope="read", response=wire.Page[wire.WorkflowLine], query=("limit", "cursor"))
 async def list_workflows(call: Call) -> wire.Page[wire.WorkflowLine]:
     """List workflows by name."""
-    return await workflows.list_workflows(
+    return await workflow_views.list_workflows(
         call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50)
     )
 
@@ -83,7 +84,7 @@ async def get(call: Call) -> Response:
 
     Send its ETag as `If-Match` with a change, and the change is rejected if the workflow was edited in between.
     """
-    return etag.with_etag(await workflows.get(call.context.database, call.path("ref"), tenant=call.tenant))
+    return etag.with_etag(await workflow_views.get(call.context.database, call.path("ref"), tenant=call.tenant))
 
 
 @table.route("GET", WORKFLOW + "/grid", scope="read", response=wire.Grid, query=("runs",))
@@ -97,7 +98,7 @@ async def grid(call: Call) -> wire.Grid:
 )
 async def versions(call: Call) -> wire.Page[wire.WorkflowChange]:
     """List the versions of a workflow with what each changed, newest first; at most 50 per page."""
-    return await workflow_versions.versions(
+    return await workflow_views.list_versions(
         call.context.database,
         call.path("ref"),
         tenant=call.tenant,
@@ -112,14 +113,14 @@ async def version(call: Call) -> wire.WorkflowVersion:
     text = call.path("version")
     if not text.isdecimal() or len(text) > 9:
         raise NotFound(f"{text!r} is not a version number")
-    return await workflow_versions.version(call.context.database, call.path("ref"), int(text), tenant=call.tenant)
+    return await workflow_views.version(call.context.database, call.path("ref"), int(text), tenant=call.tenant)
 
 
 @table.route("POST", WORKFLOW + "/rollback", scope="write", body=wire.Rollback, response=wire.Workflow)
 async def rollback(call: Call) -> Response:
     """Restore an earlier version as a new one; runs that have started keep theirs."""
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
-    change = workflow_versions.rollback(
+    change = workflows.rollback(
         call.context.database,
         call.path("ref"),
         call.body.version,

@@ -45,6 +45,11 @@ def parse_duration(text: str | int | float) -> float:
     return _sensible(sum(float(n) * _UNIT_S[unit] for n, unit in parts if n), text)
 
 
+def optional_seconds(text: str | int | float | None) -> float | None:
+    """Like `parse_duration`; None stays None."""
+    return None if text is None else parse_duration(text)
+
+
 def calendar_days(text: str | int | float) -> int | None:
     """Whole days if `text` names nothing but days or weeks ("2d", "1w", "P1D"), else None."""
     found = re.fullmatch(r"p?(?:(\d+)w)?(?:(\d+)d)?", str(text).strip().lower(), re.ASCII)

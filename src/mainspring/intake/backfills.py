@@ -13,8 +13,7 @@ from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
 from mainspring.domain.schedule.backfill import BackfillState, Order, Range, wanted
 from mainspring.ids import new_id
-from mainspring.intake import audit
-from mainspring.store import backfills, executions, overlaps
+from mainspring.store import audit, backfills, executions, overlaps
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow
 from mainspring.views import refs

@@ -16,12 +16,11 @@ from mainspring.domain.errors import NotFound, invalid
 from mainspring.domain.job import QUEUE
 from mainspring.domain.schedule.calendar import Blackout, blackout_until
 from mainspring.domain.schedule.schedule import ScheduleSpecs, bounded_key, compile_key, describe_spec, members_of
-from mainspring.intake import audit
-from mainspring.intake.validate.schedules import resolved
-from mainspring.store import blackouts, shards
+from mainspring.store import audit, blackouts, shards
 from mainspring.store.blackouts import BlackoutRow
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.views import refs
+from mainspring.views.schedules import resolve
 
 MOST_S = 31 * 86_400
 COMPARED = 100
@@ -154,7 +153,7 @@ async def _key(connection: Connection, schedule: ScheduleSpecs, lasts_ms: int, *
                 hint = "say start_at and end_at instead" if name == "at" else "remove it"
                 message = f"{name} has no meaning for a blackout"
                 raise invalid(f"/schedule{place}/{name}", message, hint=hint, code="bad_blackout")
-    when = await resolved(connection, schedule, tenant=tenant, now_ms=now_ms, seed=None)
+    when = await resolve(connection, schedule, tenant=tenant, now_ms=now_ms, seed=None)
     key = bounded_key(when)
     begins = compile_key(key).between(now_ms - lasts_ms, LAST_MS, COMPARED)
     if any(after - before <= lasts_ms for before, after in pairwise(begins)):

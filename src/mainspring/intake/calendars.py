@@ -19,8 +19,7 @@ from mainspring.domain.job import NAME
 from mainspring.domain.schedule.calendar import CalendarError, check_calendar
 from mainspring.domain.schedule.schedule import compile_key, with_calendar
 from mainspring.domain.schedule.zone import day_number
-from mainspring.intake import audit
-from mainspring.store import calendars, schedules, shards
+from mainspring.store import audit, calendars, schedules, shards
 from mainspring.store.calendars import Follower, calendar_of
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.withdrawn_fires import bounds, record

@@ -13,9 +13,8 @@ from mainspring.clock import instant
 from mainspring.domain.dead_letter import DEAD_LETTER_STATES
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
-from mainspring.intake import audit
 from mainspring.intake.validate.params import check_params
-from mainspring.store import dead_letters
+from mainspring.store import audit, dead_letters
 from mainspring.store.audit import Entry
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.dead_letters import NEXT, DeadLetterFilter

@@ -10,14 +10,13 @@ from __future__ import annotations
 from uuid import UUID
 
 from mainspring import wire
-from mainspring.domain.duration import parse_duration
+from mainspring.domain.duration import optional_seconds
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
 from mainspring.ids import shard_of
-from mainspring.intake import audit
 from mainspring.intake.dependents import hold_parent
 from mainspring.intake.executions import Submission, end_latest, insert_one
-from mainspring.intake.jobs import action_on
-from mainspring.store import jobs, needs, overlaps, shards
+from mainspring.intake.jobs.rows import action_on
+from mainspring.store import audit, jobs, needs, overlaps, shards
 from mainspring.store.db import Connection, Database, Taken
 from mainspring.views.dependencies import dependencies_of
 from mainspring.views.refs import job_row
@@ -30,7 +29,7 @@ async def add(database: Database, ref: str, request: wire.NewDependency, *, tena
     """The job is executed when this one has succeeded, with all others it needs; a cycle is refused and named."""
     child = await job_row(database, ref, tenant=tenant)
     parent = await job_row(database, request.job, tenant=tenant)
-    timeout_s, wait_s = _seconds("/timeout", request.timeout), _seconds("/wait", request.wait)
+    timeout_s, wait_s = _positive_seconds("/timeout", request.timeout), _positive_seconds("/wait", request.wait)
     if wait_s is not None and child.spec.schedule is None:
         raise invalid("/wait", f"{child.name} has no schedule, so nothing of it waits", hint="leave it out")
     try:
@@ -64,9 +63,9 @@ async def add(database: Database, ref: str, request: wire.NewDependency, *, tena
     return await dependencies_of(database, ref, tenant=tenant)
 
 
-def _seconds(pointer: str, duration: str | int | float | None) -> float | None:
+def _positive_seconds(pointer: str, duration: str | int | float | None) -> float | None:
     try:
-        seconds = None if duration is None else parse_duration(duration)
+        seconds = optional_seconds(duration)
     except ValueError as error:
         raise invalid(pointer, str(error), hint="seconds, 90s, 10m, 1h30m or PT3H") from None
     if seconds is not None and seconds <= 0:

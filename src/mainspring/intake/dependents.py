@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from mainspring.domain.errors import Conflict, NotFound, Problem
 from mainspring.domain.job import WorkflowTask
-from mainspring.intake import audit
-from mainspring.store import needs, workflows
+from mainspring.store import audit, needs, workflows
 from mainspring.store.audit import Entry
 from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow, job_by_id

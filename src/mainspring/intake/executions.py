@@ -17,11 +17,10 @@ from mainspring.domain.execution import LIVE, execution_id, is_step
 from mainspring.domain.job import WorkflowTask, needed_params
 from mainspring.domain.placement.line import line_of
 from mainspring.domain.workflow.run import ExecutionEnd
-from mainspring.intake import audit
 from mainspring.intake.validate.params import Demands, check_params
 from mainspring.runs.advance import advance
 from mainspring.runs.plans import PlanCache
-from mainspring.store import executions, jobs, lines, outbox, overlaps
+from mainspring.store import audit, executions, jobs, lines, outbox, overlaps
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.definitions import Definitions
 from mainspring.store.executions import NewExecution

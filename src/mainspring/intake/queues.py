@@ -12,8 +12,7 @@ from mainspring.domain.audit import changes as differences
 from mainspring.domain.errors import Invalid, invalid
 from mainspring.domain.job import QUEUE
 from mainspring.domain.queue import QueueSettings
-from mainspring.intake import audit
-from mainspring.store import queues
+from mainspring.store import audit, queues
 from mainspring.store.db import Database
 from mainspring.views.queues import overview as queue_overview
 

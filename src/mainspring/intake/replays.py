@@ -17,11 +17,10 @@ from mainspring.clock import instant, millis
 from mainspring.domain.dead_letter import parse_rate, replay_key
 from mainspring.domain.errors import Invalid, invalid
 from mainspring.domain.execution import execution_id, is_step
-from mainspring.intake import audit
 from mainspring.intake.dead_letters import chosen, found_in, refusal
 from mainspring.intake.executions import with_lines
 from mainspring.intake.validate.params import check_params
-from mainspring.store import dead_letters, executions, jobs
+from mainspring.store import audit, dead_letters, executions, jobs
 from mainspring.store.audit import Entry
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.dead_letters import DeadLetterFilter, LockedDeadLetter

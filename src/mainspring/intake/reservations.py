@@ -18,8 +18,7 @@ from mainspring.domain.placement.line import demand_of
 from mainspring.domain.placement.reservation import Layout, Place, Reservation, lay_out
 from mainspring.domain.placement.resources import parse_amounts, show_amounts
 from mainspring.domain.queue import DEFAULTS
-from mainspring.intake import audit
-from mainspring.store import evictions, jobs, queues, reservations
+from mainspring.store import audit, evictions, jobs, queues, reservations
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.evictions import RunningAttempt
 from mainspring.store.reservations import ReservationRow

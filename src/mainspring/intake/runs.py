@@ -19,19 +19,30 @@ from mainspring.domain.workflow.plan import PlanStep
 from mainspring.domain.workflow.readiness import Weight
 from mainspring.domain.workflow.run import WHOLE, ExecutionEnd, Run, StepEnd, StepRef
 from mainspring.domain.workflow.spec import RunState
-from mainspring.intake import audit
 from mainspring.intake.executions import Note, Submission, insert_one
 from mainspring.intake.executions import cancel as cancel_execution
-from mainspring.intake.workflows import row_of
 from mainspring.runs.advance import Advanced, RunAdvance, advance
 from mainspring.runs.plans import CachedPlan, PlanCache
 from mainspring.runs.start import start_runs
-from mainspring.store import charts, dead_letters, executions, lines, needs, outbox, overlaps, results, run_steps, runs
+from mainspring.store import (
+    audit,
+    charts,
+    dead_letters,
+    executions,
+    lines,
+    needs,
+    outbox,
+    overlaps,
+    results,
+    run_steps,
+    runs,
+)
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.dead_letters import DeadLetterFilter
 from mainspring.views import run_timelines
 from mainspring.views.pending_runs import AHEAD, listed, no_steps, unbegun
 from mainspring.views.refs import check_limit, execution_id, is_id, parse_cursor
+from mainspring.views.workflows import row_of
 
 OPEN = ("running", "cancelling")
 FAILED = ("failed", "timed_out", "lost", "cancelled")

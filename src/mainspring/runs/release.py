@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from mainspring.clock import millis
-from mainspring.domain.duration import parse_duration
+from mainspring.domain.duration import optional_seconds
 from mainspring.domain.params import defaults
 from mainspring.domain.workflow import condition
 from mainspring.domain.workflow.condition import NotTrue
@@ -40,9 +40,9 @@ class StepStarts:
             if spec.when is not None and not condition.holds(spec.when, values):
                 return StepEnd(ref, "skipped", "skipped", reason=f"its condition is false: {spec.when}")
             if spec.approval is not None:
-                self.waits.append((ref, _seconds(spec.approval.expires), None))
+                self.waits.append((ref, optional_seconds(spec.approval.expires), None))
             elif spec.event is not None:
-                self.events.append((ref, spec.event.name, _seconds(spec.event.timeout)))
+                self.events.append((ref, spec.event.name, optional_seconds(spec.event.timeout)))
             elif spec.waits is not None:
                 self.waits.append((ref, *end_of(spec.waits, values)))
             elif spec.map is not None:
@@ -94,7 +94,7 @@ class StepStarts:
         own = {"result": None, **values, "iteration": number}
         execution = plan.execution(run.run_id, millis(run.started_at), step, number)
         self.items.append(NewRunStep(ref, execution, 0, True))
-        delay_s = _seconds(repeat.delay) if number else None
+        delay_s = optional_seconds(repeat.delay) if number else None
         self.releases.append(StepRelease(ref, _params(step, own), step.spec.workflow, delay_s))
         self.groups.append(ItemGroup(StepRef(run.run_id, step.number), number + 1, 1, 0, number + 1))
 
@@ -120,10 +120,6 @@ def values_of(
 
 def _params(step: PlanStep, values: Mapping[str, Any]) -> dict[str, Any] | None:
     return resolved(step.inputs, values) if step.inputs else None
-
-
-def _seconds(duration: str | int | float | None) -> float | None:
-    return None if duration is None else parse_duration(duration)
 
 
 def _missing(error: KeyError) -> str:

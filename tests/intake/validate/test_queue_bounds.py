@@ -46,7 +46,7 @@ async def test_an_edit_asks_only_about_what_it_changes(bounded: Database) -> Non
     await jobs.patch(bounded, job_id, {"description": "new"}, tenant=TENANT, by="test")
     for change in ({"timeout": "3h"}, {"queue": "bounded"}):
         with pytest.raises(Invalid):
-            await jobs.try_patch(bounded, job_id, change, tenant=TENANT)
+            await jobs.preview_patch(bounded, job_id, change, tenant=TENANT)
         with pytest.raises(Invalid):
             await jobs.patch(bounded, job_id, change, tenant=TENANT, by="test")
 

@@ -39,7 +39,7 @@ async def test_a_pause_can_end_by_itself(cluster: Cluster, browser: httpx2.Async
     assert page.active_parts() == []
     assert (await job_views.get(cluster.database, "rests", tenant=TENANT)).state == "active"
     form = posted(page) | {"reason": "repairs"}
-    for until, says in (("soon", "'soon' is not a time"), ("2020-01-01T00:00", "has passed")):
+    for until, says in (("soon", "'soon' is not a time"), ("2020-01-01T00:00", "is in the past")):
         refused = await browser.post("/jobs/rests/pause", data=form | {"until": until})
         assert refused.status_code == 422
         assert says in Page(refused.text).text

@@ -10,8 +10,9 @@ from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.job import JobSpec, NoopTask, ShellTask
 from mainspring.domain.params import Param
 from mainspring.domain.retry import RetryPolicy
-from mainspring.intake import audit, jobs
+from mainspring.intake import jobs
 from mainspring.intake.executions import Submission
+from mainspring.views import audit as audit_views
 from mainspring.views import executions as execution_views
 from mainspring.views import jobs as job_views
 from mainspring.views import search
@@ -61,7 +62,7 @@ async def test_all_jobs_that_fit_are_paused_in_chunks(
     assert turns == 3
     assert "Pause: 8 jobs done" in last.text
     assert await states(cluster, "many") == ["paused"] * 8
-    told = (await audit.list_entries(cluster.database, tenant=TENANT, action="job.pause")).items
+    told = (await audit_views.list_entries(cluster.database, tenant=TENANT, action="job.pause")).items
     assert [(e.actor, e.reason) for e in told] == [("test admin", "repairs")] * 8
     assert (await job_views.get(cluster.database, "many-3", tenant=TENANT)).pause_reason == "repairs"
     form = posted(await open_page(browser, "/jobs:bulk?q=many+queue:odd")) | {"do": "resume"}
@@ -120,7 +121,7 @@ async def test_what_ended_is_requeued_once(cluster: Cluster, browser: httpx2.Asy
     repeated = next(e for e in made if e.job == "again-c")
     first = await execution_views.get(cluster.database, cancelled, tenant=TENANT)
     assert (repeated.params, repeated.fire_at) == ({"n": 1}, first.fire_at)
-    (told,) = (await audit.list_entries(cluster.database, tenant=TENANT, action="execution.requeue")).items
+    (told,) = (await audit_views.list_entries(cluster.database, tenant=TENANT, action="execution.requeue")).items
     assert (told.subject, told.details) == (str(cancelled), {"execution_id": str(repeated.execution_id)})
 
 

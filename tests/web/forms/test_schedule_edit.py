@@ -33,7 +33,7 @@ async def test_old_and_new_fires_stand_side_by_side_before_saving(
     query = {"expression": "0 4 * * MON", "zone": "Asia/Tokyo"}
     answer = await browser.get("/jobs/compared/schedule", params=query)
     page = Page(answer.text)
-    change = await jobs.try_patch(
+    change = await jobs.preview_patch(
         cluster.database, job_id, {"schedule": {"cron": "0 4 * * MON", "timezone": "Asia/Tokyo"}}, tenant=TENANT
     )
     for before, after in zip(change.fires_before, change.fires_after, strict=True):

@@ -9,6 +9,7 @@ from mainspring.domain.errors import Problem
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import workflows
 from mainspring.manifest import read_workflows
+from mainspring.views import workflows as workflow_views
 from mainspring.web.forms.examples import EXAMPLES
 from mainspring.web.forms.yaml_location import place
 from tests.conftest import Cluster
@@ -39,7 +40,7 @@ async def test_a_workflow_is_written_looked_at_and_added(cluster: Cluster, brows
     assert looked.active_parts() == []
     assert (await browser.get("/workflows/written")).status_code == 404, "looking adds nothing"
     answer = await browser.post("/workflows/new", data=posted(looked) | {"do": "save"})
-    found = await workflows.get(cluster.database, "written", tenant=TENANT)
+    found = await workflow_views.get(cluster.database, "written", tenant=TENANT)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/workflows/{found.job_id}")
     assert (found.version, found.order) == (1, ["a", "b"])
     again = await browser.post("/workflows/new", data=posted(looked) | {"do": "save"})
@@ -61,7 +62,7 @@ async def test_a_change_is_a_difference_and_of_the_version_seen(cluster: Cluster
     assert "+ cron: 0 4 * * *" in looked.text
     stale = posted(looked) | {"do": "save"}
     assert (await browser.post("/workflows/revised/edit", data=stale)).status_code == 303
-    found = await workflows.get(cluster.database, "revised", tenant=TENANT)
+    found = await workflow_views.get(cluster.database, "revised", tenant=TENANT)
     assert (found.version, found.spec.schedule) == (2, ScheduleSpec(cron="0 4 * * *"))
     refused = await browser.post("/workflows/revised/edit", data=stale | {"text": form["text"].replace("hi", "hey")})
     assert refused.status_code == 409
@@ -69,7 +70,7 @@ async def test_a_change_is_a_difference_and_of_the_version_seen(cluster: Cluster
     assert "has version 2 by now; this change was made for version 1" in text
     assert "+ cron: 0 4 * * *" in text, "what they changed"
     assert "+ - hey" in text, "what I would change"
-    assert (await workflows.get(cluster.database, "revised", tenant=TENANT)).version == 2
+    assert (await workflow_views.get(cluster.database, "revised", tenant=TENANT)).version == 2
 
 
 @pytest.mark.parametrize(

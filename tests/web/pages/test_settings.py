@@ -10,9 +10,10 @@ from mainspring.api.auth import issue_token
 from mainspring.cli.serve import DEFAULT_TENANT
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import Unauthenticated
-from mainspring.intake import audit, blackouts
+from mainspring.intake import blackouts
 from mainspring.store import tokens
 from mainspring.store.tokens import TokenLine
+from mainspring.views import audit as audit_views
 from tests.conftest import Cluster
 from tests.support.pages import NAVIGATION, Page, open_page
 
@@ -43,7 +44,9 @@ async def test_a_token_is_shown_once_works_and_can_be_revoked(cluster: Cluster, 
     assert (await browser.post(path, data={"csrf": csrf})).status_code == 303
     assert "pipeline" not in await known(cluster)
     assert (await browser.post(path, data={"csrf": csrf})).status_code == 404
-    entries = (await audit.list_entries(cluster.database, tenant=DEFAULT_TENANT, subject=str(made.token_id))).items
+    entries = (
+        await audit_views.list_entries(cluster.database, tenant=DEFAULT_TENANT, subject=str(made.token_id))
+    ).items
     assert [(e.action, e.name) for e in entries] == [("token.revoke", "pipeline"), ("token.create", "pipeline")]
     assert entries[1].details["scopes"] == ["read"] and {e.actor for e in entries} == {"test admin"}
     cluster.context.auth._known.clear()  # what is remembered for a few seconds

@@ -42,7 +42,7 @@ async def test_a_version_comes_back_after_a_look(cluster: Cluster, browser: http
     job_id = await add(cluster, "returned")
     await jobs.patch(cluster.database, job_id, {"schedule": {"every": "1h"}}, tenant=TENANT, by="another")
     page = await open_page(browser, f"/jobs/{job_id}/rollback?version=1")
-    fires = await jobs.try_patch(
+    fires = await jobs.preview_patch(
         cluster.database, job_id, {"schedule": {"cron": "30 2 * * *", "timezone": "Europe/Berlin"}}, tenant=TENANT
     )
     shown = [a["datetime"] for a in page.all("time") if "data-until" in a]

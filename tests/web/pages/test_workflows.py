@@ -10,6 +10,7 @@ from mainspring.client import AsyncClient
 from mainspring.domain.errors import Forbidden
 from mainspring.domain.workflow.layout import critical_path, spots
 from mainspring.intake import workflows
+from mainspring.views import workflows as workflow_views
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page
 from tests.support.runs import spec
@@ -55,7 +56,7 @@ async def test_an_earlier_version_is_brought_back_on_the_page(cluster: Cluster, 
     assert "steps added: added" in page.text and "steps removed: sign" in page.text
     form = {"csrf": page.csrf, "to": "1", "version": "2"}
     assert (await browser.post(f"/workflows/{first.job_id}/rollback", data=form)).status_code == 303
-    found = await workflows.get(cluster.database, "returned", tenant=TENANT)
+    found = await workflow_views.get(cluster.database, "returned", tenant=TENANT)
     assert (found.version, list(found.spec.steps)) == (3, ["build", "sign"])
     for again, status in ((form, 409), (form | {"to": "7", "version": "3"}, 404), (form | {"to": "x"}, 404)):
         assert (await browser.post(f"/workflows/{first.job_id}/rollback", data=again)).status_code == status

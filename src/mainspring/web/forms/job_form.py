@@ -246,7 +246,7 @@ def _spec(sheet: Sheet) -> JobSpec:
 
 async def _show_theirs(visit: Visit, sheet: Sheet, job: wire.Job) -> None:
     """Says that somebody changed the job meanwhile, and what; the next look is for what is there now."""
-    before = await jobs.version_of(visit.context.database, job.job_id, sheet.seen, tenant=visit.caller.tenant)
+    before = await job_views.version_of(visit.context.database, job.job_id, sheet.seen, tenant=visit.caller.tenant)
     sheet.theirs = difference(before, job.spec)
     sheet.notice = f"the job has version {job.version} by now; this change was made for version {sheet.seen}"
     sheet.seen, sheet.status = job.version, 409

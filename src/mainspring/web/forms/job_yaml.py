@@ -12,6 +12,7 @@ from mainspring.domain.errors import Conflict, Invalid, MainspringError
 from mainspring.domain.job import JobSpec
 from mainspring.intake import jobs
 from mainspring.manifest import read_job, write_job
+from mainspring.views import jobs as job_views
 from mainspring.web import render
 from mainspring.web.access import Visit
 from mainspring.web.draw.diff import Line, difference
@@ -74,7 +75,7 @@ async def save(visit: Visit) -> Response:
     job, seen = await changeable(visit), seen_version(visit)
     text = Text(_typed(visit), job)
     if seen != job.version:
-        before = await jobs.version_of(visit.context.database, job.job_id, seen, tenant=visit.caller.tenant)
+        before = await job_views.version_of(visit.context.database, job.job_id, seen, tenant=visit.caller.tenant)
         text.theirs, text.status = difference(before, job.spec), 409
         text.notice = f"the job has version {job.version} by now; this change was made for version {seen}"
     return await _answer(visit, text)

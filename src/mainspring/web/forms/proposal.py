@@ -39,7 +39,7 @@ async def propose(visit: Visit, job: wire.Job, patch: dict[str, Any]) -> Proposa
     """By the same dry run that the API has, so everything that would be refused is refused here."""
     if not patch:
         return Proposal()
-    change = await jobs.try_patch(
+    change = await jobs.preview_patch(
         visit.context.database, job.job_id, patch, tenant=visit.caller.tenant, may_exceed=visit.caller.may_exceed
     )
     before = change.fires_before

@@ -11,7 +11,7 @@ from mainspring.domain.errors import Invalid
 from mainspring.domain.job import NAME
 from mainspring.domain.schedule.normalize import settle
 from mainspring.domain.schedule.schedule import ScheduleSpec, ScheduleSpecs
-from mainspring.intake import jobs
+from mainspring.views import schedules as schedule_views
 from mainspring.web.access import Visit
 from mainspring.web.density_cache import Crowding, DensityCache
 from mainspring.web.forms import schedule_text
@@ -59,7 +59,7 @@ async def try_out(visit: Visit, crowds: DensityCache, typed: Typed) -> Trial:
         if NAME.match(typed.job):
             asked["job"] = typed.job
         request = decode(encode(asked), wire.PreviewRequest)
-        preview = await jobs.preview(database, request, tenant=tenant)
+        preview = await schedule_views.preview(database, request, tenant=tenant)
     except Invalid as error:
         return Trial(typed, slip=slip_of(error, typed.text, typed.zone))
     zone = zone_of(request.schedule)

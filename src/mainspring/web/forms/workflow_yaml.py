@@ -15,9 +15,10 @@ from mainspring import wire
 from mainspring.codec import decode, encode
 from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
 from mainspring.domain.workflow.spec import WorkflowSpec
-from mainspring.intake import jobs
 from mainspring.intake import workflows as intake
 from mainspring.manifest import read_workflows, write_workflow
+from mainspring.views import schedules as schedule_views
+from mainspring.views import workflows as workflow_views
 from mainspring.web import render
 from mainspring.web.access import Visit
 from mainspring.web.draw.dag import Drawing, draw, of_workflow
@@ -63,7 +64,7 @@ async def fresh(visit: Visit) -> Response:
     """GET /workflows/new; `example` names one to begin with, `like` a workflow."""
     text = EXAMPLES.get(visit.query("example"), "")
     if like := visit.query("like"):
-        flow = await intake.get(visit.context.database, like, tenant=visit.caller.tenant)
+        flow = await workflow_views.get(visit.context.database, like, tenant=visit.caller.tenant)
         text = write_workflow(msgspec.structs.replace(flow.spec, name=f"{flow.name}-copy"[:128]))
     return _page(visit, Manuscript(text))
 
@@ -135,17 +136,17 @@ async def _fires(
     before: list[datetime] = []
     if flow is not None and flow.spec.schedule is not None:
         old = wire.PreviewRequest(schedule=flow.spec.schedule, job=flow.name)
-        before = [] if flow.next_fire_at is None else (await jobs.preview(database, old, tenant=tenant)).fires
+        before = [] if flow.next_fire_at is None else (await schedule_views.preview(database, old, tenant=tenant)).fires
     if spec.schedule is None:
         return "on demand", [(at, None) for at in before]
     asked = wire.PreviewRequest(schedule=spec.schedule, job=spec.name)
-    preview = await jobs.preview(database, asked, tenant=tenant)
+    preview = await schedule_views.preview(database, asked, tenant=tenant)
     return preview.description, list(zip_longest(before, preview.fires))
 
 
 async def jobs_version(visit: Visit, flow: wire.Workflow, seen: int) -> WorkflowSpec | None:
     """The definition that the form was made for, if it is still known."""
-    return await intake.version_of(visit.context.database, flow.job_id, seen, tenant=visit.caller.tenant)
+    return await workflow_views.spec_of_version(visit.context.database, flow.job_id, seen, tenant=visit.caller.tenant)
 
 
 def _difference(old: WorkflowSpec, new: WorkflowSpec) -> list[Line]:
@@ -160,7 +161,7 @@ def _text(visit: Visit) -> str:
 
 
 async def _flow(visit: Visit) -> wire.Workflow:
-    flow = await intake.get(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    flow = await workflow_views.get(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     if flow.state == "deleted":
         raise NotFound(f"the workflow {flow.name!r} is deleted")
     return flow

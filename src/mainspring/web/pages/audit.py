@@ -12,7 +12,7 @@ from starlette.responses import Response
 from mainspring import wire
 from mainspring.domain.audit import ACTIONS, KINDS
 from mainspring.domain.errors import Invalid
-from mainspring.intake import audit as intake
+from mainspring.views import audit as audit_views
 from mainspring.views.refs import is_id
 from mainspring.web.access import Visit
 from mainspring.web.forms.schedule_error import slip_of
@@ -38,7 +38,7 @@ async def audit(visit: Visit) -> Response:
     cursor = visit.query("cursor")
     found, wrong = wire.Page[wire.AuditEntry](items=[]), None
     try:
-        found = await intake.list_entries(
+        found = await audit_views.list_entries(
             visit.context.database,
             tenant=visit.caller.tenant,
             cursor=cursor or None,

@@ -76,7 +76,7 @@ async def bring_back(visit: Visit) -> Response:
 async def _page(visit: Visit, wanted: int, *, status: int = 200, notice: str = "") -> Response:
     database, tenant = visit.context.database, visit.caller.tenant
     job = await job_views.get(database, visit.ref, tenant=tenant)
-    spec = await jobs.version_of(database, job.job_id, wanted, tenant=tenant)
+    spec = await job_views.version_of(database, job.job_id, wanted, tenant=tenant)
     proposal, refused = None, ""
     try:
         proposal = await propose(visit, job, patch_back(job, spec))

@@ -9,9 +9,9 @@ from starlette.responses import RedirectResponse, Response
 
 from mainspring import wire
 from mainspring.domain.errors import NotFound
-from mainspring.intake import workflow_versions
-from mainspring.intake import workflows as intake
+from mainspring.intake import workflows
 from mainspring.intake.runs import run_id_of
+from mainspring.views import workflows as workflow_views
 from mainspring.web import render
 from mainspring.web.access import Visit
 from mainspring.web.draw.dag import LOOKS, draw, of_workflow
@@ -26,7 +26,7 @@ STEPS = 200
 
 async def listing(visit: Visit) -> Response:
     cursor = visit.query("cursor")
-    found = await intake.list_workflows(
+    found = await workflow_views.list_workflows(
         visit.context.database, tenant=visit.caller.tenant, cursor=cursor or None, limit=SHOWN
     )
     recent = await visit.context.runs.list(tenant=visit.caller.tenant, limit=20)
@@ -42,7 +42,7 @@ async def listing(visit: Visit) -> Response:
 
 
 async def workflow(visit: Visit) -> Response:
-    found = await intake.get(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+    found = await workflow_views.get(visit.context.database, visit.ref, tenant=visit.caller.tenant)
     recent = await visit.context.runs.list(tenant=visit.caller.tenant, workflow=str(found.job_id), limit=20)
     opened = visit.request.query_params.getlist("open")
     number = visit.query("page")
@@ -66,9 +66,9 @@ async def workflow(visit: Visit) -> Response:
 async def versions(visit: Visit) -> Response:
     """GET /workflows/{ref}/versions."""
     database, tenant = visit.context.database, visit.caller.tenant
-    found = await intake.get(database, visit.ref, tenant=tenant)
+    found = await workflow_views.get(database, visit.ref, tenant=tenant)
     cursor = visit.query("cursor") or None
-    told = await workflow_versions.versions(database, str(found.job_id), tenant=tenant, cursor=cursor)
+    told = await workflow_views.list_versions(database, str(found.job_id), tenant=tenant, cursor=cursor)
     onward = told.next_cursor and link(visit.request.url.path, cursor=told.next_cursor)
     return page("flow_versions.html", visit.caller, w=found, told=told.items, cursor=cursor, onward=onward)
 
@@ -78,7 +78,7 @@ async def bring_back(visit: Visit) -> Response:
     wanted = visit.form.get("to", "")
     if not wanted.isdecimal() or len(wanted) > 9:
         raise NotFound(f"{wanted!r} is not the number of a version")
-    found = await workflow_versions.rollback(
+    found = await workflows.rollback(
         visit.context.database,
         visit.ref,
         int(wanted),

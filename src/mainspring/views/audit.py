@@ -1,4 +1,4 @@
-"""What people did, and why: written in the transaction that did it, so there is an entry or it did not happen."""
+"""The audit log: which user changed what, when and why."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from mainspring import wire
 from mainspring.domain.audit import ACTIONS, KINDS
 from mainspring.domain.errors import NotFound, invalid
 from mainspring.store import audit
-from mainspring.store.audit import record, record_all
 from mainspring.store.db import Database
 from mainspring.views.refs import bad_cursor, check_limit, is_id, job_row
-
-__all__ = ["list_entries", "record", "record_all"]
 
 
 async def list_entries(
@@ -25,15 +22,15 @@ async def list_entries(
     actor: str | None = None,
     action: str | None = None,
 ) -> wire.Page[wire.AuditEntry]:
-    """Newest first. `action` is one, or a kind of subject: all that was done to those."""
+    """Entries, newest first. `action` is an action, or a kind of subject for all actions on it."""
     check_limit(limit)
     if action is not None and action not in ACTIONS and action not in KINDS:
-        raise invalid("/action", f"{action!r} is not known", hint=f"one of {', '.join([*KINDS, *ACTIONS])}")
+        raise invalid("/action", f"unknown action {action!r}", hint=f"one of {', '.join([*KINDS, *ACTIONS])}")
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
         raise bad_cursor()
     before = int(cursor) if cursor else audit.BEFORE_ALL
     if subject is not None and not is_id(subject):
-        with contextlib.suppress(NotFound):  # the name of a queue stands for itself
+        with contextlib.suppress(NotFound):  # other subjects, such as queues, are recorded by name
             subject = str((await job_row(database, subject, tenant=tenant)).job_id)
     actions = None if action is None else [a for a in ACTIONS if a == action or a.startswith(f"{action}.")]
     async with database.connection() as connection:
