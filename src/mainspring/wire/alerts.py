@@ -15,7 +15,7 @@ from mainspring.wire.message import Instant, Request, Response
 
 
 class Alert(Response):
-    """A rule that is, or was, broken. `told_at` is null while a silence holds the notice back."""
+    """A violation of an alert rule. `told_at` is null while a silence holds the notification back."""
 
     alert_id: UUID
     rule: str
@@ -32,7 +32,7 @@ class Alert(Response):
 
 
 class AlertRule(Response):
-    """A rule; `built_in` ones can be changed, and come back as they were when what was written is deleted."""
+    """An alert rule. Deleting the override of a `built_in` rule restores its default."""
 
     name: str
     rule: Rule
@@ -44,7 +44,7 @@ class AlertRule(Response):
 
 
 class NewSilence(Request):
-    """Nobody is told of what fits the matchers: now until `end_at`, from `start_at` on, or again and again."""
+    """Mutes notifications that match: until `end_at`, from `start_at` on, or on a schedule."""
 
     matchers: dict[str, str]
     start_at: Instant | None = None
@@ -69,7 +69,7 @@ class Silence(Response):
 
 
 class ChannelSpec(Request):
-    """Where notices go. `events` are those it hears of by itself; `jobs` narrows the executions' (`etl-*`)."""
+    """A notification target. `events` are those it subscribes to; `jobs` limits execution events (`etl-*`)."""
 
     target: Target
     events: Annotated[list[str], msgspec.Meta(max_length=50)] = []
@@ -81,9 +81,9 @@ class NewChannel(ChannelSpec, kw_only=True):
 
 
 class Channel(Response):
-    """A channel. `target` has everything but its secrets, whose names are in `secrets` if they are set.
+    """A channel. `target` omits secrets; `secrets` names those that are set.
 
-    `secret` is there once: when a webhook's signing secret was made for it.
+    `secret` is present only in the response that generated a webhook's signing secret.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Channel(Response):
 
 
 class ChannelTest(Response):
-    """What a receiver answered to a test message; `error` says why it does not count as taken."""
+    """The response to a test message; `error` says why it does not count as delivered."""
 
     delivered: bool
     status: int | None
@@ -113,7 +113,7 @@ class ChannelTest(Response):
 
 
 class Delivery(Response):
-    """One event for one channel, and what became of it at the last try. `event_id` is the same at every try."""
+    """One event for one channel, and the result of the latest try. `event_id` is the same for every try."""
 
     delivery_id: int
     event_id: UUID

@@ -13,10 +13,10 @@ from mainspring.wire.message import Instant, Request, Response
 
 
 class BackfillRequest(Request):
-    """A range of past instants to execute: from `from` up to, not including, `to` (now, if left out).
+    """A range of past fires to execute: from `from` up to, not including, `to` (default: now).
 
-    `reprocess` says which instants: `none` those that have no execution or a skipped one, `failed` also those whose
-    latest execution did not succeed, `all` every one. With `dry_run` nothing is written.
+    `reprocess` selects the instants: `none` those without an execution or with a skipped one, `failed` also those
+    whose latest execution did not succeed, `all` every one. With `dry_run` nothing is written.
     """
 
     from_: Instant = msgspec.field(name="from")
@@ -30,7 +30,7 @@ class BackfillRequest(Request):
 
 
 class BackfillPlan(Response):
-    """What a backfill would do: how many instants it would execute, the first of them, how many it leaves out."""
+    """The plan of a backfill: how many instants it would execute, the first of them, and how many it leaves out."""
 
     instants: int
     left_out: int
@@ -40,7 +40,7 @@ class BackfillPlan(Response):
 
 
 class Backfill(Response):
-    """A range of past instants being executed. `executions` counts those made so far by their state."""
+    """A range of past fires being executed. `executions` counts those created so far by state."""
 
     backfill_id: UUID
     job_id: UUID

@@ -15,7 +15,7 @@ from mainspring.wire.message import Instant, Request, Response
 class CalendarDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Days by date, or by rule: the three day fields of a cron expression, such as `25 12 *` or `* * SAT,SUN`.
 
-    Schedules do not fire on them (`exclude`), or on no others (`include`).
+    Schedules do not fire on these days (`exclude`), or only on these days (`include`).
     """
 
     dates: Annotated[list[date], msgspec.Meta(max_length=3650)] = []
@@ -24,7 +24,7 @@ class CalendarDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Calendar(Response):
-    """A calendar as it is now; `jobs` says how many jobs follow it."""
+    """The current version of a calendar; `jobs` is the number of jobs that follow it."""
 
     name: str
     version: int
@@ -35,7 +35,7 @@ class Calendar(Response):
 
 
 class CalendarVersion(Response):
-    """One version of a calendar; it never changes."""
+    """One version of a calendar; versions are immutable."""
 
     version: int
     days: CalendarDays
@@ -44,14 +44,14 @@ class CalendarVersion(Response):
 
 
 class CalendarChange(Response):
-    """What an edit of a calendar would do: how many jobs get other fires, and the first few of them."""
+    """The effect of a calendar edit: how many jobs fire at other times, and the first few of them."""
 
     jobs: int
     changed: list[JobFires]
 
 
 class JobFires(Response):
-    """The next fires of a job, before and after."""
+    """The next fires of a job, before and after a change."""
 
     job: str
     fires_before: list[datetime]
@@ -59,7 +59,7 @@ class JobFires(Response):
 
 
 class ClosedDays(Response):
-    """Which of the days from `first` to `last` are closed."""
+    """The days from `first` to `last` on which schedules do not fire."""
 
     first: date
     last: date
@@ -67,9 +67,9 @@ class ClosedDays(Response):
 
 
 class NewBlackout(Request):
-    """A window in which no fire starts: from `start_at` to `end_at`, or `lasts` from each fire of `schedule` on.
+    """A window in which no fire starts: from `start_at` to `end_at`, or for `lasts` after each fire of `schedule`.
 
-    It holds for the whole tenant, for a `queue`, or for a `job` by name or id.
+    It applies to the whole tenant, to a `queue`, or to a `job` by name or id.
     """
 
     start_at: Instant | None = None
@@ -82,7 +82,7 @@ class NewBlackout(Request):
 
 
 class Blackout(Response):
-    """A blackout. `holds_until` is the end of the window that holds now, `next_at` the beginning of the next one."""
+    """A blackout. `holds_until` is the end of the current window, `next_at` the start of the next one."""
 
     blackout_id: UUID
     queue: str | None

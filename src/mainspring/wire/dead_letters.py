@@ -16,10 +16,10 @@ from mainspring.wire.message import Request, Response
 
 
 class DeadLetter(Response):
-    """An execution that failed or was lost for good. Its id is the execution's.
+    """An execution that failed or was lost permanently; it has the execution's id.
 
-    `open` waits for a person; `replaying` has been made an execution again (`replayed_as`); `held` waits for the replay
-    of another one (`replay_after`); `superseded` means that its replay failed too and has a dead letter of its own.
+    `open` waits for a decision; `replaying` runs again as `replayed_as`; `held` waits for the replay of another one
+    (`replay_after`); `superseded` means that its replay failed too and has its own dead letter.
     """
 
     dead_letter_id: UUID
@@ -53,26 +53,26 @@ class DeadLetter(Response):
     closed_by: str | None
     close_reason: str | None
     run_id: UUID | None = None
-    """Of a step whose run has a dead letter too: what is decided about that one holds for this."""
+    """Set for a step whose run has a dead letter too: decisions about the run apply to the step."""
     step: str | None = None
-    """Of a step, its name behind that of its workflow."""
+    """The name of a step, prefixed with its workflow."""
     definition: JobSpec | None = None
-    """What was executed; told only of one dead letter at a time."""
+    """What was executed; omitted in lists."""
 
     @property
     def title(self) -> str:
-        """What people call it: its job, of a step `workflow / step`."""
+        """The display name: the job, or `workflow / step`."""
         step = (self.step or "").removeprefix(f"{self.job}.")
         return f"{self.job} / {step}" if step not in ("", self.job) else self.job
 
     @property
     def what(self) -> str:
-        """What went wrong, in one line."""
+        """The cause in one line."""
         return (self.reason or self.error or self.ended_as).strip().partition("\n")[0]
 
 
 class DeadLetterGroup(Response):
-    """Open dead letters of one job with the same fingerprint. Beyond 10,000 the count is not `exact`."""
+    """Open dead letters of one job with the same error fingerprint. Beyond 10,000 the count is not `exact`."""
 
     job_id: UUID
     job: str
@@ -88,12 +88,12 @@ class DeadLetterGroup(Response):
 
     @property
     def what(self) -> str:
-        """What went wrong the last time, in one line."""
+        """The latest cause in one line."""
         return (self.reason or self.error or self.ended_as).strip().partition("\n")[0]
 
 
 class DeadLetterChoice(Request):
-    """Which open dead letters: some by id, or those of a job (by name or id), of one fingerprint; the oldest first."""
+    """Selects open dead letters by ids, by job (name or id) or by fingerprint; oldest first."""
 
     ids: Annotated[list[UUID], msgspec.Meta(min_length=1, max_length=1000)] | None = None
     job: str | None = None
@@ -102,7 +102,7 @@ class DeadLetterChoice(Request):
 
 
 class DeadLetterClaim(DeadLetterChoice):
-    """Claims for so long (`for`): nobody else can claim, edit, replay or dismiss them meanwhile."""
+    """Claims dead letters for the duration `for`: other users cannot claim, edit, replay or dismiss them."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
     for_: str | int | float = msgspec.field(name="for", default="10m")
@@ -113,21 +113,21 @@ class DeadLetterClaimOne(Request):
 
 
 class DeadLetterEdit(Request):
-    """A note, or the parameters that a replay is given instead of the old ones. What is left out stays."""
+    """A note, or new parameters for a replay. Omitted fields do not change."""
 
     note: Annotated[str, msgspec.Meta(max_length=4000)] | None = None
     params: dict[str, Any] | None = None
 
 
 class ReplayOne(Request):
-    """Makes an execution of the job as it is now. `params` replaces the parameters."""
+    """Runs the current version of the job. `params` replaces the parameters."""
 
     params: dict[str, Any] | None = None
     dry_run: bool = False
 
 
 class ReplayMany(DeadLetterChoice):
-    """Replays many: at a `rate` such as `10/1m`; with `canary` one first, and the others only if that succeeds."""
+    """Replays many: at a `rate` such as `10/1m`; with `canary`, one first and the others only if it succeeds."""
 
     rate: str | None = None
     canary: bool = False
@@ -135,7 +135,7 @@ class ReplayMany(DeadLetterChoice):
 
 
 class ReplayItem(Response):
-    """What becomes of one dead letter: an execution, due then; a place behind the canary; or a problem."""
+    """The result for one dead letter: an execution and when it is due, a wait for the canary, or a problem."""
 
     dead_letter_id: UUID
     execution_id: UUID | None = None
@@ -144,7 +144,7 @@ class ReplayItem(Response):
 
 
 class Replay(Response):
-    """`replayed` become executions, `held` wait for the canary, `refused` stay open. `items` has the first hundred."""
+    """`replayed` became executions, `held` wait for the canary, `refused` stay open. `items` has the first 100."""
 
     dry_run: bool
     replayed: int
@@ -164,7 +164,7 @@ class DismissMany(DeadLetterChoice, kw_only=True):
 
 
 class Dismissed(Response):
-    """How many were dismissed, or would be."""
+    """How many were dismissed, or would be with `dry_run`."""
 
     dismissed: int
     dry_run: bool = False

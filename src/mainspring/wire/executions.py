@@ -15,7 +15,7 @@ Stream = Literal["stdout", "stderr", "system"]
 
 
 def late_ms(due_at: datetime, started_at: datetime | None) -> int | None:
-    """Milliseconds from due to started; negative never."""
+    """Return the start delay in milliseconds, at least 0; None if not started."""
     if started_at is None:
         return None
     return max(0, round((started_at - due_at).total_seconds() * 1000))
@@ -34,7 +34,7 @@ class Attempt(Response):
 
 
 class Progress(Response):
-    """How far a running attempt is, by its own report. `rate` is per second."""
+    """Progress as reported by a running attempt. `rate` is per second."""
 
     done: float
     total: float | None = None
@@ -45,7 +45,7 @@ class Progress(Response):
 
 
 class StepOf(Response):
-    """Of which run an execution is a step, and of a mapped or repeated one which item."""
+    """The run and step of an execution, and the item of a mapped or repeated step."""
 
     run_id: UUID
     workflow: str
@@ -54,7 +54,7 @@ class StepOf(Response):
 
 
 class Execution(Response):
-    """One occurrence of a job, across its attempts. Lists leave out `attempts` and the job's `metadata`."""
+    """One occurrence of a job, across its attempts. Lists omit `attempts` and the job's `metadata`."""
 
     execution_id: UUID
     job_id: UUID
@@ -88,7 +88,7 @@ class Execution(Response):
 
     @property
     def title(self) -> str:
-        """What people call it: its job; of a step `workflow / step`, and which workflow it is if it is one."""
+        """The display name: the job, or `workflow / step`, plus the workflow that the step starts."""
         if self.step is None:
             return self.job
         item = "" if self.step.item is None else f"[{self.step.item}]"
@@ -97,18 +97,18 @@ class Execution(Response):
 
     @property
     def late_ms(self) -> int | None:
-        """From due to started; negative never."""
+        """The start delay in milliseconds."""
         return late_ms(self.due_at, self.started_at)
 
 
 class StreamedExecution(Execution, kw_only=True):
-    """An execution as the live stream tells it, with the event that brought it where it is."""
+    """An execution in the live stream, with the event that led to its state."""
 
     event: str
 
 
 class LifecycleEvent(Response):
-    """Something that happened to an execution, by its name in the catalogue of events."""
+    """An event in the life of an execution; `event` is its name in the event catalogue."""
 
     event: str
     at: datetime
@@ -117,7 +117,7 @@ class LifecycleEvent(Response):
 
 
 class Artifact(Response):
-    """A file that an execution has left; it is kept until `expires_at`."""
+    """A file stored by an execution; it is kept until `expires_at`."""
 
     name: str
     bytes: int
@@ -129,7 +129,7 @@ class Artifact(Response):
 
 
 class LogChunk(Response):
-    """A piece of output. `place` names the last chunk read, to go on from there."""
+    """A piece of the log."""
 
     attempt: int
     seq: int
@@ -138,6 +138,8 @@ class LogChunk(Response):
 
 
 class Logs(Response):
+    """A part of a log. Pass `place` to the next request to continue after it."""
+
     chunks: list[LogChunk]
     place: str
     complete: bool
@@ -145,7 +147,7 @@ class Logs(Response):
 
 
 class Reason(Response):
-    """One thing that holds an execution up: until when, or by which executions, if that is known."""
+    """One reason why an execution waits: until when, or for which executions, if known."""
 
     code: str
     message: str
@@ -154,7 +156,7 @@ class Reason(Response):
 
 
 class Why(Response):
-    """Why an execution does not run yet, in the order the reasons must fall away."""
+    """Why an execution does not run yet: reasons in the order in which they must be resolved."""
 
     execution_id: UUID | None
     job: str
@@ -163,10 +165,10 @@ class Why(Response):
 
 
 class RunNow(Request):
-    """Run a job now, or at a time; the same `key` is answered with the same execution for a day.
+    """Runs a job now, or at `at`; for a day, the same `key` returns the same execution.
 
-    `at` says when it is due; `fire_at` which nominal time it stands for in templates (when it is due, if left out).
-    With `reason`, which may be empty, it is written to the audit, as what people start is; programs leave it out.
+    `fire_at` is the nominal time for templates; it defaults to the due time. With `reason`, even an empty one, the
+    request is recorded in the audit log, as for executions that a user starts; programs omit it.
     """
 
     at: Instant | None = None
@@ -195,7 +197,7 @@ class Batch(Request):
 
 
 class Submitted(Response):
-    """What became of one item of a batch, in the order of the request."""
+    """The outcome of one item of a batch, in the order of the request."""
 
     status: int
     execution_id: UUID | None = None

@@ -12,7 +12,7 @@ from mainspring.domain.queue import QueueSettings
 from mainspring.wire.message import Instant, Request, Response
 
 WorkerState = Literal["idle", "busy", "draining", "suspect", "lost", "offline"]
-"""`suspect` has missed heartbeats, `lost` stopped without a word, `offline` said goodbye."""
+"""`suspect` missed heartbeats, `lost` let its lease expire, `offline` ended its session."""
 
 
 class Worker(Response):
@@ -34,7 +34,7 @@ class Worker(Response):
 
 
 class SchedulerProcess(Response):
-    """A scheduler process; `lost` ones died without a word, and peers own their shards."""
+    """A scheduler process; `lost`: its lease expired and its peers own its shards."""
 
     scheduler_id: UUID
     name: str
@@ -47,7 +47,7 @@ class SchedulerProcess(Response):
 
 
 class Shard(Response):
-    """Who decides the fires of a slice of the jobs. `lag_s`: everything that was due so long ago is decided."""
+    """A slice of the jobs and its owner. All fires that were due more than `lag_s` ago are decided."""
 
     shard: int
     owner: str | None
@@ -63,7 +63,7 @@ class Shards(Response):
 
 
 class Queue(Response):
-    """A queue: its settings, and what waits and runs. Beyond 10,000 in a line, `depth` is estimated and not `exact`."""
+    """A queue: settings, backlog and running executions. Counts beyond 10,000 are estimated and not `exact`."""
 
     name: str
     settings: QueueSettings
@@ -82,8 +82,11 @@ class Queues(Response):
 
 
 class QueueLoad(Response):
-    """What an autoscaler wants to know of a queue. `slots` are those of its live workers, `reserved` places that are
-    kept for it alone; `wanted_slots` would run all that waits and runs now, and be in use to `target`."""
+    """The load of a queue, for an autoscaler.
+
+    `slots` counts those of live workers, `reserved` those reserved for this queue only. `wanted_slots` would run all
+    waiting and running executions at `target` utilization.
+    """
 
     depth: int
     oldest_s: float
@@ -106,7 +109,7 @@ class LimitHolder(Response):
 
 
 class LimitState(Response):
-    """A concurrency or rate key in use, and who holds its slots."""
+    """A concurrency or rate key in use, and the executions that hold it."""
 
     kind: Literal["concurrency", "rate"]
     key: str
@@ -117,9 +120,10 @@ class LimitState(Response):
 
 
 class NewReservation(Request):
-    """Places on workers that are kept free: `slots` of them, each with all of `resources`, from `start_at` to `end_at`.
+    """Capacity to reserve on workers: `slots`, each with all of `resources`, from `start_at` to `end_at`.
 
-    They are for the whole tenant, for a `queue`, or for a `job` by name or id. `anyway`: workers with them may come.
+    It serves the whole tenant, a `queue`, or a `job` by name or id. `anyway` accepts it although no current worker
+    has the capacity.
     """
 
     name: str
@@ -136,7 +140,7 @@ class NewReservation(Request):
 
 
 class Reservation(Response):
-    """A reservation. `places` says on which workers how many are kept, as things are now."""
+    """A reservation. `places` maps workers to the number of slots currently reserved on each."""
 
     reservation_id: UUID
     name: str

@@ -26,9 +26,9 @@ class LastExecution(Response):
 
 
 class Deadline(Response):
-    """What a job promised, judged now: `ok`, `due` (a fire has come and has not succeeded yet) or `missed`.
+    """A deadline of a job: `ok`, `due` (a fire has not succeeded yet) or `missed`.
 
-    `at` is the instant by which a success is, or was, expected; null if no fire lies ahead.
+    `at` is the instant by which a success is, or was, expected; null if no fire is planned.
     """
 
     kind: DeadlineKind
@@ -37,7 +37,7 @@ class Deadline(Response):
 
 
 class Job(Response):
-    """A job with what the server knows about it. `spec` is the definition as it was written."""
+    """A job with its state. `spec` is the definition as submitted."""
 
     job_id: UUID
     name: str
@@ -58,14 +58,14 @@ class Job(Response):
 
 
 class Version(Response):
-    """One version of a job's definition; it never changes."""
+    """One version of a job's definition; versions are immutable."""
 
     version: int
     spec: JobSpec
     created_at: datetime
     created_by: str
     tzdata: str | None = None
-    """The time zone rules that its stored instants were computed by."""
+    """The time zone database version by which its stored instants were computed."""
 
 
 class Rollback(Request):
@@ -73,7 +73,7 @@ class Rollback(Request):
 
 
 class Change(Response):
-    """What an edit would do: the definition, and the next fires before and after."""
+    """The effect of an edit: the new definition, and the next fires before and after."""
 
     spec: JobSpec
     fires_before: list[datetime]
@@ -81,7 +81,7 @@ class Change(Response):
 
 
 class Fires(Response):
-    """The next fires of a job, in UTC, with notes on anything unusual (a skipped or repeated hour)."""
+    """The next fires of a job in UTC, with notes on anything unusual, such as a skipped or repeated hour."""
 
     description: str
     timezone: str
@@ -90,7 +90,7 @@ class Fires(Response):
 
 
 class PreviewRequest(Request):
-    """A schedule to try out. `job` is the name that `H` in a cron expression is spread by."""
+    """A schedule to preview. `job` is the name from which `H` in a cron expression is derived."""
 
     schedule: ScheduleSpecs
     after: datetime | None = None
@@ -99,7 +99,7 @@ class PreviewRequest(Request):
 
 
 class Preview(Response):
-    """What a schedule means: a sentence, its next fires in UTC, and anything unusual about them."""
+    """A schedule in words, its next fires in UTC, and notes on anything unusual."""
 
     description: str
     fires: list[datetime]
@@ -107,7 +107,7 @@ class Preview(Response):
 
 
 class LedgerEntry(Response):
-    """What became of one due instant; a skipped one may stand for `fires` instants up to this."""
+    """The outcome of one due instant; a skipped entry may stand for `fires` instants up to this one."""
 
     fire_at: datetime
     state: State
@@ -117,26 +117,27 @@ class LedgerEntry(Response):
     duration_ms: int | None
     fires: int
     note: str | None = None
-    """What the clocks did: this instant stands for several that do not exist."""
+    """Set if a clock change skipped local times: this instant stands for several of them."""
 
 
 class Pause(Request):
-    """With `until`, the job is resumed by itself then."""
+    """With `until`, the job resumes automatically at that instant."""
 
     reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     until: Instant | None = None
 
 
 class Resume(Request):
-    """With `catch_up`, the misfire policy applies to what came due during the pause; else that is skipped."""
+    """With `catch_up`, the misfire policy applies to fires missed during the pause; otherwise they are skipped."""
 
     catch_up: bool = False
 
 
 class NewDependency(Request):
-    """Executes the job when this one has succeeded; a success longer ago than `timeout` does not count.
+    """A job to depend on: the dependent job runs after it has succeeded.
 
-    A fire of a job with a schedule waits for it, at most `wait`.
+    A success older than `timeout` does not count. If the dependent job has a schedule, its fires wait for the
+    success, at most `wait`.
     """
 
     job: str
@@ -145,7 +146,7 @@ class NewDependency(Request):
 
 
 class Dependency(Response):
-    """A job that another needs. `satisfied`: it has succeeded since that one last was executed, or was let go."""
+    """A dependency. `satisfied`: the job has succeeded since the dependent last ran, or was released by a user."""
 
     job: str
     job_id: UUID
@@ -160,17 +161,17 @@ class Dependency(Response):
     freed_by: str | None = None
     reason: str | None = None
     deleted_at: datetime | None = None
-    """It is not there any more and can't succeed: remove the need."""
+    """The job was deleted and cannot succeed any more; remove the dependency."""
 
 
 class Dependencies(Response):
-    """What a job needs, and all jobs that hang together with it, each after those it needs."""
+    """The dependencies of a job, and the order of all connected jobs, each after those it depends on."""
 
     needs: list[Dependency]
     order: list[str]
 
 
 class Release(Request):
-    """Lets the jobs that need this one go without its success."""
+    """Releases the jobs that depend on this one without its success."""
 
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]

@@ -14,9 +14,10 @@ from mainspring.wire.message import Request, Response
 
 
 class RunRequest(Request):
-    """Starts a run; the same `key` is answered with the same run for a day.
+    """Starts a run; for a day, the same `key` returns the same run.
 
-    With `reason`, which may be empty, it is written to the audit, as what people start is; programs leave it out.
+    With `reason`, even an empty one, the request is recorded in the audit log, as for runs that a user starts;
+    programs omit it.
     """
 
     params: dict[str, Any] | None = None
@@ -25,19 +26,19 @@ class RunRequest(Request):
 
 
 class Rerun(Request):
-    """Repeats a run from a step on; without a name, from those that did not succeed."""
+    """Reruns from a step; without a name, from the steps that did not succeed."""
 
     from_step: str | None = None
 
 
 class Decision(Request):
-    """The answer to an approval."""
+    """The decision on a step that waits for approval."""
 
     note: Annotated[str, msgspec.Meta(max_length=4000)] = ""
 
 
 class Override(Request):
-    """Skips a step, or counts it as succeeded with this result."""
+    """Skips a step, or marks it as succeeded with this result."""
 
     reason: Annotated[str, msgspec.Meta(max_length=4000)]
     result: Any = None
@@ -48,16 +49,16 @@ class RunCancel(Request):
 
 
 class RunEvent(Request):
-    """What a step that waits for the event gets as its result."""
+    """An event; its payload becomes the result of the step that waits for it."""
 
     payload: Any = None
 
 
 class RunStep(Response):
-    """A step of a run, or an item of a mapped or repeated one.
+    """A step of a run, or an item of a mapped or repeated step.
 
-    `critical`: it decided how long the run took; `slack_s`: so much longer it could have taken all the same.
-    `blocked_by` names the steps that failed and kept it from starting.
+    `critical`: it is on the critical path; `slack_s`: how much longer it could have taken without delaying the run.
+    `blocked_by` names the failed steps that kept it from starting.
     """
 
     name: str
@@ -84,17 +85,15 @@ class RunStep(Response):
     decided_by: str | None = None
     flag: Literal["forced", "skipped", "kept"] | None = None
     message: str | None = None
-    """What an approval asks."""
+    """The question of an approval."""
     scope: str | None = None
-    """Who may answer it: a token with this scope."""
+    """The scope that a token needs to decide it."""
 
 
 class Run(Response):
-    """One occurrence of a workflow; `queued` until its turn has come, `skipped` if that came too late.
+    """One occurrence of a workflow: `queued` until it may start, `skipped` if that was too late.
 
-    Steps are told only of one run at a time.
-
-    `failed` names steps that did not succeed, `blocked` those that could not start because of them.
+    Lists omit `steps`. `failed` names steps that did not succeed, `blocked` those that could not start because of them.
     """
 
     run_id: UUID
@@ -118,7 +117,7 @@ class Run(Response):
 
 
 class StepTimeline(Response):
-    """What happened to a step, in order: to itself (`step.…`) and to its execution; and its items, if it has some."""
+    """The events of a step (`step.…`) and of its execution in order, and its items if it has any."""
 
     step: RunStep
     events: list[LifecycleEvent]
@@ -126,7 +125,7 @@ class StepTimeline(Response):
 
 
 class GridRun(Response):
-    """A run and the state of each of its steps, in the order of the grid; null: its version has no such step."""
+    """A run and the states of its steps in the order of the grid; null: its version has no such step."""
 
     run_id: UUID
     state: RunState
@@ -138,7 +137,7 @@ class GridRun(Response):
 
 
 class Grid(Response):
-    """The last runs of a workflow, newest first."""
+    """The latest runs of a workflow, newest first."""
 
     workflow: str
     steps: list[str]

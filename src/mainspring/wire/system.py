@@ -16,7 +16,7 @@ class Health(Response):
 
 
 class Finding(Response):
-    """One offender against one promise, found by the doctor."""
+    """A violation of an invariant, found by the doctor."""
 
     check: str
     offender: str
@@ -28,7 +28,7 @@ class Diagnosis(Response):
     checks: dict[str, str]
     findings: list[Finding]
     tzdata: str = ""
-    """The time zone rules this server computes by."""
+    """The time zone database version of this server."""
     notes: list[str] = []
 
 
@@ -38,7 +38,7 @@ class LoginLink(Response):
 
 
 class AuditEntry(Response):
-    """What somebody did: `action` to the `subject`, which is an id, of a step its run's, or the name of a queue."""
+    """A change made by a user. `subject` is an id (for a step, that of its run) or the name of a queue."""
 
     audit_id: int
     at: datetime

@@ -16,7 +16,7 @@ from mainspring.wire.message import Request, Response
 PROTOCOL = "1"
 """Version of the worker protocol; a worker sends it in the header `Mainspring-Protocol`."""
 Amount = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""Of a resource: cpu in thousandths of a core, memory and disk in bytes, anything else counted."""
+"""An amount of a resource: cpu in thousandths of a core, memory and disk in bytes, others in units."""
 
 
 class Register(Request):
@@ -30,9 +30,9 @@ class Register(Request):
     resources: Annotated[dict[str, Amount], msgspec.Meta(max_length=100)] = {}
     shared: bool = False
     schemas: Annotated[dict[str, dict[str, Any]], msgspec.Meta(max_length=100)] | msgspec.UnsetType = msgspec.UNSET
-    """Of kinds that plug-ins add: the JSON Schema of their settings."""
+    """The JSON Schema of the settings of each task kind that a plug-in adds."""
     takes: Annotated[list[str], msgspec.Meta(max_length=100)] = []
-    """Parts of the protocol that older workers do not understand: `preempt`."""
+    """Optional protocol features that this worker supports: `preempt`."""
 
 
 class Registered(Response):
@@ -40,13 +40,15 @@ class Registered(Response):
     lease_s: float
     heartbeat_s: float
     takes: list[str] = []
-    """Parts of the protocol that older servers refuse: `progress`, `no_retry`, `checkpoints`, `artifacts`,
+    """Optional protocol features that this server supports: `progress`, `no_retry`, `checkpoints`, `artifacts`,
     `artifacts_in`."""
 
 
 class Poll(Request):
-    """A worker asks for work: it has `free` slots and waits up to `wait_s`. `resources` is what is left of its own;
-    null: all of it."""
+    """Requests executions for `free` slots, waiting up to `wait_s`.
+
+    `resources` is what remains of the worker's; null: all.
+    """
 
     session_id: UUID
     free: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
@@ -55,7 +57,7 @@ class Poll(Request):
 
 
 class Assignment(Response, array_like=True):
-    """One attempt to make. The definition is found under `definition` in the same answer."""
+    """One attempt to run. `definition` is a key of `definitions` in the same response."""
 
     execution_id: UUID
     attempt: int
@@ -66,7 +68,7 @@ class Assignment(Response, array_like=True):
 
 
 class Preempt(Response, array_like=True):
-    """An attempt that is to make room: it is asked to end, and goes on later."""
+    """An attempt to preempt: it must end, and its execution continues later."""
 
     execution_id: UUID
     attempt: int
@@ -88,7 +90,7 @@ class Output(Request, array_like=True):
 
 
 class Result(Request, array_like=True):
-    """How one attempt ended, as its worker saw it."""
+    """The outcome of one attempt, as its worker reports it."""
 
     execution_id: UUID
     attempt: int
@@ -100,7 +102,7 @@ class Result(Request, array_like=True):
 
 
 class Results(Request, omit_defaults=True):
-    """`no_retry` names results that another try would not change."""
+    """Outcomes and log output. `no_retry` names executions that a retry would not help."""
 
     session_id: UUID
     results: Annotated[list[Result], msgspec.Meta(max_length=5000)]
@@ -109,13 +111,13 @@ class Results(Request, omit_defaults=True):
 
 
 class Settled(Response):
-    """`stale` lists results nobody waits for any more: another attempt took over, or the execution has ended."""
+    """`stale` lists rejected results: another attempt took over, or the execution has ended."""
 
     stale: list[UUID]
 
 
 class ProgressReport(Request, array_like=True):
-    """How far one attempt is."""
+    """The progress of one attempt."""
 
     execution_id: UUID
     attempt: int
@@ -126,9 +128,10 @@ class ProgressReport(Request, array_like=True):
 
 
 class Heartbeat(Request, omit_defaults=True):
-    """A worker lives. `running` is all it holds, results not yet delivered included: the rest is given to others.
+    """Renews a session's lease.
 
-    `progress` has the last word of every running attempt that has one.
+    `running` lists all executions that the worker holds, including undelivered results; any others of the session
+    are rescued. `progress` has the latest report of each running attempt.
     """
 
     session_id: UUID
@@ -138,7 +141,7 @@ class Heartbeat(Request, omit_defaults=True):
 
 
 class Beat(Response):
-    """`gone` lists what the worker holds and should not: it belongs to others, or has ended."""
+    """`gone` lists executions that the worker must drop: they belong to other sessions, or have ended."""
 
     lease_s: float
     cancels: list[UUID]
@@ -147,7 +150,7 @@ class Beat(Response):
 
 
 class CheckpointReport(Request, array_like=True):
-    """Where one attempt would go on."""
+    """The checkpoint of one attempt: where the next one would continue."""
 
     execution_id: UUID
     attempt: int
@@ -165,19 +168,19 @@ class ReadCheckpoints(Request):
 
 
 class Checkpoints(Response):
-    """By execution, where earlier attempts left off; those that left nothing are not in it."""
+    """Checkpoints of earlier attempts by execution; executions without one are omitted."""
 
     checkpoints: dict[UUID, Any]
 
 
 class Declare(Request):
-    """Jobs as a worker's code declares them."""
+    """Jobs declared in a worker's code."""
 
     jobs: Annotated[list[JobSpec], msgspec.Meta(min_length=1, max_length=1000)]
 
 
 class Declared(Response):
-    """What became of one declared job, in the order of the request."""
+    """The outcome for one declared job, in the order of the request."""
 
     name: str
     change: Literal["created", "updated", "unchanged", "refused"]
@@ -190,5 +193,7 @@ class DeclareAnswer(Response):
 
 
 class Goodbye(Request):
+    """Ends a session. `lost`: its lease expired, and the attempts that still ran count as lost."""
+
     session_id: UUID
     lost: bool = False

@@ -11,7 +11,7 @@ from mainspring.wire.message import Response
 
 
 class Workflow(Response):
-    """A workflow as it is now; `order` has each step after all it needs."""
+    """The current version of a workflow; `order` lists each step after those it needs."""
 
     job_id: UUID
     name: str
@@ -27,13 +27,13 @@ class Workflow(Response):
 
 
 class WorkflowOrder(Response):
-    """What a dry run tells: the steps of a workflow that is right, each after all it needs."""
+    """The result of a dry run: the steps of a valid workflow, each after those it needs."""
 
     order: list[str]
 
 
 class WorkflowVersion(Response):
-    """What one version of a workflow says."""
+    """One version of a workflow."""
 
     version: int
     spec: WorkflowSpec
@@ -41,7 +41,7 @@ class WorkflowVersion(Response):
 
 
 class WorkflowChange(Response):
-    """One version of a workflow, and what differs from the one before: fields, and steps by name."""
+    """One version of a workflow and its difference from the previous one: fields, and steps by name."""
 
     version: int
     created_at: datetime
