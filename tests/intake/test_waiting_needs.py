@@ -14,7 +14,7 @@ from mainspring.domain.params import Param
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.duties.service import skip_overdue
 from mainspring.intake import blackouts, dependencies, executions, jobs
-from mainspring.scheduler import gate
+from mainspring.scheduler.blackout_gate import decide_waiting_fires
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
 from mainspring.views import executions as execution_views
@@ -199,10 +199,10 @@ async def test_a_blackout_has_the_last_word(bench: Waits, virtual: VirtualClock)
     window = wire.NewBlackout(start_at=START, end_at=START.replace(minute=5), reason="test")
     await blackouts.create(bench.database, window, tenant=TENANT, by="test")
     await bench.execute("a")
-    await gate.let_through(bench.database, shards=range(64))
+    await decide_waiting_fires(bench.database, shards=range(64))
     assert await ledger(bench.database, "child") == [(60, "waiting", None)]
     await virtual.set(START.replace(minute=5))
-    await gate.let_through(bench.database, shards=range(64))
+    await decide_waiting_fires(bench.database, shards=range(64))
     await bench.promote()
     assert (await ledger(bench.database, "child"))[0] == (60, "queued", None)
 

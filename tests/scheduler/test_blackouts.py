@@ -181,7 +181,7 @@ async def test_ending_it_early_lets_go_what_waits(fresh: Database, virtual: Virt
     await forward(virtual, scheduler, 120)
     assert [state for _, state, _ in await ledger(fresh, "job")] == ["waiting", "waiting"]
     await blackouts.delete(fresh, blackout, tenant=TENANT, by="test")
-    scheduler._gap()  # its NOTIFY, which this scheduler does not hear
+    scheduler._on_gap()  # its NOTIFY, which this scheduler does not hear
     await step(scheduler)
     assert [state for _, state, _ in await ledger(fresh, "job")] == ["queued", "queued"]
     await forward(virtual, scheduler, 180)
@@ -194,7 +194,7 @@ async def test_one_of_two_that_ends_early_lets_nothing_go(fresh: Database, virtu
     longer, _ = await black_out(fresh, 50, 3600), await black_out(fresh, 40, 200)
     await forward(virtual, scheduler, 90)
     await blackouts.delete(fresh, longer, tenant=TENANT, by="test")
-    scheduler._gap()
+    scheduler._on_gap()
     await step(scheduler)
     (waiting,) = (await execution_views.list_executions(fresh, tenant=TENANT, job="job")).items
     assert (waiting.state, waiting.due_at) == ("waiting", START + timedelta(seconds=200))
@@ -255,7 +255,7 @@ async def test_without_a_blackout_nothing_is_asked_about_them(fresh: Database, v
         await connection.execute("ALTER TABLE blackouts RENAME TO away")
     await virtual.advance(seconds=60)
     await scheduler.lease()
-    scheduler._look_for_waiting = False
+    scheduler._promotion.pending = False
     await scheduler.decide()
     assert await ledger(fresh, "job") == [(60, "queued", None)]
     assert millis(virtual.now) == millis(START) + 60_000

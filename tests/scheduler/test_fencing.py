@@ -136,8 +136,8 @@ class Owners(RuleBasedStateMachine):
     def fenced(self, scheduler: Scheduler) -> Iterator[None]:
         """What it does inside leaves alone the shards whose epoch is no longer the one it knows."""
         before = self.do(self._marks())
-        known = {shard: holding.epoch for shard, holding in scheduler._holdings.items()}
-        coming = {shard for arrival in scheduler._arrivals for shard in arrival.shards}
+        known = {shard: holding.epoch for shard, holding in scheduler._owned.items()}
+        coming = {shard for arrival in scheduler._loader.loaded for shard in arrival.shards}
         stale = [shard for shard, epoch in known.items() if shard not in coming and before[shard][0] != epoch]
         sees_the_time(scheduler, self.clock.now)
         yield
@@ -165,8 +165,8 @@ class Owners(RuleBasedStateMachine):
             rows = await connection.fetch("SELECT * FROM shards WHERE owner = $1 ORDER BY shard", scheduler.owner)
             seen = [shards.Shard(r["shard"], r["owner"], r["epoch"], 0, r["changes"]) for r in rows]
             taken = await shards.take_shards(connection, owner=other, lease_s=LEASE_S, seen=seen)
-            heirs = [(s.shard, s.epoch, scheduler.owner) for s in taken]
-            await shards.hand_over_shards(connection, owner=other, lease_s=LEASE_S, heirs=heirs)
+            successors = [(s.shard, s.epoch, scheduler.owner) for s in taken]
+            await shards.hand_over_shards(connection, owner=other, lease_s=LEASE_S, to=successors)
 
     @rule(n=st.integers(0, MOST - 1), seconds=st.sampled_from([5, 16, 25]), trouble=TROUBLE)
     @precondition(lambda self: self.living and self.has_time)

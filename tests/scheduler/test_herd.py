@@ -13,7 +13,7 @@ import pytest
 
 from mainspring.domain.alert import BUILT_IN
 from mainspring.domain.schedule.schedule import ScheduleSpec
-from mainspring.scheduler.book import Book
+from mainspring.scheduler.schedule_wheel import ScheduleWheel
 from mainspring.store.db import Database
 from mainspring.store.schedules import ShardSchedule
 from tests.support.clocks import VirtualClock
@@ -146,11 +146,11 @@ def test_the_wheel_is_small_and_a_crowded_shard_is_told() -> None:
         ]
         gc.collect()
         tracemalloc.start()
-        book = Book(0)
-        book.learn(rows, dict.fromkeys(range(64), 0), upto_ms=1000)
+        wheel = ScheduleWheel(0)
+        wheel.add(rows, dict.fromkeys(range(64), 0), upto_ms=1000)
         size = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-        assert len(book) == distinct
+        assert len(wheel) == distinct
         return size / 100_000
 
     own, shared = grown(100_000), grown(200)

@@ -19,14 +19,14 @@ from mainspring.scheduler.leases import Leases
 from mainspring.scheduler.service import Scheduler
 from mainspring.store import shards
 from mainspring.store.db import Database
-from mainspring.store.shards import Decided, View
+from mainspring.store.shards import DecidedShards, ShardView
 from mainspring.views import refs
 from tests.support.clocks import START, VirtualClock
 from tests.support.flaky_database import Flaky
 from tests.support.scheduling import TENANT, add, finish_all, ledger, scheduler_on, step
 from tests.support.silent_bus import SilentBus
 
-NOTHING = Decided(0, ())
+NOTHING = DecidedShards(0, ())
 
 
 class Hands(DatabaseClock):
@@ -62,9 +62,9 @@ async def watched(database: Database, **more: Any) -> AsyncIterator[Leases]:
         await leases.close()
 
 
-async def all_taken(leases: Leases) -> View:
+async def all_taken(leases: Leases) -> ShardView:
     await leases.beat(NOTHING)
-    await leases.take(leases.plan().take)
+    await leases.take(leases.changes().take)
     return await leases.beat(NOTHING)
 
 
@@ -138,7 +138,7 @@ async def test_a_death_is_seen_by_the_lock_and_not_awaited_by_the_lease(fresh: D
         assert (await second.beat(NOTHING)).peers == {first.me}
         await first.close()  # what the kernel does to a killed process
         assert (await second.beat(NOTHING)).peers == frozenset()
-        await second.take(second.plan().take)
+        await second.take(second.changes().take)
         assert await owners(fresh) == {second.me: 64}, "though by the clock the lease of the first has just begun"
 
 
@@ -149,12 +149,12 @@ async def test_a_stopped_scheduler_keeps_its_lock_and_is_replaced_when_its_lease
         await all_taken(stopped)
         await virtual.advance(seconds=29)
         view = await second.beat(NOTHING)
-        assert stopped.me in view.peers and second.plan().take == []
+        assert stopped.me in view.peers and second.changes().take == []
         await virtual.advance(seconds=2)
         await second.beat(NOTHING)
-        await second.take(second.plan().take)
+        await second.take(second.changes().take)
         assert await owners(fresh) == {second.me: 64}
-        awake = await stopped.beat(Decided(millis(virtual.now), [(s, 1, 0) for s in range(64)]))
+        awake = await stopped.beat(DecidedShards(millis(virtual.now), [(s, 1, 0) for s in range(64)]))
         assert [s.shard for s in awake.shards if s.owner == stopped.me] == []
         assert second.me in awake.peers
 
@@ -170,14 +170,14 @@ async def test_after_a_gap_of_its_own_a_scheduler_gives_the_others_time_to_come_
         clock.ahead_s += 20
         await second.close()
         assert (await first.beat(NOTHING)).peers == frozenset()
-        assert first.plan().take == [] and first.plan().give == {}
+        assert first.changes().take == [] and first.changes().give == {}
         async with fresh.connection() as connection:
             await connection.execute("UPDATE shards SET owner = $1 WHERE shard < 10", second.me)
         clock.ahead_s += 10  # no gap: within half a lease
         await first.beat(NOTHING)
         clock.ahead_s += 10
         await first.beat(NOTHING)
-        assert len(first.plan().take) == 10, "the second is really gone"
+        assert len(first.changes().take) == 10, "the second is really gone"
 
 
 async def test_taking_checks_owner_and_epoch_as_they_were_seen(fresh: Database, virtual: VirtualClock) -> None:
@@ -261,7 +261,7 @@ async def test_a_beat_moves_no_watermark_of_another_epoch(fresh: Database, virtu
     async with watched(fresh) as leases:
         await all_taken(leases)
         await virtual.advance(seconds=20)
-        await leases.beat(Decided(millis(virtual.now), [(s, 0 if s < 60 else 1, 0) for s in range(64)]))
+        await leases.beat(DecidedShards(millis(virtual.now), [(s, 0 if s < 60 else 1, 0) for s in range(64)]))
     marks = await watermarks(fresh)
     assert {s for s, at in marks.items() if at == 20} == {60, 61, 62, 63}
 
@@ -270,7 +270,7 @@ async def test_a_beat_moves_no_watermark_past_database_time(fresh: Database, vir
     async with watched(fresh) as leases:
         await all_taken(leases)
         await virtual.advance(seconds=20)
-        await leases.beat(Decided(millis(virtual.now + timedelta(hours=1)), [(s, 1, 0) for s in range(64)]))
+        await leases.beat(DecidedShards(millis(virtual.now + timedelta(hours=1)), [(s, 1, 0) for s in range(64)]))
     assert set((await watermarks(fresh)).values()) == {20}
 
 
@@ -342,7 +342,7 @@ async def test_whoever_stops_inside_a_transaction_is_ended_by_the_server(fresh: 
         await stopped.execute("BEGIN; SELECT FROM shards WHERE shard = 7 FOR UPDATE")
         async with watched(fresh) as successor:
             await successor.beat(NOTHING)
-            while 7 not in {s.shard for s in await successor.take(successor.plan().take)}:
+            while 7 not in {s.shard for s in await successor.take(successor.changes().take)}:
                 await successor.beat(NOTHING)
     finally:
         stopped.terminate()

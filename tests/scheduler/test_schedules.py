@@ -207,7 +207,9 @@ async def test_a_jittered_fire_waits_and_keeps_its_name(fresh: Database, virtual
         assert fire.state == ("waiting" if delay else "queued")
     delays = sorted(millis(fire.due_at) - millis(fire_at) for fire in fires)
     assert delays[0] < 10_000 and delays[-1] > 20_000, "they are spread"
-    assert scheduler._waiting_ms is not None and scheduler._waiting_ms == millis(fire_at) + min(filter(None, delays))
+    assert scheduler._promotion.next_ms is not None and scheduler._promotion.next_ms == millis(fire_at) + min(
+        filter(None, delays)
+    )
     await virtual.set(fire_at + timedelta(seconds=15))
     await step(scheduler)
     for fire in fires:
@@ -254,7 +256,7 @@ async def test_what_is_released_before_its_delay_waits_for_it(fresh: Database, v
     await executions.cancel(fresh, first.execution_id, tenant=TENANT, by="test", reason="")
     assert (await executions_of(fresh, "job"))[1].state == "waiting"
     await virtual.set(second.due_at)
-    scheduler._gap()  # the NOTIFY of the release, which this scheduler does not hear
+    scheduler._on_gap()  # the NOTIFY of the release, which this scheduler does not hear
     await step(scheduler)
     assert (await executions_of(fresh, "job"))[1].state == "queued"
 

@@ -22,14 +22,14 @@ async def test_a_schedule_whose_last_job_is_gone_leaves_the_wheel(fresh: Databas
     await add(fresh, "gone")
     await add(fresh, "also-gone")
     scheduler = await scheduler_on(fresh)
-    assert len(scheduler._book) == 1
+    assert len(scheduler._wheel) == 1
     for name in ("gone", "also-gone"):
         row = await refs.job_row(fresh, name, tenant=TENANT)
         await jobs.delete(fresh, row.job_id, tenant=TENANT, by="test")
-        assert len(scheduler._book) == 1
+        assert len(scheduler._wheel) == 1
     await virtual.advance(seconds=60)
     await step(scheduler)
-    assert len(scheduler._book) == 0
+    assert len(scheduler._wheel) == 0
     await add(fresh, "new")
     await step(scheduler)
     await virtual.advance(seconds=60)

@@ -204,7 +204,7 @@ async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:
             "dead_letters_replayed_as",
         },
         "fire": {"jobs_firing", "executions_job", "executions_pkey"},
-        "fire_later": {"jobs_firing", "executions_job", "job_needs_pkey"},
+        "fire_delayed": {"jobs_firing", "executions_job", "job_needs_pkey"},
         "lock_chained": {"jobs_firing"},
         "lock_needs": {"job_needs_pkey"},
         "auto_pausing_jobs": {"executions_pkey", "jobs_pkey"},

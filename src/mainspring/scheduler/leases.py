@@ -1,9 +1,9 @@
-"""This scheduler among its peers: one beat a second keeps its lease, its shards and its clock, and sees the others.
+"""The lease of a scheduler and its shards: one beat a second renews both, and reads the state of the peers.
 
-The beat runs on a connection of its own whose session holds an advisory lock. When the process is killed, the lock is
-gone with the connection, and the next beat of a peer sees it: nobody waits for the lease. A process that is stopped or
-cut off keeps its lock, and is replaced when its lease has ended. Taking over is always safe, because every change of
-owner moves the epoch that the old owner's transactions check.
+The beat runs on a dedicated connection whose session holds an advisory lock. When the process is killed, the lock ends
+with the connection, and the next beat of a peer sees that: no peer waits for the lease to expire. A process that is
+stopped or cut off keeps its lock, and is replaced when its lease has expired. Taking over is always safe, because every
+change of owner moves the epoch that the old owner's transactions check.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import structlog
 
 from mainspring import __version__
 from mainspring.clock import DatabaseClock
-from mainspring.scheduler.ownership import Plan, heirs, plan
+from mainspring.scheduler.ownership import OwnershipChanges, ownership_changes, successors
 from mainspring.store import shards
 from mainspring.store.db import AWAY, Connection, Database
-from mainspring.store.shards import Decided, Shard, View
+from mainspring.store.shards import DecidedShards, Shard, ShardView
 from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
 
-SKEWED_S = 1.0
-"""From this on, a difference between this machine's clock and the database's is worth a warning."""
-WARN_S = 300.0
+MAX_SKEW_S = 1.0
+"""A larger difference between this machine's clock and the database's is logged."""
+SKEW_WARNING_S = 300.0
 
 
 class Leases:
-    """The lease of one scheduler process. `beat` first; the rest acts on what it saw."""
+    """The lease of one scheduler process. Call `beat` first; the other methods act on what it saw."""
 
     def __init__(self, database: Database, clock: DatabaseClock, *, name: str | None, lease_s: float) -> None:
         self.me = uuid4()
@@ -43,14 +43,14 @@ class Leases:
         self._database = database
         self._clock = clock
         self._lease_s = lease_s
-        self._watch: Connection | None = None
-        self._watched = False
+        self._connection: Connection | None = None
+        self._locked = False
         self._beaten: float | None = None
-        self._judges_from = 0.0
+        self._changes_from = 0.0
         self._warned = float("-inf")
         self._unanswered: float | None = None
-        self._free_for: Counter[int] = Counter()
-        self._view = View(0, frozenset(), [])
+        self._unowned_beats: Counter[int] = Counter()
+        self._view = ShardView(0, frozenset(), [])
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class Leases:
 
     @property
     def held(self) -> bool:
-        """Whether the lease is ours, as far as we know."""
+        """Whether this process has the lease, as far as it knows."""
         return self._beaten is not None and self._clock.monotonic() - self._beaten < self._lease_s
 
     @property
@@ -67,95 +67,95 @@ class Leases:
         return float("inf") if self._beaten is None else self._clock.monotonic() - self._beaten
 
     async def open(self) -> None:
-        """From now on peers see our death at once. Without it the lease alone counts."""
+        """Open the connection that lets peers see a crash at once. Without it only the lease counts."""
         connection = await self._database.dedicated(prepared=True)
-        self._watch, self._watched = connection, False
+        self._connection, self._locked = connection, False
 
     async def close(self) -> None:
-        if self._watch is not None:
-            watch, self._watch = self._watch, None
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
             with contextlib.suppress(*AWAY):
-                await watch.close(timeout=2)
+                await connection.close(timeout=2)
 
-    async def beat(self, decided: Decided, *, draining: bool = False) -> View:
-        """Renews everything that is ours and looks at the rest, in one statement."""
+    async def beat(self, decided: DecidedShards, *, draining: bool = False) -> ShardView:
+        """Renew the leases of this process and read the state of all shards, in one statement."""
         try:
             async with asyncio.timeout(max(1.0, self._lease_s / 2)):
-                if self._watch is None:
+                if self._connection is None:
                     async with self._database.connection() as connection:
                         self._view = await self._beat(connection, decided, draining)
                 else:
-                    if self._watch.is_closed():
+                    if self._connection.is_closed():
                         await self.open()
-                    if not self._watched:
-                        self._watched = await shards.watch_scheduler(self._watch, scheduler_id=self.me)
-                    self._view = await self._beat(self._watch, decided, draining)
+                    if not self._locked:
+                        self._locked = await shards.lock_liveness(self._connection, scheduler_id=self.me)
+                    self._view = await self._beat(self._connection, decided, draining)
         except BaseException as error:
             if isinstance(error, TimeoutError):
                 self._unanswered = self._clock.monotonic()
                 await self._database.distrust_idle()
-            if self._watch is not None:
-                self._watch.terminate()  # an answer may be under way that belongs to no question any more
+            if self._connection is not None:
+                self._connection.terminate()  # a late answer must not be read as that of the next statement
             raise
         self._end_stranded()
         return self._view
 
     def _end_stranded(self) -> None:
-        """A beat went unanswered, and others are answered since: statements that still wait do so in vain."""
+        """Close connections that have waited since a beat timed out: later beats were answered, they never will be."""
         if self._unanswered is not None and self._clock.monotonic() - self._unanswered > 2 * self._lease_s:
             self._database.end_stranded(longer_than_s=self._clock.monotonic() - self._unanswered)
             self._unanswered = None
 
-    async def _beat(self, connection: Connection, decided: Decided, draining: bool) -> View:
+    async def _beat(self, connection: Connection, decided: DecidedShards, draining: bool) -> ShardView:
         before = self._clock.monotonic()
         view = await shards.beat(
             connection,
             scheduler=self._scheduler,
             lease_s=self._lease_s,
             renew_below_s=self._lease_s / 2,
-            watched=self._watched,
+            watched=self._locked,
             draining=draining,
             decided=decided,
         )
         after = self._clock.monotonic()
         self._clock.observe(view.now_ms, before, after)
-        self._tell_skew()
-        # After a gap in our own beats the others may have had the same: the database was away, and they are given the
-        # time to come back before anybody takes or gives.
+        self._report_skew()
+        # After a gap between beats the peers may have had the same gap, because the database was away: they get time to
+        # come back before any shard changes its owner.
         if self._beaten is not None and before - self._beaten > self._lease_s / 2:
-            self._judges_from = after + self._lease_s / 2
+            self._changes_from = after + self._lease_s / 2
         self._beaten = after
         return view
 
-    def plan(self) -> Plan:
-        """What has to change, by the last beat."""
+    def changes(self) -> OwnershipChanges:
+        """Return the shards to take and to give, by the last beat."""
         free = {s.shard for s in self._view.shards if not s.held}
-        self._free_for = Counter({shard: self._free_for[shard] + 1 for shard in free})
-        if self._clock.monotonic() < self._judges_from:
-            return Plan()
-        return plan(self._view, self.me, self._free_for)
+        self._unowned_beats = Counter({shard: self._unowned_beats[shard] + 1 for shard in free})
+        if self._clock.monotonic() < self._changes_from:
+            return OwnershipChanges()
+        return ownership_changes(self._view, self.me, self._unowned_beats)
 
     async def take(self, seen: list[Shard]) -> list[Shard]:
         async with self._database.connection() as connection:
             return await shards.take_shards(connection, owner=self.me, lease_s=self._lease_s, seen=seen)
 
-    async def give(self, heirs: Iterable[tuple[int, int, UUID | None]]) -> set[int]:
-        """(shard, epoch, new owner) in, the shards that are given away out."""
+    async def give(self, to: Iterable[tuple[int, int, UUID | None]]) -> set[int]:
+        """Hand over (shard, epoch, new owner); return the shards that were handed over."""
         async with self._database.connection() as connection:
             return await shards.hand_over_shards(
-                connection, owner=self.me, lease_s=self._lease_s, heirs=sorted(heirs, key=lambda h: h[0])
+                connection, owner=self.me, lease_s=self._lease_s, to=sorted(to, key=lambda one: one[0])
             )
 
     async def leave(self) -> None:
-        """Gives everything away, whether it was taken in or not, and is no peer any more."""
-        view = await self.beat(Decided(0, ()), draining=True)
-        await self.give(heirs(view, self.me))
+        """Hand over every shard, on the wheel or not, and leave the set of peers."""
+        view = await self.beat(DecidedShards(0, ()), draining=True)
+        await self.give(successors(view, self.me))
         async with self._database.connection() as connection:
             await shards.leave_schedulers(connection, scheduler_id=self.me)
 
-    def _tell_skew(self) -> None:
+    def _report_skew(self) -> None:
         skew_s = self._clock.skew_s()
         metrics.CLOCK_SKEW.set(skew_s)
-        if abs(skew_s) > SKEWED_S and self._clock.monotonic() - self._warned > WARN_S:
+        if abs(skew_s) > MAX_SKEW_S and self._clock.monotonic() - self._warned > SKEW_WARNING_S:
             self._warned = self._clock.monotonic()
-            log.warning("this machine's clock and the database's differ; fires follow the database", skew_s=skew_s)
+            log.warning("clock.skewed", skew_s=skew_s)  # fires follow the database's clock

@@ -1,7 +1,7 @@
-"""Which scheduler shall own which shard. Pure: every process computes the same from the same view.
+"""Assigns shards to schedulers. Pure: every process computes the same result from the same view.
 
-Rendezvous hashing with bounded loads: each shard ranks the schedulers by a hash of both, and the best pairs are made
-first, as long as a scheduler has room for more. So loads differ by one shard at most; and when a scheduler joins or
+Rendezvous hashing with bounded loads: each shard ranks the schedulers by a hash of both, and the best pairs are
+assigned first, up to the load limit of each scheduler. So loads differ by at most one shard. When a scheduler joins or
 leaves, the shards that move are those it gets or had, and a few more that keep the loads even.
 """
 
@@ -13,52 +13,52 @@ from hashlib import blake2b
 from uuid import UUID
 
 from mainspring.ids import SHARDS
-from mainspring.store.shards import Shard, View
+from mainspring.store.shards import Shard, ShardView
 
-PATIENCE = 3
-"""So many beats a shard may stay without an owner before any scheduler takes it, whoever should have."""
+MAX_UNOWNED_BEATS = 3
+"""After this many beats without an owner, any scheduler takes a shard, not only the assigned one."""
 
 
 @dataclass(slots=True)
-class Plan:
-    """What one scheduler has to do to bring about the spread."""
+class OwnershipChanges:
+    """The shards one scheduler has to take, and to give to peers."""
 
     take: list[Shard] = field(default_factory=list)
     give: dict[int, UUID] = field(default_factory=dict)
 
 
-def spread(schedulers: Collection[UUID], shards: int = SHARDS) -> dict[int, UUID]:
-    """The owner of each shard."""
+def assign_shards(schedulers: Collection[UUID], shards: int = SHARDS) -> dict[int, UUID]:
+    """Return the owner of each shard."""
     if not schedulers:
         return {}
-    room, extra = divmod(shards, len(schedulers))
+    limit, extra = divmod(shards, len(schedulers))
     loads = dict.fromkeys(schedulers, 0)
     owners: dict[int, UUID] = {}
     for _, shard, scheduler in sorted((_score(s, n), s, n) for s in range(shards) for n in loads):
-        full = loads[scheduler] >= room + (extra > 0 and loads[scheduler] == room)
+        full = loads[scheduler] >= limit + (extra > 0 and loads[scheduler] == limit)
         if shard in owners or full:
             continue
-        extra -= loads[scheduler] == room
+        extra -= loads[scheduler] == limit
         loads[scheduler] += 1
         owners[shard] = scheduler
     return owners
 
 
-def plan(view: View, me: UUID, free_for: Mapping[int, int]) -> Plan:
-    """Takes what nobody living owns and is ours to own, gives what is a peer's to own. `free_for` counts beats."""
-    owners = spread({me, *view.peers}, len(view.shards))
-    wanted = Plan()
+def ownership_changes(view: ShardView, me: UUID, unowned_beats: Mapping[int, int]) -> OwnershipChanges:
+    """Take assigned shards that no live process owns; give owned shards that are assigned to a peer."""
+    owners = assign_shards({me, *view.peers}, len(view.shards))
+    changes = OwnershipChanges()
     for seen in view.shards:
         if seen.owner == me and owners[seen.shard] != me:
-            wanted.give[seen.shard] = owners[seen.shard]
-        elif not seen.held and (owners[seen.shard] == me or free_for.get(seen.shard, 0) >= PATIENCE):
-            wanted.take.append(seen)
-    return wanted
+            changes.give[seen.shard] = owners[seen.shard]
+        elif not seen.held and (owners[seen.shard] == me or unowned_beats.get(seen.shard, 0) >= MAX_UNOWNED_BEATS):
+            changes.take.append(seen)
+    return changes
 
 
-def heirs(view: View, me: UUID) -> list[tuple[int, int, UUID | None]]:
-    """Who gets the shards of a scheduler that leaves: (shard, epoch, new owner), None if there is nobody."""
-    owners = spread(view.peers, len(view.shards))
+def successors(view: ShardView, me: UUID) -> list[tuple[int, int, UUID | None]]:
+    """Return (shard, epoch, new owner) for each shard of a scheduler that leaves; None if it has no peers."""
+    owners = assign_shards(view.peers, len(view.shards))
     return [(s.shard, s.epoch, owners.get(s.shard)) for s in view.shards if s.owner == me]
 
 

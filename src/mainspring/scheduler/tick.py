@@ -1,9 +1,9 @@
-"""Firing: one transaction decides every due instant of a set of shards.
+"""Fires schedules: one transaction decides every due instant of a set of shards.
 
-The order of statements carries the promise. Locking the shard rows first makes every later statement see
-what was committed before; an owner whose epoch has moved gets no rows and can change nothing. Edits that
-the book has not seen are loaded before anything is decided, so the watermark never passes an instant of a
-schedule the wheel did not know. The watermark moves last, in the same transaction.
+The guarantee rests on the order of statements. Locking the shard rows first makes every later statement see what was
+committed before; an owner whose epoch has moved gets no rows and can change nothing. Edits that the wheel has not seen
+are loaded before anything is decided, so the watermark never passes an instant of an unknown schedule. The watermark
+moves last, in the same transaction.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from uuid import UUID
 
 from mainspring.clock import instant
 from mainspring.domain.schedule.blackouts import Blackouts
-from mainspring.scheduler.book import MISSED_AFTER_MS, Book, Group, bits
-from mainspring.scheduler.later import sort_out
+from mainspring.scheduler.delayed_fires import split_delayed
+from mainspring.scheduler.schedule_wheel import MISSED_AFTER_MS, ScheduleWheel, UndecidedFires, shards_in
 from mainspring.store import blackouts, fires, needs, overlaps, schedules, shards
 from mainspring.store.db import Connection, Database, Taken
 from mainspring.store.shards import LockedShard
 
 
 @dataclass(slots=True)
-class Holding:
+class OwnedShard:
     """A shard this scheduler owns."""
 
     epoch: int
-    loaded: int  # shards.changes as far as the book knows
+    loaded: int  # the value of shards.changes up to which the wheel has loaded edits
 
 
 @dataclass(slots=True)
-class Ticked:
+class TickResult:
     """What a tick did, for metrics and for the loop."""
 
     queued: int = 0
@@ -40,176 +40,183 @@ class Ticked:
     now_ms: int = 0
     wait_ms: int | None = None
     needing: list[UUID] = field(default_factory=list)
-    undecided: list[Group] = field(default_factory=list)
+    undecided: list[UndecidedFires] = field(default_factory=list)
     abandoned: list[tuple[int, int]] = field(default_factory=list)
 
-    def add(self, decided: fires.Decided) -> None:
-        self.queued += decided.queued
-        self.needing += decided.needing
-        if decided.wait_ms is not None:
-            self.wait_ms = min(decided.wait_ms, self.wait_ms or decided.wait_ms)
-        for reason, n in (decided.skipped or {}).items():
+    def add(self, result: fires.FireResult) -> None:
+        self.queued += result.queued
+        self.needing += result.needing
+        if result.wait_ms is not None:
+            self.wait_ms = min(result.wait_ms, self.wait_ms or result.wait_ms)
+        for reason, n in result.skipped.items():
             self.skipped[reason] = self.skipped.get(reason, 0) + n
 
 
 async def tick(
     database: Database,
-    book: Book,
+    wheel: ScheduleWheel,
     *,
     owner: UUID,
-    holdings: dict[int, Holding],
+    owned: dict[int, OwnedShard],
     wanted: Sequence[int],
-    groups: Sequence[Group],
+    due: Sequence[UndecidedFires],
     until_ms: int,
-) -> Ticked:
-    """Decides the groups' instants up to `until_ms`, never beyond database time, for those shards still ours."""
+) -> TickResult:
+    """Decide fires up to `until_ms`, never beyond database time, for the wanted shards that are still owned."""
     try:
-        return await _tick(database, book, owner, holdings, wanted, groups, until_ms, careful=False)
-    except Taken:  # the second net: an id that the watermark should have ruled out
-        return await _tick(database, book, owner, holdings, wanted, groups, until_ms, careful=True)
+        return await _tick(database, wheel, owner, owned, wanted, due, until_ms, check_ids=False)
+    except Taken:  # the second safety net: an id that the watermark should have ruled out
+        return await _tick(database, wheel, owner, owned, wanted, due, until_ms, check_ids=True)
 
 
 async def _tick(
     database: Database,
-    book: Book,
+    wheel: ScheduleWheel,
     owner: UUID,
-    holdings: dict[int, Holding],
+    owned: dict[int, OwnedShard],
     wanted: Sequence[int],
-    groups: Sequence[Group],
+    due: Sequence[UndecidedFires],
     until_ms: int,
     *,
-    careful: bool,
-) -> Ticked:
-    ticked = Ticked()
+    check_ids: bool,
+) -> TickResult:
+    result = TickResult()
     async with database.hot() as connection, connection.transaction():
         locked = await shards.lock_shards(
-            connection, owner=owner, shards=wanted, epochs=[holdings[s].epoch for s in wanted]
+            connection, owner=owner, shards=wanted, epochs=[owned[s].epoch for s in wanted]
         )
-        ticked.lost = set(wanted) - {s.shard for s in locked}
+        result.lost = set(wanted) - {s.shard for s in locked}
         if not locked:
-            return ticked
+            return result
         now_ms = locked[0].now_ms
         upto_ms = min(until_ms, now_ms)
-        ticked.now_ms = now_ms
-        await _load_blackouts(connection, book, locked)
-        news = await _load_edits(connection, book, holdings, locked, upto_ms)
-        ready, ticked.undecided = _split([*groups, *news], upto_ms)
+        result.now_ms = now_ms
+        await _load_blackouts(connection, wheel, locked)
+        edited = await _load_edits(connection, wheel, owned, locked, upto_ms)
+        ready, result.undecided = _split_early([*due, *edited], upto_ms)
         watermarks = {s.shard: s.watermark_ms for s in locked}
         if ready:
-            decision = Decision(connection, book, ready, watermarks, now_ms, ticked, careful)
+            decision = Decision(connection, wheel, ready, watermarks, now_ms, result, check_ids)
             await decision.make()
         await shards.advance_shards(connection, owner=owner, shards=list(watermarks), to_ms=upto_ms)
     for shard in locked:
-        holdings[shard.shard].loaded = shard.changes
-    for schedule_id, shard_number in ticked.abandoned:
-        book.forget(schedule_id, shard_number)
-    return ticked
+        owned[shard.shard].loaded = shard.changes
+    for schedule_id, shard_number in result.abandoned:
+        wheel.forget(schedule_id, shard_number)
+    return result
 
 
-async def _load_blackouts(connection: Connection, book: Book, locked: Sequence[LockedShard]) -> None:
-    """Whoever edits blackouts bumps every shard: one look at the held rows says whether ours are the latest."""
+async def _load_blackouts(connection: Connection, wheel: ScheduleWheel, locked: Sequence[LockedShard]) -> None:
+    """Reload blackouts if the locked rows show an edit: every edit of blackouts bumps every shard."""
     version = max(shard.blackouts for shard in locked)
-    if version > book.blackouts.version:
-        book.blackouts = Blackouts(await blackouts.open_blackouts(connection, tenant=None), version=version)
+    if version > wheel.blackouts.version:
+        wheel.blackouts = Blackouts(await blackouts.open_blackouts(connection, tenant=None), version=version)
 
 
 async def _load_edits(
-    connection: Connection, book: Book, holdings: dict[int, Holding], locked: Sequence[LockedShard], upto_ms: int
-) -> list[Group]:
-    stale = [s for s in locked if s.changes > holdings[s.shard].loaded]
+    connection: Connection,
+    wheel: ScheduleWheel,
+    owned: dict[int, OwnedShard],
+    locked: Sequence[LockedShard],
+    upto_ms: int,
+) -> list[UndecidedFires]:
+    stale = [s for s in locked if s.changes > owned[s.shard].loaded]
     if not stale:
         return []
     rows = await schedules.changed_schedules(
-        connection, shards=[s.shard for s in stale], loaded=[holdings[s.shard].loaded for s in stale]
+        connection, shards=[s.shard for s in stale], loaded=[owned[s.shard].loaded for s in stale]
     )
-    return book.learn(rows, {s.shard: s.watermark_ms for s in stale}, upto_ms=upto_ms)
+    return wheel.add(rows, {s.shard: s.watermark_ms for s in stale}, upto_ms=upto_ms)
 
 
-def _split(groups: Sequence[Group], upto_ms: int) -> tuple[list[Group], list[Group]]:
-    """What is due by database time, and what this machine's clock was too early for."""
+def _split_early(due: Sequence[UndecidedFires], upto_ms: int) -> tuple[list[UndecidedFires], list[UndecidedFires]]:
+    """Return what is due by database time, and what this machine's clock was too early for."""
     ready, early = [], []
-    for group in groups:
-        if group.fires[-1] <= upto_ms:
-            ready.append(group)
+    for one in due:
+        if one.fires[-1] <= upto_ms:
+            ready.append(one)
             continue
-        due = [at for at in group.fires if at <= upto_ms]
-        rest = group.fires[len(due) :]
-        if due:
-            ready.append(Group(group.schedule_id, due, group.shards))
+        past = [at for at in one.fires if at <= upto_ms]
+        rest = one.fires[len(past) :]
+        if past:
+            ready.append(UndecidedFires(one.schedule_id, past, one.shard_mask))
         if rest:
-            early.append(Group(group.schedule_id, rest, group.shards))
+            early.append(UndecidedFires(one.schedule_id, rest, one.shard_mask))
     return ready, early
 
 
 @dataclass(slots=True)
 class Decision:
-    """The statements that decide what is ready, inside the transaction that holds the shards' rows."""
+    """The statements that decide due fires, inside the transaction that has locked the shards."""
 
     connection: Connection
-    book: Book
-    groups: Sequence[Group]
+    wheel: ScheduleWheel
+    due: Sequence[UndecidedFires]
     watermarks: Mapping[int, int]
     now_ms: int
-    ticked: Ticked
-    careful: bool
+    result: TickResult
+    check_ids: bool
 
     async def make(self) -> None:
-        mine, chained = list(self.watermarks), self.book.chained(self.groups)
+        mine, chained = list(self.watermarks), self.wheel.chained(self.due)
         if chained:
             await overlaps.lock_chained(self.connection, schedule_ids=chained, shards=mine)
-        for group in self.groups:
-            if group.older:
-                await self._skip_older(group)
+        for one in self.due:
+            if one.older:
+                await self._skip_older(one)
         seen: set[tuple[int, int, int]] = set()
         # One statement per generation: each must see what the one before has queued, for the overlap policy.
-        for generation in range(max(len(group.listed) for group in self.groups)):
-            due = self._due(generation, seen)
-            prompt, later = sort_out(self.book, due)
+        for generation in range(max(len(one.listed) for one in self.due)):
+            prompt, delayed = split_delayed(self.wheel, self._generation(generation, seen))
             if prompt:
-                decided = await fires.fire(self.connection, due=prompt, now_ms=self.now_ms, careful=self.careful)
-                self.ticked.add(decided)
-            if later.due:
-                decided = await fires.fire_later(
-                    self.connection, due=later.due, gaps_ms=later.gaps_ms, holds=later.holds, now_ms=self.now_ms
+                result = await fires.fire(self.connection, due=prompt, now_ms=self.now_ms, check_ids=self.check_ids)
+                self.result.add(result)
+            if delayed.due:
+                result = await fires.fire_delayed(
+                    self.connection,
+                    due=delayed.due,
+                    gaps_ms=delayed.gaps_ms,
+                    blackouts=delayed.blackouts,
+                    now_ms=self.now_ms,
                 )
-                self.ticked.add(decided)
+                self.result.add(result)
             if chained:
-                await self._replace(chained, mine)
-        if self.ticked.needing:
-            await needs.release(self.connection, children=self.ticked.needing)
-        if seen and not self.ticked.queued and not self.ticked.skipped:
-            pairs = [fires.Due(schedule_id, shard, 0) for schedule_id, shard in {(i, s) for i, s, _ in seen}]
-            self.ticked.abandoned = await fires.abandoned(self.connection, due=pairs, now_ms=self.now_ms)
+                await self._replace_running(chained, mine)
+        if self.result.needing:
+            await needs.release(self.connection, children=self.result.needing)
+        if seen and not self.result.queued and not self.result.skipped:
+            pairs = [fires.DueFire(schedule_id, shard, 0) for schedule_id, shard in {(i, s) for i, s, _ in seen}]
+            self.result.abandoned = await fires.abandoned(self.connection, due=pairs, now_ms=self.now_ms)
 
-    def _due(self, generation: int, seen: set[tuple[int, int, int]]) -> list[fires.Due]:
-        """That instant of each group, once for each shard that has not decided it."""
+    def _generation(self, generation: int, seen: set[tuple[int, int, int]]) -> list[fires.DueFire]:
+        """Return the n-th instant of each schedule, once for each shard that has not decided it."""
         found = []
-        for group in self.groups:
-            listed = group.listed
+        for one in self.due:
+            listed = one.listed
             if generation >= len(listed):
                 continue
             at = listed[generation]
-            newer = len(listed) - 1 - generation if self.now_ms - group.fires[0] > MISSED_AFTER_MS else fires.ON_TIME
-            for shard in bits(group.shards):
-                pair = (group.schedule_id, shard, at)
-                if at > self.watermarks.get(shard, at) and pair not in seen:
-                    seen.add(pair)
-                    found.append(fires.Due(group.schedule_id, shard, at, newer))
+            newer = len(listed) - 1 - generation if self.now_ms - one.fires[0] > MISSED_AFTER_MS else fires.ON_TIME
+            for shard in shards_in(one.shard_mask):
+                key = (one.schedule_id, shard, at)
+                if at > self.watermarks.get(shard, at) and key not in seen:
+                    seen.add(key)
+                    found.append(fires.DueFire(one.schedule_id, shard, at, newer))
         return found
 
-    async def _skip_older(self, group: Group) -> None:
-        """Shards that were decided up to different instants have missed different ones."""
+    async def _skip_older(self, due: UndecidedFires) -> None:
+        """Record the instants that are too old to list. Shards with different watermarks missed different ones."""
         missed: dict[int, list[int]] = {}
-        for shard in bits(group.shards):
+        for shard in shards_in(due.shard_mask):
             if shard in self.watermarks:
-                missed.setdefault(bisect_right(group.older, self.watermarks[shard]), []).append(shard)
+                missed.setdefault(bisect_right(due.older, self.watermarks[shard]), []).append(shard)
         for start, shards_ in missed.items():
-            if older := group.older[start:]:
+            if older := due.older[start:]:
                 await fires.skip_range(
-                    self.connection, schedule_id=group.schedule_id, fires=older, shards=shards_, now_ms=self.now_ms
+                    self.connection, schedule_id=due.schedule_id, fires=older, shards=shards_, now_ms=self.now_ms
                 )
 
-    async def _replace(self, chained: list[int], mine: list[int]) -> None:
+    async def _replace_running(self, chained: list[int], mine: list[int]) -> None:
         replaced = await overlaps.replace_running(
             self.connection, schedule_ids=chained, shards=mine, now=instant(self.now_ms)
         )

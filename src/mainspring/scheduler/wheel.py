@@ -1,10 +1,9 @@
-"""The time wheel: which keys are due, without asking anybody.
+"""A hierarchical time wheel: keys with due times, taken out in order. Pure: time is an argument.
 
-Three wheels and a shelf: 3,600 slots of a second, 24 of an hour, 30 of a day, and a shelf by day for what
-lies further out. An entry goes into the finest wheel that spans its time; when a coarser slot begins, its
-entries cascade into the finer wheels, so each entry moves at most three times. Insert and cancel are O(1):
-a cancelled or moved entry stays where it was and is passed over later, because the dictionary of due times
-is the truth. Pure: time comes in as an argument.
+Three wheels and an overflow: 3,600 slots of a second, 24 of an hour, 30 of a day, and an overflow by day for later
+entries. An entry goes into the finest wheel that spans its due time; when a coarser slot begins, its entries cascade
+into the finer wheels, so each entry moves at most three times. Insert and cancel are O(1): a cancelled or moved entry
+stays in its slot and is skipped later, because only the dictionary of due times is authoritative.
 """
 
 from __future__ import annotations
@@ -15,42 +14,42 @@ Entry = tuple[int, int]
 
 
 class Level:
-    """One wheel: slots by absolute number, of which at most `size` in a row are in use."""
+    """One wheel: slots by absolute number, of which at most `size` consecutive ones are in use."""
 
     def __init__(self, width: int, size: int) -> None:
         self.width = width
         self.size = size
         self.slots: dict[int, list[int]] = {}
-        self._marks = 0  # bit (slot mod size) says that the slot holds something
+        self._occupied = 0  # bit (slot mod size) is set if the slot has entries
 
     def put(self, slot: int, key: int) -> None:
         held = self.slots.get(slot)
         if held is None:
             self.slots[slot] = [key]
-            self._marks |= 1 << slot % self.size
+            self._occupied |= 1 << slot % self.size
         else:
             held.append(key)
 
     def take(self, slot: int) -> list[int]:
-        self._marks &= ~(1 << slot % self.size)
+        self._occupied &= ~(1 << slot % self.size)
         return self.slots.pop(slot)
 
     def first(self, start: int) -> int | None:
-        """The first slot from `start` on that holds something; two shifts and a lowest bit, however empty the wheel."""
-        if not self._marks:
+        """Return the first occupied slot from `start` on: two shifts and a lowest bit, however empty the wheel is."""
+        if not self._occupied:
             return None
-        place = start % self.size
-        ahead = self._marks >> place
+        position = start % self.size
+        ahead = self._occupied >> position
         if ahead:
             return start + (ahead & -ahead).bit_length() - 1
-        return start + self.size - place + (self._marks & -self._marks).bit_length() - 1
+        return start + self.size - position + (self._occupied & -self._occupied).bit_length() - 1
 
 
 class Wheel:
     """Keys with due times in milliseconds; `advance` takes out those that are due, in order.
 
-    Slots hold bare keys and `_due` says when each is really due. A key that was moved or cancelled stays behind in its
-    old slot until that begins: then it is dropped, or put where it belongs now.
+    Slots hold bare keys and `_due` has the due time of each. A key that was moved or cancelled stays in its old slot
+    until that slot begins: then it is dropped, or placed by its current due time.
     """
 
     def __init__(self, now_ms: int) -> None:
@@ -59,7 +58,7 @@ class Wheel:
         self._seconds = Level(SECOND, 3_600)
         self._hours = Level(HOUR, 24)
         self._days = Level(DAY, 30)
-        self._shelf: dict[int, list[int]] = {}
+        self._overflow: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
         return len(self._due)
@@ -68,7 +67,7 @@ class Wheel:
         return self._due.get(key)
 
     def insert(self, key: int, due_ms: int) -> None:
-        """Puts a key in, or moves it. A time that has passed is due at the next `advance`."""
+        """Insert a key, or move it. A due time in the past is due at the next `advance`."""
         if self._due.get(key) != due_ms:
             self._due[key] = due_ms
             self._place(key, due_ms)
@@ -77,13 +76,13 @@ class Wheel:
         return self._due.pop(key, None) is not None
 
     def next_wake(self) -> int | None:
-        """When to call `advance` next: the time of the next entry, or the start of the slot it hides in."""
+        """Return when to call `advance` next: the due time of the next entry, or the start of its coarser slot."""
         wakes: list[int] = []
         for level in (self._hours, self._days):
             if (slot := level.first(self._now // level.width)) is not None:
                 wakes.append(slot * level.width)
-        if self._shelf:
-            wakes.append(min(self._shelf) * DAY)
+        if self._overflow:
+            wakes.append(min(self._overflow) * DAY)
         while (slot := self._seconds.first(self._now // SECOND)) is not None:
             end = (slot + 1) * SECOND
             live = [at for key in self._seconds.slots[slot] if (at := self._due.get(key, end)) < end]
@@ -96,7 +95,7 @@ class Wheel:
         return max(min(wakes), self._now) if wakes else None
 
     def advance(self, now_ms: int) -> list[Entry]:
-        """Moves time on and takes out everything due up to and including `now_ms`, as (due, key) in order."""
+        """Advance to `now_ms` and take out everything due up to and including it, as (due, key) in order."""
         now_ms = max(now_ms, self._now)
         due: list[Entry] = []
         later: list[Entry] = []
@@ -116,14 +115,14 @@ class Wheel:
         return due
 
     def _begun(self, now_ms: int) -> list[int]:
-        """Empties every slot that has begun. Finer wheels are placed into again only after all are emptied."""
+        """Empty every slot that has begun. The caller places entries again only after all slots are emptied."""
         begun: list[int] = []
         for level in (self._seconds, self._hours, self._days):
             start = self._now // level.width
             while (slot := level.first(start)) is not None and slot * level.width <= now_ms:
                 begun += level.take(slot)
-        for day in [day for day in self._shelf if day * DAY <= now_ms]:
-            begun += self._shelf.pop(day)
+        for day in [day for day in self._overflow if day * DAY <= now_ms]:
+            begun += self._overflow.pop(day)
         return begun
 
     def _place(self, key: int, due_ms: int) -> None:
@@ -133,4 +132,4 @@ class Wheel:
             if slot - self._now // level.width < level.size:
                 level.put(slot, key)
                 return
-        self._shelf.setdefault(at // DAY, []).append(key)
+        self._overflow.setdefault(at // DAY, []).append(key)

@@ -1,4 +1,4 @@
-"""The bus on LISTEN/NOTIFY: one connection per process hears every channel."""
+"""The bus on LISTEN/NOTIFY: one connection per process listens on all channels."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ALIVE_S = 5.0
 
 
 class PostgresBus(Service):
-    """Implements ports.Bus. Hearing resumes by itself when the database is back."""
+    """Implements ports.Bus. Listening resumes automatically when the database is back."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._loops = Loops("bus")
-        self._hearers: dict[str, list[Callable[[str], None]]] = {}
+        self._subscribers: dict[str, list[Callable[[str], None]]] = {}
         self._gaps: list[Callable[[], None]] = []
         self._ready = asyncio.Event()
 
     def subscribe(self, channel: str, hear: Callable[[str], None], *, on_gap: Callable[[], None]) -> None:
-        """Before `start`."""
-        self._hearers.setdefault(channel, []).append(hear)
+        """Call before `start`."""
+        self._subscribers.setdefault(channel, []).append(hear)
         self._gaps.append(on_gap)
 
     async def start(self) -> None:
@@ -53,8 +53,8 @@ class PostgresBus(Service):
         ended = asyncio.Event()
         try:
             connection.add_termination_listener(lambda _: ended.set())
-            for channel in self._hearers:
-                await connection.add_listener(channel, self._hear)
+            for channel in self._subscribers:
+                await connection.add_listener(channel, self._on_notification)
             self._ready.set()
             for gap in self._gaps:
                 gap()
@@ -62,12 +62,12 @@ class PostgresBus(Service):
                 try:
                     await asyncio.wait_for(ended.wait(), ALIVE_S)
                 except TimeoutError:
-                    # A connection cut off without a word is noticed here, not hours later.
+                    # Detects a connection that was cut off silently, which TCP would report only hours later.
                     await connection.execute("SELECT", timeout=ALIVE_S)
         finally:
             connection.terminate()
         raise ConnectionError("the listening connection ended")
 
-    def _hear(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
-        for hear in self._hearers.get(channel, ()):
+    def _on_notification(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
+        for hear in self._subscribers.get(channel, ()):
             hear(str(payload))

@@ -1,4 +1,4 @@
-"""Firing and promotion: from a due instant to a queued execution."""
+"""Firing and promotion: statements that turn a due instant into a queued execution."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ON_TIME = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """One instant of one schedule in one shard; if it was missed, how many newer ones were missed too."""
+class DueFire:
+    """One instant of one schedule in one shard. `newer`: if it was missed, how many newer ones were missed too."""
 
     schedule_id: int
     shard: int
@@ -28,20 +28,20 @@ class Due:
 
 
 @dataclass(slots=True)
-class Decided:
-    """How many executions a firing made, and how many instants it recorded as skipped, by reason."""
+class FireResult:
+    """How many executions were created, and how many instants were recorded as skipped, by reason."""
 
     queued: int = 0
-    skipped: dict[str, int] | None = None
+    skipped: dict[str, int] = field(default_factory=dict)
     wait_ms: int | None = None
-    """When the first of those that start later is due."""
+    """When the first of the delayed executions is due."""
     needing: list[UUID] = field(default_factory=list)
-    """Jobs whose executions wait for what they need."""
+    """Jobs whose executions wait for other jobs they need."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """Jobs on a schedule whose fire falls into a blackout: its end, and the newer fires inside."""
+class BlackoutDelay:
+    """A blackout in force at a fire of some jobs: its end, and the later fires inside it."""
 
     schedule_id: int
     fire_ms: int
@@ -50,35 +50,40 @@ class Hold:
     inside: Sequence[int]
 
 
-async def fire(connection: Connection, *, due: Sequence[Due], now_ms: int, careful: bool) -> Decided:
-    """Careful: looks whether an execution is there already instead of failing over it."""
-    return _decided(await connection.fetch(q("fire"), *_arrays(due), instant(now_ms), careful))
+async def fire(connection: Connection, *, due: Sequence[DueFire], now_ms: int, check_ids: bool) -> FireResult:
+    """With `check_ids`, skip executions that exist already instead of raising Taken."""
+    return _result(await connection.fetch(q("fire"), *_arrays(due), instant(now_ms), check_ids))
 
 
-async def fire_later(
-    connection: Connection, *, due: Sequence[Due], gaps_ms: Sequence[int | None], holds: Sequence[Hold], now_ms: int
-) -> Decided:
+async def fire_delayed(
+    connection: Connection,
+    *,
+    due: Sequence[DueFire],
+    gaps_ms: Sequence[int | None],
+    blackouts: Sequence[BlackoutDelay],
+    now_ms: int,
+) -> FireResult:
     rows = await connection.fetch(
-        q("fire_later"),
+        q("fire_delayed"),
         *_arrays(due),
         instant(now_ms),
         gaps_ms,
-        [h.schedule_id for h in holds],
-        [instant(h.fire_ms) for h in holds],
-        [h.scope.tenant for h in holds],
-        [h.scope.queue for h in holds],
-        [h.scope.job_id for h in holds],
-        [instant(h.until_ms) for h in holds],
-        [",".join(map(str, h.inside)) for h in holds],
+        [b.schedule_id for b in blackouts],
+        [instant(b.fire_ms) for b in blackouts],
+        [b.scope.tenant for b in blackouts],
+        [b.scope.queue for b in blackouts],
+        [b.scope.job_id for b in blackouts],
+        [instant(b.until_ms) for b in blackouts],
+        [",".join(map(str, b.inside)) for b in blackouts],
     )
-    decided = _decided(rows)
+    result = _result(rows)
     waits = [millis(row["due_at"]) for row in rows if row["due_at"] is not None]
-    decided.wait_ms = min(waits, default=None)
-    decided.needing = [job_id for row in rows for job_id in row["needing"] or ()]
-    return decided
+    result.wait_ms = min(waits, default=None)
+    result.needing = [job_id for row in rows for job_id in row["needing"] or ()]
+    return result
 
 
-def _arrays(due: Sequence[Due]) -> tuple[list[Any], ...]:
+def _arrays(due: Sequence[DueFire]) -> tuple[list[Any], ...]:
     return (
         [d.schedule_id for d in due],
         [d.shard for d in due],
@@ -90,21 +95,20 @@ def _arrays(due: Sequence[Due]) -> tuple[list[Any], ...]:
     )
 
 
-def _decided(rows: Sequence[Any]) -> Decided:
-    decided = Decided(skipped={})
-    assert decided.skipped is not None
+def _result(rows: Sequence[Any]) -> FireResult:
+    result = FireResult()
     for row in rows:
         if row["queued"]:
-            decided.queued += row["n"]
+            result.queued += row["n"]
         else:
-            decided.skipped[row["word"]] = decided.skipped.get(row["word"], 0) + row["n"]
-    return decided
+            result.skipped[row["reason"]] = result.skipped.get(row["reason"], 0) + row["n"]
+    return result
 
 
 async def skip_range(
     connection: Connection, *, schedule_id: int, fires: Sequence[int], shards: Sequence[int], now_ms: int
 ) -> None:
-    """One row for each job that wants all of them, and one for each that wants some."""
+    """Record missed instants as one skipped row per job; jobs active for only a part are counted one by one."""
     first, last = instant(fires[0]), instant(fires[-1])
     await connection.execute(
         q("skip_range"),
@@ -137,8 +141,8 @@ async def skip_range(
             )
 
 
-async def abandoned(connection: Connection, *, due: Sequence[Due], now_ms: int) -> list[tuple[int, int]]:
-    """Schedule and shard of those that no active job wants any more."""
+async def abandoned(connection: Connection, *, due: Sequence[DueFire], now_ms: int) -> list[tuple[int, int]]:
+    """Return (schedule, shard) of those without an active job."""
     rows = await connection.fetch(q("abandoned"), [d.schedule_id for d in due], [d.shard for d in due], instant(now_ms))
     return [(r["schedule_id"], r["shard"]) for r in rows]
 

@@ -1,4 +1,4 @@
-"""Interned schedules: each distinct *when* once."""
+"""Interned schedules: each distinct schedule is stored once and shared by its jobs."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import NamedTuple
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
-PORTION = 2_000
-LONGEST = 2000
-"""Characters of a key that its index holds; of a longer one it holds the digest. Keys are ASCII but for names."""
+FETCH_ROWS = 2_000
+MAX_INDEXED_KEY = 2000
+"""Longer keys are indexed by their digest. In characters: keys are ASCII except for names."""
 
 
 class ShardSchedule(NamedTuple):
-    """A schedule with active jobs in a shard; none of them wants fires at or before `active_from_ms`."""
+    """A schedule with active jobs in a shard; none of them fires at or before `active_from_ms`."""
 
     schedule_id: int
     shard: int
     key: str
     jobs: int
     active_from_ms: int
-    chained: bool  # some of the jobs have executions that wait for one another
-    jittered: bool = False  # some of the jobs start later than they fire
+    chained: bool  # some jobs have an overlap policy under which executions wait for one another
+    jittered: bool = False  # some jobs have jitter or needs, so they start later than they fire
 
 
 async def intern_schedule(connection: Connection, *, key: str) -> int:
     while True:
-        short, content = (key, None) if len(key) <= LONGEST else (_digest(key), key)
+        short, content = (key, None) if len(key) <= MAX_INDEXED_KEY else (_digest(key), key)
         found = await connection.fetchval(q("intern_schedule"), short, content)
-        if found is not None:  # None: somebody else's insert committed between our two looks
+        if found is not None:  # None: a concurrent insert committed between the two parts of the query
             return int(found)
 
 
@@ -40,19 +40,21 @@ async def schedule_keys(connection: Connection, *, schedule_ids: Collection[int]
 
 
 async def shard_schedules(connection: Connection, *, shards: Sequence[int]) -> AsyncIterator[list[ShardSchedule]]:
-    """In portions, so that whoever works on a million of them keeps its other promises meanwhile."""
+    """Yield schedules in portions, so that a caller with a million of them can renew its leases meanwhile."""
     async with connection.transaction():
         await connection.fetchval(q("more_memory"))
         cursor = await connection.cursor(q("shard_schedules"), shards)
-        coming = asyncio.ensure_future(cursor.fetch(PORTION))
+        fetching = asyncio.ensure_future(cursor.fetch(FETCH_ROWS))
         try:
-            while rows := await coming:
-                coming = asyncio.ensure_future(cursor.fetch(PORTION))
-                await asyncio.sleep(0)  # sent: PostgreSQL finds the next while we work on these
+            while rows := await fetching:
+                fetching = asyncio.ensure_future(cursor.fetch(FETCH_ROWS))
+                await asyncio.sleep(
+                    0
+                )  # sends the request: PostgreSQL reads the next portion while the caller works on this one
                 yield [ShardSchedule(*row) for row in rows]
         finally:
-            coming.cancel()
-            await asyncio.wait([coming])
+            fetching.cancel()
+            await asyncio.wait([fetching])
 
 
 async def changed_schedules(

@@ -1,4 +1,4 @@
-"""Shards: who decides for which jobs, and how far they have got."""
+"""Shards: ownership, leases, epochs and watermarks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Scheduler:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """Up to `upto_ms` everything is decided for these shards: (shard, epoch, changes)."""
+class DecidedShards:
+    """Shards, as (shard, epoch, changes), for which everything up to `upto_ms` is decided."""
 
     upto_ms: int
     shards: Sequence[tuple[int, int, int]]
@@ -32,7 +32,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A shard as somebody saw it; `held` says that its owner lives."""
+    """A shard as read at some time; `held`: its owner was alive."""
 
     shard: int
     owner: UUID | None
@@ -43,8 +43,8 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What a beat saw: database time, the peers that take shards, and every shard."""
+class ShardView:
+    """What a beat read: database time, the peers that take shards, and every shard."""
 
     now_ms: float
     peers: frozenset[UUID]
@@ -62,7 +62,7 @@ class LockedShard:
 
 @dataclass(frozen=True, slots=True)
 class ShardLease:
-    """`owner_name` and `seen_at` are unknown of an owner that died long ago, or is of an older version."""
+    """`owner_name` and `seen_at` are None if the owner died long ago or is of an older version."""
 
     shard: int
     owner: UUID | None
@@ -93,8 +93,8 @@ async def beat(
     renew_below_s: float,
     watched: bool,
     draining: bool,
-    decided: Decided,
-) -> View:
+    decided: DecidedShards,
+) -> ShardView:
     rows = await connection.fetch(
         q("beat"),
         scheduler.scheduler_id,
@@ -110,15 +110,15 @@ async def beat(
         [epoch for _, epoch, _ in decided.shards],
         [changes for _, _, changes in decided.shards],
     )
-    return View(
+    return ShardView(
         rows[0]["now"].timestamp() * 1000,
         frozenset(rows[0]["peers"] or ()),
         [Shard(r["shard"], r["owner"], r["epoch"], millis(r["watermark"]), r["changes"], r["held"]) for r in rows],
     )
 
 
-async def watch_scheduler(connection: Connection, *, scheduler_id: UUID) -> bool:
-    return bool(await connection.fetchval(q("watch_scheduler"), scheduler_id))
+async def lock_liveness(connection: Connection, *, scheduler_id: UUID) -> bool:
+    return bool(await connection.fetchval(q("lock_liveness"), scheduler_id))
 
 
 async def take_shards(connection: Connection, *, owner: UUID, lease_s: float, seen: Sequence[Shard]) -> list[Shard]:
@@ -129,11 +129,11 @@ async def take_shards(connection: Connection, *, owner: UUID, lease_s: float, se
 
 
 async def hand_over_shards(
-    connection: Connection, *, owner: UUID, lease_s: float, heirs: Sequence[tuple[int, int, UUID | None]]
+    connection: Connection, *, owner: UUID, lease_s: float, to: Sequence[tuple[int, int, UUID | None]]
 ) -> set[int]:
-    """(shard, epoch, new owner or None) in; the shards that are no longer ours out."""
+    """Hand over (shard, epoch, new owner or None); return the shards that were handed over."""
     rows = await connection.fetch(
-        q("hand_over_shards"), owner, lease_s, [h[0] for h in heirs], [h[1] for h in heirs], [h[2] for h in heirs]
+        q("hand_over_shards"), owner, lease_s, [t[0] for t in to], [t[1] for t in to], [t[2] for t in to]
     )
     return {shard for r in rows for shard in r["shards"]}
 
@@ -158,14 +158,14 @@ async def advance_shards(connection: Connection, *, owner: UUID, shards: Sequenc
 
 
 async def bump_shard(connection: Connection, *, shard: int) -> tuple[int, int]:
-    """The shard's new number of changes, and its watermark."""
+    """Return the shard's new `changes` and its watermark."""
     row = await connection.fetchrow(q("bump_shard"), shard)
     assert row is not None, f"shard {shard} does not exist"
     return row["changes"], millis(row["watermark"])
 
 
 async def bump_shards(connection: Connection) -> dict[int, int]:
-    """The watermark of every shard; all of them are held until the end of the transaction."""
+    """Return the watermark of every shard, all locked until the end of the transaction."""
     return {r["shard"]: millis(r["watermark"]) for r in await connection.fetch(q("bump_shards"))}
 
 

@@ -1,5 +1,5 @@
 -- part: overlap
--- Whether an execution of the job lives, and whether one has not even begun: backfills apart.
+-- Whether the job has a live execution, and whether it has one that has not started; backfills do not count.
 j.overlap <> 'allow' AND (
                SELECT 1 FROM executions e
                WHERE e.job_id = j.job_id AND (e.state <> 'waiting' OR e.attempt > 0 OR e.trigger = 'fire')
@@ -15,13 +15,13 @@ j.overlap <> 'allow' AND (
 -- name: fire
 -- Decides one instant of each due schedule for all its active jobs in a locked shard.
 -- Arrays, one entry per schedule and shard: schedule, shard, instant, its id prefix, its trigger key, its rank, and for
--- missed ones how many newer ones were missed too (-1: not missed). The caller has left out what the watermark passed.
--- The looks for live executions are scalar subqueries, so that each is one index probe, never a hash of the table.
--- A retry that waits for its backoff lives, and a fire that starts later than it fired; a delayed submission that has
--- never started does not, nor does a backfill.
--- No ON CONFLICT: the watermark has ruled repeats out, and the speculative insert it needs costs 5 µs an execution. Should
--- an id be there all the same, the caller repeats the transaction with $9, which looks for each. Sorted by job because
--- that index is the one whose place is random (6 µs).
+-- missed instants how many newer ones were missed too (-1: not missed). The caller leaves out what the watermark passed.
+-- The checks for live executions are scalar subqueries, so that each is one index probe, never a hash of the table.
+-- A retry in its backoff counts as live, and so does a delayed fire; a delayed submission that has never started does
+-- not, nor does a backfill.
+-- No ON CONFLICT: the watermark rules repeats out, and the speculative insert it needs costs 5 µs per execution. If an id
+-- exists nevertheless, the caller repeats the transaction with $9, which checks each id. Sorted by job, because that
+-- index is the one with random inserts (6 µs).
 WITH due AS (
     SELECT * FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::text[], $5::text[], $6::bigint[],
                          $7::smallint[])
@@ -53,7 +53,7 @@ WITH due AS (
            line_id, limit_id
     FROM wanted WHERE reason IS NULL
     ORDER BY job_id
-    RETURNING line_id, rank, queue, state
+    RETURNING line_id, rank, state
 ), skipped AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
                          fire_at, due_at, finished_at, reason)
@@ -63,20 +63,20 @@ WITH due AS (
     ON CONFLICT DO NOTHING
     RETURNING reason
 )
-SELECT min(queue) AS word, true AS queued, count(*) AS n,
+SELECT NULL::text AS reason, true AS queued, count(*) AS n,
        pg_notify('mainspring_queued', line_id || ' ' || min(rank))
 FROM queued WHERE state = 'queued' GROUP BY line_id
 UNION ALL
-SELECT 'blocked', true, count(*), NULL FROM queued WHERE state = 'blocked' HAVING count(*) > 0
+SELECT NULL, true, count(*), NULL FROM queued WHERE state = 'blocked' HAVING count(*) > 0
 UNION ALL
 SELECT reason, false, count(*), NULL FROM skipped GROUP BY reason;
 
--- name: fire_later
--- Like `fire`, for schedules with jobs that start later than they fire: by their jitter, because a blackout holds, or
--- because they need others; these wait here, and whoever calls lets them go if all is met.
--- $9 has the milliseconds to the next fire. $10 to $16: for an instant of a schedule and some jobs (tenant, queue, job;
--- null: any) the end of the blackout, and the newer fires inside it. What falls inside counts as missed in advance: at
--- once the misfire policy says which of the fires wait for the end.
+-- name: fire_delayed
+-- Like `fire`, for schedules with jobs that start later than their instant: because of jitter, of a blackout, or because
+-- they need other jobs. Jobs with needs are inserted as waiting; the caller releases them if the needs are met.
+-- $9: milliseconds to the next fire. $10 to $16: for an instant of a schedule and some jobs (tenant, queue, job; null:
+-- any) the end of the blackout, and the later fires inside it. Fires inside count as missed in advance: the misfire
+-- policy decides now which of them wait for the end.
 WITH due AS (
     SELECT * FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::text[], $5::text[], $6::bigint[],
                          $7::smallint[], $9::bigint[])
@@ -133,7 +133,7 @@ WITH due AS (
                'infinity') END
     FROM wanted WHERE reason IS NULL
     ON CONFLICT (execution_id) DO NOTHING
-    RETURNING queue, state, due_at, line_id, rank, job_id, needs_by_at
+    RETURNING state, due_at, line_id, rank, job_id, needs_by_at
 ), skipped AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
                          fire_at, due_at, finished_at, reason)
@@ -143,19 +143,19 @@ WITH due AS (
     ON CONFLICT DO NOTHING
     RETURNING reason
 )
-SELECT min(queue) AS word, true AS queued, count(*) AS n, NULL::timestamptz AS due_at, NULL::uuid[] AS needing,
+SELECT NULL::text AS reason, true AS queued, count(*) AS n, NULL::timestamptz AS due_at, NULL::uuid[] AS needing,
        pg_notify('mainspring_queued', line_id || ' ' || min(rank))
 FROM queued WHERE state = 'queued' GROUP BY line_id
 UNION ALL
-SELECT state, true, count(*), min(due_at) FILTER (WHERE state = 'waiting' AND needs_by_at IS NULL),
+SELECT NULL, true, count(*), min(due_at) FILTER (WHERE state = 'waiting' AND needs_by_at IS NULL),
        array_agg(job_id) FILTER (WHERE needs_by_at IS NOT NULL), NULL
 FROM queued WHERE state <> 'queued' GROUP BY state
 UNION ALL
 SELECT reason, false, count(*), NULL, NULL, NULL FROM skipped GROUP BY reason;
 
 -- name: skip_range
--- Records missed instants too many to list as one skipped row per job: from $2 to $3, $7 of them. Jobs that want only
--- some of them are counted one by one, see partly_active.
+-- Records missed instants that are too many to list as one skipped row per job: from $2 to $3, $7 of them. Jobs active
+-- for only a part of that time are counted one by one, see partly_active.
 INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
                      fire_at, due_at, finished_at, reason, fires)
 SELECT execution_id($4, j.job_id, $5), j.job_id, j.tenant_id, j.version, j.priority, 0, 'skipped', 'fire', j.queue,
@@ -174,7 +174,7 @@ WHERE j.schedule_id = $1 AND j.shard = ANY ($4::smallint[]) AND j.deleted_at IS 
   AND j.active_from < $3 AND (j.start_at IS NULL OR j.start_at <= $3) AND (j.end_at IS NULL OR j.end_at >= $2);
 
 -- name: abandoned
--- Which of these schedules have no active job in that shard any more. The caller holds the shards' rows.
+-- The schedules without an active job in that shard. The caller has locked the shards.
 SELECT d.schedule_id, d.shard FROM unnest($1::bigint[], $2::smallint[]) AS d (schedule_id, shard)
 WHERE NOT EXISTS (
     SELECT FROM jobs j
@@ -183,8 +183,8 @@ WHERE NOT EXISTS (
 );
 
 -- name: promote_waiting
--- Queues the waiting executions of these shards that are due. Needs no fence: state and due time are checked here.
--- First attempts of fires go through the gate instead (see blackouts.sql) if their tenant has blackouts.
+-- Queues the due waiting executions of these shards. Needs no fence: state and due time are checked here. First attempts
+-- of fires are left to the blackout gate (see blackouts.sql) if their tenant has blackouts.
 WITH due AS (
     SELECT e.execution_id, e.state
     FROM unnest($1::smallint[]) AS mine (shard)

@@ -1,5 +1,5 @@
 -- name: intern_schedule
--- The id of this schedule, made if it is new.
+-- The id of this schedule, inserted if it is new.
 WITH fresh AS (
     INSERT INTO schedules (key, content) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING RETURNING schedule_id
 )
@@ -13,8 +13,8 @@ LIMIT 1;
 SELECT schedule_id, coalesce(content, key) AS key FROM schedules WHERE schedule_id = ANY ($1::bigint[]);
 
 -- name: shard_schedules
--- Every schedule with active jobs in these shards, by shard: what a wheel is built from. Counted before joined: a million jobs on
--- two hundred schedules take one pass over the jobs.
+-- Every schedule with active jobs in these shards, by shard, to build a wheel from. Grouped before the join: a million
+-- jobs on two hundred schedules take one pass over the jobs.
 SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, j.jobs,
        floor(extract(epoch FROM j.active_from) * 1000)::bigint AS active_from_ms, j.chained, j.jittered
 FROM (
@@ -28,7 +28,7 @@ FROM (
 ORDER BY j.shard;
 
 -- name: changed_schedules
--- The schedules of jobs edited since this shard's changes were last loaded.
+-- The schedules of jobs edited since the changes of these shards were last loaded.
 SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, count(*) AS jobs,
        floor(extract(epoch FROM min(j.active_from)) * 1000)::bigint AS active_from_ms,
        bool_or(j.overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained,
@@ -40,5 +40,5 @@ WHERE j.deleted_at IS NULL AND j.paused_at IS NULL
 GROUP BY j.schedule_id, j.shard, s.schedule_id;
 
 -- name: more_memory
--- For the rest of the transaction: a million schedules are grouped and joined without going to disk.
+-- For the rest of the transaction, so that a million schedules are grouped and joined in memory.
 SELECT set_config('work_mem', '128MB', true);

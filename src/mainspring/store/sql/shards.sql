@@ -1,9 +1,9 @@
 -- name: beat
--- A scheduler's heartbeat: renews its own lease and those of its shards, and answers with all it must know of the rest.
--- Shards that are locked are passed over: who can't lock them can't take them either, and a beat must never wait.
--- $9-$12: up to $9 this scheduler has decided everything for these shards, if their epoch and edits are still those it
--- knows. So a watermark is never far behind, though nothing is due. An edit of the shard either came before, then its
--- number differs, or locks the row after us, then its job is active from later than this.
+-- A scheduler's heartbeat: renews its own lease and those of its shards, and returns the state of all shards and peers.
+-- Locked shards are skipped: a peer that can't lock them can't take them either, and a beat must never wait.
+-- $9-$12: this scheduler has decided everything up to $9 for these shards, if epoch and changes are still the same. So a
+-- watermark is never far behind, even if nothing is due. An edit of the shard either came before, then `changes` differs,
+-- or locks the row later, then its job is active only from after $9.
 WITH me AS (
     INSERT INTO schedulers AS s (scheduler_id, name, host, version, lease_expires_at, watched, draining)
     VALUES ($1, $2, $3, $4, db_now() + make_interval(secs => $5), $6, $7)
@@ -35,13 +35,13 @@ SELECT s.shard, s.owner, s.epoch, s.watermark, s.changes, db_now() AS now,
 FROM shards s LEFT JOIN peers p ON p.scheduler_id = s.owner
 ORDER BY s.shard;
 
--- name: watch_scheduler
--- Takes the advisory lock whose loss tells the peers of this process's death; false while an older session has it.
+-- name: lock_liveness
+-- Takes the advisory lock whose loss shows the peers that this process has died; false while an older session has it.
 SELECT pg_try_advisory_lock(hashtextextended('mainspring:scheduler:' || $1::uuid, 0));
 
 -- name: take_shards
--- Takes shards that a beat found without a living owner, if they are still as it saw them. The new epoch shuts out the
--- old owner, should it live after all. Locked ones (its last transaction ends) are for the next try.
+-- Takes shards that a beat found without a live owner, if they have not changed since. The new epoch fences the old
+-- owner off, should it still be alive. Locked shards (its last transaction is ending) are left for the next beat.
 WITH free AS (
     SELECT s.shard FROM shards s
     JOIN unnest($3::smallint[], $4::uuid[], $5::bigint[]) AS seen (shard, owner, epoch) ON seen.shard = s.shard
@@ -53,17 +53,17 @@ FROM free WHERE s.shard = free.shard
 RETURNING s.shard, s.epoch, s.watermark, s.changes;
 
 -- name: hand_over_shards
--- The owner makes peers the owners of some of its shards, or nobody, and calls them. Both the old owner's epoch and the
--- peer are checked here: one that drains meanwhile gets nothing.
+-- Hands shards over to peers, or frees them, and notifies the new owners. Checks the old owner's epoch and the peer: one
+-- that drains meanwhile gets nothing.
 WITH given AS (
-    SELECT s.shard, g.heir FROM shards s
-    JOIN unnest($3::smallint[], $4::bigint[], $5::uuid[]) AS g (shard, epoch, heir) ON g.shard = s.shard
-    LEFT JOIN schedulers peer ON peer.scheduler_id = g.heir AND NOT peer.draining
-    WHERE s.owner = $1 AND s.epoch = g.epoch AND (g.heir IS NULL OR peer.scheduler_id IS NOT NULL)
+    SELECT s.shard, g.successor FROM shards s
+    JOIN unnest($3::smallint[], $4::bigint[], $5::uuid[]) AS g (shard, epoch, successor) ON g.shard = s.shard
+    LEFT JOIN schedulers peer ON peer.scheduler_id = g.successor AND NOT peer.draining
+    WHERE s.owner = $1 AND s.epoch = g.epoch AND (g.successor IS NULL OR peer.scheduler_id IS NOT NULL)
     ORDER BY s.shard FOR UPDATE OF s
 ), moved AS (
-    UPDATE shards s SET owner = given.heir, epoch = epoch + 1,
-        lease_expires_at = CASE WHEN given.heir IS NOT NULL THEN db_now() + make_interval(secs => $2) END
+    UPDATE shards s SET owner = given.successor, epoch = epoch + 1,
+        lease_expires_at = CASE WHEN given.successor IS NOT NULL THEN db_now() + make_interval(secs => $2) END
     FROM given WHERE s.shard = given.shard AND s.owner = $1
     RETURNING s.shard, s.owner
 )
@@ -71,16 +71,16 @@ SELECT array_agg(shard) AS shards, pg_notify('mainspring_owners', coalesce(owner
 FROM moved GROUP BY owner;
 
 -- name: leave_schedulers
--- The last statement of a scheduler; also forgets peers that died long ago.
+-- The last statement of a scheduler; also deletes peers that died long ago.
 DELETE FROM schedulers WHERE scheduler_id = $1 OR lease_expires_at < db_now() - interval '1 hour';
 
 -- name: lock_shards
--- First statement of a firing transaction: what follows sees everything committed before the locks. The time is asked
--- for when all of them are held (the sort stands between), so that no edit in force is younger than it.
+-- First statement of a firing transaction: later statements see everything committed before the locks. The time is read
+-- once all rows are locked (the sort enforces that), so that no edit in force is younger than it.
 WITH locked AS MATERIALIZED (
     SELECT s.shard, s.watermark, s.changes, s.blackouts
-    FROM shards s JOIN unnest($2::smallint[], $3::bigint[]) AS held (shard, epoch) USING (shard)
-    WHERE s.owner = $1 AND s.epoch = held.epoch
+    FROM shards s JOIN unnest($2::smallint[], $3::bigint[]) AS wanted (shard, epoch) USING (shard)
+    WHERE s.owner = $1 AND s.epoch = wanted.epoch
     ORDER BY s.shard FOR UPDATE OF s
 )
 SELECT shard, watermark, changes, blackouts, db_now() AS now FROM locked ORDER BY shard;
@@ -96,29 +96,29 @@ UPDATE shards SET changes = changes + 1 WHERE shard = $1
 RETURNING changes, watermark, pg_notify('mainspring_shards', 'edit ' || shard);
 
 -- name: bump_shards
--- First statement of an edit that may touch jobs of any shard: holds all of them, in order, against ticks and edits.
-WITH held AS (SELECT shard FROM shards ORDER BY shard FOR UPDATE)
-UPDATE shards s SET changes = changes + 1 FROM held WHERE s.shard = held.shard
+-- First statement of an edit that may touch jobs of any shard: locks all of them, in order, against ticks and edits.
+WITH locked AS (SELECT shard FROM shards ORDER BY shard FOR UPDATE)
+UPDATE shards s SET changes = changes + 1 FROM locked WHERE s.shard = locked.shard
 RETURNING s.shard, s.watermark, pg_notify('mainspring_shards', 'edit ' || s.shard);
 
 -- name: bump_blackouts
--- First statement of an edit of blackouts: orders it against every tick, which reads them anew.
-WITH held AS (SELECT shard FROM shards ORDER BY shard FOR UPDATE)
-UPDATE shards s SET blackouts = blackouts + 1 FROM held WHERE s.shard = held.shard;
+-- First statement of an edit of blackouts: orders it against every tick, which reloads them.
+WITH locked AS (SELECT shard FROM shards ORDER BY shard FOR UPDATE)
+UPDATE shards s SET blackouts = blackouts + 1 FROM locked WHERE s.shard = locked.shard;
 
 -- name: list_shards
--- Every shard with its lease and its owner, for people.
+-- Every shard with its lease and its owner, for display.
 SELECT s.shard, s.owner, o.name, s.epoch, s.lease_expires_at, s.watermark, o.seen_at, db_now() AS now
 FROM shards s LEFT JOIN schedulers o ON o.scheduler_id = s.owner ORDER BY s.shard;
 
 -- name: list_schedulers
--- The scheduler processes, oldest first, with how many shards each owns; those without a lease have died.
+-- The scheduler processes, oldest first, with the number of shards each owns. An expired lease: it has died.
 SELECT o.scheduler_id, o.name, o.host, o.version, o.started_at, o.seen_at, o.lease_expires_at, o.draining,
        (SELECT count(*) FROM shards s WHERE s.owner = o.scheduler_id) AS shards, db_now() AS now
 FROM schedulers o ORDER BY o.started_at, o.scheduler_id;
 
 -- name: count_shard_jobs
--- How many jobs these shards have.
+-- Number of jobs by shard.
 SELECT shard, count(*) AS jobs FROM jobs WHERE shard = ANY ($1::smallint[]) AND deleted_at IS NULL GROUP BY shard;
 
 -- name: database_now

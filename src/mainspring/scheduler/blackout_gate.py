@@ -1,7 +1,7 @@
-"""Waiting fires of tenants that have blackouts: each is looked at when it is due, by what holds then.
+"""Decides waiting fires of tenants with blackouts when they are due, by the blackouts in force then.
 
-One-time jobs come this way, fires that wait for the end of a blackout (which may have become longer), and fires
-delayed by jitter. The blackouts are read in the transaction that decides, so no knowledge can be stale.
+These are one-time jobs, fires that wait for the end of a blackout (which may have been extended), and fires delayed by
+jitter. The blackouts are read in the transaction that decides, so they can't be stale.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from mainspring.store.db import Database
 BATCH = 500
 
 
-async def let_through(database: Database, *, shards: Sequence[int]) -> None:
-    """Queues, holds or skips every waiting fire that is due."""
+async def decide_waiting_fires(database: Database, *, shards: Sequence[int]) -> None:
+    """Queue, delay or skip every waiting fire that is due."""
     while True:
         async with database.connection() as connection, connection.transaction():
             due = await blackouts.lock_gated(connection, shards=shards, limit=BATCH)
             if not due:
                 return
             known = Blackouts(await blackouts.open_blackouts(connection, tenant=None))
-            freed = await blackouts.pass_gate(connection, verdicts=[judge(known, fire) for fire in due])
+            freed = await blackouts.pass_gate(connection, verdicts=[verdict(known, fire) for fire in due])
         if freed:
-            # In a transaction of its own: the job's row comes before its executions.
+            # In a separate transaction: lock order is the job's row before its executions.
             async with database.transaction() as connection:
                 await overlaps.release_blocked(connection, job_ids=freed)
         if len(due) < BATCH:
             return
 
 
-def judge(known: Blackouts, fire: Gated) -> Verdict:
-    """The misfire policy, measured at the end of the blackout that holds."""
+def verdict(known: Blackouts, fire: Gated) -> Verdict:
+    """Apply the misfire policy as of the end of the blackout in force."""
     until = known.until(fire.scope, fire.now_ms)
     too_old = until is not None and fire.fire_ms < until - fire.misfire_s * 1000
     return Verdict(fire.execution_id, until, until is not None and (fire.misfire == "skip" or too_old))

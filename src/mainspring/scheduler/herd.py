@@ -1,0 +1,80 @@
+"""Decides a herd of due fires in several transactions, cut by shard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from mainspring.clock import Clock
+from mainspring.scheduler.schedule_wheel import ScheduleWheel, UndecidedFires, shards_in
+from mainspring.scheduler.tick import OwnedShard, TickResult, tick
+from mainspring.store.db import Database
+from mainspring.telemetry import metrics
+
+CHUNK_EXECUTIONS = 2_500
+"""About how many executions one transaction creates."""
+PARALLEL_CHUNKS = 2
+
+
+async def tick_in_chunks(
+    database: Database,
+    wheel: ScheduleWheel,
+    *,
+    owner: UUID,
+    owned: dict[int, OwnedShard],
+    wanted: Sequence[int],
+    due: list[UndecidedFires],
+    now_ms: int,
+    on_tick: Callable[[TickResult], None],
+    clock: Clock,
+) -> None:
+    """Decide the wanted shards. `on_tick` runs after each transaction.
+
+    When a transaction fails, its shards stay undecided, and the error is raised.
+    """
+    started = clock.monotonic()
+    size = max(1, round(len(wanted) * CHUNK_EXECUTIONS / max(1, wheel.count_executions(due))))
+    chunks = _chunks(wanted, size)
+
+    async def decide_chunks() -> None:
+        while chunks:
+            chunk = chunks.pop()
+            mask = sum(1 << shard for shard in chunk)
+            theirs = [one for one in due if one.shard_mask & mask]
+            result = await tick(database, wheel, owner=owner, owned=owned, wanted=chunk, due=theirs, until_ms=now_ms)
+            on_tick(result)
+            _measure(result, theirs)
+
+    # Chunks share no shard, so PostgreSQL may work on several at once.
+    try:
+        async with asyncio.TaskGroup() as together:
+            for _ in range(min(PARALLEL_CHUNKS, len(chunks))):
+                together.create_task(decide_chunks())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    metrics.TICK_SECONDS.observe(clock.monotonic() - started)
+
+
+def touched_shards(due: Sequence[UndecidedFires]) -> list[int]:
+    mask = 0
+    for one in due:
+        mask |= one.shard_mask
+    return shards_in(mask)
+
+
+def _measure(result: TickResult, due: Sequence[UndecidedFires]) -> None:
+    metrics.JOBS_SCHEDULED.inc(result.queued)
+    for reason, n in result.skipped.items():
+        metrics.FIRES_SKIPPED.labels(reason).inc(n)
+    if result.queued and due:
+        late_s = (result.now_ms - min(one.fires[-1] for one in due)) / 1000
+        metrics.SCHEDULING_LATENCY.observe(max(0.0, late_s))
+
+
+def _chunks(shards: Sequence[int], size: int) -> list[list[int]]:
+    """Cut shards into chunks. The last ones, decided first, are small, so that workers can start early."""
+    small = max(1, size // 4)
+    first = max(0, len(shards) - PARALLEL_CHUNKS * small)
+    chunks = [list(shards[start : min(start + size, first)]) for start in range(0, first, size)]
+    return chunks + [list(shards[start : start + small]) for start in range(first, len(shards), small)]
