@@ -1,4 +1,4 @@
-"""etl.yaml as Python: mainspring workflows apply etl_flow.py"""
+"""The workflow of etl.yaml in Python. Apply it with: mainspring workflows apply etl_flow.py"""
 
 from __future__ import annotations
 

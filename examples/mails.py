@@ -1,6 +1,7 @@
-"""Three mails that every business sends; a worker loads them with: mainspring worker -m mails
+"""Three kinds of mail as jobs: password reset, marketing, payment reminder.
 
-MAIL_SERVER says where mail goes (localhost:25), BILLING_URL who knows which invoices are unpaid.
+A worker loads them with: mainspring worker -m mails
+MAIL_SERVER is the mail server (localhost:25), BILLING_URL the service that lists unpaid invoices.
 
     mainspring run password_reset -p address=new@example.com -p link=https://example.com/reset/123
 """
@@ -18,7 +19,7 @@ import mainspring as ms
 
 
 def send(address: str, subject: str, text: str, key: str) -> None:
-    """The same key makes the same Message-ID, by which a mailbox tells a mail that was sent twice."""
+    """Send a mail. The same key gives the same Message-ID, so a mailbox recognizes a repetition."""
     mail = EmailMessage()
     mail["From"], mail["To"], mail["Subject"] = "shop@example.com", address, subject
     mail["Message-ID"] = f"<{key}@shop.example.com>"
@@ -30,13 +31,13 @@ def send(address: str, subject: str, text: str, key: str) -> None:
 
 @ms.job(priority=9, timeout="1m", retries={"max": 5, "base": "2s", "cap": "30s"})
 def password_reset(address: str, link: str) -> None:
-    """Somebody waits for this one: it goes before everything else, and is tried again soon."""
+    """Urgent: high priority, quick retries."""
     send(address, "Your new password", f"Choose it here: {link}\n", ms.context().execution_id)
 
 
 @ms.job(priority=1, timeout="6h", retries={"max": 3, "base": "1s"}, preemptible=True)
 def marketing_mail(campaign: str, addresses: list[str]) -> dict[str, int]:
-    """Nobody waits for these: they make room for others, and a further attempt goes on where the last one was."""
+    """Not urgent: may be preempted, and continues at its last checkpoint."""
     context = ms.context()
     done = context.last_checkpoint or 0
     for number, address in enumerate(addresses[done:], done):
@@ -48,7 +49,7 @@ def marketing_mail(campaign: str, addresses: list[str]) -> dict[str, int]:
 
 @ms.job(schedule="0 9 * * MON-FRI", tz="Europe/Berlin", retries=3, misfire="latest")
 def payment_reminder(day: ms.FireDate) -> dict[str, Any]:
-    """On working days, asks who has not paid and reminds them; billing is told under the same key each time."""
+    """On working days, remind customers of unpaid invoices. A retry repeats the same keys."""
     billing = os.environ.get("BILLING_URL", "http://localhost:8000")
     with urlopen(f"{billing}/invoices?unpaid_on={day}", timeout=30) as answer:
         unpaid = json.load(answer)

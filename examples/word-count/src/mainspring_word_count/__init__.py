@@ -1,6 +1,6 @@
-"""A kind of task that another package adds: counts the words of a text.
+"""A plug-in: the task kind `word-count`, which counts the words of a text.
 
-Installed beside Mainspring, a worker offers it; a job asks for it with
+A worker offers it when the package is installed beside Mainspring. A job uses it with
 
     {"kind": "plugin", "type": "word-count", "settings": {"text": "{{params.text}}", "least": 3}}
 """
@@ -13,12 +13,12 @@ from mainspring.worker.executors import Done, Work
 
 
 class WordCount:
-    """Succeeds with the number of words that have at least `least` letters."""
+    """Count the words that have at least `least` letters."""
 
     schema: ClassVar[dict[str, Any]] = {
         "type": "object",
         "properties": {
-            "text": {"type": "string", "description": "what to count"},
+            "text": {"type": "string", "description": "the text"},
             "least": {"type": "integer", "minimum": 1},
         },
         "required": ["text"],
