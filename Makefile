@@ -61,7 +61,7 @@ requirements: install-dev ## which requirements a passing test of the last run p
 
 docs: install-dev ## write the reference pages from the code, build the site into build/docs, and check its links
 	@$(BIN)/python -m tools.reference
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@$(BIN)/python -m pytest -q tests/meta/test_documentation.py
 
 lock: ## resolve the dependencies anew and rewrite the lock files
