@@ -57,7 +57,7 @@ def test_what_is_not_json(body: bytes) -> None:
 
 
 def test_too_much() -> None:
-    with pytest.raises(TooLarge, match="11 bytes; at most 10"):
+    with pytest.raises(TooLarge, match="11 bytes; the limit is 10"):
         decode(b" " * 11, dict, limit=10)
 
 
@@ -110,7 +110,7 @@ def test_no_body_takes_long_to_refuse(body: bytes) -> None:
     ],
 )
 def test_a_nul_is_found_where_it_is(value: Any, pointer: str) -> None:
-    assert refused(json.dumps(value).encode(), Any) == (pointer, "text can't hold a NUL character", "remove it")
+    assert refused(json.dumps(value).encode(), Any) == (pointer, "text cannot contain a NUL character", "remove it")
 
 
 def test_what_only_looks_like_a_nul_is_none() -> None:

@@ -40,8 +40,8 @@ def test_what_is_no_role(text: str, advice: str) -> None:
 def test_unknown_settings_are_told() -> None:
     told = unknown_settings({"MAINSPRING_PROT": "1", "MAINSPRING_PORT": "1", "PATH": "", "MAINSPRING_QQQQQQ": ""})
     assert told == [
-        "MAINSPRING_PROT is not a setting; did you mean MAINSPRING_PORT?",
-        "MAINSPRING_QQQQQQ is not a setting",
+        "MAINSPRING_PROT is not a known setting; did you mean MAINSPRING_PORT?",
+        "MAINSPRING_QQQQQQ is not a known setting",
     ]
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mainspring.sdk.workflow import Workflow as Workflow
     from mainspring.sdk.workflow import workflow as workflow
 
-_HOMES = {
+_MODULES = {
     "AlreadyDone": "transaction",
     "Context": "context",
     "FireDate": "job",
@@ -54,13 +54,13 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # a checker shall know what is not there
+if not TYPE_CHECKING:  # type checkers must report unknown names
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
+        if name not in _MODULES:
             raise AttributeError(f"module 'mainspring' has no attribute {name!r}")
         from importlib import import_module
 
-        value = getattr(import_module(f"mainspring.sdk.{_HOMES[name]}"), name)
+        value = getattr(import_module(f"mainspring.sdk.{_MODULES[name]}"), name)
         globals()[name] = value
         return value

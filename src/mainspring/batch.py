@@ -1,4 +1,4 @@
-"""Batching at the edges: many callers, one round trip."""
+"""Batches the items of concurrent callers into one round trip."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ Out = TypeVar("Out")
 
 
 class Batcher(Generic[In, Out]):
-    """Gathers what concurrent callers give it into batches.
+    """Collects the items of concurrent callers into batches.
 
-    While one batch is being flushed, the next one fills: under load batches grow by themselves, and a
-    lone caller never waits, unless `gather_s` has it wait for company. `flush` takes the items in order and answers in
-    the same order.
+    While one batch is flushed, the next one fills: batches grow under load, and a lone caller never waits, unless
+    `gather_s` delays each batch to collect more. `flush` takes items in order and returns results in that order.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class Batcher(Generic[In, Out]):
 
     async def _flush_one(self, batch: list[tuple[In, asyncio.Future[Out]]]) -> None:
         try:
-            answers = await self._flush([item for item, _ in batch])
+            results = await self._flush([item for item, _ in batch])
         except BaseException as error:
             for _, future in batch:
                 if not future.done():
@@ -63,6 +62,6 @@ class Batcher(Generic[In, Out]):
             if not isinstance(error, Exception):
                 raise
             return
-        for (_, future), answer in zip(batch, answers, strict=True):
+        for (_, future), result in zip(batch, results, strict=True):
             if not future.done():
-                future.set_result(answer)
+                future.set_result(result)

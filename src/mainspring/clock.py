@@ -1,4 +1,4 @@
-"""The only module that reads a clock."""
+"""Clocks: the only module that reads the time."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Protocol
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MS = 253_402_300_799_999
-"""The last instant a calendar of four-digit years has."""
+"""The last instant with a four-digit year."""
 
 
 class Clock(Protocol):
-    """Wall time in milliseconds, and a monotonic one in seconds that never jumps."""
+    """Wall time in milliseconds, and monotonic time in seconds."""
 
     def now_ms(self) -> float: ...
     def monotonic(self) -> float: ...
 
 
 class SystemClock:
-    """This machine's clock: for display and for measuring, never for a decision between nodes."""
+    """This machine's clock: for display and measurements, never for decisions between nodes."""
 
     def now_ms(self) -> float:
         return time.time() * 1000
@@ -29,10 +29,10 @@ class SystemClock:
 
 
 class DatabaseClock:
-    """Database time, kept on the monotonic clock between measurements.
+    """Database time, extrapolated with the monotonic clock between measurements.
 
-    `observe` takes a database instant and the monotonic times just before and after asking for it.
-    The tightest of the recent answers counts: half its round trip bounds its error.
+    `observe` takes a database instant and the monotonic times just before and after the query. The recent
+    measurement with the shortest round trip counts: half of it bounds the error.
     """
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class DatabaseClock:
     def observe(self, database_ms: float, before: float, after: float) -> None:
         error = (after - before) * 500
         offset = database_ms - (before + after) * 500
-        # An old measurement drifts (50 ppm is generous), so a new one may replace it though it is wider;
-        # and one that can't be explained by both errors means that the database's clock was set.
+        # An old measurement drifts (50 ppm is a generous bound), so a less precise new one may replace it. A
+        # difference that both errors cannot explain means that the database's clock was set.
         drifted = self._error_ms + (after - self._measured_at) * 0.05
         stepped = self._offset_ms is not None and abs(offset - self._offset_ms) > error + drifted
         if error <= drifted or stepped:
@@ -64,12 +64,12 @@ class DatabaseClock:
         return time.monotonic()
 
     def skew_s(self) -> float:
-        """How far this machine's wall clock is ahead of the database."""
+        """Return the seconds by which this machine's wall clock is ahead of the database."""
         return (time.time() * 1000 - self.now_ms()) / 1000
 
 
 def boottime() -> float:
-    """Seconds that also count while the machine sleeps, the same in every process of it: for leases."""
+    """Return seconds since boot, including suspend; the same in all processes of a machine. For leases."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -82,5 +82,5 @@ def millis(at: datetime) -> int:
 
 
 def whole_millis(at: datetime) -> int:
-    """The last whole millisecond that is not after `at`: which fires lie before an instant must be exact."""
+    """Return the last whole millisecond not after `at`. Rounding down keeps `fires before an instant` exact."""
     return (at - _EPOCH) // timedelta(milliseconds=1)

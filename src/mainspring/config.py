@@ -1,4 +1,4 @@
-"""What the operator set: read once, checked, passed down as frozen values."""
+"""Server configuration: environment variables, roles, and frozen values for each process."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ ENVIRONMENT_ONLY = {
     "MAINSPRING_PG_BIN": "Folder with the PostgreSQL programs that `mainspring dev` uses instead of the bundled ones.",
     "MAINSPRING_PG_AS": "How `mainspring dev` starts PostgreSQL as root: `namespace` or `user`. Tries both by default.",
 }
-"""Variables without a command-line option of their own."""
+"""Variables without a command-line option."""
 
 PORT = 7171
 
 
 @dataclass(frozen=True, slots=True)
 class ServeConfig:
-    """One server process."""
+    """Configuration of one server process."""
 
     database_url: str
     roles: tuple[Role, ...] = ROLES
     host: str = "127.0.0.1"
-    port: int | None = None  # None: PORT for the API; nothing is served by a process without it
+    port: int | None = None  # None: PORT for a process with the API, no HTTP otherwise
     session_lease_s: float = 20.0
     shard_lease_s: float = 5.0
     keep_dead_letters_s: float = 14 * 86_400.0
@@ -64,31 +64,31 @@ class ServeConfig:
     artifact_kept_s: float = 30 * 86_400.0
     allow_net: tuple[str, ...] = ()
     apprise: bool = False
-    rate_limit: float = 500.0  # requests a second for each token; 0: none
-    schedule_quota: int = 100_000  # schedules that each token may make in an hour; 0: any number
+    rate_limit: float = 500.0  # requests per second and token; 0: unlimited
+    schedule_quota: int = 100_000  # schedules that a token may create per hour; 0: unlimited
 
 
 def parse_roles(text: str) -> tuple[Role, ...]:
-    """Reads `api,scheduler`."""
+    """Parse a list of roles such as `api,scheduler`."""
     roles: list[Role] = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         match = next((role for role in ROLES if role == word), None)
         if match is None:
             close = difflib.get_close_matches(word, ROLES, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known roles: {', '.join(ROLES)}"
-            raise Invalid(f"there is no role {word!r}; {hint}")
+            raise Invalid(f"unknown role {word!r}; {hint}")
         roles.append(match)
     if not roles:
-        raise Invalid(f"name at least one role of {', '.join(ROLES)}")
+        raise Invalid(f"no role given; use at least one of {', '.join(ROLES)}")
     return tuple(dict.fromkeys(roles))
 
 
 def unknown_settings(environment: Mapping[str, str]) -> list[str]:
-    """A sentence for each MAINSPRING_ variable that means nothing, most likely a slip of the fingers."""
+    """Return a warning for each unknown MAINSPRING_ variable, which is most likely misspelled."""
     found = []
     known = [name.removeprefix(PREFIX) for name in ENVIRONMENT]
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in ENVIRONMENT:
             close = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)
-            found.append(f"{name} is not a setting" + (f"; did you mean {PREFIX}{close[0]}?" if close else ""))
+            found.append(f"{name} is not a known setting" + (f"; did you mean {PREFIX}{close[0]}?" if close else ""))
     return found

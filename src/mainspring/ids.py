@@ -1,4 +1,4 @@
-"""New ids: time-ordered UUIDs (RFC 9562 version 7), so that inserts stay at the right edge of an index."""
+"""Ids: time-ordered UUIDs (RFC 9562 version 7), so that inserts append to an index; shard numbers."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ SLOTS, SHARDS = 1024, 64
 
 
 def shard_of(job_id: UUID) -> int:
-    """The shard a job belongs to, for good: one of 1,024 slots by its random bits, folded to the shards."""
+    """Return the shard of a job, which never changes: its random bits select one of 1,024 slots, folded to shards."""
     return job_id.int % SLOTS % SHARDS

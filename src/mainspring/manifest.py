@@ -1,4 +1,4 @@
-"""Workflows and jobs as YAML: read strictly, with line and column, and written so that reading gives the same again."""
+"""YAML manifests of jobs and workflows: strict reading with line and column, lossless writing."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ _SHORT = {
     "http": 'write {url: "https://…", method: POST}',
     "python": 'write the name of the function: "app.etl:extract"',
 }
-"""Short forms of tasks, and how each is written."""
+"""Short forms of tasks, with a hint on how to write each."""
 _FIELDS = frozenset(Step.__struct_fields__)
-_KINDS = {str: "a text", list: "a list", dict: "a mapping", int: "a number", float: "a number", type(None): "empty"}
+_KINDS = {str: "a string", list: "a list", dict: "a mapping", int: "a number", float: "a number", type(None): "empty"}
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, which also refuses what it would silently take one of: a key twice."""
+    """The safe loader, which also rejects duplicate keys and keys that are not strings."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise _wrong(key_node.start_mark, f"{key!r} is no name", "put it in quotes")
+                raise _syntax_error(key_node.start_mark, f"the key {key!r} is not a string", "put it in quotes")
             if key in seen:
-                raise _wrong(key_node.start_mark, f"{key!r} stands here twice", "remove one of them")
+                raise _syntax_error(key_node.start_mark, f"duplicate key {key!r}", "remove one of them")
             seen.add(key)
         return super().construct_mapping(node, deep)
 
 
-# Instants stay text: the server reads them in the zone of their schedule.
+# Instants stay strings: the server reads them in the time zone of their schedule.
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -49,73 +49,73 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_workflows(text: str) -> list[WorkflowSpec]:
-    """Every workflow of a file, one per document."""
+    """Return every workflow of a file, one per document."""
     return [_workflow(document) for document in read_documents(text)]
 
 
 def read_job(text: str) -> JobSpec:
-    """The one job of a text: `kind: Job` with metadata and a spec, or the bare definition."""
+    """Return the single job of a text: `kind: Job` with metadata and spec, or the bare definition."""
     documents = read_documents(text)
     if len(documents) != 1:
-        raise _unfit("", f"there are {len(documents)} documents here", "write one job")
+        raise _invalid("", f"expected one document, got {len(documents)}", "write one job")
     document = documents[0]
     if not isinstance(document, dict):
-        raise _unfit("", "a job is a mapping", "kind: Job, metadata: {name: …}, spec: {task: …}")
+        raise _invalid("", "a job must be a mapping", "kind: Job, metadata: {name: …}, spec: {task: …}")
     return _converted(_flat(document, "Job"), JobSpec)
 
 
-def write_job(said: dict[str, Any]) -> str:
-    """A job as YAML, of the values that it says; what is not said has its default."""
-    values = dict(said)
+def write_job(given: dict[str, Any]) -> str:
+    """Return a job as YAML with the fields in `given`; omitted fields have their defaults."""
+    values = dict(given)
     metadata = {"name": values.pop("name"), **values.pop("metadata", {})}
     document = {"kind": "Job", "metadata": metadata, "spec": msgspec.json.decode(msgspec.json.encode(values))}
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
 
 
 def read_documents(text: str) -> list[Any]:
-    """What the documents of a text say, with what is not YAML told by line and column."""
+    """Return the documents of a text; errors name line and column."""
     if len(text) > MOST_BYTES:
-        raise Invalid(f"the file has {len(text):,} characters; at most {MOST_BYTES:,} are read")
+        raise Invalid(f"the file has {len(text):,} characters; the limit is {MOST_BYTES:,}")
     try:
         documents = [d for d in yaml.load_all(text, _Loader) if d is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _wrong(mark, f"this is not YAML: {error.problem}", "look at the indentation and the quotes") from None
+        raise _syntax_error(mark, f"invalid YAML: {error.problem}", "check the indentation and the quotes") from None
     except yaml.YAMLError as error:
-        raise Invalid(f"this is not YAML: {error}", code="not_yaml") from None
+        raise Invalid(f"invalid YAML: {error}", code="not_yaml") from None
     if not documents:
         raise Invalid("the file is empty", problems=(Problem("", "the file is empty", "write a workflow"),))
     return documents
 
 
 def write_workflow(spec: WorkflowSpec) -> str:
-    """A workflow as YAML; what is not said has its default."""
+    """Return a workflow as YAML; omitted fields have their defaults."""
     values = msgspec.to_builtins(spec)
     name, metadata = values.pop("name"), values.pop("metadata", None)
-    values["steps"] = {n: _shortened(step) for n, step in values["steps"].items()}
+    values["steps"] = {n: _abbreviated(step) for n, step in values["steps"].items()}
     document = {"kind": "Workflow", "metadata": {"name": name, **(metadata or {})}, "spec": values}
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _workflow(document: Any) -> WorkflowSpec:
     if not isinstance(document, dict):
-        raise _unfit("", "a workflow is a mapping", "kind: Workflow, metadata: {name: …}, spec: {steps: …}")
+        raise _invalid("", "a workflow must be a mapping", "kind: Workflow, metadata: {name: …}, spec: {steps: …}")
     values = _flat(document, "Workflow")
     if isinstance(values.get("steps"), dict):
-        values["steps"] = {name: _lengthened(f"/steps/{name}", step) for name, step in values["steps"].items()}
+        values["steps"] = {name: _expanded(f"/steps/{name}", step) for name, step in values["steps"].items()}
     return _converted(values, WorkflowSpec)
 
 
 def _flat(document: dict[str, Any], kind: str) -> dict[str, Any]:
-    """A manifest without its envelope."""
+    """Return the fields of a manifest without its kind, metadata and spec."""
     values = dict(document)
     if "kind" not in values and "spec" not in values:
         return values
     if values.get("kind") != kind:
-        raise _unfit("/kind", f"{values.get('kind')!r} is not known here", f"kind: {kind}")
+        raise _invalid("/kind", f"unexpected kind {values.get('kind')!r}", f"use kind: {kind}")
     metadata, inner = values.get("metadata"), values.get("spec")
     if not isinstance(metadata, dict) or not isinstance(inner, dict):
-        raise _unfit("/metadata", "a manifest has metadata with a name, and a spec", "metadata: {name: nightly}")
+        raise _invalid("/metadata", "a manifest needs metadata with a name, and a spec", "metadata: {name: nightly}")
     more = {key: value for key, value in metadata.items() if key != "name"}
     return {"name": metadata.get("name"), **({"metadata": more} if more else {}), **inner}
 
@@ -128,14 +128,14 @@ def _converted(values: dict[str, Any], type_: type[T]) -> T:
         raise Invalid(problem.message, problems=(problem,)) from None
 
 
-def _lengthened(at: str, step: Any) -> Any:
-    """`shell: [echo, hi]` is short for a task of that kind."""
+def _expanded(at: str, step: Any) -> Any:
+    """Expand a short form such as `shell: [echo, hi]` to a task of that kind."""
     if not isinstance(step, dict):
         return step
     if not (short := [kind for kind in _SHORT if kind in step]):
         for field in step.keys() - _FIELDS:
             if close := difflib.get_close_matches(field, _SHORT, n=1):
-                raise _unfit(f"{at}/{field}", f"unknown field {field!r}", f"did you mean {close[0]!r}?")
+                raise _invalid(f"{at}/{field}", f"unknown field {field!r}", f"did you mean {close[0]!r}?")
         return step
     kind, value = short[0], step[short[0]]
     rest = {key: item for key, item in step.items() if key != kind}
@@ -146,10 +146,10 @@ def _lengthened(at: str, step: Any) -> Any:
     if kind == "python" and isinstance(value, str):
         args = rest.pop("args", None)
         return {"task": {"kind": kind, "function": value, **({"args": args} if args else {})}, **rest}
-    raise _unfit(f"{at}/{kind}", f"{kind} can't be {_KINDS.get(type(value), 'that')}", _SHORT[kind])
+    raise _invalid(f"{at}/{kind}", f"{kind} cannot be {_KINDS.get(type(value), 'a value of this type')}", _SHORT[kind])
 
 
-def _shortened(step: dict[str, Any]) -> dict[str, Any]:
+def _abbreviated(step: dict[str, Any]) -> dict[str, Any]:
     task = step.get("task")
     if task is None:
         return step
@@ -162,10 +162,10 @@ def _shortened(step: dict[str, Any]) -> dict[str, Any]:
     return {"task": plain, **rest}
 
 
-def _wrong(mark: Any, message: str, hint: str) -> Invalid:
+def _syntax_error(mark: Any, message: str, hint: str) -> Invalid:
     where = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
     return Invalid(f"{where}: {message}", code="not_yaml", problems=(Problem(where, message, hint),))
 
 
-def _unfit(pointer: str, message: str, hint: str) -> Invalid:
+def _invalid(pointer: str, message: str, hint: str) -> Invalid:
     return Invalid(message, problems=(Problem(pointer, message, hint),))

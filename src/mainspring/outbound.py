@@ -1,7 +1,7 @@
-"""Calls to addresses that users name: resolved once, checked, and connected to that very address.
+"""HTTP requests to user-supplied URLs: each host is resolved once, checked, and connected by address.
 
-The check sits where connections are made, so redirects and renamed hosts meet it too; name, TLS and the `Host`
-header stay those of the URL. Proxies of the environment are not used: they would resolve the name again.
+The check runs where connections are made, so it covers redirects and DNS rebinding. TLS and the `Host` header use the
+name in the URL. Proxy environment variables are ignored: a proxy would resolve the name again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ CONNECT_S = 10.0
 
 
 class RefusedAddress(MainspringError):
-    """The operator does not let tasks call this address."""
+    """Requests to this address are not allowed by the operator."""
 
     code = "refused_address"
 
 
 class UnknownHost(MainspringError):
-    """The name does not resolve."""
+    """The host name cannot be resolved."""
 
     code = "unknown_host"
 
 
-class _Checked(httpcore2.AsyncNetworkBackend):
+class _CheckedBackend(httpcore2.AsyncNetworkBackend):
     def __init__(self, allowed: Sequence[Network]) -> None:
         self._allowed = allowed
         self._backend = httpcore2.AnyIOBackend()
@@ -55,38 +55,38 @@ class _Checked(httpcore2.AsyncNetworkBackend):
 
 
 async def addresses(host: str, port: int, allowed: Sequence[Network]) -> list[str]:
-    """The addresses of a host that may be called, in the resolver's order."""
+    """Return the allowed addresses of a host in the resolver's order; raise if there are none."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise UnknownHost(f"the name {host!r} can't be resolved: {error.strerror or error}") from None
-    fine, refused = [], []
+        raise UnknownHost(f"cannot resolve host {host!r}: {error.strerror or error}") from None
+    permitted, refused = [], []
     for text in dict.fromkeys(str(info[4][0]) for info in found):
         why = refusal(read_address(text), allowed)
         if why is None:
-            fine.append(text)
+            permitted.append(text)
         else:
             refused.append(f"{text} ({why})")
-    if not fine:
+    if not permitted:
         raise RefusedAddress(
-            f"{host} is {', '.join(refused)}, which tasks may not call;"
-            " an operator can allow it with --allow-net CIDR (of mainspring worker, or of mainspring serve for notices)"
+            f"requests to {host} are not allowed: it resolves to {', '.join(refused)};"
+            " allow it with --allow-net CIDR (mainspring worker for tasks, mainspring serve for notifications)"
         )
-    return fine
+    return permitted
 
 
 class _Transport(httpx2.AsyncHTTPTransport):
     def __init__(self, allowed: Sequence[Network]) -> None:
-        super().__init__(verify=False, trust_env=False)  # its pool is replaced, before it is used, by ours
+        super().__init__(verify=False, trust_env=False)  # its pool is replaced before it is used
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=httpx2.create_ssl_context(),
             max_connections=None,
             max_keepalive_connections=20,
             keepalive_expiry=5.0,
-            network_backend=_Checked(allowed),
+            network_backend=_CheckedBackend(allowed),
         )
 
 
 def client(allowed: Sequence[Network]) -> httpx2.AsyncClient:
-    """A client that reaches only what may be reached. It follows no redirect by itself and keeps no cookies."""
+    """Return a client that connects to allowed addresses only. It follows no redirects and stores no cookies."""
     return httpx2.AsyncClient(transport=_Transport(allowed), trust_env=False, follow_redirects=False, timeout=None)

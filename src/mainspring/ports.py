@@ -1,4 +1,4 @@
-"""What may be replaced by another engine, and what each must guarantee. PostgreSQL is the default of all."""
+"""Ports: what other engines can implement, and what each must guarantee. PostgreSQL is the default."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import Any, Protocol
 from uuid import UUID
 
 QUEUED = "mainspring_queued"
-"""Something was queued: `<line> <lowest rank>`; from an older program, the queue."""
+"""Executions were queued: `<line> <lowest rank>`; from an older process, the queue."""
 FREED = "mainspring_freed"
-"""A slot of a concurrency key is free, or the key has another limit; the payload is its id."""
+"""A concurrency key has a free slot or a new limit; the payload is its id."""
 SETTINGS = "mainspring_settings"
-"""A queue or a tenant was given other settings; the payload is the tenant."""
+"""Settings of a queue or tenant changed; the payload is the tenant."""
 SHARDS = "mainspring_shards"
 """`edit <shard>`: a job of that shard was edited. `wait <ms>`: an execution waits until then."""
 OWNERS = "mainspring_owners"
-"""Shards have changed hands; the payload is their new owner, `free`, or `join` when a scheduler has come."""
+"""Shards changed owner; the payload is the new owner, `free`, or `join` when a scheduler has started."""
 CANCEL = "mainspring_cancel"
-"""A running execution shall be cancelled; the payload is the session that runs it."""
+"""A running execution must be cancelled; the payload is its session."""
 BACKFILLS = "mainspring_backfills"
-"""A backfill was made, paused, resumed or cancelled."""
+"""A backfill was created, paused, resumed or cancelled."""
 REPLAYS = "mainspring_replays"
 """A dead letter was replayed."""
 RUNS = "mainspring_runs"
-"""A step or a run has a time at which it is to be looked at, earlier maybe than any before."""
+"""A step or run has a new timer, which may be the earliest."""
 CHANNELS = "mainspring_channels"
-"""A channel, or what a job tells its channels, was edited."""
+"""A channel, or the notifications of a job, were edited."""
 OUTBOX = "mainspring_outbox"
-"""Something is to be sent."""
+"""The outbox has new deliveries."""
 EVENTS = "mainspring_events"
-"""Something people may be watching happened; the payload is an event of domain/events.py."""
+"""Events for live views; the payload is a list of events of domain/events.py."""
 
 
 class Bus(Protocol):
-    """Wake-ups between processes. A hint, never the truth: losing one costs latency, never an execution.
+    """Wake-ups between processes. They are hints: a lost one costs latency, never an execution.
 
-    Every subscriber hears what is published after `subscribe` returned, unless the engine was away meanwhile;
-    when it comes back, `on_gap` is called so that the subscriber looks for what it may have missed.
+    Every subscriber receives what is published after `subscribe` has returned, unless the engine was unavailable.
+    When it is available again, `on_gap` is called so that the subscriber checks for what it missed.
     """
 
     def subscribe(self, channel: str, hear: Callable[[str], None], *, on_gap: Callable[[], None]) -> None: ...
@@ -66,17 +66,17 @@ class DirectHandoff(Protocol):
 
 
 class ArtifactStore(Protocol):
-    """Where the bytes of artifacts are. All api processes must use the same one.
+    """Storage for the content of artifacts. All api processes must use the same one.
 
-    A key is written once. `put` keeps all pieces or nothing, and has them safe when it returns; what is deleted, or was
-    never put, is FileNotFoundError. Deleting twice does no harm.
+    A key is written once. `put` stores all chunks or nothing, durably when it returns. `get` raises FileNotFoundError
+    for a key that was deleted or never written. `delete` is idempotent.
     """
 
-    async def put(self, key: UUID, pieces: AsyncIterator[bytes]) -> None: ...
+    async def put(self, key: UUID, chunks: AsyncIterator[bytes]) -> None: ...
 
     async def get(self, key: UUID) -> AsyncIterator[bytes]: ...
 
     async def delete(self, key: UUID) -> None: ...
 
     async def sweep(self) -> None:
-        """Removes what uploads left that were cut off, if anything stays of them."""
+        """Remove the remains of interrupted uploads, if the engine leaves any."""

@@ -1,4 +1,4 @@
-"""A cache whose entries expire: concurrent readers of one key share one load."""
+"""A cache with expiring entries; concurrent readers of a key share one load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class TtlCache(Generic[K, V]):
-    """Loads a value at most once per `ttl_s` and key; forgets everything when it holds more than `most` keys."""
+    """Loads a value at most once per `ttl_s` and key; drops all entries beyond `most` keys."""
 
     def __init__(self, ttl_s: Callable[[], float], *, most: int = 512, clock: Clock | None = None) -> None:
         self._ttl_s = ttl_s
@@ -23,7 +23,7 @@ class TtlCache(Generic[K, V]):
         self._locks: dict[K, asyncio.Lock] = {}
 
     async def get(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
-        """The cached value, or the result of `load`, which at most one caller per key runs at a time."""
+        """Return the cached value or the result of `load`; at most one caller per key loads at a time."""
         async with self._locks.setdefault(key, asyncio.Lock()):
             entry = self._entries.get(key)
             if entry is not None and self._clock.monotonic() - entry[0] < self._ttl_s():

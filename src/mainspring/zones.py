@@ -1,4 +1,4 @@
-"""Which time zone rules this program computes by: instants are kept together with the version that made them."""
+"""The version of the time zone database, which is stored with the instants computed from it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 @cache
 def rules_version() -> str:
-    """The release of the IANA database that `zoneinfo` reads, such as 2026a: the machine's if it has one, else ours."""
+    """Return the release of the IANA database that `zoneinfo` reads, such as 2026a: the system's, or the package's."""
     for folder in map(Path, zoneinfo.TZPATH):
         if folder.is_dir():
-            return _of_machine(folder) or "unknown"
-    return _of_package()
+            return _system_version(folder) or "unknown"
+    return _package_version()
 
 
-def _of_machine(folder: Path) -> str:
+def _system_version(folder: Path) -> str:
     try:
         with (folder / "tzdata.zi").open(encoding="ascii") as rules:
             return rules.readline().removeprefix("# version").strip()
@@ -25,7 +25,7 @@ def _of_machine(folder: Path) -> str:
         return ""
 
 
-def _of_package() -> str:
+def _package_version() -> str:
     try:
         major, _, minor = metadata.version("tzdata").partition(".")
     except metadata.PackageNotFoundError:

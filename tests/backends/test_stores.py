@@ -83,5 +83,5 @@ async def test_parts_that_a_dead_server_left_are_swept(tmp_path: Path) -> None:
 
 
 def test_a_store_that_can_not_be_is_told() -> None:
-    with pytest.raises(Invalid, match="can't be used as an artifact store"):
+    with pytest.raises(Invalid, match="cannot use gopher://nowhere as an artifact store"):
         open_store("gopher://nowhere")

@@ -28,9 +28,9 @@ spec:
 @pytest.mark.parametrize(
     ("step", "message", "hint"),
     [
-        ("{shell: echo hi}", "shell can't be a text", "write its words as a list"),
-        ("{http: https://example.org}", "http can't be a text", "write {url:"),
-        ("{python: [f]}", "python can't be a list", "write the name of the function"),
+        ("{shell: echo hi}", "shell cannot be a string", "write its words as a list"),
+        ("{http: https://example.org}", "http cannot be a string", "write {url:"),
+        ("{python: [f]}", "python cannot be a list", "write the name of the function"),
         ("{shel: [echo]}", "unknown field 'shel'", "did you mean 'shell'?"),
         ("{shell: [sleep, 3]}", "Expected `str`, got `int`", "put it in quotes"),
         ("{shell: [echo], needs: b}", "Expected `array`, got `str`", "write a list"),

@@ -26,7 +26,7 @@ def test_a_given_directory_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_given_directory_without_programs_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MAINSPRING_PG_BIN", str(tmp_path))
-    with pytest.raises(NoBinaries, match="name a bin directory"):
+    with pytest.raises(NoBinaries, match="set it to a bin directory"):
         find_binaries()
 
 

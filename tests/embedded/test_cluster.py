@@ -39,7 +39,7 @@ async def test_a_file_where_the_directory_should_be(serve: Serve, tmp_path: Path
 
 async def test_data_of_another_major_version(serve: Serve, copied: Path) -> None:
     (copied / "pg" / "PG_VERSION").write_text("13\n")
-    with pytest.raises(ForeignData, match=r"made by PostgreSQL 13, this is .*MAINSPRING_PG_BIN.*or dump it"):
+    with pytest.raises(ForeignData, match=r"created by PostgreSQL 13, this is .*MAINSPRING_PG_BIN.*or dump it"):
         await serve(copied).start()
 
 
@@ -56,7 +56,7 @@ async def test_another_installed_version_makes_a_cluster_and_is_asked_for_again(
         await server.start()
         assert (server.version, server.origin) == (other.version, "MAINSPRING_PG_BIN")
         await server.stop()
-    with pytest.raises(ForeignData, match=f"set MAINSPRING_PG_BIN={other.bin_dir} to go on"):
+    with pytest.raises(ForeignData, match=f"set MAINSPRING_PG_BIN={other.bin_dir} to keep using it"):
         await serve(tmp_path / "m").start()
 
 

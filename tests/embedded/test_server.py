@@ -137,10 +137,10 @@ async def test_settings_are_durable_and_can_be_overridden(serve: Serve, director
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("listen_addresses", "*", "decided by the supervisor"),
+        ("listen_addresses", "*", "reserved for the supervisor"),
         ("no_such_thing", "1", "no_such_thing"),
         ("max_connections", "many", "max_connections"),
-        ("fsync = off #", "1", "not the name"),
+        ("fsync = off #", "1", "not a valid name"),
     ],
 )
 async def test_a_bad_setting_is_named(serve: Serve, directory: Path, name: str, value: str, says: str) -> None:

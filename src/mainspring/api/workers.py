@@ -105,7 +105,7 @@ async def heartbeat(call: Call) -> wire.Beat:
     if renewed is None:
         raise Conflict("this session has ended; register again", code="session_ended")
     if body.progress:
-        call.context.announcer.tell("output", [report.execution_id for report in body.progress])
+        call.context.announcer.announce("output", [report.execution_id for report in body.progress])
     if renewed.strays:
         ended = [
             AttemptResult(execution, attempt, body.session_id, "preempted") for execution, attempt in renewed.strays

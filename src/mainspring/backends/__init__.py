@@ -1,1 +1,1 @@
-"""Engines behind the ports: where artifacts are kept."""
+"""Implementations of the artifact store port."""

@@ -1,4 +1,4 @@
-"""Artifacts in an object store: S3 and what speaks like it, by obstore."""
+"""Artifact store in S3 or a compatible object store, through obstore."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from obstore.store import from_url
 
 from mainspring.domain.errors import Invalid
 
-PIECE = 5 << 20
-"""Parts of an upload in S3 are at least this large, all but the last."""
+PART_BYTES = 5 << 20
+"""The minimum size of an S3 multipart upload's parts, except the last."""
 
 
 class ObjectStore:
-    """One object for each artifact. Credentials come from the environment, as usual for the store."""
+    """One object per artifact. Credentials come from the environment, as usual for the store."""
 
     def __init__(self, url: str) -> None:
         try:
             self._store = from_url(url)
         except Exception as error:
-            raise Invalid(f"{url} can't be used as an artifact store: {error}") from None
+            raise Invalid(f"cannot use {url} as an artifact store: {error}") from None
 
-    async def put(self, key: UUID, pieces: AsyncIterator[bytes]) -> None:
-        """An upload in parts, which the store shows when the last one is there."""
-        writer = obstore.open_writer_async(self._store, key.hex, buffer_size=2 * PIECE)
+    async def put(self, key: UUID, chunks: AsyncIterator[bytes]) -> None:
+        """Upload in parts; the object becomes visible when the upload is complete."""
+        writer = obstore.open_writer_async(self._store, key.hex, buffer_size=2 * PART_BYTES)
         async with writer as file:
-            waiting = bytearray()
-            async for piece in pieces:
-                waiting += piece
-                if len(waiting) >= PIECE:
-                    await file.write(bytes(waiting))
-                    waiting.clear()
-            await file.write(bytes(waiting))
+            buffer = bytearray()
+            async for chunk in chunks:
+                buffer += chunk
+                if len(buffer) >= PART_BYTES:
+                    await file.write(bytes(buffer))
+                    buffer.clear()
+            await file.write(bytes(buffer))
 
     async def get(self, key: UUID) -> AsyncIterator[bytes]:
         found = await obstore.get_async(self._store, key.hex)
-        return _pieces(found)
+        return _chunks(found)
 
     async def delete(self, key: UUID) -> None:
         try:
@@ -46,9 +46,9 @@ class ObjectStore:
             return
 
     async def sweep(self) -> None:
-        """Uploads that were cut off are the store's to forget: set a rule for incomplete uploads."""
+        """Do nothing: configure a lifecycle rule for incomplete uploads in the store."""
 
 
-async def _pieces(found: obstore.GetResult) -> AsyncIterator[bytes]:
-    async for piece in found.stream(min_chunk_size=1 << 20):
-        yield bytes(piece)
+async def _chunks(found: obstore.GetResult) -> AsyncIterator[bytes]:
+    async for chunk in found.stream(min_chunk_size=1 << 20):
+        yield bytes(chunk)

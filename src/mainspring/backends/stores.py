@@ -1,4 +1,4 @@
-"""Opens the artifact store that the operator named."""
+"""Opens the configured artifact store."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mainspring.ports import ArtifactStore
 
 
 def open_store(place: str) -> ArtifactStore:
-    """A folder, or what a URL such as s3://bucket/prefix names."""
+    """Open a folder, or an object store by a URL such as s3://bucket/prefix."""
     if "://" not in place:
         return FolderStore(Path(place))
     try:
         from mainspring.backends.objects import ObjectStore
     except ImportError:
-        raise Invalid(f"{place}: needs the extra `s3`: pip install 'mainspring[s3]'") from None
+        raise Invalid(f"{place} needs the extra `s3`: pip install 'mainspring[s3]'") from None
     return ObjectStore(place)

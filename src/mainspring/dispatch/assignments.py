@@ -59,7 +59,7 @@ class Assignments:
             given[session_id].append(wire.Assignment(execution_id, attempt, name, job_id, fire_at, params))
         for session_id, executions in given.items():
             self._polls.answer(self._polls.offered[session_id], executions, used[session_id])
-        self._announcer.tell("started", [row[0] for row in rows])
+        self._announcer.announce("started", [row[0] for row in rows])
         metrics.START_LATENCY.observe(max(0.0, (now_ms - millis(rows[0]["due_at"])) / 1000))
 
     def _limit_timeouts(

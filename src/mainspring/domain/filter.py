@@ -128,7 +128,7 @@ def _gathered(text: str, known: Mapping[str, tuple[str, ...]]) -> dict[str, list
     if len(text) > MAX_FILTER:
         raise invalid("/filter", f"the filter has more than {MAX_FILTER:,} characters", hint="shorten it")
     if "\0" in text:
-        raise invalid("/filter", "text can't hold a NUL character", hint="remove it", code="bad_filter")
+        raise invalid("/filter", "text cannot contain a NUL character", hint="remove it", code="bad_filter")
     found: dict[str, list[_Word]] = {}
     for word in _words(text):
         if word.field and word.field not in known:

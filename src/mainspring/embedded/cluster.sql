@@ -1,10 +1,10 @@
 -- name: create
--- The role and the database of Mainspring; executed in single-user mode, one statement to a line.
+-- Creates the role and the database of Mainspring in single-user mode: one statement per line.
 CREATE ROLE mainspring LOGIN CREATEDB CREATEROLE PASSWORD '{password}'
 GRANT pg_monitor, pg_signal_backend TO mainspring
 CREATE DATABASE mainspring OWNER mainspring
 
 -- name: set_passwords
--- For a cluster whose password files were lost.
+-- Sets new passwords for a cluster without password files.
 ALTER ROLE mainspring PASSWORD '{password}'
 ALTER ROLE postgres PASSWORD '{superuser_password}'

@@ -1,14 +1,14 @@
-"""Why the embedded PostgreSQL would not start, each with what to do about it.
+"""Errors of the embedded PostgreSQL; each message says what to do.
 
 EmbeddedError
 ├── NoBinaries       no PostgreSQL of a supported version on this machine
-├── ForeignData      the data directory was not made by Mainspring, or by another major version
-├── DirectoryInUse   another process already serves this directory
+├── ForeignData      the data directory was created by another program or another major version
+├── DirectoryInUse   another process already uses this directory
 ├── NoRoom           the disk is full, or nearly
-├── PortInUse        the TCP port asked for is taken
-├── NotPermitted     files or identities this process may not use
-├── BadSetting       a setting the supervisor decides itself, or one PostgreSQL refuses
-└── ServerDied       PostgreSQL gave up; the message carries its last log lines
+├── PortInUse        the requested TCP port is in use
+├── NotPermitted     missing permission for files or identities
+├── BadSetting       a setting that is reserved or that PostgreSQL rejects
+└── ServerDied       PostgreSQL exited; the message contains its last log lines
 """
 
 from __future__ import annotations
@@ -56,31 +56,31 @@ class ServerDied(EmbeddedError):
 
 
 def diagnose(what: str, output: str, *, where: str) -> EmbeddedError:
-    """Turn the last words of a PostgreSQL program into the error that says what to do."""
+    """Return the error for the output of a PostgreSQL program that failed."""
     lines = [line for line in output.strip().splitlines() if line.strip()]
-    tail = "\n  ".join(lines[-12:]) or "(it wrote nothing)"
-    # On a full disk the log itself stays empty.
+    tail = "\n  ".join(lines[-12:]) or "(no output)"
+    # On a full disk the log stays empty.
     full = shutil.disk_usage(where).free < 1024 * 1024
     if full or "No space left on device" in output or "Disk quota exceeded" in output:
-        return NoRoom(f"{what}: no room left on the disk of {where}; free some space and start again")
+        return NoRoom(f"{what}: no space left on the disk of {where}; free some space and start again")
     if "Address already in use" in output or "could not create any TCP/IP sockets" in output:
-        return PortInUse(f"{what}: the TCP port is taken by another program; choose another port\n  {tail}")
+        return PortInUse(f"{what}: the TCP port is in use by another program; choose another port\n  {tail}")
     if "unrecognized configuration parameter" in output or "invalid value for parameter" in output:
-        return BadSetting(f"{what}: PostgreSQL refuses a setting; correct it or leave it out\n  {tail}")
+        return BadSetting(f"{what}: PostgreSQL rejects a setting; correct or remove it\n  {tail}")
     if "Permission denied" in output or "Operation not permitted" in output:
         return NotPermitted(
-            f"{what}: permission denied; make sure this user owns {where} and all above it can be entered,"
-            f" or use a server of your own with --database-url\n  {tail}"
+            f"{what}: permission denied; make sure that this user owns {where} and can enter all its parent folders,"
+            f" or use another server with --database-url\n  {tail}"
         )
-    return ServerDied(f"{what}; its last words:\n  {tail}")
+    return ServerDied(f"{what}; last log lines:\n  {tail}")
 
 
 def from_os(error: OSError, *, where: str) -> OSError | EmbeddedError:
-    """The error that says what to do, for the system errors a user can do something about."""
+    """Return an actionable error for a system error that the user can resolve, else the error itself."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NoRoom(f"no room left on the disk of {where}; free some space and start again")
+        return NoRoom(f"no space left on the disk of {where}; free some space and start again")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return NotPermitted(f"{error}; choose a directory this user owns and can write to")
+        return NotPermitted(f"{error}; choose a directory that this user owns and can write to")
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return ForeignData(f"{error}; {where} must be a directory")
     return error

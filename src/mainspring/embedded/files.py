@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Atomic file replacement and fsync."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def replace(path: Path, text: str) -> None:
-    """Put `text` in the place of `path`, readable by its owner only; a crash leaves the old or the new."""
+    """Replace `path` with `text` atomically, readable only by its owner; a crash leaves the old or the new file."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
     try:
@@ -25,7 +25,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` survive a power cut."""
+    """Make renames inside `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -34,7 +34,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_tree(tree: Path) -> None:
-    """Put everything below `tree` on the disk."""
+    """Make everything below `tree` durable."""
     if sys.platform == "linux" and _sync_file_system(tree):
         return
     for folder, _, files in os.walk(tree):
@@ -45,7 +45,7 @@ def sync_tree(tree: Path) -> None:
 
 
 def _sync_file_system(folder: Path) -> bool:
-    # One commit of the journal instead of one for each of a thousand new files.
+    # One journal commit instead of one for each of a thousand new files.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         return int(ctypes.CDLL(None).syncfs(descriptor)) == 0

@@ -1,9 +1,9 @@
-"""Under which identity PostgreSQL runs: it refuses root, and `initdb` wants an account it can look up.
+"""Chooses the user under which PostgreSQL runs: it rejects root, and `initdb` needs an account with a name.
 
-An ordinary user runs it as is. Root prefers a user namespace in which it bears another name: its files stay
-root's, so nothing has to be opened up even below a closed home. Where namespaces are refused (most
-containers) the server becomes another user, if need be one that may still read closed folders. Each way is
-tried for real, on the very program and folder, rather than predicted from modes and capabilities.
+An ordinary user runs it directly. Root prefers a user namespace that maps it to another user: the files stay root's,
+so no permissions change, even below a private home. Where namespaces are not allowed (most containers), the server
+runs as another user, if necessary with the capability to read private folders. Each way is tested with the actual
+program and folder, not predicted from modes and capabilities.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VARIABLE = "MAINSPRING_PG_AS"  # namespace | user: allow only this way, for root
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One way to run PostgreSQL; `launch` says what each kind means."""
+    """One way to run PostgreSQL; `launch` documents the kinds."""
 
     kind: str
     uid: int
@@ -35,11 +35,11 @@ class Identity:
 
     @property
     def owner(self) -> tuple[int, int]:
-        """Who owns the server's files, as seen from here."""
+        """The owner of the server's files, as this process sees it."""
         return (os.geteuid(), os.getegid()) if self.kind == "namespace" else (self.uid, self.gid)
 
     def own(self, *paths: Path) -> None:
-        """Give these files, and all below, to the server. Only root can, and only root has to."""
+        """Give these files, recursively, to the server. Only root needs to, and only root can."""
         if os.geteuid() != 0:
             return
         for path in paths:
@@ -50,7 +50,7 @@ class Identity:
 
 
 async def choose(postgres: Path, directory: Path, data: Path) -> Identity:
-    """The first identity that can enter `directory` and execute `postgres`."""
+    """Return the first identity that can enter `directory` and execute `postgres`."""
     refusals = []
     for identity in _candidates(data):
         if identity.kind in ("user", "reader"):
@@ -61,10 +61,10 @@ async def choose(postgres: Path, directory: Path, data: Path) -> Identity:
         refusals.append(output.strip() or f"{identity}: exit status {code}")
         if code != REFUSED:
             break
-    reasons = "\n  ".join(refusals) or f"{VARIABLE}={os.environ.get(VARIABLE)} allows no way here"
+    reasons = "\n  ".join(refusals) or f"{VARIABLE}={os.environ.get(VARIABLE)} allows no identity here"
     raise NotPermitted(
-        "PostgreSQL can't be started under any identity: run as an ordinary user who owns the directory,"
-        f" or use a server of your own with --database-url\n  {reasons}"
+        "PostgreSQL cannot be started under any identity: run as an ordinary user who owns the directory,"
+        f" or use another server with --database-url\n  {reasons}"
     )
 
 
@@ -72,27 +72,27 @@ def _candidates(data: Path) -> list[Identity]:
     me = os.geteuid()
     if me != 0:
         as_is = Identity("self", me, os.getegid())
-        # Containers like to run under a number that no account has; a namespace lends it a name.
+        # Containers often run under a uid without an account; a namespace maps it to one.
         return [as_is] if _account(me) else [*_ways(None, "namespace"), as_is]
     ways = list(_ways(None, "namespace", "user", "reader"))
     if data.exists() and (owner := _account(data.stat().st_uid)) and owner.pw_uid != 0:
-        # Made under another account: leave it to that account rather than take it away.
+        # Created under another account: keep using that account.
         ways = list(dict.fromkeys([*_ways(owner, "user", "reader"), *ways]))
     allowed = os.environ.get(VARIABLE)
     if allowed not in (None, "", "namespace", "user"):
-        raise NotPermitted(f"{VARIABLE}={allowed} is not known; use namespace or user")
+        raise NotPermitted(f"{VARIABLE}={allowed} is invalid; use namespace or user")
     return [way for way in ways if not allowed or (way.kind == "namespace") == (allowed == "namespace")]
 
 
 def _ways(account: pwd.struct_passwd | None, *kinds: str) -> Iterator[Identity]:
-    account = account or _stand_in()
+    account = account or _fallback_account()
     for kind in kinds if account else ():
         assert account
         yield Identity(kind, account.pw_uid, account.pw_gid)
 
 
-def _stand_in() -> pwd.struct_passwd | None:
-    for name in ("postgres", "nobody"):
+def _fallback_account() -> pwd.struct_passwd | None:
+    for name in ("postgres", "nobody"):  # prose: ok, names of accounts
         try:
             return pwd.getpwnam(name)
         except KeyError:
@@ -108,7 +108,7 @@ def _account(uid: int) -> pwd.struct_passwd | None:
 
 
 def _admit(identity: Identity, directory: Path) -> None:
-    """Let the server's group pass through a directory that was ours alone; it can't list it."""
+    """Let the server's group traverse, but not list, a private directory."""
     status = directory.stat()
     if status.st_uid == os.geteuid() and not status.st_mode & 0o077:
         os.chown(directory, -1, identity.gid)

@@ -1,13 +1,12 @@
-"""Becomes a PostgreSQL program under the right identity, tied to the life of its supervisor.
+"""Executes a PostgreSQL program under a given identity and ends it with its supervisor.
 
-Executed as a file by a bare interpreter (`python -I -S launch.py IDENTITY PARENT FOLDER PROGRAM ...`), so
-it imports nothing of Mainspring, and no code of ours has to run between fork and exec in a process that
-has threads. IDENTITY is one of
+Run as a file by a bare interpreter (`python -I -S launch.py IDENTITY PARENT FOLDER PROGRAM ...`): it imports nothing
+of Mainspring, and no Python code runs between fork and exec in a process with threads. IDENTITY is one of
 
-    self             stay who we are
-    namespace:U:G    a user namespace in which we are called U:G; outside, files stay ours
-    user:U:G         become U:G
-    reader:U:G       become U:G, yet able to enter and read folders that are closed to it
+    self             the current user
+    namespace:U:G    a user namespace that maps the current user to U:G; outside, it still owns its files
+    user:U:G         the user U:G
+    reader:U:G       the user U:G, with the capability to enter and read private folders
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import os
 import signal
 import sys
 
-REFUSED = 77  # sysexits' EX_NOPERM: this identity can't be had here; another may do
+REFUSED = 77  # EX_NOPERM of sysexits: this identity is not available here; another may be
 
 _CLONE_NEWUSER = 0x10000000
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_SET_SECUREBITS, _PR_CAP_AMBIENT = 1, 8, 28, 47
@@ -51,7 +50,7 @@ def _enter_namespace(uid: int, gid: int) -> None:
     outer_uid, outer_gid = os.geteuid(), os.getegid()
     _call("unshare", _CLONE_NEWUSER)
     for name, text in (
-        ("setgroups", "deny"),  # the kernel wants this before a gid map
+        ("setgroups", "deny"),  # the kernel requires this before a gid map
         ("uid_map", f"{uid} {outer_uid} 1"),
         ("gid_map", f"{gid} {outer_gid} 1"),
     ):
@@ -60,13 +59,13 @@ def _enter_namespace(uid: int, gid: int) -> None:
 
 
 def _become(uid: int, gid: int, *, keep_reading: bool) -> None:
-    # The weaker capability first; containers often hold only the stronger one.
+    # The weaker capability first; containers often have only the stronger one.
     capability = next((c for c in (_CAP_DAC_READ_SEARCH, _CAP_DAC_OVERRIDE) if _permitted() >> c & 1), None)
     if keep_reading and capability is None:
-        raise PermissionError("this process has no capability to read closed folders")
+        raise PermissionError("this process has no capability to read private folders")
     if keep_reading:
         try:
-            # Also makes access(2), by which initdb looks for its programs, count the capability.
+            # Also makes access(2), which initdb uses to find its programs, honour the capability.
             _prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP)
         except OSError:
             _prctl(_PR_SET_KEEPCAPS, 1)
@@ -98,13 +97,13 @@ def _take(identity: str) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel send SIGINT, PostgreSQL's fast shutdown, when the supervisor is gone."""
+    """Receive SIGINT, PostgreSQL's fast shutdown, when the supervisor dies."""
     if sys.platform == "linux":
-        # After the change of identity, which clears it; and the parent may be gone already.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job would ignore it, and we inherit that
+        # After the change of identity, which clears it. The parent may have died already.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # background jobs of a shell ignore it, and that is inherited
         _prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
     if os.getppid() != parent:
-        sys.exit("the supervisor is gone")
+        sys.exit("the supervisor has exited")
 
 
 def main(identity: str, parent: str, folder: str, *program: str) -> None:
@@ -112,7 +111,7 @@ def main(identity: str, parent: str, folder: str, *program: str) -> None:
         _take(identity)
         _die_with(int(parent))
         os.chdir(folder)
-        # Python ignores these two, and exec would hand that on.
+        # Python ignores these two, and exec would inherit that.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.execv(program[0], program)

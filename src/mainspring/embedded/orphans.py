@@ -1,4 +1,4 @@
-"""Makes way for a start: ends what a killed supervisor or postmaster left running on the same data."""
+"""Cleans up before a start: ends processes that a killed supervisor or postmaster left on the data."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ IMMEDIATE = (signal.SIGQUIT, 10.0)
 
 
 async def clear(data: Path) -> None:
-    """Stop every PostgreSQL process that still works on `data`, and make its pid file harmless."""
+    """Stop every PostgreSQL process that still uses `data`, and neutralize its pid file."""
     postmaster = _postmaster(data)
     if postmaster is not None and not await stop(postmaster, FAST, IMMEDIATE):
-        raise DirectoryInUse(f"PostgreSQL process {postmaster} still serves {data} and won't stop; end it")
+        raise DirectoryInUse(f"PostgreSQL process {postmaster} still serves {data} and does not stop; kill it")
     await end_stragglers(data)
     _disown(data)
 
 
 async def end_stragglers(data: Path) -> None:
-    """End the backends that outlived a killed postmaster; a new one refuses to start beside them."""
+    """End backends that outlived a killed postmaster; a new postmaster does not start while they run."""
     for pid in _working_in(data):
         await stop(pid, (signal.SIGQUIT, 2.0), (signal.SIGKILL, 5.0))
 
@@ -36,7 +36,7 @@ def _postmaster(data: Path) -> int | None:
 
 
 def recorded_pid(data: Path) -> int | None:
-    """The pid in the first line of `postmaster.pid`, of whoever wrote it."""
+    """Return the pid in the first line of `postmaster.pid`, which may be stale."""
     try:
         return int((data / "postmaster.pid").read_text().splitlines()[0])
     except (FileNotFoundError, IndexError, ValueError):
@@ -44,17 +44,17 @@ def recorded_pid(data: Path) -> int | None:
 
 
 def _serves(pid: int, data: Path) -> bool:
-    """Pids are reused, so a live one proves nothing: it has to be a postgres of this very directory."""
+    """Whether the process is a postgres of this directory; pids are reused, so a live pid proves nothing."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except FileNotFoundError:
-        answer = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True)
-        return "postgres" in answer.stdout and str(data) in answer.stdout
+        listed = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True)
+        return "postgres" in listed.stdout and str(data) in listed.stdout
     return pid in _working_in(data) or (Path(words[0]).name == "postgres" and str(data) in words)
 
 
 def _working_in(data: Path) -> list[int]:
-    """Every postgres process whose working directory is `data`, as far as we may look."""
+    """Return every visible postgres process whose working directory is `data`."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -66,10 +66,10 @@ def _working_in(data: Path) -> list[int]:
 
 
 def _disown(data: Path) -> None:
-    """Put our own pid in a stale pid file, which PostgreSQL then takes for its parent's and overrides.
+    """Write this process's pid into a stale pid file: PostgreSQL ignores its parent's pid and overwrites the file.
 
-    Deleting the file would also delete the key of the shared memory by which PostgreSQL makes sure that no
-    backend of the dead server is left; a recycled pid in it would keep the new server from starting.
+    Deleting the file would also delete the shared memory key by which PostgreSQL ensures that no backend of the dead
+    server is left. A reused pid in the file would keep the new server from starting.
     """
     path = data / "postmaster.pid"
     if not path.exists():

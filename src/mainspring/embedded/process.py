@@ -1,7 +1,7 @@
-"""Child processes of the supervisor, on whichever event loop happens to run.
+"""Child processes of the supervisor, independent of the event loop.
 
-They are plain `subprocess` children and not asyncio's, which are killed when the loop that made them
-closes: a server has to outlive the loop it was started on.
+They are `subprocess` children and not asyncio's, which are killed when their loop closes: a server must outlive the
+loop on which it was started.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from . import launch
 def spawn(
     program: Sequence[str | Path], *, identity: str, folder: Path, stdin: IO[bytes] | None, output: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    """Start a PostgreSQL program in its own session, so that a terminal's Ctrl-C reaches only us.
+    """Start a PostgreSQL program in its own session, so that Ctrl-C reaches only the supervisor.
 
-    The kernel ties its life to the calling *thread*: call this on one that lasts as long as the server.
+    The kernel ends it with the calling *thread*: call this on a thread that lasts as long as the server.
     """
     launcher = [sys.executable, "-I", "-S", launch.__file__, identity, str(os.getpid()), str(folder)]
     return subprocess.Popen(
@@ -38,7 +38,7 @@ def spawn(
 
 
 async def run(program: Sequence[str | Path], *, identity: str, folder: Path, input: str = "") -> tuple[int, str]:
-    """Run a program to its end; its exit status and all it wrote."""
+    """Run a program to its end; return its exit status and output."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
         given.write(input.encode())
         given.seek(0)
@@ -61,11 +61,11 @@ async def ended(process: subprocess.Popen[bytes]) -> int:
 
 
 async def stop(pid: int, *signals: tuple[signal.Signals, float]) -> bool:
-    """Send each signal in turn and give it its seconds; True as soon as the process is gone."""
-    for number, patience_s in signals:
+    """Send each signal in turn and wait its number of seconds; return True once the process has ended."""
+    for number, timeout_s in signals:
         try:
             os.kill(pid, number)
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 while alive(pid):
                     await _until_gone(pid)
         except ProcessLookupError:
@@ -77,7 +77,7 @@ async def stop(pid: int, *signals: tuple[signal.Signals, float]) -> bool:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process still runs; one that merely waits to be reaped does not."""
+    """Whether the process still runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -92,7 +92,7 @@ def alive(pid: int) -> bool:
 
 
 async def _until_gone(pid: int) -> None:
-    """Return when the process has ended, or after a moment where the system can't tell us."""
+    """Return when the process has ended, or after 50 ms on systems without pidfd."""
     descriptor = _pidfd(pid)
     if descriptor is None:
         await asyncio.sleep(0.05)
@@ -117,6 +117,6 @@ def _pidfd(pid: int) -> int | None:
 
 
 def _environment() -> dict[str, str]:
-    # PGDATA, PGPORT, PGOPTIONS and their like would speak to our server too; its messages are read by us.
+    # PGDATA, PGPORT, PGOPTIONS and others would affect the server. LC_ALL=C because `diagnose` reads its messages.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
     return kept | {"LC_ALL": "C", "TZ": "UTC"}

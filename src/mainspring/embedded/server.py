@@ -1,4 +1,4 @@
-"""A PostgreSQL of your own: started where you say, kept there, and never left behind."""
+"""The embedded PostgreSQL server of one directory."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .process import ended, spawn, stop
 from .settings import access_rules, render, server_settings
 from .sockets import remove_socket_folder, socket_folder
 
-_SOCKET_PORT = 5432  # part of the socket's name; its folder is private, so it never clashes
-_LONGEST_LOG = 8 * 1024 * 1024
+_SOCKET_PORT = 5432  # part of the socket's name; unique, as its folder is private
+_MOST_LOG_BYTES = 8 * 1024 * 1024
 
 
 class EmbeddedServer:
     """The PostgreSQL server of one directory.
 
-    `start` makes the cluster the first time and recovers it after a crash; `wait_died` tells when to call it
-    again. The server ends with this process, even if that is killed, and also with the thread that called
-    `start`. Reached over a Unix socket with a password; TCP, on 127.0.0.1 alone, only if `port` is given.
+    `start` creates the cluster the first time and recovers it after a crash; when `wait_died` returns, call it again.
+    The server ends with this process, even if that is killed, and with the thread that called `start`. It listens on
+    a Unix socket and requires a password; with `port`, also on TCP at 127.0.0.1.
     """
 
     def __init__(self, directory: Path, *, port: int | None = None, settings: Mapping[str, str] | None = None) -> None:
@@ -53,12 +53,12 @@ class EmbeddedServer:
 
     @property
     def origin(self) -> str:
-        """Where the programs came from: "bundled", "system" or "MAINSPRING_PG_BIN"."""
+        """The origin of the programs: "bundled", "system" or "MAINSPRING_PG_BIN"."""
         return self.binaries.origin
 
     @property
     def pid(self) -> int | None:
-        """Of the postmaster, while it runs."""
+        """The pid of the postmaster while it runs."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
     @property
@@ -67,19 +67,19 @@ class EmbeddedServer:
 
     @property
     def dsn(self) -> str:
-        """Connection string of Mainspring's own database, once started."""
+        """The connection string of Mainspring's database, once started."""
         return self.dsn_for(DATABASE)
 
     def dsn_for(self, database: str) -> str:
-        """Connection string of another database, for the same role, which may create databases."""
+        """Return the connection string of another database for the same role, which may create databases."""
         return self._dsn(ROLE, database)
 
     def superuser_dsn(self, database: str = DATABASE) -> str:
-        """Connection string for the rare thing that needs a superuser, such as CREATE EXTENSION."""
+        """Return the connection string of the superuser, for example for CREATE EXTENSION."""
         return self._dsn(SUPERUSER, database)
 
     async def start(self) -> None:
-        """Return when the server accepts connections. Nothing happens if it already does."""
+        """Start the server and return when it accepts connections; do nothing if it already runs."""
         if self.pid is not None:
             return
         try:
@@ -91,7 +91,7 @@ class EmbeddedServer:
             raise
 
     async def stop(self) -> None:
-        """Stop the server: open transactions are rolled back, committed ones are on disk."""
+        """Stop the server; open transactions are rolled back."""
         await self._halt(FAST, IMMEDIATE)
 
     async def wait_died(self) -> int:
@@ -121,7 +121,7 @@ class EmbeddedServer:
             await cluster.create(binaries, identity, settings)
         replace(cluster.data / SETTINGS_FILE, settings)
         replace(cluster.data / "pg_hba.conf", access_rules(self._port))
-        cluster.data.chmod(0o700)  # a copy may have lost it, and PostgreSQL insists
+        cluster.data.chmod(0o700)  # PostgreSQL requires this mode, and a copy may have lost it
         identity.own(cluster.data, *cluster.password_files.values())
         await cluster.restore_passwords(binaries, identity)
         self._sockets = socket_folder(self.directory, identity)
@@ -136,7 +136,7 @@ class EmbeddedServer:
         }
         options = [word for name, value in listen.items() for word in ("-c", f"{name}={value}")]
         postgres = self.binaries.bin_dir / "postgres"
-        if self.log.exists() and self.log.stat().st_size > _LONGEST_LOG:
+        if self.log.exists() and self.log.stat().st_size > _MOST_LOG_BYTES:
             self.log.rename(self.log.with_name("pg.log.1"))
         with os.fdopen(os.open(self.log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
             identity.own(self.log)
@@ -151,7 +151,7 @@ class EmbeddedServer:
         await self._ready(self._process, before)
 
     async def _ready(self, process: subprocess.Popen[bytes], log_start: int) -> None:
-        """Wait for the word in the pid file. Recovery may take long, so only its end is a failure."""
+        """Wait for `ready` in the pid file. Recovery may take long, so only the end of the process is a failure."""
         while not self._says_ready(process.pid):
             if process.poll() is not None:
                 with self.log.open("rb") as log:
@@ -165,14 +165,14 @@ class EmbeddedServer:
             lines = (self._cluster.data / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
             return False
-        # The eighth line is the status; the first, the pid, tells our server's file from a stale one.
+        # The eighth line is the status; the pid in the first distinguishes this server's file from a stale one.
         return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
 
     async def _halt(self, *signals: tuple[signal.Signals, float]) -> None:
         process, self._process = self._process, None
         try:
             if process is not None and process.poll() is None:
-                # SIGKILL, after which a start has to recover, only when PostgreSQL no longer listens.
+                # SIGKILL only if PostgreSQL does not react, as the next start must then recover.
                 await stop(process.pid, *signals, (signal.SIGKILL, 5.0))
                 process.wait()
             if process is not None:
@@ -185,7 +185,7 @@ class EmbeddedServer:
 
     def _dsn(self, role: str, database: str) -> str:
         if self._sockets is None:
-            raise RuntimeError("the server was never started, so it has no address")
+            raise RuntimeError("the server has not been started")
         password = self._cluster.password(role)
         address = f"host={quote(str(self._sockets))}&port={self._port or _SOCKET_PORT}"
         return f"postgresql://{role}:{password}@/{quote(database, safe='')}?{address}"

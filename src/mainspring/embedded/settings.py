@@ -1,4 +1,4 @@
-"""How the embedded server is tuned: durable first, then for many small transactions on one machine."""
+"""Settings of the embedded server: durable, and tuned for many small transactions on one machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .errors import BadSetting
 
 MB = 1024 * 1024
 
-# Where the server listens and keeps its files is the supervisor's to say.
+# The supervisor decides where the server listens and keeps its files.
 RESERVED = frozenset(
     (
         "config_file",
@@ -33,19 +33,19 @@ RESERVED = frozenset(
 
 
 def server_settings(binaries: Binaries, overrides: Mapping[str, str]) -> dict[str, str]:
-    """Every setting of the server, `overrides` last."""
+    """Return every setting of the server; `overrides` have precedence."""
     return _defaults(binaries) | _checked(overrides)
 
 
 def render(settings: Mapping[str, str]) -> str:
-    """The settings as a configuration file."""
-    lines = ["# Written anew at each start. For a change that lasts use ALTER SYSTEM, which wins over this."]
+    """Return the settings as a configuration file."""
+    lines = ["# Overwritten at each start. For permanent changes use ALTER SYSTEM, which has precedence."]
     lines += [f"{name} = '{_escaped(value)}'" for name, value in settings.items()]
     return "\n".join(lines) + "\n"
 
 
 def access_rules(port: int | None) -> str:
-    """`pg_hba.conf`: passwords for everyone; TCP only if a port was asked for, from this machine."""
+    """Return `pg_hba.conf`: passwords for all roles; TCP only with a port, and only from this machine."""
     lines = ["local all all scram-sha-256"]
     if port is not None:
         lines.append("host all all 127.0.0.1/32 scram-sha-256")
@@ -64,7 +64,7 @@ def _defaults(binaries: Binaries) -> dict[str, str]:
         "max_wal_size": "4GB",
         "wal_compression": "on",
         "checkpoint_timeout": "15min",
-        # After a crash: one commit of the journal instead of an fsync for each file of the cluster.
+        # After a crash: one journal commit instead of an fsync for each file of the cluster.
         **({"recovery_init_sync_method": "syncfs"} if sys.platform == "linux" else {}),
         "autovacuum_naptime": "10s",
         "autovacuum_vacuum_cost_delay": "0",
@@ -84,9 +84,9 @@ def _defaults(binaries: Binaries) -> dict[str, str]:
 def _checked(overrides: Mapping[str, str]) -> dict[str, str]:
     for name in overrides:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name):
-            raise BadSetting(f"{name!r} is not the name of a PostgreSQL setting")
+            raise BadSetting(f"{name!r} is not a valid name of a PostgreSQL setting")
         if name.lower() in RESERVED:
-            raise BadSetting(f"the setting {name} is decided by the supervisor; leave it out")
+            raise BadSetting(f"the setting {name} is reserved for the supervisor; remove it")
     return {name.lower(): value for name, value in overrides.items()}
 
 
@@ -95,13 +95,13 @@ def _escaped(value: str) -> str:
 
 
 def usable_memory() -> int:
-    """Bytes of memory this process may use: the machine's, or less inside a control group."""
+    """Return the bytes of memory that this process may use: the machine's, or its cgroup limit."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([total, *_group_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
 
 
 def _group_limits(membership: Path, root: Path) -> Iterator[int]:
-    """The limit of every group we are in, its parents too, of both generations of control groups."""
+    """Yield the memory limits of this process's cgroups and their parents, for cgroup v1 and v2."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:
@@ -116,7 +116,7 @@ def _group_limits(membership: Path, root: Path) -> Iterator[int]:
             continue
         group = top / path.strip("/")
         for folder in (group, *group.parents):
-            with suppress(OSError, ValueError):  # "max", or a group that a container does not show us
+            with suppress(OSError, ValueError):  # "max", or a group that is not visible in a container
                 yield int((folder / name).read_text())
             if folder == top:
                 break

@@ -1,4 +1,4 @@
-"""The private folder of the server's Unix socket, somewhere short enough for a socket's address."""
+"""The private folder of the server's Unix socket, with a path short enough for a socket address."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .errors import NotPermitted
 from .files import replace
 from .identity import Identity
 
-_LONGEST = 103  # bytes in a socket's address: 103 on the BSDs and macOS, 107 on Linux
+_MOST_PATH_BYTES = 103  # of a socket address: 103 on the BSDs and macOS, 107 on Linux
 
 
 def socket_folder(directory: Path, identity: Identity) -> Path:
-    """An empty folder, closed to all but the server's owner: inside `directory` unless that is too long."""
+    """Return an empty folder that only the server's owner can enter: inside `directory` if its path is short enough."""
     inside = directory / "run"
     if _fits(inside):
         inside.mkdir(mode=0o700, exist_ok=True)
@@ -32,7 +32,7 @@ def socket_folder(directory: Path, identity: Identity) -> Path:
 
 
 def remove_socket_folder(directory: Path) -> None:
-    """Leave nothing behind outside `directory`."""
+    """Remove a socket folder outside `directory`."""
     record = _record(directory)
     if record.exists():
         folder = Path(record.read_text())
@@ -54,13 +54,13 @@ def _elsewhere(record: Path) -> Path:
             replace(record, str(folder))
             return folder
     raise NotPermitted(
-        f"no writable folder with a path short enough for a Unix socket ({_LONGEST} bytes):"
+        f"no writable folder with a path short enough for a Unix socket ({_MOST_PATH_BYTES} bytes):"
         " choose a shorter data directory or set TMPDIR"
     )
 
 
 def _parents() -> Iterator[Path]:
-    # Root's runtime folder is closed to the user that the server may have to become.
+    # Root's runtime folder is not accessible to the user that the server may run as.
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.geteuid() != 0:
         yield Path(runtime)
@@ -69,16 +69,16 @@ def _parents() -> Iterator[Path]:
 
 
 def _private(folder: Path) -> bool:
-    """Still ours: a cleaner may have taken it away and anyone may have put something in its place."""
+    """Whether the folder is still private: a cleanup job may have removed it, and another user replaced it."""
     try:
         status = folder.lstat()
     except OSError:
         return False
-    ours = status.st_uid == os.geteuid() or os.geteuid() == 0
-    return stat.S_ISDIR(status.st_mode) and ours and not status.st_mode & 0o077
+    owned = status.st_uid == os.geteuid() or os.geteuid() == 0
+    return stat.S_ISDIR(status.st_mode) and owned and not status.st_mode & 0o077
 
 
 def _fits(folder: Path) -> bool:
-    # Commas and double quotes separate and quote folders in the setting, and hosts in connection strings.
+    # Commas and double quotes are separators in the setting and in connection strings.
     path = os.fsencode(folder / ".s.PGSQL.65535")
-    return len(path) <= _LONGEST and not set(path) & set(b'",')
+    return len(path) <= _MOST_PATH_BYTES and not set(path) & set(b'",')

@@ -422,7 +422,7 @@ class Runs:
             if moved.settled.freed:
                 await results.notify_freed(connection, limit_ids=sorted(moved.settled.freed))
         if moved.settled.executions and self._announcer is not None:
-            self._announcer.tell("finished", moved.settled.executions)
+            self._announcer.announce("finished", moved.settled.executions)
         if moved.settled.chained:
             with contextlib.suppress(*AWAY, *CONFLICTS):  # the sweep comes back to it
                 async with self._database.transaction() as connection:

@@ -130,7 +130,7 @@ class Settler:
             if settled.freed:
                 await self._notify_freed(connection, settled.freed)
         if follow_up.runs:
-            self._announcer.tell("finished", follow_up.runs)
+            self._announcer.announce("finished", follow_up.runs)
         await self._release_deferred(follow_up, settled)
         self._announce(batch, settled)
         if len(settled.executions) == len(batch.ended):
@@ -260,7 +260,7 @@ class Settler:
             log.warning("run.advance_deferred", steps=len(ends), error=repr(error))
             return set()
         if settled.executions:
-            self._announcer.tell("finished", settled.executions)
+            self._announcer.announce("finished", settled.executions)
         if settled.freed:
             async with self._database.connection() as connection:
                 await self._notify_freed(connection, settled.freed)
@@ -274,10 +274,10 @@ class Settler:
     def _announce(self, batch: ResultBatch, settled: Settled) -> None:
         """Publish events and metrics of a settled batch."""
         if settled.paused:
-            self._announcer.tell("paused", settled.paused)
-        self._announcer.tell("finished", settled.executions)
+            self._announcer.announce("paused", settled.paused)
+        self._announcer.announce("finished", settled.executions)
         if batch.output:
-            self._announcer.tell("output", {chunk.execution_id for r in batch.output for chunk in r.output})
+            self._announcer.announce("output", {chunk.execution_id for r in batch.output for chunk in r.output})
         metrics.STALE_RESULTS.inc(len(batch.ended) - len(settled.executions))
         for state, n in settled.final.items():
             metrics.JOBS_COMPLETED.labels(state).inc(n)

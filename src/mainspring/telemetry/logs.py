@@ -1,4 +1,4 @@
-"""Log lines: for people on a terminal, JSON for machines otherwise. Always on stderr."""
+"""Logging to stderr: readable lines on a terminal, JSON otherwise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def configure(level: str) -> None:
     terminal = sys.stderr.isatty()
     render: structlog.typing.Processor = structlog.processors.JSONRenderer()
     if terminal:
-        # The other formatters show the values of variables, and with them tokens and what jobs were given.
+        # The other formatters print local variables, which may contain tokens and job parameters.
         render = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(
         processors=[

@@ -111,7 +111,7 @@ def refuse_nul(form: Mapping[str, str]) -> None:
     """PostgreSQL can't store it; definitions refuse it with a pointer, short texts are refused here."""
     for name, value in form.items():
         if "\0" in value:
-            raise invalid(f"/{name}", "text can't hold a NUL character", hint="remove it")
+            raise invalid(f"/{name}", "text cannot contain a NUL character", hint="remove it")
 
 
 def own_path(text: str, default: str = "/") -> str:

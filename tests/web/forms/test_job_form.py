@@ -197,7 +197,7 @@ async def test_every_kind_of_task_can_be_added(cluster: Cluster, browser: httpx2
         assert (await job(cluster, f"kind-{number}")).spec.task == task
     answer = await browser.post("/new", data={"csrf": page.csrf, "job": "kind-x", "kind": "magic"})
     assert answer.status_code == 422
-    assert "there is no kind 'magic'" in Page(answer.text).text
+    assert "unknown kind 'magic'" in Page(answer.text).text
 
 
 async def test_a_plug_in_has_the_fields_of_its_schema(cluster: Cluster, browser: httpx2.AsyncClient) -> None:

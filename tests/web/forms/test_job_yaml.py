@@ -69,9 +69,9 @@ async def test_a_change_is_looked_at_and_of_the_version_seen(cluster: Cluster, b
         ("kind: Job\nmetadata: {name: x}\nspec:\n  task: {kind: shell, argv: []}\n", "line 4, column 23"),
         ("name: x\ntask: {kind: noop}\nqueue: Loud\n", "line 3, column 1: 'Loud' is not a queue name"),
         ('name: x\ntask: {kind: shell, argv: ["a\\0"]}\n', "NUL"),
-        ("name: x\n---\nname: y\n", "there are 2 documents here"),
-        ("[1, 2]", "a job is a mapping"),
-        ("kind: Workflow\nmetadata: {name: x}\nspec: {}\n", "'Workflow' is not known here"),
+        ("name: x\n---\nname: y\n", "expected one document, got 2"),
+        ("[1, 2]", "a job must be a mapping"),
+        ("kind: Workflow\nmetadata: {name: x}\nspec: {}\n", "unexpected kind 'Workflow'"),
     ],
 )
 async def test_errors_have_a_place(cluster: Cluster, browser: httpx2.AsyncClient, text: str, says: str) -> None:
