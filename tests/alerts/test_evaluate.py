@@ -19,6 +19,7 @@ from mainspring.domain.errors import Invalid
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
+from mainspring.intake import runs as run_actions
 from mainspring.store import measurements
 from mainspring.store import runs as store_runs
 from tests.support import runs
@@ -348,7 +349,7 @@ async def test_a_run_that_has_not_succeeded_within_its_sla(rig: Rig) -> None:
     firing = await rig.alerts()
     assert set(firing) == {"run_sla_missed"}, "it has not ended, and is told at once"
     assert (firing["run_sla_missed"].key, firing["run_sla_missed"].value) == ("nightly", 1)
-    await bench.runs.cancel(run.run_id, tenant=TENANT, by="test")
+    await run_actions.cancel(bench.runs, run.run_id, tenant=TENANT, by="test")
     await rig.look(minutes=2)
     assert await rig.fires() == set(), "what has ended is late no more"
 

@@ -16,6 +16,7 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.duties import service
 from mainspring.intake import executions as intake
 from mainspring.intake import jobs
+from mainspring.intake import runs as run_actions
 from tests.support.alerts import TENANT, Telling
 from tests.support.clocks import VirtualClock
 from tests.support.http_receiver import receiving, reply
@@ -197,10 +198,10 @@ async def test_runs_that_people_and_time_end_are_told_as_any_other(telling: Tell
     steps: dict[str, Any] = {"sign": {"approval": {}}}
     approved, cancelled = await bench.begin("flow", steps, timeout="1h"), await bench.start("flow")
     await bench.start("flow")
-    await bench.runs.decide(
-        approved.run_id, "sign", wire.Decision(), tenant=TENANT, by="test", scopes=["write"], approved=True
+    await run_actions.decide(
+        bench.runs, approved.run_id, "sign", wire.Decision(), tenant=TENANT, by="test", scopes=["write"], approved=True
     )
-    await bench.runs.cancel(cancelled.run_id, tenant=TENANT, by="test")
+    await run_actions.cancel(bench.runs, cancelled.run_id, tenant=TENANT, by="test")
     assert await told(telling) == ["execution.succeeded", "execution.cancelled"]
     await virtual.advance(hours=1)
     await bench.tending.look()

@@ -16,8 +16,8 @@ from mainspring.domain.settlement import AttemptResult
 from mainspring.domain.workflow.spec import WorkflowSpec
 from mainspring.duties.workflow_timers import WorkflowTimers
 from mainspring.intake import queues, workflows
+from mainspring.intake import runs as run_actions
 from mainspring.intake.executions import Submission, Submitter
-from mainspring.intake.runs import Runs
 from mainspring.results.batch import Report
 from mainspring.results.settle import Settler
 from mainspring.store import doctor
@@ -184,7 +184,9 @@ async def chain_of_two(found: Fleet) -> tuple[UUID, wire.Polled]:
     """A run whose first step a worker has been given, and who waits for more."""
     session = await found.session()
     worker = Waiter(found, session)
-    await Runs(found.database).start("chain", wire.RunRequest(), tenant=TENANT, by="test")
+    await run_actions.start(
+        run_actions.RunTransactions(found.database), "chain", wire.RunRequest(), tenant=TENANT, by="test"
+    )
     await WorkflowTimers(found.database).look()
     return session, await worker.answer
 

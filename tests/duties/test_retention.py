@@ -15,6 +15,7 @@ from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.duties.retention import Retention
 from mainspring.intake import backfills, jobs
+from mainspring.intake import runs as run_actions
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store import retention
 from mainspring.store.db import Database
@@ -38,12 +39,12 @@ async def test_runs_are_kept_for_ninety_days_after_their_end(fresh: Database, vi
     bench = RunBench(fresh)
     steps: dict[str, Any] = {"a": {}, "sent": {"event": {"name": "go"}}}
     old, waiting = await bench.begin("flow", steps), await bench.start("flow")
-    await bench.runs.event(old.run_id, "go", None, tenant=TENANT, by="test")
+    await run_actions.send_event(bench.runs, old.run_id, "go", None, tenant=TENANT, by="test")
     await bench.work()
     await virtual.advance(days=89)
     await keeper(bench).run_once()  # makes today's partitions
     young = await bench.start("flow")
-    await bench.runs.cancel(young.run_id, tenant=TENANT, by="test")
+    await run_actions.cancel(bench.runs, young.run_id, tenant=TENANT, by="test")
     await keeper(bench).run_once()
     assert await count(fresh, "runs") == 3
     await virtual.advance(days=1, seconds=1)

@@ -12,6 +12,7 @@ from mainspring import wire
 from mainspring.domain.audit import ACTIONS
 from mainspring.domain.errors import Conflict, Invalid
 from mainspring.intake import dead_letters, dependencies, executions, jobs, queues, replays
+from mainspring.intake import runs as run_actions
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store.db import Database
 from mainspring.views import audit as audit_views
@@ -68,15 +69,15 @@ async def test_what_is_done_to_runs_and_steps(bench: Jobs) -> None:
     }  # fmt: skip
     run = await bench.begin("flow", steps)
     runs, run_id = bench.runs, run.run_id
-    await runs.decide(run_id, "sign", wire.Decision(note="seen"), scopes=["write"], approved=True, **WHO)
-    await runs.decide(run_id, "no", wire.Decision(note="bad"), scopes=["write"], approved=False, **WHO)
+    await run_actions.decide(runs, run_id, "sign", wire.Decision(note="seen"), scopes=["write"], approved=True, **WHO)
+    await run_actions.decide(runs, run_id, "no", wire.Decision(note="bad"), scopes=["write"], approved=False, **WHO)
     with pytest.raises(Conflict):
-        await runs.decide(run_id, "no", wire.Decision(note="good"), scopes=["write"], approved=True, **WHO)
-    await runs.skip(run_id, "left", "not today", **WHO)
-    await runs.force_complete(run_id, "done", "by hand", None, **WHO)
-    await runs.event(run_id, "go", None, **WHO)
-    await runs.cancel(run_id, reason="enough", **WHO)
-    again = await runs.rerun(run_id, wire.Rerun(), **WHO)
+        await run_actions.decide(runs, run_id, "no", wire.Decision(note="good"), scopes=["write"], approved=True, **WHO)
+    await run_actions.skip(runs, run_id, "left", "not today", **WHO)
+    await run_actions.force_complete(runs, run_id, "done", "by hand", None, **WHO)
+    await run_actions.send_event(runs, run_id, "go", None, **WHO)
+    await run_actions.cancel(runs, run_id, reason="enough", **WHO)
+    again = await run_actions.rerun(runs, run_id, wire.Rerun(), **WHO)
     assert await entries(bench, subject=str(run_id)) == [
         ("run.rerun", "flow", None),
         ("run.cancel", "flow", "enough"),

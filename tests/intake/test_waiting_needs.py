@@ -14,6 +14,7 @@ from mainspring.domain.params import Param
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.duties.service import skip_overdue
 from mainspring.intake import blackouts, dependencies, executions, jobs
+from mainspring.intake import runs as run_actions
 from mainspring.scheduler.blackout_gate import decide_waiting_fires
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
@@ -274,8 +275,8 @@ async def test_the_end_of_a_run_lets_it_go(bench: Waits, virtual: VirtualClock) 
     run = await bench.start("flow")
     await bench.end(await bench.claim())
     assert await ledger(bench.database, "child") == [(60, "waiting", None)]
-    await bench.runs.decide(
-        run.run_id, "sign", wire.Decision(), tenant=TENANT, by="test", scopes=["write"], approved=True
+    await run_actions.decide(
+        bench.runs, run.run_id, "sign", wire.Decision(), tenant=TENANT, by="test", scopes=["write"], approved=True
     )
     assert await ledger(bench.database, "child") == [(60, "queued", None)]
 

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from mainspring.domain.workflow.run import ExecutionEnd
+from mainspring.intake import runs as run_actions
 from mainspring.results import settle
 from mainspring.results.settle import Settler
 from mainspring.store.db import Database
@@ -82,15 +83,16 @@ async def test_one_run_that_can_not_go_on_does_not_keep_the_others(
     bench.settler._backlog_limit = -1
     sick, well = await bench.begin("sick", {"a": {}}), await bench.begin("well", {"a": {}})
     await bench.end(await bench.claim())
-    hear = bench.tending._runs.hear
     (step,) = (await bench.get(sick)).steps
 
-    async def partly(endings: Any) -> None:
-        if any(e.execution_id == step.execution_id for e in endings):
-            raise RuntimeError("sick")
-        await hear(endings)
+    advance_ended = run_actions.advance_ended
 
-    monkeypatch.setattr(bench.tending._runs, "hear", partly)
+    async def partly(transactions: run_actions.RunTransactions, ends: Any) -> None:
+        if any(e.execution_id == step.execution_id for e in ends):
+            raise RuntimeError("sick")
+        await advance_ended(transactions, ends)
+
+    monkeypatch.setattr(run_actions, "advance_ended", partly)
     await bench.tending.sweep()
     assert ((await bench.get(sick)).state, (await bench.get(well)).state) == ("running", "succeeded")
 

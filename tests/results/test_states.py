@@ -14,6 +14,7 @@ from mainspring import wire
 from mainspring.domain.execution import STATES, TRANSITIONS
 from mainspring.domain.retry import RetryPolicy
 from mainspring.intake import dependencies, executions
+from mainspring.intake import runs as run_actions
 from mainspring.store import dead_letters
 from mainspring.store.db import Database
 from tests.support.clocks import VirtualClock
@@ -131,7 +132,9 @@ class World:
 
     async def force_completed(self) -> str:
         run = await self._runs.begin("forced", {"a": {}})
-        await self._runs.runs.force_complete(run.run_id, "a", "done by hand", None, tenant=TENANT, by="test")
+        await run_actions.force_complete(
+            self._runs.runs, run.run_id, "a", "done by hand", None, tenant=TENANT, by="test"
+        )
         (forced,) = (await self._runs.get(run)).steps
         assert forced.flag == "forced"
         return forced.state

@@ -8,6 +8,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.intake import dead_letters, replays
+from mainspring.intake import runs as run_actions
 from mainspring.store import dead_letters as store
 from mainspring.store.db import Database
 from tests.support.runs import TENANT, RunBench
@@ -91,7 +92,7 @@ async def test_a_replay_supersedes_those_of_the_steps(bench: RunBench) -> None:
 
 async def test_to_repeat_the_run_is_to_handle_its_letter(bench: RunBench) -> None:
     run = await failed(bench)
-    again = await bench.runs.rerun(run.run_id, wire.Rerun(), **WHO)
+    again = await run_actions.rerun(bench.runs, run.run_id, wire.Rerun(), **WHO)
     assert await open_letters(bench) == 0
     await bench.work()
     assert (await bench.get(again)).state == "succeeded"
@@ -102,7 +103,7 @@ async def test_to_repeat_the_run_is_to_handle_its_letter(bench: RunBench) -> Non
 async def test_what_somebody_else_has_claimed_stays_theirs(bench: RunBench) -> None:
     run = await failed(bench)
     await dead_letters.claim_one(bench.database, run.run_id, "1h", tenant=TENANT, by="another")
-    await bench.runs.rerun(run.run_id, wire.Rerun(), **WHO)
+    await run_actions.rerun(bench.runs, run.run_id, wire.Rerun(), **WHO)
     assert (await states(bench))[0] == ("nightly", "open")
 
 

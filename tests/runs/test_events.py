@@ -10,6 +10,7 @@ import pytest
 from mainspring import wire
 from mainspring.domain.errors import Conflict, NotFound
 from mainspring.duties.retention import Retention
+from mainspring.intake import runs as run_actions
 from mainspring.store.db import Database
 from tests.support.clocks import VirtualClock
 from tests.support.runs import TENANT, RunBench
@@ -41,15 +42,15 @@ async def queued(bench: RunBench) -> tuple[wire.Run, wire.Run]:
 
 async def test_an_event_for_a_run_that_is_still_queued_is_kept(bench: RunBench) -> None:
     first, second = await queued(bench)
-    told = await bench.runs.event(second.run_id, "go", {"n": 7}, **WHO)
+    told = await run_actions.send_event(bench.runs, second.run_id, "go", {"n": 7}, **WHO)
     assert told.state == "queued"
-    with pytest.raises(Conflict, match="was received from test"):
-        await bench.runs.event(second.run_id, "go", {"n": 8}, **WHO)
+    with pytest.raises(Conflict, match="was already received from test"):
+        await run_actions.send_event(bench.runs, second.run_id, "go", {"n": 8}, **WHO)
     with pytest.raises(NotFound, match="waits for an event 'stop'; it waits for go"):
-        await bench.runs.event(second.run_id, "stop", None, **WHO)
+        await run_actions.send_event(bench.runs, second.run_id, "stop", None, **WHO)
     with pytest.raises(NotFound):
-        await bench.runs.event(second.run_id, "go", None, tenant=2, by="stranger")
-    await bench.runs.event(first.run_id, "go", {"n": 0}, **WHO)
+        await run_actions.send_event(bench.runs, second.run_id, "go", None, tenant=2, by="stranger")
+    await run_actions.send_event(bench.runs, first.run_id, "go", {"n": 0}, **WHO)
     await bench.work()
     ended = await bench.get(second)
     assert ended.state == "succeeded" and ended.steps[0].result == {"n": 7}
@@ -62,7 +63,9 @@ async def test_a_run_begins_with_the_event_or_hears_of_it(bench: RunBench) -> No
     await bench.apply("flow", STEPS, **ONE)
     for _ in range(8):
         run = await bench.start("flow")
-        await asyncio.gather(bench.runs.event(run.run_id, "go", {"n": 1}, **WHO), bench.tending.look())
+        await asyncio.gather(
+            run_actions.send_event(bench.runs, run.run_id, "go", {"n": 1}, **WHO), bench.tending.look()
+        )
         await bench.work()
         assert (await bench.get(run)).state == "succeeded"
 
@@ -71,10 +74,10 @@ async def test_what_a_run_that_never_began_was_sent_is_forgotten(bench: RunBench
     from mainspring.intake import executions
 
     _, second = await queued(bench)
-    await bench.runs.event(second.run_id, "go", None, **WHO)
+    await run_actions.send_event(bench.runs, second.run_id, "go", None, **WHO)
     await executions.cancel(bench.database, second.run_id, reason="", **WHO)
-    with pytest.raises(Conflict, match="before it began"):
-        await bench.runs.event(second.run_id, "go", None, **WHO)
+    with pytest.raises(Conflict, match="before it started"):
+        await run_actions.send_event(bench.runs, second.run_id, "go", None, **WHO)
     retention = Retention(bench.database, leads=lambda: True)
     await retention.run_once()
     async with bench.database.connection() as connection:

@@ -12,6 +12,7 @@ from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.duties.workflow_timers import WorkflowTimers
 from mainspring.intake import dead_letters, executions, jobs, workflows
+from mainspring.intake import runs as run_actions
 from mainspring.intake.replays import replay_one
 from mainspring.store.db import Database
 from mainspring.views import executions as execution_views
@@ -30,8 +31,15 @@ GATE: dict[str, Any] = {"a": {}, "sign": {"needs": ["a"], "approval": {"expires"
 
 
 async def decide(bench: RunBench, run: wire.Run, *, approved: bool, scopes: tuple[str, ...] = ("write",)) -> wire.Run:
-    return await bench.runs.decide(
-        run.run_id, "sign", wire.Decision(note="seen"), tenant=TENANT, by="a new user", scopes=scopes, approved=approved
+    return await run_actions.decide(
+        bench.runs,
+        run.run_id,
+        "sign",
+        wire.Decision(note="seen"),
+        tenant=TENANT,
+        by="a new user",
+        scopes=scopes,
+        approved=approved,
     )
 
 
@@ -85,11 +93,11 @@ async def test_who_may_not_approve_may_not_go_around_it_either(bench: RunBench) 
     who: dict[str, Any] = {"tenant": TENANT, "by": "a new user"}
     for scopes in ((), ("read", "write")):
         with pytest.raises(Forbidden):
-            await bench.runs.skip(run.run_id, "sign", "in a hurry", scopes=scopes, **who)
+            await run_actions.skip(bench.runs, run.run_id, "sign", "in a hurry", scopes=scopes, **who)
         with pytest.raises(Forbidden):
-            await bench.runs.force_complete(run.run_id, "sign", "in a hurry", None, scopes=scopes, **who)
-    await bench.runs.skip(run.run_id, "free", "not today", scopes=("write",), **who)
-    found = await bench.runs.skip(run.run_id, "sign", "not today", scopes=("admin",), **who)
+            await run_actions.force_complete(bench.runs, run.run_id, "sign", "in a hurry", None, scopes=scopes, **who)
+    await run_actions.skip(bench.runs, run.run_id, "free", "not today", scopes=("write",), **who)
+    found = await run_actions.skip(bench.runs, run.run_id, "sign", "not today", scopes=("admin",), **who)
     assert found.state == "succeeded"
 
 
@@ -141,19 +149,19 @@ async def test_a_wait_ends_by_itself(bench: RunBench, virtual: VirtualClock) -> 
 async def test_an_event_lets_its_step_go_on_once(bench: RunBench) -> None:
     steps = {"file": {"event": {"name": "arrived"}}, "b": {"needs": ["file"], "when": "steps.file.result.rows > 1"}}
     run = await bench.begin("events", steps)
-    await bench.runs.event(run.run_id, "arrived", {"rows": 2}, tenant=TENANT, by="a new user")
+    await run_actions.send_event(bench.runs, run.run_id, "arrived", {"rows": 2}, tenant=TENANT, by="a new user")
     with pytest.raises(Conflict) as caught:
-        await bench.runs.event(run.run_id, "arrived", {"rows": 0}, tenant=TENANT, by="another")
+        await run_actions.send_event(bench.runs, run.run_id, "arrived", {"rows": 0}, tenant=TENANT, by="another")
     assert caught.value.code == "event_repeated" and "a new user" in caught.value.message
     with pytest.raises(NotFound):
-        await bench.runs.event(run.run_id, "departed", None, tenant=TENANT, by="a new user")
+        await run_actions.send_event(bench.runs, run.run_id, "departed", None, tenant=TENANT, by="a new user")
     await bench.work()
     assert (await bench.get(run)).state == "succeeded"
 
 
 async def test_an_event_may_come_before_its_step(bench: RunBench) -> None:
     run = await bench.begin("early", {"a": {}, "file": {"needs": ["a"], "event": {"name": "arrived"}}})
-    await bench.runs.event(run.run_id, "arrived", None, tenant=TENANT, by="a new user")
+    await run_actions.send_event(bench.runs, run.run_id, "arrived", None, tenant=TENANT, by="a new user")
     await bench.work()
     assert (await bench.get(run)).state == "succeeded"
 
@@ -162,8 +170,8 @@ async def test_a_step_that_is_skipped_by_a_person_frees_those_behind_and_they_se
     see = {"kind": "http", "url": "http://x/{{upstream.a}}"}
     run = await bench.begin("skipped", {"a": {}, "b": {"needs": ["a"], "task": see}})
     with pytest.raises(Invalid):
-        await bench.runs.skip(run.run_id, "a", " ", tenant=TENANT, by="a new user")
-    found = await bench.runs.skip(run.run_id, "a", "no input today", tenant=TENANT, by="a new user")
+        await run_actions.skip(bench.runs, run.run_id, "a", " ", tenant=TENANT, by="a new user")
+    found = await run_actions.skip(bench.runs, run.run_id, "a", "no input today", tenant=TENANT, by="a new user")
     assert (found.steps[0].state, found.steps[0].flag) == ("skipped", "skipped")
     assert found.steps[0].reason == "skipped by a new user: no input today"
     ((name, row),) = await bench.claim()
@@ -175,21 +183,21 @@ async def test_a_step_that_is_skipped_by_a_person_frees_those_behind_and_they_se
 async def test_a_running_step_can_be_completed_by_force_and_its_late_result_changes_nothing(bench: RunBench) -> None:
     run = await bench.begin("forced", {"a": {}, "b": {"needs": ["a"], "when": "steps.a.result == 5"}})
     rows = await bench.claim()
-    found = await bench.runs.force_complete(run.run_id, "a", "by hand", 5, tenant=TENANT, by="a new user")
+    found = await run_actions.force_complete(bench.runs, run.run_id, "a", "by hand", 5, tenant=TENANT, by="a new user")
     assert states(found) == {"a": "succeeded", "b": "running"}
     await bench.end(rows, lambda _: "cancelled")
     await bench.work()
     found = await bench.get(run)
     assert found.state == "succeeded" and found.steps[0].flag == "forced" and bench.log == ["a", "b"]
     with pytest.raises(Conflict):
-        await bench.runs.force_complete(run.run_id, "a", "again", None, tenant=TENANT, by="a new user")
+        await run_actions.force_complete(bench.runs, run.run_id, "a", "again", None, tenant=TENANT, by="a new user")
 
 
 async def test_a_cancelled_run_ends_and_what_always_runs_still_does(bench: RunBench) -> None:
     steps = {"a": {}, "b": {"needs": ["a"]}, "gate": {"approval": {}}, "clean": {"needs": ["a"], "rule": "always"}}
     run = await bench.begin("cancelled", steps)
     rows = await bench.claim()
-    found = await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user", reason="wrong day")
+    found = await run_actions.cancel(bench.runs, run.run_id, tenant=TENANT, by="a new user", reason="wrong day")
     assert found.state == "cancelling"
     assert states(found) == {"a": "running", "b": "cancelled", "gate": "cancelled", "clean": "blocked"}
     await bench.end(rows, lambda _: "cancelled")
@@ -200,12 +208,12 @@ async def test_a_cancelled_run_ends_and_what_always_runs_still_does(bench: RunBe
     head = await execution_views.get(bench.database, run.run_id, tenant=TENANT)
     assert head.state == "cancelled"
     with pytest.raises(Conflict):
-        await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user")
+        await run_actions.cancel(bench.runs, run.run_id, tenant=TENANT, by="a new user")
 
 
 async def test_a_run_that_has_not_started_anything_is_cancelled_at_once(bench: RunBench) -> None:
     run = await bench.begin("early", {"a": {}, "b": {"needs": ["a"]}})
-    assert (await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user")).state == "cancelled"
+    assert (await run_actions.cancel(bench.runs, run.run_id, tenant=TENANT, by="a new user")).state == "cancelled"
     assert await bench.claim() == []
 
 
@@ -213,7 +221,7 @@ async def test_cancelling_a_run_cancels_the_run_inside_it(bench: RunBench) -> No
     await bench.apply("inner", {"x": {"approval": {}}})
     run = await bench.begin("outer", {"sub": {"workflow": "inner"}})
     await bench.tending.look()
-    assert (await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user")).state == "cancelled"
+    assert (await run_actions.cancel(bench.runs, run.run_id, tenant=TENANT, by="a new user")).state == "cancelled"
 
 
 async def test_cancelling_the_execution_that_a_run_is_cancels_the_run(bench: RunBench) -> None:
@@ -247,16 +255,16 @@ async def test_a_rerun_keeps_what_had_succeeded(bench: RunBench) -> None:
     steps = {"a": {}, "b": {"needs": ["a"]}, "c": {"needs": ["b"], "when": "steps.a.result == 1"}}
     run = await bench.begin("again", steps)
     with pytest.raises(Conflict):
-        await bench.runs.rerun(run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+        await run_actions.rerun(bench.runs, run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
     await bench.work(lambda name: "failed" if name == "b" else "succeeded", {"a": 1})
     bench.log.clear()
-    new = await bench.runs.rerun(run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    new = await run_actions.rerun(bench.runs, run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
     assert states(new) == {"a": "succeeded", "b": "running", "c": "blocked"}
     assert new.steps[0].flag == "kept" and new.rerun_of == run.run_id
     await bench.work()
     assert (await bench.get(new)).state == "succeeded" and bench.log == ["b", "c"]
     assert (await bench.get(run)).state == "failed"
-    whole = await bench.runs.rerun(new.run_id, wire.Rerun(from_step="a"), tenant=TENANT, by="a new user")
+    whole = await run_actions.rerun(bench.runs, new.run_id, wire.Rerun(from_step="a"), tenant=TENANT, by="a new user")
     assert states(whole)["a"] == "running"
 
 
@@ -267,10 +275,10 @@ async def test_a_rerun_leaves_what_a_condition_or_a_person_skipped_and_all_behin
         "other": {}, "behind": {"needs": ["other"]},
     }  # fmt: skip
     run = await bench.begin("branches", steps)
-    await bench.runs.skip(run.run_id, "by_hand", "not today", tenant=TENANT, by="a new user")
+    await run_actions.skip(bench.runs, run.run_id, "by_hand", "not today", tenant=TENANT, by="a new user")
     await bench.work(lambda name: "failed" if name in ("b", "other") else "succeeded")
     bench.log.clear()
-    new = await bench.runs.rerun(run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    new = await run_actions.rerun(bench.runs, run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
     assert {s.name: s.flag for s in new.steps if s.flag} == {
         "a": "kept",
         "right": "kept",
@@ -282,9 +290,9 @@ async def test_a_rerun_leaves_what_a_condition_or_a_person_skipped_and_all_behin
     found = await bench.get(new)
     assert found.state == "succeeded" and sorted(bench.log) == ["b", "behind", "other"]
     with pytest.raises(Conflict, match="no step has failed"):
-        await bench.runs.rerun(new.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+        await run_actions.rerun(bench.runs, new.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
     bench.log.clear()
-    await bench.runs.rerun(run.run_id, wire.Rerun(from_step="join"), tenant=TENANT, by="a new user")
+    await run_actions.rerun(bench.runs, run.run_id, wire.Rerun(from_step="join"), tenant=TENANT, by="a new user")
     await bench.work()
     assert sorted(bench.log) == ["b", "behind", "join", "other"]
 
@@ -293,11 +301,13 @@ async def test_what_can_not_be_done_with_a_failed_step_or_a_deleted_workflow_say
     run = await bench.begin("doomed", {"a": {}, "sign": {"approval": {}}})
     await bench.work(lambda _: "failed")
     with pytest.raises(Conflict, match="mainspring runs rerun repeats it"):
-        await bench.runs.force_complete(run.run_id, "a", "it is fine", None, tenant=TENANT, by="a new user")
+        await run_actions.force_complete(
+            bench.runs, run.run_id, "a", "it is fine", None, tenant=TENANT, by="a new user"
+        )
     await decide(bench, run, approved=True)
     await workflows.delete(bench.database, "doomed", tenant=TENANT, by="a new user")
     with pytest.raises(Conflict, match="doomed was deleted"):
-        await bench.runs.rerun(run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+        await run_actions.rerun(bench.runs, run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
 
 
 async def test_a_rerun_keeps_to_the_limit_of_runs(bench: RunBench) -> None:
@@ -307,10 +317,10 @@ async def test_a_rerun_keeps_to_the_limit_of_runs(bench: RunBench) -> None:
     second = await bench.start("tight")
     await bench.tending.look()
     with pytest.raises(Conflict, match="'tight'"):
-        await bench.runs.rerun(first.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
-    assert [r.run_id for r in (await bench.runs.list(tenant=TENANT)).items] == [second.run_id, first.run_id]
+        await run_actions.rerun(bench.runs, first.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    assert [r.run_id for r in (await bench.run_views.list_runs(tenant=TENANT)).items] == [second.run_id, first.run_id]
     await bench.work()
-    new = await bench.runs.rerun(first.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    new = await run_actions.rerun(bench.runs, first.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
     assert new.state == "running"
 
 
@@ -319,22 +329,22 @@ async def test_a_run_that_waits_for_its_turn_is_listed_and_cancelled_like_any_ot
     first, second = await bench.start("narrow"), await bench.start("narrow")
     await bench.tending.look()
     for workflow in (None, "narrow"):
-        found = (await bench.runs.list(tenant=TENANT, workflow=workflow)).items
+        found = (await bench.run_views.list_runs(tenant=TENANT, workflow=workflow)).items
         assert [(r.run_id, r.state) for r in found] == [(second.run_id, "queued"), (first.run_id, "running")]
-    assert [r.state for r in (await bench.runs.list(tenant=TENANT, states=["queued"])).items] == ["queued"]
-    page = await bench.runs.list(tenant=TENANT, limit=1)
-    rest = await bench.runs.list(tenant=TENANT, limit=1, cursor=page.next_cursor)
+    assert [r.state for r in (await bench.run_views.list_runs(tenant=TENANT, states=["queued"])).items] == ["queued"]
+    page = await bench.run_views.list_runs(tenant=TENANT, limit=1)
+    rest = await bench.run_views.list_runs(tenant=TENANT, limit=1, cursor=page.next_cursor)
     assert [r.run_id for r in (*page.items, *rest.items)] == [second.run_id, first.run_id]
-    with pytest.raises(Conflict, match="has not begun"):
-        await bench.runs.skip(second.run_id, "a", "early", tenant=TENANT, by="a new user")
-    ended = await bench.runs.cancel(second.run_id, tenant=TENANT, by="a new user", reason="not needed")
+    with pytest.raises(Conflict, match="has not started"):
+        await run_actions.skip(bench.runs, second.run_id, "a", "early", tenant=TENANT, by="a new user")
+    ended = await run_actions.cancel(bench.runs, second.run_id, tenant=TENANT, by="a new user", reason="not needed")
     assert (ended.state, ended.reason) == ("cancelled", "cancelled by a new user: not needed")
     assert (await bench.get(second)).state == "cancelled"
     for change in (
-        bench.runs.cancel(second.run_id, tenant=TENANT, by="a new user"),
-        bench.runs.rerun(second.run_id, wire.Rerun(), tenant=TENANT, by="a new user"),
+        run_actions.cancel(bench.runs, second.run_id, tenant=TENANT, by="a new user"),
+        run_actions.rerun(bench.runs, second.run_id, wire.Rerun(), tenant=TENANT, by="a new user"),
     ):
-        with pytest.raises(Conflict, match="before it began"):
+        with pytest.raises(Conflict, match="before it started"):
             await change
     await bench.work()
     assert (await bench.get(first)).state == "succeeded"
@@ -375,5 +385,5 @@ async def test_the_dead_letter_of_a_run_repeats_it_and_that_of_a_step_says_how(b
         await replay_one(bench.database, step.dead_letter_id, wire.ReplayOne(), tenant=TENANT, by="a new user")
     await replay_one(bench.database, run.run_id, wire.ReplayOne(), tenant=TENANT, by="a new user")
     await bench.work()
-    found = (await bench.runs.list(tenant=TENANT, limit=10)).items
+    found = (await bench.run_views.list_runs(tenant=TENANT, limit=10)).items
     assert sorted(r.state for r in found) == ["failed", "succeeded"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mainspring import wire
+from mainspring.intake import runs as run_actions
 from mainspring.store import doctor
 from mainspring.store.db import Database
 from tests.support.runs import NOT_NOW, TENANT, RunBench
@@ -30,11 +31,13 @@ async def meddle(bench: RunBench, runs: list[wire.Run], rng: random.Random) -> N
         try:
             match rng.randrange(5):
                 case 0:
-                    await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user")
+                    await run_actions.cancel(bench.runs, run.run_id, tenant=TENANT, by="a new user")
                 case 1:
-                    await bench.runs.skip(run.run_id, step, "so", tenant=TENANT, by="a new user")
+                    await run_actions.skip(bench.runs, run.run_id, step, "so", tenant=TENANT, by="a new user")
                 case 2:
-                    await bench.runs.force_complete(run.run_id, step, "so", None, tenant=TENANT, by="a new user")
+                    await run_actions.force_complete(
+                        bench.runs, run.run_id, step, "so", None, tenant=TENANT, by="a new user"
+                    )
                 case _:
                     await approve(bench, run)
         except NOT_NOW:
@@ -42,8 +45,15 @@ async def meddle(bench: RunBench, runs: list[wire.Run], rng: random.Random) -> N
 
 
 async def approve(bench: RunBench, run: wire.Run) -> None:
-    await bench.runs.decide(
-        run.run_id, "gate", wire.Decision(), tenant=TENANT, by="a new user", scopes=("write",), approved=True
+    await run_actions.decide(
+        bench.runs,
+        run.run_id,
+        "gate",
+        wire.Decision(),
+        tenant=TENANT,
+        by="a new user",
+        scopes=("write",),
+        approved=True,
     )
 
 
@@ -73,12 +83,12 @@ async def test_everybody_at_once(fresh: Database, seed: int) -> None:
     for _ in range(20):
         await first.work()
         await first.tending.sweep()
-        for run in (await first.runs.list(tenant=TENANT, states=("running",), limit=100)).items:
+        for run in (await first.run_views.list_runs(tenant=TENANT, states=("running",), limit=100)).items:
             try:
                 await approve(first, run)
             except NOT_NOW:
                 continue
-        if not (await first.runs.list(tenant=TENANT, states=("running", "cancelling"), limit=100)).items:
+        if not (await first.run_views.list_runs(tenant=TENANT, states=("running", "cancelling"), limit=100)).items:
             break
     found = [await first.get(run) for run in runs]
     assert {run.state for run in found} <= {"succeeded", "failed", "partial", "cancelled"}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mainspring.intake import runs as run_actions
 from mainspring.store import doctor, results
 from mainspring.store.db import Database
 from tests.support.runs import NOT_NOW, TENANT, RunBench, states
@@ -78,7 +79,7 @@ async def test_a_condition_that_is_false_skips_as_ever(bench: RunBench, linked: 
 
 async def test_what_was_skipped_meanwhile_does_not_begin(bench: RunBench, linked: list[bool]) -> None:
     run, rows = await until_b(bench)
-    await bench.runs.skip(run.run_id, "c", "not today", tenant=TENANT, by="a new user")
+    await run_actions.skip(bench.runs, run.run_id, "c", "not today", tenant=TENANT, by="a new user")
     await bench.end(rows)
     assert linked == [False]
     await bench.work()
@@ -88,7 +89,7 @@ async def test_what_was_skipped_meanwhile_does_not_begin(bench: RunBench, linked
 
 async def test_a_cancelled_run_begins_nothing(bench: RunBench, linked: list[bool]) -> None:
     run, rows = await until_b(bench)
-    await bench.runs.cancel(run.run_id, tenant=TENANT, by="a new user")
+    await run_actions.cancel(bench.runs, run.run_id, tenant=TENANT, by="a new user")
     await bench.end(rows)
     assert linked == [False]
     found = await bench.get(run)
@@ -152,12 +153,16 @@ async def test_people_change_their_minds_while_links_are_written(
             step = rng.choice("bcd")
             match rng.randrange(3):
                 case 0:
-                    meddling.append(people.runs.cancel(run.run_id, tenant=TENANT, by="a new user"))
+                    meddling.append(run_actions.cancel(people.runs, run.run_id, tenant=TENANT, by="a new user"))
                 case 1:
-                    meddling.append(people.runs.skip(run.run_id, step, "so", tenant=TENANT, by="a new user"))
+                    meddling.append(
+                        run_actions.skip(people.runs, run.run_id, step, "so", tenant=TENANT, by="a new user")
+                    )
                 case _:
                     meddling.append(
-                        people.runs.force_complete(run.run_id, step, "so", None, tenant=TENANT, by="a new user")
+                        run_actions.force_complete(
+                            people.runs, run.run_id, step, "so", None, tenant=TENANT, by="a new user"
+                        )
                     )
         settling = [RunBench(fresh) for _ in rows]
         for other in settling:

@@ -15,8 +15,9 @@ from mainspring.domain.errors import Conflict, Unavailable
 from mainspring.domain.settlement import AttemptResult
 from mainspring.domain.workflow.spec import WorkflowSpec
 from mainspring.duties.workflow_timers import WorkflowTimers
+from mainspring.intake import runs as run_actions
 from mainspring.intake import workflows
-from mainspring.intake.runs import Runs
+from mainspring.intake.runs import RunTransactions
 from mainspring.results.batch import Report
 from mainspring.results.settle import Settler
 from mainspring.store import claims, fires, runs, sessions
@@ -41,7 +42,8 @@ class RunBench:
         self.database = database
         self.definitions = Definitions(database)
         self.settler = Settler(database, self.definitions, Announcer(SilentBus()), rng=random.Random(1))
-        self.runs = Runs(database)
+        self.runs = RunTransactions(database)
+        self.run_views = self.runs.views
         self.tending = WorkflowTimers(database)
         self.session_id: UUID | None = None
         self.log: list[str] = []  # steps as they were started
@@ -51,7 +53,7 @@ class RunBench:
         return found
 
     async def start(self, name: str, params: dict[str, Any] | None = None) -> wire.Run:
-        return await self.runs.start(name, wire.RunRequest(params=params), tenant=TENANT, by="test")
+        return await run_actions.start(self.runs, name, wire.RunRequest(params=params), tenant=TENANT, by="test")
 
     async def begin(self, name: str, steps: dict[str, Any], **more: Any) -> wire.Run:
         await self.apply(name, steps, **more)
@@ -59,7 +61,7 @@ class RunBench:
 
     async def get(self, run: wire.Run | UUID, *, items: bool = False) -> wire.Run:
         run_id = run if isinstance(run, UUID) else run.run_id
-        return await self.runs.get(run_id, tenant=TENANT, items=items)
+        return await self.run_views.get(run_id, tenant=TENANT, items=items)
 
     async def session(self) -> UUID:
         if self.session_id is None:

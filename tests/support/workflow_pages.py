@@ -6,6 +6,7 @@ from typing import Any
 
 from mainspring import wire
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
+from mainspring.intake import runs as run_actions
 from mainspring.intake import workflows
 from tests.conftest import Cluster
 from tests.support.runs import spec
@@ -13,7 +14,7 @@ from tests.support.runs import spec
 
 async def begun(cluster: Cluster, name: str, steps: dict[str, Any]) -> wire.Run:
     await workflows.apply(cluster.database, spec(name, steps), tenant=TENANT, by="test")
-    return await cluster.context.runs.start(name, wire.RunRequest(), tenant=TENANT, by="test")
+    return await run_actions.start(cluster.context.runs, name, wire.RunRequest(), tenant=TENANT, by="test")
 
 
 GATES = {

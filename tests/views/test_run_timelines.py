@@ -9,6 +9,7 @@ import pytest
 from mainspring import wire
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.workflow.layout import critical_path, slacks
+from mainspring.intake import runs as run_actions
 from mainspring.store.db import Database
 from tests.support.clocks import VirtualClock
 from tests.support.runs import TENANT, RunBench
@@ -103,7 +104,7 @@ async def test_a_step_has_a_timeline_of_its_own(bench: RunBench, virtual: Virtua
     await bench.promote()
     await virtual.advance(seconds=1)
     await ended(bench, virtual, 3, "b")
-    found = await bench.runs.timeline(run.run_id, "b", tenant=TENANT)
+    found = await bench.run_views.step_timeline(run.run_id, "b", tenant=TENANT)
     start = (await bench.get(run)).started_at
     assert start is not None
     assert [(e.event, (e.at - start).total_seconds(), e.attempt) for e in found.events] == [
@@ -117,26 +118,26 @@ async def test_a_step_has_a_timeline_of_its_own(bench: RunBench, virtual: Virtua
         ("execution.succeeded", 77, 2),
         ("step.succeeded", 77, None),
     ]
-    waiting = await bench.runs.timeline(run.run_id, "sign", tenant=TENANT)
+    waiting = await bench.run_views.step_timeline(run.run_id, "sign", tenant=TENANT)
     assert [e.event for e in waiting.events] == ["step.created", "step.waiting"]
     assert waiting.events[1].text is not None and waiting.events[1].text.startswith("until 2026-11-16 13:01:17")
-    await bench.runs.skip(run.run_id, "sign", "not today", tenant=TENANT, by="a new user")
-    waiting = await bench.runs.timeline(run.run_id, "sign", tenant=TENANT)
+    await run_actions.skip(bench.runs, run.run_id, "sign", "not today", tenant=TENANT, by="a new user")
+    waiting = await bench.run_views.step_timeline(run.run_id, "sign", tenant=TENANT)
     assert (waiting.events[-1].event, waiting.events[-1].text) == ("step.skipped", "skipped by a new user: not today")
     with pytest.raises(NotFound):
-        await bench.runs.timeline(run.run_id, "nobody", tenant=TENANT)
+        await bench.run_views.step_timeline(run.run_id, "nobody", tenant=TENANT)
 
 
 async def test_the_timeline_of_an_item(bench: RunBench) -> None:
     await bench.apply("mapped", {"each": {"map": "params.parts"}}, params={"parts": {"type": "array"}})
     run = await bench.start("mapped", {"parts": [1, 2]})
     await bench.work()
-    whole = await bench.runs.timeline(run.run_id, "each", tenant=TENANT)
+    whole = await bench.run_views.step_timeline(run.run_id, "each", tenant=TENANT)
     assert [i.item for i in whole.items] == [0, 1] and whole.events[-1].event == "step.succeeded"
-    item = await bench.runs.timeline(run.run_id, "each", tenant=TENANT, item=1)
+    item = await bench.run_views.step_timeline(run.run_id, "each", tenant=TENANT, item=1)
     assert item.step.item == 1 and "execution.succeeded" in [e.event for e in item.events] and item.items == []
     with pytest.raises(NotFound):
-        await bench.runs.timeline(run.run_id, "each", tenant=TENANT, item=2)
+        await bench.run_views.step_timeline(run.run_id, "each", tenant=TENANT, item=2)
 
 
 async def test_the_last_runs_side_by_side(bench: RunBench) -> None:
@@ -146,25 +147,25 @@ async def test_the_last_runs_side_by_side(bench: RunBench) -> None:
         await bench.work(lambda name, outcome=outcome: outcome)  # type: ignore[misc]
     await bench.apply("grid", {"b": {}, "c": {"needs": ["b"]}})
     await bench.start("grid")
-    found = await bench.runs.grid("grid", tenant=TENANT)
+    found = await bench.run_views.grid("grid", tenant=TENANT)
     assert found.steps == ["b", "c", "a"]
     assert [(r.state, r.version, r.steps) for r in found.runs] == [
         ("running", 2, ["running", "blocked", None]),
         ("failed", 1, ["skipped", None, "failed"]),
         ("succeeded", 1, ["succeeded", None, "succeeded"]),
     ]
-    assert len((await bench.runs.grid("grid", tenant=TENANT, count=2)).runs) == 2
+    assert len((await bench.run_views.grid("grid", tenant=TENANT, count=2)).runs) == 2
     with pytest.raises(Invalid):
-        await bench.runs.grid("grid", tenant=TENANT, count=0)
+        await bench.run_views.grid("grid", tenant=TENANT, count=0)
     with pytest.raises(NotFound):
-        await bench.runs.grid("nobody", tenant=TENANT)
+        await bench.run_views.grid("nobody", tenant=TENANT)
 
 
 async def test_a_run_that_has_not_begun_has_no_timeline(bench: RunBench) -> None:
     await bench.apply("key", {"a": {}}, concurrency={"key": "k", "limit": 1})
     run = await bench.start("key")
     with pytest.raises(Conflict):
-        await bench.runs.timeline(run.run_id, "a", tenant=TENANT)
+        await bench.run_views.step_timeline(run.run_id, "a", tenant=TENANT)
 
 
 def test_slack_is_what_is_left_of_the_longest_way() -> None:

@@ -15,9 +15,10 @@ from mainspring.dispatch.service import Dispatcher
 from mainspring.intake.artifacts import Artifacts
 from mainspring.intake.executions import Submitter
 from mainspring.intake.quota import Quotas
-from mainspring.intake.runs import Runs
+from mainspring.intake.runs import RunTransactions
 from mainspring.results.settle import Settler
 from mainspring.store.db import Database
+from mainspring.views.runs import RunViews
 
 CONCURRENT_REGISTRATIONS = 3
 """Registrations at a time, so that a fleet that reconnects leaves database connections for its heartbeats."""
@@ -34,7 +35,8 @@ class Context:
     settler: Settler
     announcer: Announcer
     artifacts: Artifacts
-    runs: Runs
+    run_views: RunViews
+    runs: RunTransactions
     sender: Sender
     rates: RequestLimits
     quotas: Quotas

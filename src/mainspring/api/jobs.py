@@ -13,7 +13,7 @@ from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.job import JobSpec
 from mainspring.intake import dependencies, jobs
-from mainspring.intake.executions import Note, Submission
+from mainspring.intake.executions import Submission, SubmissionAudit
 from mainspring.intake.validate.params import check_params
 from mainspring.views import dependencies as dependency_views
 from mainspring.views import executions as execution_views
@@ -260,8 +260,8 @@ async def trigger(call: Call) -> Response:
     if execution_id is None:
         row = await refs.job_row(call.context.database, ref, tenant=call.tenant)
         check_params(row.spec, body.params)
-        note = None if body.reason is None else Note.of(row, body.reason)
-        submission = Submission(call.tenant, by, row.job_id, body.at, body.params, body.fire_at, note)
+        entry = None if body.reason is None else SubmissionAudit.of(row, body.reason)
+        submission = Submission(call.tenant, by, row.job_id, body.at, body.params, body.fire_at, entry)
         execution_id = await (submit.submit_once(submission, key) if key else submit.submit(submission))
         submit.seen(ref, row, tenant=call.tenant)
     found = await execution_views.get(call.context.database, execution_id, tenant=call.tenant)

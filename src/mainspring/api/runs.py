@@ -6,7 +6,8 @@ from uuid import UUID
 
 from mainspring import wire
 from mainspring.api.route import Call, Table
-from mainspring.intake.runs import find_run
+from mainspring.intake import runs as run_actions
+from mainspring.views import refs
 
 table = Table()
 RUNS = "/api/v1/runs"
@@ -18,7 +19,7 @@ STEP = RUN + "/steps/{step}"
 async def list_runs(call: Call) -> wire.Page[wire.Run]:
     """List runs without their steps, newest first."""
     states = call.query("state")
-    return await call.context.runs.list(
+    return await call.context.run_views.list_runs(
         tenant=call.tenant,
         cursor=call.query("cursor"),
         limit=call.number("limit", 50),
@@ -30,7 +31,7 @@ async def list_runs(call: Call) -> wire.Page[wire.Run]:
 @table.route("GET", RUN, scope="read", response=wire.Run, query=("items",))
 async def get(call: Call) -> wire.Run:
     """Get a run with its steps; `items=true` includes each item of mapped and repeated steps."""
-    return await call.context.runs.get(await _id(call), tenant=call.tenant, items=call.query("items") == "true")
+    return await call.context.run_views.get(await _id(call), tenant=call.tenant, items=call.query("items") == "true")
 
 
 @table.route("POST", RUN + "/cancel", scope="write", body=wire.RunCancel, response=wire.Run)
@@ -39,8 +40,8 @@ async def cancel(call: Call) -> wire.Run:
 
     Pending steps do not start and running ones are cancelled; steps with the rule `always` still run.
     """
-    return await call.context.runs.cancel(
-        await _id(call), tenant=call.tenant, by=call.caller.name, reason=call.body.reason
+    return await run_actions.cancel(
+        call.context.runs, await _id(call), tenant=call.tenant, by=call.caller.name, reason=call.body.reason
     )
 
 
@@ -50,7 +51,9 @@ async def rerun(call: Call) -> wire.Run:
 
     Results of the steps before are kept.
     """
-    return await call.context.runs.rerun(await _id(call), call.body, tenant=call.tenant, by=call.caller.name)
+    return await run_actions.rerun(
+        call.context.runs, await _id(call), call.body, tenant=call.tenant, by=call.caller.name
+    )
 
 
 @table.route("POST", RUN + "/events/{name}", scope="write", body=wire.RunEvent, response=wire.Run)
@@ -60,8 +63,13 @@ async def event(call: Call) -> wire.Run:
     It may arrive before the step waits for it, or before the run has started.
     A second event of the same name is a conflict.
     """
-    return await call.context.runs.event(
-        await _id(call), call.path("name"), call.body.payload, tenant=call.tenant, by=call.caller.name
+    return await run_actions.send_event(
+        call.context.runs,
+        await _id(call),
+        call.path("name"),
+        call.body.payload,
+        tenant=call.tenant,
+        by=call.caller.name,
     )
 
 
@@ -69,7 +77,7 @@ async def event(call: Call) -> wire.Run:
 async def timeline(call: Call) -> wire.StepTimeline:
     """Get the events of a step in order; `item` selects one item of a mapped or repeated step."""
     item = call.number("item", -1)
-    return await call.context.runs.timeline(
+    return await call.context.run_views.step_timeline(
         await _id(call), call.path("step"), tenant=call.tenant, item=None if item < 0 else item
     )
 
@@ -89,7 +97,8 @@ async def reject(call: Call) -> wire.Run:
 @table.route("POST", STEP + "/skip", scope="write", body=wire.Override, response=wire.Run)
 async def skip(call: Call) -> wire.Run:
     """Skip a step; its successors continue and can see that it was skipped."""
-    return await call.context.runs.skip(
+    return await run_actions.skip(
+        call.context.runs,
         await _id(call),
         call.path("step"),
         call.body.reason,
@@ -102,7 +111,8 @@ async def skip(call: Call) -> wire.Run:
 @table.route("POST", STEP + "/force-complete", scope="write", body=wire.Override, response=wire.Run)
 async def force_complete(call: Call) -> wire.Run:
     """Mark a step as succeeded, with the given result."""
-    return await call.context.runs.force_complete(
+    return await run_actions.force_complete(
+        call.context.runs,
         await _id(call),
         call.path("step"),
         call.body.reason,
@@ -114,7 +124,8 @@ async def force_complete(call: Call) -> wire.Run:
 
 
 async def _decide(call: Call, *, approved: bool) -> wire.Run:
-    return await call.context.runs.decide(
+    return await run_actions.decide(
+        call.context.runs,
         await _id(call),
         call.path("step"),
         call.body,
@@ -127,4 +138,4 @@ async def _decide(call: Call, *, approved: bool) -> wire.Run:
 
 async def _id(call: Call) -> UUID:
     """Find the run by its id or a unique prefix of it."""
-    return await find_run(call.context.database, call.path("run_id"), tenant=call.tenant)
+    return await refs.run_id(call.context.database, call.path("run_id"), tenant=call.tenant)

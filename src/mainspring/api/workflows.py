@@ -10,6 +10,7 @@ from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.errors import NotFound
 from mainspring.domain.workflow.spec import WorkflowSpec
+from mainspring.intake import runs as run_actions
 from mainspring.intake import workflows
 from mainspring.views import refs
 from mainspring.views import workflows as workflow_views
@@ -90,7 +91,7 @@ async def get(call: Call) -> Response:
 @table.route("GET", WORKFLOW + "/grid", scope="read", response=wire.Grid, query=("runs",))
 async def grid(call: Call) -> wire.Grid:
     """Get the latest runs of a workflow with the state of each step, newest first."""
-    return await call.context.runs.grid(call.path("ref"), tenant=call.tenant, count=call.number("runs", 25))
+    return await call.context.run_views.grid(call.path("ref"), tenant=call.tenant, count=call.number("runs", 25))
 
 
 @table.route(
@@ -155,5 +156,7 @@ async def delete(call: Call) -> None:
 @table.route("POST", WORKFLOW + "/run", scope="write", body=wire.RunRequest, response=wire.Run, status=201)
 async def run(call: Call) -> Response:
     """Start a run now; for a day, the same `key` returns the same run."""
-    found = await call.context.runs.start(call.path("ref"), call.body, tenant=call.tenant, by=call.caller.name)
+    found = await run_actions.start(
+        call.context.runs, call.path("ref"), call.body, tenant=call.tenant, by=call.caller.name
+    )
     return Response(encode(found), 201, {"Location": f"/api/v1/runs/{found.run_id}"}, media_type="application/json")

@@ -18,12 +18,13 @@ from mainspring.dispatch.service import Dispatcher
 from mainspring.intake.artifacts import Artifacts
 from mainspring.intake.executions import Submitter
 from mainspring.intake.quota import Quotas
-from mainspring.intake.runs import Runs
+from mainspring.intake.runs import RunTransactions
 from mainspring.results.settle import Settler
 from mainspring.service import Service
 from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
+from mainspring.views.runs import RunViews
 from mainspring.web.access import lost
 from mainspring.web.app import routes as pages
 
@@ -46,6 +47,7 @@ class ApiProcess:
     ) -> None:
         store = open_store(config.artifact_store)
         artifacts = Artifacts(database, store, most_bytes=config.artifact_bytes, kept_s=config.artifact_kept_s)
+        run_views = RunViews(database)
         self.context = Context(
             database=database,
             auth=auth,
@@ -56,7 +58,8 @@ class ApiProcess:
             settler=settler,
             announcer=announcer,
             artifacts=artifacts,
-            runs=Runs(database, announcer),
+            run_views=run_views,
+            runs=RunTransactions(database, run_views, announcer),
             sender=sender,
             rates=RequestLimits(config.rate_limit),
             quotas=Quotas(database, config.schedule_quota),

@@ -14,7 +14,7 @@ from mainspring.announce import Announcer
 from mainspring.domain.errors import Conflict, NotFound
 from mainspring.domain.workflow.run import ENGINE_SESSION, ExecutionEnd
 from mainspring.intake import dependencies
-from mainspring.intake.runs import Runs
+from mainspring.intake import runs as run_actions
 from mainspring.store import needs, run_steps, runs
 from mainspring.store.db import CONFLICTS, Database
 
@@ -30,7 +30,7 @@ class WorkflowTimers:
 
     def __init__(self, database: Database, announcer: Announcer | None = None) -> None:
         self._database = database
-        self._runs = Runs(database, announcer)
+        self._runs = run_actions.RunTransactions(database, announcer=announcer)
         self.watches = False  # some job needs another, so that the end of any execution may matter
         self._lines: set[int] = set()
         self._newest = 0
@@ -58,7 +58,7 @@ class WorkflowTimers:
             await self._cancel(run_id, tenant, "", "timed_out")
         for place, tenant in due:
             with contextlib.suppress(NotFound, Conflict, *CONFLICTS):
-                await self._runs.wake(place, tenant=tenant)
+                await run_actions.end_wait(self._runs, place, tenant=tenant)
         async with self._database.connection() as connection:
             self._lines, self._newest = await runs.workflow_lines(connection)
             return await runs.next_run_timer_s(connection)
@@ -70,7 +70,7 @@ class WorkflowTimers:
             half = await runs.half_cancelled_runs(connection, limit=BATCH)
         for run_id, tenant in half:
             with contextlib.suppress(NotFound, Conflict, *CONFLICTS):
-                await self._runs.carry_out_cancel(run_id, tenant=tenant)
+                await run_actions.finish_cancel(self._runs, run_id, tenant=tenant)
 
     async def _tell_strays(self) -> None:
         """Portion by portion; should one run stand in the way of the others, each is told by itself."""
@@ -81,11 +81,11 @@ class WorkflowTimers:
                 return
             log.warning("steps had ended without their runs", steps=len(stray))
             try:
-                await self._runs.hear(stray)
+                await run_actions.advance_ended(self._runs, stray)
             except Exception:
                 for ending in stray:
                     try:
-                        await self._runs.hear([ending])
+                        await run_actions.advance_ended(self._runs, [ending])
                     except Exception:
                         log.exception("a run can't be moved on", execution=str(ending.execution_id))
                 return
@@ -102,13 +102,13 @@ class WorkflowTimers:
             begun = 0
             for limit_id, ids in by_key.items():
                 for first in range(0, len(ids), AT_ONCE):
-                    begun += await self._runs.start_due(ids[first : first + AT_ONCE], limit_id)
+                    begun += await run_actions.start_due(self._runs, ids[first : first + AT_ONCE], limit_id)
             if begun < BATCH:
                 return
 
     async def _cancel(self, run_id: UUID, tenant: int, reason: str, ends_as: str) -> None:
         with contextlib.suppress(NotFound, Conflict, *CONFLICTS):
-            await self._runs.cancel(run_id, tenant=tenant, by="the system", reason=reason, ends_as=ends_as)
+            await run_actions.cancel(self._runs, run_id, tenant=tenant, by="the system", reason=reason, ends_as=ends_as)
 
 
 def is_for_a_run(payload: str) -> bool:

@@ -123,7 +123,7 @@ async def free(database: Database, ref: str, reason: str, *, freed_as: str, tena
     """
     row = await job_row(database, ref, tenant=tenant)
     if not reason.strip():
-        raise invalid("/reason", "why is not said", hint="others will want to know")
+        raise invalid("/reason", "a reason is required", hint="say why; it is kept in the audit log")
     words = f"{'completed' if freed_as == 'forced' else 'skipped'} by {by}: {reason}"
     async with database.transaction() as connection:
         await overlaps.lock_jobs(connection, job_ids=[row.job_id])

@@ -30,8 +30,8 @@ MOST_LINES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """That a person wanted it, for the audit. What programs submit has none: each execution bears who made it."""
+class SubmissionAudit:
+    """The audit entry of an execution that a user requested; programs submit without: `created_by` suffices."""
 
     action: str
     name: str
@@ -39,8 +39,8 @@ class Note:
     subject: UUID | None = None  # None: the new execution
 
     @classmethod
-    def of(cls, row: jobs.JobRow, reason: str = "") -> Note:
-        """Somebody starts a job, or a run of a workflow."""
+    def of(cls, row: jobs.JobRow, reason: str = "") -> SubmissionAudit:
+        """A user starts a job, or a run of a workflow."""
         if isinstance(row.spec.task, WorkflowTask):
             return cls("run.start", row.name, reason)
         return cls("job.trigger", row.name, reason, row.job_id)
@@ -56,7 +56,7 @@ class Submission:
     at: datetime | None = None
     params: dict[str, Any] | None = None
     fire_at: datetime | None = None  # the nominal time that templates see; None: when it is due
-    note: Note | None = None
+    audit: SubmissionAudit | None = None
     version: int | None = None  # only if the job still has this one
 
 
@@ -75,7 +75,7 @@ class Submitter:
 
     async def submit(self, submission: Submission) -> UUID:
         """The new execution's id; it is written when this returns."""
-        if submission.note is not None:
+        if submission.audit is not None:
             async with self._database.transaction() as connection:
                 return await insert_one(connection, submission, None)
         found = await self._batcher.submit(submission)
@@ -242,16 +242,16 @@ async def insert_one(connection: Connection, submission: Submission, key: str | 
         connection, tenant=submission.tenant, new=[new], created_by=submission.by
     ):
         raise NotFound(f"there is no job {submission.job_id}")
-    if first and (note := submission.note) is not None:
-        details = {} if note.subject is None else {"execution_id": str(known_id)}
+    if first and (entry := submission.audit) is not None:
+        details = {} if entry.subject is None else {"execution_id": str(known_id)}
         await audit.record(
             connection,
-            note.action,
-            note.subject or known_id,
+            entry.action,
+            entry.subject or known_id,
             tenant=submission.tenant,
             by=submission.by,
-            name=note.name,
-            reason=note.reason,
+            name=entry.name,
+            reason=entry.reason,
             **details,
         )
     return known_id

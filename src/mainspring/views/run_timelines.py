@@ -1,4 +1,4 @@
-"""Runs as people look at them: what decided how long one took, what it could not reach, the last ones side by side."""
+"""Critical path, blocked steps and step timelines of runs; the grid of the last runs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MOST_CELLS = 200_000
 MOST_RUNS = 100
 
 
-def placed(run: wire.Run, known: CachedPlan, *, now: datetime) -> wire.Run:
-    """Tells of each step how much longer it could have taken, and of what failed which steps it kept from starting."""
+def with_critical_path(run: wire.Run, known: CachedPlan, *, now: datetime) -> wire.Run:
+    """Add slack and critical path to each step, and the failed steps that kept others from starting."""
     whole = {step.name: step for step in run.steps if step.item is None}
     needs = {name: step.needs for name, step in whole.items()}
     order = [known.plan.steps[number].name for number in known.plan.order]
@@ -33,7 +33,7 @@ def placed(run: wire.Run, known: CachedPlan, *, now: datetime) -> wire.Run:
     critical, slack = set(critical_path(needs, order, took)), slacks(needs, order, took)
     blocked = blocked_by(whole, order)
 
-    def told(step: wire.RunStep) -> wire.RunStep:
+    def annotated(step: wire.RunStep) -> wire.RunStep:
         if step.item is not None:
             return step
         begun = step.released_at is not None and step.flag != "kept"
@@ -47,14 +47,14 @@ def placed(run: wire.Run, known: CachedPlan, *, now: datetime) -> wire.Run:
 
     return msgspec.structs.replace(
         run,
-        steps=[told(step) for step in run.steps],
+        steps=[annotated(step) for step in run.steps],
         blocked=[name for name in order if blocked[name]],
         failed=[name for name in order if WEIGHTS.get(whole[name].state) == "failed"],
     )
 
 
 def blocked_by(steps: Mapping[str, wire.RunStep], order: Sequence[str]) -> dict[str, list[str]]:
-    """For each step that something before it kept from starting: the steps that failed, however far before."""
+    """For each step that did not start because of a failure upstream: the steps that failed."""
     found: dict[str, list[str]] = {}
     for name in order:
         step, causes = steps[name], dict[str, None]()
@@ -72,10 +72,10 @@ def _seconds(step: wire.RunStep, now: datetime) -> float:
     return max(0.0, ((step.finished_at or now) - step.released_at).total_seconds())
 
 
-async def of_step(
+async def step_timeline(
     database: Database, mine: Sequence[wire.RunStep], *, tenant: int, item: int | None = None
 ) -> wire.StepTimeline:
-    """What happened to one step of a run, or to an item of it, from the beginning of the run on."""
+    """The events of a step, or of one of its items, from the start of the run."""
     step = next((step for step in mine if step.item == item), None)
     if step is None:
         raise NotFound(f"the step {mine[0].name!r} has no item {item}")
@@ -91,7 +91,7 @@ async def of_step(
     events += [
         wire.LifecycleEvent(event=f"step.{word}", at=at, text=text) for word, at, text in own if at is not None and word
     ]
-    # At one instant a step is created and released before its execution is queued, and ends after it.
+    # Order at equal instants: created and released, then the execution's events, then the end of the step.
     last = f"step.{step.state}"
     events.sort(key=lambda e: (e.at, e.event == last, not e.event.startswith("step.")))
     return wire.StepTimeline(step=step, items=[s for s in mine if s.item is not None and item is None], events=events)

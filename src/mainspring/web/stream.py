@@ -12,7 +12,6 @@ from starlette.responses import Response, StreamingResponse
 
 from mainspring import wire
 from mainspring.domain.errors import MainspringError, invalid
-from mainspring.intake.runs import run_id_of
 from mainspring.store.db import AWAY
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
@@ -21,6 +20,7 @@ from mainspring.views import logs as log_views
 from mainspring.views import refs
 from mainspring.views import workers as worker_views
 from mainspring.views.overview import verdict
+from mainspring.views.runs import parse_run_id
 from mainspring.web.access import Visit
 from mainspring.web.draw import charts, terminal_output
 from mainspring.web.draw.timeline import timeline
@@ -63,7 +63,7 @@ class Stream:
             case "chart":
                 messages = charts.watch(visit, _gathered(visit), message)
             case "run":
-                messages = runs.watch(visit, run_id_of(visit.query("run")), _gathered(visit), message)
+                messages = runs.watch(visit, parse_run_id(visit.query("run")), _gathered(visit), message)
             case "worker":
                 messages = worker.watch(visit, _gathered(visit), message)
             case "workers":

@@ -14,6 +14,7 @@ from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.params import Param
 from mainspring.domain.retry import RetryPolicy
 from mainspring.intake import dead_letters
+from mainspring.intake import runs as run_actions
 from tests.conftest import Cluster
 from tests.support.dead_letters import DeadLetterBench
 from tests.support.pages import Page, open_page
@@ -65,8 +66,8 @@ async def test_the_letter_of_a_step_leads_to_its_run(cluster: Cluster, browser: 
     assert "Parameters, as JSON" not in page.text
     assert f"/runs/{run.run_id}/rerun" in {link.get("href") for link in page.all("a")}
     assert f"{run.workflow} / load" in (await open_page(browser, "/executions")).text
-    new = await bench.runs.rerun(run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
-    await bench.runs.cancel(new.run_id, tenant=TENANT, by="a new user")
+    new = await run_actions.rerun(bench.runs, run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    await run_actions.cancel(bench.runs, new.run_id, tenant=TENANT, by="a new user")
     assert "its run was repeated" in (await open_page(browser, f"/failures/{step.execution_id}")).text
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
+from mainspring.intake import runs as run_actions
 from mainspring.intake import workflows
 from mainspring.web.draw.gantt import bars
 from tests.conftest import Cluster
@@ -25,8 +26,15 @@ T0 = datetime(2026, 11, 2, 3, 0, tzinfo=UTC)
 
 
 async def approve(cluster: Cluster, run: wire.Run, step: str) -> wire.Run:
-    return await cluster.context.runs.decide(
-        run.run_id, step, wire.Decision(), tenant=TENANT, by="test", scopes=["write", "approve"], approved=True
+    return await run_actions.decide(
+        cluster.context.runs,
+        run.run_id,
+        step,
+        wire.Decision(),
+        tenant=TENANT,
+        by="test",
+        scopes=["write", "approve"],
+        approved=True,
     )
 
 
@@ -156,13 +164,14 @@ async def test_a_page_that_waits_for_its_run_shows_it_when_it_begins(
     written = spec("turns", {"one": {"approval": {}}}, concurrency={"key": "turns", "limit": 1})
     await workflows.apply(cluster.database, written, tenant=TENANT, by="test")
     first, second = [
-        await cluster.context.runs.start("turns", wire.RunRequest(), tenant=TENANT, by="test") for _ in range(2)
+        await run_actions.start(cluster.context.runs, "turns", wire.RunRequest(), tenant=TENANT, by="test")
+        for _ in range(2)
     ]
 
     async def begun() -> bool:
         nonlocal first, second
         first, second = sorted(
-            [await cluster.context.runs.get(run.run_id, tenant=TENANT) for run in (first, second)],
+            [await cluster.context.run_views.get(run.run_id, tenant=TENANT) for run in (first, second)],
             key=lambda run: run.state == "queued",
         )
         return first.state != "queued"
@@ -226,8 +235,15 @@ async def test_a_partial_run_shows_everywhere_which_branches_were_blocked(
     }
     run = await begun(cluster, "branches", steps)
     await approve(cluster, run, "other")
-    await cluster.context.runs.decide(
-        run.run_id, "load", wire.Decision(note="bad"), tenant=TENANT, by="test", scopes=["write"], approved=False
+    await run_actions.decide(
+        cluster.context.runs,
+        run.run_id,
+        "load",
+        wire.Decision(note="bad"),
+        tenant=TENANT,
+        by="test",
+        scopes=["write"],
+        approved=False,
     )
     async with cluster.client() as client:
         found = await client.run(run.run_id)

@@ -9,6 +9,7 @@ from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import Forbidden
 from mainspring.domain.workflow.layout import critical_path, spots
+from mainspring.intake import runs as run_actions
 from mainspring.intake import workflows
 from mainspring.views import workflows as workflow_views
 from tests.conftest import Cluster
@@ -24,7 +25,7 @@ async def begun(cluster: Cluster, name: str) -> wire.Run:
     steps = {"build": {"approval": {}}, "sign": {"approval": {}, "needs": ["build"], "description": HOSTILE}}
     written = spec(name, steps, description=HOSTILE)
     await workflows.apply(cluster.database, written, tenant=TENANT, by="test")
-    return await cluster.context.runs.start(name, wire.RunRequest(), tenant=TENANT, by=HOSTILE)
+    return await run_actions.start(cluster.context.runs, name, wire.RunRequest(), tenant=TENANT, by=HOSTILE)
 
 
 async def test_the_graph_the_steps_and_the_longest_way_are_shown(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
@@ -68,8 +69,8 @@ async def test_a_run_that_waits_for_its_turn_has_a_page_before_and_after(
     limited = spec("in-turn", {"sign": {"approval": {}}}, concurrency={"limit": 1})
     await workflows.apply(cluster.database, limited, tenant=TENANT, by="test")
     runs = cluster.context.runs
-    await runs.start("in-turn", wire.RunRequest(), tenant=TENANT, by="test")
-    second = await runs.start("in-turn", wire.RunRequest(), tenant=TENANT, by="test")
+    await run_actions.start(runs, "in-turn", wire.RunRequest(), tenant=TENANT, by="test")
+    second = await run_actions.start(runs, "in-turn", wire.RunRequest(), tenant=TENANT, by="test")
     page = await open_page(browser, f"/runs/{second.run_id}")
     assert "waits for its turn" in page.text and "Cancel…" in page.text
     assert f"/runs/{second.run_id}" in [
@@ -86,7 +87,7 @@ async def test_a_run_that_waits_for_its_turn_has_a_page_before_and_after(
 async def test_an_approval_says_what_it_asks_and_who_may_answer(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     steps = {"sign": {"approval": {"scope": "admin", "message": f"ship it? {HOSTILE}"}}}
     await workflows.apply(cluster.database, spec("guarded", steps), tenant=TENANT, by="test")
-    run = await cluster.context.runs.start("guarded", wire.RunRequest(), tenant=TENANT, by="test")
+    run = await run_actions.start(cluster.context.runs, "guarded", wire.RunRequest(), tenant=TENANT, by="test")
     page = await open_page(browser, f"/runs/{run.run_id}")
     assert "ship it?" in page.text and "Approve…" in page.text and page.active_parts() == []
     asked = await open_page(browser, f"/runs/{run.run_id}/decide?step=sign&what=approve")
@@ -110,7 +111,7 @@ async def test_an_approval_is_given_on_the_page(cluster: Cluster, browser: httpx
         form = {"csrf": found.csrf, "step": step, "what": "approve", "reason": "fine"}
         answer = await browser.post(f"/runs/{run.run_id}/decide", data=form)
         assert answer.status_code == 303
-    ended = await cluster.context.runs.get(run.run_id, tenant=TENANT)
+    ended = await cluster.context.run_views.get(run.run_id, tenant=TENANT)
     assert ended.state == "succeeded"
 
 

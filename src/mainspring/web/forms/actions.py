@@ -11,10 +11,10 @@ from typing import Any
 from starlette.responses import Response
 
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
-from mainspring.intake.runs import run_id_of
 from mainspring.views import executions as execution_views
 from mainspring.views import refs
 from mainspring.views.dependencies import needed_by
+from mainspring.views.runs import parse_run_id
 from mainspring.web import render
 from mainspring.web.access import Handle, Visit, refuse_nul
 from mainspring.web.draw.labels import plural, short
@@ -143,8 +143,8 @@ async def ask_cancel(visit: Visit) -> Question:
 
 
 async def ask_cancel_run(visit: Visit) -> Question:
-    run_id = run_id_of(visit.ref)
-    found = await visit.context.runs.get(run_id, tenant=visit.caller.tenant)
+    run_id = parse_run_id(visit.ref)
+    found = await visit.context.run_views.get(run_id, tenant=visit.caller.tenant)
     home = f"/runs/{run_id}"
     says = "It has not begun, and never will."
     if found.state != "queued":
@@ -177,8 +177,8 @@ async def ask_decision(visit: Visit) -> Question:
     step, what = (visit.form.get(name) or visit.query(name) for name in ("step", "what"))
     if what not in _DECISIONS:
         raise invalid("/what", f"{what!r} can't be decided", hint=f"one of {', '.join(_DECISIONS)}")
-    run_id = run_id_of(visit.ref)
-    found = await visit.context.runs.get(run_id, tenant=visit.caller.tenant)
+    run_id = parse_run_id(visit.ref)
+    found = await visit.context.run_views.get(run_id, tenant=visit.caller.tenant)
     (asks,) = [s.message for s in found.steps if s.name == step] or [None]
     if step not in {s.name for s in found.steps}:
         raise NotFound(f"the run has no step {step!r}")
@@ -201,8 +201,8 @@ async def ask_decision(visit: Visit) -> Question:
 
 
 async def ask_rerun(visit: Visit) -> Question:
-    run_id = run_id_of(visit.ref)
-    found = await visit.context.runs.get(run_id, tenant=visit.caller.tenant)
+    run_id = parse_run_id(visit.ref)
+    found = await visit.context.run_views.get(run_id, tenant=visit.caller.tenant)
     home = f"/runs/{run_id}"
     steps = tuple(step.name for step in found.steps[:MOST_CHOICES])
     begin = Field("from_step", "/from_step", "From", "choice", "those that did not succeed", options=steps)

@@ -19,7 +19,7 @@ from mainspring.domain.errors import Invalid, MainspringError, invalid
 from mainspring.domain.execution import LIVE
 from mainspring.domain.filter import job_filter
 from mainspring.intake import dead_letters, executions, jobs, replays
-from mainspring.intake.executions import Note, Submission
+from mainspring.intake.executions import Submission, SubmissionAudit
 from mainspring.intake.validate.params import check_params
 from mainspring.views import executions as execution_views
 from mainspring.views import refs, search
@@ -91,7 +91,7 @@ async def _resume(visit: Visit, one: One) -> None:
 async def _run(visit: Visit, one: One) -> None:
     row = await refs.job_row(visit.context.database, str(one.id), tenant=visit.caller.tenant)
     check_params(row.spec, None)
-    given = Submission(visit.caller.tenant, visit.caller.name, one.id, note=Note.of(row))
+    given = Submission(visit.caller.tenant, visit.caller.name, one.id, audit=SubmissionAudit.of(row))
     await visit.context.submitter.submit_once(given, f"bulk:{_progress(visit.form.get('progress', '')).begun}")
 
 
@@ -118,8 +118,8 @@ async def _requeue(visit: Visit, one: One) -> None:
         await replays.replay_one(database, letter_id, wire.ReplayOne(), tenant=tenant, by=visit.caller.name)
         return
     params = found.params if isinstance(found.params, dict) else None
-    note = Note("execution.requeue", found.job, subject=one.id)
-    given = Submission(tenant, visit.caller.name, found.job_id, None, params, found.fire_at, note)
+    entry = SubmissionAudit("execution.requeue", found.job, subject=one.id)
+    given = Submission(tenant, visit.caller.name, found.job_id, None, params, found.fire_at, entry)
     # By the execution it repeats: the same chunk sent twice makes it once.
     await visit.context.submitter.submit_once(given, f"requeue:{one.id}")
 

@@ -13,7 +13,8 @@ from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem
 from mainspring.domain.job import WorkflowTask, needed_params
 from mainspring.domain.params import Param
 from mainspring.domain.task import PythonTask
-from mainspring.intake.executions import Note, Submission
+from mainspring.intake import runs as run_actions
+from mainspring.intake.executions import Submission, SubmissionAudit
 from mainspring.intake.validate.params import check_params
 from mainspring.store.jobs import JobRow
 from mainspring.views import executions as execution_views
@@ -89,7 +90,8 @@ async def run(visit: Visit) -> Response:
         key = order.values.get("key", "")[:MOST_KEY]
         check_params(order.job.spec, params)
         if isinstance(order.job.spec.task, WorkflowTask) and at is None:
-            made = await visit.context.runs.start(
+            made = await run_actions.start(
+                visit.context.runs,
                 str(order.job.job_id),
                 wire.RunRequest(params=params, key=key or None, reason=""),
                 tenant=visit.caller.tenant,
@@ -97,7 +99,7 @@ async def run(visit: Visit) -> Response:
             )
             return RedirectResponse(f"/runs/{made.run_id}", 303, render.HEADERS)
         submission = Submission(
-            visit.caller.tenant, visit.caller.name, order.job.job_id, at, params, fire_at, Note.of(order.job)
+            visit.caller.tenant, visit.caller.name, order.job.job_id, at, params, fire_at, SubmissionAudit.of(order.job)
         )
         submit = visit.context.submitter
         execution_id = await (submit.submit_once(submission, key) if key else submit.submit(submission))

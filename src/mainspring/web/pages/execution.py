@@ -28,7 +28,7 @@ async def execution(visit: Visit) -> Response:
         logs, more = await log_views.read_logs_before(
             database, found.execution_id, tenant=tenant, before=before or None
         )
-    run_id = await visit.context.runs.of_execution(found.execution_id, tenant=tenant)
+    run_id = await visit.context.run_views.run_of_execution(found.execution_id, tenant=tenant)
     return page(
         "execution.html",
         visit.caller,

@@ -15,8 +15,8 @@ import msgspec
 from starlette.responses import Response
 
 from mainspring import wire
-from mainspring.intake.runs import run_id_of
 from mainspring.store.charts import StepCell
+from mainspring.views.runs import parse_run_id
 from mainspring.web.access import Visit
 from mainspring.web.draw.dag import BY_CONCERN, LOOKS, Drawing, draw, of_run, state_of
 from mainspring.web.draw.gantt import Bars, bars
@@ -87,7 +87,7 @@ class Seen:
 
 
 async def run(visit: Visit) -> Response:
-    seen = await look(visit, run_id_of(visit.ref), Choice.of(visit))
+    seen = await look(visit, parse_run_id(visit.ref), Choice.of(visit))
     later = "yes" if seen.later else ""
     stream = f"/ui/stream{seen.choice.address(view='run', run=str(seen.run.run_id), later=later)}"
     return page("run.html", visit.caller, seen=seen, looks=LOOKS, state_of=state_of, stream=stream)
@@ -95,14 +95,14 @@ async def run(visit: Visit) -> Response:
 
 async def look(visit: Visit, run_id: UUID, choice: Choice, *, whole: bool = False) -> Seen:
     """`whole`: with the picture, however large."""
-    runs, tenant = visit.context.runs, visit.caller.tenant
-    glance = await runs.glance(run_id, tenant=tenant, step=choice.step)
+    runs, tenant = visit.context.run_views, visit.caller.tenant
+    glance = await runs.step_states(run_id, tenant=tenant, step=choice.step)
     found = glance.run
     fitting = [p for p, name, state in glance.steps if choice.state in ("", state) and choice.find in name]
-    rows = await runs.steps_at(found, fitting[choice.number * ROWS : (choice.number + 1) * ROWS], tenant=tenant)
+    rows = await runs.steps_by_ref(found, fitting[choice.number * ROWS : (choice.number + 1) * ROWS], tenant=tenant)
     at = now()
     began = found.started_at or found.fire_at
-    starts = await runs.starts(rows, tenant=tenant, since=began)
+    starts = await runs.started_at(rows, tenant=tenant, since=began)
     tally = Counter(state for _, _, state in glance.steps)
     if tally["skipped"] and len(glance.steps) <= AT_ONCE:
         found, rows = await _blocked(visit, found, rows)
@@ -119,28 +119,28 @@ async def look(visit: Visit, run_id: UUID, choice: Choice, *, whole: bool = Fals
             return replace(seen, later=True)
         return replace(seen, drawing=await _drawing(visit, found, choice, at))
     if choice.show == "grid":
-        listed = await runs.list(tenant=tenant, workflow=str(found.job_id), limit=COLUMNS)
+        listed = await runs.list_runs(tenant=tenant, workflow=str(found.job_id), limit=COLUMNS)
         last = [r for r in listed.items if r.state != "queued"]
         last = last if any(r.run_id == run_id for r in last) else [*last[: COLUMNS - 1], found]
-        cells = await runs.cells(last, [s.name for s in rows if s.item is None], tenant=tenant)
+        cells = await runs.step_cells(last, [s.name for s in rows if s.item is None], tenant=tenant)
         return replace(seen, runs=last[::-1], cells=cells)
     return seen
 
 
 async def _blocked(visit: Visit, run: wire.Run, rows: Sequence[wire.RunStep]) -> tuple[wire.Run, list[wire.RunStep]]:
     """With what failed, and which steps that kept from starting."""
-    whole = await visit.context.runs.get(run.run_id, tenant=visit.caller.tenant)
+    whole = await visit.context.run_views.get(run.run_id, tenant=visit.caller.tenant)
     causes = {step.name: step.blocked_by for step in whole.steps}
     told = [msgspec.structs.replace(row, blocked_by=causes.get(row.name, [])) for row in rows]
     return msgspec.structs.replace(run, failed=whole.failed, blocked=whole.blocked), told
 
 
 async def _drawing(visit: Visit, found: wire.Run, choice: Choice, at: datetime) -> Drawing | None:
-    runs, tenant = visit.context.runs, visit.caller.tenant
-    definition = await runs.spec_of(found, tenant=tenant)
+    runs, tenant = visit.context.run_views, visit.caller.tenant
+    definition = await runs.definition(found, tenant=tenant)
     if definition is None or found.started_at is None:
         return None
-    graph = of_run(await runs.steps_to_draw(found, tenant=tenant), definition.order)
+    graph = of_run(await runs.steps_for_graph(found, tenant=tenant), definition.order)
     # Ten thousand steps take tens of milliseconds: not on the loop that claims and settles.
     return await asyncio.to_thread(draw, graph, at, opened=choice.opened, here=choice.address(page=0))
 

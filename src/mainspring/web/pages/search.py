@@ -27,7 +27,7 @@ async def _place(visit: Visit, text: str) -> str:
         pass
     try:
         execution = await execution_views.get(database, text, tenant=tenant)
-        run_id = await visit.context.runs.of_execution(execution.execution_id, tenant=tenant)
+        run_id = await visit.context.run_views.run_of_execution(execution.execution_id, tenant=tenant)
         is_run = run_id == execution.execution_id
         return f"/{'runs' if is_run else 'executions'}/{execution.execution_id}"
     except (NotFound, Invalid):

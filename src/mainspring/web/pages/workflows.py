@@ -9,9 +9,10 @@ from starlette.responses import RedirectResponse, Response
 
 from mainspring import wire
 from mainspring.domain.errors import NotFound
+from mainspring.intake import runs as run_actions
 from mainspring.intake import workflows
-from mainspring.intake.runs import run_id_of
 from mainspring.views import workflows as workflow_views
+from mainspring.views.runs import parse_run_id
 from mainspring.web import render
 from mainspring.web.access import Visit
 from mainspring.web.draw.dag import LOOKS, draw, of_workflow
@@ -29,7 +30,7 @@ async def listing(visit: Visit) -> Response:
     found = await workflow_views.list_workflows(
         visit.context.database, tenant=visit.caller.tenant, cursor=cursor or None, limit=SHOWN
     )
-    recent = await visit.context.runs.list(tenant=visit.caller.tenant, limit=20)
+    recent = await visit.context.run_views.list_runs(tenant=visit.caller.tenant, limit=20)
     return page(
         "workflows.html",
         visit.caller,
@@ -43,7 +44,7 @@ async def listing(visit: Visit) -> Response:
 
 async def workflow(visit: Visit) -> Response:
     found = await workflow_views.get(visit.context.database, visit.ref, tenant=visit.caller.tenant)
-    recent = await visit.context.runs.list(tenant=visit.caller.tenant, workflow=str(found.job_id), limit=20)
+    recent = await visit.context.run_views.list_runs(tenant=visit.caller.tenant, workflow=str(found.job_id), limit=20)
     opened = visit.request.query_params.getlist("open")
     number = visit.query("page")
     start = int(number) * STEPS if number.isascii() and number.isdigit() and len(number) < 7 else 0
@@ -94,40 +95,46 @@ async def bring_back(visit: Visit) -> Response:
 
 
 async def start(visit: Visit) -> Response:
-    found = await visit.context.runs.start(
-        visit.ref, wire.RunRequest(reason=""), tenant=visit.caller.tenant, by=visit.caller.name
+    found = await run_actions.start(
+        visit.context.runs, visit.ref, wire.RunRequest(reason=""), tenant=visit.caller.tenant, by=visit.caller.name
     )
     return _to(f"/runs/{found.run_id}")
 
 
 async def cancel(visit: Visit) -> Response:
-    run_id = run_id_of(visit.ref)
-    await visit.context.runs.cancel(
-        run_id, tenant=visit.caller.tenant, by=visit.caller.name, reason=visit.form.get("reason", "")[:1000]
+    run_id = parse_run_id(visit.ref)
+    await run_actions.cancel(
+        visit.context.runs,
+        run_id,
+        tenant=visit.caller.tenant,
+        by=visit.caller.name,
+        reason=visit.form.get("reason", "")[:1000],
     )
     return _to(f"/runs/{run_id}")
 
 
 async def rerun(visit: Visit) -> Response:
     begin = wire.Rerun(from_step=visit.form.get("from_step") or None)
-    found = await visit.context.runs.rerun(
-        run_id_of(visit.ref), begin, tenant=visit.caller.tenant, by=visit.caller.name
+    found = await run_actions.rerun(
+        visit.context.runs, parse_run_id(visit.ref), begin, tenant=visit.caller.tenant, by=visit.caller.name
     )
     return _to(f"/runs/{found.run_id}")
 
 
 async def decide(visit: Visit) -> Response:
     """Approves, rejects, skips or completes the step that the form names."""
-    run_id, runs = run_id_of(visit.ref), visit.context.runs
+    run_id, runs = parse_run_id(visit.ref), visit.context.runs
     step, what, reason = (visit.form.get(name, "") for name in ("step", "what", "reason"))
     tenant, by, scopes = visit.caller.tenant, visit.caller.name, sorted(visit.caller.scopes)
     if what == "skip":
-        await runs.skip(run_id, step, reason, tenant=tenant, by=by, scopes=scopes)
+        await run_actions.skip(runs, run_id, step, reason, tenant=tenant, by=by, scopes=scopes)
     elif what == "complete":
-        await runs.force_complete(run_id, step, reason, None, tenant=tenant, by=by, scopes=scopes)
+        await run_actions.force_complete(runs, run_id, step, reason, None, tenant=tenant, by=by, scopes=scopes)
     else:
         note = wire.Decision(note=reason[:1000])
-        await runs.decide(run_id, step, note, tenant=tenant, by=by, scopes=scopes, approved=what == "approve")
+        await run_actions.decide(
+            runs, run_id, step, note, tenant=tenant, by=by, scopes=scopes, approved=what == "approve"
+        )
     return _to(f"/runs/{run_id}#step-{quote(step)}")
 
 
