@@ -78,11 +78,11 @@ def test_a_secret_is_asked_for_and_a_channel_is_tried(server: Scripted, invoke: 
     shown = invoke("channels", "add", "ops", "--slack", "-", "--event", "alert.firing", input="https://s/x\n")
     assert server.asked[-1].json()["target"] == {"kind": "slack", "url": "https://s/x"}
     assert "https://s/x" not in shown.stdout and "whsec_x" in shown.stdout
-    assert "say one of" in invoke("channels", "add", "ops").stderr
+    assert "Use one of" in invoke("channels", "add", "ops").stderr
     tested = {"delivered": False, "status": 500, "excerpt": "no", "duration_ms": 7, "error": "it answered 500"}
     server.on("POST", "/api/v1/channels/ops/test", Reply(tested))
     result = invoke("channels", "test", "ops")
-    assert result.exit_code == 1 and "✖ not taken 500 in 7 ms: it answered 500" in result.stdout
+    assert result.exit_code == 1 and "✖ not delivered 500 in 7 ms: it answered 500" in result.stdout
 
 
 def test_channels_are_listed_with_what_is_wrong(server: Scripted, invoke: Invoke) -> None:

@@ -44,7 +44,7 @@ def test_one_is_fetched_whole_or_not_at_all(server: Scripted, invoke: Invoke) ->
     assert (done.exit_code, Path("a.csv").read_bytes()) == (0, b'"hi"')
     server.on("GET", f"/api/v1/executions/{ID}/artifacts/content", Reply("hj"))
     torn = invoke("executions", "artifacts", ID, "--get", "report/a.csv", "--to", "other")
-    assert torn.exit_code != 0 and "did not arrive as it was sent" in torn.stderr
+    assert torn.exit_code != 0 and "checksum mismatch" in torn.stderr
     assert not Path("other").exists() and not Path("other.part").exists()
     missing = invoke("executions", "artifacts", ID, "--get", "none")
     assert missing.exit_code == 3
@@ -53,5 +53,5 @@ def test_one_is_fetched_whole_or_not_at_all(server: Scripted, invoke: Invoke) ->
 def test_a_worker_says_what_it_holds_attempts_to_and_what_not(server: Scripted, invoke: Invoke) -> None:
     server.on("GET", "/api/v1/workers", Reply({"items": [WORKER]}))
     shown = invoke("workers", "show", "local").stdout
-    assert "rlimits, memory by cgroup" in shown and "pids, cpu, disk_rate, bwrap" in shown and "zone=eu" in shown
+    assert "rlimits, memory (cgroup)" in shown and "pids, cpu, disk_rate, bwrap" in shown and "zone=eu" in shown
     assert invoke("workers", "show", "other").exit_code == 3

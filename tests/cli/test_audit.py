@@ -17,7 +17,7 @@ async def test_what_was_done_is_listed_with_who_and_why(cluster: Cluster) -> Non
         for name in ("audited", "other"):
             await client.create_job(JobSpec(name=name, task=NoopTask()))
         await client.trigger("audited")
-    assert "counts as done" in (await shell("jobs", "force-complete", "audited", "--reason", "by hand")).output
+    assert "marked as succeeded" in (await shell("jobs", "force-complete", "audited", "--reason", "by hand")).output
     await shell("jobs", "skip", "audited", "--reason", "nothing lives", code=5)
     await shell("jobs", "pause", "other", "--reason", "quiet")
     found = (await shell("audit", "list")).output
@@ -25,4 +25,4 @@ async def test_what_was_done_is_listed_with_who_and_why(cluster: Cluster) -> Non
     found = (await shell("audit", "list", "--subject", "audited", "-o", "wide")).output
     assert "job.force_complete" in found and "quiet" not in found and '"freed":0' in found
     assert "job.pause" in (await shell("audit", "list", "--actor", "test admin", "--action", "job.pause")).output
-    assert "nobody has done anything" in (await shell("audit", "list", "--actor", "nobody")).output
+    assert "no audit entries" in (await shell("audit", "list", "--actor", "nobody")).output

@@ -52,7 +52,7 @@ def test_a_dry_run_shows_the_instants_and_starts_nothing(server: Scripted, invok
     server.on("POST", ASK, Reply(plan()))
     result = invoke("backfill", "hello", "--from", "2026-11-01", "--to", "2026-11-02T00:00Z", "--dry-run")
     assert result.exit_code == 0, result.stderr
-    assert "hello: 40 instants from " in result.stdout and "; 3 left out" in result.stdout
+    assert "hello: 40 fires from " in result.stdout and "; 3 excluded" in result.stdout
     assert result.stdout.splitlines()[-1].strip() == "and 30 more"
     (asked,) = server.asked
     assert asked.json() == {
@@ -113,7 +113,7 @@ def test_waiting_tells_how_far_it_is_and_how_it_ended(
         {"region": "eu"},
         False,
     )
-    line = "running · 13 of 40 instants · 3 left out · 1 running · 9 succeeded"
+    line = "running · 13 of 40 fires · 3 excluded · 1 running · 9 succeeded"
     assert result.stderr.splitlines().count(line) == 1, "only when it changes"
     assert result.stdout.startswith(f"{ID}  hello  {ended['state']} · ")
 
@@ -124,7 +124,7 @@ def test_looking_after_backfills(server: Scripted, invoke: Invoke) -> None:
     assert "13 of 40" in listed.stdout and server.last().query == {"job": ["hello"], "limit": ["20"]}
     server.on("GET", PATH, Reply(backfill(params={"a": 1})))
     shown = invoke("backfills", "get", ID).stdout
-    assert "running · 13 of 40 instants" in shown and '{"a":1}' in shown
+    assert "running · 13 of 40 fires" in shown and '{"a":1}' in shown
     for verb, state in (("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")):
         server.on("POST", f"{PATH}/{verb}", Reply(backfill(state=state)))
         assert invoke("backfills", verb, ID).stdout.startswith(f"hello: {state} · ")

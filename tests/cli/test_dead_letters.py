@@ -48,14 +48,14 @@ def test_the_list_shows_what_is_open(server: Scripted, invoke: Invoke) -> None:
 def test_one_is_shown_with_its_attempts(server: Scripted, invoke: Invoke) -> None:
     server.on("GET", f"{PATH}/{ID}", Reply(LETTER))
     shown = invoke("dead-letters", "get", ID).stdout
-    for words in ("report, version 2", "ann, until", "timed out", "exit 9", "on alpha", "slow", "  more", '{"n":1}'):
+    for words in ("report, version 2", "ann until", "timed out", "exit 9", "on alpha", "slow", "  more", '{"n":1}'):
         assert words in shown
     assert "very" not in shown, "of an attempt only the first line"
 
 
 def test_claim_one_or_the_oldest(server: Scripted, invoke: Invoke) -> None:
     server.on("POST", f"{PATH}/{ID}/claim", Reply(LETTER))
-    assert "yours until" in invoke("dead-letters", "claim", ID, "--for", "1h").stdout
+    assert "claimed until" in invoke("dead-letters", "claim", ID, "--for", "1h").stdout
     assert server.last("POST").json() == {"for": "1h"}
     server.on("POST", f"{PATH}:claim", Reply({"items": [LETTER]}))
     assert "report" in invoke("dead-letters", "claim", "--limit", "3").stdout
@@ -77,7 +77,10 @@ def test_note_and_edit(server: Scripted, invoke: Invoke) -> None:
 def test_replay_one_needs_no_question(server: Scripted, invoke: Invoke) -> None:
     server.on("POST", f"{PATH}/{ID}/replay", Reply(REPLAY))
     shown = invoke("dead-letters", "replay", ID, "-p", "n=5")
-    assert f"{ID}  becomes {OTHER}" in shown.stdout and "1 replayed, 2 wait for that, 1 can't be" in shown.stdout
+    assert (
+        f"{ID}  replayed as {OTHER}" in shown.stdout
+        and "1 replayed, 2 held until the first succeeds, 1 not replayable" in shown.stdout
+    )
     assert server.last("POST").json() == {"params": {"n": 5}, "dry_run": False}
 
 
@@ -85,7 +88,9 @@ def test_replay_many_shows_the_plan_first_and_needs_a_yes(server: Scripted, invo
     server.on("POST", f"{PATH}:replay", Reply(REPLAY | {"dry_run": True}))
     refused = invoke("dead-letters", "replay", "--job", "report", "--rate", "10/1m", "--canary")
     assert (
-        refused.exit_code == 2 and "1 would be replayed, 2 would wait" in refused.stderr and "--yes" in refused.stderr
+        refused.exit_code == 2
+        and "1 would be replayed, 2 would be held" in refused.stderr
+        and "--yes" in refused.stderr
     )
     assert [call.json()["dry_run"] for call in server.asked] == [True], "nothing but the plan was asked for"
     done = invoke("dead-letters", "replay", "--job", "report", "--rate", "10/1m", "--canary", "--yes")

@@ -176,7 +176,9 @@ def test_an_interrupt_leaves_the_execution_and_says_how_to_cancel_it(server: Scr
         _, said = process.communicate()
     over.set()
     assert process.returncode == 130
-    assert said.splitlines()[-1] == f"it goes on; to cancel it: mainspring executions cancel {EXECUTION_ID}"
+    assert (
+        said.splitlines()[-1] == f"the execution continues; cancel it with: mainspring executions cancel {EXECUTION_ID}"
+    )
     assert not [asked for asked in server.asked if asked.path.endswith("/cancel")]
 
 
@@ -204,9 +206,9 @@ def test_get_shows_attempts_and_whatever_is_known(server: Scripted, invoke: Invo
     shown = invoke("executions", "get", "0193a4").stdout
     for text in (
         "✔ succeeded",
-        "late 3 ms",
-        "took 6 ms",
-        "exit code  0",
+        "start delay 3 ms",
+        "duration 6 ms",
+        "exit code   0",
         '{"n":1}',
         "[2]",
         "took 1.5 s",
@@ -307,7 +309,7 @@ def test_shards(server: Scripted, invoke: Invoke) -> None:
     lines = [line.split() for line in invoke("shards").stdout.splitlines()]
     assert lines[1][:4] == ["here-1", "active", "1", "here"]
     assert lines[4][:3] == ["7", "here-1", "3"] and lines[4][-2:] == ["1.5", "s"]
-    assert lines[5][:4] == ["8", "nobody", "2", "–"]
+    assert lines[5][:4] == ["8", "none", "2", "–"]
     assert '"owner":"here-1"' in invoke("shards", "-o", "json").stdout.replace(" ", "")
 
 

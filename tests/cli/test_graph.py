@@ -6,7 +6,7 @@ import click
 import pytest
 
 from mainspring import wire
-from mainspring.cli.graph import MOST_LINES, Node, drawing_width, graph_lines
+from mainspring.cli.graph import MAX_LIST_LINES, Node, drawing_width, graph_lines
 from mainspring.cli.output import display_width
 from mainspring.cli.tables.runs import run_nodes
 
@@ -60,7 +60,7 @@ def test_many_alike_share_a_line_and_a_long_list_is_cut() -> None:
     wide = {"a": "", **{f"s{n}": "a" for n in range(1000)}, "end": " ".join(f"s{n}" for n in range(1000))}
     assert drawn(wide) == ["1  ▪ a", "2  ▪ s0 … s999 (1,000 steps)  after a", "3  ▪ end  after s0 … s999 (1,000 steps)"]
     deep = drawn({f"s{n}": f"s{n - 1}" if n else "" for n in range(9_999)} | {"s9999": "s9998 s0"})
-    assert len(deep) == MOST_LINES + 1 and "9,600 lines more" in deep[MOST_LINES // 2]
+    assert len(deep) == MAX_LIST_LINES + 1 and "9,600 more lines" in deep[MAX_LIST_LINES // 2]
 
 
 def test_a_run_is_drawn_with_the_states_of_its_steps() -> None:

@@ -106,7 +106,7 @@ def test_add_without_a_schedule_says_how_to_run_it(server: Scripted, invoke: Inv
     server.on("POST", "/api/v1/jobs", Reply(job(ON_DEMAND), 201))
     assert invoke("add", "hello", "--", "echo", "hi").stdout.splitlines() == [
         "hello added: on demand",
-        "  to run it: mainspring run hello --follow",
+        "  run it with: mainspring run hello --follow",
     ]
 
 
@@ -194,7 +194,7 @@ def test_list_asks_for_as_many_pages_as_it_takes(server: Scripted, invoke: Invok
         (["500"], ["j"]),
         (["100"], ["j"]),
     ]
-    assert "there are more" in invoke("jobs", "list").stderr
+    assert "more rows exist" in invoke("jobs", "list").stderr
     assert len(invoke("jobs", "list", "--limit", "9999", "-o", "jsonl").stdout.splitlines()) == 700
 
 

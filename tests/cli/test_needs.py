@@ -27,7 +27,7 @@ async def named(cluster: Cluster) -> Cluster:
 
 async def test_needs_are_added_listed_and_removed(named: Cluster) -> None:
     shell = Shell(named)
-    assert "needs no other job" in (await shell("jobs", "needs", "list", "load")).output
+    assert "no dependencies" in (await shell("jobs", "needs", "list", "load")).output
     assert "order: extract → load" in (await shell("jobs", "needs", "add", "load", "extract")).output
     told = (await shell("jobs", "needs", "add", "report", "load", "--timeout", "6h")).output
     assert "report needs load" in told and "pending" in told and "6 h" in told
@@ -41,14 +41,14 @@ async def test_needs_are_added_listed_and_removed(named: Cluster) -> None:
     )
     assert "1 h" in (await shell("jobs", "needs", "add", "hourly", "report", "--wait", "1h")).output
     await shell("jobs", "skip", "load", "--reason", "known")
-    assert "needs no other job" in (await shell("jobs", "needs", "remove", "load", "extract")).output
+    assert "no dependencies" in (await shell("jobs", "needs", "remove", "load", "extract")).output
     await shell("jobs", "needs", "remove", "load", "extract", code=3)
     await shell("jobs", "needs", "remove", "hourly", "report")
     assert (await shell("jobs", "needs", "list", "report", "-o", "name")).output.strip() == "load"
     told = (await shell("jobs", "delete", "load", "--yes", code=5)).output
     assert "load is needed by report" in told and "--detach" in told
     assert "load deleted" in (await shell("jobs", "delete", "load", "--yes", "--detach", "--reason", "over")).output
-    assert "needs no other job" in (await shell("jobs", "needs", "list", "report")).output
+    assert "no dependencies" in (await shell("jobs", "needs", "list", "report")).output
     told = (await shell("audit", "list", "--subject", "report")).output
     assert "load was deleted" in told and "job.unneed" in told
 

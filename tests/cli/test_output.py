@@ -36,7 +36,7 @@ def test_a_page_in_every_form(form: str, text: str, capsys: pytest.CaptureFixtur
     Output(form).page(WORDS, LOOK)
     printed = capsys.readouterr()
     assert printed.out == text
-    assert ("there are more" in printed.err) == (form in ("table", "wide"))
+    assert ("more rows exist" in printed.err) == (form in ("table", "wide"))
 
 
 def test_nothing_is_a_remark_for_people_and_an_empty_list_for_programs(

@@ -53,7 +53,7 @@ def test_set_sends_only_what_was_said(server: Scripted, invoke: Invoke) -> None:
     invoke("queues", "set", "long", "--max-duration", "")
     assert server.last("PATCH").json() == {"max_duration_s": None}
     nothing = invoke("queues", "set", "long")
-    assert nothing.exit_code == 2 and "nothing to set" in nothing.stderr
+    assert nothing.exit_code == 2 and "Nothing to change" in nothing.stderr
 
 
 def test_why_names_reasons_and_holders(server: Scripted, invoke: Invoke) -> None:

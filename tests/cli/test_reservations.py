@@ -35,10 +35,10 @@ def test_add_sends_the_window_and_whom_it_is_for(server: Scripted, invoke: Invok
 def test_the_list_shows_where_and_until_when(server: Scripted, invoke: Invoke) -> None:
     server.on("GET", "/api/v1/reservations", Reply({"items": [NIGHT], "next_cursor": None}))
     shown = invoke("reservations", "list").stdout
-    for words in ("night", "queue reports", "2/3", "gpu 1", "w1", "begins in"):
+    for words in ("night", "queue reports", "2/3", "gpu 1", "w1", "starts in"):
         assert words in shown
 
 
 def test_delete_names_it(server: Scripted, invoke: Invoke) -> None:
     server.on("DELETE", "/api/v1/reservations/night", Reply(None, 204))
-    assert "night: deleted" in invoke("reservations", "delete", "night").stdout
+    assert "night deleted" in invoke("reservations", "delete", "night").stdout

@@ -82,11 +82,11 @@ def test_a_schedule_of_the_same_kind_keeps_its_options_and_another_only_the_zone
 
 
 def test_contradicting_flags_are_refused() -> None:
-    with pytest.raises(click.UsageError, match="cron and every"):
+    with pytest.raises(click.UsageError, match="--cron and --every"):
         changed(SPEC, {**NONE, "cron": "@daily", "every": "5s"}, ())
-    with pytest.raises(click.UsageError, match="--dtstart belongs to a schedule"):
+    with pytest.raises(click.UsageError, match="--dtstart needs a schedule"):
         changed({"name": "x"}, {**NONE, "dtstart": "2027-01-01"}, ("true",))
-    with pytest.raises(click.UsageError, match="--tz belongs to a schedule"):
+    with pytest.raises(click.UsageError, match="--tz needs a schedule"):
         changed({"name": "x"}, {**NONE, "tz": "UTC"}, ("true",))
 
 
@@ -138,7 +138,7 @@ def test_flags_beside_a_schedule_join_it() -> None:
     schedule = changed(SPEC, flags, ())["schedule"]
     beside = {"calendar": "holidays", "roll": "next", "jitter": "30s", "max_fires": 5}
     assert schedule == {**SPEC["schedule"], **beside}
-    with pytest.raises(click.UsageError, match="--max-fires belongs to a schedule"):
+    with pytest.raises(click.UsageError, match="--max-fires needs a schedule"):
         changed({"name": "x"}, {**NONE, "max_fires": 5}, ())
 
 
@@ -146,5 +146,5 @@ def test_a_list_of_schedules_is_replaced_or_left_alone() -> None:
     several = {**SPEC, "schedule": [{"every": "5s"}, {"cron": "0 2 * * *"}]}
     assert changed(several, NONE, ()) == several
     assert changed(several, {**NONE, "every": "1m"}, ())["schedule"] == {"every": "1m"}
-    with pytest.raises(click.UsageError, match="list of schedules"):
+    with pytest.raises(click.UsageError, match="several schedules"):
         changed(several, {**NONE, "tz": "Asia/Tokyo"}, ())

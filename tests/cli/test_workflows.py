@@ -81,8 +81,8 @@ async def test_from_a_file_to_the_end_of_a_run(cluster: Cluster, tmp_path: Path)
         for ref in (run_id, run_id[:23], "@last"):
             assert "waiting" in (await shell("runs", "show", ref)).output
         assert "✔ greet" in (await shell("runs", "graph", run_id)).output
-        assert "asks somebody: approve?" in (await shell("runs", "show", run_id)).output
-        assert "is not JSON" in (await shell("runs", "event", run_id, "x", "--payload", '{"a', code=2)).stderr
+        assert "needs approval: approve?" in (await shell("runs", "show", run_id)).output
+        assert "Invalid JSON" in (await shell("runs", "event", run_id, "x", "--payload", '{"a', code=2)).stderr
         await shell("runs", "approve", run_id, "sign", "--note", "fine")
         assert "succeeded" in (await shell("runs", "wait", run_id)).output
     assert run_id in (await shell("runs", "list", "--workflow", "cli")).output

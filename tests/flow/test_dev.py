@@ -37,7 +37,7 @@ async def test_a_job_fires_and_its_line_appears(tmp_path: Path) -> None:
             assert logs.chunks[0].text == f"hello from {found.fire_at:%Y-%m-%dT%H:%M:%SZ}\n"
         family = children(running.process.pid)
         assert await running.stop() == 0
-        assert "the data stays" in running.text() and "died" not in running.text()
+        assert "the data is kept" in running.text() and "died" not in running.text()
         assert not any(map(alive, family)), "nothing outlives it"
 
     async with dev(tmp_path) as again:
@@ -55,7 +55,7 @@ async def test_a_taken_port_is_told_before_anything_is_started(tmp_path: Path) -
         taken.listen()
         running = Dev(tmp_path, taken.getsockname()[1])
         await until("the end", running.dead, within_s=30)
-    assert "can't listen" in running.text() and "--port" in running.text()
+    assert "cannot listen" in running.text() and "--port" in running.text()
     assert running.process.returncode == 1
     assert not (tmp_path / ".mainspring").exists()
 

@@ -1,4 +1,4 @@
-"""`mainspring alerts` and `mainspring silences`: what fires, by which rules, and what is held back."""
+"""`mainspring alerts` and `mainspring silences`: alerts, alert rules and muting."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from mainspring import wire
 from mainspring.cli.arguments import seconds, when
+from mainspring.cli.command_options import limit_option, reason_option
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.feed import SHORT_ID
 from mainspring.cli.output import Column, Output, TableLayout
@@ -31,11 +32,11 @@ ALERTS: TableLayout[wire.Alert] = TableLayout(
         Column("RULE", lambda alert: alert.rule),
         Column("SINCE", lambda alert: local(alert.since_at)),
         Column("SUMMARY", lambda alert: alert.summary, wraps=True),
-        Column("TOLD", lambda alert: "–" if alert.told_at is None else local(alert.told_at), wide=True),
+        Column("NOTIFIED", lambda alert: "–" if alert.told_at is None else local(alert.told_at), wide=True),
         Column("RESOLVED", lambda alert: "–" if alert.resolved_at is None else local(alert.resolved_at), wide=True),
         Column("ID", lambda alert: str(alert.alert_id), wide=True),
     ],
-    empty="no alerts: all is well",
+    empty="no alerts",
 )
 RULES: TableLayout[wire.AlertRule] = TableLayout(
     name=lambda rule: rule.name,
@@ -44,8 +45,8 @@ RULES: TableLayout[wire.AlertRule] = TableLayout(
         Column("STATE", lambda rule: "on" if rule.rule.enabled else "off"),
         Column("SEVERITY", lambda rule: rule.rule.severity),
         Column("FIRES WHEN", lambda rule: rule.means, wraps=True),
-        Column("TELLS", lambda rule: ", ".join(rule.rule.channels) or "all that ask", wraps=True),
-        Column("WRITTEN BY", lambda rule: rule.updated_by or "built in", wide=True),
+        Column("CHANNELS", lambda rule: ", ".join(rule.rule.channels) or "all subscribed", wraps=True),
+        Column("CHANGED BY", lambda rule: rule.updated_by or "built in", wide=True),
     ],
     empty="no rules",
 )
@@ -55,7 +56,7 @@ SILENCES: TableLayout[wire.Silence] = TableLayout(
         Column("ID", lambda silence: str(silence.silence_id)[:SHORT_ID]),
         Column("MATCHES", lambda silence: ", ".join(f"{k}={v}" for k, v in silence.matchers.items()), wraps=True),
         Column("WINDOW", lambda silence: silence.description, wraps=True),
-        Column("STATE", lambda s: "–" if s.holds_until is None else f"holds, over {distance(s.holds_until, now())}"),
+        Column("STATE", lambda s: "–" if s.holds_until is None else f"active, ends {distance(s.holds_until, now())}"),
         Column("REASON", lambda silence: silence.reason, wraps=True),
         Column("BY", lambda silence: silence.created_by),
         Column("FULL ID", lambda silence: str(silence.silence_id), wide=True),
@@ -66,15 +67,15 @@ SILENCES: TableLayout[wire.Silence] = TableLayout(
 
 @click.group
 def alerts() -> None:
-    """What fires, and the rules that say so."""
+    """List alerts and change alert rules."""
 
 
 @alerts.command("list")
-@click.option("--state", type=click.Choice(["pending", "firing", "resolved"]))
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1))
+@click.option("--state", type=click.Choice(["pending", "firing", "resolved"]), help="State.")
+@limit_option(50)
 @connected
 async def list_alerts(client: AsyncClient, out: Output, state: str | None, limit: int) -> None:
-    """List alerts, the newest first."""
+    """List alerts, newest first."""
 
     async def fetch(n: int, cursor: str | None) -> wire.Page[wire.Alert]:
         return await client.alerts(state=state, limit=n, cursor=cursor)
@@ -85,19 +86,30 @@ async def list_alerts(client: AsyncClient, out: Output, state: str | None, limit
 @alerts.command
 @connected
 async def rules(client: AsyncClient, out: Output) -> None:
-    """List the rules that are judged every ten seconds."""
+    """List the alert rules, which are evaluated every ten seconds."""
     out.page(await client.alert_rules(), RULES)
 
 
 @alerts.command("set")
 @click.argument("name")
-@click.option("--condition", type=click.Choice(list(CONDITIONS)), help="What is measured; needed for a new rule.")
-@click.option("--threshold", type=float, help="Needed for a new rule.")
-@click.option("--for", "held", metavar="D", help="So long it must be broken before it fires.")
-@click.option("--severity", type=click.Choice(["info", "warning", "critical"]))
-@click.option("--only", metavar="NAME", help="Only for this queue, job or channel.")
-@click.option("--to", "channels", multiple=True, metavar="CHANNEL", help="Instead of all that ask. Repeatable.")
-@click.option("--on/--off", "enabled", default=None)
+@click.option(
+    "--condition",
+    type=click.Choice(list(CONDITIONS)),
+    metavar="NAME",
+    help="Condition, such as queue_depth; required for a new rule.",
+)
+@click.option("--threshold", type=float, metavar="N", help="Threshold of the condition; required for a new rule.")
+@click.option("--for", "held", metavar="DURATION", help="Time that the condition must last before the alert fires.")
+@click.option("--severity", type=click.Choice(["info", "warning", "critical"]), help="Severity.")
+@click.option("--only", metavar="NAME", help="Queue, job or channel to restrict the rule to.")
+@click.option(
+    "--to",
+    "channels",
+    multiple=True,
+    metavar="CHANNEL",
+    help="Channel to notify, instead of all subscribed ones. Repeatable.",
+)
+@click.option("--on/--off", "enabled", default=None, help="Enable or disable the rule.")
 @connected
 async def set_rule(
     client: AsyncClient,
@@ -112,18 +124,19 @@ async def set_rule(
     channels: tuple[str, ...],
     enabled: bool | None,
 ) -> None:
-    """Write a rule, or change one.
+    """Create or change an alert rule.
 
     \b
-    mainspring alerts set queue_lag_short --threshold 20000 --for 2m
-    mainspring alerts set reports-queue --condition queue_depth --only reports --threshold 50 --to ops
-    mainspring alerts set success_rate_low --off
+    Examples:
+      mainspring alerts set queue_lag_short --threshold 20000 --for 2m
+      mainspring alerts set etl --condition queue_depth --only etl --threshold 50
+      mainspring alerts set success_rate_low --off
     """
     known = {rule.name: rule.rule for rule in (await client.alert_rules()).items}
     old = known.get(name)
     if old is None:
         if condition is None or threshold is None:
-            raise click.UsageError(f"there is no rule {name!r} yet; a new one needs --condition and --threshold")
+            raise click.UsageError(f"Unknown rule {name!r}. A new rule needs --condition and --threshold.")
         old = Rule(condition=condition, threshold=threshold)
     changes = {
         "condition": condition, "threshold": threshold, "for_s": None if held is None else seconds(held),
@@ -137,31 +150,31 @@ async def set_rule(
 @click.argument("name")
 @connected
 async def reset(client: AsyncClient, out: Output, name: str) -> None:
-    """Delete a rule; a built-in one is then as it was."""
+    """Delete a rule. A built-in rule returns to its default."""
     await client.delete_alert_rule(name)
-    click.echo(name if out.format == "name" else f"{name}: as it was", err=out.format in ("json", "jsonl"))
+    click.echo(name if out.format == "name" else f"{name} reset", err=out.format in ("json", "jsonl"))
 
 
 @click.group
 def silences() -> None:
-    """What nobody is told of: now, or in a maintenance window."""
+    """Mute alerts, now or in maintenance windows."""
 
 
 @silences.command("list")
 @connected
 async def list_silences(client: AsyncClient, out: Output) -> None:
-    """List silences and maintenance windows, the newest first."""
+    """List silences, newest first."""
     out.page(await client.silences(), SILENCES)
 
 
 @silences.command
 @click.argument("matchers", nargs=-1, required=True, metavar="LABEL=PATTERN...")
-@click.option("--from", "start_at", type=when, metavar="T", help="The beginning, or +10m.  [now]")
-@click.option("--until", "end_at", type=when, metavar="T", help="The end, or +2h.")
-@click.option("--cron", metavar="EXPR", help="Again and again, from each fire of this expression on.")
-@click.option("--tz", metavar="ZONE", help="The time zone of the expression.  [UTC]")
-@click.option("--for", "lasts", metavar="D", help="How long each one lasts, such as 2h.")
-@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
+@click.option("--from", "start_at", type=when, metavar="TIME", help="Start, or +10m.  [default: now]")
+@click.option("--until", "end_at", type=when, metavar="TIME", help="End, or +2h.")
+@click.option("--cron", metavar="EXPR", help="Cron expression for the start of recurring windows.")
+@click.option("--tz", metavar="ZONE", help="Time zone of the expression.  [default: UTC]")
+@click.option("--for", "lasts", metavar="DURATION", help="Length of each recurring window, such as 2h.")
+@reason_option
 @connected
 async def add(
     client: AsyncClient,
@@ -174,15 +187,16 @@ async def add(
     lasts: str | None,
     reason: str,
 ) -> None:
-    """Add a silence. Labels: rule, severity, job, queue, key.
+    """Mute alerts that match all patterns. Labels: rule, severity, job, queue, key.
 
     \b
-    mainspring silences add rule='queue_*' --until +2h --reason 'known, being worked on'
-    mainspring silences add rule='*' --cron '0 2 * * SUN' --tz Europe/Berlin --for 3h
+    Examples:
+      mainspring silences add rule='queue_*' --until +2h --reason 'being fixed'
+      mainspring silences add rule='*' --cron '0 2 * * SUN' --for 3h
     """
     pairs = [text.partition("=") for text in matchers]
     if wrong := [name for name, equals, _ in pairs if not equals]:
-        raise click.UsageError(f"{wrong[0]!r} is not LABEL=PATTERN")
+        raise click.UsageError(f"{wrong[0]!r} is not LABEL=PATTERN, such as rule=queue_*.")
     new = wire.NewSilence(
         matchers={name: pattern for name, _, pattern in pairs},
         start_at=start_at,
@@ -199,10 +213,9 @@ async def add(
 @click.argument("silence")
 @connected
 async def delete(client: AsyncClient, out: Output, silence: str) -> None:
-    """End a silence, by its id or the beginning of it. What it held back is told."""
+    """Delete a silence. SILENCE is an id or a unique prefix. Alerts that still fire are then sent."""
     found = [s for s in (await client.silences()).items if str(s.silence_id).startswith(silence.lower())]
     if not silence or len(found) != 1:
         raise NotFound(f"{'several silences begin' if found else 'no silence begins'} with {silence!r}")
     await client.delete_silence(found[0].silence_id)
-    text = str(found[0].silence_id) if out.format == "name" else f"{found[0].description}: deleted"
-    click.echo(text, err=out.format in ("json", "jsonl"))
+    out.deleted(str(found[0].silence_id), found[0].description)

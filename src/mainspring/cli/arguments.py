@@ -1,4 +1,4 @@
-"""Instants and durations as command-line arguments: a bad value becomes a usage error."""
+"""Parse times and durations of the command line; an invalid value is a usage error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mainspring.domain.duration import parse_duration
 
 
 def when(text: str) -> datetime:
-    """An instant: RFC 3339, or `+10m` from now."""
+    """Parse a time: RFC 3339, or `+10m` from now."""
     try:
         return parse_instant(text)
     except ValueError as error:
@@ -20,7 +20,7 @@ def when(text: str) -> datetime:
 
 
 def until(text: str) -> datetime:
-    """An instant, or a duration from now: `2h`, `+2h`."""
+    """Parse a time, or a duration from now: `2h`, `+2h`."""
     try:
         return parse_future_instant(text)
     except ValueError as error:
@@ -28,7 +28,7 @@ def until(text: str) -> datetime:
 
 
 def seconds(text: str | float) -> float:
-    """A duration: 90, 10m, 1h30m or PT3H. An infinite default stays infinite."""
+    """Parse a duration: 90, 10m, 1h30m or PT3H. An infinite default stays infinite."""
     if text == math.inf:
         return math.inf
     try:

@@ -1,4 +1,4 @@
-"""`mainspring audit`: who changed what, and why."""
+"""`mainspring audit`: the audit log."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import click
 import msgspec
 
 from mainspring import wire
+from mainspring.cli.command_options import limit_option
 from mainspring.cli.connect import connected, gather
-from mainspring.cli.jobs import limit_option
 from mainspring.cli.output import Column, Output, TableLayout
 from mainspring.display.times import local
 
@@ -20,14 +20,14 @@ AUDIT: TableLayout[wire.AuditEntry] = TableLayout(
     name=lambda entry: str(entry.audit_id),
     columns=[
         Column("AT", lambda entry: local(entry.at)),
-        Column("WHO", lambda entry: entry.actor),
-        Column("DID", lambda entry: entry.action),
-        Column("TO", lambda entry: entry.name or entry.subject, wraps=True),
-        Column("WHY", lambda entry: entry.reason or "", wraps=True),
+        Column("ACTOR", lambda entry: entry.actor),
+        Column("ACTION", lambda entry: entry.action),
+        Column("OBJECT", lambda entry: entry.name or entry.subject, wraps=True),
+        Column("REASON", lambda entry: entry.reason or "", wraps=True),
         Column("SUBJECT", lambda entry: entry.subject, wide=True),
         Column("DETAILS", lambda entry: _details(entry), wide=True, wraps=True),
     ],
-    empty="nobody has done anything yet",
+    empty="no audit entries",
 )
 
 
@@ -37,19 +37,19 @@ def _details(entry: wire.AuditEntry) -> str:
 
 @click.group
 def audit() -> None:
-    """List who did what, and why."""
+    """List the audit log: who changed what, when and why."""
 
 
 @audit.command("list")
-@click.option("--subject", metavar="ID", help="Only what was done to this: an id, or the name of a job or queue.")
-@click.option("--actor", metavar="NAME", help="Only what this one did.")
-@click.option("--action", metavar="ACTION", help="Only this, such as run.cancel; or a kind, such as run.")
+@click.option("--subject", metavar="ID|NAME", help="Changed object: an id, or the name of a job or queue.")
+@click.option("--actor", metavar="NAME", help="User or token that made the change.")
+@click.option("--action", metavar="ACTION", help="Action, such as run.cancel, or a group, such as run.")
 @limit_option(20)
 @connected
 async def list_entries(
     client: AsyncClient, out: Output, subject: str | None, actor: str | None, action: str | None, limit: int
 ) -> None:
-    """List what was done, the newest first."""
+    """List audit entries, newest first."""
     found = await gather(
         lambda count, cursor: client.audit(subject=subject, actor=actor, action=action, limit=count, cursor=cursor),
         limit,

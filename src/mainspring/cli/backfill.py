@@ -1,9 +1,8 @@
-"""`mainspring backfill` and `mainspring backfills`: past instants of a job, executed on purpose."""
+"""`mainspring backfill` and `mainspring backfills`: execute past fires of a job."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -11,8 +10,9 @@ import click
 
 from mainspring import wire
 from mainspring.cli.arguments import when
+from mainspring.cli.command_options import limit_option, yes_option
+from mainspring.cli.confirm import confirm
 from mainspring.cli.connect import connected, gather
-from mainspring.cli.jobs import limit_option
 from mainspring.cli.output import Output, print_message
 from mainspring.cli.run import params_option
 from mainspring.cli.tables.backfills import BACKFILLS, backfill_details, backfill_progress
@@ -24,30 +24,42 @@ if TYPE_CHECKING:
     from mainspring.client import AsyncClient
 
 POLL_S = 1.0
-SHOWN = 10
+SHOWN_FIRES = 10
 FAILED, CANCELLED = 10, 11
 
 
 @click.command
 @click.argument("job")
 @click.option(
-    "--from", "start", type=when, required=True, metavar="T", help="The first instant (UTC without an offset)."
+    "--from", "start", type=when, required=True, metavar="TIME", help="Start of the range (UTC without an offset)."
 )
-@click.option("--to", type=when, metavar="T", help="Up to this, not included.  [now]")
+@click.option("--to", type=when, metavar="TIME", help="End of the range, exclusive.  [default: now]")
 @click.option(
     "--reprocess",
     type=click.Choice(get_args(Reprocess)),
     default="none",
     show_default=True,
-    help="none: what has no execution or a skipped one; failed: also what did not succeed; all: every instant.",
+    help="Fires to execute. none: those without an execution or skipped; failed: also those that did not succeed;"
+    " all: every fire.",
 )
-@click.option("--order", type=click.Choice(get_args(Order)), default="oldest", show_default=True, help="Which first.")
-@click.option("--concurrency", type=click.IntRange(1, 1000), default=1, show_default=True, help="So many at a time.")
-@click.option("--priority", type=click.IntRange(0, 10), default=2, show_default=True, help="0 to 10, higher first.")
+@click.option(
+    "--order", type=click.Choice(get_args(Order)), default="oldest", show_default=True, help="Fires to start with."
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Maximum concurrent executions.",
+)
+@click.option(
+    "--priority", type=click.IntRange(0, 10), default=2, show_default=True, metavar="N", help="Priority, higher first."
+)
 @params_option
-@click.option("--dry-run", is_flag=True, help="Only show which instants it would execute.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--wait", is_flag=True, help="Wait for the end; exit code 10 if an execution did not succeed.")
+@click.option("--dry-run", is_flag=True, help="Show the fires without executing them.")
+@yes_option
+@click.option("--wait", is_flag=True, help="Wait until it ends; exit code 10 if an execution did not succeed.")
 @connected
 async def backfill(
     client: AsyncClient,
@@ -64,9 +76,9 @@ async def backfill(
     yes: bool,
     wait: bool,
 ) -> None:
-    """Execute the instants of JOB's schedule from one time up to another. Its cadence goes on as before.
+    """Execute a job for a range of past fires, even if it is paused. Its schedule is not affected.
 
-    Works also while the job is paused. To look after it: mainspring backfills
+    Manage running backfills with: mainspring backfills
     """
     request = wire.BackfillRequest(
         from_=start, to=to, reprocess=reprocess, order=order, concurrency=concurrency, priority=priority, params=params
@@ -75,11 +87,7 @@ async def backfill(
     if dry_run:
         print_plan(out, job, plan)
         return
-    print_message(plan_text(job, plan))
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("nothing was started: without a terminal to ask on, this needs --yes")
-    if not yes and not click.confirm("Go on?", err=True):
-        raise click.exceptions.Exit(1)
+    confirm(plan_text(job, plan), yes=yes)
     found = await client.start_backfill(job, request)
     if wait:
         found = await _wait(client, found)
@@ -89,7 +97,7 @@ async def backfill(
 
 
 async def _wait(client: AsyncClient, backfill: wire.Backfill) -> wire.Backfill:
-    """Shows how far it is whenever that changes, until it has ended."""
+    """Print the progress when it changes, until the backfill ends."""
     shown = ""
     while True:
         backfill = await client.backfill(backfill.backfill_id)
@@ -107,10 +115,10 @@ def exit_code(backfill: wire.Backfill) -> int:
 
 
 def plan_text(job: str, plan: wire.BackfillPlan) -> str:
-    out = f"; {plan.left_out:,} left out, they have an outcome" if plan.left_out else ""
+    out = f"; {plan.left_out:,} excluded because they have an outcome" if plan.left_out else ""
     if not plan.instants:
         return f"{job}: nothing to execute{out}"
-    return f"{job}: {plan.instants:,} instants from {local(plan.first)} to {local(plan.last)}{out}"
+    return f"{job}: {plan.instants:,} fires from {local(plan.first)} to {local(plan.last)}{out}"
 
 
 def print_plan(out: Output, job: str, plan: wire.BackfillPlan) -> None:
@@ -118,19 +126,19 @@ def print_plan(out: Output, job: str, plan: wire.BackfillPlan) -> None:
         out.value(plan)
         return
     click.echo(plan_text(job, plan))
-    for line in fire_lines(plan.page[:SHOWN], indent="  "):
+    for line in fire_lines(plan.page[:SHOWN_FIRES], indent="  "):
         click.echo(line)
-    if plan.instants > SHOWN:
-        click.echo(f"  and {plan.instants - SHOWN:,} more")
+    if plan.instants > SHOWN_FIRES:
+        click.echo(f"  and {plan.instants - SHOWN_FIRES:,} more")
 
 
 @click.group
 def backfills() -> None:
-    """List, look at, pause, resume and cancel backfills."""
+    """List, pause, resume and cancel backfills."""
 
 
 @backfills.command("list")
-@click.option("--job", metavar="JOB", help="Only those of one job.")
+@click.option("--job", metavar="JOB", help="Job name or id.")
 @limit_option(20)
 @connected
 async def list_backfills(client: AsyncClient, out: Output, job: str | None, limit: int) -> None:
@@ -144,7 +152,7 @@ async def list_backfills(client: AsyncClient, out: Output, job: str | None, limi
 @click.argument("backfill")
 @connected
 async def get(client: AsyncClient, out: Output, backfill: str) -> None:
-    """Show one backfill and how far it has got."""
+    """Show a backfill and its progress."""
     out.one(await client.backfill(backfill), BACKFILLS, backfill_details)
 
 
@@ -152,7 +160,7 @@ async def get(client: AsyncClient, out: Output, backfill: str) -> None:
 @click.argument("backfill")
 @connected
 async def pause(client: AsyncClient, out: Output, backfill: str) -> None:
-    """Make no more executions of a backfill for now; those that live go on."""
+    """Pause a backfill. Its active executions continue."""
     out.one(await client.pause_backfill(backfill), BACKFILLS, _line)
 
 
@@ -160,7 +168,7 @@ async def pause(client: AsyncClient, out: Output, backfill: str) -> None:
 @click.argument("backfill")
 @connected
 async def resume(client: AsyncClient, out: Output, backfill: str) -> None:
-    """Go on with a paused backfill."""
+    """Resume a paused backfill."""
     out.one(await client.resume_backfill(backfill), BACKFILLS, _line)
 
 
@@ -168,7 +176,7 @@ async def resume(client: AsyncClient, out: Output, backfill: str) -> None:
 @click.argument("backfill")
 @connected
 async def cancel(client: AsyncClient, out: Output, backfill: str) -> None:
-    """End a backfill and cancel what lives of it."""
+    """Cancel a backfill and its active executions."""
     out.one(await client.cancel_backfill(backfill), BACKFILLS, _line)
 
 

@@ -1,8 +1,7 @@
-"""`mainspring calendars`: open and closed days that schedules follow."""
+"""`mainspring calendars`: open and closed days of schedules."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring import wire
+from mainspring.cli.command_options import count_option, yes_option
+from mainspring.cli.confirm import confirm
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.output import Column, Output, TableLayout, aligned, print_message
 from mainspring.codec import decode
@@ -29,7 +30,7 @@ CALENDARS: TableLayout[wire.Calendar] = TableLayout(
         Column("CHANGED", lambda calendar: local(calendar.created_at), wide=True),
         Column("BY", lambda calendar: calendar.created_by, wide=True),
     ],
-    empty="no calendars yet; make one with: mainspring calendars set holidays --date 2026-12-25 --rule '* * SAT,SUN'",
+    empty="no calendars; create one with: mainspring calendars set holidays --date 2026-12-25 --rule '* * SAT,SUN'",
 )
 VERSIONS: TableLayout[wire.CalendarVersion] = TableLayout(
     name=lambda version: str(version.version),
@@ -45,13 +46,13 @@ VERSIONS: TableLayout[wire.CalendarVersion] = TableLayout(
 
 @click.group
 def calendars() -> None:
-    """Open and closed days that schedules follow by name: `mainspring add ... --calendar NAME`."""
+    """Manage calendars of open and closed days, for: mainspring add --calendar NAME"""
 
 
 @calendars.command("list")
 @connected
 async def list_calendars(client: AsyncClient, out: Output) -> None:
-    """List calendars by name."""
+    """List calendars."""
     out.page(await gather(lambda count, cursor: client.calendars(limit=count, cursor=cursor), 10_000), CALENDARS)
 
 
@@ -59,23 +60,29 @@ async def list_calendars(client: AsyncClient, out: Output) -> None:
 @click.argument("name")
 @connected
 async def get(client: AsyncClient, out: Output, name: str) -> None:
-    """Show one calendar."""
+    """Show a calendar."""
     out.one(await client.calendar(name), CALENDARS, _details)
 
 
 @calendars.command("set")
 @click.argument("name")
-@click.option("--date", "dates", multiple=True, metavar="DAY", help="A day, such as 2026-12-25; repeatable.")
-@click.option("--rule", "rules", multiple=True, metavar="RULE", help="Day of month, month, weekday: '* * SAT,SUN'.")
+@click.option("--date", "dates", multiple=True, metavar="DATE", help="Date, such as 2026-12-25. Repeatable.")
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="RULE",
+    help="Rule of day of month, month and weekday, such as '* * SAT,SUN'. Repeatable.",
+)
 @click.option(
     "--file",
     "path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A day or a rule on each line, or JSON as the API takes it.",
+    help="File with a date or a rule on each line, or with the JSON of the API.",
 )
-@click.option("--include", is_flag=True, help="Fire on these days only, instead of on all others.")
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@click.option("--include", is_flag=True, help="Open on these days only, instead of closed on them.")
+@click.option("--dry-run", is_flag=True, help="Show the effect without changing anything.")
 @connected
 async def put(
     client: AsyncClient,
@@ -87,7 +94,7 @@ async def put(
     include: bool,
     dry_run: bool,
 ) -> None:
-    """Make a calendar, or give it other days; all jobs that follow it do so from now on."""
+    """Create a calendar, or replace its days for all jobs that use it."""
     days = _read(dates, rules, path, include)
     change = await client.try_calendar(name, days)
     if dry_run and not out.is_text:
@@ -102,26 +109,22 @@ async def put(
 
 @calendars.command
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @connected
 async def delete(client: AsyncClient, out: Output, name: str, yes: bool) -> None:
-    """Delete a calendar that no job follows."""
+    """Delete a calendar that no job uses. Its versions stay readable."""
     found = await client.calendar(name)
-    print_message(f"delete the calendar {name} ({days_text(found.days)}); its versions stay readable")
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("nothing was deleted: without a terminal to ask on, this needs --yes")
-    if not yes and not click.confirm("Go on?", err=True):
-        raise click.exceptions.Exit(1)
+    confirm(f"delete the calendar {name} ({days_text(found.days)})", yes=yes)
     await client.delete_calendar(name)
-    click.echo(name if out.format == "name" else f"{name} deleted", err=out.format in ("json", "jsonl"))
+    out.deleted(name)
 
 
 @calendars.command
 @click.argument("name")
-@click.option("-n", "--count", type=click.IntRange(1, 400), default=90, show_default=True, help="How many days ahead.")
+@count_option(90, 400, "Number of days ahead.")
 @connected
 async def days(client: AsyncClient, out: Output, name: str, count: int) -> None:
-    """Show the closed days ahead."""
+    """List the next closed days."""
     found = await client.closed_days(name, count=count)
     if not out.is_text:
         out.value(found)
@@ -141,7 +144,7 @@ async def versions(client: AsyncClient, out: Output, name: str) -> None:
 
 
 def days_text(days: wire.CalendarDays) -> str:
-    """In words: "closed on 2 dates and * * SAT,SUN"."""
+    """A description: "closed on 2 dates and * * SAT,SUN"."""
     dates = f"{len(days.dates)} date{'' if len(days.dates) == 1 else 's'}" if days.dates else ""
     listed = " and ".join(filter(None, [dates, ", ".join(days.rules)]))
     return f"{'closed' if days.mode == 'exclude' else 'open only'} on {listed or 'no day'}"
@@ -160,7 +163,7 @@ def _read(dates: Iterable[str], rules: Iterable[str], path: Path | None, include
             wanted = [*(line for line in lines if " " in line), *wanted]
             found = [*(_date(line) for line in lines if line and " " not in line), *found]
     elif not found and not wanted:
-        raise click.UsageError("say which days: --date 2026-12-25, --rule '* * SAT,SUN' or --file FILE")
+        raise click.UsageError("Missing days: use --date 2026-12-25, --rule '* * SAT,SUN' or --file FILE.")
     return wire.CalendarDays(dates=sorted(set(found)), rules=wanted, mode=mode)  # type: ignore[arg-type]
 
 
@@ -168,7 +171,7 @@ def _date(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise click.UsageError(f"{text!r} is not a day such as 2026-12-25") from None
+        raise click.UsageError(f"{text!r} is not a date such as 2026-12-25.") from None
 
 
 def _details(calendar: wire.Calendar) -> str:
@@ -184,8 +187,8 @@ def _details(calendar: wire.Calendar) -> str:
 
 def _change_lines(change: wire.CalendarChange, *, done: bool) -> list[str]:
     if not change.jobs:
-        return ["no job fires otherwise than before" if done else "no job would fire otherwise than now"]
-    lines = [f"{change.jobs:,} job{'' if change.jobs == 1 else 's'} {'fire' if done else 'would fire'} otherwise"]
+        return ["no fires changed" if done else "no fires would change"]
+    lines = [f"fires of {change.jobs:,} job{'' if change.jobs == 1 else 's'} {'changed' if done else 'would change'}"]
     for job in change.changed:
         lines.append(f"  {job.job}")
         for word, fires in (("before", job.fires_before), ("after", job.fires_after)):

@@ -1,4 +1,4 @@
-"""`mainspring channels`: where notices go, and what became of them."""
+"""`mainspring channels`: notification channels and their deliveries."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring import wire
+from mainspring.cli.command_options import limit_option
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.output import Column, Output, TableLayout
 from mainspring.display.text import clean
@@ -32,11 +33,11 @@ CHANNELS: TableLayout[wire.Channel] = TableLayout(
         Column("KIND", lambda channel: channel.kind),
         Column("STATE", lambda channel: channel.state, color=lambda c: None if c.state == "ok" else "red"),
         Column("PENDING", lambda channel: f"{channel.pending:,}"),
-        Column("EVENTS", lambda channel: ", ".join(channel.events) or "those its jobs and rules name", wraps=True),
+        Column("EVENTS", lambda channel: ", ".join(channel.events) or "as jobs and rules name it", wraps=True),
         Column("LAST ERROR", lambda channel: channel.last_error or "", wraps=True),
         Column("TARGET", lambda channel: json.dumps(channel.target), wide=True, wraps=True),
     ],
-    empty="no channels; add one with: mainspring channels add ops --slack URL",
+    empty="no channels; add one with: mainspring channels add ops --slack -",
 )
 DELIVERIES: TableLayout[wire.Delivery] = TableLayout(
     name=lambda delivery: str(delivery.delivery_id),
@@ -45,19 +46,19 @@ DELIVERIES: TableLayout[wire.Delivery] = TableLayout(
         Column("CHANNEL", lambda delivery: delivery.channel),
         Column("EVENT", lambda delivery: delivery.event),
         Column("STATE", lambda delivery: delivery.state, color=lambda d: None if d.state == "sent" else "red"),
-        Column("TRIES", lambda delivery: str(delivery.tries)),
+        Column("ATTEMPTS", lambda delivery: str(delivery.tries)),
         Column("STATUS", lambda delivery: "–" if delivery.status is None else str(delivery.status)),
-        Column("TOOK", lambda delivery: span(delivery.duration_ms)),
-        Column("ANSWER", lambda delivery: delivery.error or delivery.excerpt or "", wraps=True),
+        Column("DURATION", lambda delivery: span(delivery.duration_ms)),
+        Column("RESPONSE", lambda delivery: delivery.error or delivery.excerpt or "", wraps=True),
         Column("EVENT ID", lambda delivery: str(delivery.event_id), wide=True),
     ],
-    empty="nothing was sent yet",
+    empty="no deliveries",
 )
 
 
 @click.group
 def channels() -> None:
-    """Where notices go: webhooks, Slack, PagerDuty, mail."""
+    """Manage notification channels: webhooks, Slack, PagerDuty, mail."""
 
 
 @channels.command("list")
@@ -69,20 +70,32 @@ async def list_channels(client: AsyncClient, out: Output) -> None:
 
 @channels.command
 @click.argument("name")
-@click.option("--webhook", metavar="URL", help="Signed JSON to a URL of yours.")
-@click.option("--slack", metavar="URL", help="A Slack incoming webhook; - asks for it.")
-@click.option("--pagerduty", metavar="KEY", help="A PagerDuty routing key; - asks for it.")
-@click.option("--pagerduty-url", default=PAGERDUTY, show_default=True, metavar="URL")
-@click.option("--smtp", metavar="HOST[:PORT]", help="Mail through this server.")
-@click.option("--from", "sender", metavar="ADDRESS", help="Of mail.")
-@click.option("--to", multiple=True, metavar="ADDRESS", help="Of mail. Repeatable.")
-@click.option("--username", help="At the mail server; its password is asked for.")
-@click.option("--tls", type=click.Choice(["starttls", "tls", "none"]), default="starttls", show_default=True)
-@click.option("--apprise", metavar="URL", help="Anything that apprise knows; - asks for it.")
+@click.option("--webhook", metavar="URL", help="Webhook that receives signed JSON.")
+@click.option("--slack", metavar="URL", help="Slack incoming webhook; - prompts for it.")
+@click.option("--pagerduty", metavar="KEY", help="PagerDuty routing key; - prompts for it.")
+@click.option("--pagerduty-url", default=PAGERDUTY, show_default=True, metavar="URL", help="PagerDuty endpoint.")
+@click.option("--smtp", metavar="HOST[:PORT]", help="Mail server.")
+@click.option("--from", "sender", metavar="ADDRESS", help="Sender of mail.")
+@click.option("--to", multiple=True, metavar="ADDRESS", help="Recipient of mail. Repeatable.")
+@click.option("--username", help="User name at the mail server; prompts for the password.")
 @click.option(
-    "--event", "events", multiple=True, metavar="E", help="Tell it of these, such as alert.firing. Repeatable."
+    "--tls",
+    type=click.Choice(["starttls", "tls", "none"]),
+    default="starttls",
+    show_default=True,
+    help="Encryption of mail.",
 )
-@click.option("--job", "jobs", multiple=True, metavar="NAME", help="Executions only of these jobs, such as etl-*.")
+@click.option("--apprise", metavar="URL", help="apprise URL; - prompts for it.")
+@click.option(
+    "--event", "events", multiple=True, metavar="EVENT", help="Event to subscribe to, such as alert.firing. Repeatable."
+)
+@click.option(
+    "--job",
+    "jobs",
+    multiple=True,
+    metavar="PATTERN",
+    help="Jobs whose execution events are sent, such as etl-*. Repeatable.",
+)
 @connected
 async def add(
     client: AsyncClient,
@@ -104,8 +117,9 @@ async def add(
     """Add a channel.
 
     \b
-    mainspring channels add ops --slack - --event alert.firing --event alert.resolved
-    mainspring channels add hook --webhook https://example.com/hook --event execution.failed
+    Examples:
+      mainspring channels add ops --slack - --event alert.firing
+      mainspring channels add hook --webhook https://example.com/hook
     """
     targets: list[Target] = []
     if webhook is not None:
@@ -119,7 +133,7 @@ async def add(
     if apprise is not None:
         targets.append(AppriseTarget(_asked(apprise, "apprise URL")))
     if len(targets) != 1:
-        raise click.UsageError("say one of --webhook, --slack, --pagerduty, --smtp, --apprise")
+        raise click.UsageError("Use one of --webhook, --slack, --pagerduty, --smtp and --apprise.")
     made = await client.add_channel(wire.NewChannel(name=name, target=targets[0], events=list(events), jobs=list(jobs)))
     out.one(made, CHANNELS, _added)
 
@@ -128,7 +142,7 @@ async def add(
 @click.argument("name")
 @connected
 async def test(client: AsyncClient, out: Output, name: str) -> None:
-    """Send a test message, and show what the receiver answered."""
+    """Send a test notification and print the response. Exit code 1 if it was not delivered."""
     found = await client.test_channel(name)
     if not out.is_text:
         out.value(found)
@@ -136,7 +150,9 @@ async def test(client: AsyncClient, out: Output, name: str) -> None:
         answered = f" {found.status}" if found.status is not None else ""
         says = found.error or found.excerpt or ""
         click.echo(
-            clean(f"{'✔ taken' if found.delivered else '✖ not taken'}{answered} in {found.duration_ms} ms: {says}")
+            clean(
+                f"{'✔ delivered' if found.delivered else '✖ not delivered'}{answered} in {found.duration_ms} ms: {says}"
+            )
         )
     if not found.delivered:
         raise click.exceptions.Exit(1)
@@ -146,7 +162,7 @@ async def test(client: AsyncClient, out: Output, name: str) -> None:
 @click.argument("name")
 @connected
 async def enable(client: AsyncClient, out: Output, name: str) -> None:
-    """Send to a disabled channel again, from what happens next."""
+    """Enable a disabled channel. Past events are not sent."""
     out.one(await client.enable_channel(name), CHANNELS, lambda channel: f"{channel.name}: {channel.state}")
 
 
@@ -154,18 +170,18 @@ async def enable(client: AsyncClient, out: Output, name: str) -> None:
 @click.argument("name")
 @connected
 async def delete(client: AsyncClient, out: Output, name: str) -> None:
-    """Delete a channel that no job names."""
+    """Delete a channel that no job uses."""
     await client.delete_channel(name)
-    click.echo(name if out.format == "name" else f"{name}: deleted", err=out.format in ("json", "jsonl"))
+    out.deleted(name)
 
 
 @channels.command
-@click.option("--channel", help="Only of this channel.")
-@click.option("--state", type=click.Choice(["pending", "sent", "dropped"]))
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1))
+@click.option("--channel", metavar="NAME", help="Channel.")
+@click.option("--state", type=click.Choice(["pending", "sent", "dropped"]), help="State.")
+@limit_option(20)
 @connected
 async def deliveries(client: AsyncClient, out: Output, channel: str | None, state: str | None, limit: int) -> None:
-    """List what was sent, the newest first, with what was answered."""
+    """List deliveries with their responses, newest first."""
 
     async def fetch(n: int, cursor: str | None) -> wire.Page[wire.Delivery]:
         return await client.deliveries(channel=channel, state=state, limit=n, cursor=cursor)
@@ -174,22 +190,22 @@ async def deliveries(client: AsyncClient, out: Output, channel: str | None, stat
 
 
 def _asked(value: str, what: str) -> str:
-    """Secrets on a command line are seen by others on the machine, so `-` asks."""
+    """Prompt for `-`: other users of the machine can see secrets on a command line."""
     return str(click.prompt(what, hide_input=True, err=True)) if value == "-" else value
 
 
 def _mail(server: str, sender: str | None, to: tuple[str, ...], username: str | None, tls: str) -> SmtpTarget:
     if sender is None or not to:
-        raise click.UsageError("mail needs --from and --to")
+        raise click.UsageError("--smtp needs --from and --to.")
     host, _, port = server.partition(":")
     if port and not port.isdigit():
-        raise click.UsageError(f"{port!r} is not a port")
+        raise click.UsageError(f"Invalid port in --smtp: {port!r}.")
     password = None if username is None else _asked("-", "Password")
     return SmtpTarget(host, sender, to, int(port or 587), tls, username, password)  # type: ignore[arg-type]
 
 
 def _added(channel: wire.Channel) -> str:
-    text = f"{channel.name} added; try it with: mainspring channels test {channel.name}"
+    text = f"{channel.name} added; test it with: mainspring channels test {channel.name}"
     if channel.secret is None:
         return text
-    return f"{text}\n\nIts signing secret, shown only now:\n\n  {channel.secret}\n"
+    return f"{text}\n\nSigning secret. It is not shown again:\n\n  {channel.secret}\n"

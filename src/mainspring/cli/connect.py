@@ -1,4 +1,4 @@
-"""Runs a command that talks to the server."""
+"""Run commands that call the server's API."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-PAGE = 500
+PAGE_SIZE = 500
 
 
 def connected(function: Callable[Concatenate[AsyncClient, Output, P], Awaitable[None]]) -> Callable[P, None]:
-    """Makes a command of a coroutine function; it gets a client and the output before its parameters."""
+    """Turn a coroutine function into a command; it receives a client and the output before its parameters."""
 
     @server_options(hidden=True)
     @functools.wraps(function)
@@ -29,7 +29,7 @@ def connected(function: Callable[Concatenate[AsyncClient, Output, P], Awaitable[
         options = current()
 
         async def call() -> None:
-            # The HTTP library takes longer to import than any help should take.
+            # Imported late: loading the HTTP library would slow down --help.
             from mainspring.client import AsyncClient
 
             async with AsyncClient(options.url, options.token) as client:
@@ -41,11 +41,11 @@ def connected(function: Callable[Concatenate[AsyncClient, Output, P], Awaitable[
 
 
 async def gather(fetch: Callable[[int, str | None], Awaitable[wire.Page[T]]], limit: int) -> wire.Page[T]:
-    """Up to `limit` items, from as many pages as that takes."""
+    """Fetch up to `limit` items, from as many pages as that takes."""
     items: list[T] = []
     cursor: str | None = None
     while True:
-        page = await fetch(min(limit - len(items), PAGE), cursor)
+        page = await fetch(min(limit - len(items), PAGE_SIZE), cursor)
         items += page.items
         cursor = page.next_cursor
         if cursor is None or len(items) >= limit:

@@ -1,4 +1,4 @@
-"""`mainspring cron`: what an expression means, without a server."""
+"""`mainspring cron`: explain expressions without a server."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ FIRST_TENANT = 1
 
 @click.group
 def cron() -> None:
-    """Explain cron expressions and recurrence rules; needs no server.
+    """Explain cron expressions and recurrence rules. Needs no server.
 
-    Five fields (minute, hour, day, month, weekday), six with seconds first, @daily and the like; or a rule of
-    RFC 5545 such as 'FREQ=MONTHLY;BYDAY=1MO'. A zone by --tz, or in front of the fields as TZ=Europe/Berlin.
+    EXPRESSION has five fields (minute, hour, day, month, weekday), six with seconds first, or is a name such as
+    @daily. Or it is a recurrence rule (RFC 5545), such as 'FREQ=MONTHLY;BYDAY=1MO'. Set the time zone with --tz, or
+    with TZ=Europe/Berlin in front of the fields.
     """
 
 
 def expression_options(function: F) -> F:
-    """The expression, and what it may depend on."""
+    """Add the argument EXPRESSION and the options it depends on."""
     for option in (
-        click.option("--job", metavar="NAME", help="The job whose name H is derived from."),
-        click.option("--dtstart", metavar="T", help="Where a recurrence rule starts, in the zone.  [now]"),
-        click.option("--tz", metavar="ZONE", help="The time zone, such as Europe/Berlin.  [UTC]"),
+        click.option("--job", metavar="NAME", help="Job name from which H is derived."),
+        click.option("--dtstart", metavar="TIME", help="Start of a recurrence rule.  [default: now]"),
+        click.option("--tz", metavar="ZONE", help="Time zone, such as Europe/Berlin.  [default: UTC]"),
         click.argument("expression"),
     ):
         function = option(function)
@@ -48,7 +49,7 @@ def expression_options(function: F) -> F:
 @expression_options
 @server_options(hidden=True)
 def explain(expression: str, **given: str | None) -> None:
-    """Say in words when EXPRESSION fires, with the next three fires."""
+    """Describe EXPRESSION in words, with the next three fires."""
     out, asked = Output(current().output), now()
     key, schedule = read(expression, asked, **given)
     fires = fires_of(key, schedule, asked, schedule.between(millis(asked), 1 << 62, 3))
@@ -61,11 +62,20 @@ def explain(expression: str, **given: str | None) -> None:
 
 @cron.command("next")
 @expression_options
-@click.option("--after", type=when, metavar="T", help="After this time (UTC without an offset), or +10m.  [now]")
-@click.option("-n", "--n", "count", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many.")
+@click.option("--after", type=when, metavar="TIME", help="Start (UTC without an offset), or +10m.  [default: now]")
+@click.option(
+    "-n",
+    "--n",
+    "count",
+    type=click.IntRange(1, 10_000),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Number of fires.",
+)
 @server_options(hidden=True)
 def next_fires(expression: str, after: datetime | None, count: int, **given: str | None) -> None:
-    """List the next fires of EXPRESSION in its zone and in UTC."""
+    """List the next fires of EXPRESSION in its time zone and in UTC."""
     asked = after or now()
     key, schedule = read(expression, asked, **given)
     _show(fires_of(key, schedule, asked, schedule.between(millis(asked), 1 << 62, count)))
@@ -73,12 +83,21 @@ def next_fires(expression: str, after: datetime | None, count: int, **given: str
 
 @cron.command
 @expression_options
-@click.option("--after", type=when, metavar="T", help="After this time (UTC without an offset), or +10m.  [now]")
-@click.option("--until", type=when, required=True, metavar="T", help="Up to and including this time, or +1d.")
-@click.option("-n", "--n", "count", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="At most.")
+@click.option("--after", type=when, metavar="TIME", help="Start (UTC without an offset), or +10m.  [default: now]")
+@click.option("--until", type=when, required=True, metavar="TIME", help="End, inclusive, or +1d.")
+@click.option(
+    "-n",
+    "--n",
+    "count",
+    type=click.IntRange(1, 10_000),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Maximum fires.",
+)
 @server_options(hidden=True)
 def between(expression: str, after: datetime | None, until: datetime, count: int, **given: str | None) -> None:
-    """List the fires of EXPRESSION between two times, and say how many there are."""
+    """List and count the fires of EXPRESSION between two times."""
     asked = after or now()
     if until <= asked:
         raise click.BadParameter(f"{until.isoformat()} is not after {asked.isoformat()}", param_hint="--until")
@@ -95,7 +114,7 @@ def between(expression: str, after: datetime | None, until: datetime, count: int
 def read(
     expression: str, asked: datetime, *, tz: str | None = None, dtstart: str | None = None, job: str | None = None
 ) -> tuple[str, Schedule]:
-    """The key and the schedule of a cron expression or a recurrence rule, as of an instant."""
+    """The schedule key and the schedule of an expression or a recurrence rule, as of a time."""
     is_rule = "FREQ=" in expression.upper()
     spec = ScheduleSpec(
         cron=None if is_rule else expression, rrule=expression if is_rule else None, timezone=tz, dtstart=dtstart
@@ -106,7 +125,7 @@ def read(
 
 
 def fires_of(key: str, schedule: Schedule, asked: datetime, fires: list[int]) -> wire.Fires:
-    """Fires as the server would answer."""
+    """Fires in the format of the API."""
     zone = msgspec.json.decode(key).get("tz", "UTC")
     found = [instant(fire) for fire in fires]
     return wire.Fires(description=schedule.describe(), timezone=zone, fires=found, notes=notes(key, millis(asked)))
@@ -121,7 +140,7 @@ def _show(fires: wire.Fires) -> None:
 
 
 def _print(fires: wire.Fires, indent: str = "") -> None:
-    # A schedule in UTC says nothing about where its reader is.
+    # For a schedule in UTC the local time of this machine is shown too.
     zone = None if fires.timezone == "UTC" else ZoneInfo(fires.timezone)
     for line in aligned(both(fires.fires, zone), indent):
         click.echo(line)

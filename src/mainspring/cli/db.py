@@ -1,4 +1,4 @@
-"""`mainspring db`: the database itself."""
+"""`mainspring db`: the database schema."""
 
 from __future__ import annotations
 
@@ -6,30 +6,38 @@ import asyncio
 
 import click
 
+from mainspring.cli.server_settings import database_url_option
 from mainspring.store.migrate import installed_version, migrate, migrations
 
 
 @click.group()
 def db() -> None:
-    """Migrate and look at the database."""
+    """Migrate the database and show its schema version."""
 
 
 @db.command("migrate")
-@click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", show_envvar=True, required=True)
+@database_url_option
 def migrate_command(database_url: str) -> None:
-    """Bring the database to this program's schema; safe to repeat, and under way in several places at once."""
+    """Migrate the database to the schema of this version. Safe to repeat and to run concurrently."""
     applied = asyncio.run(migrate(database_url))
     for migration in applied:
         click.echo(f"✔ {migration.number:04} {migration.name}")
     if not applied:
-        click.echo("The schema is up to date.", err=True)
+        click.echo("schema is up to date", err=True)
 
 
 @db.command("status")
-@click.option("--database-url", envvar="MAINSPRING_DATABASE_URL", show_envvar=True, required=True)
+@database_url_option
 def status(database_url: str) -> None:
-    """Which schema the database has, and which one this program knows."""
+    """Show the schema version of the database and of this program."""
     have, known = asyncio.run(installed_version(database_url)), migrations()[-1].number
     click.echo(
-        f"schema {have}, this program knows {known}" + ("" if have == known else ": run `mainspring db migrate`")
+        f"database schema {have}, program schema {known}"
+        + (
+            ""
+            if have == known
+            else "; migrate with: mainspring db migrate"
+            if have < known
+            else "; upgrade this program"
+        )
     )

@@ -1,17 +1,17 @@
-"""`mainspring dead-letters`: what failed for good and waits for a person."""
+"""`mainspring dead-letters`: executions that failed permanently."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
 
 from mainspring import wire
+from mainspring.cli.command_options import limit_option, required_reason_option, yes_option
+from mainspring.cli.confirm import confirm
 from mainspring.cli.connect import connected, gather
-from mainspring.cli.jobs import limit_option
-from mainspring.cli.output import Output, print_message
+from mainspring.cli.output import Output
 from mainspring.cli.run import params_option
 from mainspring.cli.tables.dead_letters import DEAD_LETTERS, GROUPS, dead_letter_details
 from mainspring.display.times import local
@@ -23,18 +23,20 @@ if TYPE_CHECKING:
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Look at, claim, replay and dismiss executions that failed for good.
+    """List, claim, replay and dismiss dead letters: executions that failed permanently.
 
-    LETTER is an id, which is that of the execution, or the unique beginning of one.
+    LETTER is the id of the execution, or a unique prefix of it.
     """
 
 
 @dead_letters.command("list")
-@click.option("--job", metavar="JOB", help="Only of this job.")
-@click.option("--fingerprint", metavar="HEX", help="Only with this fingerprint.")
-@click.option("--state", multiple=True, type=click.Choice(DEAD_LETTER_STATES), help="Repeatable.  [open]")
-@click.option("--all", "everything", is_flag=True, help="In every state.")
-@click.option("--group", is_flag=True, help="What is open, by job and fingerprint.")
+@click.option("--job", metavar="JOB", help="Job name or id.")
+@click.option("--fingerprint", metavar="HEX", help="Error fingerprint.")
+@click.option(
+    "--state", multiple=True, type=click.Choice(DEAD_LETTER_STATES), help="State. Repeatable.  [default: open]"
+)
+@click.option("--all", "everything", is_flag=True, help="Include every state.")
+@click.option("--group", is_flag=True, help="Group open dead letters by job and error fingerprint.")
 @limit_option(20)
 @connected
 async def list_dead_letters(
@@ -47,7 +49,7 @@ async def list_dead_letters(
     group: bool,
     limit: int,
 ) -> None:
-    """List dead letters, newest fire first."""
+    """List dead letters, newest first."""
     if group:
         out.page(
             await gather(lambda count, cursor: client.dead_letter_groups(limit=count, cursor=cursor), limit), GROUPS
@@ -67,23 +69,30 @@ async def list_dead_letters(
 @click.argument("letter")
 @connected
 async def get(client: AsyncClient, out: Output, letter: str) -> None:
-    """Show one dead letter with its attempts."""
+    """Show a dead letter and its attempts."""
     out.one(await client.dead_letter(letter), DEAD_LETTERS, dead_letter_details)
 
 
 @dead_letters.command
 @click.argument("letter", required=False)
-@click.option("--for", "for_", default="10m", show_default=True, metavar="D", help="For so long it is yours alone.")
-@click.option("--job", metavar="JOB", help="Without LETTER: the oldest of this job.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=1, show_default=True, help="Without LETTER: so many.")
-@click.option("--release", is_flag=True, help="Give it back.")
+@click.option("--for", "for_", default="10m", show_default=True, metavar="DURATION", help="How long to hold the claim.")
+@click.option("--job", metavar="JOB", help="Without LETTER: job to claim from.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Without LETTER: number to claim.",
+)
+@click.option("--release", is_flag=True, help="Release the claim.")
 @connected
 async def claim(
     client: AsyncClient, out: Output, letter: str | None, for_: str, job: str | None, limit: int, release: bool
 ) -> None:
-    """Claim LETTER, or the oldest that nobody has: nobody else can change it meanwhile."""
+    """Claim LETTER, or the oldest unclaimed ones. Only the owner of a claim can change a dead letter."""
     if letter is None and release:
-        raise click.UsageError("say which LETTER to give back")
+        raise click.UsageError("Missing LETTER to release.")
     if letter is not None:
         found = await (client.release_dead_letter(letter) if release else client.claim_dead_letter(letter, for_=for_))
         out.one(found, DEAD_LETTERS, _line)
@@ -97,7 +106,7 @@ async def claim(
 @click.argument("text")
 @connected
 async def note(client: AsyncClient, out: Output, letter: str, text: str) -> None:
-    """Write a note on LETTER for whoever looks at it later."""
+    """Add a note to LETTER."""
     out.one(await client.edit_dead_letter(letter, wire.DeadLetterEdit(note=text)), DEAD_LETTERS, dead_letter_details)
 
 
@@ -106,9 +115,9 @@ async def note(client: AsyncClient, out: Output, letter: str, text: str) -> None
 @params_option
 @connected
 async def edit(client: AsyncClient, out: Output, letter: str, params: dict[str, Any] | None) -> None:
-    """Set the parameters that a replay of LETTER is given (all of them)."""
+    """Replace the parameters for a replay of LETTER."""
     if params is None:
-        raise click.UsageError("nothing to change: give parameters with -p NAME=VALUE")
+        raise click.UsageError("Nothing to change. Pass parameters with -p NAME=VALUE.")
     out.one(
         await client.edit_dead_letter(letter, wire.DeadLetterEdit(params=params)), DEAD_LETTERS, dead_letter_details
     )
@@ -116,14 +125,21 @@ async def edit(client: AsyncClient, out: Output, letter: str, params: dict[str, 
 
 @dead_letters.command
 @click.argument("letters", nargs=-1)
-@click.option("--job", metavar="JOB", help="All open ones of this job.")
-@click.option("--fingerprint", metavar="HEX", help="All open ones with this fingerprint.")
-@click.option("--rate", metavar="N/D", help="So many starts in a time, such as 10/1m.")
-@click.option("--canary", is_flag=True, help="One first; the others only if it succeeds.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="At most so many.")
+@click.option("--job", metavar="JOB", help="All open dead letters of this job.")
+@click.option("--fingerprint", metavar="HEX", help="All open dead letters with this error fingerprint.")
+@click.option("--rate", metavar="N/DURATION", help="Maximum starts per time, such as 10/1m.")
+@click.option("--canary", is_flag=True, help="Replay one first, and the others only if it succeeds.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Maximum dead letters.",
+)
 @params_option
-@click.option("--dry-run", is_flag=True, help="Only show what it would do.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show the plan without replaying.")
+@yes_option
 @connected
 async def replay(
     client: AsyncClient,
@@ -138,13 +154,13 @@ async def replay(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Make executions again, of LETTERS or of all that the options name: of the job as it is now."""
+    """Replay LETTERS, or all that match the options. Uses the current definition of the job."""
     if len(letters) == 1 and job is None and fingerprint is None:
         one = wire.ReplayOne(params=params, dry_run=dry_run)
         _print_replay(out, await client.replay_dead_letter(letters[0], one))
         return
     if params is not None:
-        raise click.UsageError("-p changes one LETTER: with several, edit them first")
+        raise click.UsageError("-p applies to a single LETTER. For several, use: mainspring dead-letters edit")
     ids = await _ids(client, letters)
     request = wire.ReplayMany(
         ids=ids, job=job, fingerprint=fingerprint, limit=limit, rate=rate, canary=canary, dry_run=True
@@ -153,19 +169,26 @@ async def replay(
     if dry_run or not plan.replayed:
         _print_replay(out, plan)
         return
-    _confirm(f"{_sum(plan)}", yes)
+    confirm(_sum(plan), yes=yes)
     request = wire.ReplayMany(ids=ids, job=job, fingerprint=fingerprint, limit=limit, rate=rate, canary=canary)
     _print_replay(out, await client.replay_dead_letters(request))
 
 
 @dead_letters.command
 @click.argument("letters", nargs=-1)
-@click.option("--reason", required=True, metavar="TEXT", help="Why nothing is to be done about it.")
-@click.option("--job", metavar="JOB", help="All open ones of this job.")
-@click.option("--fingerprint", metavar="HEX", help="All open ones with this fingerprint.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="At most so many.")
-@click.option("--dry-run", is_flag=True, help="Only show how many it would be.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@required_reason_option
+@click.option("--job", metavar="JOB", help="All open dead letters of this job.")
+@click.option("--fingerprint", metavar="HEX", help="All open dead letters with this error fingerprint.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Maximum dead letters.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the number without dismissing.")
+@yes_option
 @connected
 async def dismiss(
     client: AsyncClient,
@@ -178,7 +201,7 @@ async def dismiss(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Dismiss LETTERS, or all that the options name: nothing more is to be done about them."""
+    """Dismiss LETTERS, or all that match the options."""
     if len(letters) == 1 and job is None and fingerprint is None and not dry_run:
         out.one(await client.dismiss_dead_letter(letters[0], reason), DEAD_LETTERS, _line)
         return
@@ -191,7 +214,7 @@ async def dismiss(
 
     done = await ask(dry=True)
     if not dry_run and done.dismissed:
-        _confirm(f"{done.dismissed:,} would be dismissed", yes)
+        confirm(f"{done.dismissed:,} would be dismissed", yes=yes)
         done = await ask(dry=False)
     if out.is_text:
         click.echo(f"{done.dismissed:,} {'would be ' if done.dry_run else ''}dismissed")
@@ -203,19 +226,13 @@ async def _ids(client: AsyncClient, letters: tuple[str, ...]) -> list[UUID] | No
     return [(await client.dead_letter(letter)).dead_letter_id for letter in letters] or None
 
 
-def _confirm(what: str, yes: bool) -> None:
-    print_message(what)
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("nothing was changed: without a terminal to ask on, this needs --yes")
-    if not yes and not click.confirm("Go on?", err=True):
-        raise click.exceptions.Exit(1)
-
-
 def _sum(replay: wire.Replay) -> str:
     would = "would be " if replay.dry_run else ""
     parts = [f"{replay.replayed:,} {would}replayed"]
-    parts += [f"{replay.held:,} {'would wait' if replay.dry_run else 'wait'} for that"] if replay.held else []
-    parts += [f"{replay.refused:,} can't be"] if replay.refused else []
+    parts += (
+        [f"{replay.held:,} {'would be ' if replay.dry_run else ''}held until the first succeeds"] if replay.held else []
+    )
+    parts += [f"{replay.refused:,} not replayable"] if replay.refused else []
     return ", ".join(parts)
 
 
@@ -228,10 +245,10 @@ def _print_replay(out: Output, replay: wire.Replay) -> None:
             click.echo(f"{item.dead_letter_id}  {item.problem}")
         elif item.execution_id is not None:
             due = "" if item.due_at is None else f", due {local(item.due_at)}"
-            click.echo(f"{item.dead_letter_id}  becomes {item.execution_id}{due}")
+            click.echo(f"{item.dead_letter_id}  replayed as {item.execution_id}{due}")
     click.echo(_sum(replay))
 
 
 def _line(letter: wire.DeadLetter) -> str:
-    claimed = f", yours until {local(letter.claimed_until)}" if letter.claimed_until else ""
+    claimed = f", claimed until {local(letter.claimed_until)}" if letter.claimed_until else ""
     return f"{letter.dead_letter_id}  {letter.title}  {letter.state}{claimed}"

@@ -1,4 +1,4 @@
-"""`mainspring dev`: everything on this machine, with its own PostgreSQL, and the live feed in this terminal."""
+"""`mainspring dev`: a whole installation on this machine, and the live feed in this terminal."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ log = structlog.get_logger()
 
 FOLDER = ".mainspring"
 JOBS = "jobs"
-"""The folder whose Python files are loaded, and loaded again when they change."""
+"""The folder whose Python files the worker loads, and reloads when they change."""
 WORKER_TOKEN = "dev worker"
-STEP_S = 0.02
-START_S = 90.0
-CHILD_STOP_S = 15.0
+POLL_S = 0.02
+START_TIMEOUT_S = 90.0
+CHILD_STOP_TIMEOUT_S = 15.0
 
 
 class StartFailed(MainspringError):
     code = "start_failed"
 
 
-class Child:
-    """A part of Mainspring in a process of its own, started again when it dies."""
+class ChildProcess:
+    """A child process of `mainspring dev`, restarted when it dies."""
 
     def __init__(self, name: str, argv: list[str], env: dict[str, str]) -> None:
         self.name = name
         self._argv = argv
         self._env = env
         self._process: asyncio.subprocess.Process | None = None
-        self.settled = False  # once it has been up, a death is an accident to recover from
+        self.was_up = False  # before that, its death is a failed start
 
-    async def keep(self) -> None:
-        """One life; whoever calls this again starts the next."""
+    async def run_once(self) -> None:
+        """Start the process and return when it has died; call again to restart it."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -67,9 +67,9 @@ class Child:
             start_new_session=True,
         )
         code = await self._process.wait()
-        if not self.settled:
-            raise StartFailed(f"the {self.name} could not start (exit code {code}); its message is above")
-        click.echo(f"  the {self.name} died ({code}); starting it again", err=True)
+        if not self.was_up:
+            raise StartFailed(f"the {self.name} could not start (exit code {code}); see its error above")
+        click.echo(f"  the {self.name} died (exit code {code}); restarting it", err=True)
         await asyncio.sleep(0.2)
 
     async def stop(self) -> None:
@@ -78,14 +78,14 @@ class Child:
             return
         process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), CHILD_STOP_S)
+            await asyncio.wait_for(process.wait(), CHILD_STOP_TIMEOUT_S)
         except TimeoutError:
             process.kill()
             await process.wait()
 
 
 class Dev:
-    """The whole of it, from an empty folder to the feed."""
+    """The database, the server and the worker of one folder."""
 
     def __init__(
         self, folder: Path, *, port: int, slots: int, database_url: str | None, allow_net: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class Dev:
         self._slots = slots
         self._given_url = database_url
         self._postgres: EmbeddedServer | None = None
-        self._children: list[Child] = []
+        self._children: list[ChildProcess] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._loops = Loops("dev")
         self._clock = SystemClock()
@@ -120,7 +120,7 @@ class Dev:
         self._loops.forever("feed", lambda: self._feed(token))
 
     async def stop(self) -> None:
-        """Worker first, so that what runs is settled; the database last."""
+        """Stop the worker first, so that its results are settled, and the database last."""
         await self._loops.stop()
         for keeper in self._keepers:
             keeper.cancel()
@@ -136,16 +136,16 @@ class Dev:
         self._postgres = EmbeddedServer(self._home)
         await self._postgres.start()
         self._database_url = self._postgres.dsn
-        self._loops.forever("postgres", self._revive_database)
+        self._loops.forever("postgres", self._restart_database)
 
-    async def _revive_database(self) -> None:
+    async def _restart_database(self) -> None:
         assert self._postgres is not None
         code = await self._postgres.wait_died()
-        click.echo(f"  PostgreSQL died ({code}); starting it again", err=True)
+        click.echo(f"  PostgreSQL died (exit code {code}); restarting it", err=True)
         await self._postgres.start()
 
     async def _tokens(self, database: Database) -> tuple[str, str]:
-        """The admin token, kept in a file of the folder, and a new one for the worker."""
+        """The admin token, which a file in the folder keeps, and a new token for the worker."""
         file = self._home / "token"
         async with database.transaction() as connection:
             kept = file.read_text().strip() if file.exists() else ""
@@ -162,7 +162,7 @@ class Dev:
         env = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
         level = os.environ.get("MAINSPRING_LOG", "error")
         self._children = [
-            Child(
+            ChildProcess(
                 "server",
                 [
                     "serve",
@@ -176,7 +176,7 @@ class Dev:
                 ],
                 env | {"MAINSPRING_DATABASE_URL": self._database_url},
             ),
-            Child(
+            ChildProcess(
                 "worker",
                 [
                     "worker",
@@ -198,13 +198,13 @@ class Dev:
         ]
         self._keepers = [asyncio.create_task(self._keep(child)) for child in self._children]
 
-    async def _keep(self, child: Child) -> None:
+    async def _keep(self, child: ChildProcess) -> None:
         while True:
-            await child.keep()
+            await child.run_once()
 
     async def _until_up(self, database: Database) -> None:
-        """Until every shard has a live owner and a worker of this start is there."""
-        deadline = self._clock.monotonic() + START_S
+        """Wait until every shard has a live owner and the worker of this start is registered."""
+        deadline = self._clock.monotonic() + START_TIMEOUT_S
         begun = self._clock.now_ms()
         while True:
             for keeper in self._keepers:
@@ -220,10 +220,10 @@ class Dev:
             if owned and fresh:
                 break
             if self._clock.monotonic() > deadline:
-                raise StartFailed(f"not up after {START_S:g} s; MAINSPRING_LOG=info shows more")
-            await asyncio.sleep(STEP_S)
+                raise StartFailed(f"not ready after {START_TIMEOUT_S:g} s; set MAINSPRING_LOG=info to see why")
+            await asyncio.sleep(POLL_S)
         for child in self._children:
-            child.settled = True
+            child.was_up = True
 
     async def _job_counts(self, database: Database) -> tuple[int, int]:
         async with database.connection() as connection:
@@ -246,7 +246,7 @@ class Dev:
         postgres = (
             f"PostgreSQL {self._postgres.version.split('.')[0]} ({self._postgres.origin}) · data ./{data} (kept)"
             if self._postgres
-            else "PostgreSQL given by --database-url"
+            else "PostgreSQL of --database-url"
         )
         click.echo(f" mainspring {'.'.join(__version__.split('.')[:2])} · {postgres}")
         click.echo(
@@ -255,7 +255,7 @@ class Dev:
         )
         click.echo(f"   UI {link}\n   API {self.url}/api/v1   Docs /api/openapi.json   Metrics /metrics")
         if jobs:
-            click.echo(f" {jobs} job{'s' if jobs != 1 else ''} scheduled. What happens, as it happens:")
+            click.echo(f" {jobs} job{'s' if jobs != 1 else ''} scheduled. Executions:")
         else:
             click.echo(" Nothing scheduled yet. Try, in another terminal:")
             click.echo(f'   {command()} add hello --every 5s -- echo "hello from {{{{fire_at}}}}"')
@@ -268,7 +268,7 @@ class Dev:
 
 
 def command() -> str:
-    """How a user types us: the short name if it is on the path, else where it is."""
+    """The command to type: `mainspring` if it is on the PATH, else its path."""
     from shutil import which
 
     if which("mainspring"):
@@ -277,20 +277,20 @@ def command() -> str:
 
 
 def check_port(port: int) -> None:
-    """Before anything is started: a taken port is the most usual trouble."""
+    """Fail early if the port is taken, the most frequent problem."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind(("127.0.0.1", port))
         except OSError as error:
             raise PortTaken(
-                f"can't listen on 127.0.0.1:{port}: {error.strerror}. Another mainspring?"
-                " Choose another port with --port or MAINSPRING_PORT"
+                f"cannot listen on 127.0.0.1:{port}: {error.strerror}; stop the other process, or choose another port"
+                " with --port or MAINSPRING_PORT"
             ) from None
 
 
 def write_private(file: Path, text: str) -> None:
-    """Readable by this user only, and never half-written."""
+    """Write a file that only this user can read, atomically."""
     new = file.with_suffix(".new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -314,17 +314,35 @@ async def develop(dev: Dev) -> None:
     finally:
         click.echo(" stopping…", err=True)
         await dev.stop()
-        click.echo(" stopped; the data stays.", err=True)
+        click.echo(" stopped; the data is kept", err=True)
 
 
 @click.command()
 @click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
-    "--port", envvar="MAINSPRING_PORT", show_envvar=True, default=7171, show_default=True, type=click.IntRange(1, 65535)
+    "--port",
+    envvar="MAINSPRING_PORT",
+    show_envvar=True,
+    default=7171,
+    show_default=True,
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Port of the API and the web UI.",
 )
-@click.option("--slots", default=8, show_default=True, type=click.IntRange(1, 10_000), help="Of the local worker.")
 @click.option(
-    "--database-url", envvar="MAINSPRING_DATABASE_URL", show_envvar=True, help="Use this PostgreSQL instead of our own."
+    "--slots",
+    default=8,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Maximum concurrent attempts.",
+)
+@click.option(
+    "--database-url",
+    envvar="MAINSPRING_DATABASE_URL",
+    show_envvar=True,
+    metavar="URL",
+    help="PostgreSQL to use instead of the bundled one.",
 )
 @click.option(
     "--allow-net",
@@ -333,12 +351,12 @@ async def develop(dev: Dev) -> None:
     metavar="CIDR",
     envvar="MAINSPRING_ALLOW_NET",
     show_envvar=True,
-    help="A network that http tasks may call though it is not public. Repeatable.",
+    help="Private network that http tasks may call, such as 10.0.0.0/8. Repeatable.",
 )
 def dev(folder: Path, port: int, slots: int, database_url: str | None, allow_net: tuple[str, ...]) -> None:
     """Start everything on this machine: database, scheduler, worker, web UI.
 
-    Python files in FOLDER/jobs are loaded, and loaded again when they change.
+    Loads the Python files in FOLDER/jobs, and reloads them when they change. Keeps its data in FOLDER/.mainspring.
     """
     logs.configure(os.environ.get("MAINSPRING_LOG", "warning"))
     run(develop(Dev(folder, port=port, slots=slots, database_url=database_url, allow_net=allow_net)))

@@ -1,20 +1,18 @@
-"""`mainspring executions`: what happened, what happens, and its output."""
+"""`mainspring executions`: inspect and cancel executions, print their logs."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from mainspring.cli.arguments import seconds
+from mainspring.cli.command_options import limit_option, reason_option, timeout_option
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.failure import state_code
 from mainspring.cli.feed import feed_line
-from mainspring.cli.jobs import limit_option
 from mainspring.cli.output import Output, has_color, print_message
 from mainspring.cli.run import LogPrinter, print_output
 from mainspring.cli.tables.executions import ARTIFACTS, EXECUTIONS, LIFECYCLE, execution_details, state_text
@@ -28,16 +26,18 @@ if TYPE_CHECKING:
 
 @click.group
 def executions() -> None:
-    """List, look at, wait for and cancel executions; read their output.
+    """List, inspect, wait for and cancel executions; print logs.
 
-    EXECUTION is an id, the unique beginning of one, or @last for the newest.
+    EXECUTION is an id, a unique prefix of one, or @last for the newest.
     """
 
 
 @executions.command("list")
 @click.argument("filter_", nargs=-1, metavar="[FILTER]...")
-@click.option("--job", metavar="JOB", help="Only of this job.")
-@click.option("--state", multiple=True, type=click.Choice(STATES), help="Only in this state; repeatable.")
+@click.option("--job", metavar="JOB", help="Job name or id.")
+@click.option(
+    "--state", multiple=True, type=click.Choice(STATES), metavar="STATE", help="State, such as failed. Repeatable."
+)
 @limit_option(20)
 @connected
 async def list_executions(
@@ -45,13 +45,13 @@ async def list_executions(
 ) -> None:
     """List executions, newest first.
 
-    FILTER is words of the job's name, or fields: state:failed,lost job:report queue:long since:24h until:1h
-    trigger:manual label:team=finance.
+    FILTER is words of the job name, or fields: state:failed,lost job:report queue:long since:24h until:1h
+    trigger:manual label:team=finance
     """
-    said = " ".join((*filter_, spell(job=job or "", state=state))).strip() if filter_ else None
+    query = " ".join((*filter_, spell(job=job or "", state=state))).strip() if filter_ else None
     page = await gather(
         lambda count, cursor: client.executions(
-            job=None if said else job, state=() if said else state, limit=count, cursor=cursor, filter=said
+            job=None if query else job, state=() if query else state, limit=count, cursor=cursor, filter=query
         ),
         limit,
     )
@@ -62,7 +62,7 @@ async def list_executions(
 @click.argument("execution")
 @connected
 async def get(client: AsyncClient, out: Output, execution: str) -> None:
-    """Show one execution with its attempts."""
+    """Show an execution and its attempts."""
     out.one(await client.execution(execution), EXECUTIONS, execution_details)
 
 
@@ -70,16 +70,16 @@ async def get(client: AsyncClient, out: Output, execution: str) -> None:
 @click.argument("execution")
 @connected
 async def timeline(client: AsyncClient, out: Output, execution: str) -> None:
-    """Show what happened to an execution, in order."""
+    """List the events of an execution in order."""
     out.page(await client.events(execution), LIFECYCLE)
 
 
 @executions.command
 @click.argument("execution")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the execution ends.")
+@click.option("--follow", "-f", is_flag=True, help="Stream the log until the execution ends.")
 @connected
 async def logs(client: AsyncClient, out: Output, execution: str, follow: bool) -> None:
-    """Print the output: what went to stdout on stdout, all else on stderr."""
+    """Print the log: its stdout on stdout, its stderr on stderr."""
     if follow and out.is_text:
         await print_output(client, execution)
         return
@@ -104,11 +104,13 @@ async def logs(client: AsyncClient, out: Output, execution: str, follow: bool) -
 
 @executions.command
 @click.argument("execution")
-@click.option("--get", "name", metavar="NAME", help="Fetch this one instead of listing them.")
-@click.option("--to", "target", metavar="FILE", help="Where to; its own name here, if left out. - is stdout.")
+@click.option("--get", "name", metavar="NAME", help="Artifact to download instead of listing all.")
+@click.option(
+    "--to", "target", metavar="FILE", help="Target of the download; - is stdout.  [default: the artifact's name]"
+)
 @connected
 async def artifacts(client: AsyncClient, out: Output, execution: str, name: str | None, target: str | None) -> None:
-    """List the files an execution has left, or fetch one."""
+    """List the artifacts of an execution, or download one."""
     if name is None:
         out.page(await client.artifacts(execution), ARTIFACTS)
         return
@@ -123,11 +125,11 @@ async def artifacts(client: AsyncClient, out: Output, execution: str, name: str 
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    print_message(f"{name} is in {path}")
+    print_message(f"saved {name} to {path}")
 
 
 async def fetch(client: AsyncClient, execution: str, name: str, file: BinaryIO) -> None:
-    """All of it, and what was sent, or an error."""
+    """Download a whole artifact and verify its checksum."""
     ref = (await client.execution(execution)).execution_id
     found = next((a for a in (await client.artifacts(ref)).items if a.name == name), None)
     if found is None:
@@ -137,28 +139,28 @@ async def fetch(client: AsyncClient, execution: str, name: str, file: BinaryIO) 
         digest.update(piece)
         file.write(piece)
     if digest.hexdigest() != found.sha256:
-        raise Unavailable(f"{name!r} did not arrive as it was sent; try again")
+        raise Unavailable(f"checksum mismatch of artifact {name!r}; try again")
 
 
 @executions.command
 @click.argument("execution")
-@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
+@reason_option
 @connected
 async def cancel(client: AsyncClient, out: Output, execution: str, reason: str) -> None:
-    """Cancel an execution that has not ended."""
+    """Cancel an execution."""
     found = await client.cancel(execution, reason)
-    going = ", being cancelled" if found.cancelling and found.finished_at is None else ""
-    out.one(found, EXECUTIONS, lambda e: f"{e.execution_id}  {e.title}  {state_text(e.state)}{going}")
+    pending = ", being cancelled" if found.cancelling and found.finished_at is None else ""
+    out.one(found, EXECUTIONS, lambda e: f"{e.execution_id}  {e.title}  {state_text(e.state)}{pending}")
 
 
 @executions.command
 @click.argument("execution")
-@click.option("--timeout", type=seconds, default=math.inf, metavar="D", help="No longer than this (exit code 8).")
+@timeout_option
 @connected
 async def wait(client: AsyncClient, out: Output, execution: str, timeout: float) -> None:
-    """Wait for the end of an execution.
+    """Wait until an execution ends.
 
-    The exit code is 0 if it succeeded, 10 if it failed, 11 if it was cancelled, 12 if it timed out.
+    Exit code: 0 succeeded, 10 failed, 11 cancelled, 12 timed out.
     """
     final = await client.wait(execution, timeout_s=timeout)
     out.one(final, EXECUTIONS, lambda e: feed_line(e, color=has_color(sys.stdout)))

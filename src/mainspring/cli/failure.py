@@ -1,4 +1,4 @@
-"""What a command says when it fails, and the exit code that tells scripts why."""
+"""Error messages and exit codes of commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXIT_CODES = {
 }
 WAIT_TIMED_OUT = 8
 
-# The first class that fits counts.
+# The first class that matches counts.
 _BY_CLASS: tuple[tuple[type[errors.MainspringError], int], ...] = (
     (errors.NotFound, 3),
     (errors.Unauthenticated, 4),
@@ -37,15 +37,15 @@ _BY_CLASS: tuple[tuple[type[errors.MainspringError], int], ...] = (
 )
 _BY_STATE: dict[State, int] = {"succeeded": 0, "cancelled": 11, "timed_out": 12}
 _HINTS = {
-    "unreachable": "start a server with: mainspring dev     or name another with --url or MAINSPRING_URL",
-    "unauthenticated": "pass --token, set MAINSPRING_TOKEN, or go to the folder where mainspring dev runs",
-    "name_taken": "or make that job like this one with --replace",
-    "wait_timed_out": "it goes on; ask again with: mainspring executions wait",
+    "unreachable": "start a server with `mainspring dev`, or set its address with --url or MAINSPRING_URL",
+    "unauthenticated": "pass --token, set MAINSPRING_TOKEN, or change to the folder of `mainspring dev`",
+    "name_taken": "choose another name, or replace that job with --replace",
+    "wait_timed_out": "the execution continues; wait again with: mainspring executions wait",
 }
 
 
 def report(error: Exception) -> int | None:
-    """Prints one of our errors and gives its exit code; None for anything else."""
+    """Print a Mainspring error and return its exit code; None for any other exception."""
     if isinstance(error, ScheduleError):
         problem = errors.Problem(error.pointer, error.message, error.hint)
         error = errors.Invalid(error.message, code=error.code, problems=(problem,))
@@ -56,7 +56,7 @@ def report(error: Exception) -> int | None:
 
 
 def lines(error: errors.MainspringError) -> list[str]:
-    """The message, each problem with its place and hint, and what to do next."""
+    """The message, each problem with its pointer and hint, and what to do next."""
     text = [f"Error: {error.message}"]
     for problem in error.problems:
         if str(problem) in error.message:
@@ -77,5 +77,5 @@ def exit_code(error: errors.MainspringError) -> int:
 
 
 def state_code(state: State) -> int:
-    """The exit code for an execution that ended; one that is lost or was skipped counts as failed."""
+    """The exit code for an execution that ended; lost and skipped count as failed."""
     return _BY_STATE.get(state, 10)

@@ -1,4 +1,4 @@
-"""The live feed: executions as lines, as they end."""
+"""The live feed: one line per execution when it ends."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ GLYPHS: dict[State, tuple[str, str]] = {
     "skipped": ("⤼", "bright_black"),
     "timed_out": ("⏱", "red"),
 }
-# Time, version and twelve bits of the hash: enough to tell executions apart and to be used as an id.
+# Time, version and twelve bits of the hash: distinguishes executions, and is accepted as an id.
 SHORT_ID = 18
 HOLD_S = 1.0
 
 
 def feed_line(execution: wire.Execution, *, color: bool) -> str:
-    """One execution on one line: `12:00:05 ✔ hello  0192f3c1-2b4d-8a1f  late 3 ms  took 6 ms`."""
+    """Format an execution as one line: `12:00:05 ✔ hello  0192f3c1-2b4d-8a1f  late 3 ms  took 6 ms`."""
     glyph, hue = GLYPHS[execution.state]
     at = execution.finished_at or execution.started_at or execution.due_at
     parts = [execution.title, str(execution.execution_id)[:SHORT_ID]]
@@ -52,30 +52,30 @@ def feed_line(execution: wire.Execution, *, color: bool) -> str:
 
 
 async def follow(client: AsyncClient, *, hold_s: float = HOLD_S) -> AsyncGenerator[wire.Execution, None]:
-    """Executions as they end, and as they start if they last longer than `hold_s`; survives server restarts.
+    """Yield executions when they end, and when they start if they last longer than `hold_s`.
 
-    Without the hold every quick execution would be told twice.
+    The hold avoids two lines for every quick execution. The feed survives server restarts.
     """
-    told: asyncio.Queue[wire.Execution | None] = asyncio.Queue()
+    ready: asyncio.Queue[wire.Execution | None] = asyncio.Queue()
     held: dict[UUID, asyncio.TimerHandle] = {}
 
-    def tell(execution: wire.Execution) -> None:
+    def publish(execution: wire.Execution) -> None:
         if timer := held.pop(execution.execution_id, None):
             timer.cancel()
-        told.put_nowait(execution)
+        ready.put_nowait(execution)
 
     async def read() -> None:
         async for execution in client.feed():
             if execution.state != "running":
-                tell(execution)
+                publish(execution)
             elif execution.execution_id not in held:
-                timer = asyncio.get_running_loop().call_later(hold_s, tell, execution)
+                timer = asyncio.get_running_loop().call_later(hold_s, publish, execution)
                 held[execution.execution_id] = timer
 
     reader = asyncio.create_task(read())
-    reader.add_done_callback(lambda _: told.put_nowait(None))
+    reader.add_done_callback(lambda _: ready.put_nowait(None))
     try:
-        while (execution := await told.get()) is not None:
+        while (execution := await ready.get()) is not None:
             yield execution
         await reader
     finally:

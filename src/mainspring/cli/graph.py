@@ -1,4 +1,4 @@
-"""Draws a graph of steps as text: columns with lines between them where that fits, else a list that says the same."""
+"""Draw a graph of steps as text: columns joined by lines if they fit, else a list."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from mainspring.cli.output import display_width, is_terminal
 
-MOST_ROWS = 40
-LEAST_WIDE = 6
-"""A column takes so much place at least."""
-MOST_LINES = 400
-"""A list longer than this is cut in its middle."""
-TOGETHER = 6
-"""More steps than this that begin alike are one line of a list."""
+MAX_ROWS = 40
+MIN_COLUMN_WIDTH = 6
+"""Graphs with more columns than the width allows at this minimum are printed as a list."""
+MAX_LIST_LINES = 400
+"""A longer list is cut in the middle."""
+MAX_LISTED_ALIKE = 6
+"""More steps than this with the same level and dependencies share one line of a list."""
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
-_LINES = " ││││┘┐┤│└┌├─┴┬┼"  # by the directions that meet; a line never just ends
+_LINES = " ││││┘┐┤│└┌├─┴┬┼"  # by the directions that meet; no line ends in the open
 _LINES = "".join("─" if mask in (_LEFT, _RIGHT) else mark for mask, mark in enumerate(_LINES))
 
 Paint = Callable[[str], str]
@@ -27,7 +27,7 @@ Paint = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A step: what stands for it, and the steps before it. `paint` colours its label."""
+    """A step: its label and the steps it needs. `paint` colours the label."""
 
     name: str
     needs: Sequence[str]
@@ -37,7 +37,7 @@ class Node:
 
 @dataclass(slots=True)
 class _Cell:
-    """A step in its column, or a line that passes it on its way to a later one."""
+    """A step in its column, or a line that passes through the column to a later one."""
 
     node: Node | None
     before: list[_Cell]
@@ -45,9 +45,9 @@ class _Cell:
 
 
 def graph_lines(nodes: Sequence[Node], width: int) -> list[str]:
-    """The graph, each step after all it needs; no line wider than `width`, but for a single long name."""
+    """Draw the graph, in topological order; no line is wider than `width`, except for a single long name."""
     sizes = Counter(_levels(nodes).values())
-    if max(sizes.values()) <= MOST_ROWS and len(sizes) <= width // LEAST_WIDE:
+    if max(sizes.values()) <= MAX_ROWS and len(sizes) <= width // MIN_COLUMN_WIDTH:
         columns = _columns(nodes)
         for place in (_place, _place_straight):
             place(columns)
@@ -58,7 +58,7 @@ def graph_lines(nodes: Sequence[Node], width: int) -> list[str]:
 
 
 def drawing_width() -> int:
-    """How wide a drawing may be: as the terminal is; into a file or a pipe, as COLUMNS says or 120."""
+    """The width for drawings: of the terminal; for a file or a pipe COLUMNS, or 120."""
     if is_terminal(sys.stdout):
         return shutil.get_terminal_size().columns
     columns = os.environ.get("COLUMNS", "")
@@ -76,7 +76,7 @@ def _levels(nodes: Sequence[Node]) -> dict[str, int]:
 
 
 def _columns(nodes: Sequence[Node]) -> list[list[_Cell]]:
-    """A column of display_width for each level; who goes to a later level passes those between, in one line for all."""
+    """A column of cells per level; an edge to a later level passes through the columns between, on one shared line."""
     level = _levels(nodes)
     columns: list[list[_Cell]] = [[] for _ in range(1 + max(level.values()))]
     ways: dict[tuple[str, int], _Cell] = {}
@@ -94,7 +94,7 @@ def _columns(nodes: Sequence[Node]) -> list[list[_Cell]]:
 
 
 def _place(columns: Sequence[list[_Cell]]) -> None:
-    """In each column, near those before; what only passes goes below what is there."""
+    """Place each cell near its predecessors, with passing lines below the steps."""
     for column in columns:
         wish = {id(c): sum(b.row for b in c.before) / len(c.before) if c.before else 0.0 for c in column}
         column.sort(key=lambda c: (wish[id(c)], c.node is None))
@@ -105,19 +105,19 @@ def _place(columns: Sequence[list[_Cell]]) -> None:
 
 
 def _place_straight(columns: Sequence[list[_Cell]]) -> None:
-    """Another way, if lines would be in each other's way: what passes goes straight on, and the steps around it."""
+    """Fallback if lines would collide: keep passing lines straight and place the steps around them."""
     for column in columns:
         taken = set()
         for cell in sorted(column, key=lambda c: c.node is not None):
             wish = sum(b.row for b in cell.before) / len(cell.before) if cell.before else 0.0
             cell.row = min(
-                (r for r in range(2 * len(column) + MOST_ROWS) if r not in taken), key=lambda r: abs(r - wish)
+                (r for r in range(2 * len(column) + MAX_ROWS) if r not in taken), key=lambda r: abs(r - wish)
             )
             taken.add(cell.row)
 
 
 def _meet(columns: Sequence[Sequence[_Cell]]) -> bool:
-    """Whether somewhere lines meet that do not lead to the same steps, so that a drawing alone could be misread."""
+    """Whether lines that lead to different steps meet, so that the drawing alone is ambiguous."""
     for column in columns:
         starts: dict[int, set[int]] = {}
         for cell in column:
@@ -135,9 +135,9 @@ def _needs(nodes: Sequence[Node], width: int) -> list[str]:
 
 
 def _draw(columns: Sequence[Sequence[_Cell]]) -> list[tuple[int, str]] | None:
-    """The lines, each with how wide it is; None if they would be too many, or could be misread."""
+    """The lines with their widths; None if there are too many, or if they would be ambiguous."""
     rows = 1 + max(cell.row for column in columns for cell in column)
-    if rows > MOST_ROWS:
+    if rows > MAX_ROWS:
         return None
     lines = [""] * rows
     sizes = [0] * rows
@@ -165,14 +165,14 @@ def _draw(columns: Sequence[Sequence[_Cell]]) -> list[tuple[int, str]] | None:
 
 
 def _gutter(column: Sequence[_Cell], after: Sequence[_Cell], rows: int) -> tuple[list[str], set[int]] | None:
-    """What stands between two columns in each row, and the rows from which a line leads on."""
+    """The text between two columns in each row, and the rows from which a line continues."""
     if not after:
         return [""] * rows, set()
     goes: dict[int, set[int]] = {}
     for cell in after:
         for before in cell.before:
             goes.setdefault(before.row, set()).add(cell.row)
-    shared: dict[frozenset[int], set[int]] = {}  # those that lead to the same share a line
+    shared: dict[frozenset[int], set[int]] = {}  # cells with the same successors share a line
     for start, ends in goes.items():
         shared.setdefault(frozenset(ends), set()).add(start)
     buses = [_Bus(starts, ends) for ends, starts in shared.items()]
@@ -185,14 +185,14 @@ def _gutter(column: Sequence[_Cell], after: Sequence[_Cell], rows: int) -> tuple
     heads = {cell.row: cell.node is not None for cell in after if cell.before}
     found = []
     for row in range(rows):
-        # Who only passes a line goes over it: what crosses is not what meets.
+        # A crossing is drawn as the vertical line alone, unlike a junction.
         text = "".join("│" if (row, x) in passed else _LINES[mask] for x, mask in enumerate(masks[row]))
         found.append(text[:-1] + ("▶ " if heads[row] else "──") if row in heads else text + " ")
     return found, set(goes)
 
 
 class _Bus:
-    """A line that leads from some rows to some, up and down at one place."""
+    """A vertical line at one place that joins start rows with end rows."""
 
     def __init__(self, starts: set[int], ends: frozenset[int]) -> None:
         self.starts, self.ends = starts, ends
@@ -200,8 +200,8 @@ class _Bus:
         self.low, self.high = min(self.touched), max(self.touched)
         self.place = 0
 
-    def goes_before(self, other: _Bus) -> bool:
-        """Whether it must turn left of another, which else would seem to begin where this one does."""
+    def must_precede(self, other: _Bus) -> bool:
+        """Whether it must be left of `other`, which would otherwise seem to start in the same row."""
         return any(row in other.ends and row not in self.ends for row in self.starts)
 
     def mark(self, masks: list[list[int]]) -> None:
@@ -219,15 +219,15 @@ class _Bus:
 
 
 def _channels(buses: Sequence[_Bus]) -> bool:
-    """Gives each a place where it touches no other and can't be misread; tells whether that can be done."""
+    """Assign each bus a place where it touches no other and is unambiguous; False if that is impossible."""
     left = sorted(buses, key=lambda bus: min(bus.starts))
     placed: list[_Bus] = []
     while left:
-        bus = next((b for b in left if not any(o is not b and o.goes_before(b) for o in left)), None)
+        bus = next((b for b in left if not any(o is not b and o.must_precede(b) for o in left)), None)
         if bus is None:
             return False
         left.remove(bus)
-        least = 1 + max((o.place for o in placed if o.goes_before(bus)), default=0)
+        least = 1 + max((o.place for o in placed if o.must_precede(bus)), default=0)
         taken = {o.place for o in placed if o.low <= bus.high and bus.low <= o.high}
         bus.place = next(place for place in range(least, least + len(placed) + 1) if place not in taken)
         placed.append(bus)
@@ -238,7 +238,7 @@ def _channels(buses: Sequence[_Bus]) -> bool:
 
 
 def _listed(nodes: Sequence[Node], width: int) -> list[str]:
-    """A line for each step, with its level and what it needs; many that are alike share one."""
+    """One line per step with its level and dependencies; many alike share a line."""
     level = _levels(nodes)
     groups: dict[tuple[int, tuple[str, ...], str], list[Node]] = {}
     for node in nodes:
@@ -246,17 +246,17 @@ def _listed(nodes: Sequence[Node], width: int) -> list[str]:
     lines: list[str] = []
     digits = len(str(1 + max(level.values())))
     for (number, needs, _), members in sorted(groups.items(), key=lambda group: group[0][0]):
-        shown = members if len(members) <= TOGETHER else [members[0]]
+        shown = members if len(members) <= MAX_LISTED_ALIKE else [members[0]]
         for node in shown:
             label = node.label
             if len(shown) < len(members):
                 label += f" … {members[-1].name} ({len(members):,} steps)"
-            named = needs if len(needs) <= TOGETHER else (f"{needs[0]} … {needs[-1]} ({len(needs):,} steps)",)
+            named = needs if len(needs) <= MAX_LISTED_ALIKE else (f"{needs[0]} … {needs[-1]} ({len(needs):,} steps)",)
             after = f"  after {', '.join(named)}" if needs else ""
             room = max(0, width - digits - 2 - display_width(label))
             after = after if display_width(after) <= room else after[: max(0, room - 1)] + "…" if room > 12 else ""
             lines.append(f"{number + 1:>{digits}}  {node.paint(label)}{after}")
-    if len(lines) > MOST_LINES:
-        half = MOST_LINES // 2
-        lines[half:-half] = [f"   … {len(lines) - MOST_LINES:,} lines more; -o json has all steps"]
+    if len(lines) > MAX_LIST_LINES:
+        half = MAX_LIST_LINES // 2
+        lines[half:-half] = [f"   … {len(lines) - MAX_LIST_LINES:,} more lines; -o json prints all steps"]
     return lines

@@ -1,4 +1,4 @@
-"""Looking at the whole: workers, the live feed, the doctor, the way into the web UI."""
+"""Commands that inspect the installation: workers, shards, doctor, events, ui."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @click.group
 def workers() -> None:
-    """Look at the workers."""
+    """List workers."""
 
 
 @workers.command("list")
 @connected
 async def list_workers(client: AsyncClient, out: Output) -> None:
-    """List the workers with their slots and when they were last seen."""
+    """List workers with their slots and last heartbeat."""
     out.page(await client.workers(), WORKERS)
 
 
@@ -36,17 +36,17 @@ async def list_workers(client: AsyncClient, out: Output) -> None:
 @click.argument("name")
 @connected
 async def show_worker(client: AsyncClient, out: Output, name: str) -> None:
-    """Show one worker: what it offers, and how far it can hold attempts to their sandbox."""
+    """Show a worker: its capacity, labels and sandbox features."""
     found = next((worker for worker in (await client.workers()).items if worker.name == name), None)
     if found is None:
-        raise NotFound(f"no worker {name!r} was seen in the last day")
+        raise NotFound(f"no worker {name!r} in the last day; list workers with: mainspring workers list")
     out.one(found, WORKERS, worker_details)
 
 
 @click.command
 @connected
 async def shards(client: AsyncClient, out: Output) -> None:
-    """Show the scheduler processes, and for each shard its owner and how far it has got."""
+    """List schedulers, and the owner and lag of each shard."""
     found = await client.shards()
     if out.is_text:
         out.page(wire.Page(items=found.schedulers), SCHEDULERS)
@@ -57,10 +57,10 @@ async def shards(client: AsyncClient, out: Output) -> None:
 
 
 @click.command
-@click.option("--all", "everything", is_flag=True, help="Look at all of history, not only at the newest executions.")
+@click.option("--all", "everything", is_flag=True, help="Check all history, not only the newest executions.")
 @connected
 async def doctor(client: AsyncClient, out: Output, everything: bool) -> None:
-    """Check that the server keeps its promises. The exit code is 1 if it does not."""
+    """Check the health of the server and its data. Exit code 1 if a check fails."""
     diagnosis = await client.doctor(everything=everything)
     if out.is_text:
         click.echo("\n".join(_diagnosis_lines(diagnosis, color=has_color(sys.stdout))))
@@ -73,7 +73,7 @@ async def doctor(client: AsyncClient, out: Output, everything: bool) -> None:
 @click.command
 @connected
 async def ui(client: AsyncClient, out: Output) -> None:
-    """Print a link that signs a browser in; it is good for an hour."""
+    """Print a sign-in link for the web UI. It expires after an hour."""
     link = await client.login_link()
     if out.format in ("json", "jsonl"):
         out.value(link)
@@ -82,11 +82,11 @@ async def ui(client: AsyncClient, out: Output) -> None:
 
 
 @click.command
-@click.option("--follow", "-f", "go_on", is_flag=True, help="Go on with what happens from now.")
+@click.option("--follow", "-f", "follows", is_flag=True, help="Stream executions from now on.")
 @connected
-async def events(client: AsyncClient, out: Output, go_on: bool) -> None:
-    """Show executions as they end, one per line; without --follow the last twenty."""
-    if go_on:
+async def events(client: AsyncClient, out: Output, follows: bool) -> None:
+    """Print executions as they end, one per line. Without --follow: the last twenty."""
+    if follows:
         async for execution in follow(client):
             _print_event(out, execution)
     else:

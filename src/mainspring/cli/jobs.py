@@ -1,9 +1,7 @@
-"""`mainspring jobs`: everything about jobs that exist."""
+"""`mainspring jobs`: manage jobs."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +11,21 @@ from mainspring import wire
 from mainspring.cli.add import describe
 from mainspring.cli.arguments import until as until_time
 from mainspring.cli.arguments import when
+from mainspring.cli.command_options import (
+    count_option,
+    detach_option,
+    limit_option,
+    reason_option,
+    required_reason_option,
+    yes_option,
+)
+from mainspring.cli.confirm import confirm
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.needs import needs
 from mainspring.cli.output import Output, print_message
 from mainspring.cli.queues import show_why
-from mainspring.cli.spec import changed, completed, spec_options
+from mainspring.cli.spec import changed, completed
+from mainspring.cli.spec_options import SpecCommand, spec_options
 from mainspring.cli.tables.jobs import HISTORY, JOBS, LEDGER, VERSIONS, fire_lines, job_details, schedule_text
 from mainspring.display.definitions import as_json, merge_patch
 
@@ -25,18 +33,9 @@ if TYPE_CHECKING:
     from mainspring.client import AsyncClient
 
 
-def limit_option(default: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option("--limit", type=click.IntRange(1), default=default, show_default=True, help="How many.")
-
-
-detach_option = click.option(
-    "--detach", "--force", "detach", is_flag=True, help="Also if others need it: they go on without it."
-)
-
-
 @click.group
 def jobs() -> None:
-    """List, look at, change, pause and delete jobs. JOB is a name or an id."""
+    """List, edit, pause, resume and delete jobs. JOB is a name or an id."""
 
 
 jobs.add_command(needs)
@@ -44,19 +43,19 @@ jobs.add_command(needs)
 
 @jobs.command("list")
 @click.argument("filter_", nargs=-1, metavar="[FILTER]...")
-@click.option("--prefix", metavar="TEXT", help="Only names that begin with this.")
+@click.option("--prefix", metavar="TEXT", help="Prefix of the names.")
 @limit_option(100)
 @connected
 async def list_jobs(client: AsyncClient, out: Output, filter_: tuple[str, ...], prefix: str | None, limit: int) -> None:
-    """List jobs by name, with their next fire and last executions.
+    """List jobs with their next fire and last executions.
 
-    FILTER is words of the name, or fields: state:paused name:night queue:long kind:http label:team=finance.
+    FILTER is words of the name, or fields: state:paused name:night queue:long kind:http label:team=finance
     """
     if filter_ and prefix:
-        raise click.UsageError("give a filter or --prefix; in a filter, name: is a prefix")
-    said = " ".join(filter_) or None
+        raise click.UsageError("Use a filter or --prefix, not both. In a filter, name: matches a prefix.")
+    query = " ".join(filter_) or None
     page = await gather(
-        lambda count, cursor: client.jobs(limit=count, cursor=cursor, prefix=prefix, filter=said), limit
+        lambda count, cursor: client.jobs(limit=count, cursor=cursor, prefix=prefix, filter=query), limit
     )
     out.page(page, JOBS)
 
@@ -65,16 +64,16 @@ async def list_jobs(client: AsyncClient, out: Output, filter_: tuple[str, ...], 
 @click.argument("job")
 @connected
 async def get(client: AsyncClient, out: Output, job: str) -> None:
-    """Show one job."""
+    """Show a job."""
     out.one(await client.job(job), JOBS, job_details)
 
 
-@jobs.command
+@jobs.command(cls=SpecCommand)
 @click.argument("job")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
 @spec_options
-@click.option("--unset-env", multiple=True, metavar="K", help="Remove a variable; repeatable.")
-@click.option("--no-schedule", is_flag=True, help="From now on only on demand.")
+@click.option("--unset-env", multiple=True, metavar="KEY", help="Environment variable to remove. Repeatable.")
+@click.option("--no-schedule", is_flag=True, help="Remove the schedule.")
 @connected
 async def edit(
     client: AsyncClient,
@@ -86,9 +85,9 @@ async def edit(
     no_schedule: bool,
     **flags: Any,
 ) -> None:
-    """Change what the options name; all else stays."""
+    """Edit a job. Options left out stay as they are."""
     if not (command or unset_env or no_schedule or any(value not in (None, {}, ()) for value in flags.values())):
-        raise click.UsageError(f"say what to change, for example: mainspring jobs edit {job} --every 10s")
+        raise click.UsageError(f"Nothing to change. Example: mainspring jobs edit {job} --every 10s")
     old = as_json((await client.job(job)).spec)
     wanted = changed(old, flags, command)
     if no_schedule:
@@ -104,50 +103,47 @@ async def edit(
 
 @jobs.command
 @click.argument("job", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
+@yes_option
+@reason_option
 @detach_option
 @connected
 async def delete(client: AsyncClient, out: Output, job: tuple[str, ...], yes: bool, reason: str, detach: bool) -> None:
-    """Delete jobs. They fire no more; their history is kept. A job that others need stays, but for --detach."""
+    """Delete jobs. Their history is kept. A job that others need is deleted only with --detach."""
     found = [await client.job(ref) for ref in job]
-    for each in found:
-        print_message(f"delete {each.name} ({schedule_text(each)}): it fires no more, its history is kept")
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("nothing was deleted: without a terminal to ask on, this needs --yes")
-    if not yes and not click.confirm("Go on?", err=True):
-        raise click.exceptions.Exit(1)
+    confirm("\n".join(f"delete {each.name} ({schedule_text(each)})" for each in found), yes=yes)
     for each in found:
         await client.delete_job(each.job_id, reason=reason, detach=detach)
-        click.echo(each.name if out.format == "name" else f"{each.name} deleted", err=out.format in ("json", "jsonl"))
+        out.deleted(each.name)
 
 
 @jobs.command
 @click.argument("job")
-@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
-@click.option("--until", type=until_time, metavar="T|D", help="Resume it by itself then: a time, or 2h from now.")
+@reason_option
+@click.option("--until", type=until_time, metavar="TIME|DURATION", help="When to resume it automatically, such as 2h.")
 @connected
 async def pause(client: AsyncClient, out: Output, job: str, reason: str, until: datetime | None) -> None:
-    """Let a job fire no more until it is resumed. Of a paused job, --until and --reason are set anew."""
+    """Pause a job. For a paused job, replace --until and --reason."""
     found = await client.pause_job(job, reason, until=until)
     out.one(found, JOBS, lambda found: describe(found, "paused", None))
 
 
 @jobs.command("force-complete")
 @click.argument("job")
-@click.option("--reason", required=True, metavar="TEXT", help="Why.")
+@required_reason_option
 @connected
 async def force_complete(client: AsyncClient, out: Output, job: str, reason: str) -> None:
-    """Let the jobs that need this one go as if it had succeeded; what lives of it is ended."""
-    out.one(await client.force_complete_job(job, reason), JOBS, lambda found: describe(found, "counts as done", None))
+    """Mark a job as succeeded for its dependents. Its active executions are cancelled."""
+    out.one(
+        await client.force_complete_job(job, reason), JOBS, lambda found: describe(found, "marked as succeeded", None)
+    )
 
 
 @jobs.command
 @click.argument("job")
-@click.option("--reason", required=True, metavar="TEXT", help="Why.")
+@required_reason_option
 @connected
 async def skip(client: AsyncClient, out: Output, job: str, reason: str) -> None:
-    """Let the jobs that need this one go without it; they can see that it was not run."""
+    """Skip a job for its dependents. They see it as skipped."""
     out.one(await client.skip_job(job, reason), JOBS, lambda found: describe(found, "skipped", None))
 
 
@@ -155,18 +151,18 @@ async def skip(client: AsyncClient, out: Output, job: str, reason: str) -> None:
 @click.argument("job")
 @connected
 async def why(client: AsyncClient, out: Output, job: str) -> None:
-    """Say why the job's next execution does not run yet."""
+    """Explain why the next execution of a job has not started."""
     show_why(out, await client.why_job(job))
 
 
 @jobs.command
 @click.argument("job")
-@click.option("--catch-up", is_flag=True, help="Apply the job's misfire policy to what came due during the pause.")
+@click.option("--catch-up", is_flag=True, help="Apply the misfire policy to fires during the pause.")
 @connected
 async def resume(client: AsyncClient, out: Output, job: str, catch_up: bool) -> None:
-    """Let a paused job fire again, from its next fire on.
+    """Resume a paused job.
 
-    What came due during the pause is recorded as skipped in its ledger, unless --catch-up makes up for it.
+    Fires during the pause are recorded as skipped in the ledger, unless --catch-up is given.
     """
     found = await client.resume_job(job, catch_up=catch_up)
     fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.is_text else None
@@ -175,11 +171,13 @@ async def resume(client: AsyncClient, out: Output, job: str, catch_up: bool) -> 
 
 @jobs.command("next")
 @click.argument("job")
-@click.option("-n", "--count", type=click.IntRange(1, 500), default=10, show_default=True, help="How many.")
-@click.option("--after", type=when, metavar="T", help="After this time (UTC without an offset), or +10m.")
+@count_option(10, 500, "Number of fires.")
+@click.option(
+    "--after", type=when, metavar="TIME", help="Start of the list (UTC without an offset), or +10m.  [default: now]"
+)
 @connected
 async def next_fires(client: AsyncClient, out: Output, job: str, count: int, after: datetime | None) -> None:
-    """Show when a job fires next, in local time and UTC."""
+    """List the next fires of a job in local time and UTC."""
     print_fires(out, await client.fires(job, count=count, after=after))
 
 
@@ -188,9 +186,10 @@ async def next_fires(client: AsyncClient, out: Output, job: str, count: int, aft
 @limit_option(20)
 @connected
 async def history(client: AsyncClient, out: Output, job: str, limit: int) -> None:
-    """List the executions of a job, newest first, whatever started them.
+    """List the executions of a job, newest first.
 
-    Fires, runs by hand and backfills alike. For what became of each due instant of the schedule: jobs ledger.
+    Includes scheduled fires, manual runs and backfills. For the outcome of each fire of the schedule, including
+    skipped ones, see: mainspring jobs ledger
     """
     out.page(await gather(lambda count, cursor: client.history(job, limit=count, cursor=cursor), limit), HISTORY)
 
@@ -200,9 +199,9 @@ async def history(client: AsyncClient, out: Output, job: str, limit: int) -> Non
 @limit_option(20)
 @connected
 async def ledger(client: AsyncClient, out: Output, job: str, limit: int) -> None:
-    """Show what became of each due instant of a job's schedule, newest first.
+    """List the outcome of each scheduled fire, newest first.
 
-    Also those that did not run, and why. Runs by hand and backfills are not due instants: see jobs history.
+    Includes skipped fires and the reason. For manual runs and backfills, see: mainspring jobs history
     """
     out.page(await gather(lambda count, cursor: client.ledger(job, limit=count, cursor=cursor), limit), LEDGER)
 
@@ -221,10 +220,10 @@ async def versions(client: AsyncClient, out: Output, job: str, limit: int) -> No
 @click.argument("version", type=click.IntRange(1))
 @connected
 async def rollback(client: AsyncClient, out: Output, job: str, version: int) -> None:
-    """Bring an earlier version of a job back, as a new one."""
+    """Restore an earlier version of a job, as a new version."""
     found = await client.rollback(job, version)
     fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.is_text else None
-    out.one(found, JOBS, lambda found: describe(found, f"is like version {version} again", fires))
+    out.one(found, JOBS, lambda found: describe(found, f"restored to version {version}", fires))
 
 
 def print_fires(out: Output, fires: wire.Fires) -> None:

@@ -1,4 +1,4 @@
-"""The command `mainspring`. Subcommands are imported when they are used, so that help is immediate."""
+"""The command `mainspring`. Subcommands are imported on use, so that --help is fast."""
 
 from __future__ import annotations
 
@@ -13,41 +13,56 @@ import click
 from mainspring import __version__
 from mainspring.cli.options import Options, server_options
 
-# Name, module and what the overview says; help must not import the modules to know it.
-COMMANDS = {
-    "dev": ("dev", "Start everything on this machine: database, scheduler, worker, web UI."),
-    "serve": ("serve", "Start a server against a PostgreSQL database."),
-    "worker": ("worker", "Start a worker that executes jobs for a server."),
-    "add": ("add", "Add a job that runs a command, on a schedule or on demand."),
-    "run": ("run", "Run a job now, or at a given time."),
-    "jobs": ("jobs", "List, look at, change, pause and delete jobs."),
-    "backfill": ("backfill", "Execute a range of a job's past instants."),
-    "backfills": ("backfill", "List, look at, pause, resume and cancel backfills."),
-    "workflows": ("workflows", "Write, look at, run, draw and export workflows."),
-    "runs": ("runs", "List and look at runs of workflows; approve, skip, cancel and repeat."),
-    "calendars": ("calendars", "Open and closed days that schedules follow."),
-    "reservations": ("reservations", "Places on workers that are kept for a time."),
-    "blackouts": ("blackouts", "Maintenance windows in which nothing starts."),
-    "executions": ("executions", "List, look at, wait for and cancel executions; read their output."),
-    "dead-letters": ("dead_letters", "Look at, claim, replay and dismiss what failed for good."),
-    "events": ("inspect", "Show executions as they start and end."),
-    "why": ("queues", "Say why an execution does not run yet."),
-    "queues": ("queues", "List queues with what waits in them, and set how they are worked off."),
-    "workers": ("inspect", "List the workers."),
-    "alerts": ("alerts", "List what fires, and set the rules that say so."),
-    "silences": ("alerts", "Tell nobody for a while, or in maintenance windows."),
-    "channels": ("channels", "Where notices go: add, try out, look at what was sent."),
-    "audit": ("audit", "List who did what, and why."),
-    "shards": ("inspect", "Show the schedulers and who owns which shard."),
-    "cron": ("cron", "Explain cron expressions; needs no server."),
-    "ui": ("inspect", "Print a link that signs a browser in."),
-    "doctor": ("inspect", "Check that the server keeps its promises."),
-    "db": ("db", "Migrate and look at the database."),
+# By section of the help: command, module, summary. The help must not import the modules.
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "dev": ("dev", "Start everything on this machine, for development"),
+        "serve": ("serve", "Start a server against a PostgreSQL database"),
+        "worker": ("worker", "Start a worker"),
+    },
+    "Jobs": {
+        "add": ("add", "Add a job that runs a command"),
+        "run": ("run", "Run a job now or at a given time"),
+        "jobs": ("jobs", "List, edit, pause, resume and delete jobs"),
+        "backfill": ("backfill", "Execute a job for a range of past fires"),
+        "backfills": ("backfill", "List, pause, resume and cancel backfills"),
+        "cron": ("cron", "Explain cron expressions and recurrence rules"),
+    },
+    "Executions": {
+        "executions": ("executions", "List, inspect, wait for and cancel executions; print logs"),
+        "dead-letters": ("dead_letters", "List, claim, replay and dismiss dead letters"),
+        "why": ("queues", "Explain why an execution has not started"),
+        "events": ("inspect", "Print executions as they end"),
+    },
+    "Workflows": {
+        "workflows": ("workflows", "Apply, list, run, draw and export workflows"),
+        "runs": ("runs", "List, inspect, cancel and rerun workflow runs; approve steps"),
+    },
+    "Calendars and capacity": {
+        "calendars": ("calendars", "Manage calendars of open and closed days"),
+        "blackouts": ("blackouts", "Manage windows in which nothing starts"),
+        "queues": ("queues", "List queues and change their settings"),
+        "reservations": ("reservations", "Reserve worker slots for a time"),
+    },
+    "Alerts": {
+        "alerts": ("alerts", "List alerts and change alert rules"),
+        "silences": ("alerts", "Mute alerts"),
+        "channels": ("channels", "Manage notification channels"),
+    },
+    "Operations": {
+        "workers": ("inspect", "List workers"),
+        "shards": ("inspect", "List schedulers and the owner of each shard"),
+        "doctor": ("inspect", "Check the health of the server and its data"),
+        "audit": ("audit", "List the audit log"),
+        "db": ("db", "Migrate the database"),
+        "ui": ("inspect", "Print a sign-in link for the web UI"),
+    },
 }
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
 class LazyGroup(click.Group):
-    """Imports a subcommand when it is asked for, and turns our errors into messages and exit codes."""
+    """Imports a subcommand on use, and turns Mainspring errors into messages and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -69,8 +84,10 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, says) for name, (_, says) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))  # the same column in every section
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), summary) for name, (_, summary) in commands.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -95,17 +112,17 @@ class LazyGroup(click.Group):
 def main(ctx: click.Context) -> None:
     """Schedule jobs, run them, and see what happened.
 
-    The server and its token are found in --url and --token, in MAINSPRING_URL and MAINSPRING_TOKEN, in
-    .mainspring of this folder or one above, or in ~/.config/mainspring/config.toml; otherwise the server is
-    http://127.0.0.1:7171.
-
     \b
-    To begin:  mainspring dev
-    Then:      mainspring add hello --every 5s -- echo hi
+    Get started:
+      mainspring dev
+      mainspring add hello --every 5s -- echo hi
+
+    The server address and the token come from --url and --token, MAINSPRING_URL and MAINSPRING_TOKEN, the nearest
+    .mainspring folder, or ~/.config/mainspring/config.toml. The default address is http://127.0.0.1:7171.
     """
     ctx.ensure_object(Options)
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that lacks a glyph shows a question mark instead of a traceback.
+        # An encoding without our glyphs prints a question mark instead of failing.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
 

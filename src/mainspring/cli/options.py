@@ -1,4 +1,4 @@
-"""Options that every command takes, before or after its name: which server, and how to print."""
+"""Options that work before and after the command name: server, token, output format."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ FORMATS = ("table", "wide", "json", "jsonl", "name")
 
 @dataclass
 class Options:
+    """The options that work before and after the command name."""
+
     url: str | None = None
     token: str | None = None
     output: str = "table"
 
 
 def server_options(*, hidden: bool) -> Callable[[F], F]:
-    """--url, --token and -o; `hidden` leaves the first two out of the help."""
+    """Add --url, --token and -o; `hidden` leaves the first two out of the help."""
 
     def decorate(function: F) -> F:
-        for flags, says, settings in (
-            (("-o", "--output"), "How to print results.", {"type": click.Choice(FORMATS)}),
-            (("--token",), "The token to use.", {"metavar": "TOKEN", "hidden": hidden}),
-            (("--url",), "The server's address.", {"metavar": "URL", "hidden": hidden}),
+        for flags, help_text, settings in (
+            (("-o", "--output"), "Output format.  [default: table]", {"type": click.Choice(FORMATS)}),
+            (("--token",), "API token.", {"metavar": "TOKEN", "hidden": hidden}),
+            (("--url",), "Server address.", {"metavar": "URL", "hidden": hidden}),
         ):
-            function = click.option(*flags, help=says, expose_value=False, callback=_remember, **settings)(function)
+            function = click.option(*flags, help=help_text, expose_value=False, callback=_store, **settings)(function)
         return function
 
     return decorate
 
 
 def current() -> Options:
-    """The options of the command that is running."""
+    """The options of the running command."""
     return click.get_current_context().ensure_object(Options)
 
 
-def _remember(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+def _store(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value is not None and parameter.name is not None:
         setattr(ctx.ensure_object(Options), parameter.name, value)

@@ -1,4 +1,4 @@
-"""Prints results: aligned text, or the API's JSON. Results go to stdout, remarks to stderr."""
+"""Print results as aligned text or as the API's JSON. Results go to stdout, messages to stderr."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
+    """One column; a `wide` one appears only with -o wide, and one that `wraps` shrinks on a narrow terminal."""
+
     title: str
     text: Callable[[T], str]
     wide: bool = False
     color: Callable[[T], str | None] | None = None
-    wraps: bool = False  # on a narrow terminal this one gives way
+    wraps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TableLayout(Generic[T]):
-    """How a kind of thing is printed: its name, its columns, and what stands in place of an empty table."""
+    """How items of a type are printed: the name for -o name, the columns, the message for an empty table."""
 
     name: Callable[[T], str]
     columns: Sequence[Column[T]]
@@ -38,17 +40,18 @@ class TableLayout(Generic[T]):
 
 
 class Output:
-    """One command's results in the form that -o asks for."""
+    """Prints the results of one command in the format that -o selects."""
 
-    def __init__(self, form: str = "table") -> None:
-        self.format = form
+    def __init__(self, format: str = "table") -> None:
+        self.format = format
 
     @property
     def is_text(self) -> bool:
+        """Whether to print for a reader, not for a program."""
         return self.format in ("table", "wide")
 
     def value(self, value: Any) -> None:
-        """A value as JSON: on lines of its own, or indented."""
+        """Print a value as JSON: one line for jsonl, otherwise indented."""
         content = encode(value)
         click.echo(content if self.format == "jsonl" else msgspec.json.format(content, indent=2))
 
@@ -66,16 +69,23 @@ class Output:
         else:
             self._table(page.items, [column for column in layout.columns if self.format == "wide" or not column.wide])
         if self.is_text and page.next_cursor is not None:
-            print_message("there are more: ask for them with --limit")
+            print_message("more rows exist; raise --limit to see them")
 
     def one(self, item: T, layout: TableLayout[T], details: Callable[[T], str]) -> None:
-        """One thing: `details` for people, else its name or its JSON."""
+        """Print one item: `details` as text, or its name or JSON."""
         if self.is_text:
             click.echo(details(item))
         elif self.format == "name":
             click.echo(layout.name(item))
         else:
             self.value(item)
+
+    def deleted(self, name: str, label: str | None = None) -> None:
+        """Report a deletion, which has no result: -o json prints nothing on stdout."""
+        click.echo(
+            clean(name if self.format == "name" else f"{label or name} deleted"),
+            err=self.format in ("json", "jsonl"),
+        )
 
     def _table(self, items: list[T], columns: list[Column[T]]) -> None:
         rows = [[clean(column.text(item)) for column in columns] for item in items]
@@ -86,7 +96,7 @@ class Output:
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
-    """Rows as lines, each column as wide as its longest cell."""
+    """Format rows as lines, each column as wide as its longest cell."""
     widths = [max(display_width(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
     return [
         indent + "  ".join(text + " " * (w - display_width(text)) for text, w in zip(row, widths, strict=True)).rstrip()
@@ -95,7 +105,7 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
 
 
 def display_width(text: str) -> int:
-    """How many places of a terminal a text takes."""
+    """The number of terminal columns that a text takes."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
 
 

@@ -1,4 +1,4 @@
-"""How far an execution is, in one line that rewrites itself on a terminal."""
+"""The progress line of an execution."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from mainspring.cli.output import is_terminal, print_message
 from mainspring.display.text import progress_text
 
 _CLEAR = "\r\x1b[K"
-_STEP = 10.0
+_STEP_PERCENT = 10.0
 
 
 class ProgressLine:
-    """On a terminal the last line, above which output goes by; elsewhere a remark for every tenth."""
+    """On a terminal the last line, rewritten in place; elsewhere one message per ten percent."""
 
     def __init__(self) -> None:
-        self._lives = is_terminal(sys.stderr)
+        self._rewrites = is_terminal(sys.stderr)
         self._shown = ""
-        self._told = -_STEP
+        self._printed_percent = -_STEP_PERCENT
 
     def show(self, progress: wire.Progress) -> None:
         text = progress_text(progress)
-        if self._lives:
+        if self._rewrites:
             self._shown = text
             click.echo(_CLEAR + text, nl=False, err=True)
-        elif (progress.percent or 0.0) >= self._told + _STEP:
-            self._told = (progress.percent or 0.0) // _STEP * _STEP
+        elif (progress.percent or 0.0) >= self._printed_percent + _STEP_PERCENT:
+            self._printed_percent = (progress.percent or 0.0) // _STEP_PERCENT * _STEP_PERCENT
             print_message(text)
 
     def hide(self) -> None:
-        """Before anything else is written."""
+        """Clear the line; call this before writing anything else."""
         if self._shown:
             self._shown = ""
             click.echo(_CLEAR, nl=False, err=True)

@@ -1,4 +1,4 @@
-"""`mainspring queues` and `mainspring why`: how much waits, under which rules, and what holds one execution up."""
+"""`mainspring queues` and `mainspring why`: queue depth and settings, and why an execution waits."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ QUEUES: TableLayout[wire.Queue] = TableLayout(
 
 @click.group
 def queues() -> None:
-    """List queues with what waits in them, and set how they are worked off."""
+    """List queues and change their settings."""
 
 
 @queues.command("list")
 @connected
 async def list_queues(client: AsyncClient, out: Output) -> None:
-    """List queues with what waits and runs, then the limits in use."""
+    """List queues with their depth, running executions and limits."""
     found = await client.queues()
     if not out.is_text:
         out.value(found)
@@ -56,13 +56,15 @@ async def list_queues(client: AsyncClient, out: Output) -> None:
 
 @queues.command("set")
 @click.argument("name")
-@click.option("--cap", type=click.IntRange(0), help="At most so many run at once; 0: no cap.")
-@click.option("--lease", metavar="D", help="How long a silent worker of this queue keeps its executions.")
-@click.option("--patience", metavar="D", help="After this long, others make room for what waits in it.")
-@click.option("--max-duration", metavar="D", help="No attempt takes longer; '' for no bound.")
-@click.option("--placement", type=click.Choice(["auto", "best_fit", "least_loaded"]))
-@click.option("--may-help", metavar="Q,...", help="Queues its workers take from while it is empty; '' for none.")
-@click.option("--pause/--resume", default=None, help="Start nothing of it; or go on.")
+@click.option("--cap", type=click.IntRange(0), metavar="N", help="Maximum running executions; 0: unlimited.")
+@click.option(
+    "--lease", metavar="DURATION", help="Time without a heartbeat after which a worker of this queue is lost."
+)
+@click.option("--patience", metavar="DURATION", help="Waiting time after which its executions may preempt others.")
+@click.option("--max-duration", metavar="DURATION", help="Upper bound of every timeout; '' for none.")
+@click.option("--placement", type=click.Choice(["auto", "best_fit", "least_loaded"]), help="Placement policy.")
+@click.option("--may-help", metavar="QUEUE,...", help="Queues that its workers serve while it is empty; '' for none.")
+@click.option("--pause/--resume", default=None, help="Pause or resume the queue.")
 @connected
 async def set_queue(
     client: AsyncClient,
@@ -92,7 +94,7 @@ async def set_queue(
     if pause is not None:
         changes["paused"] = pause
     if not changes:
-        raise click.UsageError("nothing to set; see --help")
+        raise click.UsageError("Nothing to change. Example: mainspring queues set long --cap 10")
     out.page(wire.Page(items=[await client.set_queue(name, changes)]), QUEUES)
 
 
@@ -100,7 +102,7 @@ async def set_queue(
 @click.argument("execution")
 @connected
 async def why(client: AsyncClient, out: Output, execution: str) -> None:
-    """Say why an execution does not run yet. EXECUTION is an id, the beginning of one, or @last."""
+    """Explain why an execution has not started. EXECUTION is an id, a unique prefix of one, or @last."""
     show_why(out, await client.why(execution))
 
 

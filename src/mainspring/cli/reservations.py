@@ -1,4 +1,4 @@
-"""`mainspring reservations`: places on workers that are kept for somebody, for a time."""
+"""`mainspring reservations`: worker slots reserved for a tenant, queue or job."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import click
 
 from mainspring import wire
 from mainspring.cli.arguments import when
+from mainspring.cli.command_options import reason_option
 from mainspring.cli.connect import connected
 from mainspring.cli.output import Column, Output, TableLayout
-from mainspring.cli.spec import pair
+from mainspring.cli.spec_options import pair
 from mainspring.display.text import clean
 from mainspring.display.times import distance, local, now
 from mainspring.domain.placement.resources import show_amounts
@@ -25,10 +26,10 @@ RESERVATIONS: TableLayout[wire.Reservation] = TableLayout(
         Column("NAME", lambda reservation: reservation.name),
         Column("FROM", lambda reservation: local(reservation.start_at)),
         Column("TO", lambda reservation: local(reservation.end_at)),
-        Column("FOR", lambda reservation: whom(reservation)),
-        Column("PLACES", lambda r: f"{sum(r.places.values())}/{r.slots}"),
-        Column("EACH", lambda reservation: show_amounts(reservation.resources)),
-        Column("ON", lambda reservation: ", ".join(reservation.places), wraps=True),
+        Column("FOR", lambda reservation: owner_text(reservation)),
+        Column("SLOTS", lambda r: f"{sum(r.places.values())}/{r.slots}"),
+        Column("RESOURCES", lambda reservation: show_amounts(reservation.resources)),
+        Column("WORKERS", lambda reservation: ", ".join(reservation.places), wraps=True),
         Column("STATE", lambda reservation: state_text(reservation)),
         Column("REASON", lambda reservation: reservation.reason, wide=True),
         Column("BY", lambda reservation: reservation.created_by, wide=True),
@@ -39,27 +40,44 @@ RESERVATIONS: TableLayout[wire.Reservation] = TableLayout(
 
 @click.group
 def reservations() -> None:
-    """Places on workers that are kept free for a tenant, a queue or a job, for a time."""
+    """Reserve worker slots for a tenant, a queue or a job."""
 
 
 @reservations.command("list")
 @connected
 async def list_reservations(client: AsyncClient, out: Output) -> None:
-    """List reservations that are not over, the next first."""
+    """List current and future reservations, the next first."""
     out.page(await client.reservations(), RESERVATIONS)
 
 
 @reservations.command
 @click.argument("name")
-@click.option("--from", "start_at", type=when, metavar="T", help="The beginning (UTC), or +10m.  [now]")
-@click.option("--to", "end_at", type=when, metavar="T", required=True, help="The end, or +2h.")
-@click.option("--slots", type=click.IntRange(1), default=1, help="So many places.", show_default=True)
-@click.option("--resources", multiple=True, callback=pair, metavar="K=V", help="What each has: cpu=2, gpu=1, ...")
-@click.option("--labels", multiple=True, callback=pair, metavar="K=V", help="Only on workers with this label.")
-@click.option("--for", "whom", metavar="WHOM", default="tenant", help="job:NAME, queue:NAME or tenant.  [tenant]")
-@click.option("--shared", is_flag=True, help="Also on workers that serve every tenant.")
-@click.option("--anyway", is_flag=True, help="Even if workers that have the places are still to come.")
-@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
+@click.option(
+    "--from", "start_at", type=when, metavar="TIME", help="Start (UTC without an offset), or +10m.  [default: now]"
+)
+@click.option("--to", "end_at", type=when, metavar="TIME", required=True, help="End, or +2h.")
+@click.option("--slots", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Number of slots.")
+@click.option(
+    "--resources",
+    multiple=True,
+    callback=pair,
+    metavar="KEY=VALUE",
+    help="Resources of each slot, such as cpu=2. Repeatable.",
+)
+@click.option(
+    "--labels", multiple=True, callback=pair, metavar="KEY=VALUE", help="Label that the workers must have. Repeatable."
+)
+@click.option(
+    "--for",
+    "owner",
+    metavar="OWNER",
+    default="tenant",
+    show_default=True,
+    help="Owner: job:NAME, queue:NAME or tenant.",
+)
+@click.option("--shared", is_flag=True, help="Include workers that serve every tenant.")
+@click.option("--anyway", is_flag=True, help="Reserve even if no current worker has the slots.")
+@reason_option
 @connected
 async def add(
     client: AsyncClient,
@@ -70,20 +88,21 @@ async def add(
     slots: int,
     resources: dict[str, str],
     labels: dict[str, str],
-    whom: str,
+    owner: str,
     shared: bool,
     anyway: bool,
     reason: str,
 ) -> None:
-    """Keep places free.
+    """Reserve slots.
 
     \b
-    mainspring reservations add night --from 2030-01-01T02:00 --to 2030-01-01T04:00 --slots 4 --for queue:reports
-    mainspring reservations add training --from +2h --to +6h --resources gpu=1 --for job:train
+    Examples:
+      mainspring reservations add night --from +2h --to +4h --for queue:reports
+      mainspring reservations add train --to +6h --resources gpu=1 --for job:train
     """
-    kind, _, of = whom.partition(":")
+    kind, _, of = owner.partition(":")
     if (kind in ("job", "queue")) != bool(of) or kind not in ("job", "queue", "tenant"):
-        raise click.UsageError(f"--for {whom!r}: write job:NAME, queue:NAME or tenant")
+        raise click.UsageError(f"Invalid value for --for: {owner!r}. Write job:NAME, queue:NAME or tenant.")
     new = wire.NewReservation(
         name=name,
         start_at=start_at or now(),
@@ -107,12 +126,12 @@ async def add(
 @click.argument("name")
 @connected
 async def delete(client: AsyncClient, out: Output, name: str) -> None:
-    """End a reservation: its places are anybody's again."""
+    """Delete a reservation and release its slots."""
     await client.delete_reservation(name)
-    click.echo(clean(name if out.format == "name" else f"{name}: deleted"), err=out.format in ("json", "jsonl"))
+    out.deleted(name)
 
 
-def whom(reservation: wire.Reservation) -> str:
+def owner_text(reservation: wire.Reservation) -> str:
     if reservation.job is not None:
         return f"job {reservation.job}"
     return f"queue {reservation.queue}" if reservation.queue is not None else "tenant"
@@ -120,11 +139,11 @@ def whom(reservation: wire.Reservation) -> str:
 
 def state_text(reservation: wire.Reservation) -> str:
     if reservation.begun:
-        return f"holds, over {distance(reservation.end_at, now())}"
-    return f"begins {distance(reservation.start_at, now())}"
+        return f"active, ends {distance(reservation.end_at, now())}"
+    return f"starts {distance(reservation.start_at, now())}"
 
 
 def _added(reservation: wire.Reservation) -> str:
-    kept = ", ".join(f"{n} on {worker}" for worker, n in reservation.places.items()) or "nothing yet"
+    reserved = ", ".join(f"{n} on {worker}" for worker, n in reservation.places.items()) or "no slots yet"
     window = f"{local(reservation.start_at)} to {local(reservation.end_at)}"
-    return f"{reservation.name} added for {whom(reservation)}: {kept}, {window}"
+    return f"{reservation.name} added for {owner_text(reservation)}: {reserved}, {window}"

@@ -1,4 +1,4 @@
-"""`mainspring run`: trigger a job, and maybe watch it to its end."""
+"""`mainspring run`: trigger a job, and optionally follow it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import click
 import msgspec
 
 from mainspring import wire
-from mainspring.cli.arguments import seconds, when
+from mainspring.cli.arguments import when
+from mainspring.cli.command_options import reason_option, timeout_option
 from mainspring.cli.connect import connected
 from mainspring.cli.failure import state_code
 from mainspring.cli.feed import feed_line
@@ -43,21 +44,23 @@ params_option = click.option(
     "params",
     multiple=True,
     callback=_params,
-    metavar="K=V",
-    help="A parameter; the value is JSON if it reads as such, else text. Repeatable.",
+    metavar="KEY=VALUE",
+    help="Parameter; the value is JSON if it parses as JSON, otherwise text. Repeatable.",
 )
 
 
 @click.command
 @click.argument("job")
 @params_option
-@click.option("--at", type=when, metavar="T", help="Not now but at a time (UTC without an offset), or +10m.")
-@click.option("--fire-at", type=when, metavar="T", help="The nominal time that templates see.  [when it is due]")
-@click.option("--key", metavar="K", help="The same key gives the same execution, for a day.")
-@click.option("--wait", is_flag=True, help="Wait for the end; the exit code tells how it ended.")
-@click.option("--follow", is_flag=True, help="Wait, and show the output meanwhile.")
-@click.option("--timeout", type=seconds, default=math.inf, metavar="D", help="Wait no longer than this (exit code 8).")
-@click.option("--reason", default="", help="Why, for the audit.")
+@click.option("--at", type=when, metavar="TIME", help="Start time (UTC without an offset), or +10m.  [default: now]")
+@click.option(
+    "--fire-at", type=when, metavar="TIME", help="Nominal fire time, for templates.  [default: the start time]"
+)
+@click.option("--key", metavar="KEY", help="Idempotency key; for a day the same key returns the same execution.")
+@click.option("--wait", is_flag=True, help="Wait until it ends; the exit code is its outcome.")
+@click.option("--follow", is_flag=True, help="Wait, and stream its log and progress.")
+@timeout_option
+@reason_option
 @connected
 async def run(
     client: AsyncClient,
@@ -72,13 +75,14 @@ async def run(
     timeout: float,
     reason: str,
 ) -> None:
-    """Run JOB now, or at a given time, also while it is paused. Its schedule goes on as before.
+    """Run a job now or at a given time, even if it is paused. Its schedule is not affected.
 
-    With --wait or --follow the exit code is 0 if it succeeded, 10 if it failed, 11 if it was cancelled, 12 if
-    it timed out.
+    \b
+    Exit code with --wait or --follow: 0 succeeded, 10 failed, 11 cancelled,
+    12 timed out.
     """
     if follow and not out.is_text:
-        raise click.UsageError("--follow prints the output of the job; for -o use --wait")
+        raise click.UsageError("--follow prints the log of the job. With -o json, jsonl or name use --wait.")
     execution = await client.trigger(job, wire.RunNow(at=at, fire_at=fire_at, key=key, params=params, reason=reason))
     if not wait and not follow:
         out.one(execution, EXECUTIONS, lambda e: f"{e.execution_id}  {e.job}  {state_text(e.state)}")
@@ -88,7 +92,7 @@ async def run(
             print_message(f"execution {execution.execution_id}")
         final = await (watch if follow else _wait)(client, execution, timeout)
     except asyncio.CancelledError:
-        print_message(f"it goes on; to cancel it: mainspring executions cancel {execution.execution_id}")
+        print_message(f"the execution continues; cancel it with: mainspring executions cancel {execution.execution_id}")
         raise
     if follow:
         print_message(feed_line(final, color=has_color(sys.stderr)))
@@ -102,7 +106,7 @@ async def _wait(client: AsyncClient, execution: wire.Execution, timeout_s: float
 
 
 async def watch(client: AsyncClient, execution: wire.Execution, timeout_s: float) -> wire.Execution:
-    """Prints the output of an execution until its end, and gives it as it ended."""
+    """Print the log of an execution until it ends, and return its final state."""
     from mainspring.client import WaitTimedOut
 
     ref = execution.execution_id
@@ -115,7 +119,7 @@ async def watch(client: AsyncClient, execution: wire.Execution, timeout_s: float
 
 
 async def print_output(client: AsyncClient, ref: str) -> None:
-    """The output of an execution as it comes, each stream to its own, and how far it is."""
+    """Stream the log of an execution to stdout and stderr, with its progress."""
     printer, line = LogPrinter(), ProgressLine()
     try:
         async for news in client.follow(ref):
@@ -129,7 +133,7 @@ async def print_output(client: AsyncClient, ref: str) -> None:
 
 
 class LogPrinter:
-    """Writes chunks of output through, and says where another attempt begins."""
+    """Writes log chunks, with a line where another attempt begins."""
 
     def __init__(self) -> None:
         self._attempt: int | None = None

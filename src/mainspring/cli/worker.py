@@ -1,4 +1,4 @@
-"""`mainspring worker`."""
+"""`mainspring worker`: execute jobs for a server."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 import structlog
 
 from mainspring.cli.options import Options
+from mainspring.cli.server_settings import log_option
 from mainspring.client.discovery import discover
 from mainspring.domain.errors import Invalid, Unauthenticated
 from mainspring.process import die_with_parent, hide_environment, run, stop_signal
@@ -44,22 +45,47 @@ async def work_until_stopped(config: WorkerConfig) -> None:
 
 
 @click.command()
-@click.option("-q", "--queue", "queues", multiple=True, default=("short", "long"), show_default=True)
-@click.option("--slots", default=8, show_default=True, type=click.IntRange(1, 100_000), help="Attempts at once.")
-@click.option("--name", help="How this worker is known.  [default: the host's name]")
-@click.option("--label", "--labels", "labels", multiple=True, metavar="K=V,...", help="What jobs may select it by.")
-@click.option("--resources", metavar="cpu=4,gpu=1", help="What jobs may ask for; adds to and replaces what it finds.")
-@click.option("--shared", is_flag=True, help="Serve every tenant; its token needs the scope `shared`.")
-@click.option("--drain", default=60.0, show_default=True, help="Seconds running attempts get to finish at a stop.")
+@click.option(
+    "-q",
+    "--queue",
+    "queues",
+    multiple=True,
+    default=("short", "long"),
+    show_default=True,
+    metavar="NAME",
+    help="Queue to serve. Repeatable.",
+)
+@click.option(
+    "--slots",
+    default=8,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help="Maximum concurrent attempts.",
+)
+@click.option("--name", metavar="NAME", help="Worker name.  [default: the host name]")
+@click.option(
+    "--label",
+    "--labels",
+    "labels",
+    multiple=True,
+    metavar="KEY=VALUE,...",
+    help="Labels that jobs can require. Repeatable.",
+)
+@click.option("--resources", metavar="KEY=VALUE,...", help="Capacity, such as cpu=4,gpu=1; overrides what is detected.")
+@click.option("--shared", is_flag=True, help="Serve every tenant. The token needs the scope `shared`.")
+@click.option(
+    "--drain", default=60.0, show_default=True, metavar="SECONDS", help="Time to finish running attempts at shutdown."
+)
 @click.option(
     "-m",
     "--module",
     "modules",
     multiple=True,
     metavar="MODULE",
-    help="A module, file or folder with functions to call; its declared jobs are registered. Repeatable.",
+    help="Module, file or folder with job functions, whose jobs are registered. Repeatable.",
 )
-@click.option("--reload", is_flag=True, help="Load the modules anew when their files change.")
+@click.option("--reload", is_flag=True, help="Reload modules when their files change.")
 @click.option(
     "--allow-net",
     "allow_net",
@@ -67,19 +93,17 @@ async def work_until_stopped(config: WorkerConfig) -> None:
     metavar="CIDR",
     envvar="MAINSPRING_ALLOW_NET",
     show_envvar=True,
-    help="A network that http tasks may call though it is not public, such as 10.0.0.0/8. Repeatable.",
+    help="Private network that http tasks may call, such as 10.0.0.0/8. Repeatable.",
 )
 @click.option(
     "--engine",
     metavar="SOCKET",
     envvar="MAINSPRING_ENGINE",
     show_envvar=True,
-    help="Run containers by the engine at this Unix socket; `auto` looks for Podman's and Docker's.",
+    help="Unix socket of the container engine, or `auto` to find Podman or Docker.  [default: no containers]",
 )
-@click.option("--no-pull", is_flag=True, help="Fetch no images: run only those that are here.")
-@click.option(
-    "--log", "level", envvar="MAINSPRING_LOG", show_envvar=True, default="info", type=click.Choice(list(logs.LEVELS))
-)
+@click.option("--no-pull", is_flag=True, help="Use local container images only.")
+@log_option
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 @click.pass_obj
 def worker(
@@ -99,15 +123,15 @@ def worker(
     level: str,
     parent: int | None,
 ) -> None:
-    """Start a worker that executes jobs for a server."""
+    """Start a worker. It needs a token with the scope `worker`."""
     if parent is not None:
         die_with_parent(parent)
     hide_environment()
     logs.configure(level)
     server = discover(url=options.url, token=options.token)
-    os.environ.pop("MAINSPRING_TOKEN", None)  # no task shall find it
+    os.environ.pop("MAINSPRING_TOKEN", None)  # tasks inherit the environment
     if server.token is None:
-        raise Unauthenticated("a worker needs a token: set MAINSPRING_TOKEN")
+        raise Unauthenticated("the worker has no token: set MAINSPRING_TOKEN, or pass mainspring --token TOKEN worker")
     config = WorkerConfig(
         address=Address(server.url, server.token),
         slots=slots,
@@ -129,7 +153,7 @@ def worker(
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise Invalid(f"{text!r} is not a label; write KEY=VALUE")
+        raise Invalid(f"--label: {text!r} is not KEY=VALUE")
     return key, value
 
 

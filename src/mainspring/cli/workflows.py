@@ -1,18 +1,17 @@
-"""`mainspring workflows`: write, look at, run and draw workflows."""
+"""`mainspring workflows`: apply, run, draw and export workflows."""
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring import wire
-from mainspring.cli.arguments import seconds
+from mainspring.cli.command_options import detach_option, limit_option, reason_option, timeout_option, yes_option
+from mainspring.cli.confirm import confirm
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.graph import Node, drawing_width, graph_lines
-from mainspring.cli.jobs import detach_option, limit_option
 from mainspring.cli.output import Column, Output, TableLayout, print_message
 from mainspring.cli.run import params_option
 from mainspring.cli.runs import finish
@@ -33,7 +32,7 @@ WORKFLOWS: TableLayout[wire.WorkflowLine] = TableLayout(
         Column("CHANGED", lambda found: local(found.updated_at)),
         Column("ID", lambda found: str(found.job_id), wide=True),
     ],
-    empty="no workflows yet; write one as YAML and: mainspring workflows apply FILE",
+    empty="no workflows; create one from YAML with: mainspring workflows apply FILE",
 )
 VERSIONS: TableLayout[wire.WorkflowChange] = TableLayout(
     name=lambda found: str(found.version),
@@ -51,17 +50,17 @@ _MARKS = {"approval": "✋", "event": "⚑", "wait": "⏲", "workflow": "▣", "
 
 @click.group
 def workflows() -> None:
-    """Write, look at, run, draw and export workflows."""
+    """Apply, list, run, draw and export workflows."""
 
 
 @workflows.command
 @click.argument("file", type=click.File(encoding="utf-8"))
-@click.option("--dry-run", is_flag=True, help="Only say whether it is right, and in which order its steps can run.")
+@click.option("--dry-run", is_flag=True, help="Validate the file and print the order of the steps.")
 @connected
 async def apply(client: AsyncClient, out: Output, file: Any, dry_run: bool) -> None:
-    """Make the workflows of FILE as it says: YAML (- for standard input), or Python with @workflow functions.
+    """Create or update workflows from a file.
 
-    Runs that have begun stay as they are.
+    FILE is YAML (- for stdin), or Python with @workflow functions. Runs that have started are not affected.
     """
     from mainspring.manifest import read_workflows
 
@@ -69,7 +68,7 @@ async def apply(client: AsyncClient, out: Output, file: Any, dry_run: bool) -> N
     orders = [(await client.check_workflow(spec)).order for spec in specs]
     if dry_run:
         for spec, order in zip(specs, orders, strict=True):
-            click.echo(f"{spec.name}: right, {len(order)} steps: {' → '.join(order[:20])}")
+            click.echo(f"{spec.name}: valid, {len(order)} steps: {' → '.join(order[:20])}")
         return
     for spec in specs:
         found = await client.apply_workflow(spec)
@@ -80,7 +79,7 @@ async def apply(client: AsyncClient, out: Output, file: Any, dry_run: bool) -> N
 @limit_option(50)
 @connected
 async def list_workflows(client: AsyncClient, out: Output, limit: int) -> None:
-    """List workflows by name."""
+    """List workflows."""
     out.page(await gather(lambda count, cursor: client.workflows(limit=count, cursor=cursor), limit), WORKFLOWS)
 
 
@@ -88,17 +87,17 @@ async def list_workflows(client: AsyncClient, out: Output, limit: int) -> None:
 @click.argument("workflow")
 @connected
 async def show(client: AsyncClient, out: Output, workflow: str) -> None:
-    """Show a workflow: its schedule, its steps and what each needs."""
+    """Show a workflow: its schedule, steps and dependencies."""
     out.one(await client.workflow(workflow), _NAMED, _details)
 
 
 @workflows.command
 @click.argument("workflow")
 @params_option
-@click.option("--key", metavar="K", help="The same key gives the same run, for a day.")
-@click.option("--wait", is_flag=True, help="Wait for the end; the exit code tells how it ended.")
-@click.option("--timeout", type=seconds, default=math.inf, metavar="D", help="Wait no longer than this (exit code 8).")
-@click.option("--reason", default="", help="Why, for the audit.")
+@click.option("--key", metavar="KEY", help="Idempotency key; for a day the same key returns the same run.")
+@click.option("--wait", is_flag=True, help="Wait until it ends; the exit code is its outcome.")
+@timeout_option
+@reason_option
 @connected
 async def run(
     client: AsyncClient,
@@ -110,7 +109,7 @@ async def run(
     timeout: float,
     reason: str,
 ) -> None:
-    """Start a run of WORKFLOW now."""
+    """Start a run of a workflow."""
     found = await client.start_run(workflow, params, key=key, reason=reason)
     if not wait:
         out.one(found, RUNS, run_line)
@@ -123,9 +122,9 @@ async def run(
 @click.argument("workflow")
 @connected
 async def graph(client: AsyncClient, out: Output, workflow: str) -> None:
-    """Draw a workflow: each step in a column behind those it needs. What is too wide or long is listed instead.
+    """Draw the steps of a workflow with their dependencies. A graph that is too large is printed as a list.
 
-    A run with the states of its steps is drawn by: mainspring runs graph RUN
+    To draw a run with the states of its steps: mainspring runs graph RUN
     """
     found = await client.workflow(workflow)
     if not out.is_text:
@@ -137,10 +136,10 @@ async def graph(client: AsyncClient, out: Output, workflow: str) -> None:
 
 @workflows.command
 @click.argument("workflow")
-@click.option("--version", type=click.IntRange(1), metavar="N", help="As it was in this version.")
+@click.option("--version", type=click.IntRange(1), metavar="N", help="Version.  [default: the latest]")
 @connected
 async def export(client: AsyncClient, out: Output, workflow: str, version: int | None) -> None:
-    """Print a workflow as YAML that `apply` reads."""
+    """Print a workflow as YAML for `apply`."""
     from mainspring.manifest import write_workflow
 
     found = await client.workflow(workflow) if version is None else await client.workflow_version(workflow, version)
@@ -152,7 +151,7 @@ async def export(client: AsyncClient, out: Output, workflow: str, version: int |
 @limit_option(20)
 @connected
 async def versions(client: AsyncClient, out: Output, workflow: str, limit: int) -> None:
-    """List the versions of a workflow, newest first, and what each changed."""
+    """List the versions of a workflow and their changes, newest first."""
     out.page(
         await gather(
             lambda count, cursor: client.workflow_versions(workflow, limit=min(count, 50), cursor=cursor), limit
@@ -166,26 +165,25 @@ async def versions(client: AsyncClient, out: Output, workflow: str, limit: int) 
 @click.argument("version", type=click.IntRange(1))
 @connected
 async def rollback(client: AsyncClient, out: Output, workflow: str, version: int) -> None:
-    """Bring an earlier version of a workflow back, as a new one; runs that have begun stay as they are."""
+    """Restore an earlier version of a workflow, as a new version. Runs that have started are not affected."""
     out.one(await client.rollback_workflow(workflow, version), _NAMED, _applied)
 
 
 @workflows.command
 @click.argument("workflow")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--reason", default="", metavar="TEXT", help="Why, for whoever looks at it later.")
+@yes_option
+@reason_option
 @detach_option
 @connected
 async def delete(client: AsyncClient, out: Output, workflow: str, yes: bool, reason: str, detach: bool) -> None:
-    """Delete a workflow; its runs go on. One that others need or have as a step stays, but for --detach."""
-    if not yes and (not sys.stdin.isatty() or not click.confirm(f"Delete {workflow}?", err=True)):
-        raise click.UsageError("nothing was deleted: say --yes")
+    """Delete a workflow. Its runs continue. One that others use is deleted only with --detach."""
+    confirm(f"delete the workflow {workflow}", yes=yes)
     await client.delete_workflow(workflow, reason=reason, detach=detach)
-    print_message(f"deleted {workflow}")
+    print_message(f"{workflow} deleted")
 
 
 def _declared(path: str) -> list[WorkflowSpec]:
-    """What a file of Python declares; it is executed, as by any import."""
+    """The workflows that a Python file declares; the file is imported."""
     import importlib.util
     from pathlib import Path
 
@@ -199,7 +197,7 @@ def _declared(path: str) -> list[WorkflowSpec]:
     module.loader.exec_module(loaded)
     mine = [w.spec for w in declared_workflows.values() if Path(w.file).resolve() == Path(path).resolve()]
     if not mine:
-        raise click.UsageError(f"{path} declares no workflow: decorate a function with @mainspring.workflow()")
+        raise click.UsageError(f"No workflow in {path}: decorate a function with @mainspring.workflow().")
     return mine
 
 
@@ -225,7 +223,7 @@ def _details(found: wire.Workflow) -> str:
 
 
 def change_text(found: wire.WorkflowChange) -> str:
-    """What a version changed, in one line: the steps it added, removed and changed, then its other fields."""
+    """The changes of a version in one line: steps added, removed and changed, then other fields."""
     steps = [("+", found.added), ("-", found.removed), ("~", found.changed)]
     parts = [f"{sign}{name}" for sign, names in steps for name in names[:5]]
     more = sum(max(0, len(names) - 5) for _, names in steps)

@@ -9,10 +9,10 @@ from mainspring.display.times import local
 
 
 def backfill_progress(backfill: wire.Backfill) -> str:
-    """How far it has got, in one line."""
+    """State and progress in one line."""
     decided = backfill.made + backfill.left_out
-    parts = [f"{backfill.state}", f"{decided:,} of {backfill.instants:,} instants"]
-    parts += [f"{backfill.left_out:,} left out"] if backfill.left_out else []
+    parts = [f"{backfill.state}", f"{decided:,} of {backfill.instants:,} fires"]
+    parts += [f"{backfill.left_out:,} excluded"] if backfill.left_out else []
     parts += [f"{n:,} {state.replace('_', ' ')}" for state, n in sorted(backfill.executions.items())]
     return " · ".join(parts)
 
@@ -33,7 +33,7 @@ BACKFILLS: TableLayout[wire.Backfill] = TableLayout(
         Column("CREATED", lambda backfill: local(backfill.created_at), wide=True),
         Column("BY", lambda backfill: backfill.created_by, wide=True),
     ],
-    empty="no backfills; make one with: mainspring backfill JOB --from T",
+    empty="no backfills; start one with: mainspring backfill JOB --from TIME",
 )
 
 
@@ -44,8 +44,8 @@ def backfill_details(backfill: wire.Backfill) -> str:
         ("progress", backfill_progress(backfill)),
         ("range", f"{local(backfill.from_)} up to {local(backfill.to)}, {backfill.order} first"),
         ("reprocess", backfill.reprocess),
-        ("at a time", f"{backfill.concurrency}, priority {backfill.priority}"),
-        ("params", json_text(backfill.params)),
+        ("concurrency", f"{backfill.concurrency}, priority {backfill.priority}"),
+        ("parameters", json_text(backfill.params)),
         ("created", f"{local(backfill.created_at)} by {backfill.created_by}"),
         ("ended", local(backfill.ended_at) if backfill.ended_at else ""),
     )

@@ -19,12 +19,12 @@ DEAD_LETTERS: TableLayout[wire.DeadLetter] = TableLayout(
         Column("JOB", lambda letter: letter.title, wraps=True),
         Column("STATE", lambda letter: letter.state),
         Column("ENDED", lambda letter: f"{letter.ended_as.replace('_', ' ')} {local(letter.created_at)}"),
-        Column("WHAT", lambda letter: letter.what[:120], wraps=True),
+        Column("ERROR", lambda letter: letter.what[:120], wraps=True),
         Column("CLAIMED BY", lambda letter: letter.claimed_by or "–", wide=True),
         Column("FINGERPRINT", lambda letter: letter.fingerprint, wide=True),
         Column("FULL ID", lambda letter: str(letter.dead_letter_id), wide=True),
     ],
-    empty="no dead letters: nothing that failed for good waits for you",
+    empty="no dead letters",
 )
 
 
@@ -35,7 +35,7 @@ GROUPS: TableLayout[wire.DeadLetterGroup] = TableLayout(
         Column("COUNT", lambda group: f"{group.count:,}" + ("" if group.exact else "+")),
         Column("FIRST", lambda group: local(group.first_at)),
         Column("LAST", lambda group: local(group.last_at)),
-        Column("WHAT", lambda group: group.what[:120], wraps=True),
+        Column("ERROR", lambda group: group.what[:120], wraps=True),
         Column("FINGERPRINT", lambda group: group.fingerprint),
     ],
     empty=DEAD_LETTERS.empty,
@@ -43,11 +43,11 @@ GROUPS: TableLayout[wire.DeadLetterGroup] = TableLayout(
 
 
 def dead_letter_details(letter: wire.DeadLetter) -> str:
-    claimed = f"{letter.claimed_by}, until {local(letter.claimed_until)}" if letter.claimed_until else ""
+    claimed = f"{letter.claimed_by} until {local(letter.claimed_until)}" if letter.claimed_until else ""
     text = pairs(
         ("id", letter.dead_letter_id),
         ("job", f"{letter.title}, version {letter.version}"),
-        *([("run", f"{letter.run_id}: what is decided about its dead letter holds for this")] if letter.run_id else []),
+        *([("run", f"{letter.run_id} (replay or dismiss the dead letter of the run)")] if letter.run_id else []),
         ("state", letter.state),
         ("ended", f"{letter.ended_as.replace('_', ' ')} at {local(letter.created_at)}"),
         ("command", command_text(letter.definition) if letter.definition else ""),
@@ -56,14 +56,14 @@ def dead_letter_details(letter: wire.DeadLetter) -> str:
         ("fire", local(letter.fire_at)),
         ("claimed by", claimed),
         ("note", f"{letter.note} ({letter.noted_by})" if letter.note else ""),
-        ("params", "" if letter.params is None else encode(letter.params).decode()),
-        ("edited params", "" if letter.new_params is None else encode(letter.new_params).decode()),
+        ("parameters", "" if letter.params is None else encode(letter.params).decode()),
+        ("edited parameters", "" if letter.new_params is None else encode(letter.new_params).decode()),
         ("replay of", letter.replay_of),
         ("replayed as", f"{letter.replayed_as} by {letter.replayed_by}" if letter.replayed_as else ""),
-        ("waits for", letter.replay_after),
+        ("held until", letter.replay_after),
         ("resolved by", letter.resolved_by),
         ("closed", f"{local(letter.closed_at)} by {letter.closed_by}" if letter.closed_at else ""),
-        ("because", letter.close_reason),
+        ("close reason", letter.close_reason),
         ("fingerprint", letter.fingerprint),
     )
     error = ["error", *(f"  {clean(line)}" for line in letter.error.splitlines())] if letter.error else []

@@ -18,7 +18,7 @@ def state_text(state: State) -> str:
 
 
 def late_ms(execution: wire.Execution) -> int | None:
-    """How late it started; unknown while it waits for another attempt, which is due later."""
+    """The start delay; None while it waits for another attempt, which is due later."""
     return None if execution.state == "waiting" else execution.late_ms
 
 
@@ -29,8 +29,8 @@ EXECUTIONS: TableLayout[wire.Execution] = TableLayout(
         Column("JOB", lambda execution: execution.title, wraps=True),
         Column("STATE", lambda e: state_text(e.state), color=lambda e: GLYPHS[e.state][1]),
         Column("DUE", lambda execution: local(execution.due_at)),
-        Column("LATE", lambda execution: span(late_ms(execution))),
-        Column("TOOK", lambda execution: span(execution.duration_ms)),
+        Column("DELAY", lambda execution: span(late_ms(execution))),
+        Column("DURATION", lambda execution: span(execution.duration_ms)),
         Column("EXIT", lambda e: "–" if e.exit_code is None else str(e.exit_code)),
         Column("ATTEMPT", lambda execution: str(execution.attempt), wide=True),
         Column("TRIGGER", lambda execution: execution.trigger, wide=True),
@@ -51,7 +51,7 @@ LIFECYCLE: TableLayout[wire.LifecycleEvent] = TableLayout(
         Column("ATTEMPT", lambda event: str(event.attempt or "–")),
         Column("DETAILS", lambda event: event.text or "", wraps=True),
     ],
-    empty="nothing yet: it waits for its time",
+    empty="no events yet",
 )
 
 
@@ -61,17 +61,17 @@ ARTIFACTS: TableLayout[wire.Artifact] = TableLayout(
         Column("NAME", lambda artifact: artifact.name),
         Column("BYTES", lambda artifact: f"{artifact.bytes:,}"),
         Column("ATTEMPT", lambda artifact: str(artifact.attempt)),
-        Column("KEPT UNTIL", lambda artifact: local(artifact.expires_at)),
+        Column("EXPIRES", lambda artifact: local(artifact.expires_at)),
         Column("TYPE", lambda artifact: artifact.content_type, wide=True),
         Column("SHA256", lambda artifact: artifact.sha256, wide=True),
     ],
-    empty="it has left no files",
+    empty="no artifacts",
 )
 
 
 def execution_details(execution: wire.Execution) -> str:
-    late = "" if late_ms(execution) is None else f"  late {span(late_ms(execution))}"
-    took = "" if execution.duration_ms is None else f"  took {span(execution.duration_ms)}"
+    delay = "" if late_ms(execution) is None else f"  (start delay {span(late_ms(execution))})"
+    duration = "" if execution.duration_ms is None else f"  (duration {span(execution.duration_ms)})"
     state = state_text(execution.state) + (", being cancelled" if execution.cancelling else "")
     text = pairs(
         ("id", str(execution.execution_id)),
@@ -84,15 +84,15 @@ def execution_details(execution: wire.Execution) -> str:
         ("trigger", execution.trigger + (f" by {execution.created_by}" if execution.created_by else "")),
         ("backfill", execution.backfill_id),
         ("fire", instant_text(execution.fire_at)),
-        ("fires", f"{execution.fires} came together in this one" if execution.fires > 1 else ""),
+        ("fires", f"{execution.fires}, coalesced into this execution" if execution.fires > 1 else ""),
         ("due", local(execution.due_at) if execution.due_at != execution.fire_at else ""),
         ("queued", local(execution.queued_at) if execution.queued_at else ""),
-        ("started", local(execution.started_at) + late if execution.started_at else ""),
-        ("finished", local(execution.finished_at) + took if execution.finished_at else ""),
+        ("started", local(execution.started_at) + delay if execution.started_at else ""),
+        ("finished", local(execution.finished_at) + duration if execution.finished_at else ""),
         ("queue", f"{execution.queue}, priority {execution.priority}"),
         ("worker", execution.worker),
         ("attempt", execution.attempt),
-        ("params", json_text(execution.params)),
+        ("parameters", json_text(execution.params)),
         ("metadata", json_text(execution.metadata)),
         ("result", json_text(execution.result)),
     )
@@ -100,13 +100,13 @@ def execution_details(execution: wire.Execution) -> str:
 
 
 def attempt_lines(attempts: Iterable[wire.Attempt]) -> list[str]:
-    """How each attempt ended, where, and the first line of why."""
+    """One line per attempt: outcome, time, duration, worker and the first line of the error."""
     rows = [
         [
             str(a.attempt),
             a.outcome.replace("_", " "),
             local(a.started_at),
-            f"took {_between(a)}",
+            _duration(a),
             "" if a.exit_code is None else f"exit {a.exit_code}",
             "" if a.worker is None else f"on {clean(a.worker)}",
             clean((a.error or "").strip().partition("\n")[0]),
@@ -116,5 +116,5 @@ def attempt_lines(attempts: Iterable[wire.Attempt]) -> list[str]:
     return [*(["attempts"] if rows else []), *aligned(rows, indent="  ")]
 
 
-def _between(attempt: wire.Attempt) -> str:
+def _duration(attempt: wire.Attempt) -> str:
     return span((attempt.ended_at - attempt.started_at).total_seconds() * 1000)

@@ -12,7 +12,7 @@ from mainspring.display.times import both, distance, now
 
 
 def pairs(*rows: tuple[str, Any]) -> str:
-    """Names and values as lines; empty values are left out."""
+    """Format names and values as lines, without empty values."""
     return "\n".join(aligned([[name, clean(str(value))] for name, value in rows if value not in (None, "")]))
 
 

@@ -18,7 +18,7 @@ WORKERS: TableLayout[wire.Worker] = TableLayout(
         Column("QUEUES", lambda worker: ",".join(worker.queues)),
         Column("HOST", lambda worker: worker.host),
         Column("VERSION", lambda worker: worker.version),
-        Column("SEEN", lambda worker: distance(min(worker.seen_at, now()), now())),
+        Column("LAST SEEN", lambda worker: distance(min(worker.seen_at, now()), now())),
         Column("STARTED", lambda worker: local(worker.started_at), wide=True),
         Column("KINDS", lambda worker: ",".join(worker.kinds), wide=True),
         Column("LABELS", lambda worker: ",".join(f"{k}={v}" for k, v in worker.labels.items()), wide=True),
@@ -36,7 +36,7 @@ SCHEDULERS: TableLayout[wire.SchedulerProcess] = TableLayout(
         Column("SHARDS", lambda scheduler: str(scheduler.shards)),
         Column("HOST", lambda scheduler: scheduler.host),
         Column("VERSION", lambda scheduler: scheduler.version),
-        Column("SEEN", lambda scheduler: distance(min(scheduler.seen_at, now()), now())),
+        Column("LAST SEEN", lambda scheduler: distance(min(scheduler.seen_at, now()), now())),
         Column("STARTED", lambda scheduler: local(scheduler.started_at), wide=True),
         Column("ID", lambda scheduler: str(scheduler.scheduler_id), wide=True),
     ],
@@ -48,7 +48,7 @@ SHARDS: TableLayout[wire.Shard] = TableLayout(
     name=lambda shard: str(shard.shard),
     columns=[
         Column("SHARD", lambda shard: str(shard.shard)),
-        Column("OWNER", lambda shard: shard.owner or "nobody"),
+        Column("OWNER", lambda shard: shard.owner or "none"),
         Column("EPOCH", lambda shard: str(shard.epoch)),
         Column("LEASE", lambda s: "–" if s.lease_expires_at is None else distance(s.lease_expires_at, now())),
         Column("LAG", lambda shard: span(shard.lag_s * 1000)),
@@ -61,7 +61,7 @@ SHARDS: TableLayout[wire.Shard] = TableLayout(
 SANDBOX = "sandbox/"
 
 
-SANDBOX_MEANS = [name.removeprefix(SANDBOX) for name in (RLIMITS, MEMORY, PIDS, CPU, DISK_RATE, BWRAP)]
+SANDBOX_FEATURES = [name.removeprefix(SANDBOX) for name in (RLIMITS, MEMORY, PIDS, CPU, DISK_RATE, BWRAP)]
 
 
 def worker_details(worker: wire.Worker) -> str:
@@ -73,10 +73,10 @@ def worker_details(worker: wire.Worker) -> str:
         ("kinds", ", ".join(worker.kinds)),
         ("labels", ", ".join(f"{k}={v}" for k, v in worker.labels.items() if not k.startswith(SANDBOX))),
         ("resources", show_amounts(worker.resources)),
-        ("sandbox", ", ".join(name if how == "yes" else f"{name} by {how}" for name, how in held.items())),
-        ("not held", ", ".join(name for name in SANDBOX_MEANS if name not in held)),
+        ("sandbox", ", ".join(name if how == "yes" else f"{name} ({how})" for name, how in held.items())),
+        ("no sandbox", ", ".join(name for name in SANDBOX_FEATURES if name not in held)),
         ("host", worker.host),
         ("version", worker.version),
-        ("seen", distance(min(worker.seen_at, now()), now())),
+        ("last seen", distance(min(worker.seen_at, now()), now())),
         ("started", local(worker.started_at)),
     )

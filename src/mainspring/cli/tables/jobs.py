@@ -29,7 +29,7 @@ def command_text(spec: JobSpec) -> str:
 
 
 def strip(job: wire.Job) -> str:
-    """The last executions as glyphs, the newest on the right."""
+    """The last executions as glyphs, newest on the right."""
     by_age = sorted(job.last, key=lambda last: last.fire_at)
     return "".join(GLYPHS[last.state][0] for last in by_age)
 
@@ -48,7 +48,7 @@ JOBS: TableLayout[wire.Job] = TableLayout(
         Column("COMMAND", lambda job: command_text(job.spec), wide=True, wraps=True),
         Column("ID", lambda job: str(job.job_id), wide=True),
     ],
-    empty="no jobs yet; add one with: mainspring add hello --every 5s -- echo hi",
+    empty="no jobs; add one with: mainspring add hello --every 5s -- echo hi",
 )
 
 
@@ -61,7 +61,7 @@ HISTORY: TableLayout[wire.Execution] = TableLayout(
         *[column for column in EXECUTIONS.columns if column.title not in ("ID", "JOB", "TRIGGER")],
         Column("BACKFILL", lambda execution: str(execution.backfill_id or "–"), wide=True),
     ],
-    empty="it has not run yet",
+    empty="no executions yet",
 )
 
 
@@ -71,17 +71,17 @@ LEDGER: TableLayout[wire.LedgerEntry] = TableLayout(
         Column("FIRE", lambda entry: local(entry.fire_at)),
         Column("STATE", lambda e: state_text(e.state), color=lambda e: GLYPHS[e.state][1]),
         Column("REASON", lambda entry: reason_text(entry) or entry.note or "", wraps=True),
-        Column("LATE", lambda entry: span(entry.late_ms)),
-        Column("TOOK", lambda entry: span(entry.duration_ms)),
+        Column("DELAY", lambda entry: span(entry.late_ms)),
+        Column("DURATION", lambda entry: span(entry.duration_ms)),
         Column("FIRES", lambda entry: str(entry.fires), wide=True),
         Column("ID", lambda entry: str(entry.execution_id)[:SHORT_ID]),
     ],
-    empty="it has not been due yet",
+    empty="no fires yet",
 )
 
 
 def reason_text(entry: wire.LedgerEntry) -> str:
-    return (entry.reason or "") + (f", {entry.fires:,} fires up to then" if entry.fires > 1 else "")
+    return (entry.reason or "") + (f" ({entry.fires:,} fires up to this one)" if entry.fires > 1 else "")
 
 
 VERSIONS: TableLayout[wire.Version] = TableLayout(
@@ -98,7 +98,7 @@ VERSIONS: TableLayout[wire.Version] = TableLayout(
 
 
 def version_schedule(version: wire.Version) -> str:
-    """In words; the tenant that spreads an `H` is the server's to know, so the name alone stands in for it."""
+    """A description; `H` is derived from the name alone, because only the server knows the tenant."""
     schedule = version.spec.schedule
     return "on demand" if schedule is None else describe_spec(schedule, seed=version.spec.name)
 
@@ -118,16 +118,16 @@ def job_details(job: wire.Job) -> str:
         ("last", strip(job)),
         ("command", command_text(spec)),
         ("environment", json_text(spec.task.env) if isinstance(spec.task, ShellTask) else ""),
-        ("folder", spec.task.cwd or "" if isinstance(spec.task, ShellTask) else ""),
+        ("working dir", spec.task.cwd or "" if isinstance(spec.task, ShellTask) else ""),
         ("sandbox", "" if spec.sandbox is None else encode(spec.sandbox).decode()),
         ("queue", f"{spec.queue_name}, priority {spec.priority}"),
-        ("timeout", "1h, or what the queue allows" if spec.timeout is None else str(spec.timeout)),
+        ("timeout", "1h, or the queue's bound" if spec.timeout is None else str(spec.timeout)),
         ("retries", describe_retries(spec.retries)),
         ("policies", f"overlap {spec.overlap_policy}, misfire {spec.misfire.policy}, {spec.delivery}" + preemptible),
-        ("start by", f"{spec.start_by} after it was due, else skipped" if spec.start_by else ""),
-        ("pauses", f"after {spec.pause_after_failures} failures in a row" if spec.pause_after_failures else ""),
+        ("max delay", f"{spec.start_by}, else skipped" if spec.start_by else ""),
+        ("auto-pause", f"after {spec.pause_after_failures} failures in a row" if spec.pause_after_failures else ""),
         ("metadata", json_text(spec.metadata)),
-        ("version", f"{job.version}, of {local(job.updated_at)}"),
+        ("version", f"{job.version}, changed {local(job.updated_at)}"),
         ("created", f"{local(job.created_at)} by {job.created_by}"),
         ("id", str(job.job_id)),
     )
@@ -137,13 +137,13 @@ def deadline_text(deadline: wire.Deadline) -> str:
     at = "" if deadline.at is None else f" {instant_text(deadline.at)}"
     if deadline.state == "missed":
         return f"✖ missed: no success by{at}"
-    return f"due: a success is expected by{at}" if deadline.state == "due" else f"ok, next by{at}" if at else "ok"
+    return f"pending: success required by{at}" if deadline.state == "due" else f"ok, next by{at}" if at else "ok"
 
 
 def _paused(job: wire.Job) -> str:
     if job.paused_at is None:
         return ""
-    until = "until someone resumes it" if job.paused_until is None else f"until {instant_text(job.paused_until)}"
+    until = "until resumed" if job.paused_until is None else f"until {instant_text(job.paused_until)}"
     return f"since {local(job.paused_at)}, {until}"
 
 

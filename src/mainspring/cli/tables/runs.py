@@ -36,10 +36,10 @@ RUNS: TableLayout[wire.Run] = TableLayout(
         Column("STATE", lambda found: run_state_text(found.state)),
         Column("STARTED", lambda found: local(found.started_at) if found.started_at else ""),
         Column("DURATION", lambda found: run_duration(found)),
-        Column("OPEN", lambda found: str(found.open_steps)),
+        Column("OPEN STEPS", lambda found: str(found.open_steps)),
         Column("REASON", lambda found: found.reason or "", wide=True, wraps=True),
     ],
-    empty="no runs yet; start one with: mainspring workflows run NAME",
+    empty="no runs; start one with: mainspring workflows run NAME",
 )
 
 
@@ -64,7 +64,7 @@ def run_details(found: wire.Run) -> str:
     ]
     reason = [f"  {found.reason}"] if found.reason else []
     if found.blocked:
-        reason.append(f"  could not start because of {', '.join(found.failed)}: {', '.join(found.blocked)}")
+        reason.append(f"  blocked by {', '.join(found.failed)}: {', '.join(found.blocked)}")
     return "\n".join(
         [run_head(found), f"  {found.run_id}", *reason, *aligned([[clean(c) for c in r] for r in rows], "  ")]
     )
@@ -83,7 +83,7 @@ def timeline_lines(found: wire.StepTimeline) -> list[str]:
 
 
 def run_nodes(steps: Sequence[wire.RunStep], *, color: bool) -> list[Node]:
-    """The steps of a run to be drawn, each after all it needs."""
+    """The steps of a run as graph nodes, in topological order."""
     steps = [step for step in steps if step.item is None]
     number = {step.name: n for n, step in enumerate(steps)}
     order = topological([[number[need] for need in step.needs] for step in steps])
@@ -119,10 +119,10 @@ def step_notes(step: wire.RunStep) -> str:
     if step.items is not None:
         parts.append(f"{step.items - (step.open_items or 0)}/{step.items} items")
     if step.kind == "approval" and step.state == "waiting":
-        parts.append(f"asks {'an admin' if step.scope == 'admin' else 'somebody'}: {step.message or 'approve?'}")
+        parts.append(f"needs approval{' by an admin' if step.scope == 'admin' else ''}: {step.message or 'approve?'}")
     if step.wake_at is not None and step.finished_at is None:
         parts.append(f"until {local(step.wake_at)}")
-    if step.flag is not None and not step.reason:  # the reason says it, and who did it
+    if step.flag is not None and not step.reason:  # the reason repeats the flag and names the user
         parts.append(step.flag)
     if step.critical:
         parts.append("critical path")
