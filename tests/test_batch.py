@@ -1,4 +1,4 @@
-"""The batcher: many callers, one round trip, each with its own answer."""
+"""The batcher: many callers, one round trip, a result for each."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_batches_have_a_size_and_a_number_at_once() -> None:
     assert flush.most_at_once <= 3
 
 
-async def test_an_error_reaches_its_batch_and_nobody_after_it() -> None:
+async def test_an_error_reaches_only_its_batch() -> None:
     flush = Flushes()
     batcher = Batcher(flush)
     bad = submit(batcher, 1, -1)
@@ -123,7 +123,7 @@ async def test_what_was_pending_when_a_flush_was_ended_is_still_answered() -> No
     assert [await asyncio.wait_for(waiting, 5) for waiting in (second, third)] == [2, 3]
 
 
-async def test_with_company_one_waits_a_moment_and_shares_a_flush() -> None:
+async def test_gather_delays_a_batch_to_share_a_flush() -> None:
     flushed: list[list[int]] = []
 
     async def flush(items: list[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Database time on the monotonic clock, and ids that carry it."""
+"""Database time on the monotonic clock, and time-ordered ids."""
 
 from __future__ import annotations
 

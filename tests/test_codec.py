@@ -1,4 +1,4 @@
-"""JSON in: where and why it can't be read."""
+"""JSON decoding: place and cause of errors, limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: read once, with advice for slips of the fingers."""
+"""Configuration: roles, and suggestions for misspelled settings."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_roles(text: str, roles: tuple[str, ...]) -> None:
         (",", "at least one"),
     ],
 )
-def test_what_is_no_role(text: str, advice: str) -> None:
+def test_unknown_roles_are_rejected(text: str, advice: str) -> None:
     with pytest.raises(Invalid, match=re.escape(advice)):
         parse_roles(text)
 
 
-def test_unknown_settings_are_told() -> None:
+def test_unknown_settings_are_reported() -> None:
     told = unknown_settings({"MAINSPRING_PROT": "1", "MAINSPRING_PORT": "1", "PATH": "", "MAINSPRING_QQQQQQ": ""})
     assert told == [
         "MAINSPRING_PROT is not a known setting; did you mean MAINSPRING_PORT?",

@@ -1,4 +1,4 @@
-"""Loops: an error is told and tried again; stopping ends them all."""
+"""Loops: a failing step is logged and retried; stop ends every task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_a_step_is_repeated_until_the_stop() -> None:
     assert count == seen
 
 
-async def test_an_error_is_told_and_waits_double_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_is_logged_and_the_backoff_doubles_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     enough = asyncio.Event()
 
@@ -53,7 +53,7 @@ async def test_an_error_is_told_and_waits_double_up_to_a_bound(monkeypatch: pyte
     assert "it broke" in told[0]["error"]
 
 
-async def test_after_a_success_the_wait_is_short_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_success_resets_the_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     enough = asyncio.Event()
     script = iter([True, True, False, True])

@@ -1,5 +1,7 @@
-"""The API as a committed document. `python -m tools.openapi` writes docs/openapi.json anew; a test compares it
-with the code, so that a change of the API is always a decision."""
+"""Writes the OpenAPI document, `docs/openapi.json`.
+
+Run as `python -m tools.openapi`. A test compares the file with the code, so that every API change is deliberate.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ DOCUMENT = ROOT / "docs" / "openapi.json"
 
 
 def text() -> str:
-    # Through the codec, so that the document is what the server answers.
+    # Through the codec, so that the file equals what the server sends.
     return json.dumps(json.loads(encode(document(endpoints()))), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -1,7 +1,6 @@
-"""What users may rely on: the names `import mainspring` offers and the routes the server answers.
+"""Writes the list of public names: what `import mainspring` offers and the routes of the server.
 
-`python -m tools.public_names` writes the list anew; a test compares it with the code, so that a change of it
-is always a decision.
+Run as `python -m tools.public_names`. A test compares the list with the code, so that every change is deliberate.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def names() -> Iterator[str]:
 
 
 def routes(source: str) -> Iterator[str]:
-    """Paths given to a call that declares a route, such as `Route("/metrics", ...)` or `@post("/jobs")`."""
+    """Yield the paths of calls that declare a route, such as `Route("/metrics", ...)` or `@post("/jobs")`."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not _DECLARES_ROUTE.search(ast.unparse(node.func).split(".")[-1]):
             continue

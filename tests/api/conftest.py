@@ -1,4 +1,4 @@
-"""The API as programs meet it: over real HTTP, with tokens of every kind."""
+"""Fixtures for the API over real HTTP, with tokens of every scope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every endpoint that changes something leaves an entry: who, what, to what, and why. None is forgotten."""
+"""Every endpoint that changes data writes an audit entry: actor, action, subject and reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding the caller of a request, when very many come at once."""
+"""Authentication under many concurrent requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backfills, pauses that end and late starts over HTTP, on a whole server whose leader does its duties by itself."""
+"""Backfills, timed pauses and late starts over HTTP, on a whole server with leader duties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input is refused with a problem document that says where, what and what to do; and nothing is written."""
+"""Invalid input is rejected with pointer, message and hint, and nothing is written."""
 
 from __future__ import annotations
 

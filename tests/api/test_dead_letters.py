@@ -1,4 +1,4 @@
-"""Dead letters over HTTP, on a whole server whose leader follows replays by itself."""
+"""Dead letters over HTTP, on a whole server whose leader follows replays."""
 
 from __future__ import annotations
 

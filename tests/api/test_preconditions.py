@@ -1,4 +1,4 @@
-"""Changes that say what they were made for: a stale one changes nothing and says what to do."""
+"""If-Match: a stale change is rejected with what to do, and changes nothing."""
 
 from __future__ import annotations
 

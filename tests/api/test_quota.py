@@ -1,4 +1,4 @@
-"""How many schedules a token may make in an hour."""
+"""The quota of schedules that a token may create per hour."""
 
 from __future__ import annotations
 

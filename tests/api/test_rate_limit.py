@@ -1,4 +1,4 @@
-"""Who may ask how often: refusals that say why and when again, and nobody pays for somebody else."""
+"""Request rate limits: reason and Retry-After in the response, and no effect on other callers."""
 
 from __future__ import annotations
 

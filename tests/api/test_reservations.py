@@ -1,4 +1,4 @@
-"""Reservations over HTTP: made and ended by administrators, seen by everybody of the tenant."""
+"""Reservations over HTTP: created and ended by administrators, visible to the tenant."""
 
 from __future__ import annotations
 

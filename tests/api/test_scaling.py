@@ -1,4 +1,4 @@
-"""Numbers an autoscaler can act upon, and capacity that stays free for what must start at once."""
+"""Scaling figures for an autoscaler, and reserved capacity."""
 
 from __future__ import annotations
 

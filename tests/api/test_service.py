@@ -1,4 +1,4 @@
-"""The server at its limits: many connections for few open files."""
+"""The HTTP server with many connections and few file descriptors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who owns which shard, as the API, the doctor and the metrics tell it."""
+"""Shard owners in the API, the doctor and the metrics."""
 
 from __future__ import annotations
 

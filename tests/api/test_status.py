@@ -1,4 +1,4 @@
-"""What a process without the API tells about itself."""
+"""Health and metrics of a process without the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API must offer, each by its documented endpoint."""
+"""The required operations, each with its documented endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflows and what jobs need, over HTTP, on a whole server whose leader does its duties by itself."""
+"""Workflows and dependencies over HTTP, on a whole server with leader duties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every artifact store promises."""
+"""The contract of every artifact store."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ async def content(store: ArtifactStore, key: object) -> bytes:
 
 
 @pytest.mark.parametrize("parts", [(), (b"",), (b"a", b"bc"), (os.urandom(3_000_000),) * 5])
-async def test_what_was_put_comes_back(store: ArtifactStore, parts: tuple[bytes, ...]) -> None:
+async def test_get_returns_what_was_put(store: ArtifactStore, parts: tuple[bytes, ...]) -> None:
     key = uuid4()
     await store.put(key, pieces(*parts))
     assert await content(store, key) == b"".join(parts)
 
 
-async def test_what_was_deleted_or_never_put_is_not_there(store: ArtifactStore) -> None:
+async def test_deleted_and_unknown_keys_are_not_found(store: ArtifactStore) -> None:
     key = uuid4()
     with pytest.raises(FileNotFoundError):
         await store.get(key)
@@ -56,7 +56,7 @@ async def test_what_was_deleted_or_never_put_is_not_there(store: ArtifactStore) 
 
 
 @pytest.mark.parametrize("size", [10, 30_000_000])
-async def test_of_an_upload_that_is_cut_off_nothing_is_kept(store: ArtifactStore, size: int, tmp_path: Path) -> None:
+async def test_an_interrupted_upload_leaves_nothing(store: ArtifactStore, size: int, tmp_path: Path) -> None:
     key = uuid4()
     with pytest.raises(ConnectionError):
         await store.put(key, pieces(*[b"x" * (size // 10)] * 10, cut=True))
@@ -82,6 +82,6 @@ async def test_parts_that_a_dead_server_left_are_swept(tmp_path: Path) -> None:
     assert _files(tmp_path) == [new]
 
 
-def test_a_store_that_can_not_be_is_told() -> None:
+def test_an_unsupported_url_is_rejected() -> None:
     with pytest.raises(Invalid, match="cannot use gopher://nowhere as an artifact store"):
         open_store("gopher://nowhere")

@@ -44,7 +44,7 @@ async def test_requests_carry_the_token_and_the_body(server: Scripted, client: A
     assert msgspec.convert(server.last().json(), JobSpec) == typed
 
 
-async def test_lists_say_what_they_want_and_no_more(server: Scripted, client: AsyncClient) -> None:
+async def test_lists_send_only_given_parameters(server: Scripted, client: AsyncClient) -> None:
     server.on("GET", "/api/v1/executions", Reply(wire.Page(items=[execution()], next_cursor="c2")))
     page = await client.executions(job="hello", state=["failed", "lost"], limit=7)
     assert page.items == [execution()]
@@ -120,7 +120,7 @@ async def test_another_server_is_recognised(server: Scripted, client: AsyncClien
         [chunk async for chunk in client.follow_logs(EXECUTION_ID)]
 
 
-async def test_nobody_there_is_unreachable_for_requests_and_streams() -> None:
+async def test_without_a_server_requests_and_streams_are_unreachable() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -150,7 +150,7 @@ async def test_wait_polls_until_final_and_bridges_a_restart(server: Scripted, cl
     assert [asked.query.get("wait") for asked in server.asked] == [None, ["30s"], ["30s"], ["30s"]]
 
 
-async def test_wait_gives_up_in_time_and_says_what_still_is(server: Scripted, client: AsyncClient) -> None:
+async def test_wait_times_out_with_the_current_state(server: Scripted, client: AsyncClient) -> None:
     server.on("GET", ONE, Reply(running()))
     with pytest.raises(WaitTimedOut, match="still running") as raised:
         await client.wait(EXECUTION_ID, timeout_s=0.2)
@@ -160,7 +160,7 @@ async def test_wait_gives_up_in_time_and_says_what_still_is(server: Scripted, cl
     assert all(float(wait.removesuffix("s")) <= 0.2 for wait in waits)
 
 
-async def test_wait_for_what_is_not_there_ends_at_once(server: Scripted, client: AsyncClient) -> None:
+async def test_wait_for_an_unknown_execution_fails_at_once(server: Scripted, client: AsyncClient) -> None:
     server.on("GET", ONE, problem(503, "unavailable", "the database is away"))
     with pytest.raises(errors.Unavailable):
         await client.wait(EXECUTION_ID)
@@ -195,7 +195,7 @@ async def test_events_may_be_cut_anywhere_and_hold_any_text(server: Scripted, cl
     assert [found.text async for found in client.follow_logs(EXECUTION_ID)] == [said]
 
 
-async def test_the_feed_goes_on_after_the_server_went_away(server: Scripted, client: AsyncClient) -> None:
+async def test_the_feed_reconnects_after_a_restart(server: Scripted, client: AsyncClient) -> None:
     other = event("unknown", {"new": "kind"})
     server.on(
         "GET",
@@ -212,7 +212,7 @@ async def test_the_feed_goes_on_after_the_server_went_away(server: Scripted, cli
     assert [asked.headers.get("last-event-id") for asked in server.asked] == [None, "7", "7"]
 
 
-async def test_the_feed_needs_a_right(server: Scripted, client: AsyncClient) -> None:
+async def test_the_feed_needs_a_scope(server: Scripted, client: AsyncClient) -> None:
     server.on("GET", "/api/v1/stream", problem(401, "unauthenticated", "no valid token"))
     with pytest.raises(errors.Unauthenticated):
         await anext(client.feed())
@@ -239,7 +239,7 @@ def test_both_clients_offer_the_same_calls() -> None:
     assert offered[0] == offered[1]
 
 
-async def test_a_question_without_a_token_carries_none(server: Scripted) -> None:
+async def test_without_a_token_no_authorization_is_sent(server: Scripted) -> None:
     def answer(asked: Asked) -> Reply:
         assert "authorization" not in asked.headers
         return Reply(job())

@@ -39,7 +39,7 @@ def places(tmp_path: Path) -> Places:
     return Places(tmp_path)
 
 
-def test_each_place_gives_way_to_the_one_before(places: Places) -> None:
+def test_order_of_precedence(places: Places) -> None:
     assert places.find() == Server(DEFAULT_URL, None, "the default")
     config = places.config('url = "http://config:1"\ntoken = "from-config"\n')
     assert places.find() == Server("http://config:1", "from-config", str(config))
@@ -129,13 +129,13 @@ def test_a_misspelled_setting_gets_a_suggestion(places: Places) -> None:
 @pytest.mark.parametrize(
     "url", ["x", "127.0.0.1:7171", "http://", "http://a:x", "http://a?b", "http://u:p@a", "http://["]
 )
-def test_what_is_no_address_is_refused(places: Places, url: str) -> None:
+def test_an_invalid_url_is_rejected(places: Places, url: str) -> None:
     with pytest.raises(Invalid, match="--url"):
         places.find(url)
 
 
 @pytest.mark.parametrize("token", ["a b", "a\nb", "tökén"])
-def test_what_is_no_token_is_refused(places: Places, token: str) -> None:
+def test_an_invalid_token_is_rejected(places: Places, token: str) -> None:
     with pytest.raises(Unauthenticated, match="copied"):
         places.find(token=token)
 

@@ -1,4 +1,4 @@
-"""Real servers. One cluster is made for all tests that leave it usable; those that spoil it get a copy."""
+"""Real servers. Tests that leave the cluster usable share one; the others get a copy."""
 
 from __future__ import annotations
 

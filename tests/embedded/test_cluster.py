@@ -1,4 +1,4 @@
-"""Data that is not ours, of another version, or without room is refused with what to do."""
+"""Foreign data, other versions and full disks are rejected with what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_files_of_something_else(serve: Serve, tmp_path: Path) -> None:
     assert (tmp_path / "pg" / "thesis.txt").read_text() == "precious"
 
 
-async def test_a_cluster_of_somebody_else(serve: Serve, copied: Path) -> None:
+async def test_a_cluster_of_another_program(serve: Serve, copied: Path) -> None:
     (copied / "pg" / "mainspring.conf").unlink()
     with pytest.raises(ForeignData, match="--database-url"):
         await serve(copied).start()

@@ -1,4 +1,4 @@
-"""As root, as an ordinary user, as a number without a name: always below folders closed to others."""
+"""Root, an ordinary user and a uid without an account, always below private folders."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_a_user_below_a_closed_home(uid: int, home: Path) -> None:
     assert (home / "m" / "pg").stat().st_uid == uid
 
 
-async def test_a_user_is_told_whose_data_it_is(directory: Path, home: Path) -> None:
+async def test_the_error_names_the_owner_of_the_data(directory: Path, home: Path) -> None:
     shutil.copytree(directory, home / "m", dirs_exist_ok=True)
     (home / "m" / "lock").unlink()
     for folder in (home, home / "m"):

@@ -1,4 +1,4 @@
-"""What is left after something was killed never stands in the way of the next start."""
+"""Remains of killed processes never prevent the next start."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_start_right_after_a_killed_supervisor(serve: Serve, directory: 
     connection.terminate()
 
 
-async def test_a_server_nobody_supervises_is_stopped_first(serve: Serve, directory: Path) -> None:
+async def test_an_unsupervised_server_is_stopped_first(serve: Serve, directory: Path) -> None:
     orphan, server = serve(directory), serve(directory)
     await orphan.start()
     assert orphan._lock

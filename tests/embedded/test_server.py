@@ -85,7 +85,7 @@ async def test_other_databases_can_be_made_and_reached(serve: Serve, directory: 
     assert await fetch(server.dsn_for("a b&c"), "SELECT current_database()") == "a b&c"
 
 
-async def test_a_lost_password_file_is_made_anew(serve: Serve, directory: Path) -> None:
+async def test_a_lost_password_file_is_recreated(serve: Serve, directory: Path) -> None:
     (directory / "pg-password").unlink()
     server = serve(directory)
     await server.start()

@@ -1,4 +1,4 @@
-"""What the tests ask about processes: start one to kill, wait for an end, see its sockets."""
+"""Processes for tests of the embedded PostgreSQL: start, kill, wait, inspect sockets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCE = Path(mainspring.__file__).parents[1]
 
 
 class Supervisor:
-    """`supervisor.py` in its own process; `said` is what it reported after its start."""
+    """`postgres_supervisor.py` in its own process; `hear` returns its next report."""
 
     def __init__(self, directory: Path, *, python: str = sys.executable, path: str = "", **options: Any) -> None:
         environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{path}"} | options.pop("env", {})

@@ -1,4 +1,4 @@
-"""Serves the directory given until its input ends; executed by the tests as a process they can kill."""
+"""Serves the given directory until stdin closes; tests run it as a process that they can kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that answers what a test wrote down, and remembers what it was asked."""
+"""A real HTTP server with scripted responses that records its requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Asked:
 
 @dataclass
 class Reply:
-    """An answer; `stream` is sent piece by piece, and the connection closed after the last."""
+    """A response; `stream` is sent in pieces, then the connection is closed."""
 
     body: Any = b""
     status: int = 200
@@ -49,7 +49,7 @@ Script = Reply | list[Reply] | Callable[[Asked], Reply]
 
 @dataclass
 class Scripted:
-    """`on` says what is answered; a list is used up one by one, its last answer stays."""
+    """`on` scripts the response of a route; of a list, each is used once and the last one stays."""
 
     url: str
     asked: list[Asked] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What is logged of an error says where it was, and no values: they may be secrets."""
+"""Logged errors contain the traceback but no values, which may be secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs ask most, with the client against a real server and worker: status, executions, output, run, cancel."""
+"""The most common client calls against a real server and worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing is open by accident: every route of the application, asked by strangers and by every kind of token."""
+"""Every route of the application, requested without a token and with every kind of token."""
 
 from __future__ import annotations
 
