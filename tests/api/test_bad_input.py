@@ -92,7 +92,7 @@ TABLE = [
         "unknown jitter", spec(retries={"jitter": "some"}), "/retries/jitter", "some"
     ),
     unfit(
-        "at_most_once with retries", spec(delivery="at_most_once"), "/retries/max", "can't be retried", '{"max": 0}'
+        "at_most_once with retries", spec(delivery="at_most_once"), "/retries/max", "cannot be retried", '{"max": 0}'
     ),
     # Tasks
     unfit("no argv", shell(), "/task/argv", "length >= 1"),
@@ -102,7 +102,7 @@ TABLE = [
     unfit("NUL in the description", spec(description="\0"), "/description", "NUL", "remove it"),
     unfit("NUL in metadata", spec(metadata={"a": ["b", "\0"]}), "/metadata/a/1", "NUL", "remove it"),
     unfit("NUL in a name", spec(metadata={"\0": 1}), "/metadata", "NUL", "remove it"),
-    unfit("reserved variable", shell("x", env={"MAINSPRING_X": "1"}), "/task/env", "can't be set", "are ours"),
+    unfit("reserved variable", shell("x", env={"MAINSPRING_X": "1"}), "/task/env", "can't be set", "are reserved"),
     unfit("two words for a shell", shell("a", "b", shell=True), "/task/argv", "one script", "echo"),
     unfit(
         "unknown template name", shell("echo", "{{fire_att}}"), "/task/argv/1", "{{fire_att}} is not known",

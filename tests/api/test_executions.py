@@ -93,11 +93,11 @@ async def test_argv_is_not_read_by_a_shell(cluster: Cluster, client: AsyncClient
 
 async def test_a_parameter_that_was_not_given_is_named(cluster: Cluster, client: AsyncClient) -> None:
     job = await client.create_job(script("echo {{params.who}}"))
-    with pytest.raises(Invalid, match="the parameter 'who' was not given"):
+    with pytest.raises(Invalid, match="the parameter 'who' is required"):
         await client.trigger(job.name)
     answer = await client.submit([wire.BatchItem(job=job.name), wire.BatchItem(job=job.name, params={"who": "me"})])
     assert [item.status for item in answer.items] == [422, 201]
-    assert answer.items[0].error == "the parameter 'who' was not given"
+    assert answer.items[0].error == "the parameter 'who' is required"
 
 
 async def test_a_task_knows_who_it_is_and_nothing_of_its_worker(

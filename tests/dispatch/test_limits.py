@@ -14,7 +14,7 @@ from mainspring import wire
 from mainspring.dispatch import service
 from mainspring.domain.errors import Invalid
 from mainspring.domain.job import JobSpec, NoopTask, check
-from mainspring.domain.limit import Concurrency, Pace, Rate, resolve_key
+from mainspring.domain.limit import Concurrency, Rate, StartPacing, resolve_key
 from mainspring.intake.executions import cancel
 from mainspring.intake.queues import change as change_queue
 from mainspring.results.rescue import rescue_orphans
@@ -184,12 +184,12 @@ async def test_a_rate_spaces_starts(fresh: Database, virtual: VirtualClock) -> N
 )
 def test_a_pace_never_lets_more_start_than_it_says(every: float, burst: int, tries: list[tuple[float, int]]) -> None:
     """In any stretch of time: as many as fit into it, and the burst."""
-    now, pace, starts = 1e12, Pace(every, burst, None), list[float]()
+    now, pace, starts = 1e12, StartPacing(every, burst, None), list[float]()
     for gap, wanted in tries:
         now += gap
         n = min(wanted, pace.allowed(now))
         if n:
-            pace = Pace(every, burst, pace.after(n, now))
+            pace = StartPacing(every, burst, pace.after(n, now))
             starts += [now] * n
     for i, begin in enumerate(starts):
         for j in range(i, len(starts)):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mainspring.dispatch.preemption_victims import WorkerLoad, choose_victims, may_evict, min_run_s, worker_can_run
 from mainspring.dispatch.reserved_capacity import Claimant, ReservedCapacity
 from mainspring.domain.placement.demand import Demand
-from mainspring.domain.placement.reservation import Place
+from mainspring.domain.placement.reservation import WorkerCapacity
 from mainspring.store.evictions import RunningAttempt
 
 JOB = UUID(int=7)
@@ -22,12 +22,12 @@ URGENT = uuid4()
 CLAIMANT = Claimant(1, "short", JOB, URGENT, 1e6, 0.0)
 
 
-def place(slots: int = 1, **more: Any) -> Place:
+def place(slots: int = 1, **more: Any) -> WorkerCapacity:
     has: dict[str, Any] = {
         "tenant": 1, "queues": frozenset({"short"}), "kinds": frozenset({"noop"}), "labels": {}, "resources": {},
         "shared": False, "takes": frozenset({"preempt"}), "name": "w",
     }  # fmt: skip
-    return Place(session_id=uuid4(), slots=slots, **(has | more))
+    return WorkerCapacity(session_id=uuid4(), slots=slots, **(has | more))
 
 
 def attempt(priority: int = 2, **more: Any) -> RunningAttempt:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.domain.alert import BUILT_IN, CONDITIONS, Open, Reading, Rule, judge, labels_of
+from mainspring.domain.alert import BUILT_IN, CONDITIONS, OpenAlert, Reading, Rule, judge, labels_of
 
 LAG = Reading("result_lag", 1, 11.0, "eleven")
 RULE = Rule(condition="result_lag", threshold=10.0, for_s=30.0)
@@ -35,10 +35,10 @@ def test_a_rule_waits_for_its_for() -> None:
     rules = {1: {"mine": RULE}}
     (first,) = judge(rules, [LAG], [], now_ms=0).broken
     assert first.state == "pending"
-    pending = [Open(1, "mine", "", "pending", 0)]
+    pending = [OpenAlert(1, "mine", "", "pending", 0)]
     assert judge(rules, [LAG], pending, now_ms=29_999).broken[0].state == "pending"
     assert judge(rules, [LAG], pending, now_ms=30_000).broken[0].state == "firing"
-    firing = [Open(1, "mine", "", "firing", 29_000)]
+    firing = [OpenAlert(1, "mine", "", "firing", 29_000)]
     assert judge(rules, [LAG], firing, now_ms=30_000).broken[0].state == "firing", "what fires goes on firing"
     assert judge(rules, [], firing, now_ms=40_000).over == firing
 
@@ -62,14 +62,14 @@ def test_a_tenant_without_rules_has_the_built_in_ones() -> None:
 def test_an_alert_fires_exactly_when_it_was_broken_long_enough(broken: list[bool], held: int) -> None:
     """Against a model that counts looks: ten seconds apart, `held` of them."""
     rules = {1: {"mine": Rule(condition="result_lag", threshold=10.0, for_s=held * 10.0)}}
-    known: list[Open] = []
+    known: list[OpenAlert] = []
     streak = 0
     for look, bad in enumerate(broken):
         now_ms = look * 10_000
         seen = judge(rules, [LAG] if bad else [], known, now_ms=now_ms)
         streak = streak + 1 if bad else 0
         since = {(a.rule, a.key): a.since_ms for a in known}
-        known = [Open(1, b.name, "", b.state, since.get((b.name, ""), now_ms)) for b in seen.broken]
+        known = [OpenAlert(1, b.name, "", b.state, since.get((b.name, ""), now_ms)) for b in seen.broken]
         assert [a.state for a in known] == ([] if not bad else ["firing" if streak > held else "pending"])
 
 

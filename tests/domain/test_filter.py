@@ -57,11 +57,11 @@ def test_since(text: str, since: int) -> None:
 @pytest.mark.parametrize(
     ("text", "says", "hint"),
     [
-        ("sate:failed", "there is no field 'sate' here", "did you mean 'state'?"),
-        ("wibble:failed", "there is no field 'wibble' here", "known fields: state, job"),
+        ("sate:failed", "unknown field 'sate'", "did you mean 'state'?"),
+        ("wibble:failed", "unknown field 'wibble'", "known fields: state, job"),
         ("state:faled", "'faled' is not a state", "did you mean 'failed'?"),
         ("state:zzz", "'zzz' is not a state", "one of waiting"),
-        ("job:", "job: says nothing", "write job:report"),
+        ("job:", "job: a value is missing", "write job:report"),
         ("since:yesterday", "'yesterday' is not a time", "write since:24h"),
         ("label:team", "'team' is not a label", "write label:team=finance"),
         ("x" * 1001, "more than 1,000 characters", "shorten it"),

@@ -18,12 +18,12 @@ PARAMS = {"region": Param("string", default="eu"), "count": Param("integer"), "a
     [
         ({"count": 1}, {}),
         ({"count": 2.0, "region": "us", "any": [1]}, {}),
-        ({}, {"/params/count": "the parameter 'count' was not given"}),
+        ({}, {"/params/count": "the parameter 'count' is required"}),
         ({"count": "1"}, {"/params/count": "the parameter 'count' is an integer, and string was given"}),
         ({"count": True}, {"/params/count": "the parameter 'count' is an integer, and boolean was given"}),
         ({"count": 1.5}, {"/params/count": "the parameter 'count' is an integer, and number was given"}),
         ({"count": 1, "region": None}, {"/params/region": "the parameter 'region' is a string, and null was given"}),
-        ({"count": 1, "regoin": "us"}, {"/params/regoin": "there is no parameter 'regoin'"}),
+        ({"count": 1, "regoin": "us"}, {"/params/regoin": "unknown parameter 'regoin'"}),
     ],
 )
 def test_given(given: dict[str, Any], found: dict[str, str]) -> None:
@@ -37,7 +37,7 @@ def test_a_slip_of_the_fingers_gets_a_hint() -> None:
 
 def test_a_job_that_declares_nothing_takes_anything_its_templates_need() -> None:
     assert given_problems({}, NONE, {"x": 1}) == []
-    assert [p.message for p in given_problems({}, frozenset(("who",)), {})] == ["the parameter 'who' was not given"]
+    assert [p.message for p in given_problems({}, frozenset(("who",)), {})] == ["the parameter 'who' is required"]
     assert given_problems(PARAMS, frozenset(("who",)), {"count": 1, "who": 2}) == []
     assert given_problems(PARAMS, NONE, {"count": 1, "day": "x"}, frozenset(("day",))) == []
 

@@ -41,7 +41,7 @@ async def test_a_function_is_submitted_with_its_parameters(cluster: Cluster) -> 
         later = await asyncio.to_thread(app.report.submit, at=at.replace(tzinfo=None).isoformat(), key="once")
         again = await asyncio.to_thread(app.report.submit, at=at, key="once")
         assert (later.state, later.due_at, later.execution_id) == ("waiting", at, again.execution_id)
-        with pytest.raises(Invalid, match="there is no parameter 'regoin'"):
+        with pytest.raises(Invalid, match="unknown parameter 'regoin'"):
             await asyncio.to_thread(app.report.submit, regoin="us")
 
 

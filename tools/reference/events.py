@@ -15,7 +15,7 @@ def page() -> str:
         "## Execution events\n\nThe lifecycle of an execution: in its timeline, in the live stream and in the log.",
         _catalogue(events.LIFECYCLE),
         "## Job notifications\n\nA job sends these to the channels that its `notify` names.",
-        _catalogue(events.NOTICES),
+        _catalogue(events.NOTIFICATIONS),
         "## Alert events",
         _catalogue(events.ALERTS),
         "## Subscriptions\n\nA channel can subscribe to these events. They are written to the outbox in the same"

@@ -12,7 +12,7 @@ import structlog
 from mainspring import ports
 from mainspring.alerts.readings import Memory, look
 from mainspring.clock import Clock, SystemClock
-from mainspring.domain.alert import BUILT_IN, Look, Rule, judge, labels_of, rules_of
+from mainspring.domain.alert import BUILT_IN, AlertChanges, Rule, judge, labels_of, rules_of
 from mainspring.domain.silence import Silence, silenced_until
 from mainspring.ids import new_id
 from mainspring.service import Loops, Service
@@ -93,7 +93,7 @@ class Watch(Service):
             async with self._database.connection() as connection:
                 await alerts.forget_alerts(connection, limit=10_000)
 
-    async def apply(self, seen: Look, *, now_ms: int) -> None:
+    async def apply(self, seen: AlertChanges, *, now_ms: int) -> None:
         """Writes what the look found, and tells of it in the same transaction."""
         if not seen.broken and not seen.over:
             return

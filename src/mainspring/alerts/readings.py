@@ -8,7 +8,7 @@ from uuid import UUID
 
 from mainspring.clock import instant
 from mainspring.domain.alert import Reading
-from mainspring.domain.schedule.deadline import Judgement
+from mainspring.domain.schedule.deadline import DeadlineStatus
 from mainspring.store import deadlines, measurements
 from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow
@@ -160,6 +160,6 @@ async def _deadlines(connection: Connection, memory: Memory, tenants: Sequence[i
     return memory.deadlines
 
 
-def _of_deadline(row: JobRow, judged: Judgement, tenant: int) -> Reading:
+def _of_deadline(row: JobRow, judged: DeadlineStatus, tenant: int) -> Reading:
     at = "" if judged.at_ms is None else f", expected by {instant(judged.at_ms):%Y-%m-%d %H:%M:%S} UTC"
     return Reading(judged.kind, tenant, 1.0, f"{row.name} has not succeeded{at} ({judged.kind})", row.name)

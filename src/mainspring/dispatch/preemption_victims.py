@@ -13,7 +13,7 @@ from itertools import combinations
 from mainspring.dispatch.match import FreeCapacity
 from mainspring.dispatch.reserved_capacity import Claimant, ReservedCapacity
 from mainspring.domain.placement.demand import Demand, can_run
-from mainspring.domain.placement.reservation import Place
+from mainspring.domain.placement.reservation import WorkerCapacity
 from mainspring.store.evictions import RunningAttempt
 
 MIN_RUN_S = 5.0
@@ -29,7 +29,7 @@ PREEMPT = "preempt"
 class WorkerLoad:
     """A worker with the attempts it runs and the capacity reserved on it."""
 
-    worker: Place
+    worker: WorkerCapacity
     running: Sequence[RunningAttempt]
     reserved: Sequence[ReservedCapacity] = ()
 
@@ -44,7 +44,7 @@ class WorkerLoad:
         return FreeCapacity(self.worker.session_id, self.worker.slots, free, resources, self.reserved)
 
 
-def worker_can_run(worker: Place, *, tenant: int, queue: str, demand: Demand) -> bool:
+def worker_can_run(worker: WorkerCapacity, *, tenant: int, queue: str, demand: Demand) -> bool:
     return (
         (worker.tenant == tenant or worker.shared)
         and queue in worker.queues

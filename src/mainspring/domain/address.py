@@ -1,4 +1,4 @@
-"""Which network addresses a task may call: the public internet, and what the operator allows besides."""
+"""Network addresses that tasks may call: public ones, and networks the operator allows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mainspring.domain.errors import Invalid
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# Beyond what the standard library calls not global: a metadata service with a public address, translated and
-# relayed IPv4, and old private space.
+# Addresses that the standard library considers global but tasks must not reach: a metadata service with a public
+# address, translated and relayed IPv4, and former private space.
 _REFUSED: tuple[tuple[Network, str], ...] = (
     (ip_network("168.63.129.16/32"), "a metadata service"),
     (ip_network("169.254.0.0/16"), "link-local, where metadata services are"),
@@ -26,7 +26,7 @@ _NAT64 = ip_network("64:ff9b::/96")
 
 
 def read_networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Reads `10.0.0.0/8`, `127.0.0.1` or `::1`."""
+    """Parse networks and addresses such as `10.0.0.0/8`, `127.0.0.1` or `::1`."""
     found = []
     for text in texts:
         try:
@@ -37,14 +37,14 @@ def read_networks(texts: Sequence[str]) -> tuple[Network, ...]:
 
 
 def read_address(text: str) -> Address:
-    """An address as the resolver gives it; an IPv4 address in IPv6 clothes is what it carries."""
+    """Parse a resolved address; an IPv4-mapped IPv6 address becomes the IPv4 address."""
     address = ip_address(text.partition("%")[0])
     inner = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return inner or address
 
 
 def refusal(address: Address, allowed: Sequence[Network] = ()) -> str | None:
-    """Why a task may not call an address; None if it may."""
+    """Return why a task may not call an address, or None if it may."""
     if any(address in network for network in allowed):
         return None
     for network, why in _REFUSED:
@@ -65,7 +65,7 @@ def refusal(address: Address, allowed: Sequence[Network] = ()) -> str | None:
 
 
 def _carried(address: Address) -> IPv4Address | None:
-    """The IPv4 address that a translator or tunnel would send it to."""
+    """The IPv4 address behind a NAT64, 6to4 or Teredo address."""
     if not isinstance(address, IPv6Address):
         return None
     if address in _NAT64:

@@ -1,4 +1,4 @@
-"""Alert rules: what is measured, when it is too much, and the life of an alert. Pure.
+"""Alert rules: what they measure, their thresholds, and the life cycle of an alert. Pure.
 
              broken                 broken for `for`            holds again
 (ok) ───────────────────▶ pending ───────────────────▶ firing ───────────────▶ resolved
@@ -20,7 +20,7 @@ AlertState = Literal["pending", "firing", "resolved"]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that can be measured. `by` says what its alerts are told apart by; `system`: of no tenant."""
+    """A measurable quantity. `by` is the label that distinguishes its alerts; `system` means it has no tenant."""
 
     means: str
     broken: Literal["above", "from", "below"]
@@ -35,31 +35,34 @@ class Condition:
 
 
 CONDITIONS: dict[str, Condition] = {
-    "dead_letters": Condition("dead letters that wait for a person", "from"),
-    "shard_heartbeat": Condition("since a shard's owner was last seen", "above", "s", system=True),
+    "dead_letters": Condition("open dead letters", "from"),
+    "shard_heartbeat": Condition("time since a shard's owner sent a heartbeat", "above", "s", system=True),
     "shard_jobs": Condition("jobs in the largest shard", "above", system=True),
-    "scheduling_latency": Condition("from due to queued, 95 of 100, in the last minute", "above", "s", system=True),
-    "clock_skew": Condition("a scheduler's clock from the database's", "above", "s", system=True),
+    "scheduling_latency": Condition("p95 delay from due to queued in the last minute", "above", "s", system=True),
+    "clock_skew": Condition("difference between a scheduler's clock and the database's", "above", "s", system=True),
     "queue_depth": Condition("executions waiting in a queue", "above", by="queue"),
-    "queue_growth": Condition("looks in a row at which a queue was longer than before", "from", by="queue"),
+    "queue_growth": Condition("consecutive evaluations at which a queue grew", "from", by="queue"),
     "result_lag": Condition("results reported and not yet settled", "above", system=True),
-    "sla_ratio": Condition("of the last hour's fires with finish_by, those that succeeded in time", "below", "ratio"),
-    "run_sla_ratio": Condition("of the last day's runs with an sla, those that succeeded in time", "below", "ratio"),
-    "run_sla": Condition("runs of a workflow that should have succeeded by now", "from", by="job"),
-    "stale_ratio": Condition("of the last five minutes' results, those that were stale", "above", "ratio", system=True),
-    "success_ratio": Condition("of the latest executions, those that succeeded", "below", "ratio"),
-    "duration_p50": Condition("the median of a job's latest 20 durations to those before", "above", "times", by="job"),
-    "duration_p95": Condition("the same for what 95 of 100 took at most", "above", "times", by="job"),
-    "duration_p99": Condition("the same for what 99 of 100 took at most", "above", "times", by="job"),
-    "start_by": Condition("fires of a job that did not start in time, in the last ten minutes", "from", by="job"),
+    "sla_ratio": Condition("share of the last hour's fires with finish_by that succeeded in time", "below", "ratio"),
+    "run_sla_ratio": Condition("share of the last day's runs with an SLA that succeeded in time", "below", "ratio"),
+    "run_sla": Condition("runs of a workflow past their SLA", "from", by="job"),
+    "stale_ratio": Condition("share of stale results in the last five minutes", "above", "ratio", system=True),
+    "success_ratio": Condition("share of the latest executions that succeeded", "below", "ratio"),
+    "duration_p50": Condition("a job's median duration (latest 20) relative to before", "above", "times", by="job"),
+    "duration_p95": Condition("a job's p95 duration (latest 20) relative to before", "above", "times", by="job"),
+    "duration_p99": Condition("a job's p99 duration (latest 20) relative to before", "above", "times", by="job"),
+    "start_by": Condition("fires of a job that did not start in time in the last ten minutes", "from", by="job"),
     "finish_by": Condition("a job has not succeeded by its deadline", "from", by="job"),
-    "max_gap": Condition("a job has gone too long without a success", "from", by="job"),
-    "channel_failing": Condition("since a channel took a notice", "above", "s", by="key"),
+    "max_gap": Condition("a job has had no success within max_gap", "from", by="job"),
+    "channel_failing": Condition("time since a channel accepted a notification", "above", "s", by="key"),
 }  # fmt: skip
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When to tell whom. `for` is how long it must be broken; no channels: every one that asks for alerts."""
+    """When an alert fires and which channels it notifies.
+
+    `for` is how long the condition must be broken. Without channels, channels that subscribe to alerts are notified.
+    """
 
     condition: str
     threshold: float
@@ -97,13 +100,13 @@ BUILT_IN: dict[str, Rule] = {
 
 
 def rules_of(written: Mapping[str, Rule]) -> dict[str, Rule]:
-    """A tenant's rules: the built-in ones, and what it wrote instead or besides."""
+    """A tenant's rules: the built-in ones, overridden and extended by its own."""
     return {**BUILT_IN, **written}
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one look measured; `says` is a sentence for people."""
+    """One measured value; `says` is the sentence shown to users."""
 
     condition: str
     tenant: int
@@ -113,8 +116,8 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """An alert that is not resolved; `since_ms` is when it was first seen broken."""
+class OpenAlert:
+    """An unresolved alert; `since_ms` is when the condition was first seen broken."""
 
     tenant: int
     rule: str
@@ -124,8 +127,8 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """A rule that a reading breaks, and the state its alert has from now on."""
+class Breach:
+    """A rule that a reading breaks, and the new state of its alert."""
 
     tenant: int
     name: str
@@ -135,17 +138,17 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    broken: list[Broken] = field(default_factory=list)
-    over: list[Open] = field(default_factory=list)
+class AlertChanges:
+    broken: list[Breach] = field(default_factory=list)
+    over: list[OpenAlert] = field(default_factory=list)
 
 
 def judge(
-    rules: Mapping[int, Mapping[str, Rule]], readings: Iterable[Reading], known: Sequence[Open], *, now_ms: int
-) -> Look:
-    """What one look changes. A tenant that wrote no rule has the built-in ones."""
+    rules: Mapping[int, Mapping[str, Rule]], readings: Iterable[Reading], known: Sequence[OpenAlert], *, now_ms: int
+) -> AlertChanges:
+    """Compare readings with rules and return the changes. A tenant without rules of its own has the built-in ones."""
     before = {(a.tenant, a.rule, a.key): a for a in known}
-    look = Look()
+    look = AlertChanges()
     for reading in readings:
         for name, rule in rules.get(reading.tenant, BUILT_IN).items():
             if not _is_broken(rule, reading):
@@ -153,7 +156,7 @@ def judge(
             alert = before.pop((reading.tenant, name, reading.key), None)
             since_ms = now_ms if alert is None else alert.since_ms
             fires = (alert is not None and alert.state == "firing") or now_ms - since_ms >= rule.for_s * 1000
-            look.broken.append(Broken(reading.tenant, name, rule, reading, "firing" if fires else "pending"))
+            look.broken.append(Breach(reading.tenant, name, rule, reading, "firing" if fires else "pending"))
     look.over.extend(before.values())
     return look
 
@@ -168,7 +171,7 @@ def _is_broken(rule: Rule, reading: Reading) -> bool:
 
 
 def labels_of(rule_name: str, rule: Rule | None, key: str) -> dict[str, str]:
-    """What silences match an alert by; of a rule that is no more, only the name and the key."""
+    """The labels that silences match. For a deleted rule these are only the name and the key."""
     if rule is None:
         return {"rule": rule_name, "key": key}
     found = {"rule": rule_name, "severity": rule.severity, "key": key}

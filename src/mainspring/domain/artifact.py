@@ -1,4 +1,4 @@
-"""Files that executions leave: how they are named, and how a later execution asks for them."""
+"""Artifacts: file names, and references from later executions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from mainspring.domain.template import param_names, unknown_names
 
 MOST_NAME = 200
 MOST_FILES = 100
-"""Of one execution."""
+"""Per execution."""
 MOST_IN = 20
 
 
 class ArtifactIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A file of an earlier execution, which is there when an attempt begins.
+    """An artifact of an earlier execution that the worker downloads before the attempt.
 
-    It comes from the newest success of `job` that left one of this name, from `execution` (an id, or a template such
-    as `{{params.source}}`), or, in a workflow, from an earlier `step` of the run. It is called `as`, or as it was.
+    The source is exactly one of: the newest success of `job` with an artifact of this name; an `execution` (an id, or a
+    template such as `{{params.source}}`); in a workflow, an earlier `step` of the run. `as` renames the file.
     """
 
     name: str
@@ -35,22 +35,22 @@ class ArtifactIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     @property
     def source(self) -> str:
-        """Whose it is, in words."""
+        """The source as text."""
         if self.job is not None:
             return f"the job {self.job}"
         return f"the execution {self.execution}" if self.execution is not None else "an earlier step"
 
 
 def wanted_params(wanted: Sequence[ArtifactIn]) -> frozenset[str]:
-    """The parameters that say whose files they are."""
+    """The parameters that the sources refer to."""
     return frozenset(name for one in wanted if one.execution for name in param_names(one.execution))
 
 
 def wanted_problems(wanted: Sequence[ArtifactIn], kind: str) -> Iterator[Problem]:
     if wanted and kind not in ("shell", "python", "container"):
-        yield Problem("/artifacts_in", f"a {kind} task has no place for files", "remove it")
+        yield Problem("/artifacts_in", f"a {kind} task cannot use artifacts", "remove it")
     if len(wanted) > MOST_IN:
-        yield Problem("/artifacts_in", f"at most {MOST_IN} files can be asked for", "pack them into one")
+        yield Problem("/artifacts_in", f"at most {MOST_IN} artifacts are allowed", "pack them into one")
     names = [one.put_as for one in wanted]
     for place, one in enumerate(wanted):
         at = f"/artifacts_in/{place}"
@@ -61,7 +61,11 @@ def wanted_problems(wanted: Sequence[ArtifactIn], kind: str) -> Iterator[Problem
         if any(name == one.put_as or name.startswith(f"{one.put_as}/") for name in names[:place] + names[place + 1 :]):
             yield Problem(at, f"two files would be called {one.put_as!r}", 'give one another name with "as"')
         if [one.job, one.execution, one.step].count(None) != 2:
-            yield Problem(at, "it does not say whose file this is, or twice", "one of job, execution and step")
+            yield Problem(
+                at,
+                "a source is required: exactly one of job, execution and step",
+                "keep one of job, execution and step",
+            )
         elif one.execution is not None:
             yield from _execution_problems(f"{at}/execution", one.execution)
 
@@ -77,7 +81,7 @@ def _execution_problems(pointer: str, text: str) -> Iterator[Problem]:
 
 
 def name_problem(name: str) -> str | None:
-    """Why a file can't be named so; None if it can. Names are relative paths with `/`, and lead nowhere else."""
+    """Return why a name is invalid, or None. Names are relative paths with `/` that stay inside their folder."""
     if not name or len(name.encode("utf-8", "surrogatepass")) > MOST_NAME:
         return f"a name has 1 to {MOST_NAME} bytes"
     if not name.isprintable() or "\\" in name:

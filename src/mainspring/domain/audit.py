@@ -1,4 +1,4 @@
-"""Everything the audit may tell of: a kind of subject, and what was done to it."""
+"""The audit catalogue: subject types and the actions recorded for each."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ KINDS: tuple[str, ...] = tuple(dict.fromkeys(action.partition(".")[0] for action
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Each field that differs, with what it was and what it is."""
+    """The fields that differ, each with its old and new value."""
     names = sorted(before.keys() | after.keys())
     return {n: [before.get(n), after.get(n)] for n in names if before.get(n) != after.get(n)}

@@ -1,4 +1,4 @@
-"""Where notices go: a webhook, Slack, PagerDuty, mail, or anything that apprise knows."""
+"""Notification channels: webhook, Slack, PagerDuty, mail, and services that apprise supports."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
 
 
 class WebhookTarget(msgspec.Struct, frozen=True, tag="webhook", tag_field="kind", forbid_unknown_fields=True):
-    """Signed JSON to a URL of yours. Without a secret, one is made and shown once."""
+    """Posts signed JSON to a URL. Without a secret, one is generated and shown once."""
 
     url: Text
     secret: Text | None = None
 
 
 class SlackTarget(msgspec.Struct, frozen=True, tag="slack", tag_field="kind", forbid_unknown_fields=True):
-    """A Slack incoming webhook, or anything that takes its shape. Its URL is a secret."""
+    """A Slack incoming webhook, or a compatible service. Its URL is a secret."""
 
     url: Text | None = None
 
 
 class PagerDutyTarget(msgspec.Struct, frozen=True, tag="pagerduty", tag_field="kind", forbid_unknown_fields=True):
-    """PagerDuty Events v2: what fires opens an incident, what resolves closes it."""
+    """PagerDuty Events v2: a firing alert opens an incident, a resolved one closes it."""
 
     routing_key: Text | None = None
     url: Text = PAGERDUTY
 
 
 class SmtpTarget(msgspec.Struct, frozen=True, tag="smtp", tag_field="kind", forbid_unknown_fields=True):
-    """Mail. `tls` is starttls unless said otherwise; credentials are never sent without it."""
+    """Mail over SMTP. `tls` defaults to starttls; credentials are never sent without TLS."""
 
     host: Text
     sender: Text
@@ -55,7 +55,7 @@ class SmtpTarget(msgspec.Struct, frozen=True, tag="smtp", tag_field="kind", forb
 
 
 class AppriseTarget(msgspec.Struct, frozen=True, tag="apprise", tag_field="kind", forbid_unknown_fields=True):
-    """Any service that the apprise library knows, by its URL, which is a secret."""
+    """A service that the apprise library supports, given by its URL, which is a secret."""
 
     url: Text | None = None
 
@@ -69,7 +69,7 @@ SECRETS: dict[str, tuple[str, ...]] = {
     "smtp": ("password",),
     "apprise": ("url",),
 }
-"""The fields that are written and never read back."""
+"""Secret fields: written, never returned."""
 _REQUIRED = {"slack": "url", "pagerduty": "routing_key", "apprise": "url"}
 
 
@@ -78,7 +78,7 @@ def kind_of(target: Target) -> str:
 
 
 def split(target: Target) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What may be shown, and what may not."""
+    """Split a target into public and secret fields."""
     fields = msgspec.to_builtins(target)
     kind = fields.pop("kind")
     hidden = {name: fields.pop(name) for name in SECRETS[kind]}
@@ -91,12 +91,12 @@ def joined(kind: str, shown: dict[str, Any], hidden: dict[str, Any]) -> Target:
 
 
 def secret_bytes(secret: str) -> bytes:
-    """The key of a webhook's secret, `whsec_` and base64, as Standard Webhooks writes it."""
+    """Decode a webhook secret: `whsec_` and base64, as Standard Webhooks defines it."""
     return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
 
 
 def channel_problems(name: str, target: Target, events: Sequence[str]) -> list[Problem]:
-    """Everything wrong with a channel, at once."""
+    """Return all problems of a channel."""
     found = []
     if not NAME.match(name):
         hint = "lower case letters, digits, '_', '-'; at most 63"
@@ -126,7 +126,7 @@ def _url_problems(url: str) -> list[Problem]:
     if not fine:
         return [Problem("/target/url", "this is not an http or https URL", "write it like https://example.com/hook")]
     if parts.username is not None or parts.password is not None:
-        return [Problem("/target/url", "a URL with a password in it would be shown", "verify the signature instead")]
+        return [Problem("/target/url", "a password in the URL would be visible", "verify the signature instead")]
     return []
 
 

@@ -1,4 +1,4 @@
-"""Tasks that run in a container: an image, a command, and how much of the machine it may have."""
+"""Container tasks: image, command and resource limits."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}\Z")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?\Z")
 LEAST_MEMORY = 6 * 1024 * 1024
-"""Engines refuse less."""
+"""Container engines refuse less."""
 
 
 class ContainerTask(msgspec.Struct, frozen=True, tag="container", tag_field="kind", forbid_unknown_fields=True):
-    """Runs an image. `command` replaces its entry point, `args` what follows that.
+    """Runs an image. `command` replaces the entry point, `args` the arguments.
 
-    There is no network unless `network` is true. `memory` and `cpu` are hard limits; left out, they are what the
-    job's `resources` ask for, if they do. `pull` says when the image is fetched, as far as the worker may.
+    The container has no network unless `network` is true. `memory` and `cpu` are hard limits that default to the job's
+    `resources`. `pull` decides when the image is fetched, if the worker allows pulling.
     """
 
     image: str
@@ -43,7 +43,7 @@ class ContainerTask(msgspec.Struct, frozen=True, tag="container", tag_field="kin
 
 
 def container_strings(task: ContainerTask) -> Iterator[tuple[str, str]]:
-    """What templates are filled into, with pointers."""
+    """The strings that may contain templates, with their JSON pointers."""
     for field in ("command", "args"):
         for place, word in enumerate(getattr(task, field)):
             yield f"/task/{field}/{place}", word
@@ -51,7 +51,7 @@ def container_strings(task: ContainerTask) -> Iterator[tuple[str, str]]:
 
 
 def container_problems(task: ContainerTask) -> list[Problem]:
-    """Refuses what the types alone can't."""
+    """Return problems that the types alone do not catch."""
     found: list[Problem] = []
     if not IMAGE.match(task.image):
         found.append(
@@ -60,14 +60,14 @@ def container_problems(task: ContainerTask) -> list[Problem]:
     found.extend(_amount_problems(task))
     for pointer, text in container_strings(task):
         if "\0" in text:
-            found.append(Problem(pointer, "it can't hold a NUL character", "remove it"))
+            found.append(Problem(pointer, "NUL characters are not allowed", "remove it"))
         found.extend(Problem(pointer, f"{{{{{name}}}}} is not known", hint) for name, hint in unknown_names(text))
     for name in task.env:
         if not ENV_NAME.match(name) or name.startswith("MAINSPRING_"):
-            hint = "letters, digits and '_'; names with MAINSPRING_ are ours"
+            hint = "letters, digits and '_'; names that begin with MAINSPRING_ are reserved"
             found.append(Problem("/task/env", f"{name!r} can't be set", hint))
     if task.user is not None and not USER.match(task.user):
-        found.append(Problem("/task/user", f"{task.user!r} is not a user", "such as 1000, 1000:1000 or nobody"))
+        found.append(Problem("/task/user", f"{task.user!r} is not a user", "such as 1000, 1000:1000 or daemon"))
     if task.workdir is not None and (not task.workdir.startswith("/") or "\0" in task.workdir):
         found.append(Problem("/task/workdir", f"{task.workdir!r} is not an absolute path", "such as /srv"))
     return found

@@ -1,4 +1,4 @@
-"""Durations as people write them (`10m`, `1h30m`, `PT3H`, 5) to seconds and back."""
+"""Durations: parses and formats `10m`, `1h30m`, `PT3H` and plain seconds."""
 
 import math
 import re
@@ -24,7 +24,7 @@ _HOW = "write seconds (90), units from large to small (1h30m, 10m, 500ms) or ISO
 _NO_MONTHS = "months and years differ in length: use days (30d), or a cron schedule such as `0 9 1 * *`"
 
 
-@lru_cache(maxsize=4096, typed=True)  # 1 is a second, True is a mistake
+@lru_cache(maxsize=4096, typed=True)  # typed: 1 is a second, True is an error
 def parse_duration(text: str | int | float) -> float:
     """Seconds meant by `text`: 5, "5", "10m", "1h30m", "500ms", "2d", "PT3H" or "P1DT2H"."""
     if isinstance(text, bool):

@@ -1,14 +1,14 @@
-"""Every error a user can meet, one small tree.
+"""The errors that users can receive, as one small tree.
 
     MainspringError
     ├── Invalid          the request itself is wrong; `problems` says where and what to do
-    ├── NotFound         no such thing for this tenant
-    ├── Conflict         the thing is not in the state the request assumed
-    ├── Unauthenticated  no credential, or one that is not valid (any more)
-    ├── Forbidden        a valid credential without the right
+    ├── NotFound         no such object for this tenant
+    ├── Conflict         the object is not in the state that the request assumed
+    ├── Unauthenticated  missing, invalid or expired credential
+    ├── Forbidden        valid credential without the permission
     ├── TooLarge         body, page or batch over its limit
-    └── Unavailable      the database is away or full; nothing was written, try again
-        └── TooMany      asked too often, or a quota is used up; `retry_after_s` says when again
+    └── Unavailable      the database is unreachable or full; nothing was written; retry
+        └── TooMany      rate limit or quota exceeded; `retry_after_s` says when to retry
 
 Each class has a stable `code`; an instance may narrow it (`bad_cron` is an Invalid).
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a request: where (JSON pointer), what, and what to do."""
+    """One problem of a request: where (JSON pointer), what is wrong, what to do."""
 
     pointer: str
     message: str
@@ -80,5 +80,5 @@ class TooMany(Unavailable):
 
 
 def invalid(pointer: str, message: str, *, hint: str = "", code: str = "invalid") -> Invalid:
-    """An Invalid with exactly one problem, which is the usual case."""
+    """Return an Invalid with exactly one problem."""
     return Invalid(message, code=code, problems=(Problem(pointer, message, hint),))

@@ -1,6 +1,6 @@
-"""What happens, by name: one catalogue for logs, the live stream, webhooks, alerts and an execution's own page.
+"""The event catalogue: one list for logs, the live stream, webhooks, alerts and execution timelines.
 
-`Event` is what the bus tells whoever watches: it names executions, and the database has the details.
+`Event` is the message on the bus. It names executions; subscribers read the details from the database.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import msgspec
 from mainspring.domain.execution import State
 
 Kind = Literal["started", "finished", "output", "paused"]
-"""`paused`: the failure of these executions made the system pause their jobs."""
+"""`paused`: the jobs of these executions were paused after repeated failures."""
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something happened to these executions. With very many at once, some are left out and counted in `more`."""
+    """An event of several executions. Beyond a limit, executions are left out and counted in `more`."""
 
     kind: Kind
     executions: list[UUID]
@@ -25,19 +25,19 @@ class Event(msgspec.Struct, frozen=True):
 
 
 LIFECYCLE: dict[str, str] = {
-    "execution.created": "decided by a fire, or submitted",
-    "execution.due": "its time has come, or its backoff is over",
-    "execution.queued": "workers may take it",
-    "execution.started": "a worker has it: one attempt begins",
-    "execution.retrying": "an attempt ended badly and another follows",
-    "execution.succeeded": "ended well",
-    "execution.failed": "failed for good",
-    "execution.timed_out": "took too long, for good",
-    "execution.cancelled": "ended because somebody asked for it",
-    "execution.lost": "its worker was lost, for good",
-    "execution.skipped": "decided, and not run; the reason says why",
+    "execution.created": "created by a fire or a submission",
+    "execution.due": "due time reached or backoff elapsed",
+    "execution.queued": "ready to be claimed by a worker",
+    "execution.started": "claimed by a worker: an attempt starts",
+    "execution.retrying": "an attempt did not succeed and a retry follows",
+    "execution.succeeded": "succeeded",
+    "execution.failed": "failed permanently",
+    "execution.timed_out": "timed out permanently",
+    "execution.cancelled": "cancelled on request",
+    "execution.lost": "worker lost, no retry follows",
+    "execution.skipped": "not executed; the reason says why",
 }
-"""What can happen to an execution. The words after the dot are its states, as everywhere else."""
+"""Events of an execution. The word after the dot is the state it enters."""
 
 _BY_STATE = {"waiting": "created", "blocked": "created", "running": "started"}
 
@@ -49,19 +49,19 @@ def event_of(state: State, attempt: int) -> str:
     return f"execution.{_BY_STATE.get(state, state)}"
 
 
-NOTICES: dict[str, str] = {
-    "job.failed": "an execution of the job failed, timed out or was lost, for good",
-    "job.recovered": "the first success after such an end",
-    "job.late": "an execution has not started, or the job has not succeeded, when it should have",
-    "job.missed": "a fire was skipped because its time had passed",
-    "job.slow": "a success took much longer than usual",
+NOTIFICATIONS: dict[str, str] = {
+    "job.failed": "an execution of the job failed, timed out or was lost permanently",
+    "job.recovered": "the first success after a permanent failure",
+    "job.late": "an execution did not start, or the job did not succeed, by its deadline",
+    "job.missed": "a fire was skipped because it was missed",
+    "job.slow": "a successful execution took much longer than usual",
 }
-"""What a job tells the channels that its `notify` names."""
+"""Notifications that a job sends to the channels in its `notify`."""
 
 ALERTS: dict[str, str] = {
-    "alert.firing": "a rule has been broken for as long as it allows",
-    "alert.resolved": "it holds again",
-    "channel.disabled": "a channel failed for so long that nothing is sent to it any more",
+    "alert.firing": "a rule has been broken for longer than its `for`",
+    "alert.resolved": "the rule holds again",
+    "channel.disabled": "a channel was disabled after a day of failures",
 }
 
 TEST = "channel.test"
@@ -71,4 +71,4 @@ SUBSCRIBED: dict[str, str] = {
     for name, means in (LIFECYCLE | ALERTS).items()
     if name not in ("execution.created", "execution.due", "execution.queued", "execution.started", "execution.skipped")
 }
-"""What a channel can ask for: endings and alerts, which are written to the outbox with the change itself."""
+"""Events that channels can subscribe to. The transaction of the change writes them to the outbox."""

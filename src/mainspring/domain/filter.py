@@ -1,7 +1,7 @@
-"""The filter of lists, the same for API, command line and pages: `state:failed job:report since:24h label:team=a`.
+"""List filters for API, CLI and web UI: `state:failed job:report since:24h label:team=a`.
 
-Words with a colon name a field; several values of one field are alternatives, several fields must all fit. Words
-without a colon are looked for in the names of jobs. Pure: `now_ms` comes as an argument.
+A word with a colon names a field. Several values of one field are alternatives; several fields must all match. Words
+without a colon match job names. Pure: `now_ms` is an argument.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WORD = re.compile(r"""(?:(?P<field>[A-Za-z_]+):)?(?:"(?P<quoted>[^"]*)"|(?P<pla
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """`texts` stand in the name, `names` begin it; `by` wrote the version that is in force."""
+    """`texts` match anywhere in the name, `names` at its start; `by` is the author of the current version."""
 
     texts: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -48,9 +48,9 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionFilter:
-    """Executions due from `since_ms` on and before `until_ms`, asked for by one of `by`.
+    """Executions due in `[since_ms, until_ms)` and requested by one of `by`.
 
-    `texts` and `labels` are those of their jobs.
+    `texts` and `labels` match their jobs.
     """
 
     texts: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class ExecutionFilter:
 
     @property
     def of_jobs(self) -> JobFilter:
-        """What their jobs must be like, besides being named."""
+        """The conditions on their jobs, apart from the job name."""
         return JobFilter(texts=self.texts, labels=self.labels)
 
 
@@ -111,7 +111,7 @@ def execution_filter(text: str, now_ms: int) -> ExecutionFilter:
 
 
 def spell(**fields: str | tuple[str, ...]) -> str:
-    """The filter that says this; what is empty is left out."""
+    """Format a filter as text; empty fields are left out."""
     return " ".join(
         f"{name}:{_quoted(value)}"
         for name, values in fields.items()
@@ -134,9 +134,11 @@ def _gathered(text: str, known: Mapping[str, tuple[str, ...]]) -> dict[str, list
         if word.field and word.field not in known:
             close = difflib.get_close_matches(word.field, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known fields: {', '.join(known)}"
-            raise _wrong(text, word, f"there is no field {word.field!r} here", hint)
+            raise _wrong(text, word, f"unknown field {word.field!r}", hint)
         if word.field and not word.value:
-            raise _wrong(text, word, f"{word.field}: says nothing", f"write {word.field}:{_example(word.field, known)}")
+            raise _wrong(
+                text, word, f"{word.field}: a value is missing", f"write {word.field}:{_example(word.field, known)}"
+            )
         allowed = known.get(word.field, ())
         strict = word.field in ("state", "trigger") or (word.field == "kind" and not word.value.islower())
         for value in word.value.split(",") if strict else ():
@@ -156,7 +158,7 @@ def _words(text: str) -> Iterator[_Word]:
 
 
 def _values(found: Mapping[str, list[_Word]], name: str) -> tuple[str, ...]:
-    """Commas are alternatives, except in plain words."""
+    """Split at commas, except in plain words."""
     words = [word.value for word in found.get(name, ())]
     values = words if not name else [value for word in words for value in word.split(",") if value]
     return tuple(dict.fromkeys(values))
@@ -173,7 +175,7 @@ def _labels(text: str, found: Mapping[str, list[_Word]]) -> dict[str, str]:
 
 
 def _instant(text: str, word: _Word, now_ms: int) -> int:
-    """`24h` is so long ago; otherwise a date or an instant, in UTC if it does not say."""
+    """`24h` means 24 hours ago; otherwise a date or an instant, UTC by default."""
     try:
         return now_ms - round(parse_duration(word.value) * 1000)
     except ValueError:
@@ -187,12 +189,12 @@ def _instant(text: str, word: _Word, now_ms: int) -> int:
 
 
 def _example(name: str, known: Mapping[str, tuple[str, ...]]) -> str:
-    examples = {"job": "report", "name": "night", "label": "team=finance", "until": "1h", "by": "somebody"}
+    examples = {"job": "report", "name": "night", "label": "team=finance", "until": "1h", "by": "ci-token"}
     return known[name][0] if known[name] else examples.get(name, "…")
 
 
 def _wrong(text: str, word: _Word, message: str, hint: str) -> Invalid:
-    """With a caret below the word, as for schedules."""
+    """An Invalid whose message shows a caret below the word."""
     shown = text.replace("\n", " ")
     pointed = f"{message}\n  {shown}\n  {' ' * word.start}{'^' * max(1, word.end - word.start)}"
     return invalid("/filter", pointed, hint=hint, code="bad_filter")

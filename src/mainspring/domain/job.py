@@ -1,4 +1,4 @@
-"""What a job is: a task, maybe a schedule, and policies."""
+"""Job definitions: a task, an optional schedule, and policies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mainspring.domain.template import param_names, unknown_names
 
 Overlap = Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"]
 MisfirePolicy = Literal["latest", "all", "skip"]
-Notice = Literal["failed", "recovered", "late", "missed", "slow"]
+NotificationKind = Literal["failed", "recovered", "late", "missed", "slow"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
@@ -33,13 +33,13 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 RESERVED_ENV = "MAINSPRING_"
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}\Z")
 TIMEOUT_S = 3600.0
-"""Of a job that does not say, in a queue that does not either."""
+"""The default timeout, when neither the job nor its queue sets one."""
 LONG_AFTER_S = 600.0
-"""What is expected to take longer than this waits in `long`, unless its job names a queue."""
+"""Jobs with a longer estimated duration use the queue `long`, unless they name a queue."""
 
 
 class ShellTask(msgspec.Struct, frozen=True, tag="shell", tag_field="kind", forbid_unknown_fields=True):
-    """Runs a program: argv as given, no shell in between unless `shell` is true."""
+    """Runs a program: argv as given, without a shell unless `shell` is true."""
 
     argv: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=1000)]
     env: dict[str, str] = {}
@@ -48,11 +48,11 @@ class ShellTask(msgspec.Struct, frozen=True, tag="shell", tag_field="kind", forb
 
 
 class NoopTask(msgspec.Struct, frozen=True, tag="noop", tag_field="kind", forbid_unknown_fields=True):
-    """Does nothing and succeeds: a marker, or a measure of everything around it."""
+    """Does nothing and succeeds: for markers and measurements."""
 
 
 class WorkflowTask(msgspec.Struct, frozen=True, tag="workflow", tag_field="kind", forbid_unknown_fields=True):
-    """A run of a workflow, which no worker executes: its steps are executions of their own."""
+    """A workflow run. No worker executes it; its steps are separate executions."""
 
     steps: int = 0
 
@@ -61,12 +61,12 @@ Task = ShellTask | NoopTask | HttpTask | PythonTask | ContainerTask | PluginTask
 
 
 def kind_of(task: Task) -> str:
-    """Which executor a worker must have."""
+    """The task kind, which names the executor a worker needs."""
     return task.type if type(task) is PluginTask else task.__struct_config__.tag  # type: ignore[return-value]
 
 
 class Misfire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What happens to fires that came due while nobody could decide them."""
+    """The misfire policy: what happens to fires that were missed while no scheduler owned the shard."""
 
     policy: MisfirePolicy = "latest"
     window: str | int | float = "24h"
@@ -74,18 +74,18 @@ class Misfire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Notify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whom a job tells, and what. `by` is how late is late; `factor` how much slower than usual is slow."""
+    """Which events notify which channels. `by` is the delay that counts as late, `factor` the slowdown for slow."""
 
-    on: Annotated[tuple[Notice, ...], msgspec.Meta(min_length=1, max_length=5)]
+    on: Annotated[tuple[NotificationKind, ...], msgspec.Meta(min_length=1, max_length=5)]
     to: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=20)]
     by: str | int | float = "1m"
     factor: Annotated[float, msgspec.Meta(ge=1.1, le=100)] = 2.0
 
 
-class NoticeRow(msgspec.Struct, frozen=True):
-    """One notice to one channel."""
+class JobNotification(msgspec.Struct, frozen=True):
+    """One kind of notification to one channel."""
 
-    notice: Notice
+    kind: NotificationKind
     channel: str
     by_s: float | None
     factor: float | None
@@ -101,7 +101,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metadata: dict[str, Any] = {}
     queue: str | None = None
     priority: Annotated[int, msgspec.Meta(ge=0, le=10)] = 5
-    timeout: str | int | float | None = None  # an hour, or what the queue allows
+    timeout: str | int | float | None = None  # default: one hour, or the bound of the queue
     retries: RetryPolicy = RetryPolicy()
     overlap: Overlap | None = None
     misfire: Misfire = Misfire()
@@ -121,28 +121,28 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ordered: bool = False
     sandbox: Sandbox | None = None
     notify: Annotated[tuple[Notify, ...], msgspec.Meta(max_length=20)] = ()
-    preemptible: bool | None = None  # more urgent work may take its place
+    preemptible: bool | None = None  # may be preempted by more urgent executions
     artifacts_in: tuple[ArtifactIn, ...] | None = None
 
     @property
-    def notices(self) -> list[NoticeRow]:
-        """What is told to whom; where two entries say the same, the last counts."""
+    def notifications(self) -> list[JobNotification]:
+        """One entry per kind and channel; the last of several entries wins."""
         found = {
-            (notice, channel): NoticeRow(
-                notice,
+            (kind, channel): JobNotification(
+                kind,
                 channel,
-                parse_duration(entry.by) if notice == "late" else None,
-                entry.factor if notice == "slow" else None,
+                parse_duration(entry.by) if kind == "late" else None,
+                entry.factor if kind == "slow" else None,
             )
             for entry in self.notify
-            for notice in entry.on
+            for kind in entry.on
             for channel in entry.to
         }
         return list(found.values())
 
     @property
     def queue_name(self) -> str:
-        """The queue as given; otherwise `long` for what is expected to take more than ten minutes, else `short`."""
+        """The queue of the job; by default `long` if it is expected to take more than ten minutes, else `short`."""
         if self.queue is not None:
             return self.queue
         if self.estimated_duration in (None, "short", "long"):
@@ -152,12 +152,12 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def kind(self) -> str:
-        """Of the task: which executor a worker must have."""
+        """The task kind, which names the executor a worker needs."""
         return kind_of(self.task)
 
     @property
     def overlap_policy(self) -> Overlap:
-        """Recurring jobs skip a fire while the last one lives; one-time and manual ones may overlap."""
+        """Default: recurring jobs skip a fire while the previous execution lives; others may overlap."""
         if self.overlap is not None:
             return self.overlap
         return "skip" if self.schedule is not None and not is_one_time(self.schedule) else "allow"
@@ -176,21 +176,21 @@ class Definition(msgspec.Struct, frozen=True):
     resources: dict[str, int] = {}
     exclusive: bool = False
     sandbox: Sandbox | None = None
-    timed: bool = True  # the job says so itself; otherwise its queue may
-    exceeds: bool = False  # whoever wrote it had the right to exceed its queue's bound
+    timed: bool = True  # set by the job; otherwise the queue may set it
+    exceeds: bool = False  # its author was allowed to exceed the bound of the queue
     artifacts_in: tuple[ArtifactIn, ...] | None = None
     estimated_duration: str | int | float | None = None
     shard: int | None = None  # of its job
 
     def timeout_within(self, bound_s: float | None) -> float:
-        """How long an attempt may take in a queue with this bound."""
+        """The timeout of an attempt in a queue with this bound."""
         if bound_s is None or self.exceeds:
             return self.timeout_s
         return min(self.timeout_s, bound_s) if self.timed else bound_s
 
 
 def task_text(task: Task) -> str:
-    """What a task does, in a few words."""
+    """A short text for a task."""
     match task:
         case HttpTask(url=url, method=method):
             return f"{method} {url}"
@@ -209,7 +209,7 @@ def task_text(task: Task) -> str:
 
 
 def needed_params(task: Task) -> frozenset[str]:
-    """The parameters a task's templates ask for."""
+    """The parameters that a task's templates refer to."""
     texts: Iterable[str] = ()
     if isinstance(task, ShellTask):
         texts = (*task.argv, *task.env.values())
@@ -223,14 +223,14 @@ def needed_params(task: Task) -> frozenset[str]:
 
 
 def check(spec: JobSpec) -> None:
-    """Refuses what the types alone can't, with all problems at once."""
+    """Raise Invalid with all problems that the types alone do not catch."""
     problems = problems_of(spec)
     if problems:
         raise Invalid(problems[0].message, problems=tuple(problems))
 
 
 def problems_of(spec: JobSpec) -> list[Problem]:
-    """Everything wrong with a definition that the types alone don't find."""
+    """Return all problems that the types alone do not catch."""
     found: list[Problem] = []
     if not NAME.match(spec.name):
         found.append(
@@ -277,7 +277,7 @@ def _delivery_problems(spec: JobSpec) -> list[Problem]:
         return [
             Problem(
                 "/retries/max",
-                "an at_most_once job can't be retried by the system",
+                "an at_most_once job cannot be retried automatically",
                 'say "retries": {"max": 0}, or use at_least_once',
             )
         ]
@@ -294,7 +294,7 @@ def _delivery_problems(spec: JobSpec) -> list[Problem]:
 
 def _preemption_problems(spec: JobSpec) -> list[Problem]:
     if spec.preemptible and spec.delivery == "at_most_once":
-        message = "what makes room is started again, and an at_most_once job is never started twice"
+        message = "a preempted execution is started again, and an at_most_once job is never started twice"
         return [Problem("/preemptible", message, "leave it out, or use at_least_once")]
     return []
 
@@ -306,7 +306,7 @@ def _deadline_problems(spec: JobSpec) -> list[Problem]:
             found.extend(_duration_problem(pointer, value, 0.001))
     if spec.finish_by is not None and (spec.schedule is None or is_one_time(spec.schedule)):
         found.append(
-            Problem("/finish_by", "it is counted from each fire, and this job has no recurring schedule", "use timeout")
+            Problem("/finish_by", "it counts from each fire, and this job has no recurring schedule", "use timeout")
         )
     return found
 
@@ -335,7 +335,7 @@ def _limit_problems(spec: JobSpec) -> list[Problem]:
             found.append(
                 Problem(
                     "/ordered",
-                    "an ordered job runs one execution at a time, so it can't have a concurrency key too",
+                    "an ordered job runs one execution at a time, so a concurrency key is not allowed",
                     "remove ordered or concurrency",
                 )
             )
@@ -357,7 +357,7 @@ def _duration_problem(pointer: str, value: str | int | float, least: float) -> l
 
 def _shell_problems(task: ShellTask) -> list[Problem]:
     found = [
-        Problem(f"/task/argv/{i}", "an argument can't hold a NUL character", "remove it")
+        Problem(f"/task/argv/{i}", "NUL characters are not allowed in arguments", "remove it")
         for i, word in enumerate(task.argv)
         if "\0" in word
     ]
@@ -377,7 +377,7 @@ def _shell_problems(task: ShellTask) -> list[Problem]:
                 Problem(
                     "/task/env",
                     f"{name!r} can't be set",
-                    f"letters, digits and '_'; names with {RESERVED_ENV} are ours; no NUL in values",
+                    f"letters, digits and '_'; names that begin with {RESERVED_ENV} are reserved; no NUL in values",
                 )
             )
     return found

@@ -1,7 +1,7 @@
-"""Checks values by a JSON Schema: the part of it that describes settings, and nothing that can run away.
+"""Validates values against a bounded subset of JSON Schema.
 
-A schema comes from a worker, so words that are not known here are refused instead of passed over, and so are
-regular expressions and references to other documents.
+Schemas come from workers. Unknown keywords, regular expressions and references to other documents are therefore
+refused instead of ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BOUNDS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
 
 
 def schema_problem(schema: Any, *, depth: int = 0) -> str | None:
-    """Why a schema can't be used here; None if it can."""
+    """Return why a schema is unsupported, or None."""
     if isinstance(schema, bool):
         return None
     if not isinstance(schema, dict) or depth > MOST_DEPTH:
@@ -47,7 +47,7 @@ def schema_problem(schema: Any, *, depth: int = 0) -> str | None:
         if kind not in _TYPES:
             return f"{kind!r} is not a type"
     if "$ref" in schema and not str(schema["$ref"]).startswith(_REF):
-        return f"$ref {schema['$ref']!r} leads outside; use {_REF}NAME"
+        return f"$ref {schema['$ref']!r} refers to another document; use {_REF}NAME"
     inner: list[Any] = [schema[word] for word in ("items", "additionalProperties") if word in schema]
     for word, shape in (("properties", dict), ("$defs", dict), ("anyOf", list), ("required", list)):
         if not isinstance(schema.get(word, shape()), shape):
@@ -57,7 +57,7 @@ def schema_problem(schema: Any, *, depth: int = 0) -> str | None:
 
 
 def problems(value: Any, schema: Any, pointer: str, *, templates: bool = False) -> Iterator[Problem]:
-    """What is wrong with a value. With `templates`, a string that is filled in later may become anything."""
+    """Return the problems of a value. With `templates`, a string with a template may become any type."""
     root = schema if isinstance(schema, dict) else {}
     yield from _problems(value, schema, pointer, root, templates, 0)
 

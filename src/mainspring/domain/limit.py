@@ -1,4 +1,4 @@
-"""Limits of a job: how many of its executions run at once, and how often they start. Pure."""
+"""Concurrency and rate limits of a job. Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,21 @@ _PARAM = re.compile(r"params\.([A-Za-z_][A-Za-z0-9_]*)\Z")
 
 
 class Concurrency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """At most `limit` executions with the same key run at once. Jobs that share a key share the limit; where they
-    give it different limits, the latest one written counts. `{{params.name}}` and `{{job}}` may stand in the key."""
+    """At most `limit` executions with the same key run at once.
+
+    Jobs with the same key share the limit; if their limits differ, the one written last applies. The key may contain
+    `{{params.name}}` and `{{job}}`.
+    """
 
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] = "{{job}}"
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
 
 
 class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """At most `limit` starts with the same key in any stretch of `per`, evenly spaced; `burst` may start together after
-    a quiet time, on top of that."""
+    """At most `limit` starts per `per` with the same key, evenly spaced.
+
+    After an idle period, `burst` additional executions may start together.
+    """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
     per: str | int | float = "1s"
@@ -50,7 +55,7 @@ def depends_on_params(template: str) -> bool:
 
 
 def resolve_key(template: str, *, job: str, params: Mapping[str, Any] | None) -> str:
-    """The key itself; a parameter that was not given counts as empty."""
+    """Resolve the key; a missing parameter counts as empty."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] == "job":
@@ -64,8 +69,8 @@ def resolve_key(template: str, *, job: str, params: Mapping[str, Any] | None) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Evenly spaced starts (GCRA): `next_ms` is when the next one is due, kept on the key's row."""
+class StartPacing:
+    """Evenly spaced starts (GCRA). `next_ms`, the time of the next start, is stored in the key's row."""
 
     every_ms: float
     burst: int
@@ -76,10 +81,10 @@ class Pace:
         return earliest if self.next_ms is None else max(self.next_ms, earliest)
 
     def allowed(self, now_ms: float) -> int:
-        """How many may start now."""
+        """The number of executions that may start now."""
         behind = now_ms - self._from_ms(now_ms)
         return 0 if behind < 0 else int(behind / self.every_ms + 1e-9) + 1
 
     def after(self, started: int, now_ms: float) -> float:
-        """When the next one is due once so many have started."""
+        """The time of the next start after `started` more executions have started."""
         return self._from_ms(now_ms) + started * self.every_ms

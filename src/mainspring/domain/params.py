@@ -1,4 +1,4 @@
-"""Parameters of a job: what may be given when it is run, with types and defaults."""
+"""Job parameters: declared types, defaults and allowed values."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ _FITS: dict[ParamType, tuple[type, ...]] = {
 
 
 class Param(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One parameter. Without a default it must be given; without a type it may be any JSON. `enum`, if given, lists
-    what it may be."""
+    """One parameter. Required without a default; any JSON without a type. `enum` lists the allowed values."""
 
     type: ParamType | None = None
     default: Any = msgspec.UNSET
@@ -33,7 +32,7 @@ class Param(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 def declaration_problems(params: Mapping[str, Param], needed: frozenset[str], *, scheduled: bool) -> list[Problem]:
-    """What is wrong with the parameters of a job as it is saved; a fire of a schedule brings none."""
+    """Return the problems of declared parameters. Scheduled fires pass none, so each then needs a default."""
     found = []
     for name, param in params.items():
         if not name.isidentifier():
@@ -58,7 +57,7 @@ def declaration_problems(params: Mapping[str, Param], needed: frozenset[str], *,
 def given_problems(
     params: Mapping[str, Param], needed: frozenset[str], given: Mapping[str, Any], also: frozenset[str] = frozenset()
 ) -> list[Problem]:
-    """What is wrong with the parameters given to one execution. `also` are names that may be given, but need not."""
+    """Return the problems of the parameters of one execution. `also` lists additional optional names."""
     found = []
     known = params.keys() | needed | also
     for name, value in given.items():
@@ -67,11 +66,11 @@ def given_problems(
         elif params and name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
-            found.append(Problem(f"/params/{name}", f"there is no parameter {name!r}", hint))
+            found.append(Problem(f"/params/{name}", f"unknown parameter {name!r}", hint))
     for name in sorted(needed | params.keys()):
         if name not in given and (name not in params or params[name].default is msgspec.UNSET):
             found.append(
-                Problem(f"/params/{name}", f"the parameter {name!r} was not given", "give it, or give it a default")
+                Problem(f"/params/{name}", f"the parameter {name!r} is required", "pass a value, or declare a default")
             )
     return found
 

@@ -1,4 +1,4 @@
-"""Tasks of kinds that other packages add: their settings are checked by the schema that workers bring along."""
+"""Plug-in tasks: kinds added by other packages, validated with the schema that workers report."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ OWN_KINDS = frozenset(("shell", "http", "python", "container", "noop", "plugin")
 
 
 class PluginTask(msgspec.Struct, frozen=True, tag="plugin", tag_field="kind", forbid_unknown_fields=True):
-    """Hands `settings` to the executor of a plug-in, on a worker that has it."""
+    """Passes `settings` to the executor of a plug-in."""
 
     type: str
     settings: dict[str, Any] = {}
 
 
 def plugin_problems(task: PluginTask) -> list[Problem]:
-    """Refuses what needs no schema to be seen."""
+    """Return problems that can be found without a schema."""
     found: list[Problem] = []
     if not TYPE.match(task.type):
         found.append(Problem("/task/type", f"{task.type!r} is not a type", "lower case letters, digits, '_', '-'"))
     elif task.type in OWN_KINDS:
-        found.append(Problem("/task/type", f"{task.type!r} is no plug-in", f'say "kind": "{task.type}"'))
+        found.append(Problem("/task/type", f"{task.type!r} is not a plug-in", f'say "kind": "{task.type}"'))
     for pointer, text in plugin_strings(task):
         found.extend(Problem(pointer, f"{{{{{name}}}}} is not known", hint) for name, hint in unknown_names(text))
     return found
 
 
 def plugin_strings(task: PluginTask) -> Iterator[tuple[str, str]]:
-    """What templates are filled into, with pointers."""
+    """The strings that may contain templates, with their JSON pointers."""
     yield from strings(task.settings, "/task/settings")

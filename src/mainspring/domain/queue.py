@@ -1,4 +1,4 @@
-"""Settings of a queue; one that was never set has these defaults."""
+"""Queue settings and their defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Placement = Literal["auto", "best_fit", "least_loaded"]
 
 
 class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a queue is worked off. Durations are seconds."""
+    """Settings of one queue. Durations are seconds."""
 
     cap: Annotated[int, msgspec.Meta(ge=1)] | None = None
     lease_s: Annotated[float, msgspec.Meta(ge=2, le=3600)] | None = None
@@ -23,7 +23,7 @@ class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_duration_s: Annotated[float, msgspec.Meta(ge=1, le=31_536_000)] | None = None
 
     def packs(self, demand: Demand) -> bool:
-        """Whether to fill the fullest worker that fits (best fit) instead of the least loaded."""
+        """Whether to place by best fit (fullest worker first) instead of least load."""
         return self.placement == "best_fit" or (self.placement == "auto" and demand.scarce)
 
 

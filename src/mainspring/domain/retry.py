@@ -1,4 +1,4 @@
-"""When a failed attempt is tried again, and how long after."""
+"""Retry policy: which outcomes are retried, and after which delay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mainspring.domain.execution import Outcome
 
 Jitter = Literal["full", "equal", "scaled", "decorrelated", "none"]
 Retried = Literal["failed", "timed_out", "lost"]
-"""Outcomes that a job may want to be tried again."""
+"""Outcomes that a policy may retry."""
 
 ExitCodes = Annotated[tuple[Annotated[int, msgspec.Meta(ge=-64, le=255)], ...], msgspec.Meta(max_length=100)]
 ErrorTypes = Annotated[tuple[str, ...], msgspec.Meta(max_length=100)]
@@ -26,11 +26,11 @@ _DECORRELATED_GROWTH = 3.0
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """At most `max` retries, each `base * factor**n` later, capped, spread by `jitter`.
+    """At most `max` retries with delay `base * factor**n`, limited to `cap` and spread by `jitter`.
 
-    `on` names the outcomes that are tried again at all. Of those that failed, `only_exit_codes` and `only_errors` keep
-    what may pass by itself, `never_exit_codes` and `never_errors` leave out what will not. An error type is the name at
-    the beginning of the error: `TimeoutError`, or `app.errors.Busy` for one module's.
+    `on` lists the outcomes to retry. For `failed`, `only_exit_codes` and `only_errors` limit retries to transient
+    failures; `never_exit_codes` and `never_errors` exclude permanent ones. An error type is the name at the start of
+    the error text: `TimeoutError`, or `app.errors.Busy` for the type of one module.
     """
 
     max: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
@@ -46,7 +46,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def delay_s(policy: RetryPolicy, *, failures: int, rng: random.Random, execution_id: UUID | None = None) -> float:
-    """Seconds to wait after the `failures`-th failure (1 for the first)."""
+    """The delay in seconds after the `failures`-th failure (1 is the first)."""
     base, cap = parse_duration(policy.base), parse_duration(policy.cap)
     try:
         plain = min(cap, base * policy.factor ** (failures - 1))
@@ -68,9 +68,9 @@ def delay_s(policy: RetryPolicy, *, failures: int, rng: random.Random, execution
 
 
 def _decorrelated_s(base: float, cap: float, failures: int, rng: random.Random) -> float:
-    """Each delay is drawn between `base` and three times the one before.
+    """Draw each delay between `base` and three times the previous one.
 
-    The one before is not stored: drawn from the execution's id, the whole walk comes out the same every time.
+    Previous delays are not stored: the random generator is seeded with the execution id, so they can be recomputed.
     """
     delay = min(base, cap)
     for _ in range(failures):
@@ -79,7 +79,7 @@ def _decorrelated_s(base: float, cap: float, failures: int, rng: random.Random) 
 
 
 def is_retried(policy: RetryPolicy, *, outcome: Outcome, exit_code: int | None, error: str | None) -> bool:
-    """Whether the policy wants another try after such an ending, however many are left."""
+    """Whether the policy retries this outcome, regardless of how many retries are left."""
     if outcome not in policy.on:
         return False
     if outcome != "failed":
@@ -92,7 +92,7 @@ def is_retried(policy: RetryPolicy, *, outcome: Outcome, exit_code: int | None, 
 
 
 def error_type(error: str | None) -> str | None:
-    """The type an error begins with, if it does: `ValueError: no` is a ValueError."""
+    """The error type at the start of an error text: `ValueError: no` is a ValueError."""
     head = _HEAD.match((error or "").partition("\n")[0].strip())
     return None if head is None else head[1]
 
@@ -103,7 +103,7 @@ def _is_one_of(error: str | None, types: tuple[str, ...]) -> bool:
 
 
 def policy_problems(policy: RetryPolicy) -> list[Problem]:
-    """What the types alone can't refuse."""
+    """Return problems that the types alone do not catch."""
     found = [
         Problem(f"/retries/{field}/{place}", f"{name!r} is not the name of an error type", "such as TimeoutError")
         for field, names in (("only_errors", policy.only_errors or ()), ("never_errors", policy.never_errors))
@@ -111,7 +111,7 @@ def policy_problems(policy: RetryPolicy) -> list[Problem]:
         if not _TYPE_NAME.match(name)
     ]
     if not policy.on and policy.max > 0:
-        found.append(Problem("/retries/on", "nothing would be tried again", 'name outcomes, or say "max": 0'))
+        found.append(Problem("/retries/on", "no outcome would be retried", 'name outcomes, or say "max": 0'))
     for only, never, what in (
         (policy.only_exit_codes, policy.never_exit_codes, "exit_codes"),
         (policy.only_errors, policy.never_errors, "errors"),
@@ -121,14 +121,14 @@ def policy_problems(policy: RetryPolicy) -> list[Problem]:
         if only and never:
             found.append(
                 Problem(
-                    f"/retries/never_{what}", f"only_{what} leaves out everything else already", "give one of the two"
+                    f"/retries/never_{what}", f"only_{what} already excludes everything else", "give one of the two"
                 )
             )
     return found
 
 
 def describe_retries(policy: RetryPolicy) -> str:
-    """The policy in a few words."""
+    """A short text for the policy."""
     if not policy.max:
         return "none"
     words = [f"{policy.max}, from {policy.base} to {policy.cap}"]

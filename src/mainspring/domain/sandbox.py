@@ -1,4 +1,4 @@
-"""How much of its worker a program or function may have, and what it must not see."""
+"""Sandbox limits for shell and python tasks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Size = str | int
 RLIMITS, MEMORY, PIDS, CPU, DISK_RATE, BWRAP = (
     "sandbox/rlimits", "sandbox/memory", "sandbox/pids", "sandbox/cpu", "sandbox/disk_rate", "sandbox/bwrap",
 )  # fmt: skip
-"""Labels by which a worker says what it can hold attempts to; the value says by which means."""
+"""Worker labels that name the limits a worker can enforce; the value names the mechanism."""
 
 
 class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Limits for a `shell` or `python` task. Even an empty one takes the way to more privileges, and ends what the
-    task leaves running.
+    """Limits for a `shell` or `python` task.
 
-    `isolation: bwrap` also shows it a read-only system with a /tmp and processes of its own, and no network unless
-    `network` is true. `disk` is for its temporary folder, `file_size` for each file it writes. `disk_rate` is how many
-    bytes a second it may write to disks; whoever writes faster is held up.
+    Even an empty sandbox sets no_new_privs and kills processes that the task leaves behind. `isolation: bwrap` also
+    provides a read-only system, a private /tmp and process namespace, and no network unless `network` is true. `disk`
+    limits the temporary folder, `file_size` each file. `disk_rate` is the write rate in bytes per second; faster
+    writers are suspended until they are within it.
     """
 
     isolation: Isolation = "process"
@@ -42,12 +42,12 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 def amount(name: str, value: str | int | float | None) -> int | None:
-    """Thousandths of a core, or bytes."""
+    """Millicores, or bytes."""
     return None if value is None else parse_amount("cpu" if name == "cpu" else "memory", value)
 
 
 def sandbox_labels(sandbox: Sandbox | None) -> dict[str, str]:
-    """What a worker must have to hold an attempt to this, by whatever means."""
+    """The labels that a worker needs to enforce this sandbox."""
     if sandbox is None:
         return {}
     asked = {MEMORY: sandbox.memory, PIDS: sandbox.pids, CPU: sandbox.cpu, DISK_RATE: sandbox.disk_rate}

@@ -1,4 +1,4 @@
-"""When nobody shall be told: silences and maintenance windows, by matchers. Pure."""
+"""Silences and maintenance windows: which notifications they hold back. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LABELS = ("rule", "severity", "job", "queue", "key")
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Holds back what fits all its matchers (`*` stands for anything), while its window is open."""
+    """Holds back notifications whose labels match all its matchers (`*` matches anything) during its window."""
 
     tenant: int
     matchers: Mapping[str, str]
@@ -24,6 +24,6 @@ class Silence:
 
 
 def silenced_until(silences: Sequence[Silence], labels: Mapping[str, str], *, tenant: int, now_ms: int) -> int | None:
-    """Until when something with these labels is held back; None if it is not."""
+    """The end of the silence that covers these labels, or None."""
     windows = [s.window for s in silences if s.tenant == tenant and s.fits(labels)]
     return blackout_until(windows, now_ms) if windows else None

@@ -1,4 +1,4 @@
-"""Tasks that call something: a URL, or a function. What is wrong with one is said when its job is saved."""
+"""HTTP and Python tasks, validated when a job is saved."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 FUNCTION = re.compile(r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|[A-Za-z0-9][A-Za-z0-9._-]{0,127})\Z")
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 EXPECT = re.compile(r"[1-5]xx\Z|([1-5]\d\d)-([1-5]\d\d)\Z")
-MOST_REDIRECTS = 10
-MOST_BYTES = 10_000_000
-# Those that frame the message, and those by which a receiver knows us.
-OUR_HEADERS = frozenset(("host", "content-length", "transfer-encoding", "connection", "idempotency-key"))
-OUR_PREFIX = "mainspring-"
+MAX_REDIRECTS = 10
+MAX_BODY_BYTES = 10_000_000
+# Headers that frame the message, and headers that identify Mainspring to the receiver.
+RESERVED_HEADERS = frozenset(("host", "content-length", "transfer-encoding", "connection", "idempotency-key"))
+RESERVED_HEADER_PREFIX = "mainspring-"
 
 
 class HttpTask(msgspec.Struct, frozen=True, tag="http", tag_field="kind", forbid_unknown_fields=True):
-    """Calls a URL. A `body` that is text is sent as it is, anything else as JSON.
+    """Calls a URL. A text `body` is sent as it is, any other value as JSON.
 
-    `expect` lists the statuses that mean success: 204, "2xx", "200-299". Redirects are followed at most
-    `follow_redirects` times, each checked like the first URL.
+    `expect` lists the statuses that count as success: 204, "2xx", "200-299". At most `follow_redirects` redirects are
+    followed; each target is checked like the first URL.
     """
 
     url: Annotated[str, msgspec.Meta(min_length=1, max_length=8000)]
@@ -38,14 +38,14 @@ class HttpTask(msgspec.Struct, frozen=True, tag="http", tag_field="kind", forbid
     body: Any = None
     expect: Annotated[tuple[int | str, ...], msgspec.Meta(min_length=1, max_length=50)] = ("2xx",)
     timeout: str | int | float | None = None
-    follow_redirects: Annotated[int, msgspec.Meta(ge=0, le=MOST_REDIRECTS)] = 0
-    max_bytes: Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)] = 1_000_000
+    follow_redirects: Annotated[int, msgspec.Meta(ge=0, le=MAX_REDIRECTS)] = 0
+    max_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_BODY_BYTES)] = 1_000_000
 
 
 class PythonTask(msgspec.Struct, frozen=True, tag="python", tag_field="kind", forbid_unknown_fields=True):
-    """Calls a function that the worker has loaded: "app.jobs:report", or the name it was declared under.
+    """Calls a function that the worker has loaded: "app.jobs:report", or its declared name.
 
-    It gets `args` by name, and the parameters of the execution over them.
+    The function receives `args` by name, overridden by the parameters of the execution.
     """
 
     function: str
@@ -53,7 +53,7 @@ class PythonTask(msgspec.Struct, frozen=True, tag="python", tag_field="kind", fo
 
 
 def expects(task: HttpTask, status: int) -> bool:
-    """Whether a status means success."""
+    """Whether a status counts as success."""
     for wanted in task.expect:
         if isinstance(wanted, int):
             fits = status == wanted
@@ -68,7 +68,7 @@ def expects(task: HttpTask, status: int) -> bool:
 
 
 def template_strings(task: HttpTask | PythonTask) -> Iterator[tuple[str, str]]:
-    """What templates are filled into, with pointers."""
+    """The strings that may contain templates, with their JSON pointers."""
     if isinstance(task, PythonTask):
         yield from strings(task.args, "/task/args")
         return
@@ -78,7 +78,7 @@ def template_strings(task: HttpTask | PythonTask) -> Iterator[tuple[str, str]]:
 
 
 def task_problems(task: HttpTask | PythonTask) -> list[Problem]:
-    """Refuses what the types alone can't."""
+    """Return problems that the types alone do not catch."""
     found = _http_problems(task) if isinstance(task, HttpTask) else _python_problems(task)
     for pointer, text in template_strings(task):
         found.extend(Problem(pointer, f"{{{{{name}}}}} is not known", hint) for name, hint in unknown_names(text))
@@ -86,7 +86,7 @@ def task_problems(task: HttpTask | PythonTask) -> list[Problem]:
 
 
 def url_problem(url: str) -> str | None:
-    """What is wrong with a URL whose templates are filled in."""
+    """Return what is wrong with a URL after its templates are resolved, or None."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -103,13 +103,13 @@ def url_problem(url: str) -> str | None:
 
 def _http_problems(task: HttpTask) -> list[Problem]:
     found: list[Problem] = []
-    # A template may stand for the whole address; then the attempt checks what it became.
+    # If a template provides the scheme or host, the attempt checks the resolved URL.
     if not task.url.startswith("{{") and (wrong := url_problem(re.sub(r"\{\{[^{}]*\}\}", "0", task.url))):
         found.append(Problem("/task/url", wrong, "such as https://example.org/hook"))
     for name, value in task.headers.items():
         if not HEADER.match(name) or any(c in value for c in "\r\n\0"):
             found.append(Problem("/task/headers", f"{name!r} is not a header", "a token, and one line of text"))
-        elif name.lower() in OUR_HEADERS or name.lower().startswith(OUR_PREFIX):
+        elif name.lower() in RESERVED_HEADERS or name.lower().startswith(RESERVED_HEADER_PREFIX):
             found.append(Problem("/task/headers", f"{name!r} is set by Mainspring", "leave it out"))
     if task.body is not None and task.method in ("GET", "HEAD", "OPTIONS"):
         found.append(Problem("/task/body", f"{task.method} has no body", 'say "method": "POST"'))

@@ -1,4 +1,4 @@
-"""`{{name}}` in a task's values, filled in when an attempt starts: plain substitution, one pass, no logic."""
+"""`{{name}}` templates in task values: plain substitution in one pass, resolved when an attempt starts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 
 NAMES = ("fire_at", "execution_date", "execution_id", "attempt", "job", "run_id")
-"""Known everywhere; `params.<name>` besides. `run_id` is empty outside a workflow."""
+"""Names available in every task, in addition to `params.<name>`. `run_id` is empty outside a workflow."""
 
 _PLACE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _PARAM = re.compile(r"params\.[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def unknown_names(text: str) -> list[tuple[str, str]]:
-    """Names in a string that nothing will fill in, each with a hint."""
+    """Unknown names in a string, each with a hint."""
     found = []
     for name in _PLACE.findall(text):
         if name not in NAMES and not _PARAM.match(name):
@@ -28,22 +28,22 @@ def unknown_names(text: str) -> list[tuple[str, str]]:
 
 
 def param_names(text: str) -> Iterator[str]:
-    """The parameters a string asks for."""
+    """The parameters that a string refers to."""
     return (name.removeprefix("params.") for name in _PLACE.findall(text) if _PARAM.match(name))
 
 
 def places(text: str) -> list[str]:
-    """Every name a string asks for."""
+    """All names that a string refers to."""
     return _PLACE.findall(text)
 
 
 def renamed(text: str, rename: Callable[[str], str]) -> str:
-    """A string whose names are others."""
+    """Rename the names in a string."""
     return _PLACE.sub(lambda match: "{{" + rename(match[1]) + "}}", text)
 
 
 def strings(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
-    """Every string inside a JSON value that may hold names, with its pointer; keys of objects never do."""
+    """Yield all strings inside a JSON value with their JSON pointers; object keys are not templates."""
     if isinstance(value, str):
         yield pointer, value
     elif isinstance(value, dict):
@@ -55,14 +55,14 @@ def strings(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
 
 
 def render(text: str, values: Mapping[str, Any]) -> str:
-    """Fills in the values as text; a parameter that was not given is an error of the attempt."""
+    """Substitute values as text. A missing parameter raises KeyError and fails the attempt."""
     if "{{" not in text:
         return text
     return _PLACE.sub(lambda match: _text(values[match[1]]), text)
 
 
 def fill(value: Any, values: Mapping[str, Any]) -> Any:
-    """Fills in a JSON value: a string that is one name and nothing else becomes the value itself, with its type."""
+    """Substitute inside a JSON value. A string that is exactly one template becomes the value itself, with its type."""
     if isinstance(value, str):
         whole = _PLACE.fullmatch(value)
         return values[whole[1]] if whole else render(value, values)

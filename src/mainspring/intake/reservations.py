@@ -15,7 +15,7 @@ from mainspring.domain.errors import Conflict, NotFound, Problem, invalid
 from mainspring.domain.job import LABEL, NAME, QUEUE
 from mainspring.domain.placement.demand import Demand
 from mainspring.domain.placement.line import demand_of
-from mainspring.domain.placement.reservation import Layout, Place, Reservation, lay_out
+from mainspring.domain.placement.reservation import Layout, Reservation, WorkerCapacity, lay_out
 from mainspring.domain.placement.resources import parse_amounts, show_amounts
 from mainspring.domain.queue import DEFAULTS
 from mainspring.store import audit, evictions, jobs, queues, reservations
@@ -148,7 +148,9 @@ def _check_window(wanted: Reservation, now_ms: float) -> None:
         raise invalid("/end_at", "a reservation lasts at most 31 days", hint=hint, code="bad_window")
 
 
-def _check_layout(wanted: Reservation, others: Sequence[Reservation], places: Sequence[Place], layout: Layout) -> None:
+def _check_layout(
+    wanted: Reservation, others: Sequence[Reservation], places: Sequence[WorkerCapacity], layout: Layout
+) -> None:
     kept = sum(layout[wanted.reservation_id].values())
     if kept < wanted.slots:
         suits = sorted({place.name for place in places if wanted.suits(place)})
@@ -168,7 +170,7 @@ def _check_layout(wanted: Reservation, others: Sequence[Reservation], places: Se
 
 
 async def _lasting(
-    connection: Connection, places: Sequence[Place], wanted: Reservation, now_ms: float
+    connection: Connection, places: Sequence[WorkerCapacity], wanted: Reservation, now_ms: float
 ) -> dict[UUID, list[tuple[RunningAttempt, float]]]:
     """What runs on these workers and may still do so when the window begins, with its latest end."""
     runs = await evictions.running_attempts(connection, session_ids=[place.session_id for place in places])
@@ -187,7 +189,7 @@ async def _lasting(
 
 
 def _preferred(
-    places: Sequence[Place], wanted: Reservation, lasting: Mapping[UUID, list[tuple[RunningAttempt, float]]]
+    places: Sequence[WorkerCapacity], wanted: Reservation, lasting: Mapping[UUID, list[tuple[RunningAttempt, float]]]
 ) -> tuple[str, ...]:
     """Workers in the order in which they will be free."""
     suits = [place for place in places if wanted.suits(place)]
@@ -205,7 +207,7 @@ def _short_of(row: ReservationRow, layout: Layout) -> list[str]:
 def _still_busy(
     wanted: Reservation,
     layout: Layout,
-    places: Sequence[Place],
+    places: Sequence[WorkerCapacity],
     lasting: Mapping[UUID, list[tuple[RunningAttempt, float]]],
 ) -> list[str]:
     """What runs already is not ended for a reservation: whoever makes one should know."""
@@ -223,7 +225,7 @@ def _still_busy(
 
 
 def _shown(
-    row: ReservationRow, layout: Layout, places: Sequence[Place], now_ms: float, warnings: list[str]
+    row: ReservationRow, layout: Layout, places: Sequence[WorkerCapacity], now_ms: float, warnings: list[str]
 ) -> wire.Reservation:
     r = row.reservation
     kept: dict[str, int] = {}

@@ -15,7 +15,7 @@ from mainspring.domain.dead_letter import leaves_dead_letter
 from mainspring.domain.execution import is_step
 from mainspring.domain.settlement import AttemptResult, Final, Settled
 from mainspring.domain.template import fill
-from mainspring.domain.workflow.condition import NotTrue, holds
+from mainspring.domain.workflow.condition import ConditionError, holds
 from mainspring.domain.workflow.inputs import RunValues
 from mainspring.domain.workflow.plan import PlanStep
 from mainspring.domain.workflow.readiness import WEIGHTS, Parents, outcome, verdict
@@ -300,7 +300,7 @@ class RunAdvance:
             if last.ref.item + 1 < repeat.max:
                 self._starts.repeat(run, plan, step, values, last.ref.item + 1)
                 return []
-        except NotTrue as error:
+        except ConditionError as error:
             return [StepEnd(group.ref, "failed", "failed", result, str(error))]
         except KeyError as error:
             return [StepEnd(group.ref, "failed", "failed", result, f"{error.args[0]} does not exist")]

@@ -11,12 +11,12 @@ from mainspring.clock import millis
 from mainspring.domain.duration import optional_seconds
 from mainspring.domain.params import defaults
 from mainspring.domain.workflow import condition
-from mainspring.domain.workflow.condition import NotTrue
+from mainspring.domain.workflow.condition import ConditionError
 from mainspring.domain.workflow.inputs import resolved
 from mainspring.domain.workflow.plan import PlanStep
 from mainspring.domain.workflow.run import ItemGroup, NewRunStep, Run, StepEnd, StepRef, StepRelease
 from mainspring.domain.workflow.spec import MOST_ITEMS
-from mainspring.domain.workflow.wait import NoTime, end_of
+from mainspring.domain.workflow.wait import WaitError, end_of
 from mainspring.runs.plans import CachedPlan
 
 StepOutcome = tuple[str, Any, str | None]
@@ -51,7 +51,7 @@ class StepStarts:
                 self.repeat(run, plan, step, values, 0)
             else:
                 self.releases.append(StepRelease(ref, _params(step, values), spec.workflow))
-        except (NotTrue, NoTime) as error:
+        except (ConditionError, WaitError) as error:
             return StepEnd(ref, "failed", "failed", reason=str(error))
         except KeyError as error:
             return StepEnd(ref, "failed", "failed", reason=_missing(error))

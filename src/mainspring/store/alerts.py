@@ -12,7 +12,7 @@ import msgspec
 
 from mainspring import wire
 from mainspring.clock import millis
-from mainspring.domain.alert import Broken, Open, Rule
+from mainspring.domain.alert import Breach, OpenAlert, Rule
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -55,15 +55,15 @@ async def delete_rule(connection: Connection, *, tenant: int, name: str) -> bool
     return await connection.fetchrow(q("delete_rule"), tenant, name) is not None
 
 
-async def open_alerts(connection: Connection) -> list[Open]:
+async def open_alerts(connection: Connection) -> list[OpenAlert]:
     """Over all tenants: a duty."""
     return [
-        Open(r["tenant_id"], r["rule"], r["key"], r["state"], millis(r["since_at"]))
+        OpenAlert(r["tenant_id"], r["rule"], r["key"], r["state"], millis(r["since_at"]))
         for r in await connection.fetch(q("open_alerts"))
     ]
 
 
-async def raise_alerts(connection: Connection, *, ids: Sequence[UUID], broken: Sequence[Broken]) -> list[AlertRow]:
+async def raise_alerts(connection: Connection, *, ids: Sequence[UUID], broken: Sequence[Breach]) -> list[AlertRow]:
     rows = await connection.fetch(
         q("raise_alerts"),
         ids,
@@ -79,11 +79,11 @@ async def raise_alerts(connection: Connection, *, ids: Sequence[UUID], broken: S
     return [_row(r) for r in rows]
 
 
-async def drop_pending(connection: Connection, *, over: Sequence[Open]) -> None:
+async def drop_pending(connection: Connection, *, over: Sequence[OpenAlert]) -> None:
     await connection.execute(q("drop_pending"), *_keys(over))
 
 
-async def resolve_alerts(connection: Connection, *, over: Sequence[Open]) -> list[AlertRow]:
+async def resolve_alerts(connection: Connection, *, over: Sequence[OpenAlert]) -> list[AlertRow]:
     return [_row(r) for r in await connection.fetch(q("resolve_alerts"), *_keys(over))]
 
 
@@ -125,7 +125,7 @@ async def forget_alerts(connection: Connection, *, limit: int) -> None:
     await connection.execute(q("forget_alerts"), limit)
 
 
-def _keys(over: Sequence[Open]) -> tuple[list[int], list[str], list[str]]:
+def _keys(over: Sequence[OpenAlert]) -> tuple[list[int], list[str], list[str]]:
     return [o.tenant for o in over], [o.rule for o in over], [o.key for o in over]
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from mainspring.clock import instant
 from mainspring.domain.execution import execution_id, fire_key
-from mainspring.domain.schedule.misfire import Verdict
+from mainspring.domain.schedule.misfire import MisfireVerdict
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -38,7 +38,7 @@ async def insert_missed(
     )
 
 
-async def skip_missed(connection: Connection, *, tenant: int, job_id: UUID, skipped: Sequence[Verdict]) -> None:
+async def skip_missed(connection: Connection, *, tenant: int, job_id: UUID, skipped: Sequence[MisfireVerdict]) -> None:
     await connection.execute(
         q("skip_missed"),
         job_id,

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from mainspring.domain.channel import Target, joined, kind_of, split
-from mainspring.domain.job import NoticeRow
+from mainspring.domain.job import JobNotification
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -97,12 +97,14 @@ async def known_channels(connection: Connection, *, tenant: int, names: Sequence
     return {r["name"] for r in await connection.fetch(q("known_channels"), tenant, list(names))}
 
 
-async def replace_notices(connection: Connection, *, tenant: int, job_id: UUID, rows: Sequence[NoticeRow]) -> None:
+async def replace_notices(
+    connection: Connection, *, tenant: int, job_id: UUID, rows: Sequence[JobNotification]
+) -> None:
     await connection.execute(
         q("replace_notices"),
         job_id,
         tenant,
-        [r.notice for r in rows],
+        [r.kind for r in rows],
         [r.channel for r in rows],
         [r.by_s for r in rows],
         [r.factor for r in rows],

@@ -13,7 +13,7 @@ from uuid import UUID
 from mainspring.clock import instant, millis, whole_millis
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.execution import fire_ms_of
-from mainspring.domain.schedule.deadline import Expected, Judgement, finish_by, max_gap
+from mainspring.domain.schedule.deadline import DeadlineStatus, Expected, finish_by, max_gap
 from mainspring.domain.schedule.schedule import compile_key
 from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow, job_row
@@ -55,7 +55,7 @@ async def last_successes(
     return {r["job_id"]: r["finished_at"] for r in rows}
 
 
-async def missed(connection: Connection, *, tenant: int, now_ms: int) -> list[tuple[JobRow, Judgement]]:
+async def missed(connection: Connection, *, tenant: int, now_ms: int) -> list[tuple[JobRow, DeadlineStatus]]:
     """Which active jobs of a tenant miss a deadline now; how long ago a missed `max_gap` began is not looked for."""
     rows = await watched_jobs(connection, tenant=tenant)
     judged = await judge(connection, rows, tenant=tenant, now_ms=now_ms, exact=False)
@@ -64,9 +64,9 @@ async def missed(connection: Connection, *, tenant: int, now_ms: int) -> list[tu
 
 async def judge(
     connection: Connection, rows: Sequence[JobRow], *, tenant: int, now_ms: int, exact: bool = True
-) -> dict[UUID, list[Judgement]]:
+) -> dict[UUID, list[DeadlineStatus]]:
     """Every deadline of these jobs; none while a job is paused or deleted."""
-    judged: dict[UUID, list[Judgement]] = {row.job_id: [] for row in rows}
+    judged: dict[UUID, list[DeadlineStatus]] = {row.job_id: [] for row in rows}
     active = [row for row in rows if row.paused_at is None and row.deleted_at is None]
     for job_id, found in await _finish_by(connection, active, tenant, now_ms):
         judged[job_id].append(found)
@@ -77,7 +77,7 @@ async def judge(
 
 async def _finish_by(
     connection: Connection, rows: Sequence[JobRow], tenant: int, now_ms: int
-) -> list[tuple[UUID, Judgement]]:
+) -> list[tuple[UUID, DeadlineStatus]]:
     expected = {r.job_id: (found, _ms(r.spec.finish_by)) for r in rows if r.spec.finish_by and (found := _expected(r))}
     if not expected:
         return []
@@ -91,7 +91,7 @@ async def _finish_by(
 
 async def _max_gap(
     connection: Connection, rows: Sequence[JobRow], tenant: int, now_ms: int, exact: bool
-) -> list[tuple[UUID, Judgement]]:
+) -> list[tuple[UUID, DeadlineStatus]]:
     gap_ms = {row.job_id: _ms(row.spec.max_gap) for row in rows if row.spec.max_gap}
     watched = [row for row in rows if row.job_id in gap_ms]
     if not watched:

@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from mainspring.domain.placement.demand import Demand, read_demand
-from mainspring.domain.placement.reservation import Place
+from mainspring.domain.placement.reservation import WorkerCapacity
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -70,10 +70,10 @@ async def urgent_executions(connection: Connection, *, line_ids: Sequence[int], 
     return [UrgentExecution(*r.values()) for r in await connection.fetch(q("urgent_executions"), line_ids, each)]
 
 
-async def active_workers(connection: Connection) -> list[Place]:
+async def active_workers(connection: Connection) -> list[WorkerCapacity]:
     """Over all tenants: for dispatchers, which serve every tenant."""
     return [
-        Place(
+        WorkerCapacity(
             r["session_id"],
             r["tenant_id"],
             r["slots"],

@@ -12,9 +12,9 @@ from datetime import datetime
 from uuid import UUID
 
 from mainspring.clock import instant
-from mainspring.domain.limit import Pace
+from mainspring.domain.limit import StartPacing
 from mainspring.domain.placement.demand import Demand, read_demand
-from mainspring.domain.placement.line import Key, LineSpec
+from mainspring.domain.placement.line import LimitKey, LineSpec
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -43,7 +43,7 @@ class Limit:
 
     limit_id: int
     most: int
-    pace: Pace | None
+    pace: StartPacing | None
     now_ms: float
 
     def started(self, n: int) -> Limit:
@@ -106,7 +106,7 @@ async def _intern_limits(connection: Connection, tenant: int, specs: Sequence[Li
     return dict(zip(names, [r["limit_id"] for r in found], strict=True))
 
 
-def _name(key: Key) -> tuple[str, str]:
+def _name(key: LimitKey) -> tuple[str, str]:
     return ("concurrency" if key.per_s is None else "rate", key.key)
 
 
@@ -162,7 +162,7 @@ def _exact_ms(at: datetime) -> float:
     return at.timestamp() * 1000
 
 
-def _pace(most: int, per_s: float | None, burst: int, next_at: datetime | None) -> Pace | None:
+def _pace(most: int, per_s: float | None, burst: int, next_at: datetime | None) -> StartPacing | None:
     if per_s is None:
         return None
-    return Pace(per_s * 1000 / most, burst, None if next_at is None else _exact_ms(next_at))
+    return StartPacing(per_s * 1000 / most, burst, None if next_at is None else _exact_ms(next_at))

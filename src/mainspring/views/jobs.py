@@ -11,7 +11,7 @@ from mainspring.clock import instant
 from mainspring.domain.errors import NotFound
 from mainspring.domain.execution import LIVE
 from mainspring.domain.job import NAME, JobSpec
-from mainspring.domain.schedule.deadline import Judgement
+from mainspring.domain.schedule.deadline import DeadlineStatus
 from mainspring.domain.schedule.schedule import describe_spec, job_seed
 from mainspring.store import deadlines, jobs
 from mainspring.store.db import Connection, Database, database_now_ms
@@ -78,7 +78,7 @@ async def as_jobs(connection: Connection, rows: Sequence[JobRow], *, tenant: int
     return [_as_job(row, last[row.job_id], judged[row.job_id], now_ms) for row in rows]
 
 
-def _as_job(row: JobRow, last: list[LastRow], judged: list[Judgement], now_ms: int) -> wire.Job:
+def _as_job(row: JobRow, last: list[LastRow], judged: list[DeadlineStatus], now_ms: int) -> wire.Job:
     following = _next_fire(row, last, now_ms)
     state: wire.JobState = "active"
     if row.deleted_at is not None:

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring.domain.placement.demand import Demand
-from mainspring.domain.placement.reservation import Place, Reservation, lay_out
+from mainspring.domain.placement.reservation import Reservation, WorkerCapacity, lay_out
 
 
-def place(number: int, slots: int = 2, **more: Any) -> Place:
+def place(number: int, slots: int = 2, **more: Any) -> WorkerCapacity:
     has: dict[str, Any] = {
         "tenant": 1, "queues": frozenset({"short"}), "kinds": frozenset({"noop"}), "labels": {}, "resources": {},
         "shared": False, "takes": frozenset(), "name": f"w{number}",
     }  # fmt: skip
-    return Place(session_id=UUID(int=number), slots=slots, **(has | more))
+    return WorkerCapacity(session_id=UUID(int=number), slots=slots, **(has | more))
 
 
 def reservation(number: int, slots: int = 1, start: float = 0, end: float = 10, **more: Any) -> Reservation:

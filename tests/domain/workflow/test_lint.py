@@ -26,12 +26,12 @@ def refused(step: str) -> tuple[str, str, str]:
 @pytest.mark.parametrize(
     ("steps", "pointer", "message", "hint"),
     [
-        ("{shell: [echo, '{{item}}']}", "/steps/a", "{{item}} is an item of a list, and the step has none", "map"),
-        ("{shell: [echo, '{{item.x}}']}", "/steps/a", "{{item}} is an item", "map"),
-        ("{shell: [echo, '{{iteration}}']}", "/steps/a", "{{iteration}} counts a loop", "repeat"),
-        ("{shell: [echo], map: '3'}", "/steps/a/map", "'3' is no list", "such as"),
-        ("{shell: [echo], map: params.n}", "/steps/a/map", "the parameter 'n' is no list: its type is integer", ""),
-        ("{shell: [echo], when: '1 + 1'}", "/steps/a/when", "'1 + 1' is neither true nor false", "such as"),
+        ("{shell: [echo, '{{item}}']}", "/steps/a", "{{item}} needs a step with map", "map"),
+        ("{shell: [echo, '{{item.x}}']}", "/steps/a", "{{item}} needs a step", "map"),
+        ("{shell: [echo, '{{iteration}}']}", "/steps/a", "{{iteration}} needs a step with repeat", "repeat"),
+        ("{shell: [echo], map: '3'}", "/steps/a/map", "'3' is not a list", "such as"),
+        ("{shell: [echo], map: params.n}", "/steps/a/map", "the parameter 'n' is not a list: its type is integer", ""),
+        ("{shell: [echo], when: '1 + 1'}", "/steps/a/when", "'1 + 1' is not a boolean", "such as"),
         ("{approval: {}, retries: {max: 3}}", "/steps/a/retries", "retries belongs to a task", "remove it"),
         ("{approval: {}, timeout: 1h}", "/steps/a/timeout", "timeout belongs to a task", "expires"),
         ("{event: {name: go}, timeout: 1h}", "/steps/a/timeout", "timeout belongs to a task", "event: {timeout"),

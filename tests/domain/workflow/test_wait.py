@@ -11,7 +11,7 @@ import pytest
 from mainspring.domain.errors import Invalid
 from mainspring.domain.workflow.plan import compile_workflow
 from mainspring.domain.workflow.spec import Wait, WorkflowSpec
-from mainspring.domain.workflow.wait import NoTime, end_of, wait_problems
+from mainspring.domain.workflow.wait import WaitError, end_of, wait_problems
 from mainspring.manifest import read_workflows, write_workflow
 
 
@@ -51,7 +51,7 @@ def test_when_a_wait_ends(fields: dict[str, Any], values: dict[str, Any], end: o
 @pytest.mark.parametrize("given", [None, [1], {"a": 1}, "soon", "2027-13-01T00:00:00Z", "2027-03-01"])
 def test_what_the_run_gives_may_be_wrong(given: Any) -> None:
     for field in ("for", "until"):
-        with pytest.raises(NoTime):
+        with pytest.raises(WaitError):
             end_of(wait(**{field: "{{params.when}}"}), {"params": {"when": given}})
 
 

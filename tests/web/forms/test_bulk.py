@@ -77,7 +77,7 @@ async def test_what_is_refused_is_told_and_the_rest_goes_on(cluster: Cluster, br
     form = posted(await open_page(browser, "/jobs:bulk?q=asked&do=run"))
     last, _ = await through(browser, "/jobs:bulk", form)
     assert "Run: 2 jobs done, 1 refused" in last.text
-    assert "the parameter 'n' was not given" in last.text
+    assert "the parameter 'n' is required" in last.text
     again, _ = await through(browser, "/jobs:bulk", form)
     assert "Run: 2 jobs done" in again.text
     found = await search.find_executions(cluster.database, "asked", tenant=TENANT)

@@ -76,7 +76,7 @@ async def test_retries_and_delivery_are_part_of_the_form(cluster: Cluster, brows
         ({"expression": '{"cron": 5}'}, 422, "cron"),
         ({"command": "echo \0"}, 422, "NUL"),
         ({"retries": "many"}, 422, "'many' is not a number"),
-        ({"delivery": "at_most_once"}, 422, "can't be retried by the system"),
+        ({"delivery": "at_most_once"}, 422, "cannot be retried automatically"),
     ],
 )
 async def test_a_slip_keeps_what_was_typed_and_adds_nothing(

@@ -54,7 +54,7 @@ async def test_what_is_wrong_stands_at_its_parameter(cluster: Cluster, browser: 
     await add(cluster, "refused", params=PARAMS)
     form = posted(await open_page(browser, "/jobs/refused/run"))
     for wrong, says in (
-        ({}, "the parameter 'count' was not given"),
+        ({}, "the parameter 'count' is required"),
         ({"p_count": "many"}, "'many' is not an integer"),
         ({"p_count": "1", "p_region": "mars"}, 'is one of "eu", "us", and "mars" was given'),
         ({"p_count": "1", "p_parts": "{"}, "'{' is not an array"),

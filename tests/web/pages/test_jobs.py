@@ -231,7 +231,7 @@ async def test_one_filter_for_jobs_with_what_is_wrong_pointed_at(cluster: Cluste
     refused = await browser.get("/jobs", params={"q": "sate:paused"})
     assert refused.status_code == 422
     said = Page(refused.text)
-    assert "there is no field 'sate' here" in said.text
+    assert "unknown field 'sate'" in said.text
     assert "Did you mean 'state'?" in said.text
     assert "sate:paused\n^^^^^^^^^^^" in said.raw_text
     assert said.active_parts() == []

@@ -8,7 +8,7 @@ from mainspring.api.auth import issue_token
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import Forbidden
-from mainspring.domain.workflow.layout import critical_path, spots
+from mainspring.domain.workflow.layout import critical_path, node_positions
 from mainspring.intake import runs as run_actions
 from mainspring.intake import workflows
 from mainspring.views import workflows as workflow_views
@@ -123,5 +123,5 @@ async def test_a_run_that_is_not_there_is_not_found(browser: httpx2.AsyncClient)
 def test_columns_follow_needs_and_the_longest_way_is_by_time() -> None:
     needs = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
     order = ["a", "b", "c", "d"]
-    assert {s.name: s.column for s in spots(needs, order)} == {"a": 0, "b": 1, "c": 1, "d": 2}
+    assert {s.name: s.column for s in node_positions(needs, order)} == {"a": 0, "b": 1, "c": 1, "d": 2}
     assert critical_path(needs, order, {"a": 1, "b": 1, "c": 5, "d": 1}) == ["a", "c", "d"]

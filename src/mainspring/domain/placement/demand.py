@@ -1,4 +1,4 @@
-"""What an execution asks of a worker, and whether one has it. Pure."""
+"""Demands of an execution on its worker: kind, labels, resources. Pure."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import msgspec
 from mainspring.domain.placement.resources import COMMON, show_amount
 
 ANY = "*"
-"""As the value of a label: the worker has it, whatever it says."""
+"""Label value that matches any value of the worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Equal demands have equal keys, so a key stands for everything here and is stored once."""
+    """What an execution requires. Equal demands have equal keys, so each distinct demand is stored once."""
 
-    kind: str = ""  # of the task; empty in lines an older program wrote: any worker
+    kind: str = ""  # of the task; empty (any worker) in lines written by older versions
     labels: Mapping[str, str] = field(default_factory=dict)
     resources: Mapping[str, int] = field(default_factory=dict)
-    exclusive: bool = False  # takes a whole worker
+    exclusive: bool = False  # needs a worker without other executions
 
     @property
     def plain(self) -> bool:
-        """Whether a free slot is all it takes of a worker that can run it at all."""
+        """Whether a free slot is enough on any worker with the kind and labels."""
         return not self.resources and not self.exclusive
 
     @property
     def scarce(self) -> bool:
-        """Whether it asks for something that only some machines have."""
+        """Whether it requires a scarce resource such as a GPU."""
         return any(name not in COMMON for name in self.resources)
 
     @property
@@ -51,7 +51,7 @@ def read_demand(key: str) -> Demand:
 
 
 def can_run(demand: Demand, kinds: Collection[str], labels: Mapping[str, str]) -> bool:
-    """Whether a worker has the kind and the labels, however busy it is."""
+    """Whether a worker has the kind and labels, regardless of its load."""
     if demand.kind and demand.kind not in kinds:
         return False
     return all(name in labels and value in (ANY, labels[name]) for name, value in demand.labels.items())
@@ -62,7 +62,7 @@ def has_amounts(asked: Mapping[str, int], there: Mapping[str, int]) -> bool:
 
 
 def lacks(demand: Demand, kinds: Collection[str], labels: Mapping[str, str], capacity: Mapping[str, int]) -> list[str]:
-    """What a worker is missing for good, in words; empty if it could run this when idle."""
+    """What a worker lacks even when idle, as texts; empty if it could run this."""
     found = []
     if demand.kind and demand.kind not in kinds:
         found.append(f"the executor {demand.kind!r}")

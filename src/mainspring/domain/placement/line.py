@@ -1,4 +1,8 @@
-"""Where an execution waits: its queue, what it asks of a worker, and the keys it is limited by. Pure."""
+"""Lines: queued executions with the same queue, demand and limit keys share one line. Pure.
+
+Lines are interned like schedules: each distinct combination is stored once, and claims look at lines instead of single
+executions.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,13 @@ from mainspring.domain.placement.resources import parse_amounts
 from mainspring.domain.sandbox import sandbox_labels
 
 AGING_MS = 900_000
-"""One level of priority is worth this much waiting: a higher one overtakes all that has not waited so much longer, and
-nothing waits for ever. The statements that queue executions compute rank = due time - priority x this."""
+"""One priority level is worth this much waiting time. A higher priority overtakes lower ones unless they have waited
+longer by this amount per level, so nothing starves. Rank = due time - priority x AGING_MS."""
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """A concurrency key, or a rate key (`per_s` is set)."""
+class LimitKey:
+    """A concurrency key, or a rate key if `per_s` is set."""
 
     key: str
     most: int
@@ -33,8 +37,8 @@ class Key:
 class LineSpec:
     queue: str
     demand: Demand
-    limit: Key | None = None
-    rate: Key | None = None
+    limit: LimitKey | None = None
+    rate: LimitKey | None = None
 
 
 def demand_of(spec: JobSpec) -> Demand:
@@ -43,21 +47,21 @@ def demand_of(spec: JobSpec) -> Demand:
 
 
 def line_of(spec: JobSpec, *, job_id: UUID, params: Mapping[str, Any] | None = None) -> LineSpec:
-    """The line of an execution with these params; fires of a schedule have none."""
+    """The line of an execution with these params; scheduled fires have none."""
     limit = rate = None
     if spec.ordered:
-        # One at a time, lowest rank first, is in order.
-        limit = Key(f"order {job_id}", 1)
+        # Running one at a time by lowest rank keeps the order.
+        limit = LimitKey(f"order {job_id}", 1)
     elif spec.concurrency is not None:
         key = resolve_key(spec.concurrency.key, job=spec.name, params=params)
-        limit = Key(key, spec.concurrency.limit)
+        limit = LimitKey(key, spec.concurrency.limit)
     if spec.rate is not None:
         key = resolve_key(spec.rate.key, job=spec.name, params=params)
-        rate = Key(key, spec.rate.limit, parse_duration(spec.rate.per), spec.rate.burst)
+        rate = LimitKey(key, spec.rate.limit, parse_duration(spec.rate.per), spec.rate.burst)
     return LineSpec(spec.queue_name, demand_of(spec), limit, rate)
 
 
 def keyed(spec: JobSpec) -> bool:
-    """Whether executions of one job may wait in different lines."""
+    """Whether the executions of one job may belong to different lines."""
     limits = [spec.concurrency if not spec.ordered else None, spec.rate]
     return any(limit is not None and depends_on_params(limit.key) for limit in limits)

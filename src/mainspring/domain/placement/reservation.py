@@ -1,4 +1,4 @@
-"""Workers as places for work, and which of them a reservation is kept on. Pure."""
+"""Assigns reservations to workers. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mainspring.domain.placement.demand import Demand, can_run
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A worker that work can be given to."""
+class WorkerCapacity:
+    """A live worker session with its capacity."""
 
     session_id: UUID
     tenant: int
@@ -27,7 +27,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """`slots` places, each with all of `resources`, for a tenant, one of its queues or a job, for a time."""
+    """`slots` slots, each with all of `resources`, for a tenant, one of its queues or a job, during a window."""
 
     reservation_id: UUID
     tenant: int
@@ -41,7 +41,7 @@ class Reservation:
     job_id: UUID | None = None
     shared: bool = False
     workers: tuple[str, ...] = ()
-    serves: str | None = None  # the queue it is for, also if it is for a job
+    serves: str | None = None  # the queue, also for a reservation of a job
     demand: Demand | None = None  # of the job
 
     def overlaps(self, other: Reservation) -> bool:
@@ -50,8 +50,8 @@ class Reservation:
     def allows(self, *, tenant: int, queue: str, job_id: UUID) -> bool:
         return self.tenant == tenant and self.queue in (None, queue) and self.job_id in (None, job_id)
 
-    def suits(self, place: Place) -> bool:
-        """Whether it may be kept there, if there is enough."""
+    def suits(self, place: WorkerCapacity) -> bool:
+        """Whether the worker is eligible, apart from its free capacity."""
         if place.tenant != self.tenant and not (place.shared and self.shared):
             return False
         if place.shared and not self.shared:
@@ -63,12 +63,14 @@ class Reservation:
 
 
 Layout = dict[UUID, dict[UUID, int]]
-"""By reservation, how many places of it are kept in which session."""
+"""By reservation: the number of reserved slots in each session."""
 
 
-def lay_out(reservations: Iterable[Reservation], places: Iterable[Place]) -> Layout:
-    """The same for everybody who knows the same: those that begin first choose first, the workers that were named when
-    they were made before others. What does not fit anywhere is kept nowhere."""
+def lay_out(reservations: Iterable[Reservation], places: Iterable[WorkerCapacity]) -> Layout:
+    """Assign reservations to workers, deterministically for the same input.
+
+    Earlier reservations choose first and prefer the workers named at creation. A slot without room is not reserved.
+    """
     known = sorted(places, key=lambda place: (place.name, place.session_id))
     found: Layout = {}
     laid: list[Reservation] = []
@@ -85,8 +87,8 @@ def lay_out(reservations: Iterable[Reservation], places: Iterable[Place]) -> Lay
     return found
 
 
-def _fit(one: Reservation, place: Place, others: list[tuple[Reservation, int]]) -> int:
-    """How many places of a reservation a worker has besides what is kept on it at that time."""
+def _fit(one: Reservation, place: WorkerCapacity, others: list[tuple[Reservation, int]]) -> int:
+    """How many slots of a reservation fit on a worker beside the others reserved there at that time."""
     fit = place.slots - sum(n for _, n in others)
     for name, amount in one.resources.items():
         left = place.resources.get(name, 0) - sum(n * other.resources.get(name, 0) for other, n in others)

@@ -1,6 +1,6 @@
-"""Amounts of cpu, memory, disk, gpu and anything else that can be counted, as people write them and as we add them up.
+"""Resource amounts: cpu, memory, disk, gpu and custom counts.
 
-Inside, every amount is a whole number: cpu in thousandths of a core, memory and disk in bytes, the rest as counts.
+Amounts are stored as integers: cpu in millicores, memory and disk in bytes, others as counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Written = Mapping[str, str | int | float]
 
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}\Z")
 COMMON = ("cpu", "memory", "disk")
-"""What every machine has; anything else (gpu, a licence) is scarce, and matched by best fit."""
+"""Resources of every machine. Others (gpu, a licence) are scarce and placed by best fit."""
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)b?\Z", re.IGNORECASE | re.ASCII)
 _CPU = re.compile(r"(\d+(?:\.\d+)?)(m?)\Z", re.ASCII)
@@ -23,7 +23,7 @@ _MOST = 2**53
 
 
 def parse_amounts(written: Written) -> Amounts:
-    """Whole numbers for what was written; zero is left out. ValueError says which name and why."""
+    """Parse amounts to integers; zeros are left out. A ValueError names the resource and the reason."""
     found = {name: parse_amount(name, value) for name, value in written.items()}
     return {name: amount for name, amount in sorted(found.items()) if amount}
 
@@ -57,7 +57,7 @@ def _amount(name: str, text: str) -> int:
 
 
 def show_amount(name: str, amount: int) -> str:
-    """As a person would write it."""
+    """Format an amount as users write it."""
     if name == "cpu":
         return f"{amount / 1000:g}"
     if name in ("memory", "disk"):

@@ -1,4 +1,4 @@
-"""Which instants a backfill executes, in which order. Pure."""
+"""Backfill ranges: which instants to execute, in which order. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Range:
     to_ms: int
 
     def following(self, cursor_ms: int | None, order: Order, count: int) -> list[int]:
-        """The next instants in that order, after the last one that was decided."""
+        """The next instants in that order after the cursor."""
         if order == "oldest":
             after_ms = self.from_ms - 1 if cursor_ms is None else cursor_ms
             return self.schedule.between(after_ms, self.to_ms - 1, count)
@@ -38,7 +38,7 @@ class Range:
 
 
 def is_wanted(latest: State | None, reprocess: Reprocess) -> bool:
-    """Whether an instant is executed, by the state of its latest execution; one that still lives is left alone."""
+    """Whether to execute an instant, given the state of its latest execution. A live one is skipped."""
     if reprocess == "all" or latest is None:
         return True
     return latest == "skipped" if reprocess == "none" else latest in UNSUCCESSFUL
@@ -49,5 +49,5 @@ def wanted(instants: Sequence[int], latest: Mapping[int, State], reprocess: Repr
 
 
 def backfill_key(backfill_id: object, fire_ms: int) -> str:
-    """The trigger key of one instant: the same backfill never makes it twice."""
+    """The trigger key of one instant, which makes each instant of a backfill unique."""
     return f"backfill:{backfill_id}:{fire_ms}"

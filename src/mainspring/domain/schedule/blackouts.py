@@ -1,4 +1,4 @@
-"""Which blackouts hold for which jobs: windows by tenant, by queue and by job, and when those that join are over."""
+"""Blackout windows by tenant, queue and job, and the end of adjoining windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mainspring.domain.schedule.calendar import Blackout, RecurringBlackout, bla
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Jobs of a tenant: all of them, those of a queue, or one, or one while it is in a queue."""
+    """Jobs of a tenant: all, those of a queue, a single one, or a single one while it uses a queue."""
 
     tenant: int
     queue: str | None = None
@@ -22,15 +22,15 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Jobs whose fire at an instant waits until another."""
+class HeldFires:
+    """Jobs whose fire at an instant is held until a later one."""
 
     scope: Scope
     until_ms: int
 
 
 class Blackouts:
-    """The windows of all tenants, as far as they are not over."""
+    """The current and future windows of all tenants."""
 
     def __init__(self, windows: Iterable[tuple[Scope, Blackout | RecurringBlackout]] = (), *, version: int = 0) -> None:
         self.version = version
@@ -41,17 +41,17 @@ class Blackouts:
         return bool(self._windows)
 
     def until(self, scope: Scope, ms: int) -> int | None:
-        """When a fire of these jobs at an instant may start; None: at once."""
+        """When a fire of these jobs at an instant may start; None means at once."""
         return blackout_until([window for of, window in self._windows if of.covers(scope)], ms)
 
-    def holding(self, ms: int) -> list[Held]:
-        """Who has to wait with a fire at an instant. Of several that name a job, the narrowest one counts for it."""
+    def holding(self, ms: int) -> list[HeldFires]:
+        """The jobs whose fire at an instant is held. If several scopes match a job, the narrowest applies."""
         found = ((scope, self.until(scope, ms)) for scope in self._scopes)
-        return [Held(scope, until) for scope, until in found if until is not None]
+        return [HeldFires(scope, until) for scope, until in found if until is not None]
 
 
 def _combinations(scopes: Iterable[Scope]) -> Iterator[Scope]:
-    """A window of a queue and one of a job may join: each pair has an end of its own."""
+    """Combinations of queue and job scopes, because their windows may adjoin with an end of their own."""
     known = set(scopes)
     for tenant in sorted({scope.tenant for scope in known}):
         queues = sorted({scope.queue for scope in known if scope.tenant == tenant and scope.queue is not None})

@@ -1,4 +1,4 @@
-"""Days on which schedules do not fire, and windows in which nothing starts: pure values, applied to a schedule."""
+"""Calendars and blackout windows as pure values, applied to schedules."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -14,7 +14,7 @@ from mainspring.domain.schedule.zone import DAY_S, Zone, day_number
 Roll = Literal["next", "previous"]
 
 _SEARCH_DAYS: Final = SEARCH_MS // 1000 // DAY_S
-# A fire that finds no open day so near is dropped: it would no longer be the same event.
+# A fire without an open day this close is dropped: it would no longer be the same event.
 _ROLL_DAYS: Final = 31
 _MOST_JOINED: Final = 1000
 
@@ -189,9 +189,9 @@ class RecurringBlackout(msgspec.Struct, frozen=True):
 
 
 def blackout_until(windows: Iterable[Blackout | RecurringBlackout], ms: int) -> int | None:
-    """When the windows that hold at an instant, and those that join them, are over; None if there is none."""
+    """The end of the windows at an instant and of those that adjoin them; None outside any window."""
     known, until = tuple(windows), ms
-    # Windows that take turns may never end: whoever waits looks again at what was found so far.
+    # Alternating windows may never end: after this many the caller checks again at the end found so far.
     for _ in range(_MOST_JOINED):
         later = max((_end_at(window, until) for window in known), default=until)
         if later == until:

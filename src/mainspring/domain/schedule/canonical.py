@@ -1,10 +1,10 @@
-"""From a settled schedule to its key, without anything that changes no fire."""
+"""Reduces a normalized schedule to its canonical key; options without effect on fires are dropped."""
 
 import msgspec
 
 from mainspring.domain.duration import calendar_days
 from mainspring.domain.schedule.cron import Cron, CronError, parse_cron, split_zone
-from mainspring.domain.schedule.key import Key, compile_key, encode_key
+from mainspring.domain.schedule.key import ScheduleKey, compile_key, encode_key
 from mainspring.domain.schedule.normalize import interval_ms, months_of
 from mainspring.domain.schedule.rrule_text import RuleError, parse_rule, rule_text
 from mainspring.domain.schedule.spec import ScheduleError, ScheduleSpec, read_wall, wall_text
@@ -12,11 +12,11 @@ from mainspring.domain.schedule.wallclock import WallClock
 from mainspring.domain.schedule.zone import DAY_S, Zone, date_of
 
 
-def reduce_spec(spec: ScheduleSpec, zone: Zone, anchor_ms: int, seed: str | None) -> Key:
-    """The key of a recurring schedule; intervals and rules without a start of their own begin at `anchor_ms`."""
+def reduce_spec(spec: ScheduleSpec, zone: Zone, anchor_ms: int, seed: str | None) -> ScheduleKey:
+    """The key of a recurring schedule. Intervals and rules without a start begin at `anchor_ms`."""
     if spec.cron is not None:
         cron = read_cron(spec.cron, spec.day_and, seed)
-        key = Key(cron=cron.text, tz=zone.name, day_and=spec.day_and and not cron.dates.starred)
+        key = ScheduleKey(cron=cron.text, tz=zone.name, day_and=spec.day_and and not cron.dates.starred)
     elif spec.rrule is not None:
         key = rule_key(spec, zone, anchor_ms)
     else:
@@ -56,7 +56,7 @@ def exclusions(spec: ScheduleSpec, zone: Zone) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def rule_key(spec: ScheduleSpec, zone: Zone, anchor_ms: int) -> Key:
+def rule_key(spec: ScheduleSpec, zone: Zone, anchor_ms: int) -> ScheduleKey:
     assert spec.rrule is not None
     try:
         rule, until = parse_rule(spec.rrule)
@@ -73,7 +73,9 @@ def rule_key(spec: ScheduleSpec, zone: Zone, anchor_ms: int) -> Key:
     for number, text in enumerate(spec.exdates):
         wall, is_date = read_wall(text, zone, f"/exdates/{number}")
         apart.add(wall_text(wall, is_date=is_date))
-    return Key(rrule=rule_text(rule), dtstart=wall_text(start), until=last, exdates=tuple(sorted(apart)), tz=zone.name)
+    return ScheduleKey(
+        rrule=rule_text(rule), dtstart=wall_text(start), until=last, exdates=tuple(sorted(apart)), tz=zone.name
+    )
 
 
 def days_of(spec: ScheduleSpec, zone: Zone) -> int | None:
@@ -82,13 +84,13 @@ def days_of(spec: ScheduleSpec, zone: Zone) -> int | None:
     return None if zone.name == "UTC" or spec.every is None else calendar_days(spec.every)
 
 
-def _every_key(spec: ScheduleSpec, zone: Zone, anchor_ms: int) -> Key:
+def _every_key(spec: ScheduleSpec, zone: Zone, anchor_ms: int) -> ScheduleKey:
     wall = 0 if spec.aligned else zone.wall_at(-(-anchor_ms // 1000))
     if months := months_of(spec):
         when = date_of(wall // DAY_S)
         phase = (when.year * 12 + when.month - 1) % months if not spec.aligned else 0
-        return Key(every_months=months, phase_months=phase, day=when.day, phase_s=wall % DAY_S, tz=zone.name)
+        return ScheduleKey(every_months=months, phase_months=phase, day=when.day, phase_s=wall % DAY_S, tz=zone.name)
     if days := days_of(spec, zone):
-        return Key(every_days=days, phase_s=wall % (days * DAY_S), tz=zone.name)
+        return ScheduleKey(every_days=days, phase_s=wall % (days * DAY_S), tz=zone.name)
     every = interval_ms(spec)
-    return Key(every_ms=every, phase_ms=0 if spec.aligned else anchor_ms % every)
+    return ScheduleKey(every_ms=every, phase_ms=0 if spec.aligned else anchor_ms % every)

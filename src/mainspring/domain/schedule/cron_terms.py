@@ -225,7 +225,7 @@ def _parse_hashed(text: str, kind: Kind, at: int, step: int | None, seed: str | 
             raise Flaw(kind, f"H stays within 1-{_LAST_HASHED_DAY}", hint, at, len(text))
     if step is not None and step >= len(choices):
         hint = f"a step here is 1 to {len(choices) - 1}; for a single value write {text} alone"
-        raise Flaw(kind, f"the step {step} does not fit {len(choices)} values", hint, at, len(text))
+        raise Flaw(kind, f"the step {step} is too large for {len(choices)} values", hint, at, len(text))
     if seed is None:
         hint = "H is the job's own value, made from its name; without a job write a number"
         raise Flaw(kind, "H needs a job name", hint, at, len(text))
@@ -241,7 +241,7 @@ def _parse_step(text: str, kind: Kind, at: int) -> int:
     step = int(text)
     if not 0 < step < kind.size:
         hint = f"a step is 1 to {kind.size - 1}; for a single value write it alone"
-        raise Flaw(kind, f"the step {step} does not fit {kind.size} values", hint, at, len(text))
+        raise Flaw(kind, f"the step {step} is too large for {kind.size} values", hint, at, len(text))
     return step
 
 

@@ -1,4 +1,4 @@
-"""Whether a job keeps its deadlines, judged from its schedule: they hold also when nothing has started. Pure."""
+"""Evaluates deadlines from the schedule, so they apply even when nothing has started. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DeadlineState = Literal["ok", "due", "missed"]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """When a job is due: its schedule, after the instant it became active, from its start to its end."""
+    """The expected fires of a job: its schedule after activation, between its start and end."""
 
     schedule: Schedule
     active_from_ms: int
@@ -36,38 +36,40 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """`at_ms`: the instant by which a success is, or was, expected."""
+class DeadlineStatus:
+    """`at_ms` is the instant by which a success is expected."""
 
     kind: DeadlineKind
     state: DeadlineState
     at_ms: int | None
 
 
-def finish_by(expected: Expected, finish_ms: int, *, now_ms: int, done_ms: int | None) -> Judgement:
-    """Each fire is to have succeeded `finish_ms` after it; `done_ms` is the newest instant with a success.
+def finish_by(expected: Expected, finish_ms: int, *, now_ms: int, done_ms: int | None) -> DeadlineStatus:
+    """Evaluate `finish_by`: each fire must succeed within `finish_ms`. `done_ms` is the newest fire with a success.
 
-    A success of a later instant makes up for an earlier one; a success that came late ends the miss.
+    A success of a later fire covers earlier ones; a late success ends the violation.
     """
     passed = expected.last(now_ms - finish_ms)
     if passed is not None and (done_ms is None or done_ms < passed):
-        return Judgement("finish_by", "missed", passed + finish_ms)
+        return DeadlineStatus("finish_by", "missed", passed + finish_ms)
     after = max((at for at in (passed, done_ms) if at is not None), default=expected.active_from_ms)
     ahead = expected.first(after)
     if ahead is None:
-        return Judgement("finish_by", "ok", None)
-    return Judgement("finish_by", "due" if ahead <= now_ms else "ok", ahead + finish_ms)
+        return DeadlineStatus("finish_by", "ok", None)
+    return DeadlineStatus("finish_by", "due" if ahead <= now_ms else "ok", ahead + finish_ms)
 
 
 def max_gap(
     expected: Expected | None, gap_ms: int, *, now_ms: int, active_from_ms: int, succeeded_ms: int | None
-) -> Judgement:
-    """No longer than `gap_ms` without a success, counted from the last one or from when the job became active.
+) -> DeadlineStatus:
+    """Evaluate `max_gap`: at most `gap_ms` without a success, counted from the last success or from activation.
 
-    It is `due` once no fire lies ahead that could still keep it.
+    The status is `due` once no remaining fire can meet the deadline.
     """
     at_ms = max(active_from_ms, succeeded_ms or active_from_ms) + gap_ms
     if now_ms > at_ms:
-        return Judgement("max_gap", "missed", at_ms)
+        return DeadlineStatus("max_gap", "missed", at_ms)
     ahead = None if expected is None else expected.first(now_ms)
-    return Judgement("max_gap", "due" if expected is not None and (ahead is None or ahead > at_ms) else "ok", at_ms)
+    return DeadlineStatus(
+        "max_gap", "due" if expected is not None and (ahead is None or ahead > at_ms) else "ok", at_ms
+    )

@@ -1,4 +1,4 @@
-"""What clock changes do to the coming fires of a schedule, in sentences for a preview."""
+"""Notes on clock changes that affect upcoming fires, for previews."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -15,7 +15,7 @@ def clock_changes(schedule: Schedule, after_ms: int, horizon_days: int) -> list[
     """The first few skipped or repeated times of each part of a schedule, soonest first."""
     found: dict[tuple[int, str], None] = {}
     for part in schedule.parts():
-        # Nobody is surprised that an hourly job goes by the hour.
+        # Hourly schedules need no note: they follow elapsed hours.
         if isinstance(part, WallClock) and (part.pattern.fixed or not part.pattern.every_hour):
             first = after_ms // 1000
             for segment in part.zone.segments_between(first, first + horizon_days * DAY_S):
@@ -26,7 +26,7 @@ def clock_changes(schedule: Schedule, after_ms: int, horizon_days: int) -> list[
 
 
 def stands_for(schedule: Schedule, fire_ms: int) -> str | None:
-    """What a fire at the end of a skipped hour makes up for, if it does."""
+    """The skipped times that a fire at the end of a gap replaces, or None."""
     for part in schedule.parts():
         if isinstance(part, WallClock) and fire_ms % 1000 == 0:
             segment = part.zone.segment_at(fire_ms // 1000)

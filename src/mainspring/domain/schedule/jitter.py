@@ -1,11 +1,11 @@
-"""A delay that spreads starts without moving what a fire is called: always the same for one execution."""
+"""Deterministic start delay per execution. It moves the start, not `fire_at`."""
 
 import hashlib
 from uuid import UUID
 
 
 def jitter_ms(execution_id: UUID, jitter_ms: int, gap_to_next_ms: int | None) -> int:
-    """Milliseconds to wait after the fire: at most `jitter_ms`, and always less than the gap to the next fire."""
+    """The delay in milliseconds: at most `jitter_ms`, and less than the gap to the next fire."""
     most = jitter_ms if gap_to_next_ms is None else min(jitter_ms, gap_to_next_ms - 1)
     if most <= 0:
         return 0

@@ -1,4 +1,4 @@
-"""The key of a schedule: JSON text that is the same for the same times, so that many jobs share one schedule."""
+"""Schedule keys: canonical JSON, equal for equal times, so many jobs share one schedule."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -18,8 +18,8 @@ from mainspring.domain.schedule.wallclock import CalendarDays, CalendarMonths, G
 from mainspring.domain.schedule.zone import DAY_S, Zone, load_zone
 
 
-class Days(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A calendar's content in normal form: a key says all by itself."""
+class CalendarContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The content of a calendar in canonical form. It is part of the key, so keys are self-contained."""
 
     name: str
     dates: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Days(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     mode: Literal["exclude", "include"] = "exclude"
 
 
-class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ScheduleKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     cron: str | None = None
     every_ms: int | None = None
     phase_ms: int | None = None
@@ -48,53 +48,55 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     at_ms: int | None = None
     start_ms: int | None = None
     end_ms: int | None = None
-    union: tuple["Key", ...] = ()
-    calendar: Days | None = None
+    union: tuple["ScheduleKey", ...] = ()
+    calendar: CalendarContent | None = None
     roll: Roll | None = None
     last_ms: int | None = None
 
 
-_decode_key = msgspec.json.Decoder(Key).decode
+_decode_key = msgspec.json.Decoder(ScheduleKey).decode
 
 
-def encode_key(key: Key) -> str:
+def encode_key(key: ScheduleKey) -> str:
     return msgspec.json.encode(key).decode()
 
 
 def build_schedule(key: str) -> Schedule:
-    """The schedule behind a key made by `resolve`, made anew: for whoever goes through a million of them."""
+    """Build the schedule of a key without caching, for callers that go through a million keys."""
     return _compile(_decode_key(key), key)
 
 
 compile_key = lru_cache(maxsize=16_384)(build_schedule)
-"""The schedule behind a key; the last ones asked for are kept."""
+"""The schedule of a key, cached."""
 
 
-def days_of_calendar(calendar: Calendar) -> Days:
-    """What a key holds of a calendar."""
+def days_of_calendar(calendar: Calendar) -> CalendarContent:
+    """The canonical content of a calendar."""
     dates = tuple(sorted(when.isoformat() for when in calendar.dates))
-    return Days(calendar.name, dates, tuple(sorted({rule_text(rule) for rule in calendar.rules})), calendar.mode)
+    return CalendarContent(
+        calendar.name, dates, tuple(sorted({rule_text(rule) for rule in calendar.rules})), calendar.mode
+    )
 
 
-def union_key(members: Iterable[Key]) -> str:
-    """The key of several schedules taken together; the order they were written in does not matter."""
+def union_key(members: Iterable[ScheduleKey]) -> str:
+    """The key of the union of several schedules, independent of their order."""
     texts = sorted({encode_key(member) for member in members})
-    return texts[0] if len(texts) == 1 else encode_key(Key(union=tuple(map(_decode_key, texts))))
+    return texts[0] if len(texts) == 1 else encode_key(ScheduleKey(union=tuple(map(_decode_key, texts))))
 
 
-def counted(key: Key, fires: int, after_ms: int) -> Key:
-    """The key up to its n-th fire after an instant; as it is if there are fewer."""
+def counted(key: ScheduleKey, fires: int, after_ms: int) -> ScheduleKey:
+    """Limit a key to its n-th fire after an instant."""
     found = compile_key(encode_key(key)).between(after_ms, 1 << 62, fires)
     return msgspec.structs.replace(key, last_ms=found[-1]) if len(found) == fires else key
 
 
 def with_calendar(key: str, calendar: Calendar, now_ms: int) -> str:
-    """The key after a calendar of this name got another content; of counted fires as many are left as before."""
+    """The key after an edit of its calendar; a limit on fires keeps its remaining count."""
     parts, days = _decode_key(key), days_of_calendar(calendar)
     return union_key(_with_days(member, days, now_ms) for member in parts.union or (parts,))
 
 
-def _with_days(parts: Key, days: Days, now_ms: int) -> Key:
+def _with_days(parts: ScheduleKey, days: CalendarContent, now_ms: int) -> ScheduleKey:
     if parts.calendar is None or parts.calendar.name != days.name or parts.calendar == days:
         return parts
     changed = msgspec.structs.replace(parts, calendar=days)
@@ -110,7 +112,7 @@ def covered(zone: Zone, exclude: tuple[str, ...]) -> Exclusions:
     return Exclusions(zone, masks, *_days_and_times(zone, tuple(text for text in exclude if " " not in text)))
 
 
-def _compile(parts: Key, key: str) -> Schedule:
+def _compile(parts: ScheduleKey, key: str) -> Schedule:
     found: Schedule
     if parts.union:
         found = Union([_compile(member, key) for member in parts.union])
@@ -131,11 +133,11 @@ def _compile(parts: Key, key: str) -> Schedule:
     return found
 
 
-def _calendar(days: Days) -> Calendar:
+def _calendar(days: CalendarContent) -> Calendar:
     return Calendar(days.name, frozenset(map(date.fromisoformat, days.dates)), days.rules, days.mode)
 
 
-def _pattern(parts: Key, key: str) -> Pattern:
+def _pattern(parts: ScheduleKey, key: str) -> Pattern:
     if parts.cron is not None:
         return parse_cron(parts.cron, day_and=parts.day_and)
     if parts.every_days is not None:
@@ -147,7 +149,7 @@ def _pattern(parts: Key, key: str) -> Pattern:
     raise ValueError(f"not the key of a schedule: {key}")
 
 
-def _rule_pattern(text: str, dtstart: str, parts: Key) -> RulePattern:
+def _rule_pattern(text: str, dtstart: str, parts: ScheduleKey) -> RulePattern:
     zone = load_zone(parts.tz)
     rule, _ = parse_rule(text)
     if parts.until is not None:

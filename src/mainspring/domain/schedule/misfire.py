@@ -1,4 +1,4 @@
-"""What becomes of missed fires, by a job's policies. Pure; the firing statement decides by the same rules in SQL."""
+"""Misfire policy: which missed fires run. Pure; the firing statement applies the same rules in SQL."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mainspring.domain.job import Misfire, Overlap
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What happens to one missed instant: it runs, or is skipped for a reason."""
+class MisfireVerdict:
+    """The decision on one missed fire: run it, or skip it with a reason."""
 
     fire_ms: int
     skipped: Literal["misfire", "overlap"] | None = None
 
 
 def made_up_for(fires: Sequence[int], misfire: Misfire, now_ms: int) -> list[int]:
-    """The missed instants (oldest first) that the policy wants made up for: the newest, so many, within the window."""
+    """The missed fires to run: the newest ones within the window, up to the maximum. Oldest first."""
     most = {"skip": 0, "latest": 1, "all": misfire.max}[misfire.policy]
     earliest_ms = now_ms - parse_duration(misfire.window) * 1000
     return [at for at in fires[max(0, len(fires) - most) :] if at >= earliest_ms]
@@ -27,20 +27,20 @@ def made_up_for(fires: Sequence[int], misfire: Misfire, now_ms: int) -> list[int
 
 def decide(
     fires: Sequence[int], misfire: Misfire, overlap: Overlap, *, now_ms: int, lives: bool, pending: bool
-) -> list[Verdict]:
-    """Each missed instant (oldest first) with its verdict.
+) -> list[MisfireVerdict]:
+    """Decide each missed fire, oldest first.
 
-    `lives`: an execution of the job has not ended; `pending`: one has not even started. What runs then waits in line
-    by the overlap policy; an instant that finds no place in it is skipped.
+    `lives`: an execution of the job has not ended. `pending`: one has not started. The overlap policy decides which
+    fires wait behind it; the others are skipped.
     """
     wanted = set(made_up_for(fires, misfire, now_ms))
     verdicts = []
     for at in fires:
         if at not in wanted:
-            verdicts.append(Verdict(at, "misfire"))
+            verdicts.append(MisfireVerdict(at, "misfire"))
         elif (overlap == "skip" and lives) or (overlap == "queue_one" and pending):
-            verdicts.append(Verdict(at, "overlap"))
+            verdicts.append(MisfireVerdict(at, "overlap"))
         else:
-            verdicts.append(Verdict(at))
+            verdicts.append(MisfireVerdict(at))
             lives = pending = True
     return verdicts

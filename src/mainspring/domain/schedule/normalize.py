@@ -1,4 +1,4 @@
-"""A schedule before it is reduced: its kind, its zone, spellings that stand for another, and odd options."""
+"""Normalizes a schedule: kind, zone, alternative spellings; refuses options without effect."""
 
 import msgspec
 
@@ -9,12 +9,12 @@ from mainspring.domain.schedule.spec import ScheduleError, ScheduleSpec, kind_of
 from mainspring.domain.schedule.zone import Zone, ZoneError, load_zone
 
 _MOST_MONTHS = 600
-MOST_FIRES = 10_000
+MAX_FIRES = 10_000
 _MOST_JITTER_S = 86_400
 
 
-def settle(spec: ScheduleSpec) -> tuple[str, ScheduleSpec, Zone]:
-    """The kind, the spec with other spellings resolved, and its zone."""
+def normalize_spec(spec: ScheduleSpec) -> tuple[str, ScheduleSpec, Zone]:
+    """Return the kind, the spec with alternative spellings resolved, and its zone."""
     kind = kind_of(spec)
     zone_name, pointer = spec.timezone, "/timezone"
     if spec.cron is not None:
@@ -57,7 +57,7 @@ def interval_ms(spec: ScheduleSpec) -> int:
 
 
 def jitter_of(spec: ScheduleSpec) -> int:
-    """The longest delay in milliseconds; 0 if there is none."""
+    """The maximum jitter in milliseconds; 0 if there is none."""
     if spec.jitter is None:
         return 0
     try:
@@ -104,6 +104,6 @@ def _check_options(kind: str, spec: ScheduleSpec) -> None:
     if spec.roll is not None and spec.calendar is None:
         hint = "name the calendar whose open days count, or remove roll"
         raise ScheduleError("bad_schedule", "/roll", "roll has no meaning without calendar", hint)
-    if spec.max_fires is not None and not 1 <= spec.max_fires <= MOST_FIRES:
-        hint = f"1 to {MOST_FIRES:,}; for more, say end_at"
+    if spec.max_fires is not None and not 1 <= spec.max_fires <= MAX_FIRES:
+        hint = f"1 to {MAX_FIRES:,}; for more, say end_at"
         raise ScheduleError("bad_schedule", "/max_fires", f"max_fires {spec.max_fires} is not possible", hint)

@@ -1,4 +1,4 @@
-"""Fires as instants: strictly increasing integer milliseconds since the epoch, asked for in both directions."""
+"""Schedules as strictly increasing instants (integer milliseconds), searchable in both directions."""
 
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime
@@ -46,12 +46,12 @@ class Schedule(ABC):
         return self.next_after(ms - 1) == ms
 
     def parts(self) -> "tuple[Schedule, ...]":
-        """The schedules it is put together from; itself if it is simple."""
+        """The schedules it is composed of; itself if it is simple."""
         return (self,)
 
 
 class Interval(Schedule):
-    """Elapsed time, whatever the wall clock does."""
+    """Elapsed time, independent of clock changes."""
 
     __slots__ = ("_every", "_phase")
 
@@ -72,7 +72,7 @@ class Interval(Schedule):
 
 
 class Once(Schedule):
-    """A single instant, as part of something larger."""
+    """A single instant, as a member of a union."""
 
     __slots__ = ("_at",)
 

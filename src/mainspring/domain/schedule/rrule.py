@@ -1,7 +1,7 @@
 """Recurrence rules of RFC 5545, expanded by python-dateutil on wall times.
 
-dateutil walks a rule from its start. A rule without COUNT is instead taken up at the period in question, with
-everything it derives from its start written out, so that a fire in the tenth year costs as much as the first.
+dateutil walks a rule from its start. A rule without COUNT is started at the requested period instead, with all values
+that it derives from its start made explicit, so a fire in the tenth year costs as much as the first.
 """
 
 from bisect import bisect_left

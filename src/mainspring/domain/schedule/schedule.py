@@ -1,4 +1,4 @@
-"""What a schedule means: checked when a job is saved, then asked for its fires.
+"""Schedules: validated when a job is saved, then queried for fires.
 
     ScheduleSpec --resolve--> Resolved(key, window) --compile_key--> Schedule.next_after, .between
 
@@ -20,7 +20,7 @@ from mainspring.domain.schedule.calendar import Calendar, OpenDays, Rolled
 from mainspring.domain.schedule.canonical import days_of, exclusions, read_cron, reduce_spec, rule_key
 from mainspring.domain.schedule.dst_notes import clock_changes, stands_for
 from mainspring.domain.schedule.key import (
-    Key,
+    ScheduleKey,
     build_schedule,
     compile_key,
     counted,
@@ -30,7 +30,7 @@ from mainspring.domain.schedule.key import (
     union_key,
     with_calendar,
 )
-from mainspring.domain.schedule.normalize import interval_ms, jitter_of, months_of, settle
+from mainspring.domain.schedule.normalize import interval_ms, jitter_of, months_of, normalize_spec
 from mainspring.domain.schedule.recurrence import Interval, Schedule
 from mainspring.domain.schedule.rrule_text import parse_rule
 from mainspring.domain.schedule.spec import (
@@ -67,7 +67,7 @@ def job_seed(tenant: int, name: str) -> str:
 
 def zone_of(specs: ScheduleSpecs | None) -> str:
     """The zone that a schedule is read in; UTC if its members differ."""
-    zones = {settle(spec)[2].name for spec in members_of(specs)}
+    zones = {normalize_spec(spec)[2].name for spec in members_of(specs)}
     return zones.pop() if len(zones) == 1 else "UTC"
 
 
@@ -78,7 +78,7 @@ def resolve(
 
     `seed` is what `H` in a cron expression is derived from; see `job_seed`. `calendars` has those it may name.
     """
-    kind, spec, zone = settle(spec)
+    kind, spec, zone = normalize_spec(spec)
     start = None if spec.start_at is None else read_instant(spec.start_at, zone, "/start_at", date_only=True)
     end = None if spec.end_at is None else read_instant(spec.end_at, zone, "/end_at", take_last=True)
     if start is not None and end is not None and end <= start:
@@ -126,7 +126,7 @@ def resolve_all(
 def bounded_key(when: Resolved) -> str:
     """The key of a recurring schedule together with its start and end."""
     assert when.key is not None
-    key = msgspec.json.decode(when.key, type=Key)
+    key = msgspec.json.decode(when.key, type=ScheduleKey)
     return encode_key(msgspec.structs.replace(key, start_ms=when.start_ms, end_ms=when.end_ms))
 
 
@@ -134,7 +134,7 @@ def describe_spec(specs: ScheduleSpecs, *, seed: str | None = None) -> str:
     """A schedule as words, with its window: "every 10 minutes from 2027-01-01"."""
     if not isinstance(specs, ScheduleSpec):
         return "; and ".join(describe_spec(spec, seed=seed) for spec in specs)
-    _, spec, zone = settle(specs)
+    _, spec, zone = normalize_spec(specs)
     text = _describe_kind(spec, zone, seed)
     if spec.exclude:
         text += f", except {covered(zone, exclusions(spec, zone)).describe()}"
@@ -154,16 +154,16 @@ def notes(key: str, after_ms: int, horizon_days: int = 400) -> list[str]:
     return clock_changes(compile_key(key), after_ms, horizon_days)
 
 
-def _member_key(member: Resolved, *, shared: tuple[int | None, int | None]) -> Key:
+def _member_key(member: Resolved, *, shared: tuple[int | None, int | None]) -> ScheduleKey:
     if member.key is None:
-        return Key(at_ms=member.at_ms)
-    key = msgspec.json.decode(member.key, type=Key)
+        return ScheduleKey(at_ms=member.at_ms)
+    key = msgspec.json.decode(member.key, type=ScheduleKey)
     if (member.start_ms, member.end_ms) == shared:
         return key
     return msgspec.structs.replace(key, start_ms=member.start_ms, end_ms=member.end_ms)
 
 
-def _on_days(key: Key, spec: ScheduleSpec, calendars: Mapping[str, Calendar]) -> Key:
+def _on_days(key: ScheduleKey, spec: ScheduleSpec, calendars: Mapping[str, Calendar]) -> ScheduleKey:
     if spec.calendar is None:
         return key
     if spec.calendar not in calendars:

@@ -1,4 +1,4 @@
-"""A schedule as users write it, what it is reduced to, and how it can be wrong."""
+"""Schedule definitions as users write them, and their validation errors."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -52,9 +52,9 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """A calendar by name: no fire on its closed days, or, with `roll`, on the next or previous open day instead."""
     roll: Roll | None = None
     jitter: str | int | float | None = None
-    """Executions start up to so much later, each always by the same delay; what a fire is called does not move."""
+    """Maximum start delay. Each execution has a fixed delay up to it; `fire_at` does not change."""
     max_fires: int | None = None
-    """The last fire is the n-th after the schedule was saved, whatever became of them."""
+    """The number of fires after the schedule was saved, regardless of their outcomes."""
 
 
 ScheduleSpecs = ScheduleSpec | list[ScheduleSpec]
@@ -88,7 +88,7 @@ def members_of(specs: ScheduleSpecs | None) -> list[ScheduleSpec]:
 
 
 def is_one_time(specs: ScheduleSpecs | None) -> bool:
-    """Whether all there is is one `at`."""
+    """Whether the schedule is a single `at`."""
     return len(set(members_of(specs))) == 1 and members_of(specs)[0].at is not None
 
 

@@ -1,7 +1,7 @@
-"""Conditions of workflows, in the Common Expression Language: `steps.extract.result.rows > 0`.
+"""Workflow conditions in the Common Expression Language (CEL): `steps.extract.result.rows > 0`.
 
-An expression can read what it is given and nothing else: no names, files or time of ours. How long it may be, how deep
-and how many loops it may have is bounded when it is written, so that a value never takes long to find.
+An expression reads only the values it is given: no other names, files or clock. Its length, depth and number of loops
+are limited when it is written, so evaluation is cheap.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
-# The package brings a shell of its own along, which nobody here calls: half a second and 17 MB at every start.
+# The package imports an interactive shell that is not needed here: half a second and 17 MB at every start.
 sys.modules.setdefault("cel.cli", ModuleType("cel.cli"))
 
 import cel  # noqa: E402
@@ -30,12 +30,12 @@ _SYNTAX = re.compile(r"<input>:1:(\d+): Syntax error: (.*?)(?: expecting .*)?\Z"
 _PARAM = re.compile(r"(?<![\w.])params\.([A-Za-z_]\w*)")
 
 
-class NotTrue(Exception):
-    """An expression that could not be evaluated, with a sentence for people."""
+class ConditionError(Exception):
+    """An expression could not be evaluated; the message is for users."""
 
 
 def condition_problem(text: str) -> str | None:
-    """What is wrong with an expression, before any value is known."""
+    """Return what is wrong with an expression, or None. Needs no values."""
     bare = _STRING.sub("''", text)
     if not text.strip():
         return "the expression is empty"
@@ -49,14 +49,14 @@ def condition_problem(text: str) -> str | None:
         named = set(_compiled(text).variables())
     except ValueError as error:
         return f"{text!r} is not an expression: {_first_line(error)}"
-    # A loop has names of its own, which can't be told from ours.
+    # Loop variables cannot be distinguished from unknown names, so expressions with loops are not checked.
     if unknown := named - KNOWN if not _LOOP.search(bare) else set():
-        return f"{sorted(unknown)[0]!r} is not known here: {', '.join(sorted(KNOWN))} are"
+        return f"{sorted(unknown)[0]!r} is unknown: use {', '.join(sorted(KNOWN))}"
     return None
 
 
 def reads_anything(text: str) -> bool:
-    """Whether its value depends on a run."""
+    """Whether the value depends on a run."""
     try:
         return bool(_compiled(text).variables())
     except ValueError:
@@ -73,20 +73,20 @@ def params_named(text: str) -> set[str]:
 
 
 def evaluate(text: str, values: Mapping[str, Any]) -> Any:
-    """The value of an expression that was checked when it was written."""
+    """Evaluate an expression that passed `condition_problem`."""
     try:
         return _compiled(text).execute(dict(values))
     except KeyError as error:
-        raise NotTrue(f"{text!r}: there is no {error}") from None
+        raise ConditionError(f"{text!r}: there is no {error}") from None
     except Exception as error:
-        raise NotTrue(f"{text!r}: {_first_line(error)}") from None
+        raise ConditionError(f"{text!r}: {_first_line(error)}") from None
 
 
 def holds(text: str, values: Mapping[str, Any]) -> bool:
-    """Whether a condition is true; one that yields no truth value is an error, not a no."""
+    """Evaluate a condition. A value that is not a boolean raises ConditionError."""
     value = evaluate(text, values)
     if not isinstance(value, bool):
-        raise NotTrue(f"{text!r} gives {type(value).__name__}, not true or false")
+        raise ConditionError(f"{text!r} gives {type(value).__name__}, not true or false")
     return value
 
 
@@ -107,7 +107,7 @@ def _depth(text: str) -> int:
 
 
 def _first_line(error: Exception) -> str:
-    """Of what the parser says, what a person can use: where, and what it did not expect."""
+    """The useful part of a parser error: the position and the unexpected token."""
     text = str(error).partition("\n")[0].removeprefix("Failed to ")
     if match := _SYNTAX.search(text):
         text = f"at character {match[1]}: {match[2]}"

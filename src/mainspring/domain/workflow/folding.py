@@ -1,7 +1,7 @@
-"""A graph too large to read, made smaller: steps that belong together become one, and can be opened again. Pure.
+"""Folds a large graph: related steps become one node that can be expanded. Pure.
 
-Steps are numbers in an order where each comes after those it needs, and `column` says how deep each lies. What is put
-together lies in one column, or in a range of columns with all that is in it: so what is left has no circles either.
+Steps are numbered in topological order, and `column` is the depth of each. A fold contains steps of one column, or all
+steps of a range of columns, so the folded graph has no cycles either.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ MOST_NODES = 300
 MOST_EDGES = 1500
 RANGES = 40
 OPENED = 60
-"""So many of an opened fold are shown by themselves; the rest stays together."""
+"""How many steps of an expanded fold are shown as single nodes; the rest stays folded."""
 _COUNTED = re.compile(r"(?:[-_.:]?\d+)+$")
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Steps drawn as one. A fold of one step is the step."""
+    """Steps drawn as one node. A fold of one step is that step."""
 
     key: str
     label: str
@@ -30,7 +30,7 @@ class Fold:
 
 @dataclass(slots=True)
 class Folding:
-    """`matters` puts first what should be seen first when a fold is opened."""
+    """`matters` orders the steps of an expanded fold, most important first."""
 
     names: Sequence[str]
     needs: Sequence[Sequence[int]]
@@ -43,11 +43,11 @@ class Folding:
         self._stems = [_stem(name) for name in self.names]
 
     def folds(self) -> list[Fold]:
-        """From left to right; every step is in one of them."""
+        """The folds from left to right; every step is in exactly one."""
         return [fold for part in self._parts() for fold in self._unfold(part)]
 
     def _parts(self) -> list[list[int]]:
-        """The finest way of putting steps together that can still be read."""
+        """The finest grouping within the limits of nodes and edges."""
         everything = range(len(self.names))
         for belonging in (lambda n: n, lambda n: (self.column[n], self._stems[n]), lambda n: self.column[n]):
             parts = _by(everything, belonging)
@@ -60,7 +60,7 @@ class Folding:
         return len({(part_of[need], part_of[n]) for n, needs in enumerate(self.needs) for need in needs})
 
     def _ranges(self, members: Iterable[int], most: int) -> list[list[int]]:
-        """Neighbouring columns put together, about equally many in each part."""
+        """Group neighbouring columns into ranges with about the same number of steps."""
         columns = sorted({self.column[n] for n in members})
         share = -(-len(columns) // most)
         return _by(sorted(members, key=lambda n: self.column[n]), lambda n: self.column[n] // max(1, share))
@@ -95,7 +95,7 @@ class Folding:
 
 
 def _stem(name: str) -> str:
-    """A name without the numbers at its end: steps that differ only in these are of one kind."""
+    """A name without trailing numbers, which is equal for steps of one kind."""
     return _COUNTED.sub("", name) or name
 
 

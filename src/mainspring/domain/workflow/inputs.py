@@ -1,7 +1,7 @@
-"""What a step takes from its run: `{{steps.extract.result.path}}`, `{{params.day}}`, `{{item}}`.
+"""Step inputs: `{{steps.extract.result.path}}`, `{{params.day}}`, `{{item}}`.
 
-When a workflow is written, what its tasks ask of the run becomes *inputs* of each step; when a step is released, its
-inputs are resolved and travel as the params of its execution. Workers see ordinary params and nothing of workflows.
+When a workflow is saved, references to the run in its tasks become *inputs* of each step. When a step is released, its
+inputs are resolved and passed as the params of its execution. Workers see ordinary params and know no workflows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from mainspring.domain.job import NoopTask, Task, WorkflowTask
 from mainspring.domain.task import PythonTask
 from mainspring.domain.template import NAMES, fill, places, renamed, strings
 
-RUN_NAMES = ("run_id", "step", "item", "item_index", "iteration", "upstream")
 _PATH = re.compile(
     r"(?:steps\.(?P<step>[A-Za-z_]\w*)\.(?:state|result(?:\.\w+)*)|params\.[A-Za-z_]\w*|upstream(?:\.[A-Za-z_]\w*)?"
     r"|item(?:\.\w+)*|run_id|step|item_index|iteration)\Z"
@@ -24,11 +23,11 @@ _PATH = re.compile(
 
 
 def inputs_of(task: Task) -> tuple[Task, dict[str, Any]]:
-    """The task as workers get it, and the inputs it has: params by name, each a template over the run."""
+    """Return the task for workers and its inputs: params by name, each a template over the run."""
     if isinstance(task, NoopTask | WorkflowTask):
         return task, {}
     if isinstance(task, PythonTask):
-        # A function gets arguments, not text: what comes from the run arrives as a param over the fixed ones.
+        # A function receives arguments, not text: values from the run are passed as params, which override `args`.
         moved = {name: value for name, value in task.args.items() if any(_run_places(value))}
         fixed = {name: value for name, value in task.args.items() if name not in moved}
         return msgspec.structs.replace(task, args=fixed), moved
@@ -48,7 +47,7 @@ def inputs_of(task: Task) -> tuple[Task, dict[str, Any]]:
 
 
 def wrong_names(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
-    """Names inside a JSON value that neither a run nor a worker knows, with pointers."""
+    """Unknown names inside a JSON value, with JSON pointers."""
     for place, text in strings(value, pointer):
         for name in places(text):
             if not _PATH.match(name) and name not in NAMES:
@@ -56,7 +55,7 @@ def wrong_names(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
 
 
 def steps_in(value: Any) -> set[str]:
-    """The steps whose outcome a JSON value with templates reads."""
+    """The steps whose outcome the templates of a JSON value read."""
     found = set()
     for _, text in strings(value, ""):
         for name in places(text):
@@ -66,7 +65,7 @@ def steps_in(value: Any) -> set[str]:
 
 
 def reads_upstream(value: Any) -> bool:
-    """Whether it asks how those ended that a step needs."""
+    """Whether the value reads `upstream`, the outcomes of the needed steps."""
     return any("upstream" in text for _, text in strings(value, ""))
 
 
@@ -76,7 +75,7 @@ def params_in(value: Any) -> set[str]:
 
 
 class RunValues(Mapping[str, Any]):
-    """What templates of a run may name, looked up by path."""
+    """The values that templates of a run can refer to, by path."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -100,7 +99,7 @@ class RunValues(Mapping[str, Any]):
 
 
 def resolved(inputs: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The params of one execution; a KeyError names what is not there."""
+    """Resolve the params of one execution; a KeyError names the missing value."""
     known = RunValues(values)
     return {name: fill(template, known) for name, template in inputs.items()}
 

@@ -1,4 +1,4 @@
-"""Where the steps of a workflow stand when it is drawn: columns left to right, and the longest way through. Pure."""
+"""Graph layout: node positions in columns from left to right, slack and critical path. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class NodePosition:
     name: str
     column: int
     row: int
 
 
-def spots(needs: Mapping[str, Sequence[str]], order: Sequence[str]) -> list[Spot]:
-    """Each step one column right of the last it needs; in a column, near those it needs."""
+def node_positions(needs: Mapping[str, Sequence[str]], order: Sequence[str]) -> list[NodePosition]:
+    """Place each step one column right of the last step it needs, and near the steps it needs within the column."""
     column: dict[str, int] = {}
     for name in order:
         column[name] = 1 + max((column[need] for need in needs[name]), default=-1)
@@ -27,11 +27,11 @@ def spots(needs: Mapping[str, Sequence[str]], order: Sequence[str]) -> list[Spot
         wish = {n: sum(row[need] for need in needs[n]) / len(needs[n]) if needs[n] else row.get(n, 0) for n in names}
         for place, name in enumerate(sorted(names, key=lambda n: (wish[n], order.index(n) if len(order) < 500 else 0))):
             row[name] = place
-    return [Spot(name, column[name], row[name]) for name in order]
+    return [NodePosition(name, column[name], row[name]) for name in order]
 
 
 def slacks(needs: Mapping[str, Sequence[str]], order: Sequence[str], took: Mapping[str, float]) -> dict[str, float]:
-    """How much longer each step could have taken without the whole taking longer; 0 on the critical path."""
+    """The slack of each step: how much longer it could take without delaying the run. 0 on the critical path."""
     ends: dict[str, float] = {}
     for name in order:
         ends[name] = took.get(name, 0.0) + max((ends[need] for need in needs[name]), default=0.0)
@@ -44,7 +44,7 @@ def slacks(needs: Mapping[str, Sequence[str]], order: Sequence[str], took: Mappi
 
 
 def critical_path(needs: Mapping[str, Sequence[str]], order: Sequence[str], took: Mapping[str, float]) -> list[str]:
-    """The steps that decided how long a run took: the way with the longest sum of durations."""
+    """The critical path: the chain of steps with the largest total duration."""
     longest: dict[str, float] = {}
     before: dict[str, str | None] = {}
     for name in order:

@@ -1,4 +1,4 @@
-"""What a step says that means nothing or can only fail."""
+"""Finds step fields that have no effect or can only fail."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _OF_TASKS = (
 _INSTEAD = {("approval", "timeout"): "write approval: {expires: …}", ("event", "timeout"): "write event: {timeout: …}"}
 
 
-def nonsense(at: str, step: Step, spec: WorkflowSpec) -> Iterator[Problem]:
-    """Problems of a step that can be written and is no use."""
+def lint_step(at: str, step: Step, spec: WorkflowSpec) -> Iterator[Problem]:
+    """Return problems of a valid step whose fields have no effect or always fail."""
     if not step.kinds:
         return
     if step.kind not in ("task", "workflow"):
@@ -28,41 +28,41 @@ def nonsense(at: str, step: Step, spec: WorkflowSpec) -> Iterator[Problem]:
         for field in _OF_TASKS:
             if getattr(step, field) != getattr(defaults, field):
                 hint = _INSTEAD.get((step.kind, field), "remove it")
-                yield Problem(f"{at}/{field}", f"{field} belongs to a task: {step.kind} is none", hint)
+                yield Problem(f"{at}/{field}", f"{field} belongs to a task step, and this is {step.kind}", hint)
     if step.workflow == spec.name and step.when is None:
         hint = "give the step a condition (when) that ends it, or remove it"
         yield Problem(f"{at}/workflow", f"a cycle: {spec.name} → {spec.name}", hint)
     named = set(_names([msgspec.to_builtins(step.task), step.params]))
     if step.map is None and named & {"item", "item_index"}:
-        yield Problem(at, "{{item}} is an item of a list, and the step has none", "add map: <a list>")
+        yield Problem(at, "{{item}} needs a step with map", "add map: <a list>")
     if step.repeat is None and "iteration" in named:
-        yield Problem(at, "{{iteration}} counts a loop, and the step has none", "add repeat: {until: …, max: …}")
+        yield Problem(at, "{{iteration}} needs a step with repeat", "add repeat: {until: …, max: …}")
     if step.map is not None:
         yield from _map_problems(f"{at}/map", step.map, spec)
     if step.when is not None and (found := _constant(step.when)) and not isinstance(found[0], bool):
-        yield Problem(f"{at}/when", f"{step.when!r} is neither true nor false", "such as steps.extract.result.rows > 0")
+        yield Problem(f"{at}/when", f"{step.when!r} is not a boolean", "such as steps.extract.result.rows > 0")
 
 
 def _map_problems(pointer: str, text: str, spec: WorkflowSpec) -> Iterator[Problem]:
     hint = "such as steps.extract.result.parts, or ['a', 'b']"
     found = _constant(text)
     if found and not isinstance(found[0], list):
-        yield Problem(pointer, f"{text!r} is no list", hint)
+        yield Problem(pointer, f"{text!r} is not a list", hint)
     name = text.strip().removeprefix("params.")
     if text.strip() == f"params.{name}" and name in spec.params and spec.params[name].type not in (None, "array"):
-        yield Problem(pointer, f"the parameter {name!r} is no list: its type is {spec.params[name].type}", hint)
+        yield Problem(pointer, f"the parameter {name!r} is not a list: its type is {spec.params[name].type}", hint)
 
 
 def _names(value: Any) -> Iterator[str]:
-    """The first part of each name in templates."""
+    """The first path segment of each template name."""
     for _, text in strings(value, ""):
         for name in places(text):
             yield name.partition(".")[0]
 
 
 def _constant(text: str) -> list[Any]:
-    """The value of an expression that reads nothing, if it is one."""
+    """The value of a constant expression, or None."""
     try:
         return [] if condition.reads_anything(text) else [condition.evaluate(text, {})]
-    except condition.NotTrue:
+    except condition.ConditionError:
         return []

@@ -1,7 +1,7 @@
-"""A workflow compiled: steps by number, what each needs and frees, and what it takes from the run. Pure.
+"""The compiled workflow: numbered steps, their needs and dependents, and their inputs. Pure.
 
-Everything that can be wrong is found here, when the workflow is written: a cycle is named, a reference to a step that
-does not come before is refused.
+Validation happens here, when the workflow is saved: cycles are named, and references to steps that do not run before
+are refused.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.job import JobSpec, NoopTask, problems_of
 from mainspring.domain.limit import depends_on_params
 from mainspring.domain.workflow import condition, inputs
-from mainspring.domain.workflow.lint import nonsense
+from mainspring.domain.workflow.lint import lint_step
 from mainspring.domain.workflow.spec import STEP_NAME, Step, Wait, WorkflowSpec, job_of, step_job
 from mainspring.domain.workflow.wait import wait_problems
 
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """One step by its number in the order of the spec."""
+    """One step, numbered in the order of the spec."""
 
     number: int
     name: str
     spec: Step
     needs: tuple[int, ...]
-    job: JobSpec | None  # of a task: what its executions are
-    inputs: dict[str, Any]  # params of its executions, as templates over the run
-    reads: frozenset[int]  # steps whose outcome it looks at
+    job: JobSpec | None  # for a task step: the definition of its executions
+    inputs: dict[str, Any]  # the params of its executions, as templates over the run
+    reads: frozenset[int]  # steps whose outcome it reads
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A workflow that is right."""
+    """A valid workflow."""
 
     spec: WorkflowSpec
     steps: tuple[PlanStep, ...]
@@ -58,13 +58,13 @@ class Plan:
 
     @cached_property
     def wanted(self) -> frozenset[int]:
-        """Steps whose result somebody reads, so that it is kept with the run."""
+        """Steps whose result another step reads, so the run stores it."""
         ends = {self.by_name[name] for name in inputs.steps_in(self.spec.outputs)}
         return frozenset(ends.union(*(step.reads for step in self.steps)))
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Each step after all it needs; among those that could be next, as written."""
+        """Topological order; ties keep the order of the spec."""
         return topological([step.needs for step in self.steps])
 
     def is_end(self, number: int) -> bool:
@@ -72,7 +72,7 @@ class Plan:
 
 
 def topological(needs: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Kahn's algorithm, O(V+E). What is part of a cycle, or behind one, is left out."""
+    """Topological order by Kahn's algorithm, O(V+E). Steps in or behind a cycle are left out."""
     children: list[list[int]] = [[] for _ in needs]
     unmet = [len(parents) for parents in needs]
     for child, parents in enumerate(needs):
@@ -88,14 +88,14 @@ def topological(needs: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 def order_of(spec: WorkflowSpec) -> list[str]:
-    """The steps of a checked workflow, each after all it needs; a plan, which takes far longer, has the same."""
+    """The topological order of a valid workflow, without the cost of compiling a plan."""
     names = list(spec.steps)
     numbers = {name: number for number, name in enumerate(names)}
     return [names[n] for n in topological([[numbers[need] for need in step.needs] for step in spec.steps.values()])]
 
 
 def compile_workflow(spec: WorkflowSpec) -> Plan:
-    """The plan of a workflow, or everything that is wrong with it at once."""
+    """Compile a workflow, or raise Invalid with all its problems."""
     problems = list(_problems(spec))
     if problems:
         code = "cycle" if any("cycle" in p.message for p in problems) else "invalid"
@@ -104,7 +104,7 @@ def compile_workflow(spec: WorkflowSpec) -> Plan:
 
 
 def plan_of(spec: WorkflowSpec) -> Plan:
-    """The plan of a workflow that was checked when it was written."""
+    """Compile a workflow that was validated when it was saved."""
     numbers = {name: number for number, name in enumerate(spec.steps)}
     return Plan(spec, tuple(_plan_step(spec, numbers, name, step) for name, step in spec.steps.items()))
 
@@ -119,7 +119,7 @@ def _plan_step(spec: WorkflowSpec, numbers: dict[str, int], name: str, step: Ste
 
 
 def reads_of(step: Step) -> set[str]:
-    """Steps whose outcome a step looks at: in its templates and its expressions."""
+    """The steps whose outcome a step reads, in templates and expressions."""
     if isinstance(step.task, NoopTask) and not step.params and next(_expressions(step), None) is None:
         return set()
     task = msgspec.to_builtins(step.task)
@@ -160,16 +160,16 @@ def _problems(spec: WorkflowSpec) -> Iterator[Problem]:
             if wrong := condition.condition_problem(text):
                 yield Problem(f"{at}/{field}", wrong, "such as steps.extract.result.rows > 0")
         yield from _param_problems(at, step, spec)
-        yield from nonsense(at, step, spec)
+        yield from lint_step(at, step, spec)
     yield from list(_graph_problems(spec)) or _task_problems(spec)
 
 
 def _kind_problems(at: str, step: Step) -> Iterator[Problem]:
     hint = "one of task, workflow, approval, event and wait"
     if not step.kinds:
-        yield Problem(at, "the step does nothing", f"give it {hint}")
+        yield Problem(at, "the step has no action", f"give it {hint}")
     elif len(step.kinds) > 1:
-        yield Problem(at, f"the step is {' and '.join(step.kinds)} at once", hint)
+        yield Problem(at, f"the step has several actions: {' and '.join(step.kinds)}", hint)
     elif step.kind not in ("task", "workflow"):
         for field in ("map", "repeat"):
             if getattr(step, field) is not None:
@@ -192,15 +192,13 @@ def _need_problems(at: str, name: str, step: Step, steps: dict[str, Step]) -> It
         elif need not in steps:
             close = difflib.get_close_matches(need, steps, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"steps: {', '.join(list(steps)[:20])}"
-            yield Problem(f"{at}/needs/{place}", f"there is no step {need!r}", hint)
+            yield Problem(f"{at}/needs/{place}", f"unknown step {need!r}", hint)
         elif need in step.needs[:place]:
             yield Problem(f"{at}/needs/{place}", f"{need!r} is named twice", "name each step once")
     if not step.needs and (step.rule != "all_succeeded" or step.on_upstream_failure != "skip"):
-        yield Problem(f"{at}/needs", "a rule about the steps before, and there is none", "add needs, or remove it")
+        yield Problem(f"{at}/needs", "the step has a rule but needs no step", "add needs, or remove it")
     if step.on_upstream_failure == "go_on" and step.rule != "all_succeeded":
-        yield Problem(
-            f"{at}/on_upstream_failure", f"with the rule {step.rule} it says nothing more", "keep one of the two"
-        )
+        yield Problem(f"{at}/on_upstream_failure", f"it has no effect with the rule {step.rule}", "keep one of the two")
 
 
 def _extra_problems(at: str, step: Step) -> Iterator[Problem]:
@@ -221,7 +219,7 @@ def _extra_problems(at: str, step: Step) -> Iterator[Problem]:
         durations["repeat/delay"] = step.repeat.delay
     for field, limit in (("concurrency", step.concurrency), ("rate", step.rate)):
         if limit is not None and depends_on_params(limit.key):
-            yield Problem(f"{at}/{field}/key", "the key of a step can't depend on params", "write it out")
+            yield Problem(f"{at}/{field}/key", "the key of a step cannot contain params", "use a fixed key")
     for field, value in durations.items():
         yield from _duration_problems(f"{at}/{field}", value)
 
@@ -247,7 +245,7 @@ def _param_problems(at: str, step: Step, spec: WorkflowSpec) -> Iterator[Problem
         if name not in spec.params:
             close = difflib.get_close_matches(name, spec.params, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f'add "params": {{"{name}": {{}}}} to the workflow'
-            yield Problem(pointer, f"the workflow has no parameter {name!r}", hint)
+            yield Problem(pointer, f"unknown parameter {name!r}", hint)
 
 
 def _graph_problems(spec: WorkflowSpec) -> Iterator[Problem]:
@@ -262,7 +260,7 @@ def _graph_problems(spec: WorkflowSpec) -> Iterator[Problem]:
 
 
 def _cycle(needs: list[list[int]], left: set[int]) -> list[int]:
-    """One cycle among steps that have no order, in the direction of the flow."""
+    """One cycle among the steps without an order, in the direction of the flow."""
     path: list[int] = []
     step = min(left)
     while step not in path:
@@ -274,7 +272,7 @@ def _cycle(needs: list[list[int]], left: set[int]) -> list[int]:
 
 
 def _task_problems(spec: WorkflowSpec) -> Iterator[Problem]:
-    """References, and what is wrong with each task; only once the graph itself is right."""
+    """Problems of references and tasks. Checked only once the graph is valid."""
     before = _Before(spec)
     for name, step in spec.steps.items():
         at = f"/steps/{name}"
@@ -288,9 +286,7 @@ def _task_problems(spec: WorkflowSpec) -> Iterator[Problem]:
             own = step.repeat is not None and read == name
             if read not in spec.steps:
                 close = difflib.get_close_matches(read, spec.steps, n=1)
-                yield Problem(
-                    at, f"there is no step {read!r}", f"did you mean {close[0]!r}?" if close else "name a step"
-                )
+                yield Problem(at, f"unknown step {read!r}", f"did you mean {close[0]!r}?" if close else "name a step")
             elif not own and read not in before.of(name):
                 yield Problem(at, f"{name} reads the result of {read}, which does not come before it", f"need {read!r}")
         yield from _file_problems(name, step, spec, before)
@@ -301,32 +297,32 @@ def _task_problems(spec: WorkflowSpec) -> Iterator[Problem]:
                     yield Problem(f"{at}{problem.pointer}", problem.message, problem.hint)
     for read in sorted(inputs.steps_in(spec.outputs)):
         if read not in spec.steps:
-            yield Problem("/outputs", f"there is no step {read!r}", "name a step")
+            yield Problem("/outputs", f"unknown step {read!r}", "name a step")
 
 
 def _file_problems(name: str, step: Step, spec: WorkflowSpec, before: _Before) -> Iterator[Problem]:
     if step.artifacts_in and step.task is None:
-        yield Problem(f"/steps/{name}/artifacts_in", "only a task has a place for files", "remove it")
+        yield Problem(f"/steps/{name}/artifacts_in", "only a task step can use artifacts", "remove it")
     for place, wanted in enumerate(step.artifacts_in):
         at = f"/steps/{name}/artifacts_in/{place}"
         source = spec.steps.get(wanted.step) if isinstance(wanted.step, str) else None
         if wanted.execution is not None and "{{" in wanted.execution:
-            yield Problem(f"{at}/execution", "a step takes files of steps, jobs or a fixed execution", 'use "step"')
+            yield Problem(f"{at}/execution", "the source is a step, a job or a fixed execution id", 'use "step"')
         elif wanted.step is None:
             continue
         elif source is None:
             close = difflib.get_close_matches(str(wanted.step), spec.steps, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "name a step"
-            yield Problem(f"{at}/step", f"there is no step {wanted.step!r}", hint)
+            yield Problem(f"{at}/step", f"unknown step {wanted.step!r}", hint)
         elif source.map is not None:
-            hint = "have a step gather them first"
-            yield Problem(f"{at}/step", f"{wanted.step!r} has many executions, and each its files", hint)
+            hint = "add a step that collects them first"
+            yield Problem(f"{at}/step", f"{wanted.step!r} has several executions with artifacts of their own", hint)
         elif wanted.step not in before.of(name):
             yield Problem(f"{at}/step", f"{wanted.step} does not come before {name}", f"need {wanted.step!r}")
 
 
 class _Before:
-    """All steps before one, looked up only for steps that read something."""
+    """The ancestors of a step, computed only for steps that read something."""
 
     def __init__(self, spec: WorkflowSpec) -> None:
         self._spec = spec

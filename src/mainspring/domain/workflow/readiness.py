@@ -1,4 +1,4 @@
-"""What follows when all that a step needs has ended, and how a run ends. Pure."""
+"""Decides whether a step starts once its needs have ended, and how a run ends. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from mainspring.domain.workflow.spec import RunState, Step
 
 Weight = Literal["ok", "failed", "skipped"]
-"""How the end of a step counts for those behind it: a person's skip counts as ok, a condition's does not."""
+"""How the outcome of a step counts for its dependents: a manual skip counts as ok, a skip by condition does not."""
 
 WEIGHTS: dict[str, Weight] = {
     "succeeded": "ok", "failed": "failed", "timed_out": "failed", "cancelled": "failed", "lost": "failed",
@@ -16,13 +16,13 @@ WEIGHTS: dict[str, Weight] = {
 }  # fmt: skip
 
 
-UPSTREAM = ("a step before it failed", "a step before it was skipped", "nothing before it succeeded")
-"""Why a step is skipped because of those before it, and not by its own condition."""
+UPSTREAM = ("a needed step failed", "a needed step was skipped", "no needed step succeeded")
+"""Skip reasons that come from needed steps, not from the condition of the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parents:
-    """How those ended that a step needs."""
+    """Outcome counts of the steps that a step needs."""
 
     ok: int = 0
     failed: int = 0
@@ -34,7 +34,7 @@ class Parents:
 
 
 def verdict(step: Step, parents: Parents, *, cancelling: bool) -> tuple[Literal["go", "skipped", "cancelled"], str]:
-    """Whether a step starts now that nothing before it is open, and if not, why."""
+    """Decide whether a step starts once all its needs have ended, and if not, why."""
     if cancelling and step.rule != "always":
         return "cancelled", "the run was cancelled"
     match step.rule:
@@ -51,7 +51,7 @@ def verdict(step: Step, parents: Parents, *, cancelling: bool) -> tuple[Literal[
 
 
 def outcome(*, failed: int, ends_ok: int, ends_as: str | None) -> RunState:
-    """How a run ends whose steps have all ended: `partial` if some failed, and yet some end was reached."""
+    """The outcome of a run whose steps have all ended: `partial` if some failed but an end step succeeded."""
     if ends_as is not None:
         return "timed_out" if ends_as == "timed_out" else "cancelled"
     if not failed:

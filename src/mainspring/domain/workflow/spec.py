@@ -1,4 +1,4 @@
-"""What a workflow is: steps that need one another, as users write it. Durations are seconds, `10m` or ISO 8601."""
+"""Workflow definitions as users write them: steps and their needs. Durations are seconds, `10m` or ISO 8601."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule.schedule import ScheduleSpecs
 
 Rule = Literal["all_succeeded", "all_done", "any_succeeded", "none_failed", "always"]
-"""When a step may start, once all it needs have ended. `always` starts also when the run is being cancelled."""
+"""When a step may start once its needs have ended. `always` also starts while the run is being cancelled."""
 RunState = Literal["running", "succeeded", "failed", "partial", "cancelling", "cancelled", "timed_out"]
 StepState = Literal["blocked", "waiting", "running", "succeeded", "failed", "timed_out", "cancelled", "skipped", "lost"]
 StepKind = Literal["task", "approval", "wait", "event", "workflow"]
@@ -27,7 +27,7 @@ MOST_ITEMS = 10_000
 
 
 class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A person decides. Without an answer until `expires` it counts as rejected."""
+    """Waits for approval. Without an answer before `expires` the step is rejected."""
 
     scope: str = "write"
     expires: str | int | float | None = None
@@ -35,14 +35,14 @@ class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class EventWait(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Waits until somebody sends the event to the run; its payload becomes the result of the step."""
+    """Waits for an event sent to the run; the payload becomes the result of the step."""
 
     name: str
     timeout: str | int | float | None = None
 
 
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Waits for so long, or until an instant: with an offset, or a time of day in `timezone`."""
+    """Waits for a duration, or until an instant (with an offset, or a wall time in `timezone`)."""
 
     until: str | None = None
     for_: str | int | float | None = msgspec.field(default=None, name="for")
@@ -50,7 +50,7 @@ class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Repeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Executes the step again until `until` is true of its `result`, at most `max` times, `delay` apart."""
+    """Repeats the step until `until` holds for its `result`, at most `max` times, with `delay` in between."""
 
     until: str
     max: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
@@ -58,7 +58,7 @@ class Repeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One step: a task, another workflow, an approval, an event or a time to wait for."""
+    """One step: a task, another workflow, an approval, an event or a wait."""
 
     task: Task | None = None
     workflow: str | None = None
@@ -100,18 +100,18 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def waits(self) -> Wait | None:
-        """What a step that waits for a time waits for; a duration alone is the short form."""
+        """The wait of a wait step; a duration alone is the short form."""
         return self.wait if self.wait is None or isinstance(self.wait, Wait) else Wait(for_=self.wait)
 
     @property
     def kinds(self) -> list[str]:
-        """What it says it is; exactly one is right."""
+        """The actions that are set; exactly one is valid."""
         names = ("task", "workflow", "approval", "event", "wait")
         return [name for name in names if getattr(self, name) is not None]
 
 
 class StepDefaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What steps get that do not say otherwise."""
+    """Defaults for all steps."""
 
     queue: str | None = None
     priority: Annotated[int, msgspec.Meta(ge=0, le=10)] | None = None
@@ -143,7 +143,7 @@ class WorkflowSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 def job_of(spec: WorkflowSpec) -> JobSpec:
-    """The job whose executions are the runs: schedules, policies and deadlines mean the same as for any job."""
+    """The job whose executions are the runs. Schedules, policies and deadlines work as for any job."""
     return JobSpec(
         name=spec.name,
         task=WorkflowTask(steps=len(spec.steps)),
@@ -164,7 +164,7 @@ def job_of(spec: WorkflowSpec) -> JobSpec:
 
 
 def step_job(workflow: WorkflowSpec, name: str, step: Step, task: Task) -> JobSpec:
-    """The definition that executions of a step have."""
+    """The definition for executions of a step."""
     defaults = workflow.defaults
     return JobSpec(
         artifacts_in=_numbered(step.artifacts_in, workflow) or None,
@@ -187,7 +187,7 @@ def step_job(workflow: WorkflowSpec, name: str, step: Step, task: Task) -> JobSp
 
 
 def _numbered(wanted: tuple[ArtifactIn, ...], workflow: WorkflowSpec) -> tuple[ArtifactIn, ...]:
-    """A run knows its steps by number."""
+    """Replace step names by step numbers, which runs use."""
     if not wanted:
         return ()
     numbers: dict[Any, int] = {name: number for number, name in enumerate(workflow.steps)}

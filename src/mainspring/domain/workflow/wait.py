@@ -1,4 +1,4 @@
-"""A step that waits for a time: for so long, or until an instant. Either may be a template over the run. Pure."""
+"""Wait steps: a duration or an instant, either of which may be a template over the run. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANT = "such as 2027-03-01T09:00:00Z"
 
 
-class NoTime(ValueError):
-    """What a wait was given by its run is neither a duration nor an instant."""
+class WaitError(ValueError):
+    """The resolved value of a wait is neither a duration nor an instant."""
 
 
 def wait_problems(pointer: str, wait: Wait) -> Iterator[Problem]:
-    """What is wrong with a wait, as far as it can be seen before there is a run."""
+    """Return the problems of a wait that can be found before a run exists."""
     if (wait.until is None) == (wait.for_ is None):
         yield Problem(pointer, "a wait has exactly one of for and until", 'such as {"for": "2h"}')
         return
@@ -38,23 +38,23 @@ def wait_problems(pointer: str, wait: Wait) -> Iterator[Problem]:
         return
     try:
         end_of(wait, {})
-    except NoTime as error:
+    except WaitError as error:
         yield Problem(f"{pointer}/{field}", str(error), hint)
 
 
 def end_of(wait: Wait, values: Mapping[str, Any]) -> tuple[float | None, datetime | None]:
-    """Either how many seconds from now, or until when; a KeyError names what the run does not have."""
+    """Resolve a wait to seconds from now, or to an instant. A KeyError names a value that the run lacks."""
     known = RunValues(values)
     if wait.until is None:
         given = fill(wait.for_, known)
         if not isinstance(given, str | int | float):
-            raise NoTime(f"{given!r} is not a duration")
+            raise WaitError(f"{given!r} is not a duration")
         try:
             return max(0.0, parse_duration(given)), None
         except ValueError as error:
-            raise NoTime(str(error)) from None
+            raise WaitError(str(error)) from None
     given = fill(wait.until, known)
     try:
         return None, _EPOCH + timedelta(milliseconds=read_instant(str(given), load_zone(wait.timezone), ""))
     except (ScheduleError, OverflowError) as error:
-        raise NoTime(str(error)) from None
+        raise WaitError(str(error)) from None

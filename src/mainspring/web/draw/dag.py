@@ -10,7 +10,7 @@ from datetime import datetime
 from mainspring import wire
 from mainspring.display.times import span
 from mainspring.domain.workflow.folding import Fold, Folding
-from mainspring.domain.workflow.layout import critical_path, spots
+from mainspring.domain.workflow.layout import critical_path, node_positions
 from mainspring.domain.workflow.spec import WorkflowSpec
 from mainspring.web.draw import labels
 from mainspring.web.draw.labels import Look
@@ -117,7 +117,7 @@ def draw(graph: Graph, at: datetime, *, opened: Collection[str] = (), here: str 
                 needs[key_of[name]].append(key_of[need])
     longest = {key_of[name] for name in path}
     steps = set(zip([key_of[n] for n in path], [key_of[n] for n in path[1:]], strict=False))
-    place = {spot.name: spot for spot in spots(needs, [fold.key for fold in folds])}
+    place = {spot.name: spot for spot in node_positions(needs, [fold.key for fold in folds])}
     boxes = {f.key: _box(graph, f, took, place[f.key].column, place[f.key].row, f.key in longest, here) for f in folds}
     curves = [
         Curve(need, key, _curve(boxes[need], boxes[key]), (need, key) in steps)

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from mainspring.domain.container import Pull
 from mainspring.domain.execution import Delivery
-from mainspring.domain.job import MisfirePolicy, Notice, Overlap
+from mainspring.domain.job import MisfirePolicy, NotificationKind, Overlap
 from mainspring.domain.params import ParamType
 from mainspring.domain.retry import Jitter, Retried
 from mainspring.domain.schedule.calendar import Roll
@@ -201,7 +201,7 @@ METADATA = Field("metadata", "/metadata", "Metadata", "json", '{"team": "finance
 
 PLAIN = (NAME, DESCRIPTION, *(f for group in GROUPS for f in (*group.fields, *group.rare)), METADATA)
 """What does not depend on the kind of task, and is no part of the schedule."""
-NOTICES = get_args(Notice)
+NOTICES = get_args(NotificationKind)
 PARAM_TYPES = get_args(ParamType)
 OPTIONAL = ("/concurrency", "/rate")
 """Objects that are not there at all while none of their fields is given."""

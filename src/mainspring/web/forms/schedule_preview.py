@@ -9,7 +9,7 @@ from mainspring import wire
 from mainspring.codec import decode, encode
 from mainspring.domain.errors import Invalid
 from mainspring.domain.job import NAME
-from mainspring.domain.schedule.normalize import settle
+from mainspring.domain.schedule.normalize import normalize_spec
 from mainspring.domain.schedule.schedule import ScheduleSpec, ScheduleSpecs
 from mainspring.views import schedules as schedule_views
 from mainspring.web.access import Visit
@@ -69,4 +69,4 @@ async def try_out(visit: Visit, crowds: DensityCache, typed: Typed) -> Trial:
 
 def zone_of(schedule: ScheduleSpecs) -> str:
     """The zone whose wall clocks a schedule goes by; of several the first."""
-    return settle(schedule if isinstance(schedule, ScheduleSpec) else schedule[0])[2].name
+    return normalize_spec(schedule if isinstance(schedule, ScheduleSpec) else schedule[0])[2].name
