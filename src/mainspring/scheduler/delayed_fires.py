@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mainspring.domain.schedule.blackouts import Held
+from mainspring.domain.schedule.blackouts import HeldFires
 from mainspring.domain.schedule.schedule import Schedule
 from mainspring.scheduler.schedule_wheel import LISTED_FIRES, ScheduleWheel
 from mainspring.store.fires import BlackoutDelay, DueFire
@@ -23,7 +23,7 @@ class DelayedFires:
 def split_delayed(wheel: ScheduleWheel, due: Iterable[DueFire]) -> tuple[list[DueFire], DelayedFires]:
     """Return the fires that start at their instant, and the others."""
     prompt, delayed = list[DueFire](), DelayedFires()
-    in_force: dict[int, list[Held]] = {}
+    in_force: dict[int, list[HeldFires]] = {}
     seen: set[tuple[int, int]] = set()
     for fire in due:
         known = wheel.get(fire.schedule_id)
@@ -46,7 +46,7 @@ def _gap(schedule: Schedule, fire_ms: int) -> int | None:
     return None if following is None else following - fire_ms
 
 
-def _delay(schedule: Schedule, fire: DueFire, blackout: Held) -> BlackoutDelay:
+def _delay(schedule: Schedule, fire: DueFire, blackout: HeldFires) -> BlackoutDelay:
     # No misfire policy makes up for more than are listed.
     inside = schedule.between(fire.fire_ms, blackout.until_ms - 1, LISTED_FIRES)
     return BlackoutDelay(fire.schedule_id, fire.fire_ms, blackout.scope, blackout.until_ms, inside)
