@@ -25,7 +25,7 @@ from harness import Machine, machine, publish, quantile
 from mainspring import wire
 from mainspring.client import AsyncClient
 from mainspring.store.db import Database
-from mainspring.worker.transport.api_link import Address, Link
+from mainspring.worker.transport.api_client import ApiAddress, ApiClient
 
 N = int(os.environ.get("BENCH_N", "200"))
 LOOKS = int(os.environ.get("BENCH_LOOKS", "20"))
@@ -36,12 +36,12 @@ JOB = "idle"
 class Idle:
     """A worker with one slot and nothing to do."""
 
-    def __init__(self, link: Link, session_id: UUID) -> None:
+    def __init__(self, link: ApiClient, session_id: UUID) -> None:
         self._link, self._session_id = link, session_id
 
     @classmethod
-    async def register(cls, address: Address, name: str) -> Idle:
-        link = Link(address)
+    async def register(cls, address: ApiAddress, name: str) -> Idle:
+        link = ApiClient(address)
         register = wire.Register(name=name, host="here", version="1", slots=1, queues=["short"], kinds=["noop"])
         return cls(link, (await link.register(register)).session_id)
 
@@ -113,7 +113,7 @@ async def main() -> None:
         target.serve("api")
         target.serve("scheduler")
         await target.until_ready()
-        here = Address(target.url, target.worker_token)
+        here = ApiAddress(target.url, target.worker_token)
         other = await second_api(target)
         async with target.client() as client:
             await client.create_job({"name": JOB, "task": {"kind": "noop"}})
@@ -128,7 +128,7 @@ async def main() -> None:
                 await idle_to_start(near, client)  # opens what it needs
                 found[way] = [await idle_to_start(near, client, **options) for _ in range(n)]
             await near.close()
-            far = await Idle.register(Address(other, target.worker_token), "far")
+            far = await Idle.register(ApiAddress(other, target.worker_token), "far")
             await idle_to_start(far, client)
             found["woken"] = [await idle_to_start(far, client) for _ in range(N)]
             await far.close()

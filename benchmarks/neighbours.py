@@ -15,7 +15,7 @@ from time import monotonic
 from harness import Machine, machine, publish, quantile
 
 from mainspring.client import AsyncClient
-from mainspring.worker.isolation.sandbox import find_means
+from mainspring.worker.isolation.sandbox import detect_sandbox_support
 
 N = int(os.environ.get("BENCH_N", "100"))
 GOAL = 1.2
@@ -64,7 +64,7 @@ def named(neighbour: str) -> str:
 
 def usable() -> tuple[dict[str, object], list[str]]:
     """The limits that this machine can hold a program to."""
-    labels = find_means().labels()
+    labels = detect_sandbox_support().labels()
     able = {name: value for name, value in LIMITS.items() if name == "disk" or f"sandbox/{name}" in labels}
     return able, sorted(LIMITS.keys() - able.keys())
 

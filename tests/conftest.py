@@ -23,7 +23,7 @@ from mainspring.store.db import Database
 from mainspring.store.migrate import migrate
 from mainspring.worker.executors import load_executors
 from mainspring.worker.service import Worker, WorkerConfig
-from mainspring.worker.transport.api_link import Address
+from mainspring.worker.transport.api_client import ApiAddress
 from tests.support import seeds
 from tests.support.clocks import VirtualClock
 
@@ -116,7 +116,7 @@ class Cluster:
     @asynccontextmanager
     async def worker(self, *, slots: int = 8, name: str = "test", **more: Any) -> AsyncIterator[Worker]:
         """A worker in this process, drained at the end."""
-        config = WorkerConfig(Address(self.url, self.worker_token), slots=slots, name=name, drain_s=5.0, **more)
+        config = WorkerConfig(ApiAddress(self.url, self.worker_token), slots=slots, name=name, drain_s=5.0, **more)
         worker = Worker(config, load_executors())
         await worker.start()
         await worker.ready()

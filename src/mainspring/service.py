@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 
 class Service(ABC):
@@ -40,13 +42,13 @@ class Loops:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def forever(self, what: str, step: Callable[[], Awaitable[None]], *, backoff_s: float = 1.0) -> None:
         """Repeat `step`; after an error wait `backoff_s`, doubling up to 16 times that."""
         self.spawn(self._forever(what, step, backoff_s), what)
 
-    def spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, T], what: str) -> asyncio.Task[T]:
         task = asyncio.create_task(work, name=f"{self._name}.{what}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -341,7 +341,7 @@ async def test_endless_output_is_cut_and_says_so(cluster: Cluster, client: Async
         done = await run(client, script("head -c 7000000 /dev/zero | tr '\\0' x"))
         assert done.state == "succeeded", "a loud program is not a failed one"
         assert await output(client, done) == "x" * 5_000_000
-        assert "output is cut here: more than 5,000,000 bytes" in await output(client, done, "system")
+        assert "output truncated: more than 5,000,000 bytes" in await output(client, done, "system")
 
 
 async def test_the_last_words_are_never_lost(
@@ -350,7 +350,7 @@ async def test_the_last_words_are_never_lost(
     """Output on its way while the attempt ends arrives before its result does."""
     from mainspring.worker.transport import delivery
 
-    monkeypatch.setattr(delivery, "STREAM_S", 0.0)  # as often as can be: most ends meet output on its way
+    monkeypatch.setattr(delivery, "OUTPUT_S", 0.0)  # as often as can be: most ends meet output on its way
     job = await client.create_job(script("for n in 1 2 3 4 5 6 7 8; do echo $n; sleep 0.00$n; done"))
     async with cluster.worker(slots=4):
         made = [await client.trigger(job.name) for _ in range(20)]

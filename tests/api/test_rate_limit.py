@@ -15,7 +15,7 @@ from mainspring.api.rate_limit import MOST_KEYS, RateLimiter, RequestLimits
 from mainspring.client import AsyncClient
 from mainspring.codec import encode
 from mainspring.domain.errors import TooMany
-from mainspring.worker.transport.api_link import Address
+from mainspring.worker.transport.api_client import ApiAddress
 from tests.conftest import Cluster, started
 from tests.support.clocks import Hand
 from tests.support.remote_worker import remote
@@ -71,7 +71,7 @@ async def test_bad_input_bad_tokens_and_floods_are_refused(narrow: Cluster) -> N
 
     async with narrow.database.connection() as connection:
         other = await issue_token(connection, tenant=1, name="other", scopes=("read",))
-    worker = Address(narrow.url, narrow.worker_token).headers
+    worker = ApiAddress(narrow.url, narrow.worker_token).headers
     async with http(narrow.token) as flood, http(other) as calm, http("ms_nobody") as stranger, remote(narrow) as mine:
         wrong = await flood.post("/api/v1/jobs", json={"name": "x", "task": {"kind": "shel"}})
         assert wrong.status_code == 422 and wrong.json()["errors"][0]["pointer"] == "/task/kind"

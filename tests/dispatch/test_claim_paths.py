@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mainspring.dispatch import service
-from mainspring.worker.transport.api_link import Address
+from mainspring.worker.transport.api_client import ApiAddress
 from tests.conftest import Cluster, started
 from tools.tree import ROOT
 
@@ -29,14 +29,14 @@ async def test_an_idle_worker_is_told_or_asks(
 ) -> None:
     async with cluster.client() as client, started(database_url, roles=("api",)) as other:
         await client.create_job({"name": delivery.JOB, "task": {"kind": "noop"}})
-        near = await delivery.Idle.register(Address(cluster.url, cluster.worker_token), "near")
+        near = await delivery.Idle.register(ApiAddress(cluster.url, cluster.worker_token), "near")
         found = {"found": [await delivery.idle_to_start(near, client, silent=cluster.database)]}
         # After one more look nothing is found by looking: who waits is told, or gets nothing within the long poll.
         monkeypatch.setattr(service, "SLOW_POLL_S", 3600.0)
         found["handed over"] = [await delivery.idle_to_start(near, client) for _ in range(TIMES)]
         found["asked"] = [await delivery.idle_to_start(near, client, every_s=0.05) for _ in range(TIMES)]
         await near.close()
-        far = await delivery.Idle.register(Address(other.url, other.worker_token), "far")
+        far = await delivery.Idle.register(ApiAddress(other.url, other.worker_token), "far")
         found["woken"] = [await delivery.idle_to_start(far, client) for _ in range(TIMES)]
         await far.close()
         page = await client.executions(job=delivery.JOB, limit=100)

@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.codec import encode
-from mainspring.worker.transport.api_link import Address
+from mainspring.worker.transport.api_client import ApiAddress
 from tests.conftest import Cluster
 from tests.support.remote_worker import remote
 from tools.protocol import MESSAGES, breaking, recorded, schemas
@@ -109,7 +109,7 @@ async def test_dispatch_and_result_travel_as_recorded(cluster: Cluster) -> None:
         "name": "contract", "queue": "contract", "estimated_duration": "20m", "retries": {"max": 0},
         "task": {"kind": "shell", "argv": ["echo", "{{params.word}}"]}, "params": {"word": {"type": "string"}},
     }  # fmt: skip
-    headers = Address(cluster.url, cluster.worker_token).headers
+    headers = ApiAddress(cluster.url, cluster.worker_token).headers
     async with (
         cluster.client() as client,
         httpx2.AsyncClient(base_url=f"{cluster.url}/api/v1/worker/", headers=headers, trust_env=False) as http,

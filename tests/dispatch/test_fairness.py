@@ -12,7 +12,7 @@ from mainspring.api.auth import issue_token
 from mainspring.dispatch import service
 from mainspring.store import queues
 from mainspring.store.db import Database
-from mainspring.worker.transport.api_link import Refused
+from mainspring.worker.transport.api_client import Refused
 from tests.conftest import Cluster, started
 from tests.support.clocks import VirtualClock
 from tests.support.dispatchers import TENANT, Fleet, fleet

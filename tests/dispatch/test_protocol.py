@@ -19,7 +19,7 @@ from mainspring.codec import encode
 from mainspring.dispatch import heartbeat, service, session_cache
 from mainspring.store import claims, sessions
 from mainspring.wire import Poll
-from mainspring.worker.transport.api_link import Refused, SessionEnded
+from mainspring.worker.transport.api_client import Refused, SessionEnded
 from tests.conftest import Cluster
 from tests.support.remote_worker import remote
 
@@ -220,12 +220,12 @@ async def test_a_session_nobody_began(cluster: Cluster) -> None:
 
 async def test_another_tenants_session_is_nobodys(cluster: Cluster, queue: str) -> None:
     from mainspring.api.auth import issue_token
-    from mainspring.worker.transport.api_link import Address, Link
+    from mainspring.worker.transport.api_client import ApiAddress, ApiClient
 
     async with cluster.database.connection() as connection:
         tenant = await connection.fetchval("INSERT INTO tenants (name) VALUES ('far') RETURNING tenant_id")
         token = await issue_token(connection, tenant=tenant, name="far worker", scopes=("worker",))
-    link = Link(Address(cluster.url, token))
+    link = ApiClient(ApiAddress(cluster.url, token))
     async with cluster.client() as client, remote(cluster, queue=queue) as worker:
         await submit(client, queue, 2)
         (given,) = (await worker.poll()).executions

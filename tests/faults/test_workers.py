@@ -51,7 +51,7 @@ async def test_a_worker_that_stands_still_for_three_leases(postgres: Any, tmp_pa
                 await until("three leases", lambda: loop.time() - stopped > 3 * LEASE_S, within_s=4 * LEASE_S)
                 first.send(signal.SIGCONT)
                 await until(
-                    "a new session", lambda: first.text().count("session begins") == 2 or first.dead(), within_s=30
+                    "a new session", lambda: first.text().count("session.started") == 2 or first.dead(), within_s=30
                 )
                 assert not first.dead(), first.text()
             # What it told of the first attempt, if it still did, has changed nothing.

@@ -97,10 +97,10 @@ async def test_a_function_leaves_files(cluster: Cluster, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("ln -s /etc/passwd $MAINSPRING_ARTIFACTS/x", "x is not a plain file"),
-        ("ln -s /etc $MAINSPRING_ARTIFACTS/x", "x is not a plain file"),
+        ("ln -s /etc/passwd $MAINSPRING_ARTIFACTS/x", "x is not a regular file"),
+        ("ln -s /etc $MAINSPRING_ARTIFACTS/x", "x is not a regular file"),
         ("head -c 200000 /dev/zero > $MAINSPRING_ARTIFACTS/x", "more than 100,000 bytes"),
-        ("for i in $(seq 101); do echo > $MAINSPRING_ARTIFACTS/$i; done", "at most 100 files"),
+        ("for i in $(seq 101); do echo > $MAINSPRING_ARTIFACTS/$i; done", "at most 100 artifacts"),
         ("printf x > \"$MAINSPRING_ARTIFACTS/$(printf 'a\\033b')\"", "control characters"),
     ],
 )
@@ -112,7 +112,7 @@ async def test_a_success_that_can_not_keep_its_files_is_none(cluster: Cluster, s
         await client.create_job({"name": queue, "task": task, "queue": queue, "retries": {"max": 3}})
         done = await client.wait((await client.trigger(queue)).execution_id, timeout_s=30)
     assert (done.state, done.attempt) == ("failed", 1)
-    assert done.error is not None and done.error.startswith("an artifact was not kept") and why in done.error
+    assert done.error is not None and done.error.startswith("artifact not stored") and why in done.error
     assert stored(cluster) == before
 
 

@@ -40,7 +40,7 @@ def test_a_breach_is_noticed(path: str, text: str) -> None:
     ("path", "text"),
     [
         ("src/mainspring/results/settle.py", "# a cancelled execution"),
-        ("src/mainspring/worker/transport/api_link.py", "transport.abort()"),
+        ("src/mainspring/worker/transport/api_client.py", "transport.abort()"),
         ("docs/guide.md", "The server aborts the statement.  <!-- words: ok, PostgreSQL's word -->"),
         ("src/mainspring/store/jobs.py", "QUERY = 'SELECT job_id FROM jobs'"),
         ("src/mainspring/api/jobs.py", '"""Select a job from the list, then UPDATE it."""'),

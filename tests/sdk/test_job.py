@@ -78,10 +78,10 @@ def positional(a: int, /) -> None: ...
 @pytest.mark.parametrize(
     ("function", "options", "says"),
     [
-        (takes_key, {}, "the parameter 'key' is taken by submit"),
-        (positional, {}, "is positional only"),
-        (lambda: None, {}, "only functions at the top of a module"),
-        (test_what_it_declares, {"tz": "UTC"}, "tz belongs to a schedule"),
+        (takes_key, {}, "the parameter 'key' is reserved for submit"),
+        (positional, {}, "is positional-only"),
+        (lambda: None, {}, "only functions at the top level of a module"),
+        (test_what_it_declares, {"tz": "UTC"}, "tz= needs schedule="),
     ],
 )
 def test_mistakes_are_told_at_once(function: Any, options: dict[str, Any], says: str) -> None:
@@ -96,7 +96,7 @@ def test_mistakes_are_told_at_once(function: Any, options: dict[str, Any], says:
 def test_two_functions_of_one_name_are_refused() -> None:
     ms.job(name="same")(takes_nothing)
     ms.job(name="same")(takes_nothing)
-    with pytest.raises(ValueError, match="two jobs are called 'same'"):
+    with pytest.raises(ValueError, match="two jobs are named 'same'"):
         ms.job(name="same")(takes_nothing_either)
 
 

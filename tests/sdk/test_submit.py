@@ -48,7 +48,7 @@ async def test_a_function_is_submitted_with_its_parameters(cluster: Cluster) -> 
 @pytest.mark.usefixtures("_at_home")
 async def test_a_job_nobody_registered_says_what_registers_it() -> None:
     spec = {"name": f"job-{uuid4()}", "task": {"kind": "python", "function": "app.jobs:x"}}
-    with pytest.raises(NotFound, match=r"a worker registers it: mainspring worker -m app\.jobs"):
+    with pytest.raises(NotFound, match=r"register it by starting a worker: mainspring worker -m app\.jobs"):
         await asyncio.to_thread(submit.submit, Declaration(spec, "x.py", 1), at=None, key=None, params={})
 
 

@@ -33,11 +33,11 @@ class Attempt:
     def __init__(self, execution_id: str, attempt: int = 1) -> None:
         self.execution_id, self.attempt, self.committed = execution_id, attempt, False
 
-    def tell(self, done: float, total: float | None, message: str | None) -> None: ...
+    def report_progress(self, done: float, total: float | None, message: str | None) -> None: ...
     def write(self, stream: Any, text: str, *, flush: bool) -> None: ...
     def flush(self) -> None: ...
-    def save(self, value: bytes) -> None: ...
-    def folder(self) -> str:
+    def save_checkpoint(self, value: bytes) -> None: ...
+    def artifact_folder(self) -> str:
         raise NotImplementedError
 
 
@@ -154,13 +154,13 @@ def test_what_would_commit_apart_is_refused(open_one: Callable[[], Any]) -> None
     connection = open_one()
     with executing(str(uuid4())):
         pay(connection, "x")
-        with pytest.raises(RuntimeError, match=r"one ms\.transaction"):
+        with pytest.raises(RuntimeError, match=r"ms\.transaction only once"):
             pay(connection, "x")
     if isinstance(connection, sqlite3.Connection):
         connection.isolation_level = None
     else:
         connection.autocommit = True
-    with executing(str(uuid4())), pytest.raises(RuntimeError, match="turn autocommit off"):
+    with executing(str(uuid4())), pytest.raises(RuntimeError, match="autocommit mode"):
         pay(connection, "x")
 
 
@@ -203,7 +203,7 @@ async def test_asynchronous_drivers_do_the_same(database_url: str, driver: str) 
     with pytest.raises(TypeError, match="async with"), ms.transaction(connection):
         pass
     if driver == "asyncpg":
-        with executing(str(uuid4())), pytest.raises(RuntimeError, match="in a transaction already"):
+        with executing(str(uuid4())), pytest.raises(RuntimeError, match="already in a transaction"):
             async with connection.transaction(), ms.transaction(connection):
                 pass
     await connection.close()

@@ -118,5 +118,5 @@ def test_what_does_not_fit_is_told_with_its_step_and_place() -> None:
         Invalid, match=r"the workflow wrong \(.*test_workflow.py, line \d+\): there is no rule 'all_ok'"
     ):
         _ = wrong.spec
-    with pytest.raises(TypeError, match="takes no Flow"):
+    with pytest.raises(TypeError, match="must take a Flow"):
         ms.workflow(name="none")(lambda: None)

@@ -1,4 +1,4 @@
-"""Attempts without a server: what an executor is given, and a host for it."""
+"""Attempts and hosts for executors, without a server."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ from mainspring.worker.executors import Host, Work
 FIRE_AT = datetime(2026, 11, 14, 23, 30, tzinfo=UTC)
 
 
-class Groups:
-    """Hears of process groups as the guardian does."""
+class Registry:
+    """A cleanup registry without a guardian; `groups` are the registered process groups."""
 
     def __init__(self) -> None:
-        self.living: set[int] = set()
+        self.groups: set[int] = set()
 
-    def born(self, group: int) -> None:
-        self.living.add(group)
+    def add_process_group(self, group: int) -> None:
+        self.groups.add(group)
 
-    def gone(self, group: int) -> None:
-        self.living.discard(group)
+    def remove_process_group(self, group: int) -> None:
+        self.groups.discard(group)
 
-    def cell(self, door: str) -> None: ...
-    def cell_gone(self, door: str) -> None: ...
-    def folder(self, path: str) -> None: ...
-
-    def engine(self, path: str) -> None:
-        self.engine_path = path
+    def add_cgroup(self, procs_file: str) -> None: ...
+    def remove_cgroup(self, procs_file: str) -> None: ...
+    def add_folder(self, path: str) -> None: ...
+    def add_engine(self, path: str) -> None: ...
 
 
 def attempt(
@@ -56,11 +54,11 @@ def attempt(
     given = wire.Assignment(
         execution_id=uuid4(), attempt=2, definition="d", job_id=uuid4(), fire_at=FIRE_AT, params=params
     )
-    return Work(given, definition, session_id=uuid4(), children=Groups())
+    return Work(given, definition, session_id=uuid4(), cleanup=Registry())
 
 
 def host(slots: int = 4, modules: Sequence[str] = (), allow_net: Sequence[str] = (), **more: Any) -> Host:
-    return Host(slots, Groups(), modules, allow_net, **more)
+    return Host(slots, Registry(), modules, allow_net, **more)
 
 
 def written(work: Work, stream: str = "stdout") -> str:

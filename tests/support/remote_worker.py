@@ -12,14 +12,14 @@ import httpx2
 from mainspring import wire
 from mainspring.codec import encode
 from mainspring.domain.execution import Outcome
-from mainspring.worker.transport.api_link import Address, Link, read_answer
+from mainspring.worker.transport.api_client import ApiAddress, ApiClient, read_answer
 from tests.conftest import Cluster
 
 
 class Remote:
     """One session, over real HTTP."""
 
-    def __init__(self, link: Link, http: httpx2.AsyncClient, session_id: UUID) -> None:
+    def __init__(self, link: ApiClient, http: httpx2.AsyncClient, session_id: UUID) -> None:
         self.link = link
         self.session_id = session_id
         self._http = http
@@ -61,8 +61,8 @@ class Remote:
 async def remote(
     cluster: Cluster, *, name: str = "remote", queue: str = "short", token: str | None = None, **given: Any
 ) -> AsyncIterator[Remote]:
-    address = Address(cluster.url, token or cluster.worker_token)
-    link = Link(address)
+    address = ApiAddress(cluster.url, token or cluster.worker_token)
+    link = ApiClient(address)
     has: dict[str, Any] = {"slots": 100, "queues": [queue], "kinds": ["noop", "shell"], **given}
     register = wire.Register(name=name, host="here", version="1", **has)
     async with httpx2.AsyncClient(base_url=cluster.url, headers=address.headers, trust_env=False) as http:

@@ -34,7 +34,7 @@ class Program:
             )
 
     async def up(self) -> None:
-        await self.says("session begins")
+        await self.says("session.started")
 
     async def says(self, words: str) -> None:
         await until(f"{words!r} from the worker", lambda: words in self.text() or self.dead(), within_s=30)

@@ -14,10 +14,10 @@ import pytest
 from mainspring.domain.job import Definition, NoopTask
 from mainspring.domain.placement.resources import parse_amount, parse_amounts, show_amounts
 from mainspring.domain.retry import RetryPolicy
-from mainspring.worker.capacity import detect, left, parse_capacity
+from mainspring.worker.capacity import detect, parse_capacity, remaining
 from mainspring.worker.executors import load_executors
 from mainspring.worker.service import Worker, WorkerConfig
-from mainspring.worker.transport.api_link import Address
+from mainspring.worker.transport.api_client import ApiAddress
 from tests.conftest import Cluster
 
 GI = 2**30
@@ -79,15 +79,15 @@ def test_what_is_left() -> None:
     def running(**resources: int) -> Definition:
         return Definition("j", NoopTask(), 1.0, RetryPolicy(), "at_least_once", resources=resources)
 
-    assert left({"cpu": 4000, "gpu": 1}, [running(), running()]) is None
-    assert left({"cpu": 4000, "gpu": 1}, [running(cpu=1500), running(cpu=500, gpu=1)]) == {"cpu": 2000, "gpu": 0}
+    assert remaining({"cpu": 4000, "gpu": 1}, [running(), running()]) is None
+    assert remaining({"cpu": 4000, "gpu": 1}, [running(cpu=1500), running(cpu=500, gpu=1)]) == {"cpu": 2000, "gpu": 0}
 
 
 async def test_a_real_worker_takes_what_fits_and_the_rest_when_there_is_room(cluster: Cluster, tmp_path: Path) -> None:
     """Two cores: two executions at a time, though there are eight slots; an exclusive one has them all."""
     queue, evidence = f"q{uuid4().hex}", tmp_path / "evidence"
     config = WorkerConfig(
-        Address(cluster.url, cluster.worker_token),
+        ApiAddress(cluster.url, cluster.worker_token),
         slots=8,
         name=queue,
         queues=(queue,),

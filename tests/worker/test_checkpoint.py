@@ -17,7 +17,7 @@ from mainspring import wire
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.store import checkpoints
 from mainspring.store.db import Database
-from mainspring.worker.transport.api_link import Address, Link, SessionEnded
+from mainspring.worker.transport.api_client import ApiAddress, ApiClient, SessionEnded
 from tests.conftest import Cluster, clone, started
 from tests.support.clocks import VirtualClock
 from tests.support.processes import until
@@ -90,7 +90,7 @@ async def test_a_function_goes_on_where_it_left_off(cluster: Cluster, tmp_path: 
         await client.create_job({"name": f"{queue}x", "task": task, "queue": queue, "retries": {"max": 0}})
         large = await client.wait((await client.trigger(f"{queue}x")).execution_id, timeout_s=30)
     assert (done.state, done.attempt, done.result) == ("succeeded", 3, {"from": 6, "attempt": 3})
-    assert large.error is not None and "at most 64,000 bytes" in large.error
+    assert large.error is not None and "the limit is 64,000" in large.error
 
 
 async def test_what_a_killed_worker_had_told_is_where_the_next_one_begins(cluster: Cluster, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_a_checkpoint_that_is_none_is_told_in_the_output(cluster: Cluster)
         done = await client.wait((await client.trigger(queue)).execution_id, timeout_s=30)
         logs = await client.logs(done.execution_id)
     assert done.state == "succeeded"
-    assert "the checkpoint was not kept" in "".join(chunk.text for chunk in logs.chunks)
+    assert "checkpoint not saved" in "".join(chunk.text for chunk in logs.chunks)
 
 
 async def test_only_who_holds_an_attempt_says_where_it_goes_on(cluster: Cluster) -> None:
@@ -199,8 +199,8 @@ async def test_an_execution_of_a_week_outlives_every_server(postgres: EmbeddedSe
 @asynccontextmanager
 async def at_hand(cluster: Cluster, queue: str, session_id: UUID | None) -> AsyncIterator[Remote]:
     """The same worker, with whichever server there is; it registers only once."""
-    address = Address(cluster.url, cluster.worker_token)
-    link = Link(address)
+    address = ApiAddress(cluster.url, cluster.worker_token)
+    link = ApiClient(address)
     async with httpx2.AsyncClient(base_url=cluster.url, headers=address.headers, trust_env=False) as http:
         if session_id is None:
             async with cluster.client() as client:

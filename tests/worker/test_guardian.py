@@ -73,13 +73,13 @@ def boottime() -> float:
 
 
 async def test_after_a_goodbye_it_leaves_the_children_alone(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
-    guardian.hears(f"born {child.pid}", "goodbye")
+    guardian.hears(f"add_process_group {child.pid}", "goodbye")
     await until("the guardian's end", guardian.gone, within_s=10)
     assert child.poll() is None
 
 
 async def test_a_closed_pipe_is_a_dead_worker(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
-    guardian.hears(f"born {child.pid}")
+    guardian.hears(f"add_process_group {child.pid}")
     guardian.loses_its_worker()
     await until("the child's end", lambda: child.poll() is not None, within_s=10)
     assert child.returncode == -9
@@ -88,7 +88,7 @@ async def test_a_closed_pipe_is_a_dead_worker(guardian: Watched, child: subproce
 
 async def test_a_child_that_ended_is_nobodys_business(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
     """Its number may belong to somebody else by now."""
-    guardian.hears(f"born {child.pid}", f"gone {child.pid}")
+    guardian.hears(f"add_process_group {child.pid}", f"remove_process_group {child.pid}")
     guardian.loses_its_worker()
     await until("the guardian's end", guardian.gone, within_s=10)
     assert child.poll() is None
@@ -96,7 +96,7 @@ async def test_a_child_that_ended_is_nobodys_business(guardian: Watched, child: 
 
 async def test_before_the_lease_ends_the_children_do(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
     ends = boottime() + 3.5
-    guardian.hears(f"born {child.pid}", f"lease {ends}")
+    guardian.hears(f"add_process_group {child.pid}", f"lease {ends}")
     await until("the child's end", lambda: child.poll() is not None, within_s=10)
     assert child.returncode == -15, "asked first"
     assert boottime() < ends
@@ -106,7 +106,7 @@ async def test_before_the_lease_ends_the_children_do(guardian: Watched, child: s
 async def test_who_does_not_listen_is_killed_before_the_lease_ends(guardian: Watched) -> None:
     with running("trap '' TERM; echo ready; while :; do sleep 0.05; done") as stubborn:
         ends = boottime() + 1.5
-        guardian.hears(f"born {stubborn.pid}", f"lease {ends}")
+        guardian.hears(f"add_process_group {stubborn.pid}", f"lease {ends}")
         await until("its end", lambda: stubborn.poll() is not None, within_s=10)
         assert stubborn.returncode == -9
         assert boottime() < ends
@@ -114,9 +114,14 @@ async def test_who_does_not_listen_is_killed_before_the_lease_ends(guardian: Wat
 
 async def test_a_renewed_lease_lets_them_live(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
     """Heard before its time, a new lease counts; the other child is the witness that the guardian went on."""
-    guardian.hears(f"born {child.pid}", f"lease {boottime() + 3.2}", f"lease {boottime() + 60}", f"gone {child.pid}")
+    guardian.hears(
+        f"add_process_group {child.pid}",
+        f"lease {boottime() + 3.2}",
+        f"lease {boottime() + 60}",
+        f"remove_process_group {child.pid}",
+    )
     with running("echo ready; exec sleep 600") as other:
-        guardian.hears(f"born {other.pid}", f"lease {boottime() + 3.2}")
+        guardian.hears(f"add_process_group {other.pid}", f"lease {boottime() + 3.2}")
         await until("the other's end", lambda: other.poll() is not None, within_s=10)
     assert alive(child.pid)
 
@@ -177,7 +182,7 @@ SESSION = json.dumps({"url": "http://127.0.0.1:9", "token": "none", "session_id"
 async def test_a_busy_engine_is_asked_until_no_container_is_left(
     guardian: Watched, busy: BusyEngine, tmp_path: Path, end: str
 ) -> None:
-    guardian.hears(f"session {SESSION}", f"engine {tmp_path / 'engine.sock'}")
+    guardian.hears(f"session {SESSION}", f"add_engine {tmp_path / 'engine.sock'}")
     if end == "the worker dies":
         guardian.loses_its_worker()
         await until("the guardian's end", guardian.gone, within_s=30)

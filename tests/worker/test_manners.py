@@ -16,7 +16,7 @@ from mainspring.dispatch import heartbeat
 from mainspring.store import sessions
 from mainspring.worker import service
 from mainspring.worker.session import Session
-from mainspring.worker.transport.api_link import Given, Link
+from mainspring.worker.transport.api_client import ApiClient, PollAnswer
 from tests.conftest import Cluster
 from tests.support.remote_worker import remote
 
@@ -56,13 +56,13 @@ async def test_every_state_of_a_worker_is_shown(cluster: Cluster) -> None:
     assert await state_of(cluster, other) == "offline"
 
 
-class Clumsy(Link):
+class Clumsy(ApiClient):
     """Stumbles over its own feet a few times."""
 
     stumbles = 3
     stumbled: asyncio.Event
 
-    async def poll(self, poll: wire.Poll) -> Given:
+    async def poll(self, poll: wire.Poll) -> PollAnswer:
         if type(self).stumbles:
             type(self).stumbles -= 1
             self.stumbled.set()
@@ -76,7 +76,7 @@ async def test_an_error_of_its_own_does_not_end_a_workers_loop_and_it_is_asked_w
 ) -> None:
     """It backs off and goes on in the same session; what it says it runs and does not is taken from it."""
     Clumsy.stumbled = asyncio.Event()
-    monkeypatch.setattr(service, "Link", Clumsy)
+    monkeypatch.setattr(service, "ApiClient", Clumsy)
     queue = f"q{uuid4().hex}"
     async with cluster.client() as client, cluster.worker(queues=(queue,), name=queue):
         await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue})
@@ -124,13 +124,13 @@ async def test_an_idle_worker_leaves_out_every_other_heartbeat(
     """A fleet that waits for work asks half as often; whoever has something in hand is heard of each time."""
     turns: list[tuple[bool, bool]] = []  # whether it was idle, and rested
     heard = asyncio.Event()
-    real, make = Session._rests, Session.__init__
+    real, make = Session._skips, Session.__init__
 
     def quick(self: Session, address: Any, registered: wire.Registered, **given: Any) -> None:
         make(self, address, msgspec.structs.replace(registered, heartbeat_s=0.3), **given)
 
     def rests(self: Session) -> bool:
-        idle, rested = not self._running(), real(self)
+        idle, rested = not self._slots.held(), real(self)
         turns.append((idle, rested))
         self._loop.call_soon_threadsafe(heard.set)
         return rested
@@ -140,7 +140,7 @@ async def test_an_idle_worker_leaves_out_every_other_heartbeat(
             heard.clear()
             await asyncio.wait_for(heard.wait(), 30)
 
-    monkeypatch.setattr(Session, "_rests", rests)
+    monkeypatch.setattr(Session, "_skips", rests)
     monkeypatch.setattr(Session, "__init__", quick)
     queue = f"q{uuid4().hex}"
     async with cluster.client() as client, cluster.worker(queues=(queue,), name=queue):
@@ -157,7 +157,7 @@ async def test_what_a_worker_can_not_read_fails_with_the_reason(
 ) -> None:
     """A newer server may know kinds that this worker does not: that is told, and nothing else suffers."""
 
-    class Old(Link):
+    class Old(ApiClient):
         async def _post(self, path: str, body: Any, answer: Any) -> Any:
             found = await super()._post(path, body, answer)
             if path.endswith("/poll"):
@@ -165,7 +165,7 @@ async def test_what_a_worker_can_not_read_fails_with_the_reason(
                 found = msgspec.structs.replace(found, definitions=dict.fromkeys(found.definitions, strange))
             return found
 
-    monkeypatch.setattr(service, "Link", Old)
+    monkeypatch.setattr(service, "ApiClient", Old)
     queue = f"q{uuid4().hex}"
     async with cluster.client() as client, cluster.worker(queues=(queue,)):
         await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue, "retries": {"max": 0}})

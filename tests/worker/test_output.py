@@ -66,7 +66,7 @@ def test_streams_keep_their_order() -> None:
 
 
 def test_the_cap_holds_over_both_streams_and_is_told_once() -> None:
-    output = Output(uuid4(), 1, most_bytes=10)
+    output = Output(uuid4(), 1, max_bytes=10)
     output.write("stdout", b"x" * 6)
     output.write("stderr", b"y" * 6)
     output.write("stdout", b"z" * 6)

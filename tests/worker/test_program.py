@@ -88,7 +88,7 @@ async def test_a_draining_worker_finishes_what_it_has_and_takes_nothing_new(clus
             running = await client.trigger(job.name)
             await until("the start", lambda: written(tmp_path / "begun"), within_s=20)
             program.send(signal.SIGTERM)
-            await program.says("finishing what runs")
+            await program.says("worker.draining")
             refused = await client.trigger(other.name)
             async with cluster.worker(name="new"):
                 done = await client.wait(refused.execution_id, timeout_s=20)
@@ -139,7 +139,7 @@ async def test_work_goes_on_while_the_api_is_away_and_its_results_arrive_later(p
         assert all(living(file) for file in begun), "no api, but the work goes on"
         (tmp_path / "go").touch()
         await until("the end of the work", lambda: not any(map(living, begun)), within_s=20)
-        await running.says("results wait for the api")
+        await running.says("results.failed")
         async with started(url, port=port), AsyncClient(address, token) as client:
             for execution in made:
                 done = await client.wait(execution.execution_id, timeout_s=30)

@@ -124,7 +124,7 @@ async def test_progress_is_one_write_per_heartbeat_whatever_is_reported(cluster:
 
 
 async def test_what_the_worker_says_too_loudly_is_refused(cluster: Cluster) -> None:
-    from mainspring.worker.transport.api_link import Refused
+    from mainspring.worker.transport.api_client import Refused
 
     async with remote(cluster, queue=f"q{uuid4().hex}") as worker:
         long = wire.ProgressReport(execution_id=uuid4(), attempt=1, done=1, message="x" * 201)

@@ -19,7 +19,7 @@ from mainspring.worker.capacity import detect, parse_capacity
 from mainspring.worker.executors import load_executors
 from mainspring.worker.executors.container_engine import find_engine
 from mainspring.worker.service import Worker, WorkerConfig
-from mainspring.worker.transport.api_link import Address
+from mainspring.worker.transport.api_client import ApiAddress
 
 log = structlog.get_logger()
 
@@ -133,7 +133,7 @@ def worker(
     if server.token is None:
         raise Unauthenticated("the worker has no token: set MAINSPRING_TOKEN, or pass mainspring --token TOKEN worker")
     config = WorkerConfig(
-        address=Address(server.url, server.token),
+        address=ApiAddress(server.url, server.token),
         slots=slots,
         queues=queues,
         labels=dict(_label(text) for group in labels for text in group.split(",")),

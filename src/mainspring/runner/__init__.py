@@ -1,1 +1,1 @@
-"""The process in which functions are called, apart from the worker: it may hang, crash and be killed by itself."""
+"""The runner: the process that calls Python functions, separate from the worker so that it may hang or crash."""

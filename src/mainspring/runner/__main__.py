@@ -1,5 +1,7 @@
-"""`python -m mainspring.runner FD TARGET...`: started by a worker, talks to it over FD. With `--declare` in place
-of FD it only writes what the targets declare to stdout."""
+"""`python -m mainspring.runner FD TARGET...`: a runner that talks to its worker over the socket FD.
+
+`--declare` instead of FD writes the jobs that the targets declare to stdout, and exits.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,20 @@ import sys
 
 
 def main() -> None:
-    how, *targets = sys.argv[1:]
-    # Where the worker was started is where its modules are.
+    mode, *targets = sys.argv[1:]
+    # Modules are found relative to the folder in which the worker was started.
     sys.path[:] = [os.getcwd(), *(entry for entry in sys.path if entry not in ("", os.getcwd()))]
     sys.argv[:] = ["mainspring-runner"]
-    if how == "--declare":
+    if mode == "--declare":
         from mainspring.runner.declare import declare
 
         declare(targets)
     else:
-        from mainspring.runner.serve import Serving
+        from mainspring.runner.serve import RunnerServer
 
-        sock = socket.socket(fileno=int(how))
+        sock = socket.socket(fileno=int(mode))
         sock.set_inheritable(False)
-        Serving(sock).run(targets)
+        RunnerServer(sock).run(targets)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Loads the modules in a process that is thrown away, and tells which jobs they declare."""
+"""Loads modules in a process of their own and writes the jobs that they declare."""
 
 from __future__ import annotations
 
@@ -8,47 +8,48 @@ from typing import NoReturn
 
 import msgspec
 
-from mainspring import calls
+from mainspring import runner_protocol as protocol
 from mainspring.codec import problem_of
-from mainspring.domain.errors import Invalid
+from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.job import JobSpec, check
-from mainspring.runner.modules import BadModule, load
+from mainspring.runner.modules import load
+from mainspring.runner_protocol import BadModule
 from mainspring.sdk.job import Declaration, declared
 
 
 def declare(targets: list[str]) -> NoReturn:
-    """Writes the words to stdout; what modules print while they load goes to stderr instead."""
+    """Write the messages to stdout; what modules print while they load goes to stderr."""
     out = os.dup(1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    words: list[calls.Word] = []
+    messages: list[protocol.RunnerMessage] = []
     error = None
     try:
         load(targets)
-        words = [_declares(declaration) for declaration, _ in declared.values()]
+        messages = [_checked(declaration) for declaration, _ in declared.values()]
     except BadModule as bad:
-        error, words = str(bad), []
+        error, messages = bad.message, []
     with open(out, "wb") as file:
-        file.writelines(calls.encode(word) + b"\n" for word in [*words, calls.Hello(error)])
+        file.writelines(protocol.encode(message) + b"\n" for message in [*messages, protocol.Loaded(error)])
     sys.stderr.flush()
-    os._exit(0)  # threads that a module has started do not keep us
+    os._exit(0)  # without waiting for threads that a module has started
 
 
-def _declares(declaration: Declaration) -> calls.Declares:
-    """Checked as the server will check it, so that a mistake is told with its line."""
-    place = f"{declaration.file}:{declaration.line}"
+def _checked(declaration: Declaration) -> protocol.DeclaredJob:
+    """Check a job as the server would, so that an error is reported with its line."""
+    location = f"{declaration.file}:{declaration.line}"
+    prefix = f"{location}: the job {declaration.name!r}"
     try:
         spec = msgspec.convert(declaration.spec, JobSpec)
         check(spec)
     except msgspec.ValidationError as error:
-        problem = problem_of(str(error), JobSpec)
-        hint = f"; {problem.hint}" if problem.hint else ""
-        raise BadModule(f"{place}: the job {declaration.name!r}: {problem.pointer}: {problem.message}{hint}") from None
+        raise BadModule(f"{prefix}: {_describe(problem_of(str(error), JobSpec))}") from None
     except Invalid as error:
-        problem = error.problems[0]
-        raise BadModule(
-            f"{place}: the job {declaration.name!r}: {problem.pointer}: {problem.message}; {problem.hint}"
-        ) from None
+        raise BadModule(f"{prefix}: {_describe(error.problems[0])}") from None
     except TypeError as error:
-        raise BadModule(f"{place}: the job {declaration.name!r}: {error}") from None
-    return calls.Declares(msgspec.Raw(calls.encode(spec)), place)
+        raise BadModule(f"{prefix}: {error}") from None
+    return protocol.DeclaredJob(msgspec.Raw(protocol.encode(spec)), location)
+
+
+def _describe(problem: Problem) -> str:
+    return f"{problem.pointer}: {problem.message}" + (f"; {problem.hint}" if problem.hint else "")

@@ -1,4 +1,4 @@
-"""Finds the function a call names, checks its arguments, and gives them the types it asks for."""
+"""Finds the function of a call, checks its arguments and converts them to the annotated types."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import msgspec
 
 from mainspring.sdk.job import declared
 
-_PLAIN = (str, int, float, bool, list, dict, type(None), Any, object, inspect.Parameter.empty)
+_JSON_TYPES = (str, int, float, bool, list, dict, type(None), Any, object, inspect.Parameter.empty)
 
 
 class NotCallable(Exception):
-    """The call can't be made; another try would not change that, unless `retry`."""
+    """The call can't be made; a retry can't change that, unless `retry`."""
 
     def __init__(self, message: str, *, retry: bool = False) -> None:
         super().__init__(message)
@@ -26,37 +26,37 @@ class NotCallable(Exception):
 
 
 class Function:
-    """A function, as it is called: by name, with JSON."""
+    """A function that is called by name, with JSON arguments."""
 
     def __init__(self, name: str, target: Callable[..., Any]) -> None:
         self.name = name
-        self.call: Callable[..., Any] = _made_and_called(target) if inspect.isclass(target) else target
+        self.call: Callable[..., Any] = _construct_and_call(target) if inspect.isclass(target) else target
         self.is_async = inspect.iscoroutinefunction(target)
         parameters = _signature(target)
         self.accepted = parameters.keys()
-        self.open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         self.required = {n for n, p in parameters.items() if p.default is p.empty and p.kind not in _VARIADIC}
         self._types = _types(target, parameters)
 
     def arguments(self, args: dict[str, Any]) -> dict[str, Any]:
-        """The arguments with their types, or what is wrong with them."""
+        """Return the arguments, converted to their types; raise `NotCallable` if they do not match."""
         if not args and not self.required:
             return args
-        if not self.required <= args.keys() or (not self.open and not args.keys() <= self.accepted):
+        if not self.required <= args.keys() or (not self.takes_any and not args.keys() <= self.accepted):
             raise NotCallable(self._mismatch(args))
         for name, hint in self._types.items():
             if name in args:
                 try:
                     args[name] = msgspec.convert(args[name], hint)
                 except msgspec.ValidationError as error:
-                    raise NotCallable(f"{self.name}: the argument {name!r} does not fit: {error}") from None
+                    raise NotCallable(f"{self.name}: invalid argument {name!r}: {error}") from None
         return args
 
     def _mismatch(self, args: dict[str, Any]) -> str:
         takes = ", ".join(self.accepted) or "none"
         missing = sorted(self.required - args.keys())
         if missing:
-            return f"{self.name}: the argument {missing[0]!r} was not given; it takes {takes}"
+            return f"{self.name}: missing argument {missing[0]!r}; it takes {takes}"
         unknown = sorted(args.keys() - self.accepted)[0]
         close = difflib.get_close_matches(unknown, self.accepted, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"it takes {takes}"
@@ -64,7 +64,7 @@ class Function:
 
 
 class Functions:
-    """The functions of the loaded modules: those declared as jobs by their name, every public one as module:name."""
+    """The functions of the loaded modules: declared jobs by their name, all public functions as `module:name`."""
 
     def __init__(self, modules: Sequence[ModuleType]) -> None:
         self._modules = [module.__name__ for module in modules]
@@ -76,7 +76,7 @@ class Functions:
         return found
 
     def names(self) -> list[str]:
-        """What there is, declared jobs first."""
+        """Return the names of all functions, declared jobs first."""
         found = [declaration.name for declaration, _ in declared.values()]
         for name in self._modules:
             module = importlib.import_module(name)
@@ -93,7 +93,7 @@ class Functions:
             if name in declared:
                 return Function(name, declared[name][1])
             raise self._missing(name)
-        # Only what the operator named: "os:system" is nobody's job.
+        # Only modules that the worker was started with: no job may call "os:system".
         if not any(module == known or module.startswith(known + ".") for known in self._modules):
             raise self._missing(name)
         try:
@@ -109,17 +109,17 @@ class Functions:
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
         shown = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
         hint = f"did you mean {close[0]!r}? " if close else ""
-        what = f"it has {shown}" if known else "it has none"
-        # Another worker, or this one after a deployment, may have it.
-        return NotCallable(f"there is no function {name!r} on this worker; {hint}{what}", retry=True)
+        available = f"it has {shown}" if known else "it has none"
+        # Another worker, or this one after a deploy, may have it.
+        return NotCallable(f"unknown function {name!r} on this worker; {hint}{available}", retry=True)
 
 
 _VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
-def _made_and_called(made: Callable[..., Any]) -> Callable[..., Any]:
-    """A class is made with the arguments, then called."""
-    return lambda **args: made(**args)()
+def _construct_and_call(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that constructs an object with the arguments, then calls it."""
+    return lambda **args: factory(**args)()
 
 
 def _signature(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -131,7 +131,7 @@ def _signature(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def _types(target: Callable[..., Any], parameters: dict[str, inspect.Parameter]) -> dict[str, Any]:
-    """The annotations that turn JSON into something else: dates, dataclasses, ids."""
+    """Return the annotations to convert JSON values to: dates, dataclasses, UUIDs, ..."""
     try:
         hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     except Exception:
@@ -139,7 +139,7 @@ def _types(target: Callable[..., Any], parameters: dict[str, inspect.Parameter])
     found = {}
     for name in parameters:
         hint = hints.get(name, Any)
-        if hint not in _PLAIN and typing.get_origin(hint) not in _PLAIN:
+        if hint not in _JSON_TYPES and typing.get_origin(hint) not in _JSON_TYPES:
             try:
                 msgspec.json.schema(hint)
             except TypeError:

@@ -1,20 +1,20 @@
-"""stdout and stderr of functions: what each one prints is its own log, also when several share the process."""
+"""stdout and stderr of functions: each call has its own log, even if several share the process."""
 
 from __future__ import annotations
 
 import io
 from typing import TextIO
 
-from mainspring import calls
+from mainspring import runner_protocol as protocol
 from mainspring.sdk.context import current
 
 FLUSH_CHARS = 8_000
 
 
-class Stream(io.TextIOBase):
-    """Stands for sys.stdout or sys.stderr. Outside a call, and in threads of a call, the real one is written to."""
+class CallStream(io.TextIOBase):
+    """Replaces sys.stdout or sys.stderr. Outside a call, and in threads of a call, it writes to the real stream."""
 
-    def __init__(self, name: calls.Stream, real: TextIO) -> None:
+    def __init__(self, name: protocol.Stream, real: TextIO) -> None:
         self._name = name
         self._real = real
 

@@ -1,1 +1,1 @@
-"""What jobs written in Python use; `import mainspring` offers it."""
+"""The SDK for jobs written in Python; `import mainspring` exports its names."""

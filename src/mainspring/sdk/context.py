@@ -1,4 +1,4 @@
-"""Who is being executed: for functions in a runner, and for programs that a shell task started."""
+"""The context of an execution, for functions in a runner and programs of shell tasks."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ import msgspec
 
 from mainspring.domain.artifact import name_problem
 
-FILE = "MAINSPRING_CHECKPOINT"
-"""For programs that a shell task started: where they read and write it."""
-ARTIFACTS = "MAINSPRING_ARTIFACTS"
-"""For programs that a shell task started: the folder into which they put files to be kept."""
-INPUTS = "MAINSPRING_INPUTS"
-"""For programs that a shell task started: the folder with files of earlier executions."""
-MOST_CHECKPOINT = 64_000
+CHECKPOINT_VARIABLE = "MAINSPRING_CHECKPOINT"
+"""Programs of shell tasks read and write their checkpoint in the file that this variable names."""
+ARTIFACTS_VARIABLE = "MAINSPRING_ARTIFACTS"
+"""Programs of shell tasks put their artifacts into the folder that this variable names."""
+INPUTS_VARIABLE = "MAINSPRING_INPUTS"
+"""Programs of shell tasks find the files of `artifacts_in` in the folder that this variable names."""
+MAX_CHECKPOINT_BYTES = 64_000
 
 
 class NotExecuting(RuntimeError):
-    """`context()` was asked for outside an execution."""
+    """`context()` was called outside an execution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """The execution that runs this code.
 
-    `idempotency_key` is the same for all attempts of an execution: whoever is called with it can tell a
-    repetition. `attempt` only grows, so it fences an earlier attempt off.
+    `idempotency_key` is the same for all attempts of an execution, so a receiver can detect repeated calls. `attempt`
+    only grows, so it can fence off earlier attempts.
     """
 
     execution_id: str
@@ -42,43 +42,43 @@ class Context:
     idempotency_key: str
 
     def checkpoint(self, value: Any) -> None:
-        """Remembers where a further attempt would go on, as JSON of at most 64,000 bytes; the last word counts.
+        """Save where a further attempt continues, as JSON of at most 64,000 bytes; the last value counts.
 
-        It is sent within a second, and at once when the attempt ends: a worker that dies may lose the very last one.
+        It is sent within a second, and when the attempt ends. A worker that dies may lose the last one.
         """
         data = msgspec.json.encode(value)
-        if len(data) > MOST_CHECKPOINT:
-            raise ValueError(f"a checkpoint has at most {MOST_CHECKPOINT:,} bytes, and this has {len(data):,}")
-        if (executing := current.get()) is not None:
-            executing.save(data)
-        elif path := os.environ.get(FILE):
-            # Whole or not at all: it may be read at any moment.
+        if len(data) > MAX_CHECKPOINT_BYTES:
+            raise ValueError(f"the checkpoint has {len(data):,} bytes; the limit is {MAX_CHECKPOINT_BYTES:,}")
+        if (call := current.get()) is not None:
+            call.save_checkpoint(data)
+        elif path := os.environ.get(CHECKPOINT_VARIABLE):
+            # Replaced atomically: the worker may read it at any moment.
             with open(f"{path}.new", "wb") as file:
                 file.write(data)
             os.replace(f"{path}.new", path)
 
     @property
     def last_checkpoint(self) -> Any:
-        """What an earlier attempt said last with `checkpoint`; None at the first attempt, or if it said nothing."""
-        if (executing := current.get()) is not None:
-            return executing.last_checkpoint
+        """The last value that an earlier attempt passed to `checkpoint`, or None."""
+        if (call := current.get()) is not None:
+            return call.last_checkpoint
         try:
-            with open(os.environ[FILE], "rb") as file:
+            with open(os.environ[CHECKPOINT_VARIABLE], "rb") as file:
                 return msgspec.json.decode(file.read())
         except (KeyError, OSError, msgspec.DecodeError):
             return None
 
     def artifact(self, name: str, content: bytes | str | os.PathLike[str]) -> None:
-        """Keeps a file with the execution under a name such as `report/2026.csv`: bytes, text, or a path to copy.
+        """Store a file with the execution under a name such as `report/2026.csv`: bytes, text, or a path to copy.
 
-        It is sent when the attempt ends. The same name again replaces it, also in a further attempt.
+        It is uploaded when the attempt ends. The same name replaces it, also in a further attempt.
         """
-        if (wrong := name_problem(name)) is not None:
-            raise ValueError(wrong)
-        executing = current.get()
-        folder = os.environ.get(ARTIFACTS) if executing is None else executing.folder()
+        if (problem := name_problem(name)) is not None:
+            raise ValueError(problem)
+        call = current.get()
+        folder = os.environ.get(ARTIFACTS_VARIABLE) if call is None else call.artifact_folder()
         if folder is None:
-            raise NotExecuting(f"{ARTIFACTS} is not set, so nobody would keep the file")
+            raise NotExecuting(f"cannot store an artifact outside an execution: {ARTIFACTS_VARIABLE} is not set")
         target = os.path.join(folder, name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if isinstance(content, os.PathLike):
@@ -88,17 +88,17 @@ class Context:
             file.write(content.encode() if isinstance(content, str) else content)
 
     def input(self, name: str) -> Path:
-        """The path of a file that the job asked for with `artifacts_in`, by its name here."""
-        executing = current.get()
-        folder = os.environ.get(INPUTS) if executing is None else executing.inputs
+        """Return the path of a file from the job's `artifacts_in`, by its local name."""
+        call = current.get()
+        folder = os.environ.get(INPUTS_VARIABLE) if call is None else call.inputs
         path = None if folder is None or name_problem(name) is not None else Path(folder, name)
         if path is None or not path.is_file():
             raise FileNotFoundError(f"{name!r} is not among the job's artifacts_in")
         return path
 
 
-class Executing(Protocol):
-    """What a runner provides for one call."""
+class CurrentCall(Protocol):
+    """The call that is running, as the runner provides it."""
 
     @property
     def execution_id(self) -> str: ...
@@ -109,13 +109,13 @@ class Executing(Protocol):
     @property
     def fire_at(self) -> str: ...
 
-    committed: bool  # its effects were committed through `ms.transaction`
+    committed: bool  # whether `ms.transaction` has committed its effects
 
-    def tell(self, done: float, total: float | None, message: str | None) -> None: ...
+    def report_progress(self, done: float, total: float | None, message: str | None) -> None: ...
     def write(self, stream: Literal["stdout", "stderr"], text: str, *, flush: bool) -> None: ...
     def flush(self) -> None: ...
-    def save(self, value: bytes) -> None: ...
-    def folder(self) -> str: ...
+    def save_checkpoint(self, value: bytes) -> None: ...
+    def artifact_folder(self) -> str: ...
 
     @property
     def last_checkpoint(self) -> Any: ...
@@ -123,17 +123,17 @@ class Executing(Protocol):
     def inputs(self) -> str | None: ...
 
 
-current: ContextVar[Executing | None] = ContextVar("mainspring_executing", default=None)
+current: ContextVar[CurrentCall | None] = ContextVar("mainspring_executing", default=None)
 
 
 def context() -> Context:
-    """The execution this code runs in; raises `NotExecuting` where there is none."""
-    if (executing := current.get()) is not None:
-        return _context(executing.execution_id, executing.job, str(executing.attempt), executing.fire_at)
+    """Return the execution that runs this code; raise `NotExecuting` outside of one."""
+    if (call := current.get()) is not None:
+        return _context(call.execution_id, call.job, str(call.attempt), call.fire_at)
     names = ("EXECUTION_ID", "JOB", "ATTEMPT", "FIRE_AT")
     values = [os.environ.get(f"MAINSPRING_{name}") for name in names]
     if not all(values):
-        raise NotExecuting("this code is not executed by Mainspring, so there is no context")
+        raise NotExecuting("not called by Mainspring: there is no execution, so there is no context")
     return _context(*(value or "" for value in values))
 
 

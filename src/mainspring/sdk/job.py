@@ -1,6 +1,6 @@
-"""`@job`: declares a function as a job. The function stays an ordinary function; importing it does nothing else.
+"""`@job`: declares a function as a job. It stays an ordinary function, and importing it has no other effect.
 
-A worker started with `-m module` registers what the module declares.
+A worker started with `-m module` registers the jobs that the module declares.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ R = TypeVar("R", covariant=True)
 
 _FIRE_DATE = "mainspring: the day of the fire"
 FireDate = Annotated[date, _FIRE_DATE]
-"""A parameter that gets the day the execution was due, where its schedule lives. It is a plain `date`."""
+"""A parameter that receives the day of the fire, in the schedule's time zone, as a plain `date`."""
 
 RESERVED = ("at", "key", "conn")
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
@@ -28,17 +28,19 @@ _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list:
 
 @dataclass(frozen=True, slots=True)
 class Every:
+    """A schedule with a fixed interval."""
+
     interval: str | int | float
 
 
 def every(interval: str | int | float) -> Every:
-    """A schedule with a fixed interval: `every("1h")`, `every("PT90S")`, `every(30)` seconds."""
+    """Return a schedule with a fixed interval: `every("1h")`, `every("PT90S")`, `every(30)` seconds."""
     return Every(interval)
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A job as code declares it, in the words of the API."""
+    """A job as code declares it; `spec` has the fields of the API."""
 
     spec: dict[str, Any]
     file: str
@@ -50,14 +52,14 @@ class Declaration:
 
 
 class Job(Protocol[P, R]):
-    """A declared function: call it as before, or submit it."""
+    """A declared function: call it as usual, or submit it."""
 
     declaration: Declaration
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     def submit(self, *, at: datetime | str | None = None, key: str | None = None, **params: Any) -> Execution:
-        """Has a worker execute it, now or at a time; the same `key` gives the same execution for a day."""
+        """Submit an execution, due now or `at` a time; for a day, the same `key` returns the same execution."""
         ...
 
 
@@ -88,10 +90,10 @@ def job(
     artifacts_in: Sequence[Mapping[str, Any]] | None = None,
 ) -> Callable[[Callable[P, R]], Job[P, R]]: ...
 def job(function: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
-    """Declares a function as a job.
+    """Declare a function as a job.
 
-    `schedule` is a cron expression, `every("1h")` or a schedule as the API takes it; without one the job runs when
-    it is submitted. Its parameters are those of the function: they travel as JSON.
+    `schedule` is a cron expression, `every("1h")` or a schedule as in the API; without one the job runs when it is
+    submitted. The parameters of the function are the parameters of the job, passed as JSON.
     """
 
     def declare(function: Callable[P, R]) -> Job[P, R]:
@@ -101,7 +103,9 @@ def job(function: Any = None, /, *, name: str | None = None, **options: Any) -> 
         known = declared.get(declaration.name)
         if known is not None and known[0].spec["task"] != spec["task"]:
             was = known[0]
-            raise ValueError(f"two jobs are called {was.name!r}: here and {was.file}:{was.line}; give one a name=")
+            raise ValueError(
+                f"two jobs are named {was.name!r}: this one and {was.file}:{was.line}; give one another name="
+            )
         declared[declaration.name] = (declaration, function)
         marked = cast(Any, function)
         marked.declaration = declaration
@@ -119,7 +123,7 @@ def _spec(function: Callable[..., Any], name: str, options: dict[str, Any]) -> d
     if schedule is not None:
         spec["schedule"] = _schedule(schedule) | ({"timezone": zone} if zone else {})
     elif zone is not None:
-        raise ValueError("tz belongs to a schedule: say when with schedule=")
+        raise ValueError("tz= needs schedule=")
     retries, misfire = options.pop("retries", None), options.pop("misfire", None)
     if retries is not None:
         spec["retries"] = {"max": retries} if isinstance(retries, int) else dict(retries)
@@ -137,16 +141,16 @@ def _schedule(schedule: str | Every | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-    """What is filled in when it is called, and what may be given."""
+    """Return the arguments that templates fill in, and the parameters of the job."""
     if "<locals>" in function.__qualname__ or "." in function.__qualname__:
-        raise ValueError(f"{function.__qualname__} can't be a job: only functions at the top of a module can")
+        raise ValueError(f"{function.__qualname__} can't be a job: only functions at the top level of a module can")
     hints = typing.get_type_hints(function, include_extras=True)
     args: dict[str, str] = {}
     params: dict[str, dict[str, Any]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.POSITIONAL_ONLY or name in RESERVED:
-            why = "is taken by submit()" if name in RESERVED else "is positional only; jobs are called by name"
-            raise ValueError(f"{function.__name__}: the parameter {name!r} {why}")
+            reason = "is reserved for submit()" if name in RESERVED else "is positional-only; jobs are called by name"
+            raise ValueError(f"{function.__name__}: the parameter {name!r} {reason}")
         hint = hints.get(name)
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
@@ -168,14 +172,14 @@ def _param(hint: Any, default: Any) -> dict[str, Any]:
     if default is inspect.Parameter.empty:
         return {"type": kind} if kind else {}
     as_json = msgspec.to_builtins(default)
-    # A default outside its own type, such as None for a string, says more than the annotation.
-    fits = kind is not None and type(as_json) is (typing.get_origin(hint) or hint)
-    return ({"type": kind} if fits else {}) | {"default": as_json}
+    # A default of another type, such as None for a string, overrides the annotation.
+    matches = kind is not None and type(as_json) is (typing.get_origin(hint) or hint)
+    return ({"type": kind} if matches else {}) | {"default": as_json}
 
 
 def _submitter(declaration: Declaration) -> Callable[..., Execution]:
     def submit(*, at: datetime | str | None = None, key: str | None = None, **params: Any) -> Execution:
-        """Has a worker execute it, now or at a time; the same `key` gives the same execution for a day."""
+        """Submit an execution, due now or `at` a time; for a day, the same `key` returns the same execution."""
         from mainspring.sdk.submit import submit as send
 
         return send(declaration, at=at, key=key, params=params)

@@ -1,5 +1,5 @@
--- For the database of whoever uses `ms.transaction`, PostgreSQL or SQLite: one row for each execution whose effects were
--- committed. `?` stands for a parameter, whatever the driver calls it.
+-- Statements of `ms.transaction` for the user's database, PostgreSQL or SQLite: one row per execution whose effects are
+-- committed. `?` is a parameter, whatever placeholder the driver uses.
 
 -- name: create
 CREATE TABLE IF NOT EXISTS mainspring_markers (

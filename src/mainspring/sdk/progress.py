@@ -1,4 +1,4 @@
-"""How far a job is: shown as a bar with rate and time left. Outside an execution it costs nothing and tells nobody."""
+"""Progress of an execution, shown as a bar with rate and time left. Does nothing outside an execution."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from mainspring.sdk.context import current
 
 T = TypeVar("T")
 
-FILE = "MAINSPRING_PROGRESS"
-"""For programs that a shell task started: where they write how far they are."""
-TELL_S = 0.2
-"""`track` reports at most so often; nobody sees more."""
+PROGRESS_VARIABLE = "MAINSPRING_PROGRESS"
+"""Programs of shell tasks write their progress into the file that this variable names."""
+REPORT_S = 0.2
+"""`track` reports at most this often."""
 
 
 def report_progress(done: float, total: float | None = None, message: str | None = None) -> None:
-    """Tells how far the execution is: `report_progress(410, 1000, "loading")`; without a total, `done` is a count.
+    """Report progress: `report_progress(410, 1000, "loading")`. Without a total, `done` is a count.
 
-    For a share use `report_progress(41, 100)`. Call it as often as you like: only the last word is kept.
+    For a percentage use `report_progress(41, 100)`. Call it as often as you like: only the last report is kept.
     """
-    if (executing := current.get()) is not None:
-        executing.tell(done, total, message)
-    elif path := os.environ.get(FILE):
-        words = f"{done:g}" if total is None else f"{done:g}/{total:g}"
-        line = f"{words} {message}" if message else words
+    if (call := current.get()) is not None:
+        call.report_progress(done, total, message)
+    elif path := os.environ.get(PROGRESS_VARIABLE):
+        numbers = f"{done:g}" if total is None else f"{done:g}/{total:g}"
+        line = f"{numbers} {message}" if message else numbers
         with open(path, "w", encoding="utf-8", errors="replace") as file:
             file.write(line.replace("\n", " ") + "\n")
 
 
 def track(items: Iterable[T], total: float | None = None, message: str | None = None) -> Iterator[T]:
-    """Passes the items on and reports how many were done; `total` is their number, if they know it themselves."""
+    """Yield the items and report how many are done; `total` defaults to their number, if it is known."""
     if total is None and isinstance(items, Sized):
         total = len(items)
-    done, told_at = 0, monotonic()
+    done, reported_at = 0, monotonic()
     report_progress(0, total, message)
     for item in items:
         yield item
         done += 1
-        if monotonic() - told_at >= TELL_S:
-            told_at = monotonic()
+        if monotonic() - reported_at >= REPORT_S:
+            reported_at = monotonic()
             report_progress(done, total, message)
     report_progress(done, total, message)

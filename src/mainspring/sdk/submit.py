@@ -1,4 +1,4 @@
-"""Submits declared jobs, through one client that all of them share."""
+"""Submits declared jobs through one shared client."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def submit(
         return client(os.getpid()).trigger(declaration.name, request)
     except NotFound as error:
         module = declaration.spec["task"]["function"].partition(":")[0]
-        raise NotFound(f"{error.message}; a worker registers it: mainspring worker -m {module}") from None
+        raise NotFound(f"{error.message}; register it by starting a worker: mainspring worker -m {module}") from None
 
 
 def start(workflow: str, *, key: str | None, params: dict[str, Any]) -> wire.Run:
     try:
         return client(os.getpid()).start_run(workflow, msgspec.to_builtins(params) or None, key=key)
     except NotFound as error:
-        raise NotFound(f"{error.message}; write it first: mainspring workflows apply FILE.py") from None
+        raise NotFound(f"{error.message}; apply it first: mainspring workflows apply FILE.py") from None
 
 
 @cache
 def client(pid: int) -> Client:
-    """Of this process: a thread of its own does not survive a fork."""
+    """Return the client of this process: its thread does not survive a fork."""
     return Client()
 
 
 def _instant(at: datetime | str | None) -> datetime | None:
-    """A time without an offset is UTC, as on the command line."""
+    """Parse an instant. Without an offset it is UTC, as on the command line."""
     if isinstance(at, str):
         at = datetime.fromisoformat(at)
     return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at

@@ -1,8 +1,8 @@
-"""`ms.transaction`: effects in the user's own database that happen once, however often an execution is tried.
+"""`ms.transaction`: effects in the user's own database that happen once per execution, whatever its attempts.
 
-A row with the execution's id is written in the same transaction as the effects. An attempt that finds it knows that the
-effects are there: nothing of the body runs, and the execution ends with the result that was stored. Two attempts at the
-same time are ordered by the row's unique key: the second waits for what the first does.
+It writes a row with the execution's id in the same transaction as the effects. An attempt that finds this marker knows
+that the effects are committed: it skips the body, and the execution ends with the stored result. The marker's key is
+unique, so of two attempts at the same time the second waits for the first one's commit or rollback.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from mainspring.sdk.context import Executing, NotExecuting, context, current
+from mainspring.sdk.context import CurrentCall, NotExecuting, context, current
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-_PLACE: dict[str, Callable[[int], str]] = {
+_PLACEHOLDERS: dict[str, Callable[[int], str]] = {
     "qmark": lambda n: "?",
     "format": lambda n: "%s",
     "pyformat": lambda n: "%s",
@@ -30,13 +30,13 @@ _PLACE: dict[str, Callable[[int], str]] = {
 
 
 class AlreadyDone(BaseException):
-    """The effects were committed by an earlier attempt; the execution ends with the `result` that was stored then.
+    """An earlier attempt has committed the effects; the execution ends with the `result` stored then.
 
-    Not an `Exception`, so that nothing on its way mistakes it for a failure. Leave it alone.
+    Not an `Exception`, so that no `except Exception` on its way handles it as a failure. Do not catch it.
     """
 
     def __init__(self, key: str, result: str | None) -> None:
-        super().__init__(f"the effects of {key} were committed before")
+        super().__init__(f"the effects of {key} are already committed")
         self.stored = result
 
     @property
@@ -44,25 +44,25 @@ class AlreadyDone(BaseException):
         return None if self.stored is None else msgspec.json.decode(self.stored)
 
 
-class _AndLeave(AlreadyDone, SystemExit):
-    """In a program of its own: it ends as one that succeeded."""
+class _AlreadyDoneExit(AlreadyDone, SystemExit):
+    """Outside a runner: ends the program with exit code 0."""
 
     code = 0
 
 
 class Transaction:
-    """Use it as `with` or, for an asynchronous driver, as `async with`. `result` is kept with the effects."""
+    """A context manager: `with`, or `async with` for an asynchronous driver. `result` is stored with the effects."""
 
     def __init__(self, connection: Any, key: str | None) -> None:
         self.result: Any = None
         self._connection = connection
-        self._executing: Executing | None = current.get()
+        self._call: CurrentCall | None = current.get()
         self._key, self._attempt = _identity(key)
         self._native: Any = None  # asyncpg's transaction
 
     def __enter__(self) -> Transaction:
         if _is_async(self._connection):
-            raise TypeError("this connection is asynchronous: write `async with ms.transaction(...)`")
+            raise TypeError("this connection is asynchronous: use `async with ms.transaction(...)`")
         self._check()
         if self._key is not None:
             try:
@@ -88,7 +88,7 @@ class Transaction:
 
     async def __aenter__(self) -> Transaction:
         if not _is_async(self._connection):
-            raise TypeError("this connection is not asynchronous: write `with ms.transaction(...)`")
+            raise TypeError("this connection is not asynchronous: use `with ms.transaction(...)`")
         self._check()
         await self._begin()
         if self._key is not None:
@@ -114,24 +114,24 @@ class Transaction:
         self._committed()
 
     def _check(self) -> None:
-        """Refuses what would commit the effects and the marker apart."""
-        if self._executing is not None and self._executing.committed:
-            raise RuntimeError("an execution has one ms.transaction: put all effects into it")
+        """Raise if the effects and the marker would be committed separately."""
+        if self._call is not None and self._call.committed:
+            raise RuntimeError("an execution may use ms.transaction only once: put all effects into it")
         connection = self._connection
-        alone = getattr(connection, "isolation_level", "") is None and type(connection).__module__ == "sqlite3"
-        if alone or getattr(connection, "autocommit", False) is True:
-            raise RuntimeError("the connection commits every statement by itself: turn autocommit off")
+        autocommits = getattr(connection, "isolation_level", "") is None and type(connection).__module__ == "sqlite3"
+        if autocommits or getattr(connection, "autocommit", False) is True:
+            raise RuntimeError("the connection is in autocommit mode: turn it off")
         if _is_asyncpg(connection) and connection.is_in_transaction():
-            raise RuntimeError("the connection is in a transaction already: ms.transaction commits one of its own")
+            raise RuntimeError("the connection is already in a transaction: ms.transaction begins and commits its own")
 
     def _done(self, row: Any) -> AlreadyDone:
         assert self._key is not None
         self._committed()
-        return (_AndLeave if self._executing is None else AlreadyDone)(self._key, None if row is None else row[0])
+        return (_AlreadyDoneExit if self._call is None else AlreadyDone)(self._key, None if row is None else row[0])
 
     def _committed(self) -> None:
-        if self._executing is not None:
-            self._executing.committed = True
+        if self._call is not None:
+            self._call.committed = True
 
     def _run(self, name: str, *values: Any) -> Any:
         cursor = self._connection.cursor()
@@ -149,9 +149,9 @@ class Transaction:
             await self._native.start()
 
     async def _marked(self) -> bool:
-        """Whether somebody has been here before."""
-        told = await self._await("mark", self._key, self._attempt)
-        return bool(told == "INSERT 0 0" if self._native is not None else told.rowcount == 0)
+        """Insert the marker; return whether it was already there."""
+        inserted = await self._await("mark", self._key, self._attempt)
+        return bool(inserted == "INSERT 0 0" if self._native is not None else inserted.rowcount == 0)
 
     async def _found(self) -> Any:
         if self._native is not None:
@@ -163,18 +163,18 @@ class Transaction:
 
 
 def transaction(connection: Any, *, key: str | None = None) -> Transaction:
-    """A transaction on your connection whose effects happen once: `with ms.transaction(connection) as tx: ...`.
+    """Begin a transaction whose effects happen once: `with ms.transaction(connection) as tx: ...`.
 
-    It commits at the end of the block, and rolls back when the block raises. Set `tx.result` to what the function
-    returns: that is the result if a later attempt finds the work done. `key` stands for the work instead of the
-    execution's id, if several executions may mean the same. Needs the table of `create_marker_table`. Outside an
-    execution and without a key it is an ordinary transaction.
+    It commits at the end of the block, and rolls back if the block raises. Set `tx.result` to the function's result: a
+    later attempt that finds the effects committed ends with it. Pass `key` to identify the effects by something other
+    than the execution's id, if several executions mean the same effects. Needs the table of `create_marker_table`.
+    Outside an execution and without a key it is an ordinary transaction.
     """
     return Transaction(connection, key)
 
 
 def create_marker_table(connection: Any) -> Awaitable[None] | None:
-    """Makes the table that `ms.transaction` needs, unless it exists; `await` it on an asynchronous connection."""
+    """Create the table that `ms.transaction` needs, unless it exists; `await` it on an asynchronous connection."""
     if _is_async(connection):
         return _create_async(connection)
     connection.cursor().execute(_statement("create", connection))
@@ -211,12 +211,12 @@ def _is_async(connection: Any) -> bool:
 def _statement(name: str, connection: Any) -> str:
     module = sys.modules.get(type(connection).__module__.partition(".")[0])
     style = "asyncpg" if _is_asyncpg(connection) else str(getattr(module, "paramstyle", "format"))
-    if style not in _PLACE:
-        raise TypeError(f"ms.transaction knows no drivers with the parameter style {style!r}")
+    if style not in _PLACEHOLDERS:
+        raise TypeError(f"ms.transaction does not support drivers with the parameter style {style!r}")
     text, n = _statements()[name], 0
     while "?" in text and style != "qmark":
         n += 1
-        text = text.replace("?", _PLACE[style](n), 1)
+        text = text.replace("?", _PLACEHOLDERS[style](n), 1)
     return text
 
 

@@ -1,7 +1,8 @@
-"""`@workflow`: a workflow as Python, built by a function that is called once, when it is declared.
+"""`@workflow`: declares a workflow in Python, built by a function that is called once.
 
-The function gets a `Flow` and adds steps to it. What a step returns stands for its result: passed on to another step it
-becomes a need of that step and a value of its task. `mainspring workflows apply FILE.py` writes what a file declares.
+The function receives a `Flow` and adds steps to it. Adding a step returns a placeholder for its result: passed to
+another step, it becomes a dependency of that step and a value in its task. `mainspring workflows apply FILE.py` saves
+the workflows that a file declares.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from mainspring import wire
     from mainspring.domain.workflow.spec import WorkflowSpec
 
-_PLACE = re.compile(r"\{\{(.*?)\}\}")
+_TEMPLATE = re.compile(r"\{\{(.*?)\}\}")
 _STEP = re.compile(r"(?<![\w.])(?:steps|upstream)\.([A-Za-z_]\w*)")
 _INDEX = re.compile(r"\.(\d+)(?=\.|\Z)")
 
 
 class Value:
-    """Something a run will know: a result, a parameter, an item. Fields are reached by name or index."""
+    """A placeholder for a value of the run: a result, a parameter, an item. Access fields by name or index."""
 
     def __init__(self, path: str, step: str | None = None) -> None:
         self._path, self._step = path, step
@@ -43,12 +44,12 @@ class Value:
 
     @property
     def expression(self) -> str:
-        """As conditions name it."""
+        """The value as conditions refer to it."""
         return _INDEX.sub(r"[\1]", self._path)
 
 
 class Flow:
-    """A workflow while it is being written."""
+    """A workflow under construction."""
 
     item = Value("item")
     item_index = Value("item_index")
@@ -60,11 +61,14 @@ class Flow:
         self.outputs: dict[str, Any] = {}
 
     def param(self, name: str) -> Value:
-        """A parameter of the workflow."""
+        """Return a parameter of the workflow."""
         return Value(f"params.{name}")
 
     def step(self, called: Callable[..., Any] | Job[..., Any], /, *, name: str | None = None, **more: Any) -> Value:
-        """Calls a function of a module that workers load. `args` has its arguments; the rest are fields of a step."""
+        """Add a step that calls a function of a module that workers load.
+
+        `args` has its arguments; all other keywords are fields of a step.
+        """
         function: Any = called
         given = dict(more.pop("args", {}))
         task = {"kind": "python", "function": f"{function.__module__}:{function.__qualname__}"}
@@ -74,26 +78,26 @@ class Flow:
         return self._add(name or function.__name__, {"task": task | ({"args": args} if args else {}), **more})
 
     def shell(self, *argv: Any, name: str, **more: Any) -> Value:
-        """Runs a program."""
+        """Add a step that runs a program."""
         return self.task({"kind": "shell", "argv": list(argv)}, name=name, **more)
 
     def task(self, task: Mapping[str, Any], *, name: str, **more: Any) -> Value:
-        """Any task, as the API takes it."""
+        """Add a step with any task, as in the API."""
         return self._add(name, {"task": dict(task), **more})
 
     def upstream(self, before: Value | str) -> Value:
-        """How a step before ended: a state, or `forced`, `skipped`, `kept`."""
+        """Return how an earlier step ended: a state, or `forced`, `skipped`, `kept`."""
         return Value(f"upstream.{_name(before)}", _name(before))
 
     def approval(
         self, name: str, *, expires: str | None = None, scope: str = "write", message: str = "", **more: Any
     ) -> Value:
-        """Waits for a person."""
+        """Add a step that waits for a person's approval."""
         wanted = {"expires": expires, "scope": None if scope == "write" else scope, "message": message or None}
         return self._add(name, {"approval": {k: v for k, v in wanted.items() if v is not None}, **more})
 
     def event(self, name: str, event: str, *, timeout: str | None = None, **more: Any) -> Value:
-        """Waits for an event that is sent to the run."""
+        """Add a step that waits for an event sent to the run."""
         wanted = {"name": event, **({"timeout": timeout} if timeout is not None else {})}
         return self._add(name, {"event": wanted, **more})
 
@@ -105,19 +109,19 @@ class Flow:
         until: str | Value | None = None,
         **more: Any,
     ) -> Value:
-        """Waits for so long, or until an instant; either may come from another step or a parameter."""
+        """Add a step that waits for a duration or until an instant; both may come from a step or a parameter."""
         if until is not None and duration is not None:
-            raise ValueError("a wait has either a duration or until=")
+            raise ValueError("wait() takes either a duration or until=")
         wanted: Any = duration if until is None else {"until": until}
         return self._add(name, {"wait": {"for": wanted} if isinstance(wanted, Value) else wanted, **more})
 
     def run(self, workflow: str, *, name: str, **more: Any) -> Value:
-        """Another workflow as a step."""
+        """Add a step that runs another workflow."""
         return self._add(name, {"workflow": workflow, **more})
 
     def _add(self, name: str, step: dict[str, Any]) -> Value:
         if name in self.steps:
-            raise ValueError(f"two steps are called {name!r}; give one a name=")
+            raise ValueError(f"two steps are named {name!r}; give one another name=")
         needs = {value._step for value in _values(step) if value._step is not None} | _named(step)
         named = [str(_name(need)) for need in step.pop("after", [])]
         order = [known for known in self.steps if known in needs and known not in named]
@@ -127,12 +131,12 @@ class Flow:
                 step[field] = step[field].expression
         if isinstance(step.get("map"), list | tuple):
             step["map"] = json.dumps(step["map"])
-        self.steps[name] = {field: _written(value) for field, value in step.items() if value not in ([], None)}
+        self.steps[name] = {field: _to_json(value) for field, value in step.items() if value not in ([], None)}
         return Value(f"steps.{name}.result", name)
 
 
 class Workflow:
-    """A declared workflow: `spec` is what is sent to the server."""
+    """A declared workflow; `spec` is sent to the server."""
 
     def __init__(self, spec: dict[str, Any], file: str, line: int) -> None:
         self._spec, self.file, self.line = spec, file, line
@@ -153,11 +157,11 @@ class Workflow:
             return msgspec.convert(self._spec, WorkflowSpec)
         except msgspec.ValidationError as error:
             problem = problem_of(str(error), WorkflowSpec, self._spec)
-            words = f"the workflow {self.name} ({self.file}, line {self.line}): {problem.message}"
-            raise Invalid(words, problems=(problem,)) from None
+            message = f"the workflow {self.name} ({self.file}, line {self.line}): {problem.message}"
+            raise Invalid(message, problems=(problem,)) from None
 
     def start(self, *, key: str | None = None, **params: Any) -> wire.Run:
-        """Starts a run of it now, as it was last applied; the same `key` gives the same run for a day."""
+        """Start a run of the workflow as last applied; for a day, the same `key` returns the same run."""
         from mainspring.sdk.submit import start
 
         return start(self.name, key=key, params=params)
@@ -174,14 +178,14 @@ def workflow(
     tz: str | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], Workflow]:
-    """Declares a workflow; the parameters of the function after its `Flow` are those of the workflow.
+    """Declare a workflow; the parameters of the function after its `Flow` are those of the workflow.
 
-    `options` are fields of a workflow as the API takes them: defaults, timeout, sla, overlap, concurrency, ...
+    `options` are fields of a workflow as in the API: defaults, timeout, sla, overlap, concurrency, ...
     """
 
     def declare(function: Callable[..., Any]) -> Workflow:
         if not (given := [*inspect.signature(function).parameters.values()]):
-            raise TypeError(f"{function.__name__}() takes no Flow: write def {function.__name__}(flow: ms.Flow)")
+            raise TypeError(f"{function.__name__}() must take a Flow: def {function.__name__}(flow: ms.Flow)")
         rest = given[1:]
         hints = typing.get_type_hints(function)
         params = {p.name: _param(hints.get(p.name), p.default) for p in rest}
@@ -193,7 +197,7 @@ def workflow(
         if schedule is not None:
             spec["schedule"] = _schedule(schedule) | ({"timezone": tz} if tz else {})
         if outputs is not None:
-            spec["outputs"] = _written(dict(outputs))
+            spec["outputs"] = _to_json(dict(outputs))
         if described := (inspect.getdoc(function) or "").partition("\n\n")[0]:
             spec["description"] = described
         code = function.__code__
@@ -216,8 +220,10 @@ def _values(of: Any) -> list[Value]:
 
 
 def _named(step: Mapping[str, Any]) -> set[str]:
-    """Steps whose results stand inside texts: in templates anywhere, and in what is an expression as a whole."""
-    found = {name for text in _texts(step) for place in _PLACE.findall(text) for name in _STEP.findall(place)}
+    """Return the steps that templates and expressions of a step refer to."""
+    found = {
+        name for text in _texts(step) for expression in _TEMPLATE.findall(text) for name in _STEP.findall(expression)
+    }
     repeat = step.get("repeat")
     until = repeat.get("until") if isinstance(repeat, Mapping) else None
     for text in (step.get("when"), step.get("map"), until):
@@ -232,12 +238,12 @@ def _texts(of: Any) -> list[str]:
     return [text for item in inner for text in _texts(item)]
 
 
-def _written(value: Any) -> Any:
-    """JSON with templates in place of values."""
+def _to_json(value: Any) -> Any:
+    """Return JSON with templates in place of `Value`s."""
     if isinstance(value, Value):
         return str(value)
     if isinstance(value, Mapping):
-        return {key: _written(item) for key, item in value.items()}
+        return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_written(item) for item in value]
+        return [_to_json(item) for item in value]
     return value

@@ -1,4 +1,4 @@
-"""What this machine has, and what is left of it while attempts run."""
+"""The resources of this machine, and what running attempts leave of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mainspring.domain.placement.resources import Amounts, parse_amounts
 
 
 def detect(root: Path = Path("/")) -> Amounts:
-    """Cores and memory this process may use, free disk here, and NVIDIA devices."""
+    """Return the cores and memory this process may use, free disk space, and the number of NVIDIA GPUs."""
     found = {"cpu": len(os.sched_getaffinity(0)) * 1000, "memory": _memory(root), "disk": shutil.disk_usage(".").free}
     if gpus := sum(1 for path in (root / "dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name)):
         found["gpu"] = gpus
@@ -21,18 +21,18 @@ def detect(root: Path = Path("/")) -> Amounts:
 
 
 def _memory(root: Path) -> int:
-    """Of the machine, or of the control group if that is less."""
+    """Return the memory of the machine, or of the cgroup if that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             total = min(total, int((root / name).read_text()))
-        except (OSError, ValueError):  # no such group, or "max"
+        except (OSError, ValueError):  # no such cgroup, or "max"
             continue
     return total
 
 
 def parse_capacity(text: str) -> Amounts:
-    """`cpu=4,memory=8Gi,gpu=1` as amounts; ValueError says what is wrong."""
+    """Parse `cpu=4,memory=8Gi,gpu=1`; ValueError says what is wrong."""
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     for name, equals, value in pairs:
         if not equals or not value.strip():
@@ -40,12 +40,12 @@ def parse_capacity(text: str) -> Amounts:
     return parse_amounts({name.strip(): value.strip() for name, _, value in pairs})
 
 
-def left(capacity: Mapping[str, int], running: Iterable[Definition]) -> Amounts | None:
-    """What is free of `capacity` beside what runs; None if nothing of it is taken."""
-    taken: Amounts = {}
+def remaining(capacity: Mapping[str, int], running: Iterable[Definition]) -> Amounts | None:
+    """Return what running attempts leave of `capacity`; None if they use none of it."""
+    used: Amounts = {}
     for definition in running:
         for name, amount in definition.resources.items():
-            taken[name] = taken.get(name, 0) + amount
-    if not taken:
+            used[name] = used.get(name, 0) + amount
+    if not used:
         return None
-    return {name: max(0, amount - taken.get(name, 0)) for name, amount in capacity.items()}
+    return {name: max(0, amount - used.get(name, 0)) for name, amount in capacity.items()}

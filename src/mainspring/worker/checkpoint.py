@@ -1,4 +1,4 @@
-"""Where an attempt would go on: what the last one left, and what this one has said since."""
+"""Checkpoints: where a further attempt continues."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from typing import Any
 
 import msgspec
 
-from mainspring.worker.isolation.folders import open_plain
+from mainspring.worker.isolation.folders import open_regular
 
-MOST_BYTES = 64_000
+MAX_BYTES = 64_000
 
 
 class Checkpoint:
-    """Of one attempt. `last` is what it starts from; what it says waits here until it is sent."""
+    """The checkpoint of one attempt: `last` is what it continues from; a new value waits here until it is sent."""
 
-    __slots__ = ("_news", "last")
+    __slots__ = ("_unsent", "last")
 
     def __init__(self, last: Any = None) -> None:
         self.last = last
-        self._news: msgspec.Raw | None = None
+        self._unsent: msgspec.Raw | None = None
 
     def save(self, value: msgspec.Raw) -> None:
-        self._news = value
+        self._unsent = value
 
     def take(self) -> msgspec.Raw | None:
-        """The latest word, if it has not been taken yet."""
+        """Return the latest value, unless it was taken before."""
         self.refresh()
-        news, self._news = self._news, None
-        return news
+        value, self._unsent = self._unsent, None
+        return value
 
     def refresh(self) -> None:
-        """Looks whether there is news; what is told to us directly needs no look."""
+        """Read a new value from where the program puts it. Values passed to `save` need no reading."""
 
 
 class FileCheckpoint(Checkpoint):
-    """A checkpoint that a program reads and writes as a file. Only whole JSON counts, so half a file does no harm."""
+    """A checkpoint that a program reads and writes as a file. Incomplete JSON is ignored."""
 
-    __slots__ = ("_path", "_seen", "trouble")
+    __slots__ = ("_path", "_seen", "problem")
 
     def __init__(self, path: Path, last: Any = None) -> None:
         super().__init__(last)
         self._path = path
-        self._seen = (0, 0)
-        self.trouble: str | None = None
+        self._seen = (0, 0)  # modification time and size when last read
+        self.problem: str | None = None
         if last is not None:
             path.write_bytes(msgspec.json.encode(last))
             self._seen = self._stat()
@@ -52,15 +52,15 @@ class FileCheckpoint(Checkpoint):
         if (seen := self._stat()) in (self._seen, (0, 0)):
             return
         try:
-            if seen[1] > MOST_BYTES:
-                raise ValueError(f"it has {seen[1]:,} bytes; at most {MOST_BYTES:,} are kept")
-            with open_plain(self._path) as file:
-                value = file.read(MOST_BYTES + 1)
+            if seen[1] > MAX_BYTES:
+                raise ValueError(f"it has {seen[1]:,} bytes; the limit is {MAX_BYTES:,}")
+            with open_regular(self._path) as file:
+                value = file.read(MAX_BYTES + 1)
             msgspec.json.decode(value)
         except (OSError, ValueError, msgspec.DecodeError) as error:
-            self.trouble = str(error)
+            self.problem = str(error)
             return
-        self._seen, self.trouble = seen, None
+        self._seen, self.problem = seen, None
         self.save(msgspec.Raw(value))
 
     def _stat(self) -> tuple[int, int]:

@@ -1,9 +1,9 @@
-"""The guardian: a process of its own that ends a worker's children when the worker can't.
+"""The guardian: a watchdog process that ends a worker's children when the worker can't.
 
-It reads lines from the worker through a pipe. When the pipe closes without a goodbye, the worker has died:
-its children are killed at once and the api is told, so that nobody waits for the lease. When the worker is
-stopped or cut off, heartbeats no longer push the deadline on, and the children end before the lease does:
-a second attempt never overlaps the first. Only the standard library, so that it starts fast and stays small.
+It reads lines from the worker through a pipe. When the pipe closes without a goodbye, the worker has died: the guardian
+kills its children at once and ends the session, so that no rescue has to wait for the lease. When the worker is frozen
+or cut off from the api, no heartbeat extends the deadline, and the children end before the lease does: a second attempt
+never overlaps the first. Uses only the standard library, to start fast and stay small.
 """
 
 from __future__ import annotations
@@ -22,76 +22,81 @@ import urllib.parse
 import urllib.request
 
 TERM_BEFORE_S = 3.0
+"""SIGTERM is sent this long before the lease expires, SIGKILL `KILL_BEFORE_S`."""
 KILL_BEFORE_S = 1.0
-MARK = "MAINSPRING_SESSION_ID"
-LABEL = "io.mainspring.session"
-ENGINE_S = 10.0  # for one answer of the engine
-GONE_S = 5.0  # for containers to be gone before the api is told
-AFTER_S = 60.0  # for those that were just being made, or that the engine did not let go of at once
-AGAIN_S = 0.2
+SESSION_VARIABLE = "MAINSPRING_SESSION_ID"
+"""Set in the environment of every task, so that processes which left their group are found."""
+SESSION_LABEL = "io.mainspring.session"
+ENGINE_TIMEOUT_S = 10.0
+CONTAINERS_GONE_S = 5.0
+"""How long containers may take to be gone before the session is ended anyway."""
+CONTAINERS_RETRY_S = 60.0
+"""How long to retry afterwards: the engine may just be creating one, or fail to remove it at first."""
+POLL_ENGINE_S = 0.2
 
 
 class Guardian:
-    """What the worker has told so far."""
+    """The state that the worker has reported so far."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
         self._groups: set[int] = set()
-        self._deadline: float | None = None
+        self._deadline: float | None = None  # when the lease expires, on CLOCK_BOOTTIME
         self._session: dict[str, str] = {}
-        self._cells: set[str] = set()
+        self._cgroups: set[str] = set()
         self._folders: set[str] = set()
         self._engine: str | None = None
         self._termed = False
         self._buffer = b""
 
     def watch(self) -> None:
-        """Returns when the worker said goodbye, or is dead and cleaned up after."""
+        """Return when the worker has said goodbye, or has died and is cleaned up after."""
         while True:
-            readable, _, _ = select.select([self._pipe], [], [], self._patience())
+            readable, _, _ = select.select([self._pipe], [], [], self._timeout())
             if readable:
                 data = os.read(self._pipe, 65536)
                 if not data:
                     self._worker_died()
-                    self._end_containers(signal.SIGKILL, AFTER_S)
-                    self._clear()
+                    self._end_containers(signal.SIGKILL, CONTAINERS_RETRY_S)
+                    self._remove_folders()
                     return
-                if self._hear(data):
+                if self._receive(data):
                     return
-            self._mind_the_deadline()
+            self._check_deadline()
 
-    def _patience(self) -> float | None:
+    def _timeout(self) -> float | None:
         if self._deadline is None:
             return None
         ahead = KILL_BEFORE_S if self._termed else TERM_BEFORE_S
         return max(0.0, self._deadline - ahead - time.clock_gettime(time.CLOCK_BOOTTIME)) + 0.01
 
-    def _hear(self, data: bytes) -> bool:
+    def _receive(self, data: bytes) -> bool:
+        """Apply the worker's messages; return whether one was a goodbye."""
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
-            word, _, value = line.decode().partition(" ")
-            if word == "born":
+            message, _, value = line.decode().partition(" ")
+            if message == "add_process_group":
                 self._groups.add(int(value))
-            elif word == "gone":
+            elif message == "remove_process_group":
                 self._groups.discard(int(value))
-            elif word == "lease":
+            elif message == "lease":
                 self._deadline, self._termed = float(value), False
-            elif word == "session":
+            elif message == "session":
                 self._session = json.loads(value)
                 self._deadline, self._termed = None, False
-            elif word == "cell":
-                self._cells.add(value)
-            elif word == "cell_gone":
-                self._cells.discard(value)
-            elif word == "folder":
+            elif message == "add_cgroup":
+                self._cgroups.add(value)
+            elif message == "remove_cgroup":
+                self._cgroups.discard(value)
+            elif message == "add_folder":
                 self._folders.add(value)
-            elif word == "engine":
+            elif message == "add_engine":
                 self._engine = value
-            elif word == "goodbye":
+            elif message == "goodbye":
                 return True
         return False
 
-    def _mind_the_deadline(self) -> None:
+    def _check_deadline(self) -> None:
         if self._deadline is None:
             return
         left = self._deadline - time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -103,7 +108,7 @@ class Guardian:
             self._termed = True
 
     def _worker_died(self) -> None:
-        self._end_children(signal.SIGKILL, GONE_S)
+        self._end_children(signal.SIGKILL, CONTAINERS_GONE_S)
         if not self._session:
             return
         request = urllib.request.Request(
@@ -116,18 +121,18 @@ class Guardian:
                 urllib.request.urlopen(request, timeout=5).close()
                 return
             except OSError:
-                time.sleep(0.5)  # the lease is the net
+                time.sleep(0.5)  # if all tries fail, the lease expires
 
-    def _clear(self) -> None:
+    def _remove_folders(self) -> None:
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _end_children(self, number: signal.Signals, within_s: float = 0.0) -> bool:
-        """Whether all is done: what has no process of ours, an engine's containers, may take some tries."""
+        """Signal every process and container of the session; return whether all containers are dealt with."""
         for group in self._groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, number)
-        for pid in [*self._marked(), *self._caged()]:
+        for pid in [*self._session_processes(), *self._cgroup_processes()]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
         return self._end_containers(number, within_s)
@@ -137,34 +142,36 @@ class Guardian:
             return True
         return end_containers(self._engine, self._session["session_id"], number, within_s)
 
-    def _caged(self) -> list[int]:
-        """Processes in control groups of attempts: whatever they did to hide, these they can't leave."""
+    def _cgroup_processes(self) -> list[int]:
+        """Processes in the cgroups of attempts, which they cannot leave."""
         found = []
-        for door in self._cells:
-            with contextlib.suppress(OSError), open(door) as file:
+        for procs_file in self._cgroups:
+            with contextlib.suppress(OSError), open(procs_file) as file:
                 found += [int(pid) for pid in file.read().split()]
         return found
 
-    def _marked(self) -> list[int]:
-        """Processes that carry our session in their environment, daemonised and unregistered ones too."""
+    def _session_processes(self) -> list[int]:
+        """Processes with this session in their environment, including daemons that left their process group."""
         if not self._session:
             return []
-        mark = f"{MARK}={self._session['session_id']}".encode()
+        entry = f"{SESSION_VARIABLE}={self._session['session_id']}".encode()
         found = []
         for name in os.listdir("/proc"):
             if name.isdigit() and int(name) != os.getpid():
                 try:
                     with open(f"/proc/{name}/environ", "rb") as file:
-                        if mark in file.read().split(b"\0"):
+                        if entry in file.read().split(b"\0"):
                             found.append(int(name))
                 except OSError:
                     continue
         return found
 
 
-class _Unix(http.client.HTTPConnection):
+class _EngineConnection(http.client.HTTPConnection):
+    """HTTP over the engine's Unix socket."""
+
     def __init__(self, path: str) -> None:
-        super().__init__("engine", timeout=ENGINE_S)
+        super().__init__("engine", timeout=ENGINE_TIMEOUT_S)
         self._path = path
 
     def connect(self) -> None:
@@ -174,36 +181,38 @@ class _Unix(http.client.HTTPConnection):
 
 
 def end_containers(path: str, session_id: str, number: signal.Signals, within_s: float = 0.0) -> bool:
-    """SIGTERM asks a session's containers to end; SIGKILL ends and removes them, and looks again until none is left.
+    """End a session's containers; return whether that is done.
 
-    An engine that starts a container, or is busy, may refuse or be late at first."""
-    filters = urllib.parse.quote(json.dumps({"label": [f"{LABEL}={session_id}"]}))
+    SIGTERM only asks them to end. SIGKILL removes them, and is repeated until none is left or `within_s` is over: an
+    engine that is starting a container, or is busy, may refuse or answer late at first.
+    """
+    filters = urllib.parse.quote(json.dumps({"label": [f"{SESSION_LABEL}={session_id}"]}))
     until = time.monotonic() + within_s
     while True:
-        trouble = ""
+        problem = ""
         try:
-            there = json.loads(_ask(path, "GET", f"/containers/json?all=1&filters={filters}"))
+            containers = json.loads(_request(path, "GET", f"/containers/json?all=1&filters={filters}"))
         except (OSError, ValueError, http.client.HTTPException) as error:
-            there, trouble = [], str(error)
-        for found in there:
+            containers, problem = [], str(error)
+        for container in containers:
             try:
                 if number == signal.SIGKILL:
-                    _ask(path, "DELETE", f"/containers/{found['Id']}?force=1&v=1")
+                    _request(path, "DELETE", f"/containers/{container['Id']}?force=1&v=1")
                 else:
-                    _ask(path, "POST", f"/containers/{found['Id']}/kill?signal={number.name}")
+                    _request(path, "POST", f"/containers/{container['Id']}/kill?signal={number.name}")
             except (OSError, http.client.HTTPException) as error:
-                trouble = str(error)
-        if number != signal.SIGKILL or not (there or trouble):
+                problem = str(error)
+        if number != signal.SIGKILL or not (containers or problem):
             return True
         if time.monotonic() > until:
-            print(f"the engine at {path}: {trouble or 'does not let go'}", file=sys.stderr)  # noqa: T201
+            print(f"guardian: containers left at {path}: {problem or 'not removed yet'}", file=sys.stderr)  # noqa: T201
             return False
-        time.sleep(AGAIN_S)
+        time.sleep(POLL_ENGINE_S)
 
 
-def _ask(path: str, method: str, target: str) -> bytes:
-    """What the engine answers; an OSError if it refuses for another reason than that the container is gone."""
-    connection = _Unix(path)
+def _request(path: str, method: str, target: str) -> bytes:
+    """Return the engine's answer; OSError if it refuses, except that a missing container (404) is fine."""
+    connection = _EngineConnection(path)
     try:
         connection.request(method, target)
         answer = connection.getresponse()

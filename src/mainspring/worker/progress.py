@@ -1,4 +1,4 @@
-"""How far an attempt is: the last word counts, and the rate since the first one tells how long the rest takes."""
+"""Progress of an attempt: its latest report, and the rate since its first one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 from mainspring import wire
 from mainspring.clock import Clock, SystemClock
-from mainspring.worker.isolation.folders import open_plain
+from mainspring.worker.isolation.folders import open_regular
 from mainspring.worker.output import clean_text
 
-MOST_MESSAGE = 200
+MAX_MESSAGE_CHARS = 200
 TAIL_BYTES = 1000
 _LINE = re.compile(
     r"\s*(?:(?P<percent>\d+(?:\.\d+)?)\s*%|(?P<done>\d+(?:\.\d+)?)(?:\s*/\s*(?P<total>\d+(?:\.\d+)?))?)(?:\s+(?P<message>.*))?\Z"
@@ -19,7 +19,7 @@ _LINE = re.compile(
 
 
 class Progress:
-    """What one attempt reported last. Written by the event loop, read by the heartbeat."""
+    """The latest progress of one attempt. Written by the event loop, read by the heartbeat thread."""
 
     __slots__ = ("_clock", "_first", "done", "message", "rate", "total")
 
@@ -32,7 +32,7 @@ class Progress:
         self.message: str | None = None
 
     def report(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Numbers that are no numbers are left out: progress must not fail what it tells of."""
+        """Record a report. NaN and infinity are ignored: a progress report must not fail its attempt."""
         if not math.isfinite(done):
             return
         now = self._clock.monotonic()
@@ -42,10 +42,10 @@ class Progress:
             self.rate = (done - self._first[1]) / (now - self._first[0])
         self.done = done
         self.total = total if total is not None and math.isfinite(total) and total > 0 else None
-        self.message = clean_text(message)[:MOST_MESSAGE] if message else None
+        self.message = clean_text(message)[:MAX_MESSAGE_CHARS] if message else None
 
     def read(self, line: str) -> None:
-        """A line of the file in MAINSPRING_PROGRESS: `410/1000 loading`, `41% loading` or `410`."""
+        """Record a line of the file in MAINSPRING_PROGRESS: `410/1000 loading`, `41% loading` or `410`."""
         if (found := _LINE.match(line)) is None:
             return
         if found["percent"]:
@@ -54,7 +54,7 @@ class Progress:
             self.report(float(found["done"]), float(found["total"]) if found["total"] else None, found["message"])
 
     def refresh(self) -> None:
-        """Looks whether there is news; what is told to us directly needs no look."""
+        """Read new progress from where the program puts it. Calls of `report` need no reading."""
 
     def as_wire(self, given: wire.Assignment) -> wire.ProgressReport | None:
         if self._first is None:
@@ -70,21 +70,21 @@ class Progress:
 
 
 class FileProgress(Progress):
-    """Progress that a program writes into a file, over the last word or after it."""
+    """Progress that a program writes into a file, replacing the last line or adding one."""
 
     __slots__ = ("_path", "_seen")
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
-        self._seen = (0, 0)
+        self._seen = (0, 0)  # modification time and size when last read
 
     def refresh(self) -> None:
         try:
             stat = self._path.lstat()
             if (stat.st_mtime_ns, stat.st_size) == self._seen:
                 return
-            with open_plain(self._path) as file:
+            with open_regular(self._path) as file:
                 file.seek(max(0, stat.st_size - TAIL_BYTES))
                 tail = file.read(TAIL_BYTES).decode("utf-8", "replace")
         except OSError:

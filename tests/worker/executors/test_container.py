@@ -19,8 +19,8 @@ from mainspring.domain.errors import Invalid
 from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.executors import Done, Work, container
 from mainspring.worker.executors.container import ContainerExecutor
-from mainspring.worker.transport.api_link import Refused
-from mainspring.worker.transport.upload import found_in
+from mainspring.worker.transport.api_client import Refused
+from mainspring.worker.transport.upload import list_artifacts
 from tests.conftest import Cluster
 from tests.support.attempts import attempt, host, written
 from tests.support.container_engines import IMAGE, Docker, EngineProgram, Podman, needed
@@ -99,7 +99,7 @@ async def test_output_is_seen_while_it_runs_and_a_cancelled_one_is_gone(
     running = asyncio.create_task(executor.execute(work))
     await until_written(work, "up")
     assert len(engine.containers()) == 1
-    work.end("cancelled")
+    work.request_stop("cancelled")
     done = await running
     assert (done.outcome, done.error) == ("cancelled", "cancelled")
     assert written(work) == "bye\n", "it was asked before it was ended"
@@ -124,7 +124,7 @@ async def test_checkpoint_progress_and_artifacts_are_files_as_for_programs(
     assert work.checkpoint.take() == msgspec.Raw(b'{"row": 9}\n')
     assert work.progress is not None
     assert work.artifacts is not None
-    assert [(name, path.read_text()) for name, path in found_in(work.artifacts)] == [("a/file", "kept\n")]
+    assert [(name, path.read_text()) for name, path in list_artifacts(work.artifacts)] == [("a/file", "kept\n")]
     shutil.rmtree(work.artifacts)
 
 
@@ -145,12 +145,12 @@ async def test_links_out_of_its_folder_lead_a_container_nowhere(executor: Contai
         executor, script(f"{links} rm -r $MAINSPRING_ARTIFACTS; ln -s {tmp_path} $MAINSPRING_ARTIFACTS")
     )
     assert work.checkpoint is not None and work.checkpoint.take() is None
-    assert "the checkpoint was not kept" in written(work, "system")
+    assert "checkpoint not saved" in written(work, "system")
     assert work.artifacts is None
     _, work = await see(executor, script(f"ln -s {tmp_path}/secret $MAINSPRING_ARTIFACTS/file"))
     assert work.artifacts is not None
-    with pytest.raises(Refused, match="not a plain file"):
-        found_in(work.artifacts)
+    with pytest.raises(Refused, match="not a regular file"):
+        list_artifacts(work.artifacts)
     shutil.rmtree(work.artifacts)
 
 
@@ -181,15 +181,15 @@ async def test_a_flood_of_output_costs_the_worker_no_memory(executor: ContainerE
     assert done == Done("succeeded", 0)
     chunks = work.take_output()
     assert sum(len(chunk.data) for chunk in chunks if chunk.stream == "stdout") == 5_000_000
-    assert b"output is cut here" in chunks[-1].data
+    assert b"output truncated" in chunks[-1].data
 
 
 async def test_a_missing_image_says_why_it_was_not_fetched(engine: EngineProgram, executor: ContainerExecutor) -> None:
     done, _ = await see(executor, ContainerTask(image="localhost/nothing:1", pull="never"))
     assert (done.outcome, done.retry) == ("failed", False)
-    assert done.error == "the image localhost/nothing:1 is not here, and the task says never to fetch it"
+    assert done.error == "the image localhost/nothing:1 is not on this worker, and the task says pull: never"
     done, _ = await see(executor, ContainerTask(image="127.0.0.1:1/nothing:1"))
-    assert done.error is not None and done.error.startswith("the image 127.0.0.1:1/nothing:1 can't be fetched: ")
+    assert done.error is not None and done.error.startswith("cannot pull the image 127.0.0.1:1/nothing:1: ")
     strict = ContainerExecutor()
     await strict.start(host(engine=engine.socket, pull=False))
     done, _ = await see(strict, ContainerTask(image="localhost/nothing:1"))
@@ -214,14 +214,14 @@ async def test_an_engine_that_restarts_in_mid_flight_loses_no_container(
     await engine.start()
     done = await running
     assert (done.outcome, done.exit_code) == ("failed", 7)
-    assert "went away and is back" in written(work, "system")
+    assert "the container engine restarted" in written(work, "system")
 
 
 async def test_an_engine_that_stays_away_fails_the_attempt_and_the_container_is_removed_later(
     executor: ContainerExecutor, engine: EngineProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container, "PATIENCE_S", 0.5)
-    monkeypatch.setattr(container, "SWEEP_S", 0.1)
+    monkeypatch.setattr(container, "ENGINE_RESTART_S", 0.5)
+    monkeypatch.setattr(container, "REMOVE_RETRY_S", 0.1)
     work = attempt(script("echo up; sleep 600"))
     running = asyncio.create_task(executor.execute(work))
     await until_written(work, "up")
@@ -229,7 +229,7 @@ async def test_an_engine_that_stays_away_fails_the_attempt_and_the_container_is_
     engine.kill()
     done = await running
     await engine.start()
-    assert done.outcome == "failed" and done.error is not None and "did not come back" in done.error
+    assert done.outcome == "failed" and done.error is not None and "did not return" in done.error
     # The fixture sees to it that nothing is left.
 
 

@@ -16,7 +16,7 @@ import pytest
 from mainspring.domain.errors import Invalid
 from mainspring.domain.task import HttpTask
 from mainspring.worker.executors import Done, Work
-from mainspring.worker.executors.http import KEPT_BYTES, HttpExecutor
+from mainspring.worker.executors.http import MAX_KEPT_BYTES, HttpExecutor
 from tests.support.attempts import attempt, host, written
 from tests.support.http_receiver import Received, receiving, reply
 from tests.support.processes import free_port
@@ -88,7 +88,7 @@ async def test_statuses_that_are_expected(status: str, expect: tuple[int | str, 
     assert (done.outcome, done.retry) == (outcome, True)
     assert done.result["status"] == int(status[:3]), "what came back is kept either way"
     if outcome == "failed":
-        assert done.error == f"the answer was {status}, not 2xx"
+        assert done.error == f"the response status was {status}, not 2xx"
     assert len(server.got) == 1
 
 
@@ -113,9 +113,9 @@ async def test_much_is_cut_and_too_much_is_refused() -> None:
     async with receiving(lambda _: reply(body=b"x" * 100_000)) as server:
         cut = await call(attempt(HttpTask(server.url())))
         refused = await call(attempt(HttpTask(server.url(), max_bytes=99_999)))
-    assert (len(cut.result["body"]), cut.result["truncated"]) == (KEPT_BYTES, True)
+    assert (len(cut.result["body"]), cut.result["truncated"]) == (MAX_KEPT_BYTES, True)
     assert (refused.outcome, refused.retry) == ("failed", False)
-    assert refused.error == "the answer has more than 99,999 bytes (max_bytes)"
+    assert refused.error == "the response has more than 99,999 bytes (max_bytes)"
 
 
 async def test_redirects_are_followed_if_asked_and_strangers_get_no_secrets() -> None:
@@ -191,7 +191,7 @@ async def test_a_port_where_nobody_listens_is_unreachable() -> None:
     port = free_port()
     done = await call(attempt(HttpTask(f"http://127.0.0.1:{port}/")))
     assert (done.outcome, done.retry) == ("failed", True)
-    assert done.error is not None and done.error.startswith(f"127.0.0.1:{port} can't be reached")
+    assert done.error is not None and done.error.startswith(f"cannot connect to 127.0.0.1:{port}")
 
 
 async def test_a_connection_that_breaks_says_so() -> None:
@@ -200,7 +200,7 @@ async def test_a_connection_that_breaks_says_so() -> None:
         async with executor() as made:
             running = asyncio.create_task(made.execute(work))
             await asyncio.wait_for(server.arrived.wait(), 10)
-            work.end("cancelled")
+            work.request_stop("cancelled")
             done = await asyncio.wait_for(running, 10)
     assert done.outcome == "cancelled"
     async with receiving(lambda _: b"nonsense\r\n\r\n") as server:
@@ -216,7 +216,7 @@ async def test_a_call_is_broken_off_when_its_time_is_over(how: str) -> None:
         running = asyncio.create_task(made.execute(work))
         if how == "cancelled":
             await asyncio.wait_for(server.arrived.wait(), 10)
-            work.end("cancelled")
+            work.request_stop("cancelled")
         done = await asyncio.wait_for(running, 10)
         if server.arrived.is_set():
             await asyncio.wait_for(server.hung_up.wait(), 10)

@@ -13,15 +13,15 @@ import pytest
 from mainspring.domain.job import ShellTask
 from mainspring.domain.sandbox import Sandbox
 from mainspring.worker.executors.shell import ShellExecutor
-from mainspring.worker.isolation.disk_rate import Pace
-from mainspring.worker.isolation.sandbox import Means, find_means
+from mainspring.worker.isolation.disk_rate import WriteThrottle
+from mainspring.worker.isolation.sandbox import SandboxSupport, detect_sandbox_support
 from tests.support.attempts import attempt, host, written
 from tests.support.processes import until
 
 pytestmark = pytest.mark.anyio
 
-MEANS = find_means()
-needs_rate = pytest.mark.skipif("sandbox/disk_rate" not in MEANS.labels(), reason="no group can be made here")
+SUPPORT = detect_sandbox_support()
+needs_rate = pytest.mark.skipif("sandbox/disk_rate" not in SUPPORT.labels(), reason="no group can be made here")
 
 PIECES = "i=0; while [ $i -lt 80 ]; do head -c 1048576 /dev/zero >> big; i=$((i+1)); done"
 """80 MiB by as many processes: each is counted with the shell that waited for it."""
@@ -48,10 +48,10 @@ def state_of(pid: int) -> str:
 @needs_rate
 @pytest.mark.parametrize("isolation", ["process", "bwrap"])
 async def test_who_writes_too_fast_is_held_up_and_gets_through(isolation: str) -> None:
-    if isolation == "bwrap" and MEANS.bwrap is None:
+    if isolation == "bwrap" and SUPPORT.bwrap is None:
         pytest.skip("bubblewrap is not here, or may not make namespaces")
     executor = ShellExecutor()
-    await executor.start(host(means=MEANS))
+    await executor.start(host(sandbox_support=SUPPORT))
     work = attempt(ShellTask(argv=(PIECES,), shell=True))
     sandbox = msgspec.convert({"isolation": isolation, "disk_rate": "20Mi"}, Sandbox)
     work.definition = msgspec.structs.replace(work.definition, sandbox=sandbox)
@@ -66,7 +66,7 @@ async def test_who_writes_too_fast_is_held_up_and_gets_through(isolation: str) -
 @needs_rate
 async def test_a_stopped_program_hears_at_once_that_it_must_end() -> None:
     executor = ShellExecutor()
-    await executor.start(host(means=MEANS))
+    await executor.start(host(sandbox_support=SUPPORT))
     work = attempt(ShellTask(argv=(sys.executable, "-c", WRITER)))
     sandbox = Sandbox(disk_rate="64Ki")  # so that the first look finds a debt of minutes
     work.definition = msgspec.structs.replace(work.definition, sandbox=sandbox)
@@ -79,7 +79,7 @@ async def test_a_stopped_program_hears_at_once_that_it_must_end() -> None:
         return bool(seen) and state_of(int(seen.split()[0])) == "T"
 
     await until("it stands still", is_stopped, within_s=20)
-    work.end("cancelled")
+    work.request_stop("cancelled")
     done = await running
     await executor.stop()
     assert (done.outcome, done.exit_code) == ("cancelled", 3), "by its own way, not by SIGKILL"
@@ -90,8 +90,8 @@ async def test_only_who_is_stopped_by_us_is_sent_on() -> None:
     """A process that stopped itself stays so."""
     own = await asyncio.create_subprocess_exec("/bin/sh", "-c", "kill -STOP $$; exit 7")
     await until("it has stopped itself", lambda: state_of(own.pid) == "T", within_s=10)
-    pace = Pace(1 << 20, lambda: [own.pid])
-    pace.look()
+    pace = WriteThrottle(1 << 20, lambda: [own.pid])
+    pace.check()
     pace.release()
     assert state_of(own.pid) == "T"
     own.kill()
@@ -99,4 +99,4 @@ async def test_only_who_is_stopped_by_us_is_sent_on() -> None:
 
 
 def test_a_worker_without_groups_does_not_claim_it() -> None:
-    assert "sandbox/disk_rate" not in Means().labels()
+    assert "sandbox/disk_rate" not in SandboxSupport().labels()

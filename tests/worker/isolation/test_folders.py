@@ -9,27 +9,27 @@ from pathlib import Path
 import pytest
 
 from mainspring.worker.checkpoint import FileCheckpoint
-from mainspring.worker.isolation.folders import ARTIFACTS, CHECKPOINT, PROGRESS, Folders, open_plain
+from mainspring.worker.isolation.folders import ARTIFACTS, CHECKPOINT, PROGRESS, FolderPool, open_regular
 from mainspring.worker.progress import FileProgress
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def folders() -> Iterator[Folders]:
-    made = Folders()
+def folders() -> Iterator[FolderPool]:
+    made = FolderPool()
     yield made
     made.remove()
     assert not made.root.exists()
 
 
-async def test_what_is_left_as_it_was_is_used_again(folders: Folders) -> None:
+async def test_what_is_left_as_it_was_is_used_again(folders: FolderPool) -> None:
     folder = folders.take()
     assert os.stat(folder).st_mode & 0o777 == os.stat(folder / ARTIFACTS).st_mode & 0o777 == 0o700
     assert folders.take() != folder
     for name in (PROGRESS, CHECKPOINT):
         (folder / name).write_text("1")
-    await folders.give_back(folder, again=True)
+    await folders.give_back(folder, reusable=True)
     assert folders.take() == folder
     assert os.listdir(folder) == [ARTIFACTS] and not os.listdir(folder / ARTIFACTS)
 
@@ -52,29 +52,29 @@ DEEDS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-async def test_what_was_changed_is_not(folders: Folders, deed: str) -> None:
+async def test_what_was_changed_is_not(folders: FolderPool, deed: str) -> None:
     folder = folders.take()
     DEEDS[deed](folder)
-    await folders.give_back(folder, again=True)
+    await folders.give_back(folder, reusable=True)
     assert not folder.exists() and folders.take() != folder
 
 
-async def test_nor_is_a_cell(folders: Folders) -> None:
+async def test_nor_is_a_cell(folders: FolderPool) -> None:
     folder = folders.take()
-    await folders.give_back(folder, again=False)
+    await folders.give_back(folder, reusable=False)
     assert not folder.exists()
 
 
-async def test_what_is_to_be_kept_goes_elsewhere(folders: Folders) -> None:
+async def test_what_is_to_be_kept_goes_elsewhere(folders: FolderPool) -> None:
     folder = folders.take()
-    assert folders.set_aside(folder) is None
+    assert folders.move_artifacts(folder) is None
     (folder / ARTIFACTS / "report").write_text("x")
-    aside = folders.set_aside(folder)
+    aside = folders.move_artifacts(folder)
     assert aside is not None and os.listdir(aside) == ["report"]
-    await folders.give_back(folder, again=True)
+    await folders.give_back(folder, reusable=True)
     assert not folder.exists() and aside.exists()
     (folders.take() / ARTIFACTS).rmdir()
-    assert folders.set_aside(folders.take()) is None
+    assert folders.move_artifacts(folders.take()) is None
 
 
 def test_only_a_plain_file_is_read(tmp_path: Path) -> None:
@@ -82,19 +82,19 @@ def test_only_a_plain_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("{}")
     (tmp_path / "link").symlink_to(tmp_path / "plain")
     os.mkfifo(tmp_path / "pipe")
-    with open_plain(tmp_path / "plain") as file:
+    with open_regular(tmp_path / "plain") as file:
         assert file.read() == b"{}"
     for name in ("link", "pipe"):
         checkpoint = FileCheckpoint(tmp_path / name)
-        assert checkpoint.take() is None and checkpoint.trouble is not None
+        assert checkpoint.take() is None and checkpoint.problem is not None
         progress = FileProgress(tmp_path / name)
         progress.refresh()
         assert progress.total is None
 
 
-def test_a_link_in_the_place_of_the_artifacts_is_nothing_to_keep(folders: Folders, tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_the_artifacts_is_nothing_to_keep(folders: FolderPool, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x")
     folder = folders.take()
     (folder / ARTIFACTS).rmdir()
     (folder / ARTIFACTS).symlink_to(tmp_path)
-    assert folders.set_aside(folder) is None
+    assert folders.move_artifacts(folder) is None

@@ -21,8 +21,8 @@ from mainspring.domain.placement.line import demand_of
 from mainspring.domain.sandbox import Sandbox
 from mainspring.worker.executors import Done, Work
 from mainspring.worker.executors.shell import ShellExecutor
-from mainspring.worker.isolation.cgroup import Cgroups, find_cgroups
-from mainspring.worker.isolation.sandbox import Means, find_means
+from mainspring.worker.isolation.cgroup import CgroupRoots, find_cgroups
+from mainspring.worker.isolation.sandbox import SandboxSupport, detect_sandbox_support
 from tests.conftest import Cluster
 from tests.support.attempts import attempt, host, written
 from tests.support.processes import alive, command_line, until
@@ -30,18 +30,18 @@ from tests.support.worker_program import worker
 
 pytestmark = pytest.mark.anyio
 
-MEANS = find_means()
+SUPPORT = detect_sandbox_support()
 needs_memory = pytest.mark.skipif(
-    MEANS.labels().get("sandbox/memory") != "cgroup", reason="no memory group can be made here"
+    SUPPORT.labels().get("sandbox/memory") != "cgroup", reason="no memory group can be made here"
 )
-needs_pids = pytest.mark.skipif("sandbox/pids" not in MEANS.labels(), reason="no pids group can be made here")
-needs_bwrap = pytest.mark.skipif(MEANS.bwrap is None, reason="bubblewrap is not here, or may not make namespaces")
+needs_pids = pytest.mark.skipif("sandbox/pids" not in SUPPORT.labels(), reason="no pids group can be made here")
+needs_bwrap = pytest.mark.skipif(SUPPORT.bwrap is None, reason="bubblewrap is not here, or may not make namespaces")
 
 
 @pytest.fixture
 async def executor() -> AsyncIterator[ShellExecutor]:
     executor = ShellExecutor()
-    await executor.start(host(means=MEANS))
+    await executor.start(host(sandbox_support=SUPPORT))
     yield executor
     assert executor._folders is not None
     used = set(executor._folders.root.iterdir())
@@ -51,7 +51,7 @@ async def executor() -> AsyncIterator[ShellExecutor]:
 
 
 def _groups() -> list[Path]:
-    bases = MEANS.cgroups.bases.values() if MEANS.cgroups else ()
+    bases = SUPPORT.cgroups.folders.values() if SUPPORT.cgroups else ()
     return [folder for base in bases for folder in base.glob(f"mainspring-{os.getpid()}-*")]
 
 
@@ -105,7 +105,7 @@ async def test_a_memory_hog_is_told_as_such(executor: ShellExecutor, isolation: 
 
 async def test_without_groups_a_memory_hog_meets_the_limit_of_its_address_space() -> None:
     executor = ShellExecutor()
-    await executor.start(host(means=Means()))
+    await executor.start(host(sandbox_support=SandboxSupport()))
     done, work = await see(executor, "", {"memory": "200Mi"}, argv=(sys.executable, "-c", HOG))
     await executor.stop()
     assert done.outcome == "failed"
@@ -125,7 +125,7 @@ async def test_a_fork_bomb_stays_small_and_nothing_of_it_is_left(executor: Shell
 
 async def test_a_file_that_grows_too_large_ends_its_writer(executor: ShellExecutor) -> None:
     done, _ = await see(executor, "exec head -c 20000000 /dev/zero > $TMPDIR/big", {"file_size": "1Mi"})
-    assert (done.outcome, done.error) == ("failed", "a file it wrote grew over 1Mi")
+    assert (done.outcome, done.error) == ("failed", "it wrote a file of more than 1Mi")
 
 
 async def test_a_disk_filler_ends_when_its_folder_is_full(executor: ShellExecutor) -> None:
@@ -137,10 +137,10 @@ async def test_a_disk_filler_ends_when_its_folder_is_full(executor: ShellExecuto
 
 async def test_too_much_cpu_is_told_as_such(executor: ShellExecutor) -> None:
     done, _ = await see(executor, "", {"cpu_time": 1}, argv=("/bin/sh", "-c", "while :; do :; done"), timeout_s=20)
-    assert (done.outcome, done.error) == ("failed", "it used more than 1 of cpu")
+    assert (done.outcome, done.error) == ("failed", "it used more than 1 of CPU time")
 
 
-@pytest.mark.skipif("sandbox/cpu" not in MEANS.labels(), reason="no cpu group can be made here")
+@pytest.mark.skipif("sandbox/cpu" not in SUPPORT.labels(), reason="no cpu group can be made here")
 async def test_cpu_is_held_to_a_share(executor: ShellExecutor) -> None:
     """A tenth of a core: one second of work takes far more than a second."""
     spin = (
@@ -195,7 +195,7 @@ async def test_a_cancelled_one_in_bwrap_ends_with_all_it_started(executor: Shell
     work.definition = msgspec.structs.replace(work.definition, sandbox=Sandbox(isolation="bwrap"))
     running = asyncio.create_task(executor.execute(work))
     await until("both", lambda: len(_sleeping(mark)) == 2, within_s=10)
-    work.end("cancelled")
+    work.request_stop("cancelled")
     assert (await running).outcome == "cancelled"
     await until("the end of both", lambda: not _sleeping(mark), within_s=5)
 
@@ -240,7 +240,7 @@ async def test_a_flood_without_a_newline_costs_neither_memory_nor_the_neighbour(
     assert done.outcome == "succeeded"
     chunks = work.take_output()
     assert sum(len(chunk.data) for chunk in chunks if chunk.stream == "stdout") == 5_000_000
-    assert b"output is cut here" in chunks[-1].data
+    assert b"output truncated" in chunks[-1].data
 
 
 async def test_binary_output_and_escapes_come_through_as_they_are(executor: ShellExecutor) -> None:
@@ -258,8 +258,8 @@ async def test_limits_hold_at_the_end_of_the_whole_way_and_the_worker_says_what_
         await client.create_job(spec)
         done = await client.wait((await client.trigger(queue)).execution_id, timeout_s=30)
         (shown,) = [w for w in (await client.workers()).items if w.name == queue]
-    assert (done.state, done.error) == ("failed", "a file it wrote grew over 1Mi")
-    assert shown.labels == MEANS.labels()
+    assert (done.state, done.error) == ("failed", "it wrote a file of more than 1Mi")
+    assert shown.labels == SUPPORT.labels()
 
 
 PYTHON_JOBS = """
@@ -341,9 +341,9 @@ def test_one_tree_of_groups_is_found_where_it_is_delegated(tmp_path: Path) -> No
     own = tmp_path / "own"
     own.write_text("0::/system.slice/worker.service\n")
     found = find_cgroups(tmp_path, own)
-    assert found == Cgroups(dict.fromkeys(("cpu", "memory", "pids"), base), unified=True)
+    assert found == CgroupRoots(dict.fromkeys(("cpu", "memory", "pids"), base), unified=True)
     assert (base / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
-    group = found.make({"memory": 1 << 20, "pids": 5, "cpu": 500})
+    group = found.create({"memory": 1 << 20, "pids": 5, "cpu": 500})
     (folder,) = group.folders
     assert {file.name: file.read_text() for file in folder.iterdir()} == {
         "memory.max": "1048576",
@@ -352,7 +352,7 @@ def test_one_tree_of_groups_is_found_where_it_is_delegated(tmp_path: Path) -> No
         "cpu.max": "50000 100000",
     }
     (folder / "memory.events").write_text("low 0\noom 1\noom_kill 1\n")
-    assert group.out_of_memory() and not group.too_many()
+    assert group.out_of_memory() and not group.out_of_pids()
     shutil.rmtree(folder)
 
 
@@ -361,7 +361,7 @@ def test_groups_of_a_dead_worker_are_cleared(tmp_path: Path) -> None:
     ours = tmp_path / f"mainspring-{os.getpid()}-0"
     gone.mkdir()
     ours.mkdir()
-    Cgroups({"pids": tmp_path}, unified=True).clear_the_dead()
+    CgroupRoots({"pids": tmp_path}, unified=True).remove_orphans()
     assert (gone.exists(), ours.exists()) == (False, True)
 
 

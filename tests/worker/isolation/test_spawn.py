@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from mainspring.worker.isolation import spawn as module
-from mainspring.worker.isolation.spawn import Child, spawn
+from mainspring.worker.isolation.spawn import ChildProcess, spawn
 
 pytestmark = pytest.mark.anyio
 ENV = {"PATH": os.environ["PATH"]}
 
 
-async def said(child: Child) -> tuple[bytes, bytes, int]:
-    async def all_of(pipe: module.Pipe) -> bytes:
+async def said(child: ChildProcess) -> tuple[bytes, bytes, int]:
+    async def all_of(pipe: module.OutputPipe) -> bytes:
         found = b""
         while part := await pipe.read(10):
             found += part

@@ -18,7 +18,7 @@ from mainspring.domain.task import PythonTask
 from mainspring.worker.executors import Done, Host, Work
 from mainspring.worker.executors.python import PythonExecutor
 from mainspring.worker.python import pool
-from tests.support.attempts import Groups, attempt, written
+from tests.support.attempts import Registry, attempt, written
 from tests.support.processes import alive, until
 
 pytestmark = pytest.mark.anyio
@@ -28,13 +28,13 @@ APP = "tests.worker.app.jobs"
 
 @asynccontextmanager
 async def executor(*modules: str, slots: int = 4) -> AsyncIterator[PythonExecutor]:
-    made, groups = PythonExecutor(), Groups()
-    await made.start(Host(slots, groups, modules or (APP,)))
+    made, registry = PythonExecutor(), Registry()
+    await made.start(Host(slots, registry, modules or (APP,)))
     try:
         yield made
     finally:
         await made.stop()
-        assert groups.living == set(), "the guardian was told of every end"
+        assert registry.groups == set(), "the guardian was told of every end"
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ async def test_arguments_have_the_types_the_function_asks_for(calling: PythonExe
     assert value(await call(calling, work)) == ["Order", order["id"], ["a"], 2026]
     wrong = await call(calling, function("typed", {"order": {"id": "x"}, "day": "2026-01-02"}))
     assert (wrong.outcome, wrong.retry) == ("failed", False)
-    assert wrong.error is not None and "the argument 'order' does not fit" in wrong.error
+    assert wrong.error is not None and "invalid argument 'order'" in wrong.error
     assert value(await call(calling, function("Greeting", {"name": "you"}))) == "hello you"
 
 
@@ -85,12 +85,12 @@ async def test_arguments_have_the_types_the_function_asks_for(calling: PythonExe
         ("boom", None, "ValueError: no rows\n\nTraceback (most recent call last):\n  File ", True),
         ("leave", None, "the function ended its process: SystemExit: enough", True),
         ("not_json", None, "the result is not JSON: Encoding objects of type object is unsupported", False),
-        ("huge", None, "the result has 300,002 bytes, and at most 262,144 are kept", False),
-        ("reprot", None, f"there is no function '{APP}:reprot' on this worker; did you mean '{APP}:report'?", True),
+        ("huge", None, "the result has 300,002 bytes; the limit is 262,144", False),
+        ("reprot", None, f"unknown function '{APP}:reprot' on this worker; did you mean '{APP}:report'?", True),
         ("_private", None, "it has nothing, report, ", True),
         ("boom", {"x": 1}, f"{APP}:boom takes no argument 'x'; it takes none", False),
         ("report", {"regoin": 1, "day": ""}, f"{APP}:report takes no argument 'regoin'; did you mean 'region'?", False),
-        ("report", None, f"{APP}:report: the argument 'day' was not given; it takes day, region", False),
+        ("report", None, f"{APP}:report: missing argument 'day'; it takes day, region", False),
     ],
 )
 async def test_failures_say_what_is_wrong(
@@ -104,7 +104,7 @@ async def test_failures_say_what_is_wrong(
 
 async def test_only_what_the_operator_named_can_be_called(calling: PythonExecutor, tmp_path: Path) -> None:
     done = await call(calling, attempt(PythonTask("os:system"), {"command": f"touch {tmp_path}/here"}))
-    assert done.error is not None and "there is no function 'os:system'" in done.error
+    assert done.error is not None and "unknown function 'os:system'" in done.error
     assert not (tmp_path / "here").exists()
 
 
@@ -160,7 +160,7 @@ async def test_a_cancelled_function_cleans_up_and_its_programs_end(tmp_path: Pat
         running = asyncio.create_task(call(made, work))
         await until("the function", file.exists, within_s=30)
         pids = [int(pid) for pid in file.read_text().split()]
-        work.end("cancelled")
+        work.request_stop("cancelled")
         done = await running
         assert (done.outcome, done.error, written(work)) == ("cancelled", "cancelled", "cleaned up\n")
         await until("the end of both", lambda: not any(map(alive, pids)), within_s=20)
@@ -180,7 +180,7 @@ async def test_one_that_will_not_end_is_killed(tmp_path: Path, monkeypatch: pyte
         work = function("deaf", {"file": str(file)})
         running = asyncio.create_task(call(made, work))
         await until("the function", file.exists, within_s=30)
-        work.end("cancelled")
+        work.request_stop("cancelled")
         assert (await running).outcome == "cancelled"
         assert not alive(int(file.read_text()))
 
@@ -192,7 +192,7 @@ async def test_a_cancelled_coroutine_cleans_up_and_leaves_others_alone(tmp_path:
         other = function("meet", {"file": str(tmp_path), "name": "b", "of": 4})
         running = [asyncio.create_task(call(made, work)) for work in (soft, other)]
         await until("both", lambda: {"soft", "b"} <= set(os.listdir(tmp_path)), within_s=30)
-        soft.end("cancelled")
+        soft.request_stop("cancelled")
         assert (await running[0]).outcome == "cancelled"
         assert written(soft) == "cleaned up\n"
         (tmp_path / "last").touch()
@@ -210,7 +210,7 @@ async def test_a_coroutine_that_will_not_end_takes_its_neighbours_along(
         for name, work in (("hard", hard), ("other", other)):
             running.append(asyncio.create_task(call(made, work)))
             await until(name, (tmp_path / name).exists, within_s=30)
-        hard.end("cancelled")
+        hard.request_stop("cancelled")
         assert [(await task).outcome for task in running] == ["cancelled", "preempted"]
 
 
@@ -268,5 +268,5 @@ async def test_files_that_changed_are_used_once_the_runners_are_renewed(tmp_path
         assert value(await call(made, attempt(PythonTask("version:number")))) == 1
         file.write_text("def number(): return 22")
         os.utime(file, (time.time() + 5, time.time() + 5))
-        made.renew()
+        made.reload()
         assert value(await call(made, attempt(PythonTask("version:number")))) == 22

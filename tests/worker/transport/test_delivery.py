@@ -11,16 +11,17 @@ import pytest
 from mainspring import wire
 from mainspring.worker.executors import Work
 from mainspring.worker.transport import delivery
-from mainspring.worker.transport.api_link import Address, ApiAway, Link
-from mainspring.worker.transport.delivery import Delivery
+from mainspring.worker.transport.api_client import ApiAddress, ApiClient, ApiUnavailable
+from mainspring.worker.transport.delivery import ResultDelivery
 from tests.conftest import Cluster
+from tests.support.attempts import Registry
 from tests.support.remote_worker import remote
 
 
-class Held(Link):
+class Held(ApiClient):
     """A link on which output waits until the test lets it go, and which may lose the first answers."""
 
-    def __init__(self, address: Address, *, lose: int = 0) -> None:
+    def __init__(self, address: ApiAddress, *, lose: int = 0) -> None:
         super().__init__(address)
         self.on_its_way, self.go = asyncio.Event(), asyncio.Event()
         self.sent: list[str] = []
@@ -34,22 +35,13 @@ class Held(Link):
         settled = await super().results(results)
         if self._lose:
             self._lose -= 1
-            raise ApiAway("the answer was lost")
+            raise ApiUnavailable("the answer was lost")
         return settled
-
-
-class Nobody:
-    def born(self, group: int) -> None: ...
-    def gone(self, group: int) -> None: ...
-    def cell(self, door: str) -> None: ...
-    def cell_gone(self, door: str) -> None: ...
-    def folder(self, path: str) -> None: ...
-    def engine(self, path: str) -> None: ...
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "STREAM_S", 0.0)
+    monkeypatch.setattr(delivery, "OUTPUT_S", 0.0)
     monkeypatch.setattr(delivery, "RETRY_S", 0.0)
 
 
@@ -62,7 +54,7 @@ def ended(work: Work) -> wire.Result:
 async def test_output_on_its_way_arrives_before_the_result(cluster: Cluster, lose: int) -> None:
     """Once an attempt has ended nobody takes its output, so the result must wait for it."""
     queue = f"q{uuid4().hex}"
-    link = Held(Address(cluster.url, cluster.worker_token), lose=lose)
+    link = Held(ApiAddress(cluster.url, cluster.worker_token), lose=lose)
     delivered: list[UUID] = []
     async with cluster.client() as client, remote(cluster, queue=queue) as session:
         job = await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue})
@@ -70,8 +62,8 @@ async def test_output_on_its_way_arrives_before_the_result(cluster: Cluster, los
         polled = await session.poll()
         (given,) = polled.executions
         definition = polled.definitions[given.definition]
-        work = Work(given, definition, session_id=session.session_id, children=Nobody())
-        sending = Delivery(link, session.session_id, delivered=delivered.extend)
+        work = Work(given, definition, session_id=session.session_id, cleanup=Registry())
+        sending = ResultDelivery(link, session.session_id, delivered=delivered.extend)
         sending.start()
         sending.begin(work)
         work.output.write("stdout", b"first ")
@@ -94,18 +86,18 @@ async def test_output_on_its_way_arrives_before_the_result(cluster: Cluster, los
 async def test_one_refused_result_takes_no_others_along(cluster: Cluster) -> None:
     """What the api will never accept ends as failed, with the reason; it does not come back as a lost attempt."""
     queue = f"q{uuid4().hex}"
-    link = Link(Address(cluster.url, cluster.worker_token))
+    link = ApiClient(ApiAddress(cluster.url, cluster.worker_token))
     async with cluster.client() as client, remote(cluster, queue=queue) as session:
         retries = {"max": 0}
         job = await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue, "retries": retries})
-        sending = Delivery(link, session.session_id, delivered=lambda _: None)
+        sending = ResultDelivery(link, session.session_id, delivered=lambda _: None)
         ids = []
         for result in ("fine", "holds a \0"):
             await client.trigger(job.name)
             polled = await session.poll()
             (given,) = polled.executions
             definition = polled.definitions[given.definition]
-            work = Work(given, definition, session_id=session.session_id, children=Nobody())
+            work = Work(given, definition, session_id=session.session_id, cleanup=Registry())
             sending.end(work, msgspec.structs.replace(ended(work), result=result))
             ids.append(given.execution_id)
         sending.start()

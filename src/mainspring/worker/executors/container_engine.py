@@ -1,4 +1,4 @@
-"""The container engine: Docker's API over its Unix socket, as Docker and Podman speak it."""
+"""A client for container engines: the Docker API over a Unix socket, as Docker and Podman provide it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from urllib.parse import quote, urlencode
 from mainspring import wire
 from mainspring.domain.errors import Invalid, MainspringError
 
-ANSWER_S = 30.0
-MOST_FRAME = 16_000_000
-MOST_ANSWER = 32_000_000
+ANSWER_TIMEOUT_S = 30.0
+MAX_FRAME_BYTES = 16_000_000
+MAX_ANSWER_BYTES = 32_000_000
 _STREAMS: dict[int, wire.Stream] = {1: "stdout", 2: "stderr"}
 
 
-class EngineAway(MainspringError):
+class EngineUnavailable(MainspringError):
     """The engine does not answer."""
 
     code = "engine_away"
 
 
 class EngineRefused(MainspringError):
-    """The engine answered no."""
+    """The engine refused a request."""
 
     code = "engine_refused"
 
@@ -37,40 +37,40 @@ class EngineRefused(MainspringError):
 
 
 def find_engine(given: str | None) -> str | None:
-    """The socket to talk to: as given, or with `auto` the first there is. None: no containers here."""
+    """Return the socket of the engine: as given, or with `auto` the first one that exists. None stays None."""
     if given is None:
         return None
     if given != "auto":
         path = given.removeprefix("unix://")
         if "://" in path:
-            raise Invalid(f"--engine {given}: only a Unix socket can be used, such as unix:///run/podman/podman.sock")
+            raise Invalid(f"--engine {given}: only Unix sockets are supported, such as unix:///run/podman/podman.sock")
         return path
-    places = [
+    candidates = [
         os.environ.get("DOCKER_HOST", "").removeprefix("unix://"),
         "/run/podman/podman.sock",
         f"{os.environ.get('XDG_RUNTIME_DIR', '/run/user/0')}/podman/podman.sock",
         "/var/run/docker.sock",
     ]
-    for place in places:
-        if place.startswith("/") and os.path.exists(place):
-            return place
-    raise Invalid("--engine auto: no engine is here; start one, or name its socket with --engine unix:///PATH")
+    for path in candidates:
+        if path.startswith("/") and os.path.exists(path):
+            return path
+    raise Invalid("--engine auto: no engine found; start one, or name its socket with --engine unix:///PATH")
 
 
 class Engine:
-    """One engine. Every method raises `EngineAway` or `EngineRefused`."""
+    """One engine. Every method may raise `EngineUnavailable` or `EngineRefused`."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     async def ping(self) -> None:
-        status, _ = await self._call("GET", "/_ping", timeout_s=ANSWER_S)
+        status, _ = await self._call("GET", "/_ping", timeout_s=ANSWER_TIMEOUT_S)
         if status != 200:
             raise EngineRefused(f"status {status}", status)
 
     async def has_image(self, image: str) -> bool:
         try:
-            await self._ask("GET", f"/images/{quote(image, safe='/:@')}/json")
+            await self._request("GET", f"/images/{quote(image, safe='/:@')}/json")
         except EngineRefused as error:
             if error.status == 404:
                 return False
@@ -78,62 +78,62 @@ class Engine:
         return True
 
     async def pull(self, image: str) -> None:
-        """Until it is there. What went wrong on the way is told in the stream, after a status that said all is well."""
+        """Pull an image. Errors arrive in the stream, after a status of 200."""
         name, tag = _reference(image)
         status, content = await self._call(
             "POST", "/images/create", {"fromImage": name} | ({"tag": tag} if tag else {})
         )
         for line in content.splitlines():
-            said = _json(line) or {}
-            if trouble := said.get("error") or (said.get("message") if status >= 400 else None):
-                raise EngineRefused(str(trouble), max(status, 400))
+            event = _json(line) or {}
+            if problem := event.get("error") or (event.get("message") if status >= 400 else None):
+                raise EngineRefused(str(problem), max(status, 400))
         if status >= 400:
             raise EngineRefused(f"status {status}", status)
         if not await self.has_image(image):
-            raise EngineAway(_away(self.path, EOFError("it did not say that all of the image is there")))
+            raise _unavailable(self.path, EOFError("it closed the connection during the pull"))
 
     async def create(self, name: str, settings: Mapping[str, Any]) -> str:
-        made = await self._ask("POST", "/containers/create", {"name": name}, body=settings)
-        return str(made["Id"])
+        created = await self._request("POST", "/containers/create", {"name": name}, body=settings)
+        return str(created["Id"])
 
     async def start(self, container: str) -> None:
-        await self._ask("POST", f"/containers/{container}/start")
+        await self._request("POST", f"/containers/{container}/start")
 
     async def wait(self, container: str) -> int:
-        """The exit code, when it has ended."""
-        said = await self._ask("POST", f"/containers/{container}/wait", timeout_s=None)
-        return int(said["StatusCode"])
+        """Wait until the container has ended and return its exit code."""
+        answer = await self._request("POST", f"/containers/{container}/wait", timeout_s=None)
+        return int(answer["StatusCode"])
 
     async def state(self, container: str) -> dict[str, Any]:
-        found = await self._ask("GET", f"/containers/{container}/json")
+        found = await self._request("GET", f"/containers/{container}/json")
         state: dict[str, Any] = found["State"]
         return state
 
     async def signal(self, container: str, name: str) -> None:
-        """Whoever has ended already needs none."""
+        """Send a signal; a container that has ended is ignored."""
         try:
-            await self._ask("POST", f"/containers/{container}/kill", {"signal": name})
+            await self._request("POST", f"/containers/{container}/kill", {"signal": name})
         except EngineRefused as error:
-            if error.status not in (404, 409, 500):  # Podman says 500 of one that does not run
+            if error.status not in (404, 409, 500):  # Podman answers 500 if it is not running
                 raise
 
     async def remove(self, container: str) -> None:
-        """Ends it if it runs. One that is not there is removed already."""
+        """Remove a container, running or not; one that does not exist is ignored."""
         try:
-            await self._ask("DELETE", f"/containers/{container}", {"force": "1", "v": "1"})
+            await self._request("DELETE", f"/containers/{container}", {"force": "1", "v": "1"})
         except EngineRefused as error:
-            if error.status not in (404, 409):  # 409: its removal is under way
+            if error.status not in (404, 409):  # 409: it is being removed
                 raise
 
     async def labelled(self, *labels: str) -> list[dict[str, Any]]:
-        """Containers, running or not, that bear all these labels."""
-        wanted = {"all": "1", "filters": json.dumps({"label": list(labels)})}
-        found: list[dict[str, Any]] = await self._ask("GET", "/containers/json", wanted)
+        """Return the containers, running or not, with all these labels."""
+        query = {"all": "1", "filters": json.dumps({"label": list(labels)})}
+        found: list[dict[str, Any]] = await self._request("GET", "/containers/json", query)
         return found
 
     @asynccontextmanager
     async def attached(self, container: str) -> AsyncIterator[AsyncIterator[tuple[wire.Stream, bytes]]]:
-        """What it writes from now on, straight from its pipes: no log file grows, a slow reader slows the writer."""
+        """Read its output from now on, directly from its pipes: no log file grows, and a slow reader slows it down."""
         reader, writer = await self._connect()
         try:
             path = f"/containers/{container}/attach?stream=1&stdout=1&stderr=1"
@@ -146,32 +146,32 @@ class Engine:
             ]
             writer.write("\r\n".join([*lines, "", ""]).encode())
             try:
-                answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), ANSWER_S)
+                answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), ANSWER_TIMEOUT_S)
             except (OSError, EOFError, TimeoutError) as error:
-                raise EngineAway(_away(self.path, error)) from error
+                raise _unavailable(self.path, error) from error
             if (status := int(answer.split(None, 2)[1])) not in (101, 200):
-                raise EngineRefused(await _refusal(reader, answer), status)
+                raise EngineRefused(await _attach_error(reader, answer), status)
             yield _frames(reader)
         finally:
             writer.close()
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
         *,
         body: Any = None,
-        timeout_s: float | None = ANSWER_S,
+        timeout_s: float | None = ANSWER_TIMEOUT_S,
     ) -> Any:
         status, content = await self._call(method, path, query, body=body, timeout_s=timeout_s)
-        said = _json(content)
+        answer = _json(content)
         if status >= 400:
-            message = said.get("message") or said.get("cause") if isinstance(said, dict) else None
+            message = answer.get("message") or answer.get("cause") if isinstance(answer, dict) else None
             raise EngineRefused(str(message or f"status {status}"), status)
-        if said is None and status != 204:
-            raise EngineAway(_away(self.path, EOFError("its answer was cut short")))
-        return said
+        if answer is None and status != 204:
+            raise _unavailable(self.path, EOFError("its answer was cut short"))
+        return answer
 
     async def _call(
         self,
@@ -182,7 +182,7 @@ class Engine:
         body: Any = None,
         timeout_s: float | None = None,
     ) -> tuple[int, bytes]:
-        """One question, one answer, one connection. HTTP/1.0 has the answer end where the connection does."""
+        """Send one request on its own connection. With HTTP/1.0 the answer ends where the connection does."""
         data = b"" if body is None else json.dumps(body).encode()
         target = f"{path}?{urlencode(query)}" if query else path
         head = f"{method} {target} HTTP/1.0\r\nHost: engine\r\nContent-Type: application/json\r\n"
@@ -194,11 +194,11 @@ class Engine:
                 content = bytearray()
                 while piece := await reader.read(65_536):
                     content += piece
-                    if len(content) > MOST_ANSWER:
-                        raise EngineRefused(f"its answer has more than {MOST_ANSWER:,} bytes", 500)
+                    if len(content) > MAX_ANSWER_BYTES:
+                        raise EngineRefused(f"the answer has more than {MAX_ANSWER_BYTES:,} bytes", 500)
             return int(answer.split(None, 2)[1]), bytes(content)
         except (OSError, EOFError, TimeoutError) as error:
-            raise EngineAway(_away(self.path, error)) from error
+            raise _unavailable(self.path, error) from error
         finally:
             writer.close()
 
@@ -206,27 +206,27 @@ class Engine:
         try:
             return await asyncio.open_unix_connection(self.path, limit=256_000)
         except OSError as error:
-            raise EngineAway(_away(self.path, error)) from error
+            raise _unavailable(self.path, error) from error
 
 
-async def _refusal(reader: asyncio.StreamReader, head: bytes) -> str:
-    """Why an attachment was refused: Podman looks for the program here already."""
+async def _attach_error(reader: asyncio.StreamReader, head: bytes) -> str:
+    """Return why attaching was refused: Podman already looks for the program here."""
     length = re.search(rb"content-length:\s*(\d+)", head, re.IGNORECASE)
     try:
-        said = _json(await asyncio.wait_for(reader.readexactly(int(length[1])), ANSWER_S)) if length else None
+        body = await asyncio.wait_for(reader.readexactly(int(length[1])), ANSWER_TIMEOUT_S) if length else b""
     except (OSError, EOFError, TimeoutError):
-        said = None
-    said = said or {}
-    return str(said.get("message") or said.get("cause") or "its output can't be had")
+        body = b""
+    answer = _json(body) or {}
+    return str(answer.get("message") or answer.get("cause") or "cannot attach to its output")
 
 
 async def _frames(reader: asyncio.StreamReader) -> AsyncIterator[tuple[wire.Stream, bytes]]:
-    """Each piece is headed by eight bytes: which stream, and how long."""
+    """Split the stream into frames. Each has a header of eight bytes: the stream and the length."""
     try:
         while True:
             head = await reader.readexactly(8)
             size = int.from_bytes(head[4:], "big")
-            if head[0] not in (0, *_STREAMS) or size > MOST_FRAME:
+            if head[0] not in (0, *_STREAMS) or size > MAX_FRAME_BYTES:
                 return
             while size:
                 data = await reader.read(min(size, 65_536))
@@ -239,15 +239,16 @@ async def _frames(reader: asyncio.StreamReader) -> AsyncIterator[tuple[wire.Stre
 
 
 def _reference(image: str) -> tuple[str, str]:
-    """Name and tag; without a tag an engine would fetch them all."""
+    """Return name and tag; without a tag an engine would pull all of them."""
     if "@" in image:
         return image, ""
     name, colon, tag = image.rpartition(":")
     return (name, tag) if colon and "/" not in tag else (image, "latest")
 
 
-def _away(path: str, error: BaseException) -> str:
-    return f"the container engine at {path} does not answer ({str(error) or type(error).__name__})"
+def _unavailable(path: str, error: BaseException) -> EngineUnavailable:
+    cause = str(error) or type(error).__name__
+    return EngineUnavailable(f"the container engine at {path} does not answer ({cause})")
 
 
 def _json(content: bytes) -> Any:

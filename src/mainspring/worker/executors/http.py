@@ -1,4 +1,4 @@
-"""Calls URLs. The answer is the result: status, a few headers, and the body as JSON if it is that."""
+"""Calls URLs. The response is the result: status, some headers, and the body, decoded if it is JSON."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from mainspring.domain.template import fill, render
 from mainspring.worker.executors import Done, Host, Work
 
 KEPT_HEADERS = ("content-type", "content-length", "date", "etag", "last-modified", "location", "retry-after", "server")
-KEPT_BYTES = 64_000
-"""Of a body; the whole of it would sit in the history for as long as its row does."""
+MAX_KEPT_BYTES = 64_000
+"""Of a response body: results are stored as long as their executions are."""
 
 
-class Failure(Exception):
-    """The call did not end as it should; `retry` says whether another try could."""
+class CallFailed(Exception):
+    """The call failed; `retry` is false if a retry would fail the same way."""
 
     def __init__(self, message: str, *, retry: bool = True, result: Any = None) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class HttpExecutor:
 
     async def start(self, host: Host) -> None:
         self._host = host
-        read_networks(host.allow_net)  # a mistake in it is told at the start
+        read_networks(host.allow_net)  # fails at startup if one is invalid
 
     async def stop(self) -> None:
         if self._client is not None:
@@ -56,13 +56,13 @@ class HttpExecutor:
         if task.timeout is not None:
             limit_s = min(limit_s, parse_duration(task.timeout))
         try:
-            done = await _unless_ended(self._call(task, work), work, limit_s)
-        except Failure as failure:
+            result = await _unless_stopped(self._call(task, work), work, limit_s)
+        except CallFailed as failure:
             return Done("failed", error=str(failure), result=failure.result, retry=failure.retry)
-        if done is not None:
-            return Done("succeeded", result=done)
+        if result is not None:
+            return Done("succeeded", result=result)
         if work.stop_outcome is not None:
-            return Done(work.stop_outcome, error=work.stop_outcome)
+            return work.stopped(work.stop_outcome)
         return Done("timed_out", error=f"timed out after {limit_s:g} s")
 
     async def _call(self, task: HttpTask, work: Work) -> dict[str, Any]:
@@ -70,20 +70,22 @@ class HttpExecutor:
         redirects = 0
         while True:
             started = self._clock.monotonic()
-            _say(work, f"{request.method} {request.url}")
+            _log(work, f"{request.method} {request.url}")
             response = await self._send(request, task)
             try:
                 body = await _read(response, task)
             finally:
                 await response.aclose()
             took_ms = round((self._clock.monotonic() - started) * 1000)
-            _say(work, f"{response.status_code} {response.reason_phrase} · {len(body):,} bytes · {took_ms} ms")
+            _log(work, f"{response.status_code} {response.reason_phrase} · {len(body):,} bytes · {took_ms} ms")
             if response.next_request is None or not task.follow_redirects:
-                return _judged(task, response, body, redirects)
+                return _check_status(task, response, body, redirects)
             redirects += 1
             if redirects > task.follow_redirects:
-                raise Failure(f"more than {task.follow_redirects} redirects", result=_result(response, body, redirects))
-            request = _onward(request, response.next_request)
+                raise CallFailed(
+                    f"more than {task.follow_redirects} redirects", result=_result(response, body, redirects)
+                )
+            request = _redirect(request, response.next_request)
 
     def _request(self, task: HttpTask, work: Work) -> httpx2.Request:
         values = work.values()
@@ -92,25 +94,27 @@ class HttpExecutor:
             headers = {name.lower(): render(value, values) for name, value in task.headers.items()}
             body = fill(task.body, values)
         except KeyError as error:
-            raise Failure(f"the parameter {error} was not given", retry=False) from None
-        if wrong := url_problem(url):
-            raise Failure(wrong, retry=False)
+            raise CallFailed(f"the parameter {error} was not given", retry=False) from None
+        if problem := url_problem(url):
+            raise CallFailed(problem, retry=False)
         if any(c in value for value in headers.values() for c in "\r\n\0"):
-            raise Failure("a header became more than one line when its templates were filled in", retry=False)
+            raise CallFailed("a header contains a line break or NUL after its templates were filled in", retry=False)
         content = None if body is None else body.encode() if isinstance(body, str) else encode(body)
         if content is not None:
             kind = "text/plain; charset=utf-8" if isinstance(body, str) else "application/json"
             headers.setdefault("content-type", kind)
-        # A compressed answer could be a thousand times what it says on the way.
+        # A compressed body could become a thousand times as large as it was sent.
         headers.setdefault("accept-encoding", "identity")
         headers.setdefault("user-agent", f"mainspring/{__version__}")
         try:
-            return self._opened().build_request(task.method, url, headers=headers | _identity(work), content=content)
+            return self._get_client().build_request(
+                task.method, url, headers=headers | _identity(work), content=content
+            )
         except (httpx2.InvalidURL, UnicodeError, ValueError) as error:
-            raise Failure(f"{url!r} can't be called: {error}", retry=False) from None
+            raise CallFailed(f"invalid URL {url!r}: {error}", retry=False) from None
 
-    def _opened(self) -> httpx2.AsyncClient:
-        # On the first call: loading certificates takes a tenth of a second that most workers need not spend.
+    def _get_client(self) -> httpx2.AsyncClient:
+        # Created on the first call: loading certificates takes 0.1 s, and most workers never need them.
         if self._client is None:
             allowed = () if self._host is None else read_networks(self._host.allow_net)
             self._client = outbound.client(allowed)
@@ -119,21 +123,23 @@ class HttpExecutor:
     async def _send(self, request: httpx2.Request, task: HttpTask) -> httpx2.Response:
         where = f"{request.url.host}:{request.url.port or (443 if request.url.scheme == 'https' else 80)}"
         try:
-            return await self._opened().send(request, stream=True)
+            return await self._get_client().send(request, stream=True)
         except outbound.RefusedAddress as error:
-            raise Failure(error.message, retry=False) from None
+            raise CallFailed(error.message, retry=False) from None
         except outbound.UnknownHost as error:
-            raise Failure(error.message) from None
+            raise CallFailed(error.message) from None
         except httpx2.UnsupportedProtocol:
-            raise Failure(f"{str(request.url)!r} can't be called: only http and https can", retry=False) from None
+            raise CallFailed(
+                f"invalid URL {str(request.url)!r}: only http and https are supported", retry=False
+            ) from None
         except httpx2.ConnectError as error:
-            raise Failure(_unreachable(where, error)) from None
+            raise CallFailed(_unreachable(where, error)) from None
         except httpx2.TransportError as error:
-            raise Failure(f"{where} broke the connection off: {_words(error)}") from None
+            raise CallFailed(f"{where} closed the connection: {_describe(error)}") from None
 
 
 def _identity(work: Work) -> dict[str, str]:
-    """Who calls, and the key by which a receiver knows a repetition."""
+    """Return headers that identify the execution; receivers detect repeated calls by the idempotency key."""
     return {
         "idempotency-key": str(work.assignment.execution_id),
         "mainspring-execution-id": str(work.assignment.execution_id),
@@ -143,10 +149,10 @@ def _identity(work: Work) -> dict[str, str]:
     }
 
 
-def _onward(request: httpx2.Request, to: httpx2.Request) -> httpx2.Request:
-    """The next request of a chain; another origin gets none of the headers that were meant for the first."""
-    if wrong := url_problem(str(to.url)):
-        raise Failure(f"redirected: {wrong}", retry=False)
+def _redirect(request: httpx2.Request, to: httpx2.Request) -> httpx2.Request:
+    """Return the next request of a redirect chain; another origin does not get the task's own headers."""
+    if problem := url_problem(str(to.url)):
+        raise CallFailed(f"redirected: {problem}", retry=False)
     before, after = request.url, to.url
     if (before.scheme, before.host, before.port) != (after.scheme, after.host, after.port):
         kept = ("host", "user-agent", "accept", "content-type", "content-length", "idempotency-key")
@@ -156,26 +162,27 @@ def _onward(request: httpx2.Request, to: httpx2.Request) -> httpx2.Request:
 
 
 async def _read(response: httpx2.Response, task: HttpTask) -> bytes:
-    """The body, and never more of it than may be kept in memory."""
+    """Read the body, up to `max_bytes`."""
     parts, size = [], 0
     try:
         async for part in response.aiter_bytes():
             size += len(part)
             if size > task.max_bytes:
-                raise Failure(f"the answer has more than {task.max_bytes:,} bytes (max_bytes)", retry=False)
+                raise CallFailed(f"the response has more than {task.max_bytes:,} bytes (max_bytes)", retry=False)
             parts.append(part)
     except httpx2.DecodingError as error:
-        raise Failure(f"the answer can't be read: {error}") from None
+        raise CallFailed(f"cannot decode the response: {error}") from None
     except httpx2.TransportError as error:
-        raise Failure(f"the connection broke while reading the answer: {_words(error)}") from None
+        raise CallFailed(f"the connection broke while reading the response: {_describe(error)}") from None
     return b"".join(parts)
 
 
-def _judged(task: HttpTask, response: httpx2.Response, body: bytes, redirects: int) -> dict[str, Any]:
+def _check_status(task: HttpTask, response: httpx2.Response, body: bytes, redirects: int) -> dict[str, Any]:
     result = _result(response, body, redirects)
     if not expects(task, response.status_code):
-        wanted = ", ".join(str(status) for status in task.expect)
-        raise Failure(f"the answer was {response.status_code} {response.reason_phrase}, not {wanted}", result=result)
+        expected = ", ".join(str(status) for status in task.expect)
+        status = f"{response.status_code} {response.reason_phrase}"
+        raise CallFailed(f"the response status was {status}, not {expected}", result=result)
     return result
 
 
@@ -184,23 +191,23 @@ def _result(response: httpx2.Response, body: bytes, redirects: int) -> dict[str,
     result = {"status": response.status_code, "headers": kept, "body": _content(response, body)}
     if redirects:
         result["url"], result["redirects"] = str(response.url), redirects
-    if len(body) > KEPT_BYTES:
+    if len(body) > MAX_KEPT_BYTES:
         result["truncated"] = True
     return result
 
 
 def _content(response: httpx2.Response, body: bytes) -> Any:
-    """JSON as JSON where it can be stored as such, everything else as text."""
+    """Return a JSON body decoded if it can be stored as JSON, any other body as text."""
     is_json = "json" in response.headers.get("content-type", "")
-    if is_json and len(body) <= KEPT_BYTES and codec.depth(body) <= codec.MAX_DEPTH - 4 and b"\\u0000" not in body:
+    if is_json and len(body) <= MAX_KEPT_BYTES and codec.depth(body) <= codec.MAX_DEPTH - 4 and b"\\u0000" not in body:
         try:
             return msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass
-    return body[:KEPT_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd") or None
+    return body[:MAX_KEPT_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd") or None
 
 
-def _words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
@@ -212,16 +219,18 @@ def _unreachable(where: str, error: Exception) -> str:
                 f" ({cause.verify_message})" if isinstance(cause, ssl.SSLCertVerificationError) else ""
             )
         cause = cause.__cause__ or cause.__context__
-    return f"{where} can't be reached: {_words(error)}"
+    return f"cannot connect to {where}: {_describe(error)}"
 
 
-def _say(work: Work, text: str) -> None:
+def _log(work: Work, text: str) -> None:
     work.output.write("system", text.encode() + b"\n")
     work.output.finish("system")
 
 
-async def _unless_ended(call: Coroutine[Any, Any, dict[str, Any]], work: Work, limit_s: float) -> dict[str, Any] | None:
-    """The call's result; None if its time was over or the attempt had to end, and then the call is broken off."""
+async def _unless_stopped(
+    call: Coroutine[Any, Any, dict[str, Any]], work: Work, limit_s: float
+) -> dict[str, Any] | None:
+    """Return the call's result; None if it timed out or the attempt had to end, and then the call is cancelled."""
     calling, stopped = asyncio.create_task(call), asyncio.create_task(work.stop.wait())
     try:
         await asyncio.wait({calling, stopped}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)

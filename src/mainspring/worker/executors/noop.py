@@ -1,4 +1,4 @@
-"""Does nothing, at once."""
+"""Succeeds immediately, without doing anything."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ _DONE = Done("succeeded", 0)
 
 
 class NoopExecutor:
+    """The `noop` kind."""
+
     async def execute(self, work: Work) -> Done:
         return _DONE
 

@@ -1,4 +1,4 @@
-"""Calls functions, in processes of their own."""
+"""Calls Python functions in runner processes."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from typing import Any
 from mainspring.domain.sandbox import Sandbox
 from mainspring.domain.task import PythonTask
 from mainspring.domain.template import fill
-from mainspring.worker.executors import Done, Host, Work
+from mainspring.worker.executors import Done, Host, Work, missing_parameter
 from mainspring.worker.isolation.folders import INPUTS
-from mainspring.worker.isolation.sandbox import Cell
-from mainspring.worker.python.pool import Pool
-from mainspring.worker.python.runner import Item
+from mainspring.worker.isolation.sandbox import Confinement
+from mainspring.worker.python.pool import RunnerPool
+from mainspring.worker.python.runner_process import QueuedCall
 
 
 class PythonExecutor:
-    """The `python` kind. A worker offers it if it was told which modules to load."""
+    """The `python` kind. A worker offers it if it was started with modules."""
 
     def __init__(self) -> None:
         self._host: Host | None = None
-        self._pool: Pool | None = None
-        self._cells: set[asyncio.Task[None]] = set()
+        self._pool: RunnerPool | None = None
+        self._confined: set[asyncio.Task[None]] = set()
 
     async def start(self, host: Host) -> None:
         self._host = host
         if host.modules:
-            self._pool = Pool(host)
+            self._pool = RunnerPool(host)
             await self._pool.start()
 
     async def stop(self) -> None:
         if self._pool is not None:
             await self._pool.stop()
 
-    def renew(self) -> None:
-        """The modules have changed."""
+    def reload(self) -> None:
+        """Replace the runners: the modules have changed."""
         if self._pool is not None:
-            self._pool.renew()
+            self._pool.replace_runners()
 
     @property
     def processes(self) -> list[int]:
@@ -58,68 +58,71 @@ class PythonExecutor:
         task = work.definition.task
         assert isinstance(task, PythonTask)
         if self._pool is None:
-            what = "this worker calls no functions: start it with mainspring worker -m MODULE"
-            finish(work, Done("failed", error=what))
+            problem = "this worker has no Python modules: start it with `mainspring worker -m MODULE`"
+            finish(work, Done("failed", error=problem))
             return
         try:
             args: dict[str, Any] = fill(task.args, work.values()) if task.args else {}
         except KeyError as error:
-            finish(work, Done("failed", error=f"the parameter {error} was not given", retry=False))
+            finish(work, missing_parameter(error))
             return
+        call = QueuedCall(work, task.function, args | work.params, finish)
         if work.definition.sandbox is None:
-            self._pool.submit(Item(work, task.function, args | work.params, finish))
+            self._pool.submit(call)
             return
-        confined = asyncio.get_running_loop().create_task(
-            self._confined(work, work.definition.sandbox, task.function, args | work.params, finish)
-        )
-        self._cells.add(confined)
-        confined.add_done_callback(self._cells.discard)
+        confined = asyncio.get_running_loop().create_task(self._execute_confined(call, work.definition.sandbox))
+        self._confined.add(confined)
+        confined.add_done_callback(self._confined.discard)
 
-    async def _confined(
-        self, work: Work, sandbox: Sandbox, function: str, args: dict[str, Any], finish: Callable[[Work, Done], None]
-    ) -> None:
-        """A runner of its own, in a cell: the others are shared, and limits are not."""
+    async def _execute_confined(self, call: QueuedCall, sandbox: Sandbox) -> None:
+        """Call the function in its own confined runner: the others are shared, and limits apply to one attempt."""
         assert self._host is not None
-        done = Done("failed", error="the sandbox could not be made")
+        work = call.work
+        done = Done("failed", error="cannot set up the sandbox")
         folder = Path(tempfile.mkdtemp(prefix="mainspring-"))
         try:
             if work.inputs is not None:
                 work.inputs = work.inputs.rename(folder / INPUTS)
-            cell = Cell(sandbox, self._host.means, folder, work.children)
+            confinement = Confinement(sandbox, self._host.sandbox_support, folder, work.cleanup)
             try:
-                done = await self._call_inside(cell, folder, work, function, args)
+                done = await self._call_confined(confinement, folder, call)
             finally:
-                await asyncio.to_thread(cell.close)
+                await asyncio.to_thread(confinement.close)
         except Exception as error:
-            done = Done("failed", error=f"the sandbox could not be made: {error}")
+            done = Done("failed", error=f"cannot set up the sandbox: {error}")
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-            finish(work, done)
+            call.finish(work, done)
 
-    async def _call_inside(self, cell: Cell, folder: Path, work: Work, function: str, args: dict[str, Any]) -> Done:
+    async def _call_confined(self, confinement: Confinement, folder: Path, call: QueuedCall) -> Done:
         assert self._host is not None
         keep = [os.getcwd(), sys.prefix, sys.base_prefix, *sys.path, *self._host.modules]
 
         def wrap(argv: list[str]) -> tuple[list[str], dict[str, str]]:
-            return cell.argv(argv, keep=(path for path in keep if path)), {"TMPDIR": str(folder)}
+            return confinement.argv(argv, keep=(path for path in keep if path)), {"TMPDIR": str(folder)}
 
-        pool = Pool(replace(self._host, slots=1), wrap=wrap)
+        pool = RunnerPool(replace(self._host, slots=1), wrap=wrap)
         ended: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+
+        def finish(_: Work, done: Done) -> None:
+            if not ended.done():
+                ended.set_result(done)
+
         try:
             await pool.start()
-            pool.submit(Item(work, function, args, lambda _, done: None if ended.done() else ended.set_result(done)))
-            done = await self._within_disk(cell, work, ended)
+            pool.submit(QueuedCall(call.work, call.function, call.args, finish))
+            done = await self._wait_within_limits(confinement, call.work, ended)
         finally:
             await pool.stop()
-        if done.outcome == "failed" and (cause := cell.cause(done.exit_code)) is not None:
-            return replace(done, error=cause)
+        if done.outcome == "failed" and (limit := confinement.exceeded_limit(done.exit_code)) is not None:
+            return replace(done, error=limit)
         return done
 
-    async def _within_disk(self, cell: Cell, work: Work, ended: asyncio.Future[Done]) -> Done:
-        while cell.needs_looks and not ended.done():
-            await asyncio.wait({ended}, timeout=cell.pause_s)
-            if not ended.done() and await asyncio.to_thread(cell.look):
+    async def _wait_within_limits(self, confinement: Confinement, work: Work, ended: asyncio.Future[Done]) -> Done:
+        while confinement.needs_checks and not ended.done():
+            await asyncio.wait({ended}, timeout=confinement.check_interval_s)
+            if not ended.done() and await asyncio.to_thread(confinement.check):
                 return Done("failed")
             if work.stop_outcome is not None:
-                await asyncio.to_thread(cell.let_end)
+                await asyncio.to_thread(confinement.release)
         return await ended

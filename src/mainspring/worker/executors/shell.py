@@ -1,9 +1,8 @@
-"""Runs programs: argv as given, each in a session and process group of its own."""
+"""Executes programs, each in its own session and process group."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 from dataclasses import replace
@@ -14,33 +13,35 @@ from mainspring.domain.execution import Outcome
 from mainspring.domain.job import ShellTask
 from mainspring.domain.sandbox import Sandbox
 from mainspring.domain.template import render
-from mainspring.worker.executors import Done, Host, Work
-from mainspring.worker.files import Place, place_of
-from mainspring.worker.isolation.folders import Folders
-from mainspring.worker.isolation.sandbox import Cell, Means
-from mainspring.worker.isolation.spawn import Child, Pipe, spawn
+from mainspring.worker.attempt_folder import AttemptFolder, attempt_folder
+from mainspring.worker.executors import Done, Host, Work, missing_parameter
+from mainspring.worker.isolation.folders import FolderPool
+from mainspring.worker.isolation.sandbox import Confinement, SandboxSupport
+from mainspring.worker.isolation.spawn import ChildProcess, OutputPipe, signal_group, signal_name, spawn
 
 GRACE_S = 10.0
+"""Between SIGTERM and SIGKILL."""
 READ_BYTES = 65_536
-FLOOD_S = 0.001
-"""Between two reads of what nobody keeps any more: a flood costs its worker little, and a program is not held up."""
-DRAIN_S = 2.0
+DROPPED_OUTPUT_S = 0.001
+"""Between two reads of output that is dropped: the worker spends little on it, and the program is not held up."""
+CLOSE_S = 2.0
+"""How long to read on after the program has ended."""
 
-# What a task gets of the worker's environment; everything else is the worker's own, its token above all.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL")
+"""The variables that a task inherits. The others are the worker's own, its token above all."""
 
 
 class ShellExecutor:
-    """The `shell` kind. Each attempt has a temporary folder of its own, which goes with it."""
+    """The `shell` kind. Each attempt has its own temporary folder."""
 
     def __init__(self) -> None:
-        self._folders: Folders | None = None
-        self._means = Means()
+        self._folders: FolderPool | None = None
+        self._sandbox_support = SandboxSupport()
 
     async def start(self, host: Host) -> None:
-        self._folders = Folders()
-        host.children.folder(str(self._folders.root))
-        self._means = host.means
+        self._folders = FolderPool()
+        host.cleanup.add_folder(str(self._folders.root))
+        self._sandbox_support = host.sandbox_support
 
     async def stop(self) -> None:
         if self._folders is not None:
@@ -48,98 +49,99 @@ class ShellExecutor:
 
     async def execute(self, work: Work) -> Done:
         assert self._folders is not None
-        async with place_of(work, self._folders, again=work.definition.sandbox is None) as place:
+        async with attempt_folder(work, self._folders, reusable=work.definition.sandbox is None) as folder:
             if work.definition.sandbox is None:
-                return await self._execute(work, place, None)
-            return await self._confined(work, place, work.definition.sandbox)
+                return await self._execute(work, folder, None)
+            return await self._execute_confined(work, folder, work.definition.sandbox)
 
-    async def _confined(self, work: Work, place: Place, sandbox: Sandbox) -> Done:
-        cell = Cell(sandbox, self._means, place.folder, work.children)
+    async def _execute_confined(self, work: Work, folder: AttemptFolder, sandbox: Sandbox) -> Done:
+        confinement = Confinement(sandbox, self._sandbox_support, folder.path, work.cleanup)
         try:
-            done = await self._execute(work, place, cell)
-            if done.outcome == "failed" and (cause := cell.cause(done.exit_code)) is not None:
-                return replace(done, error=cause)
+            done = await self._execute(work, folder, confinement)
+            if done.outcome == "failed" and (limit := confinement.exceeded_limit(done.exit_code)) is not None:
+                return replace(done, error=limit)
             return done
         finally:
-            await asyncio.to_thread(cell.close)
+            await asyncio.to_thread(confinement.close)
 
-    async def _execute(self, work: Work, place: Place, cell: Cell | None) -> Done:
+    async def _execute(self, work: Work, folder: AttemptFolder, confinement: Confinement | None) -> Done:
         task = work.definition.task
         assert isinstance(task, ShellTask)
         try:
-            process = self._start(task, work, place, cell)
+            process = self._start(task, work, folder, confinement)
         except KeyError as error:
-            return Done("failed", error=f"the parameter {error} was not given", retry=False)
+            return missing_parameter(error)
         except FileNotFoundError:
             return Done("failed", exit_code=127, error=f"{_missing(task)}: no such file or directory on this worker")
         except OSError as error:
             return Done("failed", exit_code=126, error=f"{task.argv[0]}: {error.strerror}")
-        work.children.born(process.pid)
+        work.cleanup.add_process_group(process.pid)
         try:
-            return await self._see_through(process, work, cell)
+            return await self._wait_for_end(process, work, confinement)
         finally:
-            _signal(process.pid, signal.SIGKILL)  # nothing of the group outlives the attempt
-            work.children.gone(process.pid)
+            signal_group(process.pid, signal.SIGKILL)  # no process of the group outlives the attempt
+            work.cleanup.remove_process_group(process.pid)
 
-    def _start(self, task: ShellTask, work: Work, place: Place, cell: Cell | None) -> Child:
+    def _start(
+        self, task: ShellTask, work: Work, folder: AttemptFolder, confinement: Confinement | None
+    ) -> ChildProcess:
         values = work.values()
         argv = [render(word, values) for word in task.argv]
         if task.shell:
             argv = ["/bin/sh", "-c", argv[0]]
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        env["TMPDIR"] = str(place.folder)
+        env["TMPDIR"] = str(folder.path)
         env |= {name: render(value, values) for name, value in task.env.items()}
-        env |= work.context() | place.environment()
+        env |= work.context() | folder.environment()
         cwd = task.cwd
-        if cell is not None:
-            cwd = cwd or str(place.folder)
-            argv = cell.argv(argv, keep=[cwd])
+        if confinement is not None:
+            cwd = cwd or str(folder.path)
+            argv = confinement.argv(argv, keep=[cwd])
         return spawn(argv, env=env, cwd=cwd)
 
-    async def _see_through(self, process: Child, work: Work, cell: Cell | None) -> Done:
+    async def _wait_for_end(self, process: ChildProcess, work: Work, confinement: Confinement | None) -> Done:
         reading = [
             asyncio.create_task(_read(process.stdout, "stdout", work)),
             asyncio.create_task(_read(process.stderr, "stderr", work)),
         ]
         try:
-            outcome = await _wait(process, work, cell)
+            stopped = await _wait(process, work, confinement)
         finally:
-            _signal(process.pid, signal.SIGKILL)
-            # A grandchild outside the group may hold the pipes open; it must not hold the attempt.
-            await asyncio.wait(reading, timeout=DRAIN_S)
+            signal_group(process.pid, signal.SIGKILL)
+            # A grandchild outside the group may keep the pipes open; the attempt does not wait for it.
+            await asyncio.wait(reading, timeout=CLOSE_S)
             for task in reading:
                 task.cancel()
         code = process.returncode
-        if outcome is not None:
-            error = f"timed out after {work.definition.timeout_s:g} s" if outcome == "timed_out" else outcome
-            return Done(outcome, code, error)
+        if stopped is not None:
+            return work.stopped(stopped, code)
         if code == 0:
             return Done("succeeded", 0)
-        return Done("failed", code, f"ended by {_signal_name(code)}" if code and code < 0 else f"exit code {code}")
+        return Done("failed", code, f"ended by {signal_name(code)}" if code and code < 0 else f"exit code {code}")
 
 
-async def _wait(process: Child, work: Work, cell: Cell | None) -> Outcome | None:
-    """None when the program ended by itself or by a limit, else why it was ended."""
+async def _wait(process: ChildProcess, work: Work, confinement: Confinement | None) -> Outcome | None:
+    """Wait for the program's end. Return why the worker ended it; None if it exited or exceeded a limit."""
     ended = asyncio.create_task(process.wait())
     stopped = asyncio.create_task(work.stop.wait())
     events: set[asyncio.Task[Any]] = {ended, stopped}
-    if cell is not None and cell.needs_looks:
-        events.add(asyncio.create_task(_outgrown(cell)))
+    if confinement is not None and confinement.needs_checks:
+        events.add(asyncio.create_task(_check_until_over_disk(confinement)))
     try:
         await asyncio.wait(events, timeout=work.definition.timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             return None
-        if cell is not None and cell.over_disk:
-            _signal(process.pid, signal.SIGKILL)
+        if confinement is not None and confinement.over_disk:
+            signal_group(process.pid, signal.SIGKILL)
             await ended
             return None
         outcome: Outcome = work.stop_outcome or "timed_out"
-        if cell is not None:
-            await asyncio.to_thread(cell.let_end)
-        _signal(process.pid, signal.SIGTERM)
+        if confinement is not None:
+            await asyncio.to_thread(confinement.release)
+        signal_group(process.pid, signal.SIGTERM)
         await asyncio.wait({ended}, timeout=GRACE_S)
         if not ended.done():
-            _signal(process.pid, signal.SIGKILL)
+            signal_group(process.pid, signal.SIGKILL)
             await ended
         return outcome
     finally:
@@ -147,20 +149,19 @@ async def _wait(process: Child, work: Work, cell: Cell | None) -> Outcome | None
             event.cancel()
 
 
-async def _outgrown(cell: Cell) -> None:
-    """Returns when the temporary folder is too large."""
+async def _check_until_over_disk(confinement: Confinement) -> None:
     while True:
-        await asyncio.sleep(cell.pause_s)
-        if await asyncio.to_thread(cell.look):
+        await asyncio.sleep(confinement.check_interval_s)
+        if await asyncio.to_thread(confinement.check):
             return
 
 
-async def _read(pipe: Pipe, stream: wire.Stream, work: Work) -> None:
+async def _read(pipe: OutputPipe, stream: wire.Stream, work: Work) -> None:
     try:
         while data := await pipe.read(READ_BYTES):
             work.output.write(stream, data)
-            if len(data) == READ_BYTES:  # it may write faster than we read: others have their turn in between
-                await asyncio.sleep(FLOOD_S if work.output.is_cut else 0)
+            if len(data) == READ_BYTES:  # the program may write faster than this reads: let other tasks run
+                await asyncio.sleep(DROPPED_OUTPUT_S if work.output.is_full else 0)
     finally:
         pipe.close()
         work.output.finish(stream)
@@ -168,15 +169,3 @@ async def _read(pipe: Pipe, stream: wire.Stream, work: Work) -> None:
 
 def _missing(task: ShellTask) -> str:
     return task.cwd if task.cwd and not os.path.isdir(task.cwd) else task.argv[0]
-
-
-def _signal(group: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
-
-
-def _signal_name(code: int) -> str:
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"

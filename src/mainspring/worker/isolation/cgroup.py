@@ -1,7 +1,7 @@
-"""Control groups: the kernel holds an attempt and everything it starts to memory, processes and cpu.
+"""Control groups: the kernel limits the memory, processes and CPU of an attempt and everything it starts.
 
-Both forms of them: one tree (v2), or a tree for each controller (v1). A worker uses what it may write below its own
-group. A group also names everything an attempt started, so that nothing can hide from its end.
+Supports v2 (one tree) and v1 (a tree per controller). A worker uses what it may write below its own group. A cgroup
+also lists every process that an attempt started, so none of them can escape its end.
 """
 
 from __future__ import annotations
@@ -17,66 +17,68 @@ from pathlib import Path
 
 CONTROLLERS = ("memory", "pids", "cpu")
 PREFIX = "mainspring-"
-GONE_S = 2.0
-PERIOD_US = 100_000
+REMOVE_S = 2.0
+CPU_PERIOD_US = 100_000
 _numbers = count()
 
 
 @dataclass(frozen=True, slots=True)
-class Cgroups:
-    """Where this worker may make groups: a folder for each controller, the same one in v2."""
+class CgroupRoots:
+    """The folders in which this worker may create cgroups, by controller; all the same folder in v2."""
 
-    bases: Mapping[str, Path]
+    folders: Mapping[str, Path]
     unified: bool
 
-    def make(self, limits: Mapping[str, int]) -> Group:
-        """A group with these limits: memory in bytes, pids as a count, cpu in thousandths of a core."""
+    def create(self, limits: Mapping[str, int]) -> Cgroup:
+        """Create a cgroup with limits: memory in bytes, pids as a count, cpu in thousandths of a core."""
         name = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
-        group = Group(sorted({base / name for base in self.bases.values()}), self)
+        cgroup = Cgroup(sorted({root / name for root in self.folders.values()}), self)
         try:
-            for folder in group.folders:
+            for folder in cgroup.folders:
                 folder.mkdir()
             for controller, value in limits.items():
                 for file, text in _settings(controller, value, unified=self.unified):
-                    (self.bases[controller] / name / file).write_text(text)
+                    (self.folders[controller] / name / file).write_text(text)
         except OSError:
-            group.close()
+            cgroup.close()
             raise
-        return group
+        return cgroup
 
-    def clear_the_dead(self) -> None:
-        """Ends what attempts of dead workers left: both the worker and its guardian were killed."""
-        for base in set(self.bases.values()):
-            for folder in base.glob(f"{PREFIX}*-*"):
+    def remove_orphans(self) -> None:
+        """Remove cgroups, with their processes, of workers that died together with their guardians."""
+        for root in set(self.folders.values()):
+            for folder in root.glob(f"{PREFIX}*-*"):
                 pid = folder.name.removeprefix(PREFIX).partition("-")[0]
                 if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-                    Group([folder], self).close()
+                    Cgroup([folder], self).close()
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """One attempt's group."""
+class Cgroup:
+    """The cgroup of one attempt."""
 
     folders: list[Path]
-    cgroups: Cgroups
+    roots: CgroupRoots
 
     @property
-    def doors(self) -> list[str]:
-        """Files into which a process writes 0 to join."""
+    def procs_files(self) -> list[str]:
+        """The files into which a process writes 0 to join."""
         return [str(folder / "cgroup.procs") for folder in self.folders]
 
     def members(self) -> list[int]:
         return _members(self.folders[0])
 
     def out_of_memory(self) -> bool:
-        return self._counted("memory", "memory.events" if self.cgroups.unified else "memory.oom_control", "oom_kill")
+        """Whether the kernel killed a member for using too much memory."""
+        return self._happened("memory", "memory.events" if self.roots.unified else "memory.oom_control", "oom_kill")
 
-    def too_many(self) -> bool:
-        return self._counted("pids", "pids.events", "max")
+    def out_of_pids(self) -> bool:
+        """Whether a member could not start a process because of the limit."""
+        return self._happened("pids", "pids.events", "max")
 
     def close(self) -> None:
-        """Kills all that is left in it, and removes it."""
-        deadline = time.monotonic() + GONE_S
+        """Kill all remaining members and remove the cgroup."""
+        deadline = time.monotonic() + REMOVE_S
         for folder in self.folders:
             while folder.exists():
                 for pid in _members(folder):
@@ -86,62 +88,62 @@ class Group:
                     folder.rmdir()
                 except FileNotFoundError:
                     break
-                except OSError:  # the last of them are not gone yet
+                except OSError:  # some members have not exited yet
                     if time.monotonic() > deadline:
                         break
                     time.sleep(0.002)
 
-    def _counted(self, controller: str, file: str, word: str) -> bool:
-        if controller not in self.cgroups.bases:
+    def _happened(self, controller: str, file: str, event: str) -> bool:
+        if controller not in self.roots.folders:
             return False
         try:
-            lines = (self.cgroups.bases[controller] / self.folders[0].name / file).read_text().splitlines()
+            lines = (self.roots.folders[controller] / self.folders[0].name / file).read_text().splitlines()
         except OSError:
             return False
-        return any(line.split()[0] == word and int(line.split()[1]) > 0 for line in lines if len(line.split()) == 2)
+        return any(line.split()[0] == event and int(line.split()[1]) > 0 for line in lines if len(line.split()) == 2)
 
 
-def find_cgroups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Cgroups | None:
-    """What this process may use, tried out; None if nothing."""
+def find_cgroups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> CgroupRoots | None:
+    """Return the controllers this process may use, after trying them; None if there are none."""
     try:
         lines = [line.split(":", 2) for line in own.read_text().splitlines()]
     except OSError:
         return None
     paths = {controller: path for _, names, path in lines for controller in names.split(",")}
     if (root / "cgroup.controllers").exists():
-        return _unified(root / paths.get("", "/").lstrip("/"))
-    bases = {}
+        return _find_unified(root / paths.get("", "/").lstrip("/"))
+    folders = {}
     for controller in CONTROLLERS:
-        base = root / controller / paths.get(controller, "/").lstrip("/")
-        if controller in paths and _may_make(base):
-            bases[controller] = base
-    return Cgroups(bases, unified=False) if bases else None
+        folder = root / controller / paths.get(controller, "/").lstrip("/")
+        if controller in paths and _is_writable(folder):
+            folders[controller] = folder
+    return CgroupRoots(folders, unified=False) if folders else None
 
 
-def _unified(base: Path) -> Cgroups | None:
-    """In one tree, a group with processes has no limited children: the worker moves into a child itself."""
+def _find_unified(root: Path) -> CgroupRoots | None:
+    """Find the v2 root. A v2 group with processes can't have limited children, so the worker moves into a child."""
     try:
-        there = set((base / "cgroup.controllers").read_text().split()) & set(CONTROLLERS)
-        if not there or not _may_make(base):
+        available = set((root / "cgroup.controllers").read_text().split()) & set(CONTROLLERS)
+        if not available or not _is_writable(root):
             return None
-        wanted = " ".join(f"+{controller}" for controller in sorted(there))
+        enabled = " ".join(f"+{controller}" for controller in sorted(available))
         try:
-            (base / "cgroup.subtree_control").write_text(wanted)
+            (root / "cgroup.subtree_control").write_text(enabled)
         except OSError:
-            if not all(_ours(pid) for pid in _members(base)):
-                return None  # somebody's session: not ours to rearrange
-            leaf = base / "worker"
+            if not all(_is_descendant(pid) for pid in _members(root)):
+                return None  # shared with other programs, such as a login session: leave it as it is
+            leaf = root / "worker"
             leaf.mkdir(exist_ok=True)
-            for pid in _members(base):
+            for pid in _members(root):
                 (leaf / "cgroup.procs").write_text(str(pid))
-            (base / "cgroup.subtree_control").write_text(wanted)
+            (root / "cgroup.subtree_control").write_text(enabled)
     except OSError:
         return None
-    return Cgroups(dict.fromkeys(sorted(there), base), unified=True)
+    return CgroupRoots(dict.fromkeys(sorted(available), root), unified=True)
 
 
-def _ours(pid: int) -> bool:
-    """Whether it is this process, or descends from it."""
+def _is_descendant(pid: int) -> bool:
+    """Whether a process is this one or descends from it."""
     while pid > 1 and pid != os.getpid():
         try:
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -150,8 +152,8 @@ def _ours(pid: int) -> bool:
     return pid == os.getpid()
 
 
-def _may_make(base: Path) -> bool:
-    probe = base / f"{PREFIX}{os.getpid()}-probe"
+def _is_writable(root: Path) -> bool:
+    probe = root / f"{PREFIX}{os.getpid()}-probe"
     try:
         probe.mkdir()
         probe.rmdir()
@@ -168,15 +170,15 @@ def _members(folder: Path) -> list[int]:
 
 
 def _settings(controller: str, value: int, *, unified: bool) -> list[tuple[str, str]]:
-    quota = str(value * PERIOD_US // 1000)
+    quota = str(value * CPU_PERIOD_US // 1000)
     if unified:
         return {
             "memory": [("memory.max", str(value)), ("memory.swap.max", "0")],
             "pids": [("pids.max", str(value))],
-            "cpu": [("cpu.max", f"{quota} {PERIOD_US}")],
+            "cpu": [("cpu.max", f"{quota} {CPU_PERIOD_US}")],
         }[controller]
     return {
         "memory": [("memory.limit_in_bytes", str(value))],
         "pids": [("pids.max", str(value))],
-        "cpu": [("cpu.cfs_period_us", str(PERIOD_US)), ("cpu.cfs_quota_us", quota)],
+        "cpu": [("cpu.cfs_period_us", str(CPU_PERIOD_US)), ("cpu.cfs_quota_us", quota)],
     }[controller]

@@ -1,7 +1,7 @@
-"""Holds what an attempt writes to disk to a rate: whoever is ahead of it stands still until time has caught up.
+"""Limits the rate at which an attempt writes to disk, by pausing its processes.
 
-By stopping its processes, since little else holds: control groups of v1 can't slow what goes through the page cache,
-which is nearly all writing, and those of v2 only where the disk and its file system play along.
+Cgroups can't do this reliably: v1 does not slow writes through the page cache, which is nearly all of them, and v2 only
+does where the disk and its file system support it.
 """
 
 from __future__ import annotations
@@ -15,67 +15,72 @@ from collections.abc import Callable
 from time import monotonic
 
 BURST_S = 0.5
-"""So much of the rate may be written at once."""
-ROUNDS = 5
+"""Seconds' worth of the rate that may be written at once."""
+PAUSE_ROUNDS = 5
 
 
-def can_count() -> bool:
-    """Whether this kernel tells how much a process has written."""
-    return _written(os.getpid()) is not None
+def can_count_writes() -> bool:
+    """Whether this kernel reports how much a process has written."""
+    return _written_bytes(os.getpid()) is not None
 
 
-class Pace:
-    """Of one attempt, whose living processes `members` names. Call `look` often: in between nothing is held."""
+class WriteThrottle:
+    """Throttles one attempt. Call `check` often: nothing is limited in between.
 
-    def __init__(self, rate: int, members: Callable[[], list[int]]) -> None:
-        self._rate = rate
+    `members` returns the attempt's living processes.
+    """
+
+    def __init__(self, bytes_per_s: int, members: Callable[[], list[int]]) -> None:
+        self._rate = bytes_per_s
         self._members = members
-        self._debt = 0.0
-        self._looked_at = monotonic()
-        # Of the last two looks: who is reaped between two readings is missing in one and in its parent's sum after.
+        self._excess = 0.0  # bytes written ahead of the rate
+        self._checked_at = monotonic()
+        # Totals of the last two checks: a process that is reaped between two readings is missing from one, and in its
+        # parent's sum afterwards.
         self._totals: deque[int] = deque([0], maxlen=2)
-        self._stopped: set[int] = set()
+        self._paused: set[int] = set()
         self._lock = threading.Lock()
         self._released = False
 
-    def look(self) -> None:
+    def check(self) -> None:
+        """Pause or resume the attempt according to what it has written since the last check."""
         with self._lock:
             if self._released:
                 return
             now = monotonic()
-            total = sum(_written(pid) or 0 for pid in self._members())
-            paid = self._rate * (now - self._looked_at)
-            self._debt = max(0.0, self._debt - paid) + max(0, total - max(self._totals))
-            self._looked_at = now
+            total = sum(_written_bytes(pid) or 0 for pid in self._members())
+            allowed = self._rate * (now - self._checked_at)
+            self._excess = max(0.0, self._excess - allowed) + max(0, total - max(self._totals))
+            self._checked_at = now
             self._totals.append(total)
-            if self._debt > self._rate * BURST_S or (self._stopped and self._debt > 0):
-                self._stop()
+            if self._excess > self._rate * BURST_S or (self._paused and self._excess > 0):
+                self._pause()
             else:
-                self._go_on()
+                self._resume()
 
     def release(self) -> None:
-        """For good. It must end, and a stopped process would not hear of it."""
+        """Resume the attempt for good: it must end, and a paused process would not receive SIGTERM."""
         with self._lock:
             self._released = True
-            self._go_on()
+            self._resume()
 
-    def _stop(self) -> None:
-        for _ in range(ROUNDS):  # what is just being started is found in the next round
-            new = set(self._members()) - self._stopped
+    def _pause(self) -> None:
+        for _ in range(PAUSE_ROUNDS):  # a process that is just being started is found in the next round
+            new = set(self._members()) - self._paused
             for pid in new:
                 _send(pid, signal.SIGSTOP)
-            self._stopped |= new
+            self._paused |= new
             if not new:
                 return
 
-    def _go_on(self) -> None:
-        for pid in self._stopped & set(self._members()):
+    def _resume(self) -> None:
+        for pid in self._paused & set(self._members()):
             _send(pid, signal.SIGCONT)
-        self._stopped.clear()
+        self._paused.clear()
 
 
-def _written(pid: int) -> int | None:
-    """Bytes that a process, and children it has waited for, made dirty on disks; None if nobody knows."""
+def _written_bytes(pid: int) -> int | None:
+    """Return the bytes that a process and its reaped children dirtied on disks; None if unknown."""
     try:
         with open(f"/proc/{pid}/io", "rb") as file:
             for line in file:

@@ -1,7 +1,7 @@
-"""A temporary folder for each attempt, with one inside for what the program leaves to be kept.
+"""Temporary folders for attempts, each with a subfolder for artifacts.
 
-Making and removing them is what a quick program would wait for most, so a folder that is left as it was found is used
-again: nobody can tell it from a new one.
+Creating and removing folders is the slowest part of starting a short program. A folder that a program leaves unchanged
+is therefore reused: nothing distinguishes it from a new one.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from pathlib import Path
 from typing import BinaryIO
 
 PROGRESS, CHECKPOINT, ARTIFACTS, INPUTS = "progress", "checkpoint", "artifacts", "inputs"
-_PRIVATE = 0o40700
+_PRIVATE_FOLDER_MODE = 0o40700
 
 
-def open_plain(path: Path) -> BinaryIO:
-    """To read a file that a program wrote: OSError unless it is a plain one."""
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file that a program wrote; OSError unless it is a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a plain file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return os.fdopen(descriptor, "rb")
 
 
-class Folders:
+class FolderPool:
+    """Creates and reuses the folders of attempts, below one root."""
+
     def __init__(self) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="mainspring-"))
         self._numbers = itertools.count(1)
@@ -43,19 +45,20 @@ class Folders:
         folder.chmod(0o700)
         return folder
 
-    def set_aside(self, folder: Path) -> Path | None:
-        """The folder with what the program left to be kept, now elsewhere; None if that is nothing."""
-        left = folder / ARTIFACTS
+    def move_artifacts(self, folder: Path) -> Path | None:
+        """Move an attempt's artifacts out of its folder and return where to; None if there are none."""
+        artifacts = folder / ARTIFACTS
         try:
-            if not stat.S_ISDIR(os.lstat(left).st_mode) or not os.listdir(left):  # a link leads out of the folder
+            # A symbolic link would lead out of the folder.
+            if not stat.S_ISDIR(os.lstat(artifacts).st_mode) or not os.listdir(artifacts):
                 return None
-            return left.rename(self.root / f"{next(self._numbers)}.{ARTIFACTS}")
-        except OSError:  # the program removed it, or made something else of it
+            return artifacts.rename(self.root / f"{next(self._numbers)}.{ARTIFACTS}")
+        except OSError:  # the program removed or replaced it
             return None
 
-    async def give_back(self, folder: Path, *, again: bool) -> None:
-        """The attempt has ended. `again`: whether another may have the folder, if this one left nothing."""
-        if again and _is_as_new(folder):
+    async def give_back(self, folder: Path, *, reusable: bool) -> None:
+        """Remove the folder, or keep it for another attempt if it is `reusable` and unchanged."""
+        if reusable and _is_unchanged(folder):
             self._spare.append(folder)
         else:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -64,12 +67,12 @@ class Folders:
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-def _is_as_new(folder: Path) -> bool:
-    inner = folder / ARTIFACTS
+def _is_unchanged(folder: Path) -> bool:
+    artifacts = folder / ARTIFACTS
     try:
         for name in (PROGRESS, CHECKPOINT):
             (folder / name).unlink(missing_ok=True)
-        as_made = os.lstat(folder).st_mode == os.lstat(inner).st_mode == _PRIVATE
-        return as_made and os.listdir(folder) == [ARTIFACTS] and not os.listdir(inner)
+        private = os.lstat(folder).st_mode == os.lstat(artifacts).st_mode == _PRIVATE_FOLDER_MODE
+        return private and os.listdir(folder) == [ARTIFACTS] and not os.listdir(artifacts)
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""Who made something that can outlive its process: a mark to leave on it, and whether that process still lives."""
+"""Marks resources that can outlive their process, such as containers, with the process that owns them."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from functools import cache
 from pathlib import Path
 
 
-@cache
-def _machine() -> str:
-    """This boot of this machine, and the process numbers that count here."""
-    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{os.readlink('/proc/self/ns/pid')}"
-
-
 def owner_mark() -> str:
-    return f"{_machine()}/{os.getpid()}/{_started(os.getpid())}"
+    """Return a mark that identifies this process on this machine."""
+    return f"{_machine()}/{os.getpid()}/{_start_time(os.getpid())}"
 
 
 def owner_died(mark: str) -> bool:
-    """Whether the process that left this mark is gone. Of another process namespace nothing can be said: no."""
+    """Whether the process with this mark is gone. False if unknown, as for another process namespace."""
     try:
-        boot, space, pid, started = mark.split("/")
+        boot, namespace, pid, started = mark.split("/")
         number = int(pid)
     except ValueError:
         return False
-    here, our_space = _machine().split("/")
-    if boot != here:
+    own_boot, own_namespace = _machine().split("/")
+    if boot != own_boot:
         return True
-    return space == our_space and _started(number) != started
+    return namespace == own_namespace and _start_time(number) != started
 
 
-def _started(pid: int) -> str:
-    """When a process started, in ticks since boot; process ids are used again. Empty: there is none."""
+@cache
+def _machine() -> str:
+    """Return this boot of this machine and the process namespace."""
+    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{os.readlink('/proc/self/ns/pid')}"
+
+
+def _start_time(pid: int) -> str:
+    """Return when a process started, in ticks since boot, because process ids are reused; empty if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,35 +1,36 @@
-"""Starts programs quickly: the worker does not stand still meanwhile, however large it is.
+"""Starts programs without blocking the event loop.
 
-The event loop's own way forks, which copies the worker's page tables and holds everything up for milliseconds;
-`posix_spawn` does not. The end of a program is told by a pidfd, and its output is read when there is some.
+asyncio's own subprocesses fork, which copies the worker's page tables and blocks for milliseconds; `posix_spawn` does
+not. A pidfd signals the program's end, and its output is read when there is some.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
 
-# posix_spawn can't change the folder; `exec` leaves nothing of this shell behind.
-_IN_FOLDER = ("/bin/sh", "-c", 'cd -- "$1" && shift && exec "$@"', "sh")
-# Python ignores these, and the program would go on ignoring them.
-_DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
+# posix_spawn can't change the working directory; `exec` replaces this shell by the program.
+_CHANGE_FOLDER = ("/bin/sh", "-c", 'cd -- "$1" && shift && exec "$@"', "sh")
+# Python ignores these, and the program would inherit that.
+_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
-class Pipe:
-    """The reading end of a pipe. Nothing is read ahead: whoever writes more than is read must wait."""
+class OutputPipe:
+    """The reading end of a pipe. Nothing is read ahead, so a program that writes faster than it is read blocks."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
-    async def read(self, most: int) -> bytes:
-        """What there is; nothing at the end."""
+    async def read(self, max_bytes: int) -> bytes:
+        """Return what is available, waiting if nothing is; empty at the end."""
         while self._descriptor is not None:
             try:
-                data = os.read(self._descriptor, most)
+                data = os.read(self._descriptor, max_bytes)
             except BlockingIOError:
                 await _readable(self._descriptor)
                 continue
@@ -44,10 +45,10 @@ class Pipe:
             self._descriptor = None
 
 
-class Child:
-    """A program that was started, in a session and process group of its own."""
+class ChildProcess:
+    """A started program, in its own session and process group."""
 
-    def __init__(self, pid: int, stdout: Pipe, stderr: Pipe) -> None:
+    def __init__(self, pid: int, stdout: OutputPipe, stderr: OutputPipe) -> None:
         self.pid = pid
         self.stdout = stdout
         self.stderr = stderr
@@ -55,14 +56,14 @@ class Child:
         self._ended: asyncio.Future[int] = self._loop.create_future()
         try:
             descriptor = os.pidfd_open(pid)
-        except OSError:  # not on this system
+        except OSError:  # this system has no pidfds
             threading.Thread(target=self._wait_in_thread, daemon=True).start()
         else:
             self._loop.add_reader(descriptor, self._reap, descriptor)
 
     @property
     def returncode(self) -> int | None:
-        """As the standard library has it: negative for the signal that ended it."""
+        """The exit code, or the negated number of the signal that ended it, as in `subprocess`."""
         return self._ended.result() if self._ended.done() else None
 
     async def wait(self) -> int:
@@ -71,17 +72,17 @@ class Child:
     def _reap(self, descriptor: int) -> None:
         self._loop.remove_reader(descriptor)
         os.close(descriptor)
-        self._ended.set_result(_code_of(self.pid))
+        self._ended.set_result(_exit_code(self.pid))
 
     def _wait_in_thread(self) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set_result, _code_of(self.pid))
+        self._loop.call_soon_threadsafe(self._ended.set_result, _exit_code(self.pid))
 
 
-def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None) -> Child:
-    """Starts a program with nothing to read; raises what `exec` would, FileNotFoundError above all."""
-    file = _found(argv[0], env, cwd or "")
+def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None) -> ChildProcess:
+    """Start a program with an empty stdin. Raises what `exec` would: FileNotFoundError, PermissionError, ..."""
+    file = _find_program(argv[0], env, cwd or "")
     if cwd is not None:
-        file, argv = _IN_FOLDER[0], [*_IN_FOLDER, cwd, *argv]
+        file, argv = _CHANGE_FOLDER[0], [*_CHANGE_FOLDER, cwd, *argv]
     out, out_end = _pipe()
     try:
         err, err_end = _pipe()
@@ -96,7 +97,7 @@ def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None
             env,
             setsid=True,
             setsigmask=(),
-            setsigdef=_DEFAULTS,
+            setsigdef=_DEFAULT_SIGNALS,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, out_end, 1),
@@ -110,18 +111,35 @@ def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None
     finally:
         os.close(out_end)
         os.close(err_end)
-    return Child(pid, Pipe(out), Pipe(err))
+    return ChildProcess(pid, OutputPipe(out), OutputPipe(err))
+
+
+def signal_group(group: int, number: signal.Signals) -> None:
+    """Signal a process group, which may be gone already."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def signal_name(exit_code: int) -> str:
+    """Return the name of the signal in a negative exit code."""
+    try:
+        return signal.Signals(-exit_code).name
+    except ValueError:
+        return f"signal {-exit_code}"
 
 
 def _pipe() -> tuple[int, int]:
-    """Only our end never blocks: programs expect theirs to."""
-    ours, theirs = os.pipe()
-    os.set_blocking(ours, False)
-    return ours, theirs
+    """Return both ends of a pipe. Only the reading end is non-blocking: programs expect to write to a blocking one."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    return reading, writing
 
 
-def _found(program: str, env: Mapping[str, str], cwd: str) -> str:
-    """The file of a program as seen from a folder, by the PATH it is given: not there is an error, not its output."""
+def _find_program(program: str, env: Mapping[str, str], cwd: str) -> str:
+    """Return the file of a program by its PATH and working directory.
+
+    Found before it is started: the shell that changes the folder would only print that it is missing.
+    """
     if cwd and not os.path.isdir(cwd):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), cwd)
     folders = [""] if "/" in program else env.get("PATH", os.defpath).split(os.pathsep)
@@ -133,23 +151,23 @@ def _found(program: str, env: Mapping[str, str], cwd: str) -> str:
     raise OSError(code, os.strerror(code), program)
 
 
-def _code_of(pid: int) -> int:
+def _exit_code(pid: int) -> int:
     try:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    except ChildProcessError:  # somebody else took it: nothing is known of its end
+    except ChildProcessError:  # reaped elsewhere: its exit code is unknown
         return 255
 
 
 async def _readable(descriptor: int) -> None:
     loop = asyncio.get_running_loop()
     readable = loop.create_future()
-    loop.add_reader(descriptor, _tell, readable)
+    loop.add_reader(descriptor, _set_done, readable)
     try:
         await readable
     finally:
         loop.remove_reader(descriptor)
 
 
-def _tell(readable: asyncio.Future[None]) -> None:
+def _set_done(readable: asyncio.Future[None]) -> None:
     if not readable.done():
         readable.set_result(None)

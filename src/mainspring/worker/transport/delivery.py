@@ -1,4 +1,4 @@
-"""Results and output on their way to the api: in batches, kept until they are accepted."""
+"""Delivers results, output and checkpoints to the api: in batches, retried until accepted."""
 
 from __future__ import annotations
 
@@ -12,43 +12,49 @@ import structlog
 from mainspring import wire
 from mainspring.service import Loops
 from mainspring.worker.executors import Work
-from mainspring.worker.transport.api_link import ApiAway, Link, Refused, SessionEnded
+from mainspring.worker.transport.api_client import ApiClient, ApiUnavailable, Refused, SessionEnded
 
 log = structlog.get_logger()
 
-BATCH = 1000
+BATCH_RESULTS = 1000
 BATCH_BYTES = 600_000
-GATHER_S, LEAST_GATHER_S, MOST_GATHER_S = 5e-6, 1e-3, 0.02
-"""For each attempt in hand a result waits so long for company: where thousands run, a few milliseconds are nothing to
-them, and settling them together costs half."""
-STREAM_S = 0.3
+GATHER_PER_ATTEMPT_S, LEAST_GATHER_S, MOST_GATHER_S = 5e-6, 1e-3, 0.02
+"""How long a result waits for others, per running attempt. Where thousands run, a few milliseconds do not matter, and
+settling their results together costs half."""
+OUTPUT_S = 0.3
 RETRY_S = 1.0
-CHECKPOINTS = 100
-"""In one request: each may have 64,000 bytes."""
+BATCH_CHECKPOINTS = 100
+"""Each may have 64,000 bytes."""
+BATCH_CHUNKS = 4
 REFUSED = "the api refused the result"
 
 
-class Delivery:
-    """Sends results as soon as the last batch is accepted, and the output of running attempts now and then."""
+class ResultDelivery:
+    """Sends results as soon as the last batch is accepted, and the output of running attempts regularly.
+
+    Output and checkpoints of an attempt are sent before its result: the api takes none afterwards.
+    """
 
     def __init__(
-        self, link: Link, session_id: UUID, *, delivered: Callable[[list[UUID]], None], takes: Collection[str] = ()
+        self,
+        api: ApiClient,
+        session_id: UUID,
+        *,
+        delivered: Callable[[list[UUID]], None],
+        features: Collection[str] = (),
     ) -> None:
-        self._link = link
+        self._api = api
         self._session_id = session_id
         self._delivered = delivered
-        self._takes = takes
+        self._features = features
         self._no_retry: set[UUID] = set()
         self._results: list[tuple[wire.Result, list[wire.Output]]] = []
-        self._checkpoints: list[
-            wire.CheckpointReport
-        ] = []  # of attempts that have ended, to arrive before their results
-        self._live: dict[UUID, Work] = {}
-        self._some = asyncio.Event()
+        self._checkpoints: list[wire.CheckpointReport] = []  # of attempts that have ended
+        self._running: dict[UUID, Work] = {}
+        self._pending = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
-        # Output on its way must arrive before the result that ends its attempt: after that nobody takes it.
-        self._sending = asyncio.Lock()
+        self._sending = asyncio.Lock()  # keeps output ahead of the result that ends its attempt
         self._loops = Loops("delivery")
 
     def start(self) -> None:
@@ -56,24 +62,23 @@ class Delivery:
         self._loops.forever("output", self._send_output)
 
     def begin(self, work: Work) -> None:
-        self._live[work.assignment.execution_id] = work
+        """Send the output and checkpoints of an attempt while it runs."""
+        self._running[work.assignment.execution_id] = work
 
     def end(self, work: Work, result: wire.Result, *, retry: bool = True) -> None:
-        self._live.pop(work.assignment.execution_id, None)
-        if not retry and "no_retry" in self._takes:
+        """Queue the result of an attempt, with the rest of its output and, unless it succeeded, its checkpoint."""
+        self._running.pop(work.assignment.execution_id, None)
+        if not retry and "no_retry" in self._features:
             self._no_retry.add(work.assignment.execution_id)
-        if (
-            work.checkpoint is not None
-            and result.outcome != "succeeded"
-            and (last := work.checkpoint.take()) is not None
-        ):
+        last = work.checkpoint.take() if work.checkpoint is not None and result.outcome != "succeeded" else None
+        if last is not None:
             self._checkpoints.append(_report(work, last))
         self._results.append((result, work.take_output()))
         self._empty.clear()
-        self._some.set()
+        self._pending.set()
 
     async def flushed(self, timeout_s: float) -> bool:
-        """Whether everything was accepted in time."""
+        """Return whether every result was accepted in time."""
         try:
             await asyncio.wait_for(self._empty.wait(), timeout_s)
         except TimeoutError:
@@ -84,9 +89,9 @@ class Delivery:
         await self._loops.stop()
 
     async def _send_results(self) -> None:
-        await self._some.wait()
-        if (company_s := min(MOST_GATHER_S, len(self._live) * GATHER_S)) > LEAST_GATHER_S:
-            await asyncio.sleep(company_s)
+        await self._pending.wait()
+        if (gather_s := min(MOST_GATHER_S, len(self._running) * GATHER_PER_ATTEMPT_S)) > LEAST_GATHER_S:
+            await asyncio.sleep(gather_s)
         async with self._sending:
             if self._checkpoints:
                 await self._save_checkpoints(self._checkpoints)
@@ -94,86 +99,89 @@ class Delivery:
             await self._send_batch()
 
     async def _send_batch(self) -> None:
-        batch, size = 0, 0
-        for result, output in self._results[:BATCH]:
+        count, size = 0, 0
+        for result, output in self._results[:BATCH_RESULTS]:
             size += sum(len(chunk.data) for chunk in output) if output else 0
             size += len(result.result) if isinstance(result.result, msgspec.Raw) else 0
-            if batch and size > BATCH_BYTES:
+            if count and size > BATCH_BYTES:
                 break
-            batch += 1
-        sending = self._results[:batch]
-        output = [chunk for _, chunks in sending for chunk in chunks]
+            count += 1
+        batch = self._results[:count]
+        output = [chunk for _, chunks in batch for chunk in chunks]
         while sum(len(chunk.data) for chunk in output) > BATCH_BYTES:
-            # One attempt with very much output: its head goes ahead alone.
-            head, output = output[:4], output[4:]
-            await self._deliver([], head)
-        await self._deliver([result for result, _ in sending], output)
-        del self._results[:batch]
+            # One attempt with more output than fits into a request: its first chunks are sent alone.
+            first, output = output[:BATCH_CHUNKS], output[BATCH_CHUNKS:]
+            await self._deliver([], first)
+        await self._deliver([result for result, _ in batch], output)
+        del self._results[:count]
         if self._no_retry:
-            self._no_retry.difference_update(result.execution_id for result, _ in sending)
-        self._delivered([result.execution_id for result, _ in sending])
+            self._no_retry.difference_update(result.execution_id for result, _ in batch)
+        self._delivered([result.execution_id for result, _ in batch])
         if not self._results:
-            self._some.clear()
+            self._pending.clear()
             self._empty.set()
 
     async def _send_output(self) -> None:
-        await asyncio.sleep(STREAM_S)
+        await asyncio.sleep(OUTPUT_S)
         async with self._sending:
-            pending = [chunk for work in list(self._live.values()) for chunk in work.take_output()]
-            while pending:
-                batch, pending = pending[:4], pending[4:]
+            chunks = [chunk for work in list(self._running.values()) for chunk in work.take_output()]
+            while chunks:
+                batch, chunks = chunks[:BATCH_CHUNKS], chunks[BATCH_CHUNKS:]
                 await self._deliver([], batch)
-            said = [
+            checkpoints = [
                 _report(work, value)
-                for work in list(self._live.values())
+                for work in list(self._running.values())
                 if work.checkpoint is not None and (value := work.checkpoint.take()) is not None
             ]
-            if said:
-                await self._save_checkpoints(said)
+            if checkpoints:
+                await self._save_checkpoints(checkpoints)
 
-    async def _save_checkpoints(self, said: list[wire.CheckpointReport]) -> None:
-        """Until accepted, like results: whoever goes on must not begin further back than they were told."""
-        if "checkpoints" not in self._takes:
+    async def _save_checkpoints(self, reports: list[wire.CheckpointReport]) -> None:
+        """Send checkpoints until accepted, so that no attempt continues from further back than was saved."""
+        if "checkpoints" not in self._features:
             return
-        for at in range(0, len(said), CHECKPOINTS):
-            body = wire.SaveCheckpoints(session_id=self._session_id, checkpoints=said[at : at + CHECKPOINTS])
+        for at in range(0, len(reports), BATCH_CHECKPOINTS):
+            body = wire.SaveCheckpoints(session_id=self._session_id, checkpoints=reports[at : at + BATCH_CHECKPOINTS])
             while True:
                 try:
-                    await self._link.save_checkpoints(body)
-                except ApiAway as error:
-                    log.warning("checkpoints wait for the api", error=str(error))
+                    await self._api.save_checkpoints(body)
+                except ApiUnavailable as error:
+                    log.warning("checkpoints.save_failed", error=str(error), retry_s=RETRY_S)
                     await asyncio.sleep(RETRY_S)
                     continue
                 except (SessionEnded, Refused) as error:
-                    log.error("checkpoints were refused", error=str(error))
+                    log.error("checkpoints.save_refused", error=str(error))
                 break
 
     async def _deliver(self, results: list[wire.Result], output: list[wire.Output]) -> None:
-        """Until accepted: the api may be away for long, and what was done must not be forgotten."""
+        """Send until accepted, even if the api is down for long: results must not be lost."""
         if not results and not output:
             return
         no_retry = [r.execution_id for r in results if r.execution_id in self._no_retry] if self._no_retry else []
         body = wire.Results(session_id=self._session_id, results=results, output=output, no_retry=no_retry)
         while True:
             try:
-                settled = await self._link.results(body)
-            except ApiAway as error:
-                log.warning("results wait for the api", results=len(results), error=str(error))
+                settled = await self._api.results(body)
+            except ApiUnavailable as error:
+                log.warning("results.failed", results=len(results), error=str(error), retry_s=RETRY_S)
                 await asyncio.sleep(RETRY_S)
                 continue
             except SessionEnded as error:
-                log.error("the session has ended; its results are nobody's", results=len(results), error=str(error))
+                log.error("results.discarded", reason="session ended", results=len(results), error=str(error))
                 return
             except Refused as error:
                 await self._deliver_refused(results, output, error)
                 return
             if settled.stale:
-                log.warning("results came too late", stale=len(settled.stale))
+                log.warning("results.stale", stale=len(settled.stale))
             return
 
     async def _deliver_refused(self, results: list[wire.Result], output: list[wire.Output], error: Refused) -> None:
-        """One bad result must not take the others along, nor come back for ever as an attempt nobody ended."""
-        log.error("results were refused", results=len(results), error=str(error))
+        """Send refused results one by one, and one that is refused alone as a failure.
+
+        One bad result must neither take the others with it nor leave its attempt without an end.
+        """
+        log.error("results.refused", results=len(results), error=str(error))
         if len(results) > 1:
             for result in results:
                 own = [chunk for chunk in output if chunk.execution_id == result.execution_id]

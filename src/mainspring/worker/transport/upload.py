@@ -1,4 +1,4 @@
-"""Files that an attempt leaves: sent to the api one after the other, before its result."""
+"""Uploads the files that an attempt leaves as artifacts, before its result is reported."""
 
 from __future__ import annotations
 
@@ -15,74 +15,78 @@ import structlog
 
 from mainspring.domain.artifact import MOST_FILES, name_problem
 from mainspring.worker.executors import Done, Work
-from mainspring.worker.transport.api_link import ApiAway, Link, Refused, SessionEnded
+from mainspring.worker.transport.api_client import ApiClient, ApiUnavailable, Refused, SessionEnded
 
 log = structlog.get_logger()
 
-PIECE = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 RETRY_S = 1.0
 GIVE_UP_S = 600.0
 
 
-async def send_files(folder: Path, work: Work, done: Done, link: Link) -> Done:
-    """How the attempt ended, now that its files are kept; a success that can't keep them is none."""
-    if done.outcome not in ("succeeded", "failed", "timed_out"):
-        return done
+async def upload_artifacts(folder: Path, work: Work, done: Done, api: ApiClient) -> Done:
+    """Upload every file in `folder` and return the outcome: an attempt whose artifacts are refused has failed."""
     try:
-        for name, path in await asyncio.to_thread(found_in, folder):
-            await _send(name, path, work, link)
+        for name, path in await asyncio.to_thread(list_artifacts, folder):
+            await _upload(name, path, work, api)
     except (Refused, OSError) as error:
-        trouble = f"an artifact was not kept: {error}"
+        problem = f"artifact not stored: {error}"
         if done.outcome == "succeeded":
-            return Done("failed", done.exit_code, trouble, retry=False)
-        return replace(done, error=f"{done.error}; {trouble}")
+            return Done("failed", done.exit_code, problem, retry=False)
+        return replace(done, error=f"{done.error}; {problem}")
     except SessionEnded as error:
-        log.error("the session has ended; its files are nobody's", error=str(error))
+        log.error("artifacts.discarded", reason="session ended", error=str(error))
     return done
 
 
-def found_in(folder: Path) -> list[tuple[str, Path]]:
-    """Plain files with their names. A link is refused: it could name what only the worker may read."""
+def list_artifacts(folder: Path) -> list[tuple[str, Path]]:
+    """Return names and paths of all regular files below `folder`, sorted.
+
+    Raises `Refused` for anything else: a symbolic link could name a file that only the worker may read.
+    """
     found = []
-    for place, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder):
         for name in folders + files:
-            path = Path(place, name)
-            kind = path.lstat().st_mode
-            if stat.S_ISDIR(kind):
+            path = Path(parent, name)
+            mode = path.lstat().st_mode
+            if stat.S_ISDIR(mode):
                 continue
-            if not stat.S_ISREG(kind):
-                raise Refused(f"{path.relative_to(folder)} is not a plain file")
+            if not stat.S_ISREG(mode):
+                raise Refused(f"{path.relative_to(folder)} is not a regular file")
             relative = str(path.relative_to(folder))
-            if (wrong := name_problem(relative)) is not None:
-                raise Refused(wrong)
+            if (problem := name_problem(relative)) is not None:
+                raise Refused(problem)
             found.append((relative, path))
             if len(found) > MOST_FILES:
-                raise Refused(f"an execution leaves at most {MOST_FILES} files")
+                raise Refused(f"an execution has at most {MOST_FILES} artifacts")
     return sorted(found)
 
 
-async def _send(name: str, path: Path, work: Work, link: Link) -> None:
-    given = work.assignment
-    query = {
+def artifact_query(work: Work, name: str) -> dict[str, str]:
+    """Return the query parameters that name an artifact and the attempt that uploads or downloads it."""
+    return {
         "session_id": str(work.session_id),
-        "execution_id": str(given.execution_id),
-        "attempt": str(given.attempt),
+        "execution_id": str(work.assignment.execution_id),
+        "attempt": str(work.assignment.attempt),
         "name": name,
     }
+
+
+async def _upload(name: str, path: Path, work: Work, api: ApiClient) -> None:
     began = monotonic()
     while True:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             try:
-                await link.upload(query, os.fstat(descriptor).st_size, _pieces(file))
+                await api.upload(artifact_query(work, name), os.fstat(descriptor).st_size, _chunks(file))
                 return
-            except ApiAway as error:
+            except ApiUnavailable as error:
                 if work.stop_outcome is not None or monotonic() - began > GIVE_UP_S:
-                    raise Refused(f"{name} could not be sent: {error}") from error
-                log.warning("an artifact waits for the api", name=name, error=str(error))
+                    raise Refused(f"{name} could not be uploaded: {error}") from error
+                log.warning("artifact.upload_failed", name=name, error=str(error), retry_s=RETRY_S)
         await asyncio.sleep(RETRY_S)
 
 
-async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
-    while piece := await asyncio.to_thread(file.read, PIECE):
-        yield piece
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+        yield chunk

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mainspring.worker.transport import http as module
-from mainspring.worker.transport.api_link import Address, ApiAway, Link, Refused
-from mainspring.worker.transport.http import BROKEN, Poster, is_direct
+from mainspring.worker.transport import connection_pool as module
+from mainspring.worker.transport.api_client import ApiAddress, ApiClient, ApiUnavailable, Refused
+from mainspring.worker.transport.connection_pool import NO_ANSWER, ConnectionPool, is_direct
 
 pytestmark = pytest.mark.anyio
 CUT_OFF = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"
@@ -48,13 +48,15 @@ class Server:
 
 
 @asynccontextmanager
-async def served(*answers: bytes, prefix: str = "", closing: bool = False) -> AsyncIterator[tuple[Server, Poster]]:
+async def served(
+    *answers: bytes, prefix: str = "", closing: bool = False
+) -> AsyncIterator[tuple[Server, ConnectionPool]]:
     server = Server()
     server.closing = closing
     server.answers = list(answers)
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}{prefix}"
-    poster = Poster(server.url, {"Authorization": "Bearer x"})
+    poster = ConnectionPool(server.url, {"Authorization": "Bearer x"})
     try:
         yield server, poster
     finally:
@@ -92,7 +94,7 @@ async def test_two_at_once_have_two_connections() -> None:
 @pytest.mark.parametrize("answer", [b"", CUT_OFF, b"hello, stranger\r\n\r\n"], ids=["closed", "cut off", "no HTTP"])
 async def test_what_is_no_answer_raises_and_the_next_one_works(answer: bytes) -> None:
     async with served(answer, OK, closing=True) as (server, poster):
-        with pytest.raises(BROKEN):
+        with pytest.raises(NO_ANSWER):
             await poster.post("/", b"")
         server.closing = False
         assert await poster.post("/", b"") == (200, b"hi")
@@ -130,14 +132,14 @@ async def test_the_link_says_what_it_means() -> None:
     refusal = b'{"code": "forbidden", "detail": "no"}'
     head = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n" % len(refusal)
     async with served(b"", head + refusal, closing=True) as (server, _):
-        link = Link(Address(server.url, "t"))
-        with pytest.raises(ApiAway):
+        link = ApiClient(ApiAddress(server.url, "t"))
+        with pytest.raises(ApiUnavailable):
             await link._post("/", {}, dict)  # type: ignore[arg-type]
         with pytest.raises(Refused, match="no"):
             await link._post("/", {}, dict)  # type: ignore[arg-type]
         await link.close()
-    gone = Link(Address(server.url, "t"))
-    with pytest.raises(ApiAway):
+    gone = ApiClient(ApiAddress(server.url, "t"))
+    with pytest.raises(ApiUnavailable):
         await gone._post("/", {}, dict)  # type: ignore[arg-type]
     await gone.close()
 
@@ -155,5 +157,5 @@ def test_proxies_of_the_environment_are_for_the_general_client(monkeypatch: pyte
 
 @pytest.mark.parametrize("url", ["", "api:7171", "ftp://api", "http://"])
 def test_not_an_address(url: str) -> None:
-    with pytest.raises(ValueError, match="not the address"):
-        Poster(url, {})
+    with pytest.raises(ValueError, match="invalid api URL"):
+        ConnectionPool(url, {})

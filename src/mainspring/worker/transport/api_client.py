@@ -1,4 +1,4 @@
-"""The worker's way to the api: HTTP with a worker token, nothing else."""
+"""The worker's client for the api: one method per message of the worker protocol."""
 
 from __future__ import annotations
 
@@ -16,34 +16,36 @@ from mainspring import wire
 from mainspring.codec import encode
 from mainspring.domain.errors import MainspringError
 from mainspring.domain.job import Definition, JobSpec
-from mainspring.worker.transport.http import ANSWER_S, BROKEN, CONNECT_S, Poster, is_direct
+from mainspring.worker.transport.connection_pool import ANSWER_S, CONNECT_S, NO_ANSWER, ConnectionPool, is_direct
 
 T = TypeVar("T")
 
-UPLOAD_S = 120.0
-"""For each piece of a file, not for all of it."""
+CHUNK_TIMEOUT_S = 120.0
+"""For each chunk of a file, not for the whole file."""
 
 
-class ApiAway(MainspringError):
-    """The api did not answer, or could not: try again later."""
+class ApiUnavailable(MainspringError):
+    """The api did not answer, or can't at the moment: try again later."""
 
     code = "unavailable"
 
 
 class SessionEnded(MainspringError):
-    """The api has given this session up: what it runs belongs to others now."""
+    """The session has ended: other workers may now execute what it held."""
 
     code = "session_ended"
 
 
 class Refused(MainspringError):
-    """The api will never accept this."""
+    """The api will never accept this request."""
 
     code = "refused"
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ApiAddress:
+    """The api's URL and the worker's token."""
+
     url: str
     token: str
 
@@ -56,45 +58,48 @@ class Address:
         }
 
 
-class Given(wire.Polled):  # type: ignore[misc]  # frozen, as its base is
-    """An answer to a poll, with what this worker can't make sense of: a newer server may know more kinds."""
+class PollAnswer(wire.Polled):  # type: ignore[misc]  # frozen, as its base is
+    """An answer to a poll. `unreadable` has the definitions this worker can't decode: a newer server knows more."""
 
     unreadable: dict[str, str] = {}  # noqa: RUF012 - a struct copies it
 
 
-class _Raw(wire.Response, frozen=True):
+class _RawPollAnswer(wire.Response, frozen=True):
     executions: list[wire.Assignment]
     definitions: dict[str, msgspec.Raw]
     cancels: list[UUID]
     preempts: list[wire.Preempt] = []  # noqa: RUF012 - a struct copies it
 
 
-class Link:
-    """One call per message of the worker protocol."""
+class ApiClient:
+    """Sends the messages of the worker protocol.
 
-    def __init__(self, address: Address) -> None:
+    Every method may raise `ApiUnavailable`, `SessionEnded` or `Refused`.
+    """
+
+    def __init__(self, address: ApiAddress) -> None:
         self._client = httpx2.AsyncClient(
             base_url=address.url, headers=address.headers, timeout=httpx2.Timeout(CONNECT_S, read=ANSWER_S)
         )
-        self._poster = Poster(address.url, address.headers) if is_direct(address.url) else None
+        self._pool = ConnectionPool(address.url, address.headers) if is_direct(address.url) else None
 
     async def close(self) -> None:
-        if self._poster is not None:
-            self._poster.close()
+        if self._pool is not None:
+            self._pool.close()
         await self._client.aclose()
 
     async def register(self, register: wire.Register) -> wire.Registered:
         return await self._post("/api/v1/worker/sessions", register, wire.Registered)
 
-    async def poll(self, poll: wire.Poll) -> Given:
-        raw = await self._post("/api/v1/worker/poll", poll, _Raw)
+    async def poll(self, poll: wire.Poll) -> PollAnswer:
+        raw = await self._post("/api/v1/worker/poll", poll, _RawPollAnswer)
         readable, unreadable = {}, {}
         for name, text in raw.definitions.items():
             try:
                 readable[name] = msgspec.json.decode(text, type=Definition)
             except msgspec.DecodeError as error:
                 unreadable[name] = str(error)
-        return Given(
+        return PollAnswer(
             executions=raw.executions,
             definitions=readable,
             cancels=raw.cancels,
@@ -112,64 +117,64 @@ class Link:
         try:
             response = await self._client.post("/api/v1/worker/checkpoints", content=encode(body))
         except httpx2.TransportError as error:
-            raise ApiAway(f"the api does not answer: {error!r}") from error
-        if response.status_code != 204:
-            read_answer(response.status_code, response.content, dict)
+            raise _no_answer(error) from error
+        _expect_no_content(response)
 
     async def read_checkpoints(self, body: wire.ReadCheckpoints) -> wire.Checkpoints:
         return await self._post("/api/v1/worker/checkpoints/read", body, wire.Checkpoints)
 
-    async def upload(self, query: dict[str, str], size: int, pieces: AsyncIterator[bytes]) -> None:
-        """One file, piece by piece. First the api is asked whether it may come: a refusal in mid-way may get lost."""
+    async def upload(self, query: dict[str, str], size: int, chunks: AsyncIterator[bytes]) -> None:
+        """Upload one file. A first request asks for permission: a refusal in the middle of a body may get lost."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         try:
             response = await self._client.post("/api/v1/worker/artifacts", params=query | {"size": str(size)})
-            if response.status_code != 204:
-                read_answer(response.status_code, response.content, dict)
+            _expect_no_content(response)
             response = await self._client.post(
-                "/api/v1/worker/artifacts", params=query, content=pieces, headers=headers, timeout=UPLOAD_S
+                "/api/v1/worker/artifacts", params=query, content=chunks, headers=headers, timeout=CHUNK_TIMEOUT_S
             )
         except httpx2.TransportError as error:
-            raise ApiAway(f"the api does not answer: {error!r}") from error
-        if response.status_code != 204:
-            read_answer(response.status_code, response.content, dict)
+            raise _no_answer(error) from error
+        _expect_no_content(response)
 
     async def download(self, query: dict[str, str], file: BinaryIO) -> None:
-        """A file of an earlier execution, piece by piece and whole, or `ApiAway`."""
+        """Download a file of an earlier execution; `ApiUnavailable` if it arrives incomplete."""
         digest = hashlib.sha256()
         try:
-            async with self._client.stream("GET", "/api/v1/worker/artifacts", params=query, timeout=UPLOAD_S) as found:
-                if found.status_code != 200:
-                    read_answer(found.status_code, await found.aread(), dict)
-                async for piece in found.aiter_bytes():
-                    digest.update(piece)
-                    await asyncio.to_thread(file.write, piece)
+            async with self._client.stream(
+                "GET", "/api/v1/worker/artifacts", params=query, timeout=CHUNK_TIMEOUT_S
+            ) as response:
+                if response.status_code != 200:
+                    read_answer(response.status_code, await response.aread(), dict)
+                async for chunk in response.aiter_bytes():
+                    digest.update(chunk)
+                    await asyncio.to_thread(file.write, chunk)
         except httpx2.TransportError as error:
-            raise ApiAway(f"the api does not answer: {error!r}") from error
-        if found.headers.get("etag") != f'"{digest.hexdigest()}"':
-            raise ApiAway("the file was cut off")
+            raise _no_answer(error) from error
+        if response.headers.get("etag") != f'"{digest.hexdigest()}"':
+            raise ApiUnavailable("the file arrived incomplete")
 
     async def goodbye(self, goodbye: wire.Goodbye) -> None:
         await self._post("/api/v1/worker/goodbye", goodbye, dict)
 
     async def _post(self, path: str, body: wire.Request, answer: type[T]) -> T:
         try:
-            if self._poster is not None:
-                status, content = await self._poster.post(path, encode(body))
+            if self._pool is not None:
+                status, content = await self._pool.post(path, encode(body))
             else:
                 response = await self._client.post(path, content=encode(body))
                 status, content = response.status_code, response.content
-        except BROKEN as error:
-            raise ApiAway(f"the api does not answer: {error!r}") from error
+        except NO_ANSWER as error:
+            raise _no_answer(error) from error
         return read_answer(status, content, answer)
 
 
 def read_answer(status: int, content: bytes, answer: type[T]) -> T:
+    """Decode an answer, or raise the error that it describes."""
     if status < 300:
         try:
             return msgspec.json.decode(content, type=answer)
         except msgspec.DecodeError as error:
-            raise ApiAway(f"the api's answer can't be read: {error}") from error
+            raise ApiUnavailable(f"cannot decode the api's answer: {error}") from error
     try:
         problem = msgspec.json.decode(content, type=dict)
     except msgspec.DecodeError:
@@ -178,5 +183,14 @@ def read_answer(status: int, content: bytes, answer: type[T]) -> T:
     if problem.get("code") == "session_ended":
         raise SessionEnded(detail)
     if status >= 500 or status == 429:
-        raise ApiAway(detail)
+        raise ApiUnavailable(detail)
     raise Refused(detail, code=problem.get("code"))
+
+
+def _expect_no_content(response: httpx2.Response) -> None:
+    if response.status_code != 204:
+        read_answer(response.status_code, response.content, dict)
+
+
+def _no_answer(error: Exception) -> ApiUnavailable:
+    return ApiUnavailable(f"the api does not answer: {error!r}")

@@ -1,7 +1,7 @@
-"""Posts to the api over kept connections, and nothing else: a general HTTP client takes a millisecond for each message.
+"""A pool of keep-alive connections that only posts: a general HTTP client takes a millisecond per message.
 
-One request at a time on a connection; a connection that broke, or whose request was given up, is not used again. The
-parser is the one the server uses.
+A connection carries one request at a time. It is not reused after an error or a cancelled request. The parser is the
+one the server uses.
 """
 
 from __future__ import annotations
@@ -18,51 +18,53 @@ import httpx2
 
 CONNECT_S = 15.0
 ANSWER_S = 75.0
-MOST_SPARE = 8
+MAX_IDLE = 8
 
 Answer = tuple[int, bytes]
 
-BROKEN: tuple[type[Exception], ...] = (OSError, TimeoutError, httptools.HttpParserError, httpx2.TransportError)
-"""What is raised when there is no answer, or none that can be read."""
+NO_ANSWER: tuple[type[Exception], ...] = (OSError, TimeoutError, httptools.HttpParserError, httpx2.TransportError)
+"""Raised if there is no answer, or one that can't be parsed."""
 
 
-class Poster:
+class ConnectionPool:
+    """Keeps up to `MAX_IDLE` idle connections to one api."""
+
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"not the address of an api: {url!r}; write for example http://127.0.0.1:7171")
+            raise ValueError(f"invalid api URL {url!r}; use for example http://127.0.0.1:7171")
         self._host = parts.hostname
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls: ssl.SSLContext | None = httpx2.create_ssl_context() if parts.scheme == "https" else None
         self._prefix = parts.path.rstrip("/")
         lines = [f"Host: {parts.netloc.rpartition('@')[2]}", *(f"{name}: {value}" for name, value in headers.items())]
         self._head = "\r\n".join(lines).encode("latin-1")
-        self._spare: list[_Connection] = []
+        self._idle: list[_Connection] = []
 
     async def post(self, path: str, body: bytes) -> Answer:
-        """The status and the content of the answer; raises one of `BROKEN`."""
-        connection = self._take() or await self._connect()
+        """Return status and content of the answer, or raise one of `NO_ANSWER`."""
+        connection = self._take_idle() or await self._connect()
         request = f"POST {self._prefix}{path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n".encode("latin-1")
         try:
             async with asyncio.timeout(ANSWER_S):
-                answer = await connection.ask(request + self._head + b"\r\n\r\n" + body)
+                answer = await connection.send(request + self._head + b"\r\n\r\n" + body)
         except BaseException:
             connection.close()
             raise
-        if connection.reusable and len(self._spare) < MOST_SPARE:
-            self._spare.append(connection)
+        if connection.reusable and len(self._idle) < MAX_IDLE:
+            self._idle.append(connection)
         else:
             connection.close()
         return answer
 
     def close(self) -> None:
-        for connection in self._spare:
+        for connection in self._idle:
             connection.close()
-        self._spare.clear()
+        self._idle.clear()
 
-    def _take(self) -> _Connection | None:
-        while self._spare:
-            if (connection := self._spare.pop()).reusable:
+    def _take_idle(self) -> _Connection | None:
+        while self._idle:
+            if (connection := self._idle.pop()).reusable:
                 return connection
             connection.close()
         return None
@@ -76,6 +78,8 @@ class Poster:
 
 
 class _Connection(asyncio.Protocol):
+    """One keep-alive connection."""
+
     def __init__(self) -> None:
         self.reusable = True
         self._transport: asyncio.Transport | None = None
@@ -83,7 +87,7 @@ class _Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._answer: asyncio.Future[Answer] | None = None
 
-    async def ask(self, request: bytes) -> Answer:
+    async def send(self, request: bytes) -> Answer:
         assert self._transport is not None and self.reusable
         self._answer = asyncio.get_running_loop().create_future()
         self._parser = httptools.HttpResponseParser(self)
@@ -96,14 +100,14 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # What the loop says ------------------------------------------------------------------------------
+    # Called by the event loop ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's have another base
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports have another base class
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
-            self.close()  # nobody asked
+            self.close()  # data without a request
             return
         try:
             self._parser.feed_data(data)
@@ -118,7 +122,7 @@ class _Connection(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(reason)
 
-    # What the parser says ----------------------------------------------------------------------------
+    # Called by the parser ----------------------------------------------------------------------------
 
     def on_body(self, data: bytes) -> None:
         self._body.append(data)
@@ -130,7 +134,7 @@ class _Connection(asyncio.Protocol):
 
 
 def is_direct(url: str) -> bool:
-    """Whether the environment names no proxy for this address."""
+    """Whether the environment has no proxy for this URL."""
     parts = urlsplit(url)
     proxies = urllib.request.getproxies()
     if not proxies.get(parts.scheme) and not proxies.get("all"):

@@ -12,10 +12,11 @@ import pytest
 from mainspring import wire
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import Forbidden, Invalid
-from mainspring.worker.python import declare
-from mainspring.worker.transport.api_link import Address, Link
+from mainspring.runner_protocol import BadModule
+from mainspring.worker.python import loader
+from mainspring.worker.transport.api_client import ApiAddress, ApiClient
 from tests.conftest import Cluster
-from tests.support.attempts import Groups
+from tests.support.attempts import Registry
 from tests.support.processes import until
 from tests.support.worker_program import Program, worker
 
@@ -40,7 +41,7 @@ async def declared(cluster: Cluster, *specs: dict[str, Any]) -> list[wire.Declar
 
     from mainspring.domain.job import JobSpec
 
-    link = Link(Address(cluster.url, cluster.worker_token))
+    link = ApiClient(ApiAddress(cluster.url, cluster.worker_token))
     try:
         return (await link.declare([msgspec.convert(spec, JobSpec) for spec in specs])).jobs
     finally:
@@ -149,7 +150,7 @@ async def test_files_are_loaded_again_when_they_change_and_a_bad_one_changes_not
         await program.says(f"loaded 1 job: {name} (created)")
         assert await result(client) == 1
         file.write_text(source(name, returns=1) + "\nraise SystemExit\n")
-        await program.says("mine.py:7: SystemExit:  (what was loaded before stays)")
+        await program.says("mine.py:7: SystemExit:  (the previous version stays in use)")
         assert await result(client) == 1
         file.write_text(source(name, returns=2))
         await program.says(f"loaded 1 job: {name} (updated)")
@@ -160,13 +161,13 @@ async def test_files_are_loaded_again_when_they_change_and_a_bad_one_changes_not
 async def test_a_module_that_never_finishes_loading_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(declare, "LOAD_S", 1.0)
+    monkeypatch.setattr(loader, "LOAD_S", 1.0)
     file = tmp_path / "endless.py"
     file.write_text("import signal\nsignal.pause()\n")
-    groups = Groups()
-    with pytest.raises(declare.BadModule, match="not loaded after 1 s"):
-        await declare.read_declared([str(file)], groups)
-    assert groups.living == set()
+    registry = Registry()
+    with pytest.raises(BadModule, match="not loaded after 1 s"):
+        await loader.read_declared([str(file)], registry)
+    assert registry.groups == set()
 
 
 async def test_a_function_waits_for_a_worker_with_modules_and_why_says_so(cluster: Cluster) -> None:

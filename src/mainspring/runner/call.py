@@ -1,0 +1,85 @@
+"""One call while it runs: its identity, and where its output, progress and files go."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from threading import Timer
+from time import monotonic
+
+import msgspec
+
+from mainspring import runner_protocol as protocol
+
+PROGRESS_S = 0.1
+"""Progress is sent at most this often."""
+GATHER_S = 0.05
+"""Lines are gathered this long, so that each printed line does not cost a message."""
+
+
+class CallInProgress:
+    """The current call, as `mainspring.sdk` uses it. Implements `CurrentCall`."""
+
+    __slots__ = (
+        "_folder", "_output", "_progress", "_progress_sent_at", "_send", "_sent_at", "attempt", "committed",
+        "execution_id", "fire_at", "inputs", "job", "last_checkpoint", "number",
+    )  # fmt: skip
+
+    def __init__(self, call: protocol.Call, send: Callable[[protocol.RunnerMessage], None]) -> None:
+        self.number, self.execution_id, self.job = call.number, call.execution_id, call.job
+        self.attempt, self.fire_at = call.attempt, call.fire_at
+        self.committed = False
+        self.last_checkpoint, self.inputs = call.checkpoint, call.inputs
+        self._send = send
+        self._folder: str | None = None
+        self._output: list[tuple[protocol.Stream, list[str]]] = []
+        self._sent_at = 0.0
+        self._progress_sent_at = 0.0
+        self._progress: protocol.ProgressMade | None = None
+
+    def write(self, stream: protocol.Stream, text: str, *, flush: bool) -> None:
+        if self._output and self._output[-1][0] == stream:
+            self._output[-1][1].append(text)
+        else:
+            self._output.append((stream, [text]))
+        if flush and monotonic() - self._sent_at > GATHER_S:
+            self.flush()
+
+    def flush(self) -> None:
+        output, self._output = self._output, []
+        for stream, parts in output:
+            self._send(protocol.OutputWritten(self.number, stream, "".join(parts)))
+        self._sent_at = monotonic()
+
+    def report_progress(self, done: float, total: float | None, message: str | None) -> None:
+        progress = protocol.ProgressMade(
+            self.number, float(done), None if total is None else float(total), None if message is None else str(message)
+        )
+        waits, self._progress = self._progress is not None, progress
+        if monotonic() - self._progress_sent_at >= PROGRESS_S:
+            self._send_progress()
+        elif not waits:  # the last report must not wait for a next one
+            timer = Timer(PROGRESS_S, self._send_progress)
+            timer.daemon = True
+            timer.start()
+
+    def save_checkpoint(self, value: bytes) -> None:
+        self._send(protocol.CheckpointSaved(self.number, msgspec.Raw(value)))
+
+    def artifact_folder(self) -> str:
+        """Return the folder for artifacts. The worker removes it, and knows it before the first file is there."""
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="mainspring-artifacts-")
+            self._send(protocol.ArtifactFolder(self.number, self._folder))
+        return self._folder
+
+    def end(self) -> None:
+        self._progress = None
+        if self._output:
+            self.flush()
+
+    def _send_progress(self) -> None:
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            self._progress_sent_at = monotonic()
+            self._send(progress)

@@ -1,0 +1,129 @@
+"""The slots of a worker: the attempts it holds and the capacity they leave free."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from uuid import UUID
+
+import structlog
+
+from mainspring import wire
+from mainspring.domain.execution import Outcome
+from mainspring.worker.capacity import remaining
+from mainspring.worker.executors import Work
+
+log = structlog.get_logger()
+
+MAX_PROGRESS_REPORTS = 1000
+"""In one heartbeat."""
+
+
+class Slots:
+    """The attempts of this worker, from assignment until their results are accepted.
+
+    The heartbeat thread calls `held` and `progress`; the event loop calls everything else.
+    """
+
+    def __init__(self, count: int, resources: Mapping[str, int]) -> None:
+        self._count = count
+        self._resources = resources
+        self._running: dict[UUID, Work] = {}
+        self._unreported: set[UUID] = set()
+        self._demanding = 0  # running attempts that need resources, or the whole worker
+        self.freed = asyncio.Event()
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.on_resources_freed: Callable[[], None] | None = None
+
+    def add(self, work: Work) -> None:
+        self._running[work.assignment.execution_id] = work
+        self._unreported.add(work.assignment.execution_id)
+        self._demanding += _is_demanding(work)
+        self.idle.clear()
+
+    def release(self, work: Work) -> None:
+        """Free the slot of an attempt that has ended."""
+        del self._running[work.assignment.execution_id]
+        self.freed.set()
+        if not self._running:
+            self.idle.set()
+        if _is_demanding(work):
+            self._demanding -= 1
+            if self.on_resources_freed is not None:
+                self.on_resources_freed()
+
+    def reported(self, executions: Sequence[UUID]) -> None:
+        """The api has accepted the results of these executions."""
+        self._unreported.difference_update(executions)
+
+    def clear_unreported(self) -> None:
+        """The session has ended: the api no longer accepts its results."""
+        self._unreported.clear()
+
+    # Capacity ----------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> int:
+        return len(self._running)
+
+    @property
+    def free(self) -> int:
+        """Free slots; none while an exclusive attempt runs."""
+        if self._demanding and any(work.definition.exclusive for work in self._running.values()):
+            return 0
+        return self._count - len(self._running)
+
+    def remaining_resources(self) -> dict[str, int] | None:
+        """Resources beside what runs; None if all of them are free."""
+        if not self._demanding:
+            return None
+        return remaining(self._resources, (work.definition for work in self._running.values()))
+
+    # Heartbeat ---------------------------------------------------------------------------------------
+
+    def held(self) -> list[UUID]:
+        """The executions that belong to this session: running, or ended and not yet accepted."""
+        return list(self._unreported.copy())
+
+    def progress(self) -> list[wire.ProgressReport]:
+        """The latest progress of every attempt that reports any."""
+        found = []
+        for work in self._running.copy().values():
+            if (progress := work.progress) is not None:
+                progress.refresh()
+                if (report := progress.as_wire(work.assignment)) is not None:
+                    found.append(report)
+        return found[:MAX_PROGRESS_REPORTS]
+
+    # Ending attempts ---------------------------------------------------------------------------------
+
+    def cancel(self, executions: Sequence[UUID]) -> None:
+        for execution_id in executions:
+            if work := self._running.get(execution_id):
+                work.request_stop("cancelled")
+
+    def preempt(self, attempts: Sequence[wire.Preempt]) -> None:
+        """End these attempts to make room. An old answer must not end a later attempt of the same execution."""
+        for preempted in attempts:
+            work = self._running.get(preempted.execution_id)
+            if work is not None and work.assignment.attempt == preempted.attempt and work.stop_outcome is None:
+                work.request_stop("preempted")
+
+    def end_lost(self, executions: Sequence[UUID], asked: float) -> None:
+        """End attempts that the api says this session does not hold.
+
+        `asked` is when the heartbeat left, on the monotonic clock: the answer knows nothing of later attempts.
+        """
+        for execution_id in executions:
+            if (work := self._running.get(execution_id)) and work.started < asked:
+                log.warning("attempt.lost", execution=str(execution_id))
+                work.request_stop("lost")
+
+    def end_all(self, outcome: Outcome) -> None:
+        for work in list(self._running.values()):
+            work.request_stop(outcome)
+
+
+def _is_demanding(work: Work) -> bool:
+    return bool(work.definition.resources) or work.definition.exclusive
