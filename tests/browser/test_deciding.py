@@ -123,8 +123,8 @@ async def test_a_channel_is_tried_before_it_is_needed(empty_site: Site, page: Pa
 
 async def test_a_token_is_shown_once(empty_site: Site, page: Page) -> None:
     await page.goto("/settings")
-    await page.get_by_label("New token for").fill("a reader")
-    await page.get_by_role("button", name="Make token").click()
+    await page.get_by_label("New token").fill("a reader")
+    await page.get_by_role("button", name="Create token").click()
     told = page.get_by_role("status")
     await expect(told).to_contain_text("It is shown once")
     token = await told.locator("pre").inner_text()

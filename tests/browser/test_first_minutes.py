@@ -31,7 +31,7 @@ async def add(page: Page, name: str, command: str, schedule: str = "") -> None:
     retries = page.locator("main [name=retries]")
     if await retries.is_visible():
         await retries.fill("0")
-    await page.get_by_role("button", name="Add job").first.click()
+    await page.get_by_role("button", name="Create job").first.click()
     await expect(page.get_by_role("heading", level=1)).to_have_text(name)
 
 
@@ -132,7 +132,7 @@ async def test_a_worker_killed_before_its_open_page(empty_site: Site, page: Page
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         # The session is lost, its execution given back; another life of the worker takes it.
-        await expect(page.get_by_role("heading", name="What it lost")).to_be_visible()
+        await expect(page.get_by_role("heading", name="Lost attempts")).to_be_visible()
         lost = page.locator("#story tr").filter(has_text="sleeper").filter(has_text=re.compile("again|waits|retr"))
         await expect(lost.first).to_be_visible()
         assert await is_the_same(page)

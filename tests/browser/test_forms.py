@@ -34,7 +34,7 @@ async def test_what_is_wrong_is_said_where_it_is_wrong(page: Page) -> None:
     await page.locator("main [name=job]").fill("no spaces allowed")
     await page.locator("main [name=command]").fill("echo hi")
     await page.locator("main [name=expression]").fill("61 * * * *")
-    await page.get_by_role("button", name="Add job").first.click()
+    await page.get_by_role("button", name="Create job").first.click()
     # What was typed is still there; the summary has the focus, and leads to the fields.
     summary = page.locator("main [role=alert]").first
     await expect(summary).to_be_focused()
@@ -50,7 +50,7 @@ async def test_what_is_wrong_is_said_where_it_is_wrong(page: Page) -> None:
     await expect(schedule).to_be_in_viewport()
     await name.fill("mended")
     await schedule.fill("1 * * * *")
-    await page.get_by_role("button", name="Add job").first.click()
+    await page.get_by_role("button", name="Create job").first.click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("mended")
 
 
@@ -62,12 +62,12 @@ async def test_a_copied_command_makes_the_same_job(empty_site: Site, page: Page)
     await page.locator("main [name=expression]").fill("0 2 * * MON-FRI")
     await page.locator("main [name=zone]").fill("Europe/Berlin")
     await page.get_by_role("button", name="Review").first.click()
-    await page.locator("main").get_by_text("As a command").click()
+    await page.locator("main").get_by_text("Command line").click()
     await page.get_by_role("button", name="Copy").click()
     await expect(page.get_by_role("button", name="Copied")).to_be_visible()
     command = str(await page.evaluate("() => navigator.clipboard.readText()"))
     assert command == await page.locator("#as-command").inner_text()
-    await page.get_by_role("button", name="Add job").first.click()
+    await page.get_by_role("button", name="Create job").first.click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("from-form")
     await in_a_terminal(empty_site, command.replace("from-form", "from-terminal"))
     async with empty_site.running.client() as client:
@@ -75,7 +75,7 @@ async def test_a_copied_command_makes_the_same_job(empty_site: Site, page: Page)
     assert made[0].task == made[1].task and made[0].schedule == made[1].schedule and made[0].retries == made[1].retries
     # A question asked before something is done has its command too.
     await page.goto("/jobs/from-form/pause")
-    await page.locator("main").get_by_text("As a command").click()
+    await page.locator("main").get_by_text("Command line").click()
     await in_a_terminal(empty_site, await page.locator("#as-command").inner_text())
     await page.goto("/jobs/from-form")
     await expect(page.locator(".title .state")).to_contain_text("paused")
@@ -86,11 +86,11 @@ async def test_all_that_match_are_paused_with_a_reason(empty_site: Site, page: P
         for name in ("many-a", "many-b", "many-c", "other"):
             await client.create_job({"name": name, "task": {"kind": "noop"}, "schedule": {"every": "1h"}})
     await page.goto("/jobs?q=many-")
-    await page.get_by_role("link", name="Act on all that fit").click()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("3 jobs fit")
+    await page.get_by_role("link", name="Bulk actions").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("3 jobs match")
     await page.get_by_text("Pause", exact=True).click()
-    await page.get_by_label("Why?").fill("the disk is full")
-    await page.get_by_role("button", name="Do it to all 3 jobs").click()
+    await page.get_by_label("Reason").fill("the disk is full")
+    await page.get_by_role("button", name="Apply to all 3 jobs").click()
     await expect(page.get_by_role("heading", level=1)).to_contain_text("3 jobs done")
     await page.get_by_role("link", name="Back to the list").click()
     await expect(page.locator("tbody tr").filter(has_text="paused")).to_have_count(3)
@@ -119,5 +119,5 @@ async def test_a_schedule_is_explained_while_it_is_typed(page: Page) -> None:
     await page.get_by_role("link", name="every 10m").click()
     await expect(explained.locator(".sentence")).to_have_text("Every 10 minutes")
     # From here to a job, with the schedule already filled in.
-    await page.get_by_role("link", name="Use this schedule for a new job").click()
+    await page.get_by_role("link", name="Create a job with this schedule").click()
     await expect(page.locator("main [name=expression]")).to_have_value("every 10m")

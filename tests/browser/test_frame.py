@@ -49,7 +49,7 @@ async def test_times_are_those_of_the_chosen_zone(empty_site: Site) -> None:
         await page.goto("/jobs/zoned")
         # Something long ago, so that the date is written too: the page of the job says when it was made.
         made = page.locator("dt", has_text="Created").locator("xpath=..").locator("time")
-        shown = page.get_by_label("Time zone of times")
+        shown = page.get_by_label("Time zone")
         await expect(shown.locator("option").first).to_have_text("Asia/Tokyo")
         at = datetime.fromisoformat(await made.get_attribute("datetime") or "")
         assert abs((at - created).total_seconds()) < 1

@@ -53,8 +53,8 @@ async def started(site: Site, name: str, *argv: str, wait: bool = False) -> UUID
 
 
 async def look_for(page: Page, words: str) -> Locator:
-    await page.get_by_label("Find in the output").fill(words)
-    return page.locator("#sought")
+    await page.get_by_label("Search the log").fill(words)
+    return page.locator("#log-matches")
 
 
 async def test_words_are_found_far_before_what_was_loaded(empty_site: Site, page: Page) -> None:
@@ -64,7 +64,7 @@ async def test_words_are_found_far_before_what_was_loaded(empty_site: Site, page
     assert await page.evaluate(AT_END)
     # Not all of it came with the page: what is sought is brought, range by range.
     sought = await look_for(page, "a needle")
-    await expect(sought).to_have_text("not found so far: Enter looks further back")
+    await expect(sought).to_have_text("no match yet: Enter searches older output")
     await page.keyboard.press("Enter")
     await expect(sought).to_have_text("1 of 1")
     assert await page.evaluate(HERE_IS_SEEN) == "a needle"
@@ -80,7 +80,7 @@ async def test_words_are_found_far_before_what_was_loaded(empty_site: Site, page
     ]
     await look_for(page, "no such words")
     await page.keyboard.press("Enter")
-    await expect(sought).to_have_text("not found")
+    await expect(sought).to_have_text("no match")
 
 
 async def test_output_is_followed_coloured_and_harmless(empty_site: Site, page: Page, tmp_path: Path) -> None:

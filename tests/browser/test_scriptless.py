@@ -18,7 +18,7 @@ async def test_everything_works_without_script(empty_site: Site) -> None:
         await page.locator("main [name=expression]").fill("every 1h")
         await page.get_by_role("button", name="Review").first.click()
         await expect(page.locator("#explained .sentence")).to_have_text("Every hour")
-        await page.get_by_role("button", name="Add job").first.click()
+        await page.get_by_role("button", name="Create job").first.click()
         await expect(page.get_by_role("heading", level=1)).to_have_text("plain")
         await page.get_by_role("button", name="Run now").click()
         await page.wait_for_url(re.compile("/executions/"))

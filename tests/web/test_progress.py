@@ -40,7 +40,7 @@ async def test_the_bar_moves_while_it_runs(cluster: Cluster, browser: httpx2.Asy
         await report(410)
         assert bar((await browser.get(path)).text) == (
             "41.0",
-            "41 % · 410/1000 · ~12 s left · 50 a second · a &lt;b&gt;",
+            "41 % · 410/1000 · ~12 s left · 50/s · a &lt;b&gt;",
         )
         async with listening(browser, f"/ui/stream?view=execution&execution={run.execution_id}") as told:
             seen = []

@@ -15,7 +15,7 @@ WORN = re.compile(r'\b(?:class|hue)="([^"]*)"|\b(?:classList\.add\(|className = 
 SAID = re.compile(r"\{\{(.*?)\}\}")
 LITERAL = re.compile(r"(?<!== )'([^']*)'")
 QUOTED = re.compile(r'"([\w -]+)"')
-NAMING = ("draw/labels.py", "draw/timeline.py", "draw/terminal_output.py", "forms/fields.py", "draw/charts.py")
+NAMING = ("draw/states.py", "draw/timeline.py", "draw/terminal_output.py", "forms/fields.py", "draw/charts.py")
 """Code that hands names of classes to templates."""
 COUNTED = re.compile(r"kind-\d+|l\d|c-[a-z]+")
 """Kinds of a form, levels of a heat map and colours of output: made of a beginning and a number or a name."""

@@ -25,8 +25,8 @@ from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.views.runs import RunViews
-from mainspring.web.access import lost
 from mainspring.web.app import routes as pages
+from mainspring.web.endpoint import not_found_page
 
 
 class ApiProcess:
@@ -65,6 +65,6 @@ class ApiProcess:
             quotas=Quotas(database, config.schedule_quota),
             session_lease_s=config.session_lease_s,
         )
-        app = StaticRoutes(build(self.context, pages=pages, error_page=lost), endpoints(), self.context)
+        app = StaticRoutes(build(self.context, pages=pages, error_page=not_found_page), endpoints(), self.context)
         self.http = HttpServer(app, host=config.host, port=PORT if config.port is None else config.port)
         self.services: list[Service] = [self.http, dispatcher, self.context.live, artifacts]

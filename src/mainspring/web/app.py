@@ -1,4 +1,4 @@
-"""The web UI: pages made on the server, live by server-sent events, whole without script."""
+"""Routes of the web UI: server-rendered pages, live through server-sent events, usable without script."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
 from mainspring.domain.errors import NotFound
-from mainspring.web.access import Handle, Visit, changing, reading
-from mainspring.web.density_cache import DensityCache
-from mainspring.web.draw import charts
-from mainspring.web.fire_history import Pasts
-from mainspring.web.forms import actions, bulk, changes, job_yaml, run_form, workflow_yaml
+from mainspring.web.endpoint import Handle, PageRequest, changing, reading
+from mainspring.web.fire_density_cache import FireDensityCache
+from mainspring.web.fire_history_cache import FireHistoryCache
+from mainspring.web.forms import actions, bulk, confirmations, job_yaml, run_form, workflow_yaml
 from mainspring.web.forms.job_form import JobForm
 from mainspring.web.forms.schedule_edit import ScheduleEdit
 from mainspring.web.overview_cache import OverviewCache
@@ -21,220 +20,185 @@ from mainspring.web.pages import (
     alerts,
     audit,
     execution,
+    executions,
     failures,
-    fleet,
-    job_tabs,
+    job,
+    job_chart,
+    job_ledger,
+    job_versions,
     jobs,
     login,
+    queues,
     runs,
+    search,
     settings,
     system,
-    versions,
-    worker,
+    workers,
     workflows,
 )
 from mainspring.web.pages.calendar import Calendar
-from mainspring.web.pages.ledger import ledger
-from mainspring.web.pages.now import First
+from mainspring.web.pages.now import NowPage
 from mainspring.web.pages.playground import Playground
-from mainspring.web.pages.search import search
-from mainspring.web.render import HEADERS, STATIC, VERSION, lay_rail
+from mainspring.web.render import HEADERS, STATIC, VERSION, set_navigation
 from mainspring.web.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)
-class Area:
-    """Pages that belong together and what their forms do, by path; and the right that each of the two needs."""
+class UiPage:
+    """A path of the UI with its GET and POST handlers, and the scope that each of them needs."""
 
-    read: dict[str, Handle] = field(default_factory=dict)
-    change: dict[str, Handle] = field(default_factory=dict)
-    reads: str = "read"
-    changes: str = "write"
+    path: str
+    get: Handle | None = None
+    post: Handle | None = None
+    read_scope: str = "read"
+    write_scope: str = "write"
 
     def routes(self, context: Context) -> list[BaseRoute]:
-        return [
-            *(Route(p, reading(context, handle, self.reads), methods=["GET"]) for p, handle in self.read.items()),
-            *(Route(p, changing(context, handle, self.changes), methods=["POST"]) for p, handle in self.change.items()),
-        ]
+        found: list[BaseRoute] = []
+        if self.get is not None:
+            found.append(Route(self.path, reading(context, self.get, self.read_scope), methods=["GET"]))
+        if self.post is not None:
+            found.append(Route(self.path, changing(context, self.post, self.write_scope), methods=["POST"]))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What several pages share."""
+
+    overview: OverviewCache = field(default_factory=OverviewCache)
+    density: FireDensityCache = field(default_factory=FireDensityCache)
+    history: FireHistoryCache = field(default_factory=FireHistoryCache)
 
 
 def routes(context: Context) -> list[BaseRoute]:
-    """Every path of the UI. Only the login answers strangers."""
-    pulse, crowds, pasts = OverviewCache(), DensityCache(), Pasts()
-    areas = [
-        _frame(pulse, crowds, pasts), _jobs(crowds), _executions(), _workflows(), _failures(), _fleet(), _rule(),
-        _alerts(), _settings(),
+    """Return every route of the UI. Only the login answers callers without a session."""
+    caches = Caches()
+    pages = [
+        *_overview(caches), *_jobs(caches), *_executions(), *_workflows(), *_failures(), *_operations(), *_settings(),
     ]  # fmt: skip
-    lay_rail({path for area in areas for path in area.read})
+    set_navigation({page.path for page in pages if page.get is not None})
     return [
         Route("/login", login.login(context), methods=["GET", "POST"]),
         Route("/logout", changing(context, login.logout, "read"), methods=["POST"]),
-        *(route for area in areas for route in area.routes(context)),
+        *(route for page in pages for route in page.routes(context)),
     ]
 
 
-def _frame(pulse: OverviewCache, crowds: DensityCache, pasts: Pasts) -> Area:
-    return Area(
-        {
-            "/": First(pulse, pasts),
-            "/search": search,
-            "/calendar": Calendar(crowds, pasts),
-            "/playground": Playground(crowds),
-            "/ui/stream": Stream(pulse, pasts),
-            "/static/{file}": static,
-        }
-    )
+def _overview(caches: Caches) -> list[UiPage]:
+    return [
+        UiPage("/", NowPage(caches.overview, caches.history)),
+        UiPage("/search", search.search),
+        UiPage("/calendar", Calendar(caches.density, caches.history)),
+        UiPage("/playground", Playground(caches.density)),
+        UiPage("/ui/stream", Stream(caches.overview, caches.history)),
+        UiPage("/static/{file}", static),
+    ]
 
 
-def _jobs(crowds: DensityCache) -> Area:
-    form, edit = JobForm(crowds), ScheduleEdit(crowds)
-    return Area(
-        {
-            "/jobs": jobs.jobs,
-            "/jobs:bulk": bulk.JOBS.ask,
-            "/jobs/{ref}": jobs.job,
-            "/jobs/{ref}/chart": charts.chart,
-            "/jobs/{ref}/ledger": ledger,
-            "/jobs/{ref}/stats": job_tabs.stats,
-            "/jobs/{ref}/why": job_tabs.why_not,
-            "/jobs/{ref}/versions": versions.versions,
-            "/jobs/{ref}/rollback": versions.look_back,
-            "/jobs/{ref}/schedule": edit.look,
-            "/new": form.fresh,
-            "/new.yaml": job_yaml.fresh,
-            "/jobs/{ref}/yaml": job_yaml.edit,
-            "/jobs/{ref}/edit": form.edit,
-            "/jobs/{ref}/run": run_form.form,
-            "/jobs/{ref}/pause": actions.PAUSE.page,
-            "/jobs/{ref}/resume": actions.RESUME.page,
-            "/jobs/{ref}/delete": actions.DELETE.page,
-        },
-        {
-            "/jobs:bulk": bulk.JOBS.act,
-            "/jobs/{ref}/pause": actions.PAUSE.act,
-            "/jobs/{ref}/resume": actions.RESUME.act,
-            "/jobs/{ref}/run": run_form.run,
-            "/jobs/{ref}/delete": actions.DELETE.act,
-            "/jobs/{ref}/schedule": edit.save,
-            "/jobs/{ref}/rollback": versions.bring_back,
-            "/new": form.create,
-            "/new.yaml": job_yaml.create,
-            "/jobs/{ref}/yaml": job_yaml.save,
-            "/jobs/{ref}/edit": form.save,
-            "/backfills/{ref}/pause": changes.pause_backfill,
-            "/backfills/{ref}/resume": changes.resume_backfill,
-            "/backfills/{ref}/cancel": changes.cancel_backfill,
-        },
-    )
+def _jobs(caches: Caches) -> list[UiPage]:
+    form, schedule = JobForm(caches.density), ScheduleEdit(caches.density)
+    return [
+        UiPage("/jobs", jobs.jobs),
+        UiPage("/jobs:bulk", bulk.JOBS.page, bulk.JOBS.act),
+        UiPage("/new", form.new, form.create),
+        UiPage("/new.yaml", job_yaml.EDITOR.new, job_yaml.EDITOR.create),
+        UiPage("/jobs/{ref}", job.job),
+        UiPage("/jobs/{ref}/chart", job_chart.chart),
+        UiPage("/jobs/{ref}/ledger", job_ledger.ledger),
+        UiPage("/jobs/{ref}/stats", job.stats),
+        UiPage("/jobs/{ref}/why", job.why_not),
+        UiPage("/jobs/{ref}/versions", job_versions.versions),
+        UiPage("/jobs/{ref}/rollback", job_versions.rollback_page, job_versions.rollback),
+        UiPage("/jobs/{ref}/schedule", schedule.edit, schedule.save),
+        UiPage("/jobs/{ref}/edit", form.edit, form.save),
+        UiPage("/jobs/{ref}/yaml", job_yaml.EDITOR.edit, job_yaml.EDITOR.save),
+        UiPage("/jobs/{ref}/run", run_form.form, run_form.run),
+        UiPage("/jobs/{ref}/pause", confirmations.PAUSE.page, confirmations.PAUSE.act),
+        UiPage("/jobs/{ref}/resume", confirmations.RESUME.page, confirmations.RESUME.act),
+        UiPage("/jobs/{ref}/delete", confirmations.DELETE.page, confirmations.DELETE.act),
+        UiPage("/backfills/{ref}/pause", post=actions.pause_backfill),
+        UiPage("/backfills/{ref}/resume", post=actions.resume_backfill),
+        UiPage("/backfills/{ref}/cancel", post=actions.cancel_backfill),
+    ]
 
 
-def _executions() -> Area:
-    return Area(
-        {
-            "/executions": jobs.executions,
-            "/executions:bulk": bulk.EXECUTIONS.ask,
-            "/executions/{ref}": execution.execution,
-            "/executions/{ref}/output": execution.earlier,
-            "/executions/{ref}/output.txt": execution.download,
-            "/executions/{ref}/cancel": actions.CANCEL.page,
-        },
-        {"/executions:bulk": bulk.EXECUTIONS.act, "/executions/{ref}/cancel": actions.CANCEL.act},
-    )
+def _executions() -> list[UiPage]:
+    return [
+        UiPage("/executions", executions.executions),
+        UiPage("/executions:bulk", bulk.EXECUTIONS.page, bulk.EXECUTIONS.act),
+        UiPage("/executions/{ref}", execution.execution),
+        UiPage("/executions/{ref}/output", execution.earlier_log),
+        UiPage("/executions/{ref}/output.txt", execution.download_log),
+        UiPage("/executions/{ref}/cancel", confirmations.CANCEL.page, confirmations.CANCEL.act),
+    ]
 
 
-def _workflows() -> Area:
-    return Area(
-        {
-            "/workflows": workflows.listing,
-            "/workflows/new": workflow_yaml.fresh,
-            "/workflows/{ref}": workflows.workflow,
-            "/workflows/{ref}/edit": workflow_yaml.edit,
-            "/workflows/{ref}/versions": workflows.versions,
-            "/runs/{ref}": runs.run,
-            "/runs/{ref}/cancel": actions.CANCEL_RUN.page,
-            "/runs/{ref}/rerun": actions.RERUN.page,
-            "/runs/{ref}/decide": actions.DECIDE.page,
-        },
-        {
-            "/workflows/new": workflow_yaml.create,
-            "/workflows/{ref}/edit": workflow_yaml.save,
-            "/workflows/{ref}/run": workflows.start,
-            "/workflows/{ref}/rollback": workflows.bring_back,
-            "/runs/{ref}/cancel": actions.CANCEL_RUN.act,
-            "/runs/{ref}/rerun": actions.RERUN.act,
-            "/runs/{ref}/decide": actions.DECIDE.act,
-        },
-    )
+def _workflows() -> list[UiPage]:
+    return [
+        UiPage("/workflows", workflows.workflows),
+        UiPage("/workflows/new", workflow_yaml.EDITOR.new, workflow_yaml.EDITOR.create),
+        UiPage("/workflows/{ref}", workflows.workflow),
+        UiPage("/workflows/{ref}/edit", workflow_yaml.EDITOR.edit, workflow_yaml.EDITOR.save),
+        UiPage("/workflows/{ref}/versions", workflows.versions),
+        UiPage("/workflows/{ref}/rollback", post=workflows.rollback),
+        UiPage("/workflows/{ref}/run", post=workflows.start),
+        UiPage("/runs/{ref}", runs.run),
+        UiPage("/runs/{ref}/cancel", confirmations.CANCEL_RUN.page, confirmations.CANCEL_RUN.act),
+        UiPage("/runs/{ref}/rerun", confirmations.RERUN.page, confirmations.RERUN.act),
+        UiPage("/runs/{ref}/decide", confirmations.DECIDE.page, confirmations.DECIDE.act),
+    ]
 
 
-def _failures() -> Area:
-    """What went wrong for good and what people did: for those who operate."""
-    return Area(
-        {
-            "/failures": failures.failures,
-            "/failures/plan": failures.plan,
-            "/failures/{ref}": failures.failure,
-            "/audit": audit.audit,
-        },
-        {
-            "/failures/group/replay": failures.replay_group,
-            "/failures/group/dismiss": failures.dismiss_group,
-            "/failures/{ref}/claim": failures.claim,
-            "/failures/{ref}/release": failures.release,
-            "/failures/{ref}/note": failures.note,
-            "/failures/{ref}/replay": failures.replay,
-            "/failures/{ref}/dismiss": failures.dismiss,
-        },
-        reads=failures.SCOPE,
-        changes=failures.SCOPE,
-    )
+def _failures() -> list[UiPage]:
+    """Dead letters and the audit log, for callers with the scope `operate`."""
+    operate = failures.SCOPE
+    return [
+        UiPage("/audit", audit.audit, read_scope=operate),
+        UiPage("/failures", failures.failures, read_scope=operate),
+        UiPage("/failures/plan", failures.replay_plan, read_scope=operate),
+        UiPage("/failures/{ref}", failures.failure, read_scope=operate),
+        UiPage("/failures/group/replay", post=failures.replay_group, write_scope=operate),
+        UiPage("/failures/group/dismiss", post=failures.dismiss_group, write_scope=operate),
+        UiPage("/failures/{ref}/claim", post=failures.claim, write_scope=operate),
+        UiPage("/failures/{ref}/release", post=failures.release, write_scope=operate),
+        UiPage("/failures/{ref}/note", post=failures.note, write_scope=operate),
+        UiPage("/failures/{ref}/replay", post=failures.replay, write_scope=operate),
+        UiPage("/failures/{ref}/dismiss", post=failures.dismiss, write_scope=operate),
+    ]
 
 
-def _fleet() -> Area:
-    return Area({"/queues": fleet.list_queues, "/workers": fleet.workers, "/workers/{ref}": worker.worker})
+def _operations() -> list[UiPage]:
+    return [
+        UiPage("/queues", queues.queues),
+        UiPage("/queues/{ref}/pause", post=queues.pause, write_scope="admin"),
+        UiPage("/queues/{ref}/resume", post=queues.resume, write_scope="admin"),
+        UiPage("/workers", workers.workers),
+        UiPage("/workers/{ref}", workers.worker),
+        UiPage("/alerts", alerts.alerts),
+        UiPage("/silences", post=alerts.add_silence),
+        UiPage("/silences/{ref}/delete", post=alerts.end_silence),
+        UiPage("/channels", alerts.channels),
+        UiPage("/channels/{ref}/test", post=alerts.test_channel),
+        UiPage("/channels/{ref}/enable", post=alerts.enable_channel),
+        UiPage("/system", system.system, read_scope="admin"),
+    ]
 
 
-def _rule() -> Area:
-    """For administrators alone."""
-    return Area(
-        {"/system": system.overview},
-        {
-            "/queues/{ref}/pause": fleet.pause_queue,
-            "/queues/{ref}/resume": fleet.resume_queue,
-            "/settings/tokens": settings.create_token,
-            "/settings/tokens/{ref}/revoke": settings.revoke_token,
-        },
-        reads="admin",
-        changes="admin",
-    )
+def _settings() -> list[UiPage]:
+    return [
+        UiPage("/settings", settings.settings),
+        UiPage("/settings/tokens", post=settings.create_token, write_scope="admin"),
+        UiPage("/settings/tokens/{ref}/revoke", post=settings.revoke_token, write_scope="admin"),
+        UiPage("/settings/blackouts", post=settings.add_blackout),
+        UiPage("/settings/blackouts/{ref}/end", post=settings.end_blackout),
+    ]
 
 
-def _alerts() -> Area:
-    return Area(
-        {"/alerts": alerts.alerts, "/channels": alerts.channels},
-        {
-            "/silences": alerts.add_silence,
-            "/silences/{ref}/delete": alerts.end_silence,
-            "/channels/{ref}/test": alerts.try_channel,
-            "/channels/{ref}/enable": alerts.enable_channel,
-        },
-    )
-
-
-def _settings() -> Area:
-    return Area(
-        {"/settings": settings.settings},
-        {
-            "/settings/blackouts": settings.add_blackout,
-            "/settings/blackouts/{ref}/end": settings.end_blackout,
-        },
-    )
-
-
-async def static(visit: Visit) -> Response:
-    """Style and scripts, kept by the browser for as long as their version is asked for."""
-    found = STATIC.get(visit.request.path_params["file"])
+async def static(request: PageRequest) -> Response:
+    """Serve styles and scripts; the browser may keep them while their version is current."""
+    found = STATIC.get(request.http.path_params["file"])
     if found is None:
         raise NotFound("there is no such file")
-    kept = "private, max-age=31536000, immutable" if visit.query("v") == VERSION else "no-cache"
+    kept = "private, max-age=31536000, immutable" if request.query("v") == VERSION else "no-cache"
     return Response(found[1], headers={**HEADERS, "Cache-Control": kept, "Content-Type": found[0]})

@@ -1,4 +1,4 @@
-"""The overview of each tenant, computed at most once a second however many browsers watch."""
+"""The overview of each tenant, computed at most once a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages from templates, and the headers that every page carries."""
+"""Render templates as pages and fragments, with the security headers of every response."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from mainspring.display.times import span
 from mainspring.domain.placement.resources import show_amounts
 from mainspring.domain.retry import describe_retries
 from mainspring.views.execution_timeline import events_of
-from mainspring.web.draw import labels, terminal_output
+from mainspring.web.draw import filters, states, terminal_output
 
-_KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+_CONTENT_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 _FOLDER = resources.files(__package__).joinpath("static")
 
 
 def _files(folder: Traversable) -> dict[str, tuple[str, bytes]]:
-    """Style and scripts by name, each with its kind; a folder that was not built is as good as empty."""
+    """Return content type and bytes of each style and script; a missing folder is empty."""
     found = sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else []
-    return {f.name: (kind, f.read_bytes()) for f in found if (kind := _KINDS.get(PurePath(f.name).suffix))}
+    return {f.name: (type_, f.read_bytes()) for f in found if (type_ := _CONTENT_TYPES.get(PurePath(f.name).suffix))}
 
 
 ASSETS = _files(_FOLDER.joinpath("assets"))
-"""Other people's scripts, put there by `make assets`. Pages are whole without them, only plainer."""
+"""Third-party scripts, installed by `make assets`. Optional: without dagre, graphs keep the server's layout."""
 STATIC = _files(_FOLDER) | ASSETS
 VERSION = hashlib.sha256(b"".join(content for _, content in STATIC.values())).hexdigest()[:12]
-"""Of all static files: a new release is fetched at once, an old one is never asked for again."""
+"""Hash of all static files, part of their addresses: browsers fetch a new release at once."""
 
 _CSS = STATIC["style.css"][1].decode()
 _CSS_HASH = base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode()
@@ -50,7 +50,7 @@ _POLICY = (
 HEADERS = {
     "Content-Security-Policy": _POLICY.format(style="'self'"),
     "X-Content-Type-Options": "nosniff",
-    # Nothing leaves for other sites. `no-referrer` would also take the Origin off our own forms, which is checked.
+    # No referrer for other sites. `no-referrer` would also remove the Origin from forms, and the server checks it.
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
@@ -61,8 +61,8 @@ LOGIN_HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A page of the rail: `g` and its key lead there; `apart` begins a group."""
+class NavEntry:
+    """An entry of the navigation. `key` is its shortcut after `g`; `apart` starts a new group."""
 
     name: str
     path: str
@@ -72,20 +72,20 @@ class Entry:
     apart: bool = False
 
 
-RAIL = (
-    Entry("Now", "/", "pulse", "n"),
-    Entry("Jobs", "/jobs", "list", "j"),
-    Entry("Executions", "/executions", "triangle", "e"),
-    Entry("Workflows", "/workflows", "graph", "w"),
-    Entry("Calendar", "/calendar", "calendar", "c"),
-    Entry("Failures", "/failures", "skull", "f", scope="operate"),
-    Entry("Queues", "/queues", "queue", "q", apart=True),
-    Entry("Workers", "/workers", "rack", "k"),
-    Entry("Alerts", "/alerts", "alert", "a"),
-    Entry("Audit", "/audit", "book", "u", scope="operate"),
-    Entry("System", "/system", "gauge", "s", scope="admin"),
-    Entry("Playground", "/playground", "flask", "p", apart=True),
-    Entry("Settings", "/settings", "sliders", "t"),
+NAVIGATION = (
+    NavEntry("Now", "/", "pulse", "n"),
+    NavEntry("Jobs", "/jobs", "list", "j"),
+    NavEntry("Executions", "/executions", "triangle", "e"),
+    NavEntry("Workflows", "/workflows", "graph", "w"),
+    NavEntry("Calendar", "/calendar", "calendar", "c"),
+    NavEntry("Failures", "/failures", "skull", "f", scope="operate"),
+    NavEntry("Queues", "/queues", "queue", "q", apart=True),
+    NavEntry("Workers", "/workers", "rack", "k"),
+    NavEntry("Alerts", "/alerts", "alert", "a"),
+    NavEntry("Audit", "/audit", "book", "u", scope="operate"),
+    NavEntry("System", "/system", "gauge", "s", scope="admin"),
+    NavEntry("Playground", "/playground", "flask", "p", apart=True),
+    NavEntry("Settings", "/settings", "sliders", "t"),
 )
 
 _environment = Environment(
@@ -96,65 +96,65 @@ _environment = Environment(
     lstrip_blocks=True,
 )
 _environment.filters.update(
-    ago=labels.ago,
+    ago=filters.ago,
     amounts=show_amounts,
-    clock=labels.clock,
-    command=labels.command,
-    compact=labels.compact,
-    deadline=labels.deadline,
+    clock=filters.clock,
+    command=filters.command,
+    compact=filters.compact,
+    deadline=filters.deadline,
     events=events_of,
-    given_labels=labels.given_labels,
-    isolation=labels.isolation,
-    json_text=labels.json_text,
-    look=labels.look,
-    look_of=labels.look_of,
-    moment=instant,
+    given_labels=filters.given_labels,
+    isolation=filters.isolation,
+    json_text=filters.json_text,
+    state_style=states.state_style,
+    style_of_state=states.style_of_state,
+    instant=instant,
     output=terminal_output.render,
-    plural=labels.plural,
-    pace=labels.pace,
-    raw_schedule=labels.raw_schedule,
+    plural=filters.plural,
+    progress=filters.progress,
+    raw_schedule=filters.raw_schedule,
     retries=describe_retries,
-    short=labels.short,
+    short=filters.short,
     span=span,
-    stamp=labels.stamp,
-    summary=labels.summary,
-    until=labels.until,
-    wall=labels.wall,
+    stamp=filters.stamp,
+    count_states=states.count_states,
+    until=filters.until,
+    wall=filters.wall,
 )
 _environment.globals.update(
-    between=labels.between, version=VERSION, release=__version__, rail=(), assets=frozenset(ASSETS)
+    between=filters.between, version=VERSION, release=__version__, navigation=(), assets=frozenset(ASSETS)
 )
 
 
-def lay_rail(paths: Collection[str]) -> None:
-    """The rail leads to what this server has."""
-    _environment.globals["rail"] = [entry for entry in RAIL if entry.path in paths]
+def set_navigation(paths: Collection[str]) -> None:
+    """Show only the entries whose pages this server has."""
+    _environment.globals["navigation"] = [entry for entry in NAVIGATION if entry.path in paths]
 
 
 def now() -> datetime:
-    """For display only; what is decided is decided by database time."""
+    """Return the time for display; decisions use database time."""
     return instant(SystemClock().now_ms())
 
 
 def page(template: str, caller: Caller, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """A whole page for someone who is signed in."""
+    """Render a page for a signed-in caller."""
     text = _environment.get_template(template).render(who=caller, now=now(), **values)
     return HTMLResponse(text, status, HEADERS)
 
 
 def fragment(template: str, name: str, caller: Caller, **values: Any) -> str:
-    """One macro of a template by itself: what the stream sends looks as what the page was made with."""
+    """Render one macro of a template, so that the stream sends the same HTML as the page."""
     module = _environment.get_template(template).make_module({"who": caller, "now": now()})
     return str(getattr(module, name)(**values))
 
 
 def login_page(*, status: int = 200, error: str = "", then: str = "/") -> HTMLResponse:
-    """Carries its own style: nothing else is served to strangers."""
+    """Render the login with inline style: static files need a session."""
     text = _environment.get_template("login.html").render(style=Markup(_CSS), error=error, then=then)
     return HTMLResponse(text, status, LOGIN_HEADERS)
 
 
-def onward_page(to: str, *, status: int = 200) -> HTMLResponse:
-    """Sends the browser on as a step of its own: a Strict cookie does not travel with a redirect from elsewhere."""
-    text = _environment.get_template("onward.html").render(to=to)
+def redirect_page(to: str, *, status: int = 200) -> HTMLResponse:
+    """Redirect by a page of this site: a SameSite=Strict cookie is not sent with a redirect from another site."""
+    text = _environment.get_template("redirect.html").render(to=to)
     return HTMLResponse(text, status, {**HEADERS, "Referrer-Policy": "no-referrer"})

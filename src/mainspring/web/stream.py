@@ -1,4 +1,4 @@
-"""What open pages hear: fragments of the same templates, each put in place of the element with its id."""
+"""Server-sent events for open pages: fragments of the page templates, each replacing the element with its id."""
 
 from __future__ import annotations
 
@@ -21,113 +21,121 @@ from mainspring.views import refs
 from mainspring.views import workers as worker_views
 from mainspring.views.overview import verdict
 from mainspring.views.runs import parse_run_id
-from mainspring.web.access import Visit
-from mainspring.web.draw import charts, terminal_output
+from mainspring.web.draw import terminal_output
 from mainspring.web.draw.timeline import timeline
-from mainspring.web.fire_history import Pasts
+from mainspring.web.endpoint import PageRequest
+from mainspring.web.fire_history_cache import FireHistoryCache
 from mainspring.web.overview_cache import OverviewCache
-from mainspring.web.pages import fleet, runs, system, worker
-from mainspring.web.pages.jobs import FEED_SHOWN, FIRES_SHOWN, JOBS_SHOWN, link, shown_jobs
+from mainspring.web.pages import job_chart, queues, runs, system, workers
+from mainspring.web.pages import now as now_page
+from mainspring.web.pages.executions import EXECUTIONS_SHOWN
+from mainspring.web.pages.job import FIRES_SHOWN
+from mainspring.web.pages.jobs import find_jobs
 from mainspring.web.render import HEADERS, fragment, now
+from mainspring.web.urls import link
 
-GATHER_S = 0.25
-"""A page is told of changes at most so often: no eye follows more, and no browser a thousand rows a second."""
-LOOK_S = 3.0
-"""So often numbers and next fires are looked at again."""
+BATCH_S = 0.25
+"""The shortest time between two messages: readers can't follow more, and browsers can't render it."""
+REFRESH_S = 3.0
+"""How often a page is refreshed when nothing has changed."""
 _LINE_END = re.compile(r"\r\n|\r|\n")
-SILENT = ": still here\n\n"
+KEEP_ALIVE = ": keep-alive\n\n"
 
 
 class Stream:
-    """GET /ui/stream: `view` names the page that listens."""
+    """GET /ui/stream: `view` names the page."""
 
-    def __init__(self, pulse: OverviewCache, pasts: Pasts) -> None:
-        self._pulse, self._pasts = pulse, pasts
+    def __init__(self, overview: OverviewCache, history: FireHistoryCache) -> None:
+        self._overview, self._history = overview, history
 
-    async def __call__(self, visit: Visit) -> Response:
-        match visit.query("view"):
+    async def __call__(self, request: PageRequest) -> Response:
+        match request.query("view"):
             case "now":
-                messages = self._now(visit)
+                messages = self._now(request)
             case "jobs":
-                messages = _jobs(visit)
+                messages = _jobs(request)
             case "job" | "executions" as view:
-                job = visit.query("job")
+                job = request.query("job")
                 if job or view == "job":
-                    await refs.job_row(visit.context.database, job, tenant=visit.caller.tenant)
-                messages = _executions(visit, job, with_fires=view == "job")
+                    await refs.job_row(request.context.database, job, tenant=request.caller.tenant)
+                messages = _executions(request, job, with_fires=view == "job")
             case "execution":
                 execution_id = await refs.execution_id(
-                    visit.context.database, visit.query("execution"), tenant=visit.caller.tenant
+                    request.context.database, request.query("execution"), tenant=request.caller.tenant
                 )
-                messages = _execution(visit, execution_id)
+                messages = _execution(request, execution_id)
             case "chart":
-                messages = charts.watch(visit, _gathered(visit), message)
+                messages = job_chart.watch(request, _changes(request), message)
             case "run":
-                messages = runs.watch(visit, parse_run_id(visit.query("run")), _gathered(visit), message)
+                messages = runs.watch(request, parse_run_id(request.query("run")), _changes(request), message)
             case "worker":
-                messages = worker.watch(visit, _gathered(visit), message)
+                messages = workers.watch(request, _changes(request), message)
             case "workers":
-                messages = _workers(visit)
+                messages = _workers(request)
             case "queues":
-                messages = _looking(visit, fleet.queue_parts)
+                messages = _refreshing(request, queues.queue_tables)
             case "system":
-                messages = _looking(visit, system.parts)
+                messages = _refreshing(request, system.shard_tables)
             case _:
                 raise invalid(
                     "/view",
-                    "no such view",
+                    "unknown view",
                     hint="now, jobs, job, executions, execution, chart, run, workers, worker, queues or system",
                 )
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
-        return StreamingResponse(_while_known(visit, messages), 200, headers, media_type="text/event-stream")
+        return StreamingResponse(_while_authorized(request, messages), 200, headers, media_type="text/event-stream")
 
-    async def _now(self, visit: Visit) -> AsyncIterator[str]:
-        async for changed in _gathered(visit):
-            seen = await self._pulse.overview(visit.context.database, tenant=visit.caller.tenant)
+    async def _now(self, request: PageRequest) -> AsyncIterator[str]:
+        async for changed in _changes(request):
+            seen = await self._overview.overview(request.context.database, tenant=request.caller.tenant)
             well, sentence = verdict(seen)
-            bars = await self._pasts.bars(visit.context.database, now(), tenant=visit.caller.tenant)
+            bars = await self._history.bars(request.context.database, now(), tenant=request.caller.tenant)
             yield message(
-                fragment("parts.html", "numbers", visit.caller, seen=seen, well=well, sentence=sentence)
-                + fragment("parts.html", "upcoming", visit.caller, fires=seen.upcoming)
-                + fragment("day.html", "day", visit.caller, bars=bars)
+                fragment("parts.html", "numbers", request.caller, seen=seen, well=well, sentence=sentence)
+                + fragment("parts.html", "upcoming", request.caller, fires=seen.upcoming)
+                + fragment("day_chart.html", "day", request.caller, bars=bars)
             )
-            # By themselves: a browser drops rows that come after anything but rows.
-            if rows := changed or seen.recent[:FEED_SHOWN]:
-                yield message(_rows(visit, rows))
+            # In a message of their own: a browser drops table rows after other elements.
+            if rows := changed or seen.recent[: now_page.EXECUTIONS_SHOWN]:
+                yield message(_rows(request, rows))
 
 
-async def _jobs(visit: Visit) -> AsyncIterator[str]:
-    back = link("/jobs", q=visit.query("q"), cursor=visit.query("cursor"))
-    async for _ in _gathered(visit, every=False):
-        shown = await shown_jobs(visit)
-        rows = {"jobs": shown.page.items, "stats": shown.stats, "back": back}
-        yield message(fragment("job_rows.html", "job_rows", visit.caller, **rows))
+async def _jobs(request: PageRequest) -> AsyncIterator[str]:
+    back = link("/jobs", q=request.query("q"), cursor=request.query("cursor"))
+    async for _ in _changes(request, on_change=False):
+        found = await find_jobs(request)
+        rows = {"jobs": found.page.items, "stats": found.stats, "back": back}
+        yield message(fragment("job_rows.html", "job_rows", request.caller, **rows))
 
 
-async def _executions(visit: Visit, job: str, *, with_fires: bool) -> AsyncIterator[str]:
-    states = tuple(visit.request.query_params.getlist("state"))
-    async for changed in _gathered(visit):
+async def _executions(request: PageRequest, job: str, *, with_fires: bool) -> AsyncIterator[str]:
+    states = tuple(request.http.query_params.getlist("state"))
+    async for changed in _changes(request):
         if not changed:
             page = await execution_views.list_executions(
-                visit.context.database, tenant=visit.caller.tenant, states=states, job=job or None, limit=JOBS_SHOWN
+                request.context.database,
+                tenant=request.caller.tenant,
+                states=states,
+                job=job or None,
+                limit=EXECUTIONS_SHOWN,
             )
             changed = page.items
         mine = [e for e in changed if job in ("", e.job, str(e.job_id))]
-        yield message(_rows(visit, mine, states)) if mine else SILENT
+        yield message(_rows(request, mine, states)) if mine else KEEP_ALIVE
         if with_fires:
-            yield message(await _fires(visit, job))
+            yield message(await _fires(request, job))
 
 
-async def _fires(visit: Visit, ref: str) -> str:
-    database, tenant = visit.context.database, visit.caller.tenant
+async def _fires(request: PageRequest, ref: str) -> str:
+    database, tenant = request.context.database, request.caller.tenant
     job = await job_views.get(database, ref, tenant=tenant)
     fires = await fire_views.of_job(database, ref, tenant=tenant, count=FIRES_SHOWN)
-    return fragment("parts.html", "next_fires", visit.caller, job=job, fires=fires)
+    return fragment("parts.html", "next_fires", request.caller, job=job, fires=fires)
 
 
-async def _execution(visit: Visit, execution_id: UUID) -> AsyncIterator[str]:
-    context, tenant = visit.context, visit.caller.tenant
-    place = visit.request.headers.get("last-event-id") or visit.query("place") or None
+async def _execution(request: PageRequest, execution_id: UUID) -> AsyncIterator[str]:
+    context, tenant = request.context, request.caller.tenant
+    place = request.http.headers.get("last-event-id") or request.query("place") or None
     attempt = log_views.parse_place(place)[0]
     shown: wire.Execution | None = None
     complete = False
@@ -138,72 +146,72 @@ async def _execution(visit: Visit, execution_id: UUID) -> AsyncIterator[str]:
         if found != shown:
             shown = found
             steps = timeline(found, now())
-            parts = fragment("parts.html", "execution_head", visit.caller, e=found, steps=steps)
+            parts = fragment("parts.html", "execution_head", request.caller, e=found, steps=steps)
         if logs.chunks:
             yield message(terminal_output.render(logs.chunks, attempt), event="log", identity=logs.place)
             attempt = logs.chunks[-1].attempt
-        yield message(parts) if parts else SILENT
-    if complete:  # else the server closes, and the browser comes back to the next one
+        yield message(parts) if parts else KEEP_ALIVE
+    if complete:  # otherwise the server is shutting down, and the browser reconnects
         yield message("", event="end")
 
 
-async def _workers(visit: Visit) -> AsyncIterator[str]:
-    async for _ in _gathered(visit, every=False):
-        found = await worker_views.list_workers(visit.context.database, tenant=visit.caller.tenant)
-        yield message(fragment("parts.html", "worker_table", visit.caller, workers=found))
+async def _workers(request: PageRequest) -> AsyncIterator[str]:
+    async for _ in _changes(request, on_change=False):
+        found = await worker_views.list_workers(request.context.database, tenant=request.caller.tenant)
+        yield message(fragment("parts.html", "worker_table", request.caller, workers=found))
 
 
-async def _looking(visit: Visit, look: Callable[[Visit], Awaitable[str]]) -> AsyncIterator[str]:
-    """For pages that look at everything again, every few seconds."""
-    async for _ in _gathered(visit, every=False):
-        yield message(await look(visit))
+async def _refreshing(request: PageRequest, render: Callable[[PageRequest], Awaitable[str]]) -> AsyncIterator[str]:
+    """Render a page again every few seconds."""
+    async for _ in _changes(request, on_change=False):
+        yield message(await render(request))
 
 
 def message(data: str, *, event: str = "", identity: str = "") -> str:
-    """One server-sent event. A carriage return ends a line too: it must not let a text name fields of its own."""
+    """Format a server-sent event. A carriage return ends a line too, so that data can't inject fields."""
     lines = [f"event: {event}"] if event else []
     lines += [f"id: {identity}"] if identity else []
     lines += [f"data: {line}" for line in _LINE_END.split(data)]
     return "\n".join(lines) + "\n\n"
 
 
-def _rows(visit: Visit, changed: list[wire.Execution], states: tuple[str, ...] = ()) -> str:
-    """Rows for a table of executions, the newest last: each goes on top unless it is there already.
+def _rows(request: PageRequest, changed: list[wire.Execution], states: tuple[str, ...] = ()) -> str:
+    """Render rows of executions, the newest last: the script inserts a new row at the top.
 
-    One that left the wanted states is only brought up to date where it is shown.
+    An execution that has left the wanted states only updates its row, if there is one.
     """
     ordered = sorted(changed, key=lambda e: e.execution_id)
-    return fragment("parts.html", "execution_rows", visit.caller, executions=ordered, wanted=states)
+    return fragment("parts.html", "execution_rows", request.caller, executions=ordered, wanted=states)
 
 
-async def _while_known(visit: Visit, messages: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Ends when the caller is signed out or revoked meanwhile, or when something is out of reach."""
+async def _while_authorized(request: PageRequest, messages: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Stop when the caller is signed out or revoked, or when the database is not reachable."""
     with contextlib.suppress(MainspringError, *AWAY):
         async for text in messages:
-            await visit.context.auth.caller(visit.request)
+            await request.context.auth.caller(request.http)
             yield text
 
 
-async def _gathered(visit: Visit, *, every: bool = True) -> AsyncIterator[list[wire.Execution]]:
-    """What changed, a few times a second at most, the newest kept.
+async def _changes(request: PageRequest, *, on_change: bool = True) -> AsyncIterator[list[wire.Execution]]:
+    """Yield the executions that have changed, every BATCH_S at most; only the newest are kept.
 
-    At first, and whenever nothing is heard for LOOK_S, the list is empty: time for a look at everything. What is
-    only queued is seen in this way, and a browser that comes back after a break misses nothing. It listens before
-    the first look, so nothing falls between.
+    The list is empty at first and after REFRESH_S without changes: the page reads everything again. That covers
+    executions that are only queued, and browsers that reconnect. It listens before the first read, so that no change
+    falls between them.
     """
     pending: dict[UUID, wire.Execution] = {}
-    some = asyncio.Event()
+    any_pending = asyncio.Event()
 
     async def listen() -> None:
         try:
-            async for changed in visit.context.live.changes(tenant=visit.caller.tenant):
+            async for changed in request.context.live.changes(tenant=request.caller.tenant):
                 pending.update((e.execution_id, e) for e in changed)
-                while len(pending) > JOBS_SHOWN:
+                while len(pending) > EXECUTIONS_SHOWN:
                     del pending[next(iter(pending))]
-                if every and changed:
-                    some.set()
+                if on_change and changed:
+                    any_pending.set()
         finally:
-            some.set()
+            any_pending.set()
 
     listener = asyncio.create_task(listen(), name="web.stream")
     try:
@@ -211,11 +219,11 @@ async def _gathered(visit: Visit, *, every: bool = True) -> AsyncIterator[list[w
         yield []
         while not listener.done():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(some.wait(), LOOK_S)
-            some.clear()
+                await asyncio.wait_for(any_pending.wait(), REFRESH_S)
+            any_pending.clear()
             changed = list(pending.values())
             pending.clear()
             yield changed
-            await asyncio.sleep(GATHER_S)
+            await asyncio.sleep(BATCH_S)
     finally:
         listener.cancel()

@@ -11,7 +11,7 @@ from mainspring import wire
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.intake import jobs
-from mainspring.web.draw.charts import HEIGHT, of
+from mainspring.web.draw.charts import HEIGHT, job_charts
 from tests.conftest import Cluster
 from tests.support.live_page import listening, submit, until
 from tests.support.pages import Page, open_page
@@ -34,16 +34,16 @@ def execution(number: int, **values: Any) -> wire.Execution:
 
 
 def test_percentiles_are_values_that_were_seen() -> None:
-    found = of([execution(n) for n in range(100, 0, -1)])
-    assert [(name, value) for name, value, _ in found.took.lines] == [("p50", 500), ("p95", 950), ("p99", 990)]
-    assert [(name, value) for name, value, _ in found.late.lines] == [("p50", 50), ("p95", 95), ("p99", 99)]
-    first, last = found.took.dots[0], found.took.dots[-1]
+    found = job_charts([execution(n) for n in range(100, 0, -1)])
+    assert [(name, value) for name, value, _ in found.duration.lines] == [("p50", 500), ("p95", 950), ("p99", 990)]
+    assert [(name, value) for name, value, _ in found.delay.lines] == [("p50", 50), ("p95", 95), ("p99", 99)]
+    first, last = found.duration.bars[0], found.duration.bars[-1]
     assert (first.execution_id, last.execution_id) == (UUID(int=1), UUID(int=100)) and first.x < last.x
     assert last.y == 0 and first.y == pytest.approx(HEIGHT * 0.99)
 
 
 def test_only_what_ended_counts_and_a_retry_is_not_late() -> None:
-    found = of(
+    found = job_charts(
         [
             execution(5, state="running", finished_at=None, duration_ms=None),
             execution(4, state="skipped", duration_ms=None, started_at=None, attempt=0),
@@ -53,21 +53,21 @@ def test_only_what_ended_counts_and_a_retry_is_not_late() -> None:
         ]
     )
     assert (found.ended, found.succeeded) == (3, 2)
-    assert [dot.value_ms for dot in found.took.dots] == [10, 20, 30]
-    assert [dot.value_ms for dot in found.late.dots] == [1, 2]
-    assert [name for name, _, _ in found.took.lines] == ["p50"]
-    assert of([]).took.dots == []
+    assert [dot.value_ms for dot in found.duration.bars] == [10, 20, 30]
+    assert [dot.value_ms for dot in found.delay.bars] == [1, 2]
+    assert [name for name, _, _ in found.duration.lines] == ["p50"]
+    assert job_charts([]).duration.bars == []
 
 
 async def test_the_chart_of_a_job_lives(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     job_id = await jobs.create(cluster.database, JobSpec(name="charted", task=NoopTask()), tenant=TENANT, by="test")
     path = f"/jobs/{job_id}/chart"
-    assert "Nothing has ended yet." in (await open_page(browser, path)).text
+    assert "No executions have ended yet." in (await open_page(browser, path)).text
     async with cluster.worker(), listening(browser, f"/ui/stream?view=chart&job={job_id}") as events:
-        await until(events, "Nothing has ended yet.")
+        await until(events, "No executions have ended yet.")
         execution_id = await submit(cluster, job_id)
         told = Page((await until(events, f"/executions/{execution_id}")).data)
-        assert "1 execution of the last 1 succeeded: 100.0 %." in told.text
+        assert "1 of the last 1 execution succeeded (100.0 %)." in told.text
     page = await open_page(browser, path)
     assert page.active_parts() == [] and "charts" in page.ids()
     part = await browser.get(f"{path}?part=1")

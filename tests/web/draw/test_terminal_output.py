@@ -66,7 +66,7 @@ async def test_what_came_before_is_brought_to_an_open_page(browser: httpx2.Async
 
 async def test_reading_from_the_start_goes_on_to_the_end(browser: httpx2.AsyncClient, talker: UUID) -> None:
     page = await open_page(browser, f"/executions/{talker}?place=0.-1")
-    assert "line 000001 <b>" in page.text and "Earlier output" not in page.text and "The end" in page.text
+    assert "line 000001 <b>" in page.text and "Earlier" not in page.text and "Beginning" in page.text
 
 
 async def test_the_whole_output_is_a_file(browser: httpx2.AsyncClient, talker: UUID) -> None:

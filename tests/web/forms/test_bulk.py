@@ -34,7 +34,7 @@ async def through(browser: httpx2.AsyncClient, path: str, form: dict[str, str]) 
         answer = await browser.post(path, data=form)
         assert answer.status_code == 200, Page(answer.text).text
         page = Page(answer.text)
-        if not [f for f in page.all("form") if "data-go-on" in f]:
+        if not [f for f in page.all("form") if "data-continue" in f]:
             return page, turn
         form = posted(page)
     raise AssertionError("it does not end")
@@ -48,12 +48,12 @@ async def states(cluster: Cluster, prefix: str) -> list[str]:
 async def test_all_jobs_that_fit_are_paused_in_chunks(
     cluster: Cluster, browser: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "CHUNK", 3)
+    monkeypatch.setattr(bulk, "CHUNK_ITEMS", 3)
     for number in range(8):
         await add(cluster, f"many-{number}", queue="odd" if number % 2 else "even")
-    assert (await open_page(browser, "/jobs?q=many")).text.count("Act on all that fit") == 1
+    assert (await open_page(browser, "/jobs?q=many")).text.count("Bulk actions") == 1
     page = await open_page(browser, "/jobs:bulk?q=many&do=pause")
-    assert "8 jobs fit" in page.text
+    assert "8 jobs match" in page.text
     assert "many-7" in page.text
     assert page.active_parts() == []
     assert await states(cluster, "many") == ["active"] * 8, "looking changes nothing"
@@ -76,7 +76,7 @@ async def test_what_is_refused_is_told_and_the_rest_goes_on(cluster: Cluster, br
     await add(cluster, "asked-c")
     form = posted(await open_page(browser, "/jobs:bulk?q=asked&do=run"))
     last, _ = await through(browser, "/jobs:bulk", form)
-    assert "Run: 2 jobs done, 1 refused" in last.text
+    assert "Run: 2 jobs done, 1 failed" in last.text
     assert "the parameter 'n' is required" in last.text
     again, _ = await through(browser, "/jobs:bulk", form)
     assert "Run: 2 jobs done" in again.text
@@ -90,7 +90,7 @@ async def test_what_is_refused_is_told_and_the_rest_goes_on(cluster: Cluster, br
 async def test_executions_are_cancelled_and_what_comes_meanwhile_is_not(
     cluster: Cluster, browser: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "CHUNK", 2)
+    monkeypatch.setattr(bulk, "CHUNK_ITEMS", 2)
     job_id = await add(cluster, "stuck")
     for _ in range(5):
         await cluster.context.submitter.submit(Submission(TENANT, "test", job_id))
@@ -138,7 +138,7 @@ async def test_bad_input_is_told_and_changes_nothing(cluster: Cluster, browser: 
         assert (await browser.post("/jobs:bulk", data=form | wrong)).status_code == status, wrong
     assert (await browser.get("/jobs:bulk?q=sate:x")).status_code == 422
     assert await states(cluster, "careful") == ["active"]
-    assert "There is nothing to act on" in (await open_page(browser, "/jobs:bulk?q=nobody-at-all")).text
+    assert "Nothing matches." in (await open_page(browser, "/jobs:bulk?q=nobody-at-all")).text
 
 
 async def test_a_deletion_of_many_says_why(cluster: Cluster, browser: httpx2.AsyncClient) -> None:

@@ -12,7 +12,7 @@ from mainspring.domain.job import JobSpec
 from mainspring.domain.plugin import PluginTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.task import PythonTask
-from mainspring.web.forms.definition import definition, placed, plugin_fields, spelled
+from mainspring.web.forms.definition import by_field, definition, form_values, plugin_fields
 from mainspring.web.forms.fields import PLAIN, SCHEDULE, TASKS
 from tests.support.definitions import SPECS
 
@@ -42,25 +42,25 @@ def said(value: Any) -> Any:
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_a_form_that_is_not_touched_changes_nothing(spec: JobSpec) -> None:
-    assert read(spelled(spec, PLUGINS), spec) == spec
+    assert read(form_values(spec, PLUGINS), spec) == spec
 
 
 @pytest.mark.parametrize("spec", [s for s in SPECS if s.name not in ("shell", "plugin")], ids=lambda spec: spec.name)
 def test_a_copy_is_the_same_job(spec: JobSpec) -> None:
     """All but lines in a variable, and what a plug-in's schema does not know: there is no field to carry them."""
-    assert said(as_json(read(spelled(spec, PLUGINS)))) == said(as_json(spec))
+    assert said(as_json(read(form_values(spec, PLUGINS)))) == said(as_json(spec))
 
 
 def test_one_field_changes_one_thing() -> None:
     spec = SPECS[1]
-    values = spelled(spec, PLUGINS) | {"queue": "long", "retries": "5"}
+    values = form_values(spec, PLUGINS) | {"queue": "long", "retries": "5"}
     wanted = msgspec.structs.replace(spec, queue="long", retries=RetryPolicy(max=5))
     assert read(values, spec) == wanted
 
 
 def test_an_empty_field_goes_back_to_the_default() -> None:
     spec = SPECS[6]
-    values = spelled(spec, PLUGINS)
+    values = form_values(spec, PLUGINS)
     for name in ("concurrency_key", "concurrency_limit", "rate_limit", "rate_per", "rate_burst", "queue", "overlap"):
         values.pop(name, None)
     found = read(values, spec)
@@ -69,7 +69,7 @@ def test_an_empty_field_goes_back_to_the_default() -> None:
 
 
 def test_another_kind_of_task_keeps_nothing_of_the_old_one() -> None:
-    values = spelled(SPECS[3], PLUGINS) | {"kind": "python", "function": "app:g"}
+    values = form_values(SPECS[3], PLUGINS) | {"kind": "python", "function": "app:g"}
     assert read(values, SPECS[3]).task == PythonTask(function="app:g")
     values |= {"kind": "plugin:sql", "plugin_sql_statement": "select 1", "plugin_sql_rows": "5", "plugin_sql_dry": "1"}
     assert read(values, SPECS[3]).task == PluginTask("sql", {"statement": "select 1", "rows": 5, "dry": True})
@@ -83,7 +83,7 @@ def test_every_problem_is_told_at_once_and_at_its_field() -> None:
     }  # fmt: skip
     with pytest.raises(Invalid) as raised:
         definition(values, None, {})
-    found, rest = placed(raised.value.problems, (*PLAIN, *TASKS["shell"], *SCHEDULE))
+    found, rest = by_field(raised.value.problems, (*PLAIN, *TASKS["shell"], *SCHEDULE))
     assert found.keys() == {"command", "env", "priority", "metadata", "calendar", "params", "notify"}
     assert rest == []
 
@@ -95,8 +95,8 @@ def test_problems_find_the_nearest_field() -> None:
         "/params/n/default": "params", "/notify/0/to": "notify", "/name": "job",
     }  # fmt: skip
     for pointer, name in wanted.items():
-        assert placed([Problem(pointer, "wrong")], fields)[0].keys() == {name}, pointer
-    assert placed([Problem("", "wrong"), Problem("/", "wrong")], fields)[0] == {}
+        assert by_field([Problem(pointer, "wrong")], fields)[0].keys() == {name}, pointer
+    assert by_field([Problem("", "wrong"), Problem("/", "wrong")], fields)[0] == {}
 
 
 def test_settings_without_properties_are_one_field() -> None:

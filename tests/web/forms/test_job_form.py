@@ -68,7 +68,7 @@ async def test_retries_and_delivery_are_part_of_the_form(cluster: Cluster, brows
         ({"job": "two words"}, 422, "'two words' is not a job name"),
         ({"job": ""}, 422, "'' is not a job name"),
         ({"job": "taken"}, 409, "'taken' is taken"),
-        ({"command": ""}, 422, "the command is missing"),
+        ({"command": ""}, 422, "a command is required"),
         ({"command": "echo 'open"}, 422, "Close the quotes"),
         ({"command": "echo {{nonsense}}"}, 422, "{{nonsense}} is not known"),
         ({"expression": "0 25 * * *"}, 422, "cron, hour: 25 is out of range"),
@@ -110,7 +110,7 @@ async def test_a_change_is_looked_at_and_then_saved(cluster: Cluster, browser: h
     page = await open_page(browser, "/jobs/changed/edit")
     form = posted(page)
     assert (form["command"], form["env"], form["priority"], form["queue"]) == ("echo 'two words'", "A=1", "7", "")
-    form |= {"expression": "0 4 * * *", "queue": "long", "retries": "5", "do": "look"}
+    form |= {"expression": "0 4 * * *", "queue": "long", "retries": "5", "do": "review"}
     looked = Page((await browser.post("/jobs/changed/edit", data=form)).text)
     assert '- "cron": "30 2 * * *"' in looked.text
     assert '+ "cron": "0 4 * * *"' in looked.text
@@ -142,13 +142,13 @@ async def test_a_change_of_somebody_else_is_shown_and_not_overwritten(
     cluster: Cluster, browser: httpx2.AsyncClient
 ) -> None:
     job_id = await add(cluster, "raced", queue="short")
-    form = posted(await open_page(browser, "/jobs/raced/edit")) | {"queue": "long", "do": "look"}
+    form = posted(await open_page(browser, "/jobs/raced/edit")) | {"queue": "long", "do": "review"}
     form = posted(Page((await browser.post("/jobs/raced/edit", data=form)).text)) | {"do": "save"}
     await jobs.patch(cluster.database, job_id, {"priority": 9}, tenant=TENANT, by="another")
     answer = await browser.post("/jobs/raced/edit", data=form)
     assert answer.status_code == 409
     refused = Page(answer.text)
-    assert "the job has version 2 by now; this change was made for version 1" in refused.text
+    assert "version 2 was saved while you edited version 1" in refused.text
     assert '+ "priority": 9' in refused.text, "what they changed"
     assert '+ "queue": "long"' in refused.text, "what I would change"
     assert ((await job(cluster, "raced")).version, (await job(cluster, "raced")).spec.priority) == (2, 9)
@@ -159,16 +159,16 @@ async def test_every_problem_stands_at_its_field_with_all_that_was_typed(
 ) -> None:
     await add(cluster, "wrong")
     form = posted(await open_page(browser, "/jobs/wrong/edit"))
-    form |= {"priority": "11", "timeout": "soon", "env": "A=1\r\nB=2", "start_at": "2020-01-01", "do": "look"}
+    form |= {"priority": "11", "timeout": "soon", "env": "A=1\r\nB=2", "start_at": "2020-01-01", "do": "review"}
     answer = await browser.post("/jobs/wrong/edit", data=form)
     assert answer.status_code == 422
     page = Page(answer.text)
-    assert "this belongs to a schedule, and there is none" in page.text
+    assert "this setting needs a schedule" in page.text
     form |= {"start_at": ""}
     page = Page((await browser.post("/jobs/wrong/edit", data=form)).text)
     wrong = {a.get("id"): a for _, a in page.elements if a.get("aria-invalid")}
     assert wrong.keys() == {"f-priority"}
-    assert "f-priority-trouble" in page.ids()
+    assert "f-priority-error" in page.ids()
     assert page.filled()["env"] == "A=1\nB=2"
     form |= {"priority": "1"}
     page = Page((await browser.post("/jobs/wrong/edit", data=form)).text)
@@ -197,7 +197,7 @@ async def test_every_kind_of_task_can_be_added(cluster: Cluster, browser: httpx2
         assert (await job(cluster, f"kind-{number}")).spec.task == task
     answer = await browser.post("/new", data={"csrf": page.csrf, "job": "kind-x", "kind": "magic"})
     assert answer.status_code == 422
-    assert "unknown kind 'magic'" in Page(answer.text).text
+    assert "unknown task kind 'magic'" in Page(answer.text).text
 
 
 async def test_a_plug_in_has_the_fields_of_its_schema(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
@@ -230,12 +230,12 @@ async def test_a_copy_starts_from_another_job(cluster: Cluster, browser: httpx2.
 
 async def test_a_new_job_can_be_looked_at_first(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     page = await open_page(browser, "/new")
-    form = {"csrf": page.csrf, "job": "looked-at", "command": "true", "labels": "zone=mars", "do": "look"}
+    form = {"csrf": page.csrf, "job": "looked-at", "command": "true", "labels": "zone=mars", "do": "review"}
     answer = await browser.post("/new", data=form)
     looked = Page(answer.text)
-    assert "What would be added" in looked.text
+    assert "Review" in looked.text
     assert "mainspring add looked-at --labels zone=mars -- true" in looked.text
-    assert "That is no error: a worker may come." in looked.text
+    assert "a matching worker may start later." in looked.text
     with pytest.raises(NotFound):
         await job(cluster, "looked-at")
     assert (await browser.post("/new", data=posted(looked) | {"do": "save"})).status_code == 303

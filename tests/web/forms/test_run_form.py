@@ -82,7 +82,7 @@ async def test_at_a_time_and_once_per_key(cluster: Cluster, browser: httpx2.Asyn
     assert answer.status_code == 409
     assert "was used for a different request" in Page(answer.text).text
     answer = await browser.post("/jobs/timed/run", data=form | {"params": "[1]"})
-    assert "parameters are a JSON object" in Page(answer.text).text
+    assert "parameters must be a JSON object" in Page(answer.text).text
 
 
 async def test_an_execution_is_run_again_as_it_was(cluster: Cluster, browser: httpx2.AsyncClient) -> None:

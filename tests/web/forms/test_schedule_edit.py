@@ -8,7 +8,7 @@ from mainspring.clock import SystemClock, instant
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.views import fires as fire_views
-from mainspring.web.draw.labels import stamp, wall
+from mainspring.web.draw.filters import stamp, wall
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page
 from tests.support.schedule_forms import add, form_of, job
@@ -21,7 +21,7 @@ async def test_the_form_starts_with_what_the_job_has(cluster: Cluster, browser: 
     page = await open_page(browser, "/jobs/starts/schedule")
     assert "30 2 * * *" in page.text
     assert "Europe/Berlin" in [i.get("value") for i in page.all("input")]
-    assert "This is the schedule the job has" in page.text
+    assert "No changes. Edit the schedule" in page.text
     assert "Save as" not in page.text
     assert 'data-preview="proposed"' in (await browser.get("/jobs/starts/schedule")).text
 
@@ -41,7 +41,7 @@ async def test_old_and_new_fires_stand_side_by_side_before_saving(
         assert row in page.text
     assert [a["datetime"] for a in page.all("time") if "data-until" in a] == [*map(stamp, change.fires_after)]
     assert "At 04:00 on Monday (Asia/Tokyo)" in page.text
-    assert "Now: at 02:30 every day (Europe/Berlin)" in page.text
+    assert "Current: at 02:30 every day (Europe/Berlin)" in page.text
     assert '- "cron": "30 2 * * *"' in page.text
     assert '+ "cron": "0 4 * * MON"' in page.text
     assert "Definition, version 1 to 2" in page.text
@@ -137,7 +137,7 @@ async def test_a_deleted_job_cannot_be_changed(cluster: Cluster, browser: httpx2
     await jobs.delete(cluster.database, job_id, tenant=TENANT, by="test")
     form = {"csrf": csrf, "version": "1", "expression": "0 4 * * *"}
     assert (await browser.post(f"/jobs/{job_id}/schedule", data=form)).status_code == 404
-    assert "Change schedule" not in (await open_page(browser, f"/jobs/{job_id}")).text
+    assert "Edit schedule" not in (await open_page(browser, f"/jobs/{job_id}")).text
     assert (await browser.get(f"/jobs/{job_id}/schedule", params={"expression": "@daily"})).status_code == 404
 
 

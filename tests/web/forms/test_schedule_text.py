@@ -8,7 +8,7 @@ import pytest
 
 from mainspring.domain.errors import Invalid, invalid
 from mainspring.domain.schedule.schedule import ScheduleSpec
-from mainspring.web.forms.schedule_error import slip_of
+from mainspring.web.forms.input_error import locate_error
 from mainspring.web.forms.schedule_text import command, read, spell, with_minute
 
 RULE = "FREQ=MONTHLY;BYDAY=1MO"
@@ -55,9 +55,9 @@ def test_what_people_type_is_read(text: str, zone: str, schedule: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('{"cron": ', "not JSON"),
-        ("DTSTART:20270104T090000", "the rule itself is missing"),
-        (f"RDATE:20270104T090000 RRULE:{RULE}", "RDATE is not known"),
+        ('{"cron": ', "invalid JSON"),
+        ("DTSTART:20270104T090000", "RRULE is missing"),
+        (f"RDATE:20270104T090000 RRULE:{RULE}", "RDATE is not supported"),
         ("[" * 9000, "nested too deeply"),
         ("0 " * 6000, "more than 10,000 characters"),
     ],
@@ -120,5 +120,5 @@ def test_another_minute_of_the_hour() -> None:
 def test_a_slip_is_pointed_at(
     message: str, pointer: str, text: str, zone: str, field: str, shown: str, caret: str
 ) -> None:
-    slip = slip_of(invalid(f"/schedule{pointer}", message, hint="do that"), text, zone)
+    slip = locate_error(invalid(f"/schedule{pointer}", message, hint="do that"), text, zone)
     assert (slip.field, slip.shown, slip.caret, slip.hint) == (field, shown, caret, "do that")

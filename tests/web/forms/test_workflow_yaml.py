@@ -10,8 +10,8 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import workflows
 from mainspring.manifest import read_workflows
 from mainspring.views import workflows as workflow_views
-from mainspring.web.forms.examples import EXAMPLES
-from mainspring.web.forms.yaml_location import place
+from mainspring.web.forms.workflow_examples import EXAMPLES
+from mainspring.web.forms.yaml_problems import locate
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page, posted
 
@@ -54,10 +54,10 @@ async def test_a_change_is_a_difference_and_of_the_version_seen(cluster: Cluster
     page = await open_page(browser, "/workflows/revised/edit")
     form = posted(page)
     assert read_workflows(form["text"]) == [spec]
-    nothing = Page((await browser.post("/workflows/revised/edit", data=form | {"do": "look"})).text)
-    assert "Nothing: the text says what the workflow is." in nothing.text
+    nothing = Page((await browser.post("/workflows/revised/edit", data=form | {"do": "review"})).text)
+    assert "No changes." in nothing.text
     form["text"] = form["text"].replace("0 2 * * *", "0 4 * * *")
-    looked = Page((await browser.post("/workflows/revised/edit", data=form | {"do": "look"})).text)
+    looked = Page((await browser.post("/workflows/revised/edit", data=form | {"do": "review"})).text)
     assert "- cron: 0 2 * * *" in looked.text
     assert "+ cron: 0 4 * * *" in looked.text
     stale = posted(looked) | {"do": "save"}
@@ -67,7 +67,7 @@ async def test_a_change_is_a_difference_and_of_the_version_seen(cluster: Cluster
     refused = await browser.post("/workflows/revised/edit", data=stale | {"text": form["text"].replace("hi", "hey")})
     assert refused.status_code == 409
     text = Page(refused.text).text
-    assert "has version 2 by now; this change was made for version 1" in text
+    assert "version 2 was saved while you edited version 1" in text
     assert "+ cron: 0 4 * * *" in text, "what they changed"
     assert "+ - hey" in text, "what I would change"
     assert (await workflow_views.get(cluster.database, "revised", tenant=TENANT)).version == 2
@@ -83,7 +83,7 @@ async def test_a_change_is_a_difference_and_of_the_version_seen(cluster: Cluster
         ("0 2 * * *", "0 25 * * *", "25 is out of range"),
         ("kind: Workflow", "kind: Job", "line 1, column 1"),
         (TEXT, "", "the file is empty"),
-        (TEXT, TEXT + "---\n" + TEXT, "there are 2 workflows here"),
+        (TEXT, TEXT + "---\n" + TEXT, "the text has 2 workflows"),
         ("name: NAME", "name: 'two words'", "line 2, column 12"),
     ],
 )
@@ -91,7 +91,7 @@ async def test_errors_have_a_line_and_a_column(
     cluster: Cluster, browser: httpx2.AsyncClient, old: str, new: str, says: str
 ) -> None:
     text = TEXT.replace(old, new)
-    form = posted(await open_page(browser, "/workflows/new")) | {"text": text, "do": "look"}
+    form = posted(await open_page(browser, "/workflows/new")) | {"text": text, "do": "review"}
     answer = await browser.post("/workflows/new", data=form)
     assert answer.status_code == 422
     page = Page(answer.text)
@@ -104,10 +104,10 @@ async def test_another_name_is_another_workflow(cluster: Cluster, browser: httpx
     (spec,) = read_workflows(TEXT.replace("NAME", "named"))
     await workflows.apply(cluster.database, spec, tenant=TENANT, by="test")
     form = posted(await open_page(browser, "/workflows/named/edit"))
-    form |= {"text": form["text"].replace("named", "renamed"), "do": "look"}
+    form |= {"text": form["text"].replace("named", "renamed"), "do": "review"}
     answer = await browser.post("/workflows/named/edit", data=form)
     assert answer.status_code == 422
-    assert "this is the workflow 'named'" in Page(answer.text).text
+    assert "a workflow can't be renamed: this is 'named'" in Page(answer.text).text
     copy = posted(await open_page(browser, "/workflows/new?like=named"))
     assert "name: named-copy" in copy["text"]
 
@@ -116,7 +116,7 @@ async def test_another_name_is_another_workflow(cluster: Cluster, browser: httpx
 async def test_every_example_is_right(cluster: Cluster, browser: httpx2.AsyncClient, name: str) -> None:
     page = await open_page(browser, "/workflows/new?example=" + name.replace(" ", "+"))
     (spec,) = read_workflows(page.filled()["text"])
-    looked = await browser.post("/workflows/new", data=posted(page) | {"do": "look"})
+    looked = await browser.post("/workflows/new", data=posted(page) | {"do": "review"})
     assert looked.status_code == 200
     unique = msgspec.structs.replace(spec, name=f"example-{spec.name}")
     await workflows.apply(cluster.database, unique, tenant=TENANT, by="test")
@@ -124,7 +124,7 @@ async def test_every_example_is_right(cluster: Cluster, browser: httpx2.AsyncCli
 
 def test_places_in_plain_and_short_forms() -> None:
     text = "name: x\nsteps:\n  a:\n    task: {kind: shell, argv: [echo, hi]}\n"
-    assert place(text, Problem("/steps/a/task/argv/1", "wrong"))[1:] == (4, 38)
-    assert place(text, Problem("/steps/a/needs", "wrong"))[1:] == (3, 3), "what is missing is missing there"
-    assert place(text, Problem("/nowhere", "wrong"))[1:] == (0, 0)
-    assert place("{", Problem("/name", "wrong"))[1:] == (0, 0)
+    assert locate(text, Problem("/steps/a/task/argv/1", "wrong"))[1:] == (4, 38)
+    assert locate(text, Problem("/steps/a/needs", "wrong"))[1:] == (3, 3), "what is missing is missing there"
+    assert locate(text, Problem("/nowhere", "wrong"))[1:] == (0, 0)
+    assert locate("{", Problem("/name", "wrong"))[1:] == (0, 0)

@@ -16,7 +16,7 @@ from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import executions, jobs, queues
 from mainspring.intake.executions import Submission
-from mainspring.web.pages.audit import details, place, words
+from mainspring.web.pages.audit import action_label, details, page_of
 from mainspring.web.render import now
 from tests.conftest import Cluster
 from tests.support.clocks import START
@@ -34,7 +34,7 @@ def hrefs(page: Page) -> set[str]:
 
 
 async def test_who_did_what_to_what_and_why(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
-    assert "Nobody has changed anything yet." in (await open_page(browser, "/audit")).text
+    assert "No entries yet." in (await open_page(browser, "/audit")).text
     database = cluster.database
     spec = JobSpec(name="report", task=NoopTask(), schedule=ScheduleSpec(every="1h"))
     job_id = await jobs.create(database, spec, tenant=TENANT, by="test")
@@ -60,7 +60,7 @@ async def test_who_did_what_to_what_and_why(cluster: Cluster, browser: httpx2.As
     assert "fields: priority" in edits.text and "not needed" not in edits.text
     assert "not needed" in (await open_page(browser, "/audit?action=execution")).text
     none = await open_page(browser, "/audit?actor=nobody")
-    assert "Nothing like that was done." in none.text and rows(none) == []
+    assert "No entries match." in none.text and rows(none) == []
 
     for path in (f"/jobs/{job_id}", f"/executions/{made}"):
         subject = path.rpartition("/")[2]
@@ -70,7 +70,7 @@ async def test_who_did_what_to_what_and_why(cluster: Cluster, browser: httpx2.As
 async def test_it_goes_on_by_cursor_and_says_what_is_wrong(
     cluster: Cluster, browser: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainspring.web.pages.audit.SHOWN", 2)
+    monkeypatch.setattr("mainspring.web.pages.audit.ENTRIES_SHOWN", 2)
     job_id = await jobs.create(cluster.database, JobSpec(name="a", task=NoopTask()), tenant=TENANT, by="test")
     for priority in (1, 2, 3, 4, 6):
         await jobs.patch(cluster.database, job_id, {"priority": priority}, tenant=TENANT, by="test")
@@ -101,9 +101,9 @@ def test_every_action_has_words_and_a_place() -> None:
         entry = wire.AuditEntry(
             audit_id=1, at=START, actor="test", action=action, subject="0192f0c1-2345-8678-9abc-def012345678"
         )
-        assert place(entry).startswith("/"), action
-        assert "_" not in words(action) and "." not in words(action)
+        assert page_of(entry).startswith("/"), action
+        assert "_" not in action_label(action) and "." not in action_label(action)
     entry = wire.AuditEntry(
         audit_id=1, at=START, actor="test", action="queue.change", subject="a/b", details={"a_b": [1, "c"]}
     )
-    assert place(entry) == "/queues#q-a/b" and details(entry) == "a b: 1 c"
+    assert page_of(entry) == "/queues#q-a/b" and details(entry) == "a b: 1 c"

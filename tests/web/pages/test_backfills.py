@@ -41,8 +41,8 @@ async def test_a_pause_says_when_it_ends_and_can_be_caught_up_with(
     until = datetime.now(UTC) + timedelta(hours=2)
     await jobs.pause(cluster.database, job_id, tenant=TENANT, reason="repairs", until=until)
     page = await open_page(browser, "/jobs/resting")
-    assert "Paused: repairs. It fires again" in page.text
-    assert "make up for what was missed" in (await open_page(browser, "/jobs/resting/resume")).text
+    assert "Paused: repairs. It resumes" in page.text
+    assert "Catch up on missed fires" in (await open_page(browser, "/jobs/resting/resume")).text
     data = {"csrf": page.csrf, "catch_up": "true"}
     assert (await browser.post(f"/jobs/{job_id}/resume", data=data)).status_code == 303
     assert "Paused" not in (await open_page(browser, "/jobs/resting")).text
@@ -51,4 +51,4 @@ async def test_a_pause_says_when_it_ends_and_can_be_caught_up_with(
 async def test_a_missed_deadline_is_a_sentence(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     spec = JobSpec(name="watched", task=NoopTask(), max_gap="1ms")
     await jobs.create(cluster.database, spec, tenant=TENANT, by="test")
-    assert "It has gone too long without a success" in (await open_page(browser, "/jobs/watched")).text
+    assert "Too long without a success" in (await open_page(browser, "/jobs/watched")).text

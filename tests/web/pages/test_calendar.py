@@ -13,7 +13,7 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.views.fire_calendar import Past
 from mainspring.views.fire_density import HOUR_MS
-from mainspring.web.pages.calendar import AHEAD, BACK, LEVELS, columns
+from mainspring.web.pages.calendar import DAYS_AHEAD, DAYS_BACK, LEVELS, columns
 from tests.conftest import Cluster
 from tests.support.live_page import submit
 from tests.support.pages import open_page
@@ -30,7 +30,7 @@ async def test_hours_ahead_open_minute_by_minute(cluster: Cluster, browser: http
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).replace(hour=4, minute=0, second=0, microsecond=0)
     page = await open_page(browser, f"/calendar?at={tomorrow:%Y-%m-%dT%H}:00:00Z")
     assert page.active_parts() == []
-    assert "At most 1 fire in one minute" in str(page.elements) and "at 04:15 every day" in page.text
+    assert "At most 1 fire per minute" in str(page.elements) and "at 04:15 every day" in page.text
     assert "sleepy" in page.text
     bars = [a for tag, a in page.elements if tag == "rect" and a.get("width") == "8"]
     assert [n for n, bar in enumerate(bars) if bar["height"] != "0.0"] == [15]
@@ -43,12 +43,12 @@ async def test_an_hour_that_is_none_is_refused(browser: httpx2.AsyncClient, at: 
 
 
 def test_days_go_from_the_past_to_what_is_planned() -> None:
-    plan = [0] * (AHEAD * 24)
+    plan = [0] * (DAYS_AHEAD * 24)
     plan[0], plan[5] = 7, 1000
     past = {BEGIN_MS - HOUR_MS: Past(10, 2, False)}
     found = columns(NOW, BEGIN_MS, plan, True, past)
-    assert [day.isoformat() for day, _ in found] == [f"2026-11-{n:02d}" for n in range(16 - BACK, 16 + AHEAD)]
-    today = found[BACK][1]
+    assert [day.isoformat() for day, _ in found] == [f"2026-11-{n:02d}" for n in range(16 - DAYS_BACK, 16 + DAYS_AHEAD)]
+    today = found[DAYS_BACK][1]
     assert [(c.at.hour, c.ahead, c.count, c.failed, c.exact) for c in today if c.count] == [
         (5, False, 10, 2, False),
         (6, True, 7, 0, True),

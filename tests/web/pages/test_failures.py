@@ -51,7 +51,7 @@ async def test_groups_lead_to_letters_and_letters_to_everything_about_them(
     assert {f"d-{first}", f"d-{second}"} <= group.ids() and f"d-{other}" not in group.ids()
     one = await open_page(browser, f"/failures/{other}")
     assert one.active_parts() == [] and HOSTILE in one.text and "Attempts" in one.text
-    assert "Replay or dismiss it" in (await open_page(browser, f"/executions/{other}")).text
+    assert "Replay or dismiss" in (await open_page(browser, f"/executions/{other}")).text
     assert (await browser.get(f"/failures/{uuid4()}")).status_code == 404
 
 
@@ -62,8 +62,8 @@ async def test_the_letter_of_a_step_leads_to_its_run(cluster: Cluster, browser: 
     mine = [row for row in await bench.claim() if row[1]["execution_id"] == step.execution_id]
     await bench.end(mine, lambda _: "failed")
     page = await open_page(browser, f"/failures/{step.execution_id}")
-    assert f"{run.workflow} / load" in page.text and "A step is repeated with its run" in page.text
-    assert "Parameters, as JSON" not in page.text
+    assert f"{run.workflow} / load" in page.text and "A step is rerun with its run" in page.text
+    assert "Parameters (JSON)" not in page.text
     assert f"/runs/{run.run_id}/rerun" in {link.get("href") for link in page.all("a")}
     assert f"{run.workflow} / load" in (await open_page(browser, "/executions")).text
     new = await run_actions.rerun(bench.runs, run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
@@ -80,7 +80,7 @@ async def test_claim_note_replay_with_other_params_and_what_became_of_it(
     assert (await post(browser, page, f"{path}/claim")).headers["location"] == path
     assert (await post(browser, page, f"{path}/note", note="ask the bank")).status_code == 303
     page = await open_page(browser, path)
-    assert "You work on it until" in page.text and "ask the bank" in page.text and "Give back" in page.text
+    assert "Claimed by you until" in page.text and "ask the bank" in page.text and "Release" in page.text
     wrong = await post(browser, page, f"{path}/replay", params="[1]")
     assert wrong.status_code == 422 and "not a JSON object" in wrong.text
     assert (await post(browser, page, f"{path}/replay", params='{"m": 5}')).status_code == 422
@@ -89,7 +89,7 @@ async def test_claim_note_replay_with_other_params_and_what_became_of_it(
     assert done.status_code == 303 and done.headers["location"] == twice.headers["location"]
     made = UUID(done.headers["location"].removeprefix("/executions/"))
     assert (await desk.look(made)).params == {"n": 5}
-    assert "which has not ended" in (await open_page(browser, path)).text
+    assert "which is still running" in (await open_page(browser, path)).text
     await desk.settle_one("succeeded")
     await desk.follow()
     assert "Resolved by the execution" in (await open_page(browser, path)).text
@@ -108,7 +108,7 @@ async def test_a_group_is_replayed_after_a_look_at_the_plan(desk: DeadLetterBenc
     assert answer.status_code == 303
     assert sorted(await desk.states(*ids)) == ["held", "held", "replaying"]
     held = sorted(ids)[1]
-    assert "Replayed if the canary" in (await open_page(browser, f"/failures/{held}")).text
+    assert "Will be replayed if the canary" in (await open_page(browser, f"/failures/{held}")).text
     assert f"d-{held}" in (await open_page(browser, "/failures?state=held")).ids()
     await desk.settle_one("failed", error="a 4")
     await desk.follow()
@@ -131,7 +131,7 @@ async def test_what_another_works_on_has_no_buttons(desk: DeadLetterBench, brows
     (letter,) = await letters(desk, "no")
     await dead_letters.claim_one(desk.database, letter, "10m", tenant=TENANT, by="ann")
     page = await open_page(browser, f"/failures/{letter}")
-    assert "ann works on it until" in page.text
+    assert "Claimed by ann until" in page.text
     assert not [f for f in page.all("form") if str(f.get("action")).startswith("/failures")]
     answer = await post(browser, page, f"/failures/{letter}/dismiss", reason="x")
     assert answer.status_code == 409 and "nn works on it until" in answer.text

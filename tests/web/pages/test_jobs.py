@@ -16,7 +16,7 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.intake.executions import Submission
 from mainspring.views import jobs as job_views
-from mainspring.web.draw.labels import stamp
+from mainspring.web.draw.filters import stamp
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page
 
@@ -96,7 +96,7 @@ async def test_output_is_text_with_its_colours_and_streams(
 
 async def test_the_execution_tells_where_the_time_went(browser: httpx2.AsyncClient, hostile: tuple[UUID, UUID]) -> None:
     text = (await open_page(browser, f"/executions/{hostile[1]}")).text
-    for words in ("decided after", "for a worker", "ran ", "exit code 7", "manual by test", "failed"):
+    for words in ("scheduled after", "for a worker", "ran ", "exit code 7", "manual by test", "failed"):
         assert words in text
     # A beginning of the id is enough.
     assert (await browser.get(f"/executions/{str(hostile[1])[:18]}")).status_code == 200
@@ -153,7 +153,7 @@ async def test_jobs_are_paged_and_filtered(cluster: Cluster, browser: httpx2.Asy
     shown = [name for page in (first, second) for name in names if f" {name} " in page.text]
     assert shown == names
     assert not [a for a in second.all("a") if a.get("rel") == "next"]
-    assert "No job fits name:nothing-" in (await open_page(browser, "/jobs?prefix=nothing-")).text
+    assert "No jobs match name:nothing-" in (await open_page(browser, "/jobs?prefix=nothing-")).text
 
 
 async def test_executions_are_filtered_by_state_and_job(
@@ -177,7 +177,7 @@ async def test_mistakes_are_told_on_a_page(browser: httpx2.AsyncClient) -> None:
         ("/executions/00000000-0000-0000-0000-000000000000", 404, "There is no execution"),
         ("/executions?state=nonsense", 422, "is not a state"),
         ("/executions?cursor=nonsense", 422, "invalid cursor"),
-        ("/ui/stream?view=nonsense", 422, "no such view"),
+        ("/ui/stream?view=nonsense", 422, "unknown view"),
     ):
         answer = await browser.get(path)
         assert answer.status_code == status, path
@@ -227,7 +227,7 @@ async def test_one_filter_for_jobs_with_what_is_wrong_pointed_at(cluster: Cluste
     assert "filtered-b" not in page.text
     assert "queue:rare label:team=finance" in [i.get("value") for i in page.all("input")]
     nothing = await open_page(browser, "/jobs?q=nobody-has-this")
-    assert "No job fits nobody-has-this" in nothing.text
+    assert "No jobs match nobody-has-this" in nothing.text
     refused = await browser.get("/jobs", params={"q": "sate:paused"})
     assert refused.status_code == 422
     said = Page(refused.text)
@@ -269,7 +269,7 @@ async def test_the_dashboard_has_last_status_next_time_and_success_of_a_day(
     assert "dash at 02:30 every day 30 2 * * *" in page.text
     assert "75 %" in page.text
     strip = next(a["aria-label"] for _, a in page.elements if a.get("class") == "strip")
-    assert strip == "last 4: 3 succeeded, 1 failed"
+    assert strip == "latest 4: 3 succeeded, 1 failed"
     found = await job_views.get(cluster.database, "dash", tenant=TENANT)
     assert found.next_fire_at is not None
     assert stamp(found.next_fire_at) in [a.get("datetime") for a in page.all("time")]

@@ -11,8 +11,8 @@ from mainspring.intake import jobs
 from mainspring.store import charts
 from mainspring.views import fire_calendar
 from mainspring.views.fire_calendar import Past
-from mainspring.web import fire_history as kept
-from mainspring.web.fire_history import FRESH_S, Pasts
+from mainspring.web import fire_history_cache as kept
+from mainspring.web.fire_history_cache import FRESH_S, FireHistoryCache
 from tests.conftest import Cluster
 from tests.support.live_page import listening, submit, until
 from tests.support.pages import open_page
@@ -37,7 +37,7 @@ async def test_the_first_page_tells_how_long_the_oldest_waits(cluster: Cluster, 
         told = await until(events, "oldest")
         assert 'id="day"' in told.data
     page = await open_page(browser, "/")
-    assert "Fires of the last 24 hours" in page.text and page.active_parts() == []
+    assert "Fires, last 24 hours" in page.text and page.active_parts() == []
     assert "0 fires in 24 hours, 0 failed" in str(page.all("svg"))
 
 
@@ -64,7 +64,7 @@ async def test_a_day_that_is_over_is_read_once(cluster: Cluster, monkeypatch: py
     monkeypatch.setattr(kept, "past_day", day)
     assert fire_calendar.past_day is not day
     clock = Hands()
-    pasts = Pasts(clock)
+    pasts = FireHistoryCache(clock)
     bars = await pasts.bars(cluster.database, NOW, tenant=TENANT)
     assert asked == ["2026-11-15", "2026-11-16"]
     assert [(bar.at.hour, bar.height, bar.failed) for bar in bars][-2:] == [(5, 0.0, 0.0), (6, 100.0, 10.0)]

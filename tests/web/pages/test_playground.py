@@ -11,8 +11,8 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.views import fire_density
 from mainspring.views import fires as fire_views
-from mainspring.web import density_cache
-from mainspring.web.draw.labels import stamp
+from mainspring.web import fire_density_cache
+from mainspring.web.draw.filters import stamp
 from mainspring.web.forms.schedule_text import read
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page
@@ -108,7 +108,7 @@ async def test_the_script_gets_only_the_part_that_changes(browser: httpx2.AsyncC
         ("0 2 31 2 *", "", ("cron: never fires", "0 2 31 2 *\n^^^^^^^^^^", "31 February")),
         ("H 2 * * *", "", ("cron, minute: H needs a job name", "H 2 * * *\n^", "H is the job's own value")),
         ('{"corn": 1}', "", ("corn: unknown field 'corn'", '{"corn": 1}\n  ^^^^', "Did you mean 'cron'?")),
-        ("{", "", ("schedule: this is not JSON", "{\n^", "for example")),
+        ("{", "", ("schedule: invalid JSON", "{\n^", "for example")),
         ("2001-01-01T00:00", "", ("at: 2001-01-01T00:00 is in the past", "^^^", "choose a later time")),
         (HOSTILE, "", ("cron", "^", "")),
     ],
@@ -158,7 +158,7 @@ async def test_a_schedule_goes_on_to_the_command_line_and_to_a_new_job(browser: 
 async def test_a_crowded_minute_is_told_with_a_quieter_one(
     cluster: Cluster, browser: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(density_cache, "FRESH_S", 0.0)
+    monkeypatch.setattr(fire_density_cache, "FRESH_S", 0.0)
     assert "crowded" not in (await open_page(browser, asking("45 3 * * *"))).text
     for n in range(71):
         minute = 45 if n else 44
@@ -166,7 +166,7 @@ async def test_a_crowded_minute_is_told_with_a_quieter_one(
         await jobs.create(cluster.database, spec, tenant=TENANT, by="test")
     page = await open_page(browser, asking("45 3 * * *"))
     assert page.text.count("crowded, 70") == 10
-    assert "an estimate" not in page.text
+    assert "(estimate)" not in page.text
     # 44 has one job, so 46 is the nearest that is quiet; the wall clock of Kathmandu stands at 9:30 then.
     assert "Minute 46 of the hour is quieter: 0 executions due at most. Use 46 3 * * *" in page.text
     there = await open_page(browser, asking("30 9 * * *", zone="Asia/Kathmandu"))
@@ -179,9 +179,9 @@ async def test_a_crowded_minute_is_told_with_a_quieter_one(
 async def test_an_estimate_is_called_one(
     cluster: Cluster, browser: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(density_cache, "FRESH_S", 0.0)
+    monkeypatch.setattr(fire_density_cache, "FRESH_S", 0.0)
     monkeypatch.setattr(fire_density, "MOST_SCHEDULES", 1)
     for n in range(2):
         spec = JobSpec(name=f"apart-{n}", task=NoopTask(), schedule=ScheduleSpec(cron=f"{n} 5 * * *"))
         await jobs.create(cluster.database, spec, tenant=TENANT, by="test")
-    assert "an estimate" in (await open_page(browser, asking("@daily"))).text
+    assert "(estimate)" in (await open_page(browser, asking("@daily"))).text

@@ -11,7 +11,7 @@ from mainspring import wire
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.intake import runs as run_actions
 from mainspring.intake import workflows
-from mainspring.web.draw.gantt import bars
+from mainspring.web.draw.gantt import gantt_chart
 from tests.conftest import Cluster
 from tests.support.live_page import listening, until
 from tests.support.pages import Page, open_page
@@ -90,11 +90,11 @@ async def test_many_steps_are_drawn_as_stacks_that_open(cluster: Cluster, browse
     assert len(nodes(opened)) == 1 + 60 + 1 + 1
     further = await open_page(browser, f"{path}?page=4")
     assert len(further.all("tr")) == 3
-    assert "No step fits." in (await open_page(browser, f"{path}?find=nothing")).text
+    assert "No steps match." in (await open_page(browser, f"{path}?find=nothing")).text
     blocked = await open_page(browser, f"{path}?state=blocked&find=load_39")
     assert {i for i in blocked.ids() if i.startswith("step-")} == {f"step-load_39{n}" for n in range(10)}
     definition = await open_page(browser, f"/workflows/{run.job_id}")
-    assert len(nodes(definition)) == 3 and "Further 202" in definition.text
+    assert len(nodes(definition)) == 3 and "Next 202" in definition.text
 
 
 async def test_the_grid_sets_steps_against_the_last_runs(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
@@ -107,12 +107,12 @@ async def test_the_grid_sets_steps_against_the_last_runs(cluster: Cluster, brows
     cells = [a["title"] for a in page.all("a") if a.get("tabindex") == "-1"]
     # A step is told by its name, whatever number it has in the version of that run; "two" is gone, "zero" is new.
     assert [c.partition(",")[0] for c in cells if c] == [
-        "zero: waits for somebody",
+        "zero: waiting",
         "one: succeeded",
         "one: blocked",
     ]
     gantt = await open_page(browser, f"/runs/{first.run_id}?show=gantt")
-    assert "released, waits for a worker" in gantt.text and {"axis", "step-one"} <= gantt.ids()
+    assert "waiting for a worker" in gantt.text and {"axis", "step-one"} <= gantt.ids()
 
 
 async def test_what_no_worker_has_taken_is_queued(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
@@ -150,11 +150,11 @@ def test_a_bar_tells_waiting_from_running() -> None:
         step("never", execution_id=never),
         wire.RunStep(name="ahead", kind="task", state="blocked", needs=[]),
     ]
-    found = bars(steps, {taken: T0 + timedelta(seconds=25)}, T0, T0 + timedelta(seconds=100))
-    bar = found.of["taken", None]
+    found = gantt_chart(steps, {taken: T0 + timedelta(seconds=25)}, T0, T0 + timedelta(seconds=100))
+    bar = found.bars["taken", None]
     assert (bar.x, bar.waited, bar.ran) == (0.0, 250.0, 750.0)
-    assert (found.of["never", None].waited, found.of["never", None].ran) == (1000.0, 0.0)
-    assert ("ahead", None) not in found.of
+    assert (found.bars["never", None].waited, found.bars["never", None].ran) == (1000.0, 0.0)
+    assert ("ahead", None) not in found.bars
     assert found.ticks == [(300.0, "+30 s"), (600.0, "+1 min"), (900.0, "+1 min 30 s")]
 
 
@@ -178,7 +178,7 @@ async def test_a_page_that_waits_for_its_run_shows_it_when_it_begins(
 
     await until_async("the first of the two", begun, within_s=30)
     page = await open_page(browser, f"/runs/{second.run_id}")
-    assert "Its turn has not come yet" in page.text and "picture" in page.ids()
+    assert "The run has not started yet" in page.text and "picture" in page.ids()
     async with listening(browser, f"/ui/stream?view=run&run={second.run_id}") as events:
         await until(events, 'id="run-head"')
         await approve(cluster, first, "one")
@@ -189,11 +189,11 @@ async def test_a_page_that_waits_for_its_run_shows_it_when_it_begins(
 async def test_the_picture_of_a_very_large_run_comes_after_the_page(
     cluster: Cluster, browser: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainspring.web.pages.runs.AT_ONCE", 3)
+    monkeypatch.setattr("mainspring.web.pages.runs.MAX_STEPS_DRAWN", 3)
     run = await begun(cluster, "gates", GATES)
     path = f"/runs/{run.run_id}"
     page = await open_page(browser, path)
-    assert nodes(page) == {} and "All 4" in page.text and "1 waits for somebody" in page.text
+    assert nodes(page) == {} and "All 4" in page.text and "1 waiting" in page.text
     asked = next(a["href"] or "" for a in page.all("a") if "draw=" in (a.get("href") or ""))
     assert len(nodes(await open_page(browser, path + asked.partition("#")[0]))) == 4
     stream = next(value for _, a in page.elements if (value := a.get("data-stream")))
@@ -217,10 +217,10 @@ async def test_items_are_told_page_by_page(cluster: Cluster, browser: httpx2.Asy
     steps = {"each": {"map": str(list(range(150))), "queue": "nobody"}}
     run = await begun(cluster, "many", steps)
     first = await open_page(browser, f"/runs/{run.run_id}?step=each")
-    assert "All 151" in first.text and "150 queued" in first.text and "Further 51" in first.text
+    assert "All 151" in first.text and "150 queued" in first.text and "Next 51" in first.text
     second = await open_page(browser, f"/runs/{run.run_id}?step=each&page=1")
     assert {"step-each-99", "step-each-149"} <= second.ids() and "step-each-98" not in second.ids()
-    assert "No step fits." in (await open_page(browser, f"/runs/{run.run_id}?step=none")).text
+    assert "No steps match." in (await open_page(browser, f"/runs/{run.run_id}?step=none")).text
 
 
 @pytest.mark.requirement(104)
@@ -253,6 +253,6 @@ async def test_a_partial_run_shows_everywhere_which_branches_were_blocked(
     assert "partial" in told and "could not start because of load: check, report" in told
     assert told.count("blocked by load") == 2
     page = await open_page(browser, f"/runs/{run.run_id}")
-    assert "partial" in page.text and "Because of load, 2 steps could not start: check, report." in page.text
+    assert "partial" in page.text and "2 steps could not start because of load: check, report." in page.text
     assert page.text.count("blocked by load") == 2
     assert page.active_parts() == []

@@ -35,7 +35,7 @@ async def test_the_graph_the_steps_and_the_longest_way_are_shown(cluster: Cluste
     definition = await open_page(browser, f"/workflows/{run.job_id}")
     assert len(boxes(definition)) == 2 and definition.active_parts() == []
     found = await open_page(browser, f"/runs/{run.run_id}")
-    assert len(boxes(found)) == 2 and "waits for somebody" in found.text
+    assert len(boxes(found)) == 2 and "waiting" in found.text
     head = await open_page(browser, f"/executions/{run.run_id}")
     assert f"/runs/{run.run_id}" in [a.get("href") for a in head.all("a")]
     assert found.active_parts() == [] and {"step-build", "step-sign"} <= found.ids()
@@ -54,7 +54,7 @@ async def test_an_earlier_version_is_brought_back_on_the_page(cluster: Cluster, 
     ]
     page = await open_page(browser, f"/workflows/{first.job_id}/versions")
     assert page.active_parts() == [] and {"v-1", "v-2"} <= page.ids()
-    assert "steps added: added" in page.text and "steps removed: sign" in page.text
+    assert "Steps added: added" in page.text and "Steps removed: sign" in page.text
     form = {"csrf": page.csrf, "to": "1", "version": "2"}
     assert (await browser.post(f"/workflows/{first.job_id}/rollback", data=form)).status_code == 303
     found = await workflow_views.get(cluster.database, "returned", tenant=TENANT)
@@ -72,16 +72,16 @@ async def test_a_run_that_waits_for_its_turn_has_a_page_before_and_after(
     await run_actions.start(runs, "in-turn", wire.RunRequest(), tenant=TENANT, by="test")
     second = await run_actions.start(runs, "in-turn", wire.RunRequest(), tenant=TENANT, by="test")
     page = await open_page(browser, f"/runs/{second.run_id}")
-    assert "waits for its turn" in page.text and "Cancel…" in page.text
+    assert "queued, details" in page.text and "Cancel…" in page.text
     assert f"/runs/{second.run_id}" in [
         a.get("href") for a in (await open_page(browser, f"/workflows/{second.job_id}")).all("a")
     ]
     ask = await open_page(browser, f"/runs/{second.run_id}/cancel")
-    assert "It has not begun" in ask.text
+    assert "The run has not started" in ask.text
     answer = await browser.post(f"/runs/{second.run_id}/cancel", data={"csrf": ask.csrf, "reason": "not needed"})
     assert answer.status_code == 303
     page = await open_page(browser, f"/runs/{second.run_id}")
-    assert "ended before it began" in page.text and "not needed" in page.text and "Repeat…" not in page.text
+    assert "without starting" in page.text and "not needed" in page.text and "Rerun…" not in page.text
 
 
 async def test_an_approval_says_what_it_asks_and_who_may_answer(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
@@ -101,7 +101,7 @@ async def test_an_approval_says_what_it_asks_and_who_may_answer(cluster: Cluster
     async with httpx2.AsyncClient(base_url=cluster.url, follow_redirects=True) as other:
         await other.get(link)
         page = await open_page(other, f"/runs/{run.run_id}")
-        assert "an admin decides" in page.text and "Approve…" not in page.text and "Skip…" not in page.text
+        assert "requires admin" in page.text and "Approve…" not in page.text and "Skip…" not in page.text
 
 
 async def test_an_approval_is_given_on_the_page(cluster: Cluster, browser: httpx2.AsyncClient) -> None:

@@ -1,4 +1,4 @@
-"""Graphs of workflows, from left to right: boxes with state and duration, curves, the longest way through."""
+"""The graph of a workflow or run: boxes from left to right, edges, and the critical path."""
 
 from __future__ import annotations
 
@@ -12,35 +12,34 @@ from mainspring.display.times import span
 from mainspring.domain.workflow.folding import Fold, Folding
 from mainspring.domain.workflow.layout import critical_path, node_positions
 from mainspring.domain.workflow.spec import WorkflowSpec
-from mainspring.web.draw import labels
-from mainspring.web.draw.labels import Look
+from mainspring.web.draw.states import STATE_STYLES, StateStyle
 
 BOX_W, BOX_H, GAP_X, GAP_Y = 184, 48, 52, 16
-EDGE = 8
+MARGIN = 8
 
-LOOKS: dict[str, Look] = {
-    **labels.LOOKS,
-    "waiting": Look("waits for somebody", "hourglass", "retry"),
-    "partial": Look("partial", "alert", "bad"),
-    "cancelling": Look("cancelling", "barred", "dim"),
+STEP_STYLES: dict[str, StateStyle] = {
+    **STATE_STYLES,
+    "waiting": StateStyle("waiting", "hourglass", "retry"),
+    "partial": StateStyle("partial", "alert", "bad"),
+    "cancelling": StateStyle("cancelling", "barred", "dim"),
 }
 BY_CONCERN = (
     "failed", "timed_out", "lost", "running", "waiting", "queued", "cancelled", "skipped", "blocked", "succeeded",
 )  # fmt: skip
-"""States of steps, what needs somebody first."""
-_CONCERN = {state: place for place, state in enumerate(BY_CONCERN)}
+"""States of steps, those that need attention first."""
+_CONCERN = {state: rank for rank, state in enumerate(BY_CONCERN)}
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A step, or a fold of several. `done` is the part of it that has ended, if it has parts."""
+    """A step, or a stack of several. `done` is the share of its parts that have ended, if it has parts."""
 
     key: str
     name: str
     title: str
     x: int
     y: int
-    look: Look | None
+    style: StateStyle | None
     text: str
     done: float | None
     critical: bool
@@ -49,7 +48,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class Edge:
     start: str
     end: str
     d: str
@@ -58,19 +57,19 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A graph from left to right, with curves between its boxes; `folded` if some stand for several steps."""
+    """Boxes and edges with their positions. `folded`: some boxes stand for several steps; `path`: the critical path."""
 
     width: int
     height: int
     boxes: list[Box]
-    curves: list[Curve]
+    edges: list[Edge]
     folded: bool
     path: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What is drawn: names in an order where each comes after those it needs, and how far each is, if it runs."""
+    """Steps in topological order, with what each needs. `steps` is empty for a definition that is not a run."""
 
     order: Sequence[str]
     needs: Mapping[str, Sequence[str]]
@@ -88,24 +87,24 @@ def of_run(steps: Sequence[wire.RunStep], order: Sequence[str]) -> Graph:
 
 
 def state_of(step: wire.RunStep) -> str:
-    """A step's state as it is shown: one whose execution no worker has taken yet is queued."""
+    """Return the state to show: a running step whose execution no worker has claimed yet is queued."""
     queued = step.state == "running" and step.kind == "task" and step.items is None and step.started_at is None
     return "queued" if queued else step.state
 
 
 def seconds(step: wire.RunStep, at: datetime) -> float:
-    """How long a step took, or has taken so far."""
+    """Return the duration of a step so far. A step kept from an earlier run has none."""
     if step.released_at is None or step.flag == "kept":
         return 0.0
     return max(0.0, ((step.finished_at or at) - step.released_at).total_seconds())
 
 
 def draw(graph: Graph, at: datetime, *, opened: Collection[str] = (), here: str = "") -> Drawing | None:
-    """`here` is the address that links to steps and folds begin with."""
+    """Lay out a graph; None if it has no steps. `here` is the prefix of links to steps and stacks."""
     if not graph.order:
         return None
-    took = {name: seconds(step, at) for name, step in graph.steps.items()}
-    path = critical_path(graph.needs, graph.order, took) if graph.steps else []
+    durations = {name: seconds(step, at) for name, step in graph.steps.items()}
+    path = critical_path(graph.needs, graph.order, durations) if graph.steps else []
     folds = _folding(graph, opened).folds()
     fold_of = {number: fold.key for fold in folds for number in fold.members}
     number_of = {name: number for number, name in enumerate(graph.order)}
@@ -115,18 +114,20 @@ def draw(graph: Graph, at: datetime, *, opened: Collection[str] = (), here: str 
         for need in graph.needs[name]:
             if key_of[need] != key_of[name] and key_of[need] not in needs[key_of[name]]:
                 needs[key_of[name]].append(key_of[need])
-    longest = {key_of[name] for name in path}
-    steps = set(zip([key_of[n] for n in path], [key_of[n] for n in path[1:]], strict=False))
-    place = {spot.name: spot for spot in node_positions(needs, [fold.key for fold in folds])}
-    boxes = {f.key: _box(graph, f, took, place[f.key].column, place[f.key].row, f.key in longest, here) for f in folds}
-    curves = [
-        Curve(need, key, _curve(boxes[need], boxes[key]), (need, key) in steps)
+    critical = {key_of[name] for name in path}
+    critical_edges = set(zip([key_of[n] for n in path], [key_of[n] for n in path[1:]], strict=False))
+    spot = {found.name: found for found in node_positions(needs, [fold.key for fold in folds])}
+    boxes = {
+        f.key: _box(graph, f, durations, spot[f.key].column, spot[f.key].row, f.key in critical, here) for f in folds
+    }
+    edges = [
+        Edge(need, key, _curve(boxes[need], boxes[key]), (need, key) in critical_edges)
         for key, all_needed in needs.items()
         for need in all_needed
     ]
-    width = 2 * EDGE + BOX_W + max(box.x for box in boxes.values()) - EDGE
-    height = 2 * EDGE + BOX_H + max(box.y for box in boxes.values()) - EDGE
-    return Drawing(width, height, list(boxes.values()), curves, len(folds) < len(graph.order), path)
+    width = 2 * MARGIN + BOX_W + max(box.x for box in boxes.values()) - MARGIN
+    height = 2 * MARGIN + BOX_H + max(box.y for box in boxes.values()) - MARGIN
+    return Drawing(width, height, list(boxes.values()), edges, len(folds) < len(graph.order), path)
 
 
 def _folding(graph: Graph, opened: Collection[str]) -> Folding:
@@ -143,30 +144,32 @@ def _folding(graph: Graph, opened: Collection[str]) -> Folding:
     return Folding(graph.order, needs, column, frozenset(opened), concern)
 
 
-def _box(graph: Graph, fold: Fold, took: Mapping[str, float], column: int, row: int, critical: bool, here: str) -> Box:
-    x, y = EDGE + column * (BOX_W + GAP_X), EDGE + row * (BOX_H + GAP_Y)
+def _box(
+    graph: Graph, fold: Fold, durations: Mapping[str, float], column: int, row: int, critical: bool, here: str
+) -> Box:
+    x, y = MARGIN + column * (BOX_W + GAP_X), MARGIN + row * (BOX_H + GAP_Y)
     if len(fold.members) > 1:
         return _folded(graph, fold, x, y, critical, here)
     name = graph.order[fold.members[0]]
     step = graph.steps.get(name)
     if step is None:
         return Box(fold.key, name, name, x, y, None, graph.kinds[name], None, critical, f"#step-{name}", False)
-    look = LOOKS[state_of(step)]
-    parts = [span(took[name] * 1000)] if took[name] else []
+    style = STEP_STYLES[state_of(step)]
+    parts = [span(durations[name] * 1000)] if durations[name] else []
     done = None
     if step.items is not None:
         ended = step.items - (step.open_items or 0)
         parts.insert(0, f"{ended:,} of {step.items:,}")
         done = ended / step.items if step.items else 1.0
     href = f"/executions/{step.execution_id}" if step.execution_id is not None and step.items is None else ""
-    title = f"{name}: {look.word}" + (f". {step.reason}" if step.reason else "")
+    title = f"{name}: {style.label}" + (f". {step.reason}" if step.reason else "")
     return Box(
         fold.key,
         name,
         title,
         x,
         y,
-        look,
+        style,
         " · ".join(parts),
         done,
         critical,
@@ -182,17 +185,17 @@ def _folded(graph: Graph, fold: Fold, x: int, y: int, critical: bool, here: str)
         return Box(fold.key, fold.label, f"{fold.label}: {count}", x, y, None, count, None, critical, opens, fold.opens)
     states = Counter(state_of(graph.steps[graph.order[number]]) for number in fold.members)
     worst = min(states, key=_CONCERN.__getitem__)
-    told = ", ".join(f"{states[s]:,} {LOOKS[s].word}" for s in BY_CONCERN if s in states)
+    counts = ", ".join(f"{states[s]:,} {STEP_STYLES[s].label}" for s in BY_CONCERN if s in states)
     ended = sum(n for state, n in states.items() if state not in ("running", "waiting", "queued", "blocked"))
     text = count if len(states) == 1 else f"{states[worst]:,} of {len(fold.members):,}"
     done = ended / len(fold.members)
     return Box(
         fold.key,
         fold.label,
-        f"{fold.label}, {count}: {told}",
+        f"{fold.label}, {count}: {counts}",
         x,
         y,
-        LOOKS[worst],
+        STEP_STYLES[worst],
         text,
         done,
         critical,

@@ -1,6 +1,6 @@
-"""Output of programs made harmless: text with the few terminal colours that mean something, nothing else.
+"""Log output as safe HTML: escaped text with the basic terminal colours; other control sequences are removed.
 
-A line that a program draws over and over, as bars of progress are, is shown as it was last, with how often it changed.
+A line that a program overwrites, such as a progress bar, is shown in its last form with the number of overwrites.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Classes = tuple[str, ...]
 
 
 def render(chunks: Iterable[wire.LogChunk], after_attempt: int = 0) -> Markup:
-    """Chunks as spans by stream; a line tells where another attempt begins."""
+    """Render chunks as spans by stream, with a separator where another attempt begins."""
     return Markup("").join(_pieces(chunks, after_attempt))
 
 
@@ -38,14 +38,14 @@ def _pieces(chunks: Iterable[wire.LogChunk], attempt: int) -> Iterator[Markup]:
         if first.attempt != attempt:
             attempt = first.attempt
             if attempt > 1:
-                yield Markup('<span class="turn">attempt {}</span>').format(attempt)
+                yield Markup('<span class="attempt">attempt {}</span>').format(attempt)
         yield from _spans(first, "".join([first.text, *(chunk.text for chunk in rest)]), _STREAMS[stream])
 
 
 def _spans(first: wire.LogChunk, text: str, stream: str) -> Iterator[Markup]:
-    """What is whole, then the line that has not ended yet by itself: what follows may be drawn over it.
+    """Yield the complete lines, then the unfinished last line on its own: later output may overwrite it.
 
-    `data-over`: it begins by going back to the start of the line before. `data-cr`: what follows does.
+    `data-over`: the text starts by returning to the start of the previous line. `data-cr`: the next text does.
     """
     place = f"{first.attempt}.{first.seq}"
     over = Markup(" data-over") if text.startswith("\r") and not text.startswith("\r\n") else ""
@@ -63,7 +63,7 @@ def _spans(first: wire.LogChunk, text: str, stream: str) -> Iterator[Markup]:
 
 
 def coloured(text: str) -> Markup:
-    """Escaped text; SGR colours and bold become classes, every other control character goes."""
+    """Escape text; turn SGR colours and bold into classes and remove every other control character."""
     return _lines(text.replace("\r\n", "\n"), ())[0]
 
 
@@ -73,11 +73,11 @@ def _lines(text: str, classes: Classes) -> tuple[Markup, Classes]:
     done = Markup("")
     for line in _LINE.findall(text):
         *over, last = line.rstrip("\r\n").split("\r")
-        # Colours that were switched on or off on the way still hold.
+        # Colours that the overwritten text switched on or off stay in effect.
         shown, classes = _painted("".join(_COLOURING.findall("".join(over))) + last, classes)
         done += shown
         if times := sum(1 for drawn in over if drawn):
-            done += Markup('<small title="this line was drawn over">↻{}</small>').format(times)
+            done += Markup('<small title="overwritten {} times">↻{}</small>').format(times, times)
         done += "\n" if line.endswith("\n") else ""
     return done, classes
 
@@ -109,7 +109,7 @@ def _after(classes: Classes, codes: str) -> Classes:
             classes = tuple(c for c in classes if (c == "bold") != (code == 22))
         elif 30 <= code <= 37 or 90 <= code <= 97:
             classes = (*(c for c in classes if c == "bold"), "c-" + _COLOURS[code % 10])
-        elif code in (38, 48):  # a colour out of many, by number or by its parts: not ours, and not a code of its own
+        elif code in (38, 48):  # 256 colours or RGB: not supported; skip its arguments
             for _ in range({5: 1, 2: 3}.get(next(given, 0), 0)):
                 next(given, 0)
     return classes

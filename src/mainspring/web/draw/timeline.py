@@ -1,4 +1,4 @@
-"""Where the time of an execution went: due, queued, started, ended, and the gaps between, named in words."""
+"""The timeline of an execution: due, queued, started, ended, and the time between them."""
 
 from __future__ import annotations
 
@@ -10,52 +10,54 @@ from mainspring.display.times import span
 from mainspring.domain.execution import LIVE
 
 WIDTH = 1000
-LEAST = 6
-"""So wide is the smallest gap in the bar: three milliseconds beside an hour can still be seen."""
+MIN_WIDTH = 6
+"""Width of the smallest gap in the bar, so that three milliseconds next to an hour stay visible."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
-    """The time before a step: what it was spent on, and its place in the bar."""
+class TimelineGap:
+    """The time before a step: its meaning, its duration and its place in the bar."""
 
     kind: str
     before: str
-    took: str
+    duration: str
     after: str
-    since: datetime | None  # set while it grows
+    since: datetime | None  # set while the gap is open
     x: int
     width: int
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TimelineStep:
     name: str
     at: datetime | None
-    gap: Gap | None
+    gap: TimelineGap | None
 
 
-def timeline(execution: wire.Execution, now: datetime) -> list[Step]:
-    """The steps of an execution so far, and the one it waits for now."""
+def timeline(execution: wire.Execution, now: datetime) -> list[TimelineStep]:
+    """Return the steps of an execution so far, and the next one."""
     points = _points(execution)
     spans = [(_end(points[i + 1][1], now) - _end(points[i][1], now)).total_seconds() for i in range(len(points) - 1)]
     places = _places([max(0.0, s) for s in spans])
-    steps = [Step(points[0][0], points[0][1], None)]
+    steps = [TimelineStep(points[0][0], points[0][1], None)]
     for (name, at, kind), (_, before, _), seconds, (x, width) in zip(points[1:], points, spans, places, strict=False):
         head, tail = _words(kind, execution)
         since = before if at is None else None
-        steps.append(Step(name, at, Gap(kind, head, span(max(0.0, seconds) * 1000), tail, since, x, width)))
+        steps.append(
+            TimelineStep(name, at, TimelineGap(kind, head, span(max(0.0, seconds) * 1000), tail, since, x, width))
+        )
     return steps
 
 
 def _points(e: wire.Execution) -> list[tuple[str, datetime | None, str]]:
-    """Name, instant and kind of the gap before it. An instant of None is still to come."""
+    """Return name, instant and kind of the gap before each step. An instant of None is in the future."""
     points: list[tuple[str, datetime | None, str]] = [("due", e.fire_at, "")]
     if e.due_at > e.fire_at:
         points.append(("due again" if e.attempt else "due", e.due_at, "retries" if e.attempt else "later"))
     if e.state == "waiting" or (e.queued_at is None and e.finished_at is None):
         return points
     if e.queued_at is not None:
-        rescued = _former(e) > 0 and e.due_at == e.fire_at
+        rescued = _earlier_attempts(e) > 0 and e.due_at == e.fire_at
         points.append(("queued", e.queued_at, "rescued" if rescued else "decided"))
     started = e.started_at if e.queued_at is None or (e.started_at or e.queued_at) >= e.queued_at else None
     if started is not None:
@@ -71,30 +73,30 @@ def _ending(e: wire.Execution) -> str:
 
 
 def _words(kind: str, e: wire.Execution) -> tuple[str, str]:
-    """What stands before and after the duration of a gap."""
+    """Return the words before and after the duration of a gap."""
     match kind:
         case "decided":
-            return "decided after", ""
+            return "scheduled after", ""
         case "queued" if e.started_at is None and e.state not in LIVE:
-            return "never started, ended after", ""
+            return "never started; ended after", ""
         case "queued":
-            return ("waits" if e.state == "queued" else "waited"), "for a worker"
+            return ("waiting" if e.state == "queued" else "waited"), "for a worker"
         case "retries":
-            return f"{_attempts(e)} and backoff:", ""
+            return f"{_attempts(e)} and backoff", ""
         case "rescued":
-            return f"{_attempts(e)}, given back after", ""
+            return f"{_attempts(e)}, requeued after", ""
         case "later":
-            return "put off by", ""
+            return "delayed by", ""
     return ("running for" if e.finished_at is None else "ran"), ""
 
 
-def _former(e: wire.Execution) -> int:
-    """How many attempts came before the one this timeline ends with."""
+def _earlier_attempts(e: wire.Execution) -> int:
+    """Return the number of attempts before the one that the timeline ends with."""
     return e.attempt if e.state in ("waiting", "queued") else e.attempt - 1
 
 
 def _attempts(e: wire.Execution) -> str:
-    return "attempt 1" if _former(e) == 1 else f"attempts 1 to {_former(e)}"
+    return "attempt 1" if _earlier_attempts(e) == 1 else f"attempts 1 to {_earlier_attempts(e)}"
 
 
 def _end(at: datetime | None, now: datetime) -> datetime:
@@ -102,12 +104,12 @@ def _end(at: datetime | None, now: datetime) -> datetime:
 
 
 def _places(spans: list[float]) -> list[tuple[int, int]]:
-    """Where each gap lies in a bar of WIDTH: in proportion, but none invisible."""
+    """Return x and width of each gap in a bar of WIDTH: in proportion, but at least MIN_WIDTH."""
     total = sum(spans)
-    room = WIDTH - LEAST * len(spans)
+    room = WIDTH - MIN_WIDTH * len(spans)
     places, x = [], 0
     for seconds in spans:
-        width = LEAST + round(room * seconds / total) if total else WIDTH // len(spans)
+        width = MIN_WIDTH + round(room * seconds / total) if total else WIDTH // len(spans)
         places.append((x, width))
         x += width
     return places

@@ -1,7 +1,7 @@
-"""One action on everything that fits a filter: counted and sampled first, then done in chunks, each told.
+"""Bulk actions on all jobs or executions that match a filter: preview first, then chunk by chunk.
 
-Nothing is kept on the server between the chunks: the page brings along how far it is, and the script sends it on. So it
-can be stopped at any chunk, and goes on after a restart.
+The server keeps no state between chunks: the form carries the progress, and the script submits it again. A bulk action
+can be stopped after any chunk and continues after a restart of the server.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from mainspring.intake.validate.params import check_params
 from mainspring.views import executions as execution_views
 from mainspring.views import refs, search
 from mainspring.web import render
-from mainspring.web.access import Visit, refuse_nul
-from mainspring.web.forms.changes import MAX_REASON
+from mainspring.web.endpoint import PageRequest, refuse_nul
+from mainspring.web.forms.actions import reason_of
 from mainspring.web.forms.definition import problems_of
-from mainspring.web.forms.instant import moment_to_come
+from mainspring.web.forms.instant import parse_future
 from mainspring.web.pages.failures import SCOPE
 
-MOST = 10_000
-"""So many are acted on at most; a filter that finds more is to be narrowed."""
-CHUNK = 50
-SAMPLE = 20
-KEPT = 20
-"""So many failures are told one by one; the rest are counted."""
+MAX_ITEMS = 10_000
+"""The most items that one bulk action takes; a filter that matches more has to be narrowed."""
+CHUNK_ITEMS = 50
+SAMPLE_ITEMS = 20
+MAX_FAILURES_LISTED = 20
+"""Failures that are listed one by one; the rest are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class One:
-    """What is acted on: a job or an execution, with a name to tell it by and a place to look at it."""
+class BulkItem:
+    """A job or an execution with its name and the path of its page."""
 
     id: UUID
     name: str
@@ -49,101 +49,121 @@ class One:
 
 @dataclass(slots=True)
 class Progress:
-    """How far it is; travels with the form. `begun` tells this action from another one like it."""
+    """The progress of a bulk action, carried by the form. `begun` identifies the action."""
 
     begun: str
     done: int = 0
     failed: int = 0
     cursor: str = ""
-    told: list[list[str]] = field(default_factory=list)
-    """Of the first that failed: name, path and why."""
+    failures: list[list[str]] = field(default_factory=list)
+    """Name, path and error of the first failures."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """An action on many: `do` does it to one. `says` tells what it means."""
+class BulkAction:
+    """A bulk action. `do` applies it to one item; `text` explains its effect."""
 
     verb: str
     button: str
-    says: str
-    do: Callable[[Visit, One], Awaitable[object]]
-    hue: str = "primary"
+    text: str
+    do: Callable[[PageRequest, BulkItem], Awaitable[object]]
+    tone: str = "primary"
     scope: str = "write"
 
 
-async def _pause(visit: Visit, one: One) -> None:
-    until = moment_to_come(visit.form.get("until", ""), "/until")
-    reason = visit.form.get("reason", "")[:MAX_REASON]
+async def _pause(request: PageRequest, item: BulkItem) -> None:
+    until = parse_future(request.form.get("until", ""), "/until")
     await jobs.pause(
-        visit.context.database,
-        one.id,
-        tenant=visit.caller.tenant,
-        reason=reason,
+        request.context.database,
+        item.id,
+        tenant=request.caller.tenant,
+        reason=reason_of(request),
         until=until,
-        by=visit.caller.name,
+        by=request.caller.name,
     )
 
 
-async def _resume(visit: Visit, one: One) -> None:
-    await jobs.resume(visit.context.database, one.id, tenant=visit.caller.tenant, by=visit.caller.name)
+async def _resume(request: PageRequest, item: BulkItem) -> None:
+    await jobs.resume(request.context.database, item.id, tenant=request.caller.tenant, by=request.caller.name)
 
 
-async def _run(visit: Visit, one: One) -> None:
-    row = await refs.job_row(visit.context.database, str(one.id), tenant=visit.caller.tenant)
+async def _run(request: PageRequest, item: BulkItem) -> None:
+    row = await refs.job_row(request.context.database, str(item.id), tenant=request.caller.tenant)
     check_params(row.spec, None)
-    given = Submission(visit.caller.tenant, visit.caller.name, one.id, audit=SubmissionAudit.of(row))
-    await visit.context.submitter.submit_once(given, f"bulk:{_progress(visit.form.get('progress', '')).begun}")
+    given = Submission(request.caller.tenant, request.caller.name, item.id, audit=SubmissionAudit.of(row))
+    await request.context.submitter.submit_once(given, f"bulk:{_progress(request.form.get('progress', '')).begun}")
 
 
-async def _delete(visit: Visit, one: One) -> None:
-    reason = visit.form.get("reason", "")[:MAX_REASON]
-    await jobs.delete(visit.context.database, one.id, tenant=visit.caller.tenant, by=visit.caller.name, reason=reason)
-
-
-async def _cancel(visit: Visit, one: One) -> None:
-    reason = visit.form.get("reason", "")[:MAX_REASON]
-    await executions.cancel(
-        visit.context.database, one.id, tenant=visit.caller.tenant, by=visit.caller.name, reason=reason
+async def _delete(request: PageRequest, item: BulkItem) -> None:
+    await jobs.delete(
+        request.context.database,
+        item.id,
+        tenant=request.caller.tenant,
+        by=request.caller.name,
+        reason=reason_of(request),
     )
 
 
-async def _requeue(visit: Visit, one: One) -> None:
-    """By its dead letter, if it has one: that is then resolved, and a second time does nothing."""
-    database, tenant = visit.context.database, visit.caller.tenant
-    found = await execution_views.get(database, one.id, tenant=tenant)
+async def _cancel(request: PageRequest, item: BulkItem) -> None:
+    await executions.cancel(
+        request.context.database,
+        item.id,
+        tenant=request.caller.tenant,
+        by=request.caller.name,
+        reason=reason_of(request),
+    )
+
+
+async def _requeue(request: PageRequest, item: BulkItem) -> None:
+    """Replay the dead letter, if there is one: that resolves it, and a repeated chunk does nothing."""
+    database, tenant = request.context.database, request.caller.tenant
+    found = await execution_views.get(database, item.id, tenant=tenant)
     if found.state in LIVE:
-        raise invalid("/state", f"it is {found.state}", hint="only what has ended can be requeued")
+        raise invalid("/state", f"the execution is {found.state}", hint="only ended executions can be requeued")
     if found.state in ("failed", "timed_out", "lost"):
-        letter_id = await dead_letters.find(database, str(one.id), tenant=tenant)
-        await replays.replay_one(database, letter_id, wire.ReplayOne(), tenant=tenant, by=visit.caller.name)
+        letter_id = await dead_letters.find(database, str(item.id), tenant=tenant)
+        await replays.replay_one(database, letter_id, wire.ReplayOne(), tenant=tenant, by=request.caller.name)
         return
     params = found.params if isinstance(found.params, dict) else None
-    entry = SubmissionAudit("execution.requeue", found.job, subject=one.id)
-    given = Submission(tenant, visit.caller.name, found.job_id, None, params, found.fire_at, entry)
-    # By the execution it repeats: the same chunk sent twice makes it once.
-    await visit.context.submitter.submit_once(given, f"requeue:{one.id}")
+    entry = SubmissionAudit("execution.requeue", found.job, subject=item.id)
+    given = Submission(tenant, request.caller.name, found.job_id, None, params, found.fire_at, entry)
+    # The key names the execution that is repeated: a chunk that is sent twice creates it once.
+    await request.context.submitter.submit_once(given, f"requeue:{item.id}")
 
 
-JOB_DEEDS = {
-    deed.verb: deed
-    for deed in (
-        Deed("pause", "Pause", "They do not fire while they are paused. What is queued or running goes on.", _pause),
-        Deed("resume", "Resume", "They fire again from now on. What came due meanwhile counts as skipped.", _resume),
-        Deed("run", "Run", "Each gets one execution now, with its default parameters.", _run),
-        Deed(
-            "delete", "Delete", "They will not fire any more. What runs goes on; the history stays.", _delete, "danger"
+JOB_ACTIONS = {
+    action.verb: action
+    for action in (
+        BulkAction(
+            "pause", "Pause", "The jobs do not fire while paused. Queued and running executions continue.", _pause
+        ),
+        BulkAction(
+            "resume", "Resume", "The jobs fire again from now on. Fires missed during the pause are skipped.", _resume
+        ),
+        BulkAction("run", "Run", "Each job gets one execution now, with default parameters.", _run),
+        BulkAction(
+            "delete",
+            "Delete",
+            "The jobs stop firing. Running executions continue; the history is kept.",
+            _delete,
+            "danger",
         ),
     )
 }
-EXECUTION_DEEDS = {
-    deed.verb: deed
-    for deed in (
-        Deed("cancel", "Cancel", "What has not started never will; what runs is asked to end.", _cancel, "danger"),
-        Deed(
+EXECUTION_ACTIONS = {
+    action.verb: action
+    for action in (
+        BulkAction(
+            "cancel",
+            "Cancel",
+            "Executions that have not started are dropped; running ones are asked to stop.",
+            _cancel,
+            "danger",
+        ),
+        BulkAction(
             "requeue",
             "Requeue",
-            "Those that have ended are executed again, as their jobs are now, with the same "
-            "parameters and for the same times.",
+            "Ended executions run again with the current definition, the same parameters and the same fire times.",
             _requeue,
             scope=SCOPE,
         ),
@@ -154,102 +174,111 @@ EXECUTION_DEEDS = {
 class Bulk:
     """GET and POST /jobs:bulk and /executions:bulk."""
 
-    def __init__(self, noun: str, deeds: dict[str, Deed]) -> None:
-        self._noun, self._deeds = noun, deeds
+    def __init__(self, noun: str, actions: dict[str, BulkAction]) -> None:
+        self._noun, self._actions = noun, actions
 
-    async def ask(self, visit: Visit) -> Response:
-        """How many fit, some of them, and what can be done to them all."""
-        deed = self._deeds.get(visit.query("do"))
-        return await self._page(visit, visit.query("q"), deed, dict(visit.request.query_params))
+    async def page(self, request: PageRequest) -> Response:
+        """Show the number of matches, a sample, and the actions."""
+        action = self._actions.get(request.query("do"))
+        return await self._page(request, request.query("q"), action, dict(request.http.query_params))
 
-    async def act(self, visit: Visit) -> Response:
-        """One chunk; the page that comes back sends the next."""
-        deed = self._deeds.get(visit.form.get("do", ""))
-        if deed is None:
-            raise invalid("/do", "this can't be done to all", hint=f"one of {', '.join(self._deeds)}")
-        visit.caller.demand(deed.scope)
-        text, progress = visit.form.get("q", ""), _progress(visit.form.get("progress", ""))
+    async def act(self, request: PageRequest) -> Response:
+        """Process one chunk; the response submits the next."""
+        action = self._actions.get(request.form.get("do", ""))
+        if action is None:
+            raise invalid("/do", "unknown bulk action", hint=f"one of {', '.join(self._actions)}")
+        request.caller.demand(action.scope)
+        text, progress = request.form.get("q", ""), _progress(request.form.get("progress", ""))
         try:
-            refuse_nul(visit.form)
-            moment_to_come(visit.form.get("until", ""), "/until")
-            chunk, onward = await self._some(visit, text, progress.cursor, CHUNK)
+            refuse_nul(request.form)
+            parse_future(request.form.get("until", ""), "/until")
+            chunk, next_page = await self._matching(request, text, progress.cursor, CHUNK_ITEMS)
         except Invalid as error:
-            return await self._page(visit, text, deed, visit.form, error)
-        for one in chunk:
-            await _to_one(visit, deed, one, progress)
-        over = progress.done + progress.failed >= MOST
-        progress.cursor = onward or ""
+            return await self._page(request, text, action, request.form, error)
+        for item in chunk:
+            await _apply(request, action, item, progress)
+        full = progress.done + progress.failed >= MAX_ITEMS
+        progress.cursor = next_page or ""
         return render.page(
-            "bulk_done.html",
-            visit.caller,
+            "bulk_progress.html",
+            request.caller,
             noun=self._noun,
-            deed=deed,
+            action=action,
             text=text,
             progress=progress,
-            onward=bool(onward) and not over,
-            over=over and bool(onward),
+            next_page=bool(next_page) and not full,
+            full=full and bool(next_page),
             packed=_packed(progress),
-            values=visit.form,
-            total=_total(visit.form.get("total", "")),
+            values=request.form,
+            total=_total(request.form.get("total", "")),
         )
 
     async def _page(
-        self, visit: Visit, text: str, deed: Deed | None, values: dict[str, str], error: Invalid | None = None
+        self,
+        request: PageRequest,
+        text: str,
+        action: BulkAction | None,
+        values: dict[str, str],
+        error: Invalid | None = None,
     ) -> Response:
-        sample: list[One] = []
+        sample: list[BulkItem] = []
         count, exact, start = 0, True, ""
         try:
-            sample, _ = await self._some(visit, text, "", SAMPLE)
-            count, exact, start = await self._count(visit, text)
-        except Invalid as wrong:
-            error = wrong
+            sample, _ = await self._matching(request, text, "", SAMPLE_ITEMS)
+            count, exact, start = await self._count(request, text)
+        except Invalid as refused:
+            error = refused
         return render.page(
             "bulk.html",
-            visit.caller,
+            request.caller,
             status=422 if error else 200,
             noun=self._noun,
-            deeds=self._deeds,
-            deed=deed,
+            actions=self._actions,
+            action=action,
             text=text,
             sample=sample,
             count=count,
             exact=exact,
-            most=MOST,
+            most=MAX_ITEMS,
             values=values,
             problems=problems_of(error) if error else (),
             start=_packed(Progress(token_hex(8), cursor=start)),
         )
 
-    async def _count(self, visit: Visit, text: str) -> tuple[int, bool, str]:
-        """How many fit, as far as one look goes; whether that is all; and where to begin."""
-        database, tenant = visit.context.database, visit.caller.tenant
+    async def _count(self, request: PageRequest, text: str) -> tuple[int, bool, str]:
+        """Return the number of matches, whether it is exact, and the cursor to start from."""
+        database, tenant = request.context.database, request.caller.tenant
         if self._noun == "job":
-            found = await search.count_jobs(database, text, tenant=tenant, most=MOST)
+            found = await search.count_jobs(database, text, tenant=tenant, most=MAX_ITEMS)
             return found[0], found[1], ""
-        count, exact, newest = await search.count_executions(database, text, tenant=tenant, most=MOST)
-        # What is made after this look, by the action itself too, is not acted on.
+        count, exact, newest = await search.count_executions(database, text, tenant=tenant, most=MAX_ITEMS)
+        # Executions created later, also by the action itself, are left out.
         return count, exact, "" if newest is None else str(UUID(int=newest.int + 1))
 
-    async def _some(self, visit: Visit, text: str, cursor: str, limit: int) -> tuple[list[One], str | None]:
-        database, tenant = visit.context.database, visit.caller.tenant
+    async def _matching(
+        self, request: PageRequest, text: str, cursor: str, limit: int
+    ) -> tuple[list[BulkItem], str | None]:
+        database, tenant = request.context.database, request.caller.tenant
         if self._noun == "job":
-            found, onward = await search.job_ids(database, job_filter(text), tenant=tenant, after=cursor, limit=limit)
-            return [One(job_id, name, f"/jobs/{job_id}") for job_id, name in found], onward
+            found, next_page = await search.job_ids(
+                database, job_filter(text), tenant=tenant, after=cursor, limit=limit
+            )
+            return [BulkItem(job_id, name, f"/jobs/{job_id}") for job_id, name in found], next_page
         page = await search.find_executions(database, text, tenant=tenant, cursor=cursor or None, limit=limit)
         return [
-            One(e.execution_id, f"{e.title}, {e.state.replace('_', ' ')}", f"/executions/{e.execution_id}")
+            BulkItem(e.execution_id, f"{e.title}, {e.state.replace('_', ' ')}", f"/executions/{e.execution_id}")
             for e in page.items
         ], page.next_cursor
 
 
-async def _to_one(visit: Visit, deed: Deed, one: One, progress: Progress) -> None:
+async def _apply(request: PageRequest, action: BulkAction, item: BulkItem, progress: Progress) -> None:
     try:
-        await deed.do(visit, one)
+        await action.do(request, item)
         progress.done += 1
     except MainspringError as error:
         progress.failed += 1
-        if len(progress.told) < KEPT:
-            progress.told.append([one.name, one.path, error.message[:300]])
+        if len(progress.failures) < MAX_FAILURES_LISTED:
+            progress.failures.append([item.name, item.path, error.message[:300]])
 
 
 def _packed(progress: Progress) -> str:
@@ -260,12 +289,12 @@ def _progress(text: str) -> Progress:
     try:
         return msgspec.json.decode(text.encode(), type=Progress)
     except (msgspec.MsgspecError, UnicodeEncodeError):
-        raise invalid("/progress", "this form does not say how far it is", hint="begin again from the list") from None
+        raise invalid("/progress", "the progress is missing or invalid", hint="start again from the list") from None
 
 
 def _total(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
-JOBS = Bulk("job", JOB_DEEDS)
-EXECUTIONS = Bulk("execution", EXECUTION_DEEDS)
+JOBS = Bulk("job", JOB_ACTIONS)
+EXECUTIONS = Bulk("execution", EXECUTION_ACTIONS)

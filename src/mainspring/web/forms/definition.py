@@ -1,4 +1,4 @@
-"""A definition as the fields of a form, and back. A field that says what it said keeps its value to the last blank."""
+"""Convert between job definitions and form values. An unchanged field keeps its value exactly."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from mainspring.web.forms.fields import EXPRESSION, NAME, NOTICES, OPTIONAL, PLA
 
 Values = Mapping[str, str]
 Plugins = Mapping[str, tuple[Field, ...]]
-MOST_ROWS = 20
+MAX_ROWS = 20
+MAX_PLUGIN_FIELDS = 40
 PLUGIN = "plugin:"
 _ABSENT: Any = object()
 
 
 def plugin_fields(type_: str, schema: Any) -> tuple[Field, ...]:
-    """The settings of a plug-in as fields: one for each property, or one for all if the schema is not that simple."""
+    """Return one field for each property of a plug-in's schema, or one JSON field if the schema is not that simple."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
-    if not isinstance(properties, dict) or not properties or len(properties) > 40:
+    if not isinstance(properties, dict) or not properties or len(properties) > MAX_PLUGIN_FIELDS:
         return (Field(f"plugin_{type_}", "/task/settings", "Settings", "json", help="A JSON object.", size="grow"),)
     return tuple(_property(type_, name, about) for name, about in properties.items())
 
@@ -40,7 +41,7 @@ def _property(type_: str, name: str, about: Any) -> Field:
     default = about.get("default")
     hint = "" if default is None else default if isinstance(default, str) else msgspec.json.encode(default).decode()
     options = tuple(enum) if kind == "choice" and isinstance(enum, list) else ()
-    hint = hint or ("not given" if options else "")
+    hint = hint or ("none" if options else "")
     words = str(about.get("description") or "")
     return Field(
         f"plugin_{type_}_{name}", f"/task/settings/{name}", str(about.get("title") or name), kind, hint, words, options
@@ -57,8 +58,8 @@ def task_fields(kind: str, plugins: Plugins) -> tuple[Field, ...]:
     return TASKS.get(kind, ())
 
 
-def spelled(spec: JobSpec, plugins: Plugins) -> dict[str, str]:
-    """What to type for a job, such that `definition` gives the same again."""
+def form_values(spec: JobSpec, plugins: Plugins) -> dict[str, str]:
+    """Return the form values of a job. `definition` turns them into the same job."""
     whole = as_json(spec)
     task = whole["task"]
     kind = PLUGIN + task["type"] if task["kind"] == "plugin" else task["kind"]
@@ -78,11 +79,11 @@ def spelled(spec: JobSpec, plugins: Plugins) -> dict[str, str]:
 
 
 def definition(values: Values, base: JobSpec | None, plugins: Plugins) -> dict[str, Any]:
-    """The definition that the form says, as JSON; what it has no fields for stays as it is in `base`.
+    """Return the definition of the form as JSON; what the form has no fields for is kept from `base`.
 
-    Everything that can't be read is refused at once, each problem with the pointer of its field.
+    Raises `Invalid` with all problems, each with the pointer of its field.
     """
-    old = {} if base is None else spelled(base, plugins)
+    old = {} if base is None else form_values(base, plugins)
     wanted: dict[str, Any] = {} if base is None else copy.deepcopy(as_json(base))
     wanted.pop("paused", None)
     problems: list[Problem] = []
@@ -97,9 +98,9 @@ def definition(values: Values, base: JobSpec | None, plugins: Plugins) -> dict[s
         text = values.get(field.name, "")
         if text == old.get(field.name, "") and (unchanged or not field.pointer.startswith("/task/")) and base:
             continue
-        problems += _take(wanted, field, text, values)
+        problems += _read_field(wanted, field, text, values)
     problems += _schedule(wanted, values, old)
-    problems += _rows(wanted, values)
+    problems += _read_rows(wanted, values)
     for pointer in OPTIONAL:
         if not any(values.get(f.name) for f in PLAIN if f.pointer.startswith(pointer + "/")):
             wanted.pop(pointer[1:], None)
@@ -110,7 +111,7 @@ def definition(values: Values, base: JobSpec | None, plugins: Plugins) -> dict[s
     return wanted
 
 
-def _take(wanted: dict[str, Any], field: Field, text: str, values: Values) -> list[Problem]:
+def _read_field(wanted: dict[str, Any], field: Field, text: str, values: Values) -> list[Problem]:
     if field.name == "command" and values.get("shell"):
         put(wanted, field.pointer, [text] if text else _ABSENT)
     else:
@@ -119,7 +120,7 @@ def _take(wanted: dict[str, Any], field: Field, text: str, values: Values) -> li
         except Invalid as error:
             return list(error.problems)
     if field.name == "command" and not text.strip():
-        return [Problem(field.pointer, "the command is missing", "write what to run, such as ./report.sh --all")]
+        return [Problem(field.pointer, "a command is required", "for example ./report.sh --all")]
     return []
 
 
@@ -130,9 +131,7 @@ def _schedule(wanted: dict[str, Any], values: Values, old: Values) -> list[Probl
     wanted.pop("schedule", None)
     extras = [f for f in SCHEDULE if values.get(f.name)]
     if not values.get(EXPRESSION.name):
-        return [
-            Problem(f.pointer, "this belongs to a schedule, and there is none", "write when it fires") for f in extras
-        ]
+        return [Problem(f.pointer, "this setting needs a schedule", "add a schedule") for f in extras]
     problems: list[Problem] = []
     try:
         schedule = schedule_text.read(values[EXPRESSION.name], values.get("zone", ""))
@@ -140,7 +139,7 @@ def _schedule(wanted: dict[str, Any], values: Values, old: Values) -> list[Probl
         return list(error.problems)
     for field in extras:
         if not isinstance(schedule, dict):
-            problems.append(Problem(field.pointer, "of several schedules each says this for itself", "put it there"))
+            problems.append(Problem(field.pointer, "set this in each of the schedules", "move it there"))
             continue
         try:
             schedule[field.name] = field_values.read(field, values[field.name])
@@ -150,12 +149,12 @@ def _schedule(wanted: dict[str, Any], values: Values, old: Values) -> list[Probl
     return problems
 
 
-def _rows(wanted: dict[str, Any], values: Values) -> list[Problem]:
-    """Notices and params, as many as there are."""
+def _read_rows(wanted: dict[str, Any], values: Values) -> list[Problem]:
+    """Read the rows of notifications and parameters."""
     problems: list[Problem] = []
     notify: list[dict[str, Any]] = []
     params: dict[str, Any] = {}
-    for number in range(MOST_ROWS):
+    for number in range(MAX_ROWS):
         on = [notice for notice in NOTICES if values.get(f"notify_{number}_{notice}")]
         to = [word.strip() for word in values.get(f"notify_{number}_to", "").split(",") if word.strip()]
         if on or to:
@@ -177,8 +176,8 @@ def _rows(wanted: dict[str, Any], values: Values) -> list[Problem]:
     return problems
 
 
-def placed(problems: Iterable[Problem], fields: Iterable[Field]) -> tuple[dict[str, list[Problem]], list[Problem]]:
-    """Each problem at the field it is about; and those that belong to none."""
+def by_field(problems: Iterable[Problem], fields: Iterable[Field]) -> tuple[dict[str, list[Problem]], list[Problem]]:
+    """Return problems by the name of their field, and those that concern no field."""
     found: dict[str, list[Problem]] = {}
     rest: list[Problem] = []
     known = list(fields)
@@ -201,7 +200,7 @@ def problems_of(error: MainspringError) -> tuple[Problem, ...]:
 
 
 def put(whole: dict[str, Any], pointer: str, value: Any) -> None:
-    """Sets what a pointer names, or takes it away."""
+    """Set or remove the value at a pointer."""
     *path, last = pointer.split("/")[1:]
     for name in path:
         inner = whole.get(name)
@@ -223,26 +222,26 @@ def get(whole: Any, pointer: str) -> Any:
     return whole
 
 
-def _written(fields: Iterable[Field], whole: dict[str, Any], usual: dict[str, Any]) -> dict[str, str]:
-    """What is as usual is left empty: the field shows it as its hint."""
+def _written(fields: Iterable[Field], whole: dict[str, Any], defaults: dict[str, Any]) -> dict[str, str]:
+    """Return the fields as text. A default value is left empty: the field shows it as its hint."""
     found = {}
     for field in fields:
         value = get(whole, field.pointer)
-        found[field.name] = "" if value == get(usual, field.pointer) else field_values.write(field, value)
+        found[field.name] = "" if value == get(defaults, field.pointer) else field_values.write(field, value)
     return found
 
 
 def _defaults(spec: JobSpec) -> dict[str, Any]:
-    usual = as_json(JobSpec(name="", task=NoopTask()))
+    defaults = as_json(JobSpec(name="", task=NoopTask()))
     given = {f.encode_name: f.default for f in msgspec.structs.fields(type(spec.task))}
-    usual["task"] = msgspec.to_builtins({k: v for k, v in given.items() if v is not msgspec.NODEFAULT})
-    # Their limits are always written out: without one there is no such object.
-    usual["concurrency"], usual["rate"] = {"key": "{{job}}"}, {"key": "{{job}}", "per": "1s", "burst": 1}
-    return usual
+    defaults["task"] = msgspec.to_builtins({k: v for k, v in given.items() if v is not msgspec.NODEFAULT})
+    # Their limits have no default: an object without a limit does not exist.
+    defaults["concurrency"], defaults["rate"] = {"key": "{{job}}"}, {"key": "{{job}}", "per": "1s", "burst": 1}
+    return defaults
 
 
 def _without_extras(schedule: Any) -> Any:
-    """The schedule without what has fields of its own."""
+    """Return the schedule without the settings that have their own fields."""
     if not isinstance(schedule, ScheduleSpec):
         return schedule
     bare = {f.name: f.default for f in msgspec.structs.fields(ScheduleSpec) if f.name in {s.name for s in SCHEDULE}}

@@ -1,4 +1,4 @@
-"""What is typed into a field, as a value of the definition, and a value as one would type it."""
+"""Parse the text of a form field into a value of the definition, and write a value as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ANY = object()
 
 
 def read(field: Field, text: str) -> Any:
-    """The value of a field that is not empty."""
+    """Parse the text of a field that is not empty."""
     at, text = field.pointer, text.strip()
     match field.kind:
         case "number":
@@ -72,7 +72,7 @@ def words(text: str, pointer: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise invalid(pointer, f"this can't be split into words: {error}", hint="close the quotes") from None
+        raise invalid(pointer, f"invalid quoting: {error}", hint="close the quotes") from None
 
 
 def from_json(text: str, pointer: str) -> Any:
@@ -89,7 +89,7 @@ def to_json(value: Any) -> str:
 
 
 def read_param(name: str, values: Mapping[str, str], prefix: str) -> dict[str, Any]:
-    """A row of the table of parameters."""
+    """Read one parameter from its row in the form."""
     about: dict[str, Any] = {}
     type_ = values.get(f"{prefix}type", "")
     if type_:
@@ -116,7 +116,7 @@ def param_row(name: str, about: Mapping[str, Any]) -> dict[str, str]:
 
 
 def value_of(type_: str | None, text: str, pointer: str) -> Any:
-    """A value of a parameter as it was typed. Texts need no quotes, but may have them."""
+    """Parse the value of a parameter. Strings may be written with or without quotes."""
     text = text.strip()
     if type_ == "string" and not text.startswith('"'):
         return text

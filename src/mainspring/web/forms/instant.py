@@ -1,4 +1,4 @@
-"""An instant as people type it: +10m, or a time, in UTC unless it says otherwise."""
+"""Parse times in form fields: +10m, or a date and time, in UTC unless it has an offset."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mainspring.display.times import parse_future_instant, parse_instant
 from mainspring.domain.errors import invalid
 
 
-def moment(text: str, pointer: str) -> datetime | None:
-    """None if nothing was typed."""
+def parse_time(text: str, pointer: str) -> datetime | None:
+    """Parse a time; None if empty."""
     return _read(parse_instant, text, pointer)
 
 
-def moment_to_come(text: str, pointer: str) -> datetime | None:
-    """The same, and a length of time is counted from now."""
+def parse_future(text: str, pointer: str) -> datetime | None:
+    """Parse a time; a duration counts from now. None if empty."""
     return _read(parse_future_instant, text, pointer)
 
 

@@ -1,4 +1,7 @@
-"""A job as a form: added, copied or changed. Nothing is saved that was not looked at, or that somebody else changed."""
+"""The form to create, copy and edit a job.
+
+An edit is saved only after its review, and only for the version that was reviewed.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +23,20 @@ from mainspring.views import jobs as job_views
 from mainspring.views import why_execution
 from mainspring.views import workers as worker_views
 from mainspring.web import render
-from mainspring.web.access import Visit
-from mainspring.web.density_cache import DensityCache
-from mainspring.web.draw.diff import Line, difference
+from mainspring.web.draw.diff import DiffLine, difference
+from mainspring.web.endpoint import PageRequest
+from mainspring.web.fire_density_cache import FireDensityCache
 from mainspring.web.forms import command_line
 from mainspring.web.forms.definition import (
-    MOST_ROWS,
+    MAX_ROWS,
     PLUGIN,
     Plugins,
+    by_field,
     definition,
+    form_values,
     kind_of,
-    placed,
     plugin_fields,
     problems_of,
-    spelled,
     task_fields,
 )
 from mainspring.web.forms.fields import (
@@ -52,16 +55,17 @@ from mainspring.web.forms.fields import (
 )
 from mainspring.web.forms.proposal import Proposal, patch_to, propose
 from mainspring.web.forms.schedule_edit import seen_version
-from mainspring.web.forms.schedule_preview import Typed, try_out
+from mainspring.web.forms.schedule_preview import ScheduleInput, preview_schedule
 from mainspring.web.pages.playground import all_zones, part, shown_zones
 
-LISTED = 100
-MOST_VALUE = 20_000
+MAX_SUGGESTIONS = 100
+MAX_VALUE_CHARS = 20_000
+MAX_NAME_CHARS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What saving would do. `digest` says which form it was: one that was changed since is looked at again."""
+    """What saving would do. `digest` identifies the reviewed form: a form changed since then is reviewed again."""
 
     spec: JobSpec
     digest: str
@@ -72,15 +76,15 @@ class Review:
 
 
 @dataclass(slots=True)
-class Sheet:
-    """One showing of the form: what stands in it, what is wrong with it, and what it would do."""
+class JobFormState:
+    """The values of the form, its problems and its review."""
 
     values: dict[str, str]
     plugins: Plugins
     job: wire.Job | None = None
     problems: list[Problem] = field(default_factory=list)
     review: Review | None = None
-    theirs: list[Line] = field(default_factory=list)
+    others_changes: list[DiffLine] = field(default_factory=list)
     seen: int = 0
     status: int = 200
     notice: str = ""
@@ -90,117 +94,119 @@ class Sheet:
         return [*PLAIN, *task_fields(kind_of(self.values), self.plugins), *SCHEDULE]
 
     def rows(self, prefix: str, part: str) -> int:
-        """As many as are filled, and one more to fill."""
-        filled = [n for n in range(MOST_ROWS) if self.values.get(f"{prefix}_{n}_{part}")]
-        return min(MOST_ROWS, (filled[-1] + 1 if filled else 0) + 1)
+        """Return the number of filled rows, plus an empty one."""
+        filled = [n for n in range(MAX_ROWS) if self.values.get(f"{prefix}_{n}_{part}")]
+        return min(MAX_ROWS, (filled[-1] + 1 if filled else 0) + 1)
 
 
 class JobForm:
     """GET and POST /new and /jobs/{ref}/edit."""
 
-    def __init__(self, crowds: DensityCache) -> None:
-        self._crowds = crowds
+    def __init__(self, density: FireDensityCache) -> None:
+        self._density = density
 
-    async def fresh(self, visit: Visit) -> Response:
-        """An empty form; with `like`, a copy of a job; fields may be filled by the link."""
-        known = await _plugins(visit)
+    async def new(self, request: PageRequest) -> Response:
+        """GET /new; `like` copies a job, and the query fills fields."""
+        known = await _plugins(request)
         values: dict[str, str] = {}
-        if like := visit.query("like"):
-            job = await job_views.get(visit.context.database, like, tenant=visit.caller.tenant)
+        if like := request.query("like"):
+            job = await job_views.get(request.context.database, like, tenant=request.caller.tenant)
             _refuse_workflow(job)
-            values = {**spelled(job.spec, known), NAME.name: f"{job.name}-copy"[:128]}
-        given = {k: v[:MOST_VALUE].strip() for k, v in visit.request.query_params.items() if v.strip()}
-        return await self._page(visit, Sheet({**values, **given}, known))
+            values = {**form_values(job.spec, known), NAME.name: f"{job.name}-copy"[:MAX_NAME_CHARS]}
+        given = {k: v[:MAX_VALUE_CHARS].strip() for k, v in request.http.query_params.items() if v.strip()}
+        return await self._page(request, JobFormState({**values, **given}, known))
 
-    async def create(self, visit: Visit) -> Response:
-        sheet = Sheet(_given(visit), await _plugins(visit))
+    async def create(self, request: PageRequest) -> Response:
+        """POST /new."""
+        state = JobFormState(_submitted(request), await _plugins(request))
         try:
-            spec = _spec(sheet)
-            if visit.form.get("do") == "look":
-                sheet.review = await reviewed(visit, sheet.job, spec)
+            spec = _spec(state)
+            if request.form.get("do") == "review":
+                state.review = await review_of(request, state.job, spec)
             else:
-                async with visit.making(spec.schedule is not None):
+                async with request.making(spec.schedule is not None):
                     await jobs.create(
-                        visit.context.database,
+                        request.context.database,
                         spec,
-                        tenant=visit.caller.tenant,
-                        by=visit.caller.name,
-                        may_exceed=visit.caller.may_exceed,
+                        tenant=request.caller.tenant,
+                        by=request.caller.name,
+                        may_exceed=request.caller.may_exceed,
                     )
                 return RedirectResponse(f"/jobs/{quote(spec.name)}", 303, render.HEADERS)
         except (Invalid, Conflict) as error:
-            sheet.problems, sheet.status = [*problems_of(error)], 409 if isinstance(error, Conflict) else 422
-        return await self._page(visit, sheet)
+            state.problems, state.status = [*problems_of(error)], 409 if isinstance(error, Conflict) else 422
+        return await self._page(request, state)
 
-    async def edit(self, visit: Visit) -> Response:
-        job, known = await changeable(visit), await _plugins(visit)
-        values = spelled(job.spec, known)
-        if visit.query("part"):
-            values |= {name: visit.query(name) for name in ("expression", "zone")}
-        return await self._page(visit, Sheet(values, known, job, seen=job.version))
+    async def edit(self, request: PageRequest) -> Response:
+        """GET /jobs/{ref}/edit."""
+        job, known = await changeable(request), await _plugins(request)
+        values = form_values(job.spec, known)
+        if request.query("part"):
+            values |= {name: request.query(name) for name in ("expression", "zone")}
+        return await self._page(request, JobFormState(values, known, job, seen=job.version))
 
-    async def save(self, visit: Visit) -> Response:
-        """Shows what would change; once that was seen, saves it."""
-        job = await changeable(visit)
-        sheet = Sheet(_given(visit), await _plugins(visit), job, seen=seen_version(visit))
+    async def save(self, request: PageRequest) -> Response:
+        """POST /jobs/{ref}/edit: show the review; save when the form was reviewed."""
+        job = await changeable(request)
+        state = JobFormState(_submitted(request), await _plugins(request), job, seen=seen_version(request))
         try:
-            if sheet.seen != job.version:
-                await _show_theirs(visit, sheet, job)
-            spec = _spec(sheet)
-            sheet.review = await reviewed(visit, sheet.job, spec)
-            looked = visit.form.get("do") == "save" and visit.form.get("looked") == sheet.review.digest
-            patch = sheet.review.proposal.patch if sheet.review.proposal else {}
-            if looked and not sheet.notice:
+            if state.seen != job.version:
+                await _show_conflict(request, state, job)
+            spec = _spec(state)
+            state.review = await review_of(request, state.job, spec)
+            is_reviewed = request.form.get("do") == "save" and request.form.get("reviewed") == state.review.digest
+            patch = state.review.proposal.patch if state.review.proposal else {}
+            if is_reviewed and not state.notice:
                 if patch:
                     await jobs.patch(
-                        visit.context.database,
+                        request.context.database,
                         job.job_id,
                         patch,
-                        tenant=visit.caller.tenant,
-                        by=visit.caller.name,
-                        seen=sheet.seen,
-                        may_exceed=visit.caller.may_exceed,
+                        tenant=request.caller.tenant,
+                        by=request.caller.name,
+                        seen=state.seen,
+                        may_exceed=request.caller.may_exceed,
                     )
                 return RedirectResponse(f"/jobs/{job.job_id}", 303, render.HEADERS)
         except Invalid as error:
-            sheet.problems, sheet.status = [*problems_of(error)], 422
+            state.problems, state.status = [*problems_of(error)], 422
         except Conflict as conflict:
-            sheet.problems, sheet.status = [*problems_of(conflict)], 409
+            state.problems, state.status = [*problems_of(conflict)], 409
             if conflict.code == "version_changed":
-                sheet.problems, sheet.job = [], await changeable(visit)
-                await _show_theirs(visit, sheet, sheet.job)
-                sheet.review = await reviewed(visit, sheet.job, _spec(sheet))
-        return await self._page(visit, sheet)
+                state.problems, state.job = [], await changeable(request)
+                await _show_conflict(request, state, state.job)
+                state.review = await review_of(request, state.job, _spec(state))
+        return await self._page(request, state)
 
-    async def _page(self, visit: Visit, sheet: Sheet) -> Response:
-        values, job = sheet.values, sheet.job
+    async def _page(self, request: PageRequest, state: JobFormState) -> Response:
+        values, job = state.values, state.job
         name = job.name if job is not None else values.get(NAME.name, "")
-        typed = Typed(values.get(EXPRESSION.name, ""), values.get(ZONE.name, ""), name)
-        trial = await try_out(visit, self._crowds, typed) if typed.text else None
-        zones = shown_zones(visit, trial)
-        if visit.query("part"):
-            return part("explained", visit, trial=trial, zones=zones, command=None, onward="")
-        # What is wrong with the expression is shown below it, with a caret.
-        told = [p for p in sheet.problems if not (trial and trial.slip and _about_expression(p))]
-        at_field, others = placed(told, sheet.fields)
-        if sheet.problems and trial and trial.slip:
-            at_field.setdefault(EXPRESSION.name, [])  # the summary at the top leads to it, like to any other
-        kinds = [*TASKS, *(PLUGIN + type_ for type_ in sheet.plugins)]
+        typed = ScheduleInput(values.get(EXPRESSION.name, ""), values.get(ZONE.name, ""), name)
+        preview = await preview_schedule(request, self._density, typed) if typed.text else None
+        zones = shown_zones(request, preview)
+        if request.query("part"):
+            return part("explained", request, preview=preview, zones=zones, command=None, create_link="")
+        # Errors in the expression are shown below it, with a caret.
+        shown = [p for p in state.problems if not (preview and preview.error and _about_expression(p))]
+        at_field, others = by_field(shown, state.fields)
+        if state.problems and preview and preview.error:
+            at_field.setdefault(EXPRESSION.name, [])  # so that the summary at the top links to it
+        kinds = [*TASKS, *(PLUGIN + type_ for type_ in state.plugins)]
         return render.page(
             "job_form.html",
-            visit.caller,
-            status=sheet.status,
-            sheet=sheet,
+            request.caller,
+            status=state.status,
+            state=state,
             values=values,
             job=job,
-            review=sheet.review,
-            wrong=at_field,
+            review=state.review,
+            errors=at_field,
             problems=others,
-            trial=trial,
+            preview=preview,
             zones=zones,
             kinds=kinds,
             kind=kind_of(values),
-            kind_fields={kind: task_fields(kind, sheet.plugins) for kind in kinds},
+            kind_fields={kind: task_fields(kind, state.plugins) for kind in kinds},
             groups=GROUPS,
             schedule=SCHEDULE,
             name_field=NAME,
@@ -208,24 +214,24 @@ class JobForm:
             expression_field=EXPRESSION,
             zone_field=ZONE,
             metadata_field=METADATA,
-            notices=NOTICES,
+            events=NOTICES,
             param_types=PARAM_TYPES,
-            known=await _known(visit),
+            known=await _suggestions(request),
             all_zones=all_zones(),
         )
 
 
-async def reviewed(visit: Visit, job: wire.Job | None, spec: JobSpec) -> Review:
-    """What saving a definition would do, by the checks that saving makes."""
+async def review_of(request: PageRequest, job: wire.Job | None, spec: JobSpec) -> Review:
+    """Review a definition with the same checks as saving it."""
     check(spec)
     values = {name: value for name, value in as_json(spec).items() if name != "paused"}
-    proposal = await propose(visit, job, patch_to(job, values)) if job is not None else None
+    proposal = await propose(request, job, patch_to(job, values)) if job is not None else None
     seen = job.version if job is not None else 0
     return Review(
         spec,
         hashlib.sha256(encode([seen, values])).hexdigest()[:16],
         proposal,
-        await why_execution.unfit(visit.context.database, spec, tenant=visit.caller.tenant),
+        await why_execution.unfit(request.context.database, spec, tenant=request.caller.tenant),
         command_line.add(spec, replace=job is not None) or "",
         command_line.body(spec),
     )
@@ -236,48 +242,49 @@ def _about_expression(problem: Problem) -> bool:
     return problem.pointer.startswith("/schedule") and problem.pointer not in own
 
 
-def _spec(sheet: Sheet) -> JobSpec:
-    kind = kind_of(sheet.values)
-    if kind not in TASKS and kind.removeprefix(PLUGIN) not in sheet.plugins:
-        raise invalid("/task/kind", f"there is no kind {kind!r}", hint=f"one of {', '.join(TASKS)}, or a plug-in's")
-    base = sheet.job.spec if sheet.job is not None else None
-    return decode(encode(definition(sheet.values, base, sheet.plugins)), JobSpec)
+def _spec(state: JobFormState) -> JobSpec:
+    kind = kind_of(state.values)
+    if kind not in TASKS and kind.removeprefix(PLUGIN) not in state.plugins:
+        raise invalid("/task/kind", f"unknown task kind {kind!r}", hint=f"one of {', '.join(TASKS)}, or a plug-in")
+    base = state.job.spec if state.job is not None else None
+    return decode(encode(definition(state.values, base, state.plugins)), JobSpec)
 
 
-async def _show_theirs(visit: Visit, sheet: Sheet, job: wire.Job) -> None:
-    """Says that somebody changed the job meanwhile, and what; the next look is for what is there now."""
-    before = await job_views.version_of(visit.context.database, job.job_id, sheet.seen, tenant=visit.caller.tenant)
-    sheet.theirs = difference(before, job.spec)
-    sheet.notice = f"the job has version {job.version} by now; this change was made for version {sheet.seen}"
-    sheet.seen, sheet.status = job.version, 409
+async def _show_conflict(request: PageRequest, state: JobFormState, job: wire.Job) -> None:
+    """Show what another user has saved meanwhile; the next review is for the current version."""
+    before = await job_views.version_of(request.context.database, job.job_id, state.seen, tenant=request.caller.tenant)
+    state.others_changes = difference(before, job.spec)
+    state.notice = f"version {job.version} was saved while you edited version {state.seen}"
+    state.seen, state.status = job.version, 409
 
 
-def _given(visit: Visit) -> dict[str, str]:
-    """What was typed; browsers end lines with two characters."""
-    gone = ("csrf", "version", "looked", "do")
-    return {k: v.replace("\r\n", "\n").strip() for k, v in visit.form.items() if k not in gone and v.strip()}
+def _submitted(request: PageRequest) -> dict[str, str]:
+    """Return the submitted values without empty ones, with CRLF as LF."""
+    not_values = ("csrf", "version", "reviewed", "do")
+    return {k: v.replace("\r\n", "\n").strip() for k, v in request.form.items() if k not in not_values and v.strip()}
 
 
-async def _plugins(visit: Visit) -> Plugins:
-    found = await plugins.list_schemas(visit.context.database, tenant=visit.caller.tenant)
+async def _plugins(request: PageRequest) -> Plugins:
+    found = await plugins.list_schemas(request.context.database, tenant=request.caller.tenant)
     return {type_: plugin_fields(type_, schema) for type_, schema in found.items()}
 
 
-async def _known(visit: Visit) -> dict[str, list[str]]:
-    """Names that fields offer."""
-    database, tenant = visit.context.database, visit.caller.tenant
+async def _suggestions(request: PageRequest) -> dict[str, list[str]]:
+    """Return the suggestions for fields."""
+    database, tenant = request.context.database, request.caller.tenant
     workers = await worker_views.list_workers(database, tenant=tenant)
-    named = await calendars.list_all(database, tenant=tenant, limit=LISTED)
-    told = await channels.list_all(database, tenant=tenant)
+    named = await calendars.list_all(database, tenant=tenant, limit=MAX_SUGGESTIONS)
+    notified = await channels.list_all(database, tenant=tenant)
     return {
         "queues": sorted({"short", "long", *(queue for worker in workers for queue in worker.queues)}),
         "calendars": [calendar.name for calendar in named.items],
-        "channels": [channel.name for channel in told.items[:LISTED]],
+        "channels": [channel.name for channel in notified.items[:MAX_SUGGESTIONS]],
     }
 
 
-async def changeable(visit: Visit) -> wire.Job:
-    job = await job_views.get(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+async def changeable(request: PageRequest) -> wire.Job:
+    """Return the job of the address; refuse a deleted one and a workflow."""
+    job = await job_views.get(request.context.database, request.ref, tenant=request.caller.tenant)
     if job.state == "deleted":
         raise NotFound(f"the job {job.name!r} is deleted")
     _refuse_workflow(job)
@@ -286,4 +293,4 @@ async def changeable(visit: Visit) -> wire.Job:
 
 def _refuse_workflow(job: wire.Job) -> None:
     if isinstance(job.spec.task, WorkflowTask):
-        raise invalid("/task/kind", "a workflow is written as a whole", hint="change it on its own page")
+        raise invalid("/task/kind", "a workflow can't be edited as a job", hint="edit it on the page of the workflow")

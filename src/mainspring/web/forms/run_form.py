@@ -1,4 +1,4 @@
-"""Running a job or a workflow by hand: a field for each of its parameters, now or at a time, once per key."""
+"""The form that runs a job or workflow manually: parameters, time and idempotency key."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from mainspring.store.jobs import JobRow
 from mainspring.views import executions as execution_views
 from mainspring.views import refs
 from mainspring.web import render
-from mainspring.web.access import Visit, refuse_nul
+from mainspring.web.endpoint import PageRequest, refuse_nul
 from mainspring.web.forms import command_line, field_values
 from mainspring.web.forms.definition import problems_of
-from mainspring.web.forms.instant import moment
+from mainspring.web.forms.instant import parse_time
 
-MOST_KEY = 200
-_OWN = ("at", "fire_at", "key", "params")
+MAX_KEY_CHARS = 200
+_FIXED_FIELDS = ("at", "fire_at", "key", "params")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One parameter of the form."""
+class ParamField:
+    """A parameter with its field."""
 
     name: str
     about: Param
@@ -50,11 +50,11 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Order:
-    """One showing of the form: which job, what it asks for, and what was typed."""
+class RunDraft:
+    """The state of the form: the job, its parameters, and the submitted values."""
 
     job: JobRow
-    asked: list[Asked]
+    params: list[ParamField]
     values: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     status: int = 200
@@ -62,78 +62,84 @@ class Order:
 
     @property
     def free(self) -> bool:
-        """A job that declares nothing takes anything."""
-        return not self.asked
+        """Whether any parameters are accepted: the job declares none."""
+        return not self.params
 
 
-async def form(visit: Visit) -> Response:
-    """GET /jobs/{ref}/run; `like` takes over what an execution was given, and links may fill fields."""
-    order = await _order(visit)
-    if like := visit.query("like"):
-        known = await execution_views.get(visit.context.database, like, tenant=visit.caller.tenant)
-        if known.job_id != order.job.job_id:
-            raise NotFound(f"the execution {like!r} is not of {order.job.name!r}")
-        order.values = _taken_over(order, known)
-    given = {k: v.strip() for k, v in visit.request.query_params.items() if v.strip() and k != "like"}
-    order.values |= given
-    return _page(visit, order)
+async def form(request: PageRequest) -> Response:
+    """GET /jobs/{ref}/run; `like` copies the parameters of an execution, and the query fills fields."""
+    draft = await _new_draft(request)
+    if like := request.query("like"):
+        known = await execution_views.get(request.context.database, like, tenant=request.caller.tenant)
+        if known.job_id != draft.job.job_id:
+            raise NotFound(f"the execution {like!r} does not belong to {draft.job.name!r}")
+        draft.values = _values_of(draft, known)
+    given = {k: v.strip() for k, v in request.http.query_params.items() if v.strip() and k != "like"}
+    draft.values |= given
+    return _page(request, draft)
 
 
-async def run(visit: Visit) -> Response:
-    """POST /jobs/{ref}/run: ends at the execution that was made, or at the run."""
-    order = await _order(visit)
-    order.values = {k: v.replace("\r\n", "\n").strip() for k, v in visit.form.items() if k != "csrf" and v.strip()}
+async def run(request: PageRequest) -> Response:
+    """POST /jobs/{ref}/run: redirect to the new execution or run."""
+    draft = await _new_draft(request)
+    draft.values = {k: v.replace("\r\n", "\n").strip() for k, v in request.form.items() if k != "csrf" and v.strip()}
     try:
-        refuse_nul(visit.form)
-        params = _params(order)
-        at, fire_at = (moment(order.values.get(name, ""), f"/{name}") for name in ("at", "fire_at"))
-        key = order.values.get("key", "")[:MOST_KEY]
-        check_params(order.job.spec, params)
-        if isinstance(order.job.spec.task, WorkflowTask) and at is None:
-            made = await run_actions.start(
-                visit.context.runs,
-                str(order.job.job_id),
+        refuse_nul(request.form)
+        params = _params(draft)
+        at, fire_at = (parse_time(draft.values.get(name, ""), f"/{name}") for name in ("at", "fire_at"))
+        key = draft.values.get("key", "")[:MAX_KEY_CHARS]
+        check_params(draft.job.spec, params)
+        if isinstance(draft.job.spec.task, WorkflowTask) and at is None:
+            started = await run_actions.start(
+                request.context.runs,
+                str(draft.job.job_id),
                 wire.RunRequest(params=params, key=key or None, reason=""),
-                tenant=visit.caller.tenant,
-                by=visit.caller.name,
+                tenant=request.caller.tenant,
+                by=request.caller.name,
             )
-            return RedirectResponse(f"/runs/{made.run_id}", 303, render.HEADERS)
+            return RedirectResponse(f"/runs/{started.run_id}", 303, render.HEADERS)
         submission = Submission(
-            visit.caller.tenant, visit.caller.name, order.job.job_id, at, params, fire_at, SubmissionAudit.of(order.job)
+            request.caller.tenant,
+            request.caller.name,
+            draft.job.job_id,
+            at,
+            params,
+            fire_at,
+            SubmissionAudit.of(draft.job),
         )
-        submit = visit.context.submitter
+        submit = request.context.submitter
         execution_id = await (submit.submit_once(submission, key) if key else submit.submit(submission))
         return RedirectResponse(f"/executions/{execution_id}", 303, render.HEADERS)
     except (Invalid, Conflict) as error:
-        order.problems, order.status = [*problems_of(error)], 422 if isinstance(error, Invalid) else 409
-        return _page(visit, order)
+        draft.problems, draft.status = [*problems_of(error)], 422 if isinstance(error, Invalid) else 409
+        return _page(request, draft)
 
 
-async def _order(visit: Visit) -> Order:
-    row = await refs.job_row(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+async def _new_draft(request: PageRequest) -> RunDraft:
+    row = await refs.job_row(request.context.database, request.ref, tenant=request.caller.tenant)
     if row.deleted_at is not None:
         raise NotFound(f"the job {row.name!r} is deleted")
     spec = row.spec
     also = tuple(spec.task.args) if isinstance(spec.task, PythonTask) else ()
-    asked = [Asked(name, about, about.default is msgspec.UNSET) for name, about in spec.params.items()]
-    asked += [Asked(n, Param(), required=True) for n in sorted(needed_params(spec.task)) if n not in spec.params]
-    asked += [Asked(n, Param(), required=False) for n in also if asked and n not in {a.name for a in asked}]
-    return Order(row, asked)
+    fields = [ParamField(name, about, about.default is msgspec.UNSET) for name, about in spec.params.items()]
+    fields += [ParamField(n, Param(), required=True) for n in sorted(needed_params(spec.task)) if n not in spec.params]
+    fields += [ParamField(n, Param(), required=False) for n in also if fields and n not in {a.name for a in fields}]
+    return RunDraft(row, fields)
 
 
-def _params(order: Order) -> dict[str, Any] | None:
-    """What was given; what was left empty has its default."""
-    if order.free:
-        text = order.values.get("params", "")
+def _params(draft: RunDraft) -> dict[str, Any] | None:
+    """Parse the parameters; an empty field keeps its default."""
+    if draft.free:
+        text = draft.values.get("params", "")
         found = field_values.from_json(text, "/params") if text else None
         if found is not None and not isinstance(found, dict):
-            problem = Problem("/params", "parameters are a JSON object", 'such as {"n": 5}')
+            problem = Problem("/params", "parameters must be a JSON object", 'such as {"n": 5}')
             raise Invalid(problem.message, problems=(problem,))
         return found
     params: dict[str, Any] = {}
     problems: list[Problem] = []
-    for one in order.asked:
-        if text := order.values.get(f"p_{one.name}", ""):
+    for one in draft.params:
+        if text := draft.values.get(f"p_{one.name}", ""):
             try:
                 params[one.name] = field_values.value_of(one.about.type, text, f"/params/{one.name}")
             except Invalid as error:
@@ -143,46 +149,46 @@ def _params(order: Order) -> dict[str, Any] | None:
     return params or None
 
 
-def _taken_over(order: Order, known: wire.Execution) -> dict[str, str]:
+def _values_of(draft: RunDraft, known: wire.Execution) -> dict[str, str]:
     values = {"fire_at": known.fire_at.isoformat()}
     given = known.params if isinstance(known.params, dict) else {}
-    if order.free:
+    if draft.free:
         return values | ({"params": field_values.to_json(given)} if given else {})
-    types = {one.name: one.about.type for one in order.asked}
+    types = {one.name: one.about.type for one in draft.params}
     return values | {f"p_{n}": field_values.text_of(types[n], v) for n, v in given.items() if n in types}
 
 
-def _page(visit: Visit, order: Order) -> Response:
-    wrong: dict[str, list[Problem]] = {}
+def _page(request: PageRequest, draft: RunDraft) -> Response:
+    errors: dict[str, list[Problem]] = {}
     others: list[Problem] = []
-    for problem in order.problems:
+    for problem in draft.problems:
         name = problem.pointer.strip("/")
-        if name.startswith("params/") and not order.free:
-            wrong.setdefault(f"p_{name.removeprefix('params/').split('/')[0]}", []).append(problem)
-        elif name.split("/")[0] in _OWN:
-            wrong.setdefault(name.split("/")[0], []).append(problem)
+        if name.startswith("params/") and not draft.free:
+            errors.setdefault(f"p_{name.removeprefix('params/').split('/')[0]}", []).append(problem)
+        elif name.split("/")[0] in _FIXED_FIELDS:
+            errors.setdefault(name.split("/")[0], []).append(problem)
         else:
             others.append(problem)
     try:
-        given = _params(order) or {}
+        given = _params(draft) or {}
     except Invalid:
         given = {}
     line = command_line.run(
-        order.job.name,
+        draft.job.name,
         given,
-        at=order.values.get("at", ""),
-        key=order.values.get("key", ""),
-        workflow=isinstance(order.job.spec.task, WorkflowTask),
+        at=draft.values.get("at", ""),
+        key=draft.values.get("key", ""),
+        workflow=isinstance(draft.job.spec.task, WorkflowTask),
     )
     return render.page(
         "run_form.html",
-        visit.caller,
-        status=order.status,
-        order=order,
-        job=order.job,
-        values=order.values,
-        wrong=wrong,
+        request.caller,
+        status=draft.status,
+        draft=draft,
+        job=draft.job,
+        values=draft.values,
+        errors=errors,
         problems=others,
         command=line,
-        flow=isinstance(order.job.spec.task, WorkflowTask),
+        is_workflow=isinstance(draft.job.spec.task, WorkflowTask),
     )

@@ -1,4 +1,4 @@
-"""A schedule tried out: what was typed, what it means by the code that fires it, and how crowded its minutes are."""
+"""Preview a schedule before it is saved: description, next fires, and how crowded their minutes are."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mainspring.domain.job import NAME
 from mainspring.domain.schedule.normalize import normalize_spec
 from mainspring.domain.schedule.schedule import ScheduleSpec, ScheduleSpecs
 from mainspring.views import schedules as schedule_views
-from mainspring.web.access import Visit
-from mainspring.web.density_cache import Crowding, DensityCache
+from mainspring.web.endpoint import PageRequest
+from mainspring.web.fire_density_cache import FireDensity, FireDensityCache
 from mainspring.web.forms import schedule_text
-from mainspring.web.forms.schedule_error import Slip, slip_of
+from mainspring.web.forms.input_error import InputError, locate_error
 
-FIRES_TRIED = 10
+FIRES_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
-    """What stands in the fields. `job` is the name that `H` is spread by."""
+class ScheduleInput:
+    """The submitted fields. `job` is the name from which `H` is derived."""
 
     text: str
     zone: str
@@ -30,43 +30,43 @@ class Typed:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """`schedule` is the JSON of it; with a slip there is nothing else."""
+class SchedulePreview:
+    """`schedule` is the JSON of the expression. With an error all other fields are empty."""
 
-    typed: Typed
+    typed: ScheduleInput
     schedule: Any = None
     zone: str = "UTC"
-    preview: wire.Preview | None = None
-    crowding: Crowding | None = None
-    slip: Slip | None = None
+    result: wire.Preview | None = None
+    density: FireDensity | None = None
+    error: InputError | None = None
 
     @property
     def quieter(self) -> tuple[int, int, str | None] | None:
-        """A quieter minute, the most that are due then, and the expression that means it, if it is simple."""
-        if self.crowding is None or self.crowding.quieter is None:
+        """Return a quieter minute, the executions due then, and the expression for it, if there is a simple one."""
+        if self.density is None or self.density.quieter is None:
             return None
-        minute, due = self.crowding.quieter
+        minute, due = self.density.quieter
         cron = self.schedule.get("cron") if isinstance(self.schedule, dict) else None
         return minute, due, schedule_text.with_minute(cron, minute) if cron else None
 
 
-async def try_out(visit: Visit, crowds: DensityCache, typed: Typed) -> Trial:
-    """Everything about a schedule that can be said before it is anybody's."""
-    database, tenant = visit.context.database, visit.caller.tenant
+async def preview_schedule(request: PageRequest, density: FireDensityCache, typed: ScheduleInput) -> SchedulePreview:
+    """Parse and preview an expression; an invalid one gives a preview with its error."""
+    database, tenant = request.context.database, request.caller.tenant
     try:
         schedule = schedule_text.read(typed.text, typed.zone)
-        asked: dict[str, Any] = {"schedule": schedule, "count": FIRES_TRIED}
+        asked: dict[str, Any] = {"schedule": schedule, "count": FIRES_SHOWN}
         if NAME.match(typed.job):
             asked["job"] = typed.job
-        request = decode(encode(asked), wire.PreviewRequest)
-        preview = await schedule_views.preview(database, request, tenant=tenant)
+        wanted = decode(encode(asked), wire.PreviewRequest)
+        preview = await schedule_views.preview(database, wanted, tenant=tenant)
     except Invalid as error:
-        return Trial(typed, slip=slip_of(error, typed.text, typed.zone))
-    zone = zone_of(request.schedule)
-    crowding = await crowds.at(database, preview.fires, zone, tenant=tenant)
-    return Trial(typed, schedule, zone, preview, crowding)
+        return SchedulePreview(typed, error=locate_error(error, typed.text, typed.zone))
+    zone = zone_of(wanted.schedule)
+    crowding = await density.at(database, preview.fires, zone, tenant=tenant)
+    return SchedulePreview(typed, schedule, zone, preview, crowding)
 
 
 def zone_of(schedule: ScheduleSpecs) -> str:
-    """The zone whose wall clocks a schedule goes by; of several the first."""
+    """Return the time zone of a schedule; of several schedules, that of the first."""
     return normalize_spec(schedule if isinstance(schedule, ScheduleSpec) else schedule[0])[2].name

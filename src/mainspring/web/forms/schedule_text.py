@@ -1,4 +1,4 @@
-"""A schedule as people type it into one field, as the API has it, and as a command line."""
+"""Convert schedules between the text of one field, the JSON of the API, and a command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FLAGS = {"cron": "--cron", "every": "--every", "at": "--at", "rrule": "--rrule"
 
 
 def read(text: str, zone: str) -> Any:
-    """The JSON of a schedule, or a list of them. A zone that the text names itself comes before `zone`."""
+    """Parse a text into the JSON of a schedule, or a list of them. A zone in the text takes precedence over `zone`."""
     text = text.strip()
     if len(text) > MAX_EXPRESSION:
         raise invalid("/schedule", f"the schedule has more than {MAX_EXPRESSION:,} characters", hint="shorten it")
@@ -42,7 +42,7 @@ def read(text: str, zone: str) -> Any:
 
 
 def spell(schedule: ScheduleSpecs | None) -> tuple[str, str]:
-    """What to type for a schedule: text and zone, such that `read` gives the same again."""
+    """Return text and zone of a schedule. `read` turns them into the same schedule."""
     if schedule is None:
         return "", ""
     whole = msgspec.to_builtins(schedule)
@@ -55,7 +55,7 @@ def spell(schedule: ScheduleSpecs | None) -> tuple[str, str]:
 
 
 def command(schedule: Any, name: str) -> str | None:
-    """The line that adds a job on this schedule; None if it needs the API, for lack of flags."""
+    """Return the command that adds a job with this schedule; None if the command line lacks a flag for it."""
     if not isinstance(schedule, dict) or not schedule.keys() <= _FLAGS.keys() | {"timezone"}:
         return None
     words = ["mainspring", "add", name or "my-job"]
@@ -66,7 +66,7 @@ def command(schedule: Any, name: str) -> str | None:
 
 
 def with_minute(text: str, minute: int) -> str | None:
-    """A cron expression at another minute of the hour; None where the minute is not one number."""
+    """Return a cron expression at another minute of the hour; None if its minute is not a single number."""
     zone, fields = split_zone(text)
     macros = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0"}
     words = macros.get(fields.strip().lower(), fields).split()
@@ -79,11 +79,11 @@ def with_minute(text: str, minute: int) -> str | None:
 
 def _from_json(text: str, zone: str) -> Any:
     if depth(text.encode()) > MAX_DEPTH:
-        raise invalid("/schedule", "this is nested too deeply", hint='for example {"cron": "0 2 * * *"}')
+        raise invalid("/schedule", "the JSON is nested too deeply", hint='for example {"cron": "0 2 * * *"}')
     try:
         schedule = msgspec.json.decode(text.encode())
     except msgspec.DecodeError as error:
-        raise invalid("/schedule", f"this is not JSON: {error}", hint='for example {"cron": "0 2 * * *"}') from None
+        raise invalid("/schedule", f"invalid JSON: {error}", hint='for example {"cron": "0 2 * * *"}') from None
     for one in schedule if isinstance(schedule, list) else [schedule]:
         if zone and isinstance(one, dict) and "timezone" not in one:
             cron = one.get("cron")
@@ -111,7 +111,7 @@ def _seconds(text: str) -> str | int:
 
 
 def _from_rule(text: str) -> dict[str, Any]:
-    """RFC 5545: DTSTART, RRULE and EXDATE, on lines of their own or with blanks between."""
+    """Parse RFC 5545: DTSTART, RRULE and EXDATE, separated by line breaks or spaces."""
     found: dict[str, Any] = {}
     for part in text.split():
         line = _PROPERTY.fullmatch(part)
@@ -129,15 +129,15 @@ def _from_rule(text: str) -> dict[str, Any]:
             case "EXDATE":
                 found["exdates"] = [*found.get("exdates", ()), *map(_timestamp, line["value"].split(","))]
             case name:
-                hint = "DTSTART, RRULE and EXDATE are"
-                raise invalid("/schedule/rrule", f"{name} is not known here", hint=hint)
+                hint = "use DTSTART, RRULE and EXDATE"
+                raise invalid("/schedule/rrule", f"{name} is not supported", hint=hint)
     if "rrule" not in found:
-        raise invalid("/schedule/rrule", "the rule itself is missing", hint="add RRULE:FREQ=MONTHLY;BYDAY=1MO")
+        raise invalid("/schedule/rrule", "RRULE is missing", hint="add RRULE:FREQ=MONTHLY;BYDAY=1MO")
     return found
 
 
 def _timestamp(text: str) -> str:
-    """`20270104T090000Z` as 2027-01-04T09:00:00Z; anything else as it is, for the schedule to judge."""
+    """Convert `20270104T090000Z` to 2027-01-04T09:00:00Z; leave anything else to the schedule parser."""
     basic = _BASIC.fullmatch(text)
     if basic is None:
         return text

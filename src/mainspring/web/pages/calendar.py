@@ -1,4 +1,4 @@
-"""The calendar: what fired in each hour of the last week, what will in the next, and what is crowded."""
+"""The calendar: past and planned fires by hour, crowded minutes and how to spread them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from mainspring.domain.errors import invalid
 from mainspring.views import fire_calendar
 from mainspring.views.fire_calendar import Past
 from mainspring.views.fire_density import CROWDED, HOUR_MS, Crowd
-from mainspring.web.access import Visit
-from mainspring.web.density_cache import DensityCache
-from mainspring.web.draw.labels import stamp
-from mainspring.web.fire_history import Pasts
+from mainspring.web.draw.filters import stamp
+from mainspring.web.endpoint import PageRequest
+from mainspring.web.fire_density_cache import FireDensityCache
+from mainspring.web.fire_history_cache import FireHistoryCache
 from mainspring.web.render import now, page
 
-BACK = 7
-AHEAD = 8
+DAYS_BACK = 7
+DAYS_AHEAD = 8
 LEVELS = 8
-LOOKED_AT = 3
-"""So many of the busiest hours ahead are looked at minute by minute."""
+HOURS_EXAMINED = 3
+"""The busiest hours ahead that are examined minute by minute."""
 PLAN_FRESH_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """An hour. `level` 0 is empty; each further one is a larger share of the busiest hour, by its square root."""
+class HourCell:
+    """An hour. `level` is 0 if empty, up to LEVELS for the busiest hour, scaled by the square root of the count."""
 
     at: datetime
     ahead: bool
@@ -43,29 +43,31 @@ class Cell:
 
 
 class Calendar:
-    def __init__(self, crowds: DensityCache, pasts: Pasts, clock: Clock | None = None) -> None:
-        self._crowds, self._pasts = crowds, pasts
+    """GET /calendar; `at` selects an hour to show minute by minute."""
+
+    def __init__(self, density: FireDensityCache, history: FireHistoryCache, clock: Clock | None = None) -> None:
+        self._density, self._history = density, history
         self._clock = clock or SystemClock()
         self._plans: dict[int, tuple[float, int, list[int]]] = {}
         self._locks: dict[int, asyncio.Lock] = {}
 
-    async def __call__(self, visit: Visit) -> Response:
-        database, tenant = visit.context.database, visit.caller.tenant
+    async def __call__(self, request: PageRequest) -> Response:
+        database, tenant = request.context.database, request.caller.tenant
         at = now()
-        chosen = _hour(visit.query("at"))
-        crowd = await self._crowds.crowd(database, tenant=tenant)
+        chosen = _hour(request.query("at"))
+        crowd = await self._density.crowd(database, tenant=tenant)
         async with self._locks.setdefault(tenant, asyncio.Lock()):
             begin_ms, plan = await self._plan(crowd, at, tenant=tenant)
-            past = await self._pasts.hours(database, at, back=BACK, tenant=tenant)
+            past = await self._history.hours(database, at, back=DAYS_BACK, tenant=tenant)
         exact = fire_calendar.is_counted(crowd)
-        busiest = sorted(range(len(plan)), key=lambda n: -plan[n])[:LOOKED_AT]
+        busiest = sorted(range(len(plan)), key=lambda n: -plan[n])[:HOURS_EXAMINED]
         crushes = [
             await asyncio.to_thread(fire_calendar.crush, crowd, begin_ms + n * HOUR_MS) for n in busiest if plan[n]
         ]
         here = await asyncio.to_thread(fire_calendar.crush, crowd, millis(chosen)) if chosen is not None else None
         return page(
             "calendar.html",
-            visit.caller,
+            request.caller,
             columns=columns(at, begin_ms, plan, exact, past),
             exact=exact,
             chosen=chosen,
@@ -82,25 +84,25 @@ class Calendar:
         known = self._plans.get(tenant)
         if known is not None and known[1] == begin_ms and self._clock.monotonic() - known[0] < PLAN_FRESH_S:
             return begin_ms, known[2]
-        plan = await asyncio.to_thread(fire_calendar.planned, crowd, begin_ms, AHEAD * 24)
+        plan = await asyncio.to_thread(fire_calendar.planned, crowd, begin_ms, DAYS_AHEAD * 24)
         self._plans[tenant] = (self._clock.monotonic(), begin_ms, plan)
         return begin_ms, plan
 
 
 def columns(
     at: datetime, begin_ms: int, plan: list[int], exact: bool, past: dict[int, Past]
-) -> list[tuple[date, list[Cell]]]:
-    """Days from left to right, with the hours of each; the hour that has begun belongs to what is ahead."""
+) -> list[tuple[date, list[HourCell]]]:
+    """Return the days from left to right with their hours; the current hour counts as ahead."""
     today = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     most = max([1, *plan, *(p.fires for p in past.values())])
     found = []
-    for n in range(-BACK, AHEAD):
+    for n in range(-DAYS_BACK, DAYS_AHEAD):
         midnight = millis(today + timedelta(days=n))
         cells = []
         for hour_ms in range(midnight, midnight + 24 * HOUR_MS, HOUR_MS):
-            place = (hour_ms - begin_ms) // HOUR_MS
-            if place >= 0:
-                count = plan[place] if place < len(plan) else 0
+            index = (hour_ms - begin_ms) // HOUR_MS
+            if index >= 0:
+                count = plan[index] if index < len(plan) else 0
                 cells.append(_cell(hour_ms, True, count, 0, exact, most))
             else:
                 seen = past.get(hour_ms, Past(0, 0, True))
@@ -109,12 +111,12 @@ def columns(
     return found
 
 
-def _cell(hour_ms: int, ahead: bool, count: int, failed: int, exact: bool, most: int) -> Cell:
+def _cell(hour_ms: int, ahead: bool, count: int, failed: int, exact: bool, most: int) -> HourCell:
     level = 0 if not count else max(1, math.ceil(LEVELS * math.sqrt(count / most)))
     at = instant(hour_ms)
-    # Ids of executions begin with the instant of their fire: a cursor at the end of the hour lists it, newest first.
+    # Execution ids start with their fire time: a cursor at the end of the hour lists its executions, newest first.
     href = f"?at={stamp(at)}#hour" if ahead else f"/executions?cursor={UUID(int=(hour_ms + HOUR_MS) << 80)}"
-    return Cell(at, ahead, count, failed, exact, level, href)
+    return HourCell(at, ahead, count, failed, exact, level, href)
 
 
 def _busiest(begin_ms: int, plan: list[int]) -> tuple[datetime, int] | None:
@@ -130,5 +132,5 @@ def _hour(text: str) -> datetime | None:
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        raise invalid("/at", f"{text[:40]!r} is not an instant", hint="such as 2026-11-16T03:00:00Z")
+        raise invalid("/at", f"{text[:40]!r} is not a time", hint="such as 2026-11-16T03:00:00Z")
     return instant(millis(found) // HOUR_MS * HOUR_MS)

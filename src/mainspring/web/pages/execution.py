@@ -1,4 +1,4 @@
-"""The page of an execution, and its output: the end first, what came before on demand, all of it as a file."""
+"""The page of an execution and its log: the end first, earlier parts on demand, all of it as a file."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from mainspring.domain.execution import LIVE
 from mainspring.views import executions as execution_views
 from mainspring.views import logs as log_views
 from mainspring.views import refs
-from mainspring.web.access import Visit
 from mainspring.web.draw import terminal_output
 from mainspring.web.draw.timeline import timeline
+from mainspring.web.endpoint import PageRequest
 from mainspring.web.render import HEADERS, now, page
 
 
-async def execution(visit: Visit) -> Response:
-    database, tenant = visit.context.database, visit.caller.tenant
-    found = await execution_views.get(database, visit.ref, tenant=tenant)
-    files = await visit.context.artifacts.listed(found.execution_id, tenant=tenant)
-    before, place = visit.query("before"), visit.query("place")
+async def execution(request: PageRequest) -> Response:
+    """GET /executions/{ref}; `before` and `place` select a part of the log."""
+    database, tenant = request.context.database, request.caller.tenant
+    found = await execution_views.get(database, request.ref, tenant=tenant)
+    files = await request.context.artifacts.listed(found.execution_id, tenant=tenant)
+    before, place = request.query("before"), request.query("place")
     if place:
         logs, more = await log_views.read_logs(database, found.execution_id, tenant=tenant, place=place), True
     else:
         logs, more = await log_views.read_logs_before(
             database, found.execution_id, tenant=tenant, before=before or None
         )
-    run_id = await visit.context.run_views.run_of_execution(found.execution_id, tenant=tenant)
+    run_id = await request.context.run_views.run_of_execution(found.execution_id, tenant=tenant)
     return page(
         "execution.html",
-        visit.caller,
+        request.caller,
         e=found,
         run_id=run_id,
         files=files,
@@ -43,30 +44,32 @@ async def execution(visit: Visit) -> Response:
     )
 
 
-async def earlier(visit: Visit) -> Response:
-    """Output before a place, for a page that shows what follows. The header says whether there is more before."""
-    execution_id = await refs.execution_id(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+async def earlier_log(request: PageRequest) -> Response:
+    """GET /executions/{ref}/output: the log before `before`. The header X-More says whether there is more."""
+    execution_id = await refs.execution_id(request.context.database, request.ref, tenant=request.caller.tenant)
     logs, more = await log_views.read_logs_before(
-        visit.context.database, execution_id, tenant=visit.caller.tenant, before=visit.query("before") or None
+        request.context.database, execution_id, tenant=request.caller.tenant, before=request.query("before") or None
     )
     attempt = logs.chunks[0].attempt if logs.chunks else 0
     headers = {**HEADERS, "X-More": "yes" if more else "no"}
     return HTMLResponse(str(terminal_output.render(logs.chunks, 0 if not more else attempt)), 200, headers)
 
 
-async def download(visit: Visit) -> Response:
-    """All output so far, as the program wrote it."""
-    execution_id = await refs.execution_id(visit.context.database, visit.ref, tenant=visit.caller.tenant)
-    await execution_views.get(visit.context.database, execution_id, tenant=visit.caller.tenant)
+async def download_log(request: PageRequest) -> Response:
+    """GET /executions/{ref}/output.txt: the whole log so far, unchanged."""
+    execution_id = await refs.execution_id(request.context.database, request.ref, tenant=request.caller.tenant)
+    await execution_views.get(request.context.database, execution_id, tenant=request.caller.tenant)
     name = f'attachment; filename="{execution_id}.txt"'
     headers = {**HEADERS, "Content-Disposition": name}
-    return StreamingResponse(_all(visit, execution_id), 200, headers, media_type="text/plain; charset=utf-8")
+    return StreamingResponse(_whole_log(request, execution_id), 200, headers, media_type="text/plain; charset=utf-8")
 
 
-async def _all(visit: Visit, execution_id: UUID) -> AsyncIterator[str]:
+async def _whole_log(request: PageRequest, execution_id: UUID) -> AsyncIterator[str]:
     place: str | None = None
     while True:
-        logs = await log_views.read_logs(visit.context.database, execution_id, tenant=visit.caller.tenant, place=place)
+        logs = await log_views.read_logs(
+            request.context.database, execution_id, tenant=request.caller.tenant, place=place
+        )
         if not logs.chunks:
             return
         yield "".join(chunk.text for chunk in logs.chunks)

@@ -1,4 +1,4 @@
-"""What failed for good and waits for a person: groups of dead letters, one of them, and what can be done about it."""
+"""Dead letters: groups, lists and single ones; claim, note, replay and dismiss."""
 
 from __future__ import annotations
 
@@ -12,34 +12,36 @@ from mainspring.domain.dead_letter import DEAD_LETTER_STATES
 from mainspring.domain.errors import invalid
 from mainspring.intake import dead_letters, replays
 from mainspring.web import render
-from mainspring.web.access import Visit, own_path
-from mainspring.web.pages.jobs import link
+from mainspring.web.endpoint import PageRequest
+from mainspring.web.urls import link, local_path
 
 SCOPE = "operate"
-SHOWN = 50
-MOST = 10_000
+ROWS_SHOWN = 50
+MAX_LETTERS = 10_000
+"""Dead letters that one replay or dismissal of a group takes."""
+CLAIM_DURATION = "10m"
 
 
-async def failures(visit: Visit) -> Response:
-    """Groups; with a job, a fingerprint or a state, the letters of that."""
-    database, tenant = visit.context.database, visit.caller.tenant
-    job, fingerprint, state = visit.query("job"), visit.query("fingerprint"), visit.query("state")
-    cursor = visit.query("cursor") or None
+async def failures(request: PageRequest) -> Response:
+    """GET /failures: groups; with `job`, `fingerprint` or `state`, the dead letters that match."""
+    database, tenant = request.context.database, request.caller.tenant
+    job, fingerprint, state = request.query("job"), request.query("fingerprint"), request.query("state")
+    cursor = request.query("cursor") or None
     chosen = {"job": job, "fingerprint": fingerprint, "state": state}
-    tabs = [("Open, in groups", "/failures", not any(chosen.values()))] + [
+    tabs = [("Open (grouped)", "/failures", not any(chosen.values()))] + [
         (name.capitalize(), link("/failures", state=name), state == name and not job) for name in DEAD_LETTER_STATES
     ]
     if not any(chosen.values()):
-        groups = await dead_letters.list_groups(database, tenant=tenant, cursor=cursor, limit=SHOWN)
-        onward = groups.next_cursor and link("/failures", cursor=groups.next_cursor)
+        groups = await dead_letters.list_groups(database, tenant=tenant, cursor=cursor, limit=ROWS_SHOWN)
+        next_page = groups.next_cursor and link("/failures", cursor=groups.next_cursor)
         return render.page(
             "failures.html",
-            visit.caller,
+            request.caller,
             groups=groups.items,
             letters=None,
             tabs=tabs,
             chosen=chosen,
-            onward=onward,
+            next_page=next_page,
             first="/failures",
             cursor=cursor,
         )
@@ -47,116 +49,132 @@ async def failures(visit: Visit) -> Response:
         database,
         tenant=tenant,
         cursor=cursor,
-        limit=SHOWN,
+        limit=ROWS_SHOWN,
         job=job or None,
         fingerprint=fingerprint or None,
         states=[state or "open"],
     )
-    onward = found.next_cursor and link("/failures", **chosen, cursor=found.next_cursor)
+    next_page = found.next_cursor and link("/failures", **chosen, cursor=found.next_cursor)
     return render.page(
         "failures.html",
-        visit.caller,
+        request.caller,
         groups=None,
         letters=found.items,
         tabs=tabs,
         chosen=chosen,
-        onward=onward,
+        next_page=next_page,
         first=link("/failures", **chosen),
         cursor=cursor,
     )
 
 
-async def failure(visit: Visit) -> Response:
-    """One dead letter."""
-    letter_id = await dead_letters.find(visit.context.database, visit.ref, tenant=visit.caller.tenant)
-    letter = await dead_letters.get(visit.context.database, letter_id, tenant=visit.caller.tenant)
+async def failure(request: PageRequest) -> Response:
+    """GET /failures/{ref}."""
+    letter_id = await dead_letters.find(request.context.database, request.ref, tenant=request.caller.tenant)
+    letter = await dead_letters.get(request.context.database, letter_id, tenant=request.caller.tenant)
     claimed = letter.claimed_until is not None and letter.claimed_until > render.now()
     params = letter.new_params if letter.new_params is not None else letter.params
-    return render.page("failure.html", visit.caller, letter=letter, claimed=claimed, params=params)
+    return render.page("failure.html", request.caller, letter=letter, claimed=claimed, params=params)
 
 
-async def plan(visit: Visit) -> Response:
-    """What replaying a group would do; the button below does it."""
-    request = _many(visit.query("job"), visit.query("fingerprint"), visit.query("rate"), visit.query("canary"))
-    found = await replays.replay_many(
-        visit.context.database,
-        msgspec.structs.replace(request, dry_run=True),
-        tenant=visit.caller.tenant,
-        by=visit.caller.name,
+async def replay_plan(request: PageRequest) -> Response:
+    """GET /failures/plan: a dry run of the replay of a group."""
+    wanted = _replay_request(
+        request.query("job"), request.query("fingerprint"), request.query("rate"), request.query("canary")
     )
-    return render.page("replay.html", visit.caller, plan=found, request=request)
+    found = await replays.replay_many(
+        request.context.database,
+        msgspec.structs.replace(wanted, dry_run=True),
+        tenant=request.caller.tenant,
+        by=request.caller.name,
+    )
+    return render.page("replay_plan.html", request.caller, plan=found, options=wanted)
 
 
-async def replay_group(visit: Visit) -> Response:
-    form = visit.form
-    request = _many(form.get("job", ""), form.get("fingerprint", ""), form.get("rate", ""), form.get("canary", ""))
-    await replays.replay_many(visit.context.database, request, tenant=visit.caller.tenant, by=visit.caller.name)
+async def replay_group(request: PageRequest) -> Response:
+    """POST /failures/group/replay."""
+    form = request.form
+    wanted = _replay_request(
+        form.get("job", ""), form.get("fingerprint", ""), form.get("rate", ""), form.get("canary", "")
+    )
+    await replays.replay_many(request.context.database, wanted, tenant=request.caller.tenant, by=request.caller.name)
     return RedirectResponse(link("/failures", state="replaying"), 303, render.HEADERS)
 
 
-async def dismiss_group(visit: Visit) -> Response:
-    request = wire.DismissMany(
-        job=visit.form.get("job") or None,
-        fingerprint=visit.form.get("fingerprint") or None,
-        limit=MOST,
-        reason=visit.form.get("reason", "")[:1000],
+async def dismiss_group(request: PageRequest) -> Response:
+    """POST /failures/group/dismiss."""
+    wanted = wire.DismissMany(
+        job=request.form.get("job") or None,
+        fingerprint=request.form.get("fingerprint") or None,
+        limit=MAX_LETTERS,
+        reason=request.form.get("reason", "")[:1000],
     )
-    await dead_letters.dismiss_many(visit.context.database, request, tenant=visit.caller.tenant, by=visit.caller.name)
+    await dead_letters.dismiss_many(
+        request.context.database, wanted, tenant=request.caller.tenant, by=request.caller.name
+    )
     return RedirectResponse("/failures", 303, render.HEADERS)
 
 
-async def claim(visit: Visit) -> Response:
-    letter_id = await dead_letters.find(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+async def claim(request: PageRequest) -> Response:
+    """POST /failures/{ref}/claim."""
+    letter_id = await dead_letters.find(request.context.database, request.ref, tenant=request.caller.tenant)
     await dead_letters.claim_one(
-        visit.context.database, letter_id, "10m", tenant=visit.caller.tenant, by=visit.caller.name
+        request.context.database, letter_id, CLAIM_DURATION, tenant=request.caller.tenant, by=request.caller.name
     )
-    return _back(visit)
+    return _back(request)
 
 
-async def release(visit: Visit) -> Response:
-    letter_id = await dead_letters.find(visit.context.database, visit.ref, tenant=visit.caller.tenant)
-    await dead_letters.release(visit.context.database, letter_id, tenant=visit.caller.tenant, by=visit.caller.name)
-    return _back(visit)
+async def release(request: PageRequest) -> Response:
+    """POST /failures/{ref}/release."""
+    letter_id = await dead_letters.find(request.context.database, request.ref, tenant=request.caller.tenant)
+    await dead_letters.release(
+        request.context.database, letter_id, tenant=request.caller.tenant, by=request.caller.name
+    )
+    return _back(request)
 
 
-async def note(visit: Visit) -> Response:
-    letter_id = await dead_letters.find(visit.context.database, visit.ref, tenant=visit.caller.tenant)
-    edit = wire.DeadLetterEdit(note=visit.form.get("note", "")[:4000])
-    await dead_letters.edit(visit.context.database, letter_id, edit, tenant=visit.caller.tenant, by=visit.caller.name)
-    return _back(visit)
+async def note(request: PageRequest) -> Response:
+    """POST /failures/{ref}/note."""
+    letter_id = await dead_letters.find(request.context.database, request.ref, tenant=request.caller.tenant)
+    edit = wire.DeadLetterEdit(note=request.form.get("note", "")[:4000])
+    await dead_letters.edit(
+        request.context.database, letter_id, edit, tenant=request.caller.tenant, by=request.caller.name
+    )
+    return _back(request)
 
 
-async def replay(visit: Visit) -> Response:
-    """Ends at the execution that was made."""
-    letter_id = await dead_letters.find(visit.context.database, visit.ref, tenant=visit.caller.tenant)
-    letter = await dead_letters.get(visit.context.database, letter_id, tenant=visit.caller.tenant)
-    request = wire.ReplayOne(params=_params(visit.form.get("params", ""), letter))
+async def replay(request: PageRequest) -> Response:
+    """POST /failures/{ref}/replay: redirect to the new execution."""
+    letter_id = await dead_letters.find(request.context.database, request.ref, tenant=request.caller.tenant)
+    letter = await dead_letters.get(request.context.database, letter_id, tenant=request.caller.tenant)
+    wanted = wire.ReplayOne(params=_params(request.form.get("params", ""), letter))
     made = await replays.replay_one(
-        visit.context.database, letter_id, request, tenant=visit.caller.tenant, by=visit.caller.name
+        request.context.database, letter_id, wanted, tenant=request.caller.tenant, by=request.caller.name
     )
     return RedirectResponse(f"/executions/{made.items[0].execution_id}", 303, render.HEADERS)
 
 
-async def dismiss(visit: Visit) -> Response:
-    letter_id = await dead_letters.find(visit.context.database, visit.ref, tenant=visit.caller.tenant)
+async def dismiss(request: PageRequest) -> Response:
+    """POST /failures/{ref}/dismiss."""
+    letter_id = await dead_letters.find(request.context.database, request.ref, tenant=request.caller.tenant)
     await dead_letters.dismiss(
-        visit.context.database,
+        request.context.database,
         letter_id,
-        reason=visit.form.get("reason", "")[:1000],
-        tenant=visit.caller.tenant,
-        by=visit.caller.name,
+        reason=request.form.get("reason", "")[:1000],
+        tenant=request.caller.tenant,
+        by=request.caller.name,
     )
-    return _back(visit)
+    return _back(request)
 
 
-def _many(job: str, fingerprint: str, rate: str, canary: str) -> wire.ReplayMany:
+def _replay_request(job: str, fingerprint: str, rate: str, canary: str) -> wire.ReplayMany:
     return wire.ReplayMany(
-        job=job or None, fingerprint=fingerprint or None, rate=rate or None, canary=bool(canary), limit=MOST
+        job=job or None, fingerprint=fingerprint or None, rate=rate or None, canary=bool(canary), limit=MAX_LETTERS
     )
 
 
 def _params(text: str, letter: wire.DeadLetter) -> dict[str, object] | None:
-    """The parameters as they were typed; None if they say what they said."""
+    """Parse the submitted parameters; None if they are unchanged."""
     if not text.strip():
         return None if letter.params is None and letter.new_params is None else {}
     try:
@@ -166,5 +184,7 @@ def _params(text: str, letter: wire.DeadLetter) -> dict[str, object] | None:
     return None if found == letter.params and letter.new_params is None else found
 
 
-def _back(visit: Visit) -> Response:
-    return RedirectResponse(own_path(visit.form.get("back", ""), f"/failures/{quote(visit.ref)}"), 303, render.HEADERS)
+def _back(request: PageRequest) -> Response:
+    return RedirectResponse(
+        local_path(request.form.get("back", ""), f"/failures/{quote(request.ref)}"), 303, render.HEADERS
+    )

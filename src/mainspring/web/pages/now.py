@@ -1,28 +1,35 @@
-"""The first page: is all well, what fires next, what happened in the last day."""
+"""The start page: health, next fires, latest executions and the last 24 hours."""
 
 from __future__ import annotations
 
 from starlette.responses import Response
 
 from mainspring.views.overview import verdict
-from mainspring.web.access import Visit
-from mainspring.web.fire_history import Pasts
+from mainspring.web.endpoint import PageRequest
+from mainspring.web.fire_history_cache import FireHistoryCache
 from mainspring.web.overview_cache import OverviewCache
-from mainspring.web.pages.jobs import FEED_SHOWN
 from mainspring.web.render import now, page
 
+EXECUTIONS_SHOWN = 25
 
-class First:
-    """Its numbers are shared by everyone who looks at the same moment."""
 
-    def __init__(self, pulse: OverviewCache, pasts: Pasts) -> None:
-        self._pulse, self._pasts = pulse, pasts
+class NowPage:
+    """GET /."""
 
-    async def __call__(self, visit: Visit) -> Response:
-        database, tenant = visit.context.database, visit.caller.tenant
-        seen = await self._pulse.overview(database, tenant=tenant)
+    def __init__(self, overview: OverviewCache, history: FireHistoryCache) -> None:
+        self._overview, self._history = overview, history
+
+    async def __call__(self, request: PageRequest) -> Response:
+        database, tenant = request.context.database, request.caller.tenant
+        seen = await self._overview.overview(database, tenant=tenant)
         well, sentence = verdict(seen)
-        bars = await self._pasts.bars(database, now(), tenant=tenant)
+        bars = await self._history.bars(database, now(), tenant=tenant)
         return page(
-            "now.html", visit.caller, seen=seen, well=well, sentence=sentence, bars=bars, feed=seen.recent[:FEED_SHOWN]
+            "now.html",
+            request.caller,
+            seen=seen,
+            well=well,
+            sentence=sentence,
+            bars=bars,
+            feed=seen.recent[:EXECUTIONS_SHOWN],
         )

@@ -1,4 +1,4 @@
-"""What does this schedule mean? Asked before it is anybody's, and answered by the code that fires."""
+"""The playground: explain a schedule expression and list its next fires."""
 
 from __future__ import annotations
 
@@ -10,58 +10,63 @@ from starlette.responses import HTMLResponse, Response
 
 from mainspring.domain.schedule.zone import ZoneError, check_zone
 from mainspring.web import render
-from mainspring.web.access import Visit
-from mainspring.web.density_cache import DensityCache
+from mainspring.web.endpoint import PageRequest
+from mainspring.web.fire_density_cache import FireDensityCache
 from mainspring.web.forms import schedule_text
-from mainspring.web.forms.schedule_preview import Trial, Typed, try_out
-from mainspring.web.pages.jobs import link
+from mainspring.web.forms.schedule_preview import ScheduleInput, SchedulePreview, preview_schedule
+from mainspring.web.urls import link
 
 
 class Playground:
-    """GET /playground; with `part`, only what changes as one types."""
+    """GET /playground; with `part`, only the explanation, which is fetched while the user types."""
 
-    def __init__(self, crowds: DensityCache) -> None:
-        self._crowds = crowds
+    def __init__(self, density: FireDensityCache) -> None:
+        self._density = density
 
-    async def __call__(self, visit: Visit) -> Response:
-        typed = typed_in(visit)
-        trial = await try_out(visit, self._crowds, typed) if typed.text else None
-        values: dict[str, Any] = {"trial": trial, "zones": shown_zones(visit, trial), "command": None, "onward": ""}
-        if trial is not None and trial.slip is None:
-            values["command"] = schedule_text.command(trial.schedule, typed.job)
-            values["onward"] = link("/new", expression=typed.text, zone=typed.zone, job=typed.job)
-        if visit.query("part"):
-            return part("explained", visit, **values)
+    async def __call__(self, request: PageRequest) -> Response:
+        typed = _schedule_input(request)
+        preview = await preview_schedule(request, self._density, typed) if typed.text else None
+        values: dict[str, Any] = {
+            "preview": preview,
+            "zones": shown_zones(request, preview),
+            "command": None,
+            "create_link": "",
+        }
+        if preview is not None and preview.error is None:
+            values["command"] = schedule_text.command(preview.schedule, typed.job)
+            values["create_link"] = link("/new", expression=typed.text, zone=typed.zone, job=typed.job)
+        if request.query("part"):
+            return part("explained", request, **values)
         examples = [(text, link("/playground", expression=text, zone=typed.zone)) for text in schedule_text.EXAMPLES]
         return render.page(
-            "playground.html", visit.caller, typed=typed, examples=examples, all_zones=all_zones(), **values
+            "playground.html", request.caller, typed=typed, examples=examples, all_zones=all_zones(), **values
         )
 
 
-def part(macro: str, visit: Visit, **values: Any) -> Response:
-    """Only what changes as one types."""
-    return HTMLResponse(render.fragment("schedule.html", macro, visit.caller, **values), headers=render.HEADERS)
+def part(macro: str, request: PageRequest, **values: Any) -> Response:
+    """Render one macro of the schedule template."""
+    return HTMLResponse(render.fragment("schedule_parts.html", macro, request.caller, **values), headers=render.HEADERS)
 
 
-def typed_in(visit: Visit) -> Typed:
-    return Typed(visit.query("expression"), visit.query("zone"), visit.query("job"))
+def _schedule_input(request: PageRequest) -> ScheduleInput:
+    return ScheduleInput(request.query("expression"), request.query("zone"), request.query("job"))
 
 
-def shown_zones(visit: Visit, trial: Trial | None) -> list[tuple[str, str]]:
-    """Zones to show instants in, each with whose it is: the schedule's, the reader's as the script tells, and UTC."""
-    local = visit.query("local")
+def shown_zones(request: PageRequest, preview: SchedulePreview | None) -> list[tuple[str, str]]:
+    """Return the zones to show times in, each with its role: the schedule's, the browser's, and UTC."""
+    local = request.query("local")
     try:
         check_zone(local)
     except ZoneError:
         local = ""
-    whose: dict[str, list[str]] = {}
-    for zone, of in ((trial.zone if trial else "UTC", "schedule"), (local, "you"), ("UTC", "")):
+    roles: dict[str, list[str]] = {}
+    for zone, role in ((preview.zone if preview else "UTC", "schedule"), (local, "local"), ("UTC", "")):
         if zone:
-            whose.setdefault(zone, []).append(of)
-    return [(zone, ", ".join(filter(None, of))) for zone, of in whose.items()]
+            roles.setdefault(zone, []).append(role)
+    return [(zone, ", ".join(filter(None, found))) for zone, found in roles.items()]
 
 
 @cache
 def all_zones() -> list[str]:
-    """What a zone field offers: places, not abbreviations."""
+    """Return the zones that a field offers: places, not abbreviations."""
     return ["UTC", *sorted(z for z in available_timezones() if "/" in z and not z.startswith(("Etc/", "SystemV/")))]

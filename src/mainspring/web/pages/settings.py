@@ -1,4 +1,4 @@
-"""What is set up once: tokens, calendars, blackouts, and the way to channels."""
+"""Settings: API tokens, calendars and blackouts."""
 
 from __future__ import annotations
 
@@ -17,114 +17,117 @@ from mainspring.store import audit, tokens
 from mainspring.store.db import database_now_ms
 from mainspring.views import refs
 from mainspring.web import render
-from mainspring.web.access import Visit
+from mainspring.web.endpoint import PageRequest
 from mainspring.web.render import page
 
 SCOPES = {
-    "read": "see everything of the tenant",
-    "write": "make, change and run jobs",
-    "operate": "replay and dismiss what failed",
-    "admin": "everything, tokens too",
-    "worker": "execute, and nothing else",
+    "read": "view everything of the tenant",
+    "write": "create, change and run jobs",
+    "operate": "replay and dismiss dead letters, read the audit log",
+    "admin": "everything, including tokens",
+    "worker": "execute only",
 }
-MOST_TOKENS = 500
-MAX_NAME = 100
+MAX_TOKENS_SHOWN = 500
+MAX_NAME_CHARS = 100
 LONGEST_S = 10 * 366 * 86_400
 
 
-async def settings(visit: Visit) -> Response:
-    return await _page(visit)
+async def settings(request: PageRequest) -> Response:
+    """GET /settings."""
+    return await _page(request)
 
 
-async def create_token(visit: Visit) -> Response:
-    """The page that follows is the only one that ever shows the token."""
-    name = visit.form.get("name", "").strip()
-    scopes = tuple(scope for scope in SCOPES if visit.form.get(f"scope_{scope}"))
-    if not name or len(name) > MAX_NAME:
-        raise invalid("/name", "a token needs a name", hint=f"1 to {MAX_NAME} characters that say who uses it")
+async def create_token(request: PageRequest) -> Response:
+    """POST /settings/tokens: the response is the only page that ever shows the token."""
+    name = request.form.get("name", "").strip()
+    scopes = tuple(scope for scope in SCOPES if request.form.get(f"scope_{scope}"))
+    if not name or len(name) > MAX_NAME_CHARS:
+        raise invalid("/name", "a token needs a name", hint=f"1 to {MAX_NAME_CHARS} characters that say who uses it")
     if not scopes:
         raise invalid("/scopes", "a token needs at least one scope", hint=", ".join(SCOPES))
-    lasts_s = _lasts(visit.form.get("expires", "").strip())
-    quota = visit.form.get("quota", "").strip()
+    duration_s = _duration(request.form.get("expires", "").strip())
+    quota = request.form.get("quota", "").strip()
     if quota and not (quota.isdecimal() and len(quota) < 10):
         raise invalid(
-            "/quota", f"{quota!r} is not a number of schedules", hint="such as 100; empty: as the server says"
+            "/quota", f"{quota!r} is not a number of schedules", hint="such as 100; empty for the server's default"
         )
-    async with visit.context.database.transaction() as connection:
+    async with request.context.database.transaction() as connection:
         now_ms = await database_now_ms(connection)
-        expires_at = None if lasts_s is None else instant(now_ms) + timedelta(seconds=lasts_s)
-        made = await issue_token(
+        expires_at = None if duration_s is None else instant(now_ms) + timedelta(seconds=duration_s)
+        new_token = await issue_token(
             connection,
-            tenant=visit.caller.tenant,
+            tenant=request.caller.tenant,
             name=name,
             scopes=scopes,
             expires_at=expires_at,
-            by=visit.caller.name,
+            by=request.caller.name,
             schedule_quota=int(quota) if quota else None,
         )
-    return await _page(visit, made=made, made_name=name)
+    return await _page(request, new_token=new_token, new_token_name=name)
 
 
-async def revoke_token(visit: Visit) -> Response:
-    if not refs.is_id(visit.ref):
-        raise NotFound(f"there is no token {visit.ref!r}")
-    token_id = UUID(visit.ref)
-    async with visit.context.database.transaction() as connection:
-        name = await tokens.revoke_token(connection, tenant=visit.caller.tenant, token_id=token_id)
+async def revoke_token(request: PageRequest) -> Response:
+    """POST /settings/tokens/{ref}/revoke."""
+    if not refs.is_id(request.ref):
+        raise NotFound(f"there is no token {request.ref!r}")
+    token_id = UUID(request.ref)
+    async with request.context.database.transaction() as connection:
+        name = await tokens.revoke_token(connection, tenant=request.caller.tenant, token_id=token_id)
         if name is None:
-            raise NotFound("there is no such token; it may be revoked already")
+            raise NotFound("unknown token; it may already be revoked")
         await audit.record(
-            connection, "token.revoke", token_id, tenant=visit.caller.tenant, by=visit.caller.name, name=name
+            connection, "token.revoke", token_id, tenant=request.caller.tenant, by=request.caller.name, name=name
         )
     return RedirectResponse("/settings#tokens", 303, render.HEADERS)
 
 
-async def add_blackout(visit: Visit) -> Response:
-    """From now on, for a while; windows that come again are for the command line."""
-    form = {name: value.strip() for name, value in visit.form.items()}
-    lasts_s = _lasts(form.get("lasts", ""))
-    if lasts_s is None:
-        raise invalid("/lasts", "say how long it lasts", hint="for example 2h or 30m")
-    async with visit.context.database.connection() as connection:
+async def add_blackout(request: PageRequest) -> Response:
+    """POST /settings/blackouts: starts now. Recurring blackouts are created with the command line."""
+    form = {name: value.strip() for name, value in request.form.items()}
+    duration_s = _duration(form.get("lasts", ""))
+    if duration_s is None:
+        raise invalid("/lasts", "a duration is required", hint="for example 2h or 30m")
+    async with request.context.database.connection() as connection:
         start = instant(await database_now_ms(connection)) + timedelta(seconds=1)
-    request = wire.NewBlackout(
+    wanted = wire.NewBlackout(
         start_at=start,
-        end_at=start + timedelta(seconds=lasts_s),
+        end_at=start + timedelta(seconds=duration_s),
         queue=form.get("queue") or None,
         job=form.get("job") or None,
         reason=form.get("reason", "")[:1000],
     )
-    await blackouts.create(visit.context.database, request, tenant=visit.caller.tenant, by=visit.caller.name)
+    await blackouts.create(request.context.database, wanted, tenant=request.caller.tenant, by=request.caller.name)
     return RedirectResponse("/settings#blackouts", 303, render.HEADERS)
 
 
-async def end_blackout(visit: Visit) -> Response:
-    await blackouts.delete(visit.context.database, visit.ref, tenant=visit.caller.tenant, by=visit.caller.name)
+async def end_blackout(request: PageRequest) -> Response:
+    """POST /settings/blackouts/{ref}/end."""
+    await blackouts.delete(request.context.database, request.ref, tenant=request.caller.tenant, by=request.caller.name)
     return RedirectResponse("/settings#blackouts", 303, render.HEADERS)
 
 
-async def _page(visit: Visit, *, made: str = "", made_name: str = "") -> Response:
-    database, tenant = visit.context.database, visit.caller.tenant
-    known = []
-    if visit.caller.may("admin"):
+async def _page(request: PageRequest, *, new_token: str = "", new_token_name: str = "") -> Response:
+    database, tenant = request.context.database, request.caller.tenant
+    all_tokens = []
+    if request.caller.may("admin"):
         async with database.connection() as connection:
-            known = await tokens.list_tokens(connection, tenant=tenant, limit=MOST_TOKENS)
+            all_tokens = await tokens.list_tokens(connection, tenant=tenant, limit=MAX_TOKENS_SHOWN)
     days = await calendars.list_all(database, tenant=tenant)
     windows = await blackouts.list_all(database, tenant=tenant)
     return page(
         "settings.html",
-        visit.caller,
-        tokens=known,
+        request.caller,
+        tokens=all_tokens,
         scopes=SCOPES,
         calendars=days.items,
         blackouts=windows.items,
-        made=made,
-        made_name=made_name,
+        new_token=new_token,
+        new_token_name=new_token_name,
     )
 
 
-def _lasts(text: str) -> float | None:
-    """A duration, or none."""
+def _duration(text: str) -> float | None:
+    """Parse a duration; None if empty."""
     if not text:
         return None
     try:
@@ -132,5 +135,5 @@ def _lasts(text: str) -> float | None:
     except ValueError as error:
         raise invalid("/expires", str(error), hint="for example 2h, 90d; empty for never") from None
     if not 1 <= seconds <= LONGEST_S:
-        raise invalid("/expires", f"{text!r} is too short or too long", hint="from a second to ten years")
+        raise invalid("/expires", f"{text!r} is out of range", hint="from one second to ten years")
     return seconds

@@ -1,33 +1,34 @@
-"""Is the scheduler itself right: shards and their owners, processes, the database, and the doctor."""
+"""The system page: shards and owners, processes, database size, and the doctor."""
 
 from __future__ import annotations
 
 from starlette.responses import Response
 
 from mainspring import __version__
-from mainspring.store import doctor, system
+from mainspring.store import doctor
+from mainspring.store import system as facts_store
 from mainspring.store.migrate import schema_version
 from mainspring.views.overview import shards_now
-from mainspring.web.access import Visit
+from mainspring.web.endpoint import PageRequest
 from mainspring.web.render import fragment, now, page
 from mainspring.zones import rules_version
 
 TABLES_SHOWN = 8
 
 
-async def overview(visit: Visit) -> Response:
-    """The whole system; with `?doctor=1` every promise is asked for its offenders too."""
-    async with visit.context.database.connection() as connection:
-        facts = await system.system_facts(connection)
+async def system(request: PageRequest) -> Response:
+    """GET /system; with `doctor=1`, check every invariant too."""
+    async with request.context.database.connection() as connection:
+        facts = await facts_store.system_facts(connection)
         seen = now()
-        sizes = await system.table_sizes(connection, limit=TABLES_SHOWN)
-        processes = await system.process_figures(connection)
+        sizes = await facts_store.table_sizes(connection, limit=TABLES_SHOWN)
+        processes = await facts_store.process_figures(connection)
         schema = await schema_version(connection)
-        diagnosis = await doctor.examine(connection) if visit.query("doctor") else None
+        diagnosis = await doctor.examine(connection) if request.query("doctor") else None
     return page(
         "system.html",
-        visit.caller,
-        known=await shards_now(visit.context.database),
+        request.caller,
+        known=await shards_now(request.context.database),
         facts=facts,
         sizes=sizes,
         processes=processes,
@@ -39,7 +40,9 @@ async def overview(visit: Visit) -> Response:
     )
 
 
-async def parts(visit: Visit) -> str:
-    """What an open page is told: who owns what."""
-    visit.caller.demand("admin")
-    return fragment("fleet.html", "shard_tables", visit.caller, known=await shards_now(visit.context.database))
+async def shard_tables(request: PageRequest) -> str:
+    """Render the shards again, for the live stream."""
+    request.caller.demand("admin")
+    return fragment(
+        "shard_parts.html", "shard_tables", request.caller, known=await shards_now(request.context.database)
+    )

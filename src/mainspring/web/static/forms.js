@@ -1,10 +1,10 @@
-// Forms that help while one types. Everything works without it.
-const KEPT = "mainspring.form.";
+// Enhancements of forms: rows, defaults, dialogs, suggestions, line numbers. Forms work without it.
+const STORAGE_PREFIX = "mainspring.form.";
 
-// The first thing to read after a form came back: what is wrong with it, or what it would do.
+// After a form was submitted, focus its errors or its review.
 document.querySelector("[data-focus]")?.focus();
 
-// A row is filled: one more to fill. Names are prefix_number_part.
+// When the last row is filled, add another. Field names are prefix_number_part.
 document.addEventListener("input", (event) => {
   const row = event.target.closest("[data-row]");
   const rows = row ? [...row.parentElement.querySelectorAll(`[data-row="${row.dataset.row}"]`)] : [];
@@ -22,34 +22,34 @@ document.addEventListener("input", (event) => {
   row.after(fresh);
 });
 
-// What was chosen last in this browser is offered the next time.
+// Remember the values that were submitted last in this browser.
 const sheet = document.querySelector("form[data-defaults]");
 if (sheet) {
   const names = sheet.dataset.defaults.split(",");
   for (const name of names) {
     const field = sheet.elements[name];
-    try { if (field && !field.value && !location.search) field.value = localStorage.getItem(KEPT + name) ?? ""; } catch { /* private window */ }
+    try { if (field && !field.value && !location.search) field.value = localStorage.getItem(STORAGE_PREFIX + name) ?? ""; } catch { /* private window */ }
   }
   sheet.addEventListener("submit", () => {
     for (const name of names) {
-      try { localStorage.setItem(KEPT + name, sheet.elements[name]?.value ?? ""); } catch { /* private window */ }
+      try { localStorage.setItem(STORAGE_PREFIX + name, sheet.elements[name]?.value ?? ""); } catch { /* private window */ }
     }
   });
 }
 
 document.addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-take]");
+  const button = event.target.closest("button[data-copy]");
   if (!button) return;
-  const source = document.getElementById(button.dataset.take);
+  const source = document.getElementById(button.dataset.copy);
   getSelection().selectAllChildren(source);
-  // Only pages from https or this machine may write the clipboard; the selection is there for the others.
+  // The clipboard needs https or localhost; otherwise the text is only selected.
   const done = await navigator.clipboard?.writeText(source.textContent).then(() => true, () => false);
   button.textContent = done ? "Copied" : "Selected";
 });
 
-// A link with data-dialog: the page it leads to is shown as a dialog. Its form is sent as it would be from the page.
+// A link with data-dialog opens its page as a dialog. The form is submitted as from the page.
 const dialog = document.createElement("dialog");
-dialog.className = "asks";
+dialog.className = "confirm-dialog";
 document.body.append(dialog);
 dialog.addEventListener("click", (event) => {
   if (event.target === dialog || event.target.closest("[data-close]")) {
@@ -73,32 +73,32 @@ document.addEventListener("click", async (event) => {
   dialog.showModal();
 });
 
-// The query bar offers what may come next: fields, then the values of the field.
+// The filter suggests fields, then the values of a field.
 const bar = document.querySelector("form[data-query] input");
 if (bar) {
   const fields = JSON.parse(bar.form.dataset.query);
-  const offered = document.getElementById("q-more");
-  const offer = () => {
+  const suggestions = document.getElementById("q-more");
+  const suggest = () => {
     const start = bar.value.slice(0, bar.value.lastIndexOf(" ") + 1);
     const word = bar.value.slice(start.length);
-    const [name, said] = word.split(":");
-    const next = said === undefined
+    const [name, value] = word.split(":");
+    const next = value === undefined
       ? Object.keys(fields).map((field) => `${field}:`)
-      : (fields[name] ?? []).map((value) => `${name}:${value}`);
-    offered.replaceChildren(...next.filter((text) => text.startsWith(word) && text !== word).map((text) => {
+      : (fields[name] ?? []).map((known) => `${name}:${known}`);
+    suggestions.replaceChildren(...next.filter((text) => text.startsWith(word) && text !== word).map((text) => {
       const option = document.createElement("option");
       option.value = start + text;
       return option;
     }));
   };
-  bar.addEventListener("input", offer);
-  bar.addEventListener("focus", offer);
+  bar.addEventListener("input", suggest);
+  bar.addEventListener("focus", suggest);
 }
 
-// A bulk action goes on by itself, chunk by chunk, until there is nothing left or somebody leaves.
-document.querySelector("form[data-go-on]")?.requestSubmit();
+// A bulk action submits chunk after chunk until nothing is left or the user leaves the page.
+document.querySelector("form[data-continue]")?.requestSubmit();
 
-// Line numbers beside a text, and links that lead to a line of it.
+// Line numbers of the YAML editor, and links to a line.
 for (const frame of document.querySelectorAll("[data-code]")) {
   const area = frame.querySelector("textarea");
   const gutter = document.createElement("pre");

@@ -1,8 +1,8 @@
-// The graph of a workflow: laid out anew where the library for it is there, zoomed, dragged, and following what runs.
-// The server draws boxes and curves; here they are only moved, so that what the stream brings fits in by its id.
-const STEP = 1.25;
-const LEAST = 0.15;
-const MOST = 2.5;
+// The graph of a workflow: layout with dagre if it is installed, zoom, drag, and follow running steps.
+// The server draws boxes and edges; this script only moves them, so that the stream can replace them by id.
+const ZOOM_STEP = 1.25;
+const MIN_SCALE = 0.15;
+const MAX_SCALE = 2.5;
 const W = 184;
 const H = 48;
 let scale = 1;
@@ -17,7 +17,7 @@ const canvas = () => picture()?.querySelector(".canvas");
 const graph = () => picture()?.querySelector(".graph");
 
 function pathOf(points) {
-  // Through the points the layout gives, bent half way between them.
+  // A curve through the points of the layout, bent half way between them.
   const [first, ...rest] = points.map((p) => [Math.round(p.x), Math.round(p.y)]);
   let d = `M${first[0]} ${first[1]}`;
   let from = first;
@@ -33,21 +33,21 @@ async function layOut() {
   const address = picture()?.dataset.dagre;
   if (!address) return;
   const dagre = await import(address);
-  const plan = new dagre.Graph();
-  plan.setGraph({ rankdir: "LR", nodesep: 16, ranksep: 52, marginx: 8, marginy: 12 });
-  plan.setDefaultEdgeLabel(() => ({}));
-  for (const node of graph().querySelectorAll(".node")) plan.setNode(node.id, { width: W, height: H });
-  for (const edge of graph().querySelectorAll("path[data-from]")) plan.setEdge(`n-${edge.dataset.from}`, `n-${edge.dataset.to}`);
-  dagre.layout(plan);
-  places = new Map(plan.nodes().map((id) => [id, plan.node(id)]));
-  curves = new Map(plan.edges().map((e) => {
+  const layout = new dagre.Graph();
+  layout.setGraph({ rankdir: "LR", nodesep: 16, ranksep: 52, marginx: 8, marginy: 12 });
+  layout.setDefaultEdgeLabel(() => ({}));
+  for (const node of graph().querySelectorAll(".node")) layout.setNode(node.id, { width: W, height: H });
+  for (const edge of graph().querySelectorAll("path[data-from]")) layout.setEdge(`n-${edge.dataset.from}`, `n-${edge.dataset.to}`);
+  dagre.layout(layout);
+  places = new Map(layout.nodes().map((id) => [id, layout.node(id)]));
+  curves = new Map(layout.edges().map((e) => {
     const from = places.get(e.v);
     const to = places.get(e.w);
-    // The layout bends at the border of a box: we begin and end in the middle of its side.
-    const inner = plan.edge(e).points.slice(1, -1);
+    // Edges start and end in the middle of a box side, not where the layout crosses its border.
+    const inner = layout.edge(e).points.slice(1, -1);
     return [`${e.v} ${e.w}`, pathOf([{ x: from.x + W / 2, y: from.y }, ...inner, { x: to.x - W / 2, y: to.y }])];
   }));
-  size = plan.graph();
+  size = layout.graph();
   place(graph());
 }
 
@@ -73,7 +73,7 @@ function zoom(to, x, y) {
   const frame = canvas();
   const before = scale;
   const [atX, atY] = [x ?? frame.clientWidth / 2, y ?? frame.clientHeight / 2];
-  scale = Math.min(MOST, Math.max(LEAST, to));
+  scale = Math.min(MAX_SCALE, Math.max(MIN_SCALE, to));
   graph().setAttribute("width", Math.round(box.width * scale));
   graph().setAttribute("height", Math.round(box.height * scale));
   frame.scrollLeft = (frame.scrollLeft + atX) * (scale / before) - atX;
@@ -81,7 +81,7 @@ function zoom(to, x, y) {
 }
 
 function fit() {
-  // Never larger than life, never so small that no name can be read: then it scrolls.
+  // Not larger than 100 %, and not so small that names are unreadable: then it scrolls.
   fitted = true;
   const box = graph().viewBox.baseVal;
   zoom(Math.min(1, Math.max(0.55, (canvas().clientWidth - 2) / box.width)));
@@ -104,8 +104,8 @@ function follow() {
 }
 
 function press(button) {
-  if (button.dataset.zoom === "in") zoom(scale * STEP);
-  else if (button.dataset.zoom === "out") zoom(scale / STEP);
+  if (button.dataset.zoom === "in") zoom(scale * ZOOM_STEP);
+  else if (button.dataset.zoom === "out") zoom(scale / ZOOM_STEP);
   else if (button.dataset.zoom === "fit") return whole();
   else if ("follow" in button.dataset) {
     following = !following;
@@ -124,7 +124,7 @@ function listen() {
     event.preventDefault();
     fitted = false;
     const at = frame.getBoundingClientRect();
-    zoom(scale * (event.deltaY < 0 ? STEP : 1 / STEP), event.clientX - at.left, event.clientY - at.top);
+    zoom(scale * (event.deltaY < 0 ? ZOOM_STEP : 1 / ZOOM_STEP), event.clientX - at.left, event.clientY - at.top);
   }, { passive: false });
   frame.addEventListener("pointerdown", (event) => {
     if (event.button || event.pointerType === "touch") return;
@@ -153,7 +153,7 @@ addEventListener("pointermove", (event) => {
 addEventListener("pointerup", () => { dragged = null; });
 addEventListener("resize", () => fitted && graph() && fit());
 
-// What the stream brings is put where the layout has put it, before it takes the place of what is there.
+// Position new content by the layout before it replaces the old.
 document.addEventListener("mainspring:new", (event) => {
   const fresh = event.detail;
   if (fresh.id === "picture") queueMicrotask(start);

@@ -1,4 +1,4 @@
-// Keys: / to the filter or the search, g and a letter to a page, j and k along a table, Enter to open, ? for all of them.
+// Keyboard shortcuts: / filter or search, g and a letter for a page, j and k for rows, ? for help.
 let going = false;
 
 function step(by) {

@@ -1,21 +1,21 @@
-// One stream per page. What it brings are fragments made by the server, with everything escaped: each takes the
-// place of the element with its id, and rows that are new go on top of the feed.
+// The event stream of a page. It brings fragments that the server has rendered and escaped: each replaces the element
+// with its id, and new rows are inserted into the feed.
 const path = document.body.dataset.stream;
 const button = document.getElementById("live");
 const word = document.getElementById("live-word");
-const AGAIN_MS = 3000;
+const RECONNECT_MS = 3000;
 let source = null;
 let place = null;
-let held = false;
+let paused = false;
 let ended = false;
 
 function show(state, text) {
   button.dataset.state = state;
-  button.setAttribute("aria-pressed", String(state !== "held"));
+  button.setAttribute("aria-pressed", String(state !== "paused"));
   word.textContent = text;
 }
 
-// Somebody types into it, or has opened a question in it: it stays as it is until they are done.
+// An element is not replaced while a field in it has focus or a confirmation in it is open.
 function inUse(old) {
   const field = document.activeElement?.closest("input, textarea, select");
   return (field && old.contains(field)) || old.querySelector("details.confirm[open]");
@@ -32,7 +32,7 @@ function receive(html) {
   template.innerHTML = html;
   const feed = document.querySelector("[data-feed]");
   for (const fresh of [...template.content.children]) {
-    // Written before it is compared: a row that only repeats what is there stays untouched.
+    // Times are written before the comparison, so that an unchanged row stays untouched.
     document.dispatchEvent(new CustomEvent("mainspring:new", { detail: fresh }));
     const old = document.getElementById(fresh.id);
     if (old) {
@@ -47,7 +47,7 @@ function receive(html) {
 }
 
 function insert(feed, fresh) {
-  // Ids begin with the instant of the fire, so their order is the order of the table.
+  // Ids start with the fire time, so their order is the order of the table.
   const after = [...feed.rows].find((row) => row.id < fresh.id);
   feed.insertBefore(fresh, after ?? null);
 }
@@ -69,16 +69,16 @@ function open() {
   });
   source.onerror = () => {
     show("away", "Reconnecting");
-    if (source?.readyState === EventSource.CLOSED) comeBack();
+    if (source?.readyState === EventSource.CLOSED) reconnect();
   };
 }
 
-// The browser tries again by itself after a break, but not after an answer such as "not available right now".
-async function comeBack() {
+// EventSource reconnects after a lost connection, but not after an error status such as 503.
+async function reconnect() {
   const tried = source;
   const answer = await fetch("/static/style.css", { cache: "no-store" }).catch(() => null);
   if (answer?.status === 401) return show("away", "Signed out");
-  setTimeout(() => { if (source === tried) open(); }, AGAIN_MS);
+  setTimeout(() => { if (source === tried) open(); }, RECONNECT_MS);
 }
 
 function close() {
@@ -89,21 +89,21 @@ function close() {
 if (path) {
   button.hidden = false;
   button.addEventListener("click", () => {
-    held = Boolean(source);
-    if (held) {
+    paused = Boolean(source);
+    if (paused) {
       close();
-      show("held", "Held");
+      show("paused", "Paused");
     } else {
       open();
     }
   });
-  // Browsers allow few connections per server: a tab nobody sees gives its own back. Coming back tells it all again.
+  // Browsers allow few connections per server: a hidden tab closes its stream. A new stream sends everything again.
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) close();
-    else if (!held && !ended && !source) open();
+    else if (!paused && !ended && !source) open();
   });
   addEventListener("pagehide", close);
-  addEventListener("pageshow", (event) => event.persisted && !held && !ended && !source && open());
+  addEventListener("pageshow", (event) => event.persisted && !paused && !ended && !source && open());
   open();
 }
 document.documentElement.classList.add("scripted");

@@ -1,5 +1,5 @@
-// A form with data-preview: what its schedule means is fetched as one types, and takes the place of the element with
-// that id. Without script the same form asks for the whole page.
+// A form with data-preview: the explanation of its schedule is fetched while the user types and replaces the element
+// with that id. Without script the form loads the whole page.
 const form = document.querySelector("form[data-preview]");
 const NAMES = ["expression", "zone", "job"];
 const DELAY_MS = 200;
@@ -25,7 +25,7 @@ async function refresh() {
   const answer = await fetch(`${form.getAttribute("action")}?${given}`, { signal: mine.signal }).catch(() => null);
   if (mine.signal.aborted) return;
   if (answer?.status === 401) return location.reload();
-  if (!answer?.ok) return show('<p class="alarm bad" role="alert">The server does not answer. What is below may be old.</p>', true);
+  if (!answer?.ok) return show('<p class="alarm bad" role="alert">The server does not respond. The preview may be outdated.</p>', true);
   show(await answer.text(), false);
 }
 
@@ -56,7 +56,7 @@ function soon() {
 
 form.addEventListener("input", soon);
 form.elements.expression.addEventListener("keydown", (event) => {
-  // One line is the usual case: Enter asks, Shift+Enter makes another line.
+  // Enter submits, Shift+Enter inserts a line break.
   if (event.key === "Enter" && !event.shiftKey && form.method === "get") {
     event.preventDefault();
     refresh();
@@ -64,24 +64,12 @@ form.elements.expression.addEventListener("keydown", (event) => {
 });
 document.addEventListener("click", (event) => {
   const sample = event.target.closest("[data-expression]");
-  const copy = event.target.closest("[data-copy]");
-  if (sample) {
-    event.preventDefault();
-    form.elements.expression.value = sample.dataset.expression;
-    fit();
-    refresh();
-  } else if (copy) {
-    take(copy);
-  }
+  if (!sample) return;
+  event.preventDefault();
+  form.elements.expression.value = sample.dataset.expression;
+  fit();
+  refresh();
 });
-
-async function take(button) {
-  const source = document.getElementById(button.dataset.copy);
-  getSelection().selectAllChildren(source);
-  // Only pages from https or this machine may write the clipboard; the selection is there for the others.
-  const done = await navigator.clipboard?.writeText(source.textContent).then(() => true, () => false);
-  button.textContent = done ? "Copied" : "Selected";
-}
 
 fit();
 if (form.elements.expression.value.trim() && form.dataset.preview === "explained") refresh();

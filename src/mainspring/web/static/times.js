@@ -1,8 +1,8 @@
-// Instants in the reader's zone, in UTC or in their job's zone, and counters that move. words.py writes the same without script.
+// Times in the reader's zone, UTC or the job's zone, and live counters. draw/filters.py formats the same without script.
 const KEY = "mainspring.zone";
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-// By the server's clock: a reader's clock that is wrong must not move a countdown.
+// Counters use the server's clock, because the reader's clock may be wrong.
 const ahead = Date.parse(document.body.dataset.now) - Date.now();
 const now = () => Date.now() + ahead;
 
@@ -13,7 +13,7 @@ function recall() {
 }
 
 function remember(value) {
-  try { localStorage.setItem(KEY, value); } catch { /* private window: for this page only */ }
+  try { localStorage.setItem(KEY, value); } catch { /* private window: not stored */ }
 }
 
 const OWN = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -29,7 +29,7 @@ function format(zone) {
     const fields = { year: "numeric", month: "numeric", day: "numeric", hour: "numeric", minute: "numeric", second: "numeric" };
     try {
       formats.set(zone, new Intl.DateTimeFormat("en-GB", { timeZone: zone, hourCycle: "h23", ...fields }));
-    } catch { // a zone this browser does not know
+    } catch { // unknown zone
       return format("UTC");
     }
   }

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import httpx2
+
+from mainspring.cli.serve import DEFAULT_TENANT
+from mainspring.domain.job import JobSpec, ShellTask
+from mainspring.domain.limit import Concurrency
+from mainspring.domain.retry import RetryPolicy
+from mainspring.intake import jobs
+from mainspring.views import queues
+from tests.conftest import Cluster
+from tests.support.pages import open_page
+from tests.support.processes import until_async
+
+
+async def made(cluster: Cluster, name: str, *argv: str, **more: object) -> None:
+    spec = JobSpec(name=name, task=ShellTask(argv=argv), retries=RetryPolicy(max=0), **more)  # type: ignore[arg-type]
+    await jobs.create(cluster.database, spec, tenant=DEFAULT_TENANT, by="test")
+
+
+async def test_queues_show_what_waits_who_holds_a_limit_and_that_nobody_serves_them(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    await made(cluster, "waiting", "true", queue="lonely", concurrency=Concurrency(key="one", limit=1))
+    async with cluster.client() as client:
+        await client.trigger("waiting")
+    page = await open_page(browser, "/queues")
+    assert "q-lonely" in page.ids()
+    assert "none" in page.text and "one 1 concurrent 0 of 1" in page.text
+    assert page.active_parts() == []
+
+
+async def test_a_queue_is_paused_and_resumed_by_an_administrator(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    csrf = (await open_page(browser, "/queues")).csrf
+    for action, paused in (("pause", True), ("pause", True), ("resume", False)):
+        answer = await browser.post(f"/queues/short/{action}", data={"csrf": csrf})
+        assert answer.status_code == 303
+        found = await queues.overview(cluster.database, tenant=DEFAULT_TENANT)
+        assert next(q for q in found.items if q.name == "short").settings.paused is paused
+    assert (await browser.post("/queues/NOT A QUEUE/pause", data={"csrf": csrf})).status_code == 422
+
+
+async def test_a_worker_s_page_says_what_it_executes_and_what_went_wrong(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    await made(cluster, "fails", "sh", "-c", "exit 3")
+    await made(cluster, "sleeps", "sleep", "60")
+    async with cluster.worker(name="w/1", labels={"zone": "a"}), cluster.client() as client:
+        failed = await client.trigger("fails")
+        await client.wait(failed.execution_id)
+        running = await client.trigger("sleeps")
+
+        async def runs() -> bool:
+            return (await client.execution(running.execution_id)).state == "running"
+
+        await until_async("its start", runs, within_s=60)
+        (worker,) = (await client.workers()).items
+        where = f"/workers/{worker.worker_id}"
+        page = await open_page(browser, where)
+        links = {a.get("href") for a in page.all("a")}
+        assert {f"/executions/{failed.execution_id}", f"/executions/{running.execution_id}"} <= links
+        assert "failed" in page.text and "zone=a" in page.text
+        assert page.active_parts() == []
+        listed = await open_page(browser, "/workers?label=zone%3Da")
+        assert "w/1" in listed.text
+        other = await open_page(browser, "/workers?label=zone%3Db")
+        assert "No worker has the label zone=b" in other.text and "mainspring worker --label zone=b" in other.text
+        await client.cancel(running.execution_id)
+        await client.wait(running.execution_id)
+    assert "It has stopped after a clean shutdown" in (await open_page(browser, where)).text
+
+
+async def test_a_worker_nobody_has_seen_is_not_found(browser: httpx2.AsyncClient) -> None:
+    answer = await browser.get("/workers/nobody")
+    assert answer.status_code == 404 and "there is no worker" in answer.text.lower()
+    assert (await browser.get("/workers?label=zone")).status_code == 422
+
+
+async def test_the_system_page_has_every_shard_and_runs_the_doctor_when_asked(browser: httpx2.AsyncClient) -> None:
+    page = await open_page(browser, "/system")
+    assert page.text.count("epoch") >= 64
+    assert "All checks passed" not in page.text
+    assert "PostgreSQL" in page.text and "history" in page.text
+    examined = await open_page(browser, "/system?doctor=1")
+    assert "I1 one execution per fire" in examined.text
+    assert examined.active_parts() == []
