@@ -51,7 +51,7 @@ async def test_a_bad_token_is_refused(stranger: httpx2.AsyncClient, token: str) 
     assert answer.status_code == 401
     assert "set-cookie" not in answer.headers
     page = Page(answer.text)
-    assert "not valid" in page.text
+    assert "Invalid token" in page.text
     assert page.active_parts() == []
 
 
