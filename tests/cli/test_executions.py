@@ -211,7 +211,7 @@ def test_get_shows_attempts_and_whatever_is_known(server: Scripted, invoke: Invo
         "exit code   0",
         '{"n":1}',
         "[2]",
-        "took 1.5 s",
+        "12:00:05  1.5 s  exit 2",
         "bad\\x07",
     ):
         assert text in shown
