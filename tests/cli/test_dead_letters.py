@@ -78,7 +78,7 @@ def test_replay_one_needs_no_question(server: Scripted, invoke: Invoke) -> None:
     server.on("POST", f"{PATH}/{ID}/replay", Reply(REPLAY))
     shown = invoke("dead-letters", "replay", ID, "-p", "n=5")
     assert (
-        f"{ID}  replayed as {OTHER}" in shown.stdout
+        f"{ID[:18]}  replayed as {OTHER}" in shown.stdout
         and "1 replayed, 2 held until the first succeeds, 1 not replayable" in shown.stdout
     )
     assert server.last("POST").json() == {"params": {"n": 5}, "dry_run": False}

@@ -31,7 +31,7 @@ def test_everything_else_has_its_word_and_the_reason() -> None:
     assert skipped == f"⤼ hello  {SHORT}  skipped: the last one still runs"
     again = T0 + timedelta(seconds=60)
     waiting = line(state="waiting", due_at=again, finished_at=None, duration_ms=None, error="exit code 1")
-    assert waiting == f"↻ hello  {SHORT}  waiting: exit code 1  due {again.astimezone():%H:%M:%S}"
+    assert waiting == f"↻ hello  {SHORT}  waiting: exit code 1  retry at {again.astimezone():%H:%M:%S}"
     assert line(state="timed_out").startswith(f"⏱ hello  {SHORT}  timed out  ")
 
 

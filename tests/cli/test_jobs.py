@@ -230,7 +230,7 @@ def test_delete_prints_a_plan_and_needs_a_yes(server: Scripted, invoke: Invoke) 
     server.on("DELETE", f"/api/v1/jobs/{JOB_ID}", Reply(status=204))
     refused = invoke("jobs", "delete", "hello")
     assert refused.exit_code == 2
-    assert "delete hello (every 5 seconds)" in refused.stderr
+    assert "delete hello: every 5 seconds" in refused.stderr
     assert "--yes" in refused.stderr
     assert [asked.method for asked in server.asked] == ["GET"]
     done = invoke("jobs", "delete", "hello", "--yes")

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from mainspring import wire
-from mainspring.cli.output import Column, Output, TableLayout, aligned
+from mainspring.cli.output import Column, Output, TableLayout, _fitting, aligned
 from mainspring.display.text import clean
 
-LOOK: TableLayout[str] = TableLayout(
+LAYOUT: TableLayout[str] = TableLayout(
     name=lambda word: word.lower(),
     columns=[
         Column("WORD", lambda word: word, color=lambda _: "green"),
@@ -33,25 +33,25 @@ WORDS = wire.Page(items=["One", "Eleven"], next_cursor="c")
     ],
 )
 def test_a_page_in_every_form(form: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Output(form).page(WORDS, LOOK)
+    Output(form).page(WORDS, LAYOUT)
     printed = capsys.readouterr()
     assert printed.out == text
     assert ("more rows exist" in printed.err) == (form in ("table", "wide"))
 
 
-def test_nothing_is_a_remark_for_people_and_an_empty_list_for_programs(
+def test_an_empty_page_is_a_message_as_text_and_an_empty_list_as_json(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     nothing: wire.Page[str] = wire.Page(items=[])
-    Output("table").page(nothing, LOOK)
+    Output("table").page(nothing, LAYOUT)
     assert capsys.readouterr() == ("", "no words\n")
-    Output("json").page(nothing, LOOK)
+    Output("json").page(nothing, LAYOUT)
     assert '"items": []' in capsys.readouterr().out
 
 
 def test_one_thing_in_every_form(capsys: pytest.CaptureFixture[str]) -> None:
     for form in ("table", "wide", "name", "json", "jsonl"):
-        Output(form).one("One", LOOK, lambda word: f"details of {word}")
+        Output(form).one("One", LAYOUT, lambda word: f"details of {word}")
     assert capsys.readouterr().out == 'details of One\ndetails of One\none\n"One"\n"One"\n'
 
 
@@ -66,9 +66,9 @@ def test_text_can_not_take_over_the_terminal() -> None:
 
 SCRIPT = """
 import sys
-from tests.cli.test_output import LOOK, WORDS
+from tests.cli.test_output import LAYOUT, WORDS
 from mainspring.cli.output import Output
-Output("table").page(WORDS, LOOK)
+Output("table").page(WORDS, LAYOUT)
 print("rich" if "rich" in sys.modules else "plain")
 """
 
@@ -102,3 +102,15 @@ def test_a_terminal_gets_colors_unless_told_not_to() -> None:
     dumb = on_a_terminal(TERM="dumb")
     assert "\x1b" not in dumb
     assert dumb.endswith("plain\r\n")
+
+
+def test_optional_columns_are_left_out_of_a_narrow_terminal() -> None:
+    columns: list[Column[str]] = [
+        Column("A", lambda _: "x" * 10),
+        Column("B", lambda _: "y" * 40, wraps=True),
+        Column("C", lambda _: "z" * 8, optional=True),
+        Column("D", lambda _: "w" * 8, optional=True),
+    ]
+    assert [column.title for column in _fitting(["item"], columns, 44)] == ["A", "B", "C", "D"]
+    assert [column.title for column in _fitting(["item"], columns, 43)] == ["A", "B", "C"]
+    assert [column.title for column in _fitting(["item"], columns, 10)] == ["A", "B"]

@@ -115,7 +115,7 @@ def exit_code(backfill: wire.Backfill) -> int:
 
 
 def plan_text(job: str, plan: wire.BackfillPlan) -> str:
-    out = f"; {plan.left_out:,} excluded because they have an outcome" if plan.left_out else ""
+    out = f"; {plan.left_out:,} excluded, they have an outcome" if plan.left_out else ""
     if not plan.instants:
         return f"{job}: nothing to execute{out}"
     return f"{job}: {plan.instants:,} fires from {local(plan.first)} to {local(plan.last)}{out}"

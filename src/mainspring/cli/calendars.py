@@ -114,7 +114,7 @@ async def put(
 async def delete(client: AsyncClient, out: Output, name: str, yes: bool) -> None:
     """Delete a calendar that no job uses. Its versions stay readable."""
     found = await client.calendar(name)
-    confirm(f"delete the calendar {name} ({days_text(found.days)})", yes=yes)
+    confirm(f"delete the calendar {name}: {days_text(found.days)}", yes=yes)
     await client.delete_calendar(name)
     out.deleted(name)
 

@@ -11,6 +11,7 @@ from mainspring import wire
 from mainspring.cli.command_options import limit_option, required_reason_option, yes_option
 from mainspring.cli.confirm import confirm
 from mainspring.cli.connect import connected, gather
+from mainspring.cli.feed import SHORT_ID
 from mainspring.cli.output import Output
 from mainspring.cli.run import params_option
 from mainspring.cli.tables.dead_letters import DEAD_LETTERS, GROUPS, dead_letter_details
@@ -242,10 +243,10 @@ def _print_replay(out: Output, replay: wire.Replay) -> None:
         return
     for item in replay.items:
         if item.problem is not None:
-            click.echo(f"{item.dead_letter_id}  {item.problem}")
+            click.echo(f"{str(item.dead_letter_id)[:SHORT_ID]}  {item.problem}")
         elif item.execution_id is not None:
             due = "" if item.due_at is None else f", due {local(item.due_at)}"
-            click.echo(f"{item.dead_letter_id}  replayed as {item.execution_id}{due}")
+            click.echo(f"{str(item.dead_letter_id)[:SHORT_ID]}  replayed as {item.execution_id}{due}")
     click.echo(_sum(replay))
 
 

@@ -251,7 +251,7 @@ class Dev:
         click.echo(f" mainspring {'.'.join(__version__.split('.')[:2])} · {postgres}")
         click.echo(
             f" {tick} database {took_s:.1f} s  {tick} schema {migrations()[-1].number}{' (new)' if new else ''}"
-            f"  {tick} scheduler (64 shards)  {tick} worker local ({self._slots} slots)"
+            f"  {tick} scheduler  {tick} worker local ({self._slots} slots)"
         )
         click.echo(f"   UI {link}\n   API {self.url}/api/v1   Docs /api/openapi.json   Metrics /metrics")
         if jobs:
@@ -311,10 +311,12 @@ async def develop(dev: Dev) -> None:
         else:
             starting.cancel()
             await asyncio.wait({starting})
-    finally:
-        click.echo(" stopping…", err=True)
+    except BaseException:
         await dev.stop()
-        click.echo(" stopped; the data is kept", err=True)
+        raise
+    click.echo(" stopping…", err=True)
+    await dev.stop()
+    click.echo(" stopped; the data is kept", err=True)
 
 
 @click.command()

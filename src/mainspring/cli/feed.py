@@ -40,9 +40,9 @@ def feed_line(execution: wire.Execution, *, color: bool) -> str:
     at = execution.finished_at or execution.started_at or execution.due_at
     parts = [execution.title, str(execution.execution_id)[:SHORT_ID]]
     if execution.state != "succeeded":
-        parts.append(_verdict(execution))
+        parts.append(_outcome(execution))
     if execution.state == "waiting":
-        parts.append(f"due {execution.due_at.astimezone():%H:%M:%S}")
+        parts.append(f"{'retry' if execution.attempt else 'due'} at {execution.due_at.astimezone():%H:%M:%S}")
     elif execution.late_ms is not None:
         parts.append(f"late {span(execution.late_ms)}")
     if execution.duration_ms is not None:
@@ -84,7 +84,7 @@ async def follow(client: AsyncClient, *, hold_s: float = HOLD_S) -> AsyncGenerat
             timer.cancel()
 
 
-def _verdict(execution: wire.Execution) -> str:
+def _outcome(execution: wire.Execution) -> str:
     word = execution.state.replace("_", " ")
     if execution.state == "failed" and execution.exit_code is not None:
         return f"{word}: exit {execution.exit_code}"

@@ -110,7 +110,7 @@ async def edit(
 async def delete(client: AsyncClient, out: Output, job: tuple[str, ...], yes: bool, reason: str, detach: bool) -> None:
     """Delete jobs. Their history is kept. A job that others need is deleted only with --detach."""
     found = [await client.job(ref) for ref in job]
-    confirm("\n".join(f"delete {each.name} ({schedule_text(each)})" for each in found), yes=yes)
+    confirm("\n".join(f"delete {each.name}: {schedule_text(each)}" for each in found), yes=yes)
     for each in found:
         await client.delete_job(each.job_id, reason=reason, detach=detach)
         out.deleted(each.name)

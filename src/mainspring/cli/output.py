@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -18,16 +19,25 @@ from mainspring.display.text import clean
 
 T = TypeVar("T")
 
+WIDEST = 10_000
+MIN_WRAPPED_WIDTH = 12
+"""A column that wraps is not narrowed below this while optional columns can be left out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One column; a `wide` one appears only with -o wide, and one that `wraps` shrinks on a narrow terminal."""
+    """One column of a table.
+
+    wide: only with -o wide. wraps: shrinks on a narrow terminal. optional: left out if the table would still be too
+    wide, the last one first.
+    """
 
     title: str
     text: Callable[[T], str]
     wide: bool = False
     color: Callable[[T], str | None] | None = None
     wraps: bool = False
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +98,12 @@ class Output:
         )
 
     def _table(self, items: list[T], columns: list[Column[T]]) -> None:
-        rows = [[clean(column.text(item)) for column in columns] for item in items]
         if is_terminal(sys.stdout):
-            _print_rich(items, columns, rows)
+            # -o wide shows everything: its lines may be longer than the terminal is wide.
+            width = WIDEST if self.format == "wide" else shutil.get_terminal_size().columns
+            _print_rich(items, _fitting(items, columns, width), width)
         else:
+            rows = [[clean(column.text(item)) for column in columns] for item in items]
             click.echo("\n".join(aligned([[column.title for column in columns], *rows])))
 
 
@@ -121,7 +133,23 @@ def has_color(stream: IO[str]) -> bool:
     return is_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
-def _print_rich(items: list[T], columns: list[Column[T]], rows: list[list[str]]) -> None:
+def _fitting(items: list[T], columns: list[Column[T]], width: int) -> list[Column[T]]:
+    """Leave out optional columns, the last one first, until the table fits."""
+
+    def needed(column: Column[T]) -> int:
+        longest = max(display_width(text) for text in (column.title, *(clean(column.text(item)) for item in items)))
+        return 2 + (min(longest, MIN_WRAPPED_WIDTH) if column.wraps else longest)
+
+    widths = {column.title: needed(column) for column in columns}
+    for column in reversed(columns):
+        if sum(widths.values()) - 2 <= width:
+            break
+        if column.optional:
+            del widths[column.title]
+    return [column for column in columns if column.title in widths]
+
+
+def _print_rich(items: list[T], columns: list[Column[T]], width: int) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -129,7 +157,7 @@ def _print_rich(items: list[T], columns: list[Column[T]], rows: list[list[str]])
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column.title, no_wrap=not column.wraps, overflow="fold" if column.wraps else "ellipsis")
-    for item, row in zip(items, rows, strict=True):
-        colors = [column.color(item) if column.color else None for column in columns]
-        table.add_row(*(Text(cell, style=color or "") for cell, color in zip(row, colors, strict=True)))
-    Console().print(table)
+    for item in items:
+        cells = [(clean(column.text(item)), column.color(item) if column.color else None) for column in columns]
+        table.add_row(*(Text(cell, style=color or "") for cell, color in cells))
+    Console(width=width).print(table, soft_wrap=width == WIDEST)

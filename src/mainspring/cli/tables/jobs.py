@@ -56,7 +56,7 @@ HISTORY: TableLayout[wire.Execution] = TableLayout(
     name=lambda execution: str(execution.execution_id),
     columns=[
         Column("ID", lambda execution: str(execution.execution_id)[:SHORT_ID]),
-        Column("TRIGGER", lambda execution: execution.trigger),
+        Column("TRIGGER", lambda execution: execution.trigger, optional=True),
         Column("FIRE", lambda execution: local(execution.fire_at)),
         *[column for column in EXECUTIONS.columns if column.title not in ("ID", "JOB", "TRIGGER")],
         Column("BACKFILL", lambda execution: str(execution.backfill_id or "–"), wide=True),
