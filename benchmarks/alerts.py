@@ -90,7 +90,7 @@ async def settle_rounds(database: Database, job: UUID, *, tell: bool) -> list[fl
             if tell:
                 async with connection.transaction():
                     await results.settle_succeeded(connection, ended=ended, settled=Settled())
-                    await outbox.tell_settled(connection, execution_ids=ids)
+                    await outbox.notify_settled(connection, execution_ids=ids)
             else:
                 await results.settle_succeeded(connection, ended=ended, settled=Settled())
             took.append((time.perf_counter() - started) * 1000)

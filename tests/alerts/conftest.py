@@ -1,4 +1,4 @@
-"""What every test of telling begins with."""
+"""Fixtures for tests of alerts and notifications."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mainspring.store.db import Database
-from tests.support.alerts import Telling
+from tests.support.alerts import AlertBench
 
 
 @pytest.fixture
-async def telling(fresh: Database) -> AsyncIterator[Telling]:
-    telling = Telling(fresh)
-    yield telling
-    await telling.sender.close()
+async def bench(fresh: Database) -> AsyncIterator[AlertBench]:
+    bench = AlertBench(fresh)
+    yield bench
+    await bench.sender.close()

@@ -11,8 +11,8 @@ import pytest
 
 from mainspring import clock, wire
 from mainspring.alerts import rules
-from mainspring.alerts.evaluate import EVERY_S
-from mainspring.alerts.measure import Measure
+from mainspring.alerts.evaluate import INTERVAL_S
+from mainspring.alerts.measure import ProcessMeasurements
 from mainspring.domain.alert import Rule
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid
@@ -23,7 +23,7 @@ from mainspring.intake import runs as run_actions
 from mainspring.store import measurements
 from mainspring.store import runs as store_runs
 from tests.support import runs
-from tests.support.alerts import TENANT, Telling, body_of
+from tests.support.alerts import TENANT, AlertBench, body_of
 from tests.support.clocks import VirtualClock
 from tests.support.http_receiver import receiving, reply
 from tests.support.scheduling import add, ledger, scheduler_on, step
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.anyio
 class Rig:
     """A database that is made to look ill."""
 
-    def __init__(self, telling: Telling, virtual: VirtualClock) -> None:
-        self.telling = telling
+    def __init__(self, bench: AlertBench, virtual: VirtualClock) -> None:
+        self.bench = bench
         self.virtual = virtual
         self.process = uuid4()
 
@@ -43,21 +43,21 @@ class Rig:
         if by:
             await self.virtual.advance(**by)
         await self.execute("UPDATE schedulers SET seen_at = db_now()")
-        await self.telling.watch.look_once()
+        await self.bench.evaluator.evaluate()
 
     async def alerts(self, state: str | None = "firing") -> dict[str, wire.Alert]:
-        found = await rules.list_alerts(self.telling.database, tenant=TENANT, state=state, limit=500)
+        found = await rules.list_alerts(self.bench.database, tenant=TENANT, state=state, limit=500)
         return {alert.rule: alert for alert in found.items}
 
     async def fires(self) -> set[str]:
         return set(await self.alerts())
 
     async def execute(self, sql: str, *values: Any) -> None:
-        async with self.telling.database.connection() as connection:
+        async with self.bench.database.connection() as connection:
             await connection.execute(sql, *values)
 
     async def process_says(self, **measured: float) -> None:
-        async with self.telling.database.connection() as connection:
+        async with self.bench.database.connection() as connection:
             await measurements.write_measurement(
                 connection, process_id=self.process, name="scheduler here:1", figures=measured
             )
@@ -99,13 +99,13 @@ class Rig:
 
     async def job(self, name: str = "job", **spec: Any) -> UUID:
         return await jobs.create(
-            self.telling.database, JobSpec(name=name, task=NoopTask(), **spec), tenant=TENANT, by="test"
+            self.bench.database, JobSpec(name=name, task=NoopTask(), **spec), tenant=TENANT, by="test"
         )
 
 
 @pytest.fixture
-async def rig(telling: Telling, virtual: VirtualClock) -> Rig:
-    rig = Rig(telling, virtual)
+async def rig(bench: AlertBench, virtual: VirtualClock) -> Rig:
+    rig = Rig(bench, virtual)
     # A scheduler that lives, without a process.
     await rig.execute(
         "INSERT INTO schedulers (scheduler_id, name, host, version, lease_expires_at, watched)"
@@ -145,10 +145,10 @@ async def test_dead_letters(rig: Rig) -> None:
 @pytest.mark.requirement(122)
 async def test_the_heartbeat_of_a_shard(rig: Rig) -> None:
     await rig.virtual.advance(seconds=5)
-    await rig.telling.watch.look_once()
+    await rig.bench.evaluator.evaluate()
     assert await rig.fires() == set()
     await rig.virtual.advance(seconds=1)
-    await rig.telling.watch.look_once()
+    await rig.bench.evaluator.evaluate()
     firing = await rig.alerts()
     assert firing["shard_heartbeat_lost"].severity == "critical"
     assert "64 shards" in firing["shard_heartbeat_lost"].summary and "here" in firing["shard_heartbeat_lost"].summary
@@ -203,11 +203,11 @@ async def test_a_clock_that_is_off_is_measured_alerted_on_and_harmless(
     rig: Rig, virtual: VirtualClock, monkeypatch: pytest.MonkeyPatch, off_s: float
 ) -> None:
     """Fires go from a machine whose clock is right to one whose clock is not and back; none is lost, none doubled."""
-    database = rig.telling.database
+    database = rig.bench.database
     await rig.execute("UPDATE shards SET owner = NULL, lease_expires_at = NULL")
     await rig.execute("DELETE FROM schedulers")
     await add(database, "minutely", overlap="allow")
-    measure = Measure(database, roles=("scheduler",))
+    measure = ProcessMeasurements(database, roles=("scheduler",))
     for wrong in (False, True, False):
         right_s = virtual.now.timestamp() - time.time()
         monkeypatch.setattr(clock, "time", Wrong(right_s + off_s if wrong else right_s))
@@ -215,7 +215,7 @@ async def test_a_clock_that_is_off_is_measured_alerted_on_and_harmless(
         assert scheduler.shards == list(range(64))
         skew_s = (await measure.write())["clock_skew_s"]
         assert skew_s == pytest.approx(off_s if wrong else 0.0, abs=0.9)
-        await rig.telling.watch.look_once()
+        await rig.bench.evaluator.evaluate()
         assert await rig.fires() == ({"clock_skewed"} if wrong else set())
         await virtual.advance(seconds=60)
         await step(scheduler)
@@ -340,7 +340,7 @@ async def test_a_job_that_does_not_succeed_when_it_should(rig: Rig, deadline: st
 
 @pytest.mark.requirement(112)
 async def test_a_run_that_has_not_succeeded_within_its_sla(rig: Rig) -> None:
-    bench = runs.RunBench(rig.telling.database)
+    bench = runs.RunBench(rig.bench.database)
     run = await bench.begin("nightly", {"one": {}, "sign": {"approval": {}, "needs": ["one"]}}, sla="2h")
     await bench.work()
     await rig.look(minutes=119)
@@ -356,7 +356,7 @@ async def test_a_run_that_has_not_succeeded_within_its_sla(rig: Rig) -> None:
 
 @pytest.mark.requirement(112)
 async def test_the_share_of_runs_within_their_sla(rig: Rig) -> None:
-    bench = runs.RunBench(rig.telling.database)
+    bench = runs.RunBench(rig.bench.database)
     await bench.apply("flow", {"one": {}}, sla="10m")
     for _ in range(20):
         await bench.start("flow")
@@ -371,7 +371,7 @@ async def test_the_share_of_runs_within_their_sla(rig: Rig) -> None:
     await rig.look(minutes=10)
     firing = await rig.alerts()
     assert "90.9% of the last day's 22 runs" in firing["run_sla_low"].summary
-    async with rig.telling.database.connection() as connection:
+    async with rig.bench.database.connection() as connection:
         assert await store_runs.sla_ratios(connection, tenant=TENANT) == {"flow": 20 / 22}
         assert await store_runs.sla_ratios(connection, tenant=2) == {}
     await rig.look(days=1)
@@ -380,9 +380,9 @@ async def test_the_share_of_runs_within_their_sla(rig: Rig) -> None:
 
 async def test_a_channel_that_fails(rig: Rig) -> None:
     async with receiving(lambda _: reply("500 Oops")) as server:
-        await rig.telling.webhook(server, "execution.failed")
-        await rig.telling.ended("failed")
-        await rig.telling.deliver()
+        await rig.bench.webhook(server, "execution.failed")
+        await rig.bench.ended("failed")
+        await rig.bench.deliver()
     await rig.look(seconds=300)
     assert await rig.fires() == set()
     await rig.look(seconds=1)
@@ -398,16 +398,16 @@ async def test_a_channel_that_fails(rig: Rig) -> None:
 
 async def rule(rig: Rig, name: str, **values: Any) -> None:
     written = Rule(**{"condition": "result_lag", "threshold": 10.0, **values})
-    await rules.put_rule(rig.telling.database, name, written, tenant=TENANT, by="test")
-    rig.telling.watch.edited()
+    await rules.put_rule(rig.bench.database, name, written, tenant=TENANT, by="test")
+    rig.bench.evaluator.edited()
 
 
 @pytest.mark.requirement(121)
 async def test_a_rule_fires_after_its_for_and_is_told_once_and_resolved_once(rig: Rig) -> None:
-    assert EVERY_S == 10
+    assert INTERVAL_S == 10
     await rule(rig, "mine", for_s=30.0, severity="critical")
     async with receiving(lambda _: reply()) as server:
-        await rig.telling.pagerduty(server, "alert.firing", "alert.resolved")
+        await rig.bench.pagerduty(server, "alert.firing", "alert.resolved")
         await rig.process_says(results_pending=11)
         await rig.look()
         assert set(await rig.alerts("pending")) == {"mine"}
@@ -421,7 +421,7 @@ async def test_a_rule_fires_after_its_for_and_is_told_once_and_resolved_once(rig
         await rig.process_says(results_pending=10)
         await rig.look(seconds=10)
         await rig.look(seconds=10)
-        await rig.telling.deliver()
+        await rig.bench.deliver()
     opened, closed = map(body_of, server.got)
     assert (opened["event_action"], opened["payload"]["severity"]) == ("trigger", "critical")
     assert (closed["event_action"], closed["dedup_key"]) == ("resolve", opened["dedup_key"])
@@ -435,7 +435,7 @@ async def test_alerts_of_one_look_are_listed_page_by_page(rig: Rig) -> None:
     await rig.look()
     seen, cursor = list[str](), None
     while True:
-        page = await rules.list_alerts(rig.telling.database, tenant=TENANT, limit=2, cursor=cursor)
+        page = await rules.list_alerts(rig.bench.database, tenant=TENANT, limit=2, cursor=cursor)
         seen += [alert.rule for alert in page.items]
         if (cursor := page.next_cursor) is None:
             break
@@ -443,47 +443,47 @@ async def test_alerts_of_one_look_are_listed_page_by_page(rig: Rig) -> None:
 
 
 async def test_two_leaders_for_a_moment_tell_once(rig: Rig) -> None:
-    from mainspring.alerts.evaluate import Watch
+    from mainspring.alerts.evaluate import AlertEvaluator
     from tests.support.silent_bus import SilentBus
 
     async with receiving(lambda _: reply()) as server:
-        await rig.telling.slack(server, "alert.firing", "alert.resolved")
-        other = Watch(rig.telling.database, SilentBus(), rig.telling.subscriptions, leads=lambda: True)
+        await rig.bench.slack(server, "alert.firing", "alert.resolved")
+        other = AlertEvaluator(rig.bench.database, SilentBus(), rig.bench.subscriptions, leads=lambda: True)
         await rig.process_says(results_pending=6_000)
-        for watch in (rig.telling.watch, other, rig.telling.watch):
-            await watch.look_once()
+        for evaluator in (rig.bench.evaluator, other, rig.bench.evaluator):
+            await evaluator.evaluate()
         await rig.process_says()
-        for watch in (other, rig.telling.watch):
-            await watch.look_once()
-    assert [d.event for d in await rig.telling.deliveries()] == ["alert.firing", "alert.resolved"]
+        for evaluator in (other, rig.bench.evaluator):
+            await evaluator.evaluate()
+    assert [d.event for d in await rig.bench.deliveries()] == ["alert.firing", "alert.resolved"]
 
 
 async def test_a_rule_names_its_channels_and_can_be_switched_off(rig: Rig) -> None:
     async with receiving(lambda _: reply()) as server:
-        await rig.telling.slack(server, "alert.firing", name="everything")
-        await rig.telling.slack(server, name="mine-only")
+        await rig.bench.slack(server, "alert.firing", name="everything")
+        await rig.bench.slack(server, name="mine-only")
         await rule(rig, "mine", channels=("mine-only",))
         await rule(rig, "result_lag", threshold=1e9, enabled=False)
         await rig.process_says(results_pending=6_000)
         await rig.look()
-    assert [(d.channel, d.data["rule"]) for d in await rig.telling.deliveries()] == [("mine-only", "mine")]
+    assert [(d.channel, d.data["rule"]) for d in await rig.bench.deliveries()] == [("mine-only", "mine")]
     assert await rig.fires() == {"mine"}
-    await rules.delete_rule(rig.telling.database, "result_lag", tenant=TENANT, by="test")
-    rig.telling.watch.edited()
+    await rules.delete_rule(rig.bench.database, "result_lag", tenant=TENANT, by="test")
+    rig.bench.evaluator.edited()
     await rig.look()
     assert await rig.fires() == {"mine", "result_lag"}, "as it was built in"
 
 
 async def test_who_was_told_by_a_rule_that_is_no_more_hears_the_end(rig: Rig) -> None:
     async with receiving(lambda _: reply()) as server:
-        await rig.telling.slack(server, name="mine-only")
+        await rig.bench.slack(server, name="mine-only")
         await rule(rig, "mine", channels=("mine-only",))
         await rig.process_says(results_pending=11)
         await rig.look()
-        await rules.delete_rule(rig.telling.database, "mine", tenant=TENANT, by="test")
-        rig.telling.watch.edited()
+        await rules.delete_rule(rig.bench.database, "mine", tenant=TENANT, by="test")
+        rig.bench.evaluator.edited()
         await rig.look()
-    assert [(d.channel, d.event) for d in await rig.telling.deliveries()] == [
+    assert [(d.channel, d.event) for d in await rig.bench.deliveries()] == [
         ("mine-only", "alert.firing"),
         ("mine-only", "alert.resolved"),
     ]
@@ -491,61 +491,61 @@ async def test_who_was_told_by_a_rule_that_is_no_more_hears_the_end(rig: Rig) ->
 
 async def test_a_silence_silences_until_its_end(rig: Rig) -> None:
     async with receiving(lambda _: reply()) as server:
-        await rig.telling.slack(server, "alert.firing", "alert.resolved")
+        await rig.bench.slack(server, "alert.firing", "alert.resolved")
         until = rig.virtual.now + timedelta(minutes=5)
-        await rig.telling.silence({"rule": "result_*"}, end_at=until, reason="known")
+        await rig.bench.silence({"rule": "result_*"}, end_at=until, reason="known")
         await rig.process_says(results_pending=6_000)
         await rig.look()
         assert (await rig.alerts())["result_lag"].told_at is None
-        assert await rig.telling.deliveries() == []
+        assert await rig.bench.deliveries() == []
         await rig.process_says(results_pending=0)
         await rig.look(seconds=10)
-        assert await rig.telling.deliveries() == [], "who was not told that it fires need not hear its end"
+        assert await rig.bench.deliveries() == [], "who was not told that it fires need not hear its end"
         await rig.process_says(results_pending=6_000, shard_jobs=600_000)
         await rig.look(seconds=10)
-        assert [d.data["rule"] for d in await rig.telling.deliveries()] == ["shard_too_large"]
+        assert [d.data["rule"] for d in await rig.bench.deliveries()] == ["shard_too_large"]
         await rig.virtual.set(until)
         await rig.process_says(results_pending=6_000, shard_jobs=600_000)
         await rig.look()
-        assert [d.data["rule"] for d in await rig.telling.deliveries()] == ["shard_too_large", "result_lag"]
+        assert [d.data["rule"] for d in await rig.bench.deliveries()] == ["shard_too_large", "result_lag"]
 
 
 async def test_a_maintenance_window_holds_back_each_time_it_comes(rig: Rig) -> None:
     async with receiving(lambda _: reply()) as server:
-        await rig.telling.slack(server, "alert.firing")
+        await rig.bench.slack(server, "alert.firing")
         hourly = ScheduleSpec(cron="0 0 * * * *")
-        await rig.telling.silence({"rule": "*"}, schedule=hourly, lasts="10m", reason="backup")
+        await rig.bench.silence({"rule": "*"}, schedule=hourly, lasts="10m", reason="backup")
 
         async def told_at(minute: int) -> int:
             await rig.process_says(results_pending=0)
             await rig.look()
-            before = len(await rig.telling.deliveries())
+            before = len(await rig.bench.deliveries())
             await rig.virtual.set(rig.virtual.now.replace(minute=minute) + timedelta(hours=1))
             await rig.process_says(results_pending=6_000)
             await rig.look()
-            return len(await rig.telling.deliveries()) - before
+            return len(await rig.bench.deliveries()) - before
 
         assert [await told_at(minute) for minute in (5, 9, 10, 0, 59)] == [0, 0, 1, 0, 1]
 
 
 async def test_a_window_that_begins_later_holds_nothing_yet_and_a_deleted_one_lets_go(rig: Rig) -> None:
     async with receiving(lambda _: reply()) as server:
-        await rig.telling.slack(server, "alert.firing")
+        await rig.bench.slack(server, "alert.firing")
         start = rig.virtual.now + timedelta(minutes=1)
-        made = await rig.telling.silence({"severity": "warning"}, start_at=start, end_at=start + timedelta(hours=1))
+        made = await rig.bench.silence({"severity": "warning"}, start_at=start, end_at=start + timedelta(hours=1))
         await rig.process_says(results_pending=6_000)
         await rig.look()
-        assert len(await rig.telling.deliveries()) == 1
+        assert len(await rig.bench.deliveries()) == 1
         await rig.virtual.set(start)
         await rig.process_says(results_pending=6_000, shard_jobs=600_000)
         await rig.look()
-        assert len(await rig.telling.deliveries()) == 1
+        assert len(await rig.bench.deliveries()) == 1
         from mainspring.alerts import silences
 
-        await silences.delete(rig.telling.database, str(made.silence_id), tenant=TENANT, by="test")
-        rig.telling.watch.edited()
+        await silences.delete(rig.bench.database, str(made.silence_id), tenant=TENANT, by="test")
+        rig.bench.evaluator.edited()
         await rig.look()
-        assert len(await rig.telling.deliveries()) == 2
+        assert len(await rig.bench.deliveries()) == 2
 
 
 @pytest.mark.parametrize(
@@ -558,7 +558,7 @@ async def test_a_window_that_begins_later_holds_nothing_yet_and_a_deleted_one_le
 )
 async def test_a_rule_that_can_not_be_is_refused(rig: Rig, values: dict[str, Any], pointer: str) -> None:
     with pytest.raises(Invalid) as refused:
-        await rules.put_rule(rig.telling.database, "mine", Rule(**values), tenant=TENANT, by="test")
+        await rules.put_rule(rig.bench.database, "mine", Rule(**values), tenant=TENANT, by="test")
     assert refused.value.problems[0].pointer == pointer and refused.value.problems[0].hint
 
 
@@ -575,5 +575,5 @@ async def test_a_rule_that_can_not_be_is_refused(rig: Rig, values: dict[str, Any
 async def test_a_silence_that_can_not_be_is_refused(rig: Rig, values: dict[str, Any], pointer: str) -> None:
     until = rig.virtual.now + timedelta(seconds=parse_duration("1h"))
     with pytest.raises(Invalid) as refused:
-        await rig.telling.silence(**{"end_at": until, **values})
+        await rig.bench.silence(**{"end_at": until, **values})
     assert refused.value.problems[0].pointer == pointer and refused.value.problems[0].hint

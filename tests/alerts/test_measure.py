@@ -8,7 +8,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.alerts import channels, rules, sign
-from mainspring.alerts.measure import RESULT_LOOKS, Measure
+from mainspring.alerts.measure import RESULT_SAMPLES, ProcessMeasurements
 from mainspring.domain.alert import Rule
 from mainspring.domain.channel import PagerDutyTarget, WebhookTarget
 from mainspring.domain.job import JobSpec, Notify, ShellTask
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_figures_are_those_of_the_last_minutes(fresh: Database) -> None:
     metrics.SCHEDULING_LATENCY.observe(30.0)  # before this process was measured
-    measure = Measure(fresh, roles=("scheduler",))
+    measure = ProcessMeasurements(fresh, roles=("scheduler",))
     quiet = await measure.write()
     assert (quiet["settled"], quiet["stale"]) == (0, 0) and "scheduling_p95_s" not in quiet
     for _ in range(95):
@@ -48,7 +48,7 @@ async def test_figures_are_those_of_the_last_minutes(fresh: Database) -> None:
     later = measure.figures()
     assert "scheduling_p95_s" not in later, "a minute without a fire"
     assert later["settled"] == 40
-    for _ in range(RESULT_LOOKS):
+    for _ in range(RESULT_SAMPLES):
         await measure.write()
     later = measure.figures()
     assert later["settled"] == 0

@@ -28,7 +28,7 @@ SILENCE: dict[str, Any] = {
 CHANNEL: dict[str, Any] = {
     "name": "ops", "kind": "slack", "target": {}, "secrets": ["url"], "events": ["alert.firing"], "jobs": [],
     "state": "failing", "pending": 3, "created_at": "2026-11-15T12:00:00Z", "created_by": "someone",
-    "last_error": "it answered 500",
+    "last_error": "the receiver answered 500",
 }  # fmt: skip
 
 
@@ -79,16 +79,22 @@ def test_a_secret_is_asked_for_and_a_channel_is_tried(server: Scripted, invoke: 
     assert server.asked[-1].json()["target"] == {"kind": "slack", "url": "https://s/x"}
     assert "https://s/x" not in shown.stdout and "whsec_x" in shown.stdout
     assert "Use one of" in invoke("channels", "add", "ops").stderr
-    tested = {"delivered": False, "status": 500, "excerpt": "no", "duration_ms": 7, "error": "it answered 500"}
+    tested = {
+        "delivered": False,
+        "status": 500,
+        "excerpt": "no",
+        "duration_ms": 7,
+        "error": "the receiver answered 500",
+    }
     server.on("POST", "/api/v1/channels/ops/test", Reply(tested))
     result = invoke("channels", "test", "ops")
-    assert result.exit_code == 1 and "✖ not delivered 500 in 7 ms: it answered 500" in result.stdout
+    assert result.exit_code == 1 and "✖ not delivered 500 in 7 ms: the receiver answered 500" in result.stdout
 
 
 def test_channels_are_listed_with_what_is_wrong(server: Scripted, invoke: Invoke) -> None:
     server.on("GET", "/api/v1/channels", Reply({"items": [CHANNEL]}))
     shown = invoke("channels", "list").stdout
-    assert "failing" in shown and "it answered 500" in shown
+    assert "failing" in shown and "the receiver answered 500" in shown
 
 
 def test_a_job_is_added_with_whom_it_tells(server: Scripted, invoke: Invoke) -> None:

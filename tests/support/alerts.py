@@ -11,7 +11,7 @@ from uuid import UUID
 from mainspring import wire
 from mainspring.alerts import channels, silences
 from mainspring.alerts.deliver import deliver
-from mainspring.alerts.evaluate import Watch
+from mainspring.alerts.evaluate import AlertEvaluator
 from mainspring.alerts.send import Sender
 from mainspring.announce import Announcer
 from mainspring.domain.address import read_networks
@@ -29,8 +29,8 @@ TENANT = 1
 LOOPBACK = read_networks(["127.0.0.0/8"])
 
 
-class Telling(SettlingBench):
-    """A bench whose settler tells what somebody subscribed to."""
+class AlertBench(SettlingBench):
+    """A bench whose settler notifies subscribed channels."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -43,7 +43,7 @@ class Telling(SettlingBench):
             subscriptions=self.subscriptions,
         )
         self.sender = Sender(LOOPBACK)
-        self.watch = Watch(database, SilentBus(), self.subscriptions, leads=lambda: True)
+        self.evaluator = AlertEvaluator(database, SilentBus(), self.subscriptions, leads=lambda: True)
 
     async def channel(
         self, name: str, target: Target, events: Sequence[str] = (), jobs: Sequence[str] = ()
@@ -69,7 +69,7 @@ class Telling(SettlingBench):
         made = await silences.create(
             self.database, wire.NewSilence(matchers=matchers, **more), tenant=TENANT, by="test"
         )
-        self.watch.edited()
+        self.evaluator.edited()
         return made
 
     async def job(self, **spec: Any) -> UUID:

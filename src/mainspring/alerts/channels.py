@@ -1,4 +1,4 @@
-"""Channels as people set them: checked, written, tried out."""
+"""Create, edit, test and list notification channels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from mainspring import wire
 from mainspring.alerts import sign
-from mainspring.alerts.format import Note
+from mainspring.alerts.format import Notification
 from mainspring.alerts.send import Sender
 from mainspring.clock import instant
 from mainspring.domain.audit import changes
@@ -21,11 +21,11 @@ from mainspring.store.channels import ChannelRow
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 
 MAX_PAGE = 500
-LAST = 2**63 - 1
+LAST_ID = 2**63 - 1
 
 
 async def create(database: Database, request: wire.NewChannel, *, tenant: int, by: str) -> wire.Channel:
-    """Adds a channel; it hears of what happens from now on."""
+    """Create a channel. It receives events from now on."""
     target, secret = request.target, None
     if isinstance(target, WebhookTarget) and target.secret is None:
         secret = sign.new_secret()
@@ -55,12 +55,12 @@ async def create(database: Database, request: wire.NewChannel, *, tenant: int, b
                 jobs=request.jobs,
             )
     except Taken:
-        raise Conflict(f"there is a channel {request.name!r} already", code="name_taken") from None
+        raise Conflict(f"channel {request.name!r} already exists", code="name_taken") from None
     return msgspec.structs.replace(await get(database, request.name, tenant=tenant), secret=secret)
 
 
 async def replace(database: Database, name: str, request: wire.ChannelSpec, *, tenant: int, by: str) -> wire.Channel:
-    """Writes a channel anew. Secrets that are left out stay as they were, and it is enabled again."""
+    """Replace a channel and enable it. Secrets that are left out stay as they were."""
     async with database.transaction() as connection:
         row = await _row(connection, name, tenant=tenant)
         target = request.target
@@ -96,7 +96,7 @@ async def list_all(database: Database, *, tenant: int) -> wire.Page[wire.Channel
 
 
 async def enable(database: Database, name: str, *, tenant: int, by: str) -> wire.Channel:
-    """Sends to it again, from what happens next."""
+    """Enable a disabled channel; it receives events from now on."""
     async with database.transaction() as connection:
         if not await channels.enable_channel(connection, tenant=tenant, name=name):
             raise _unknown(name)
@@ -108,18 +108,18 @@ async def delete(database: Database, name: str, *, tenant: int, by: str) -> None
     async with database.transaction() as connection:
         await _row(connection, name, tenant=tenant)
         if not await channels.delete_channel(connection, tenant=tenant, name=name):
-            raise Conflict(f"jobs notify {name!r}; change their notify first", code="in_use")
+            raise Conflict(f"channel {name!r} is used by jobs; change their notify first", code="in_use")
         await audit.record(connection, "channel.delete", name, tenant=tenant, by=by, name=name)
 
 
 async def test(database: Database, sender: Sender, name: str, *, tenant: int) -> wire.ChannelTest:
-    """Sends a test message now, past the outbox, and shows what the receiver answered."""
+    """Send a test notification now, not through the outbox, and return the receiver's answer."""
     async with database.connection() as connection:
         row = await _row(connection, name, tenant=tenant)
         now = instant(await database_now_ms(connection))
-    sent = await sender.send(row.target, Note(TEST, str(uuid4()), now, {"channel": name, "kind": row.kind}))
+    sent = await sender.send(row.target, Notification(TEST, str(uuid4()), now, {"channel": name, "kind": row.kind}))
     if sent.error is None and row.kind == "pagerduty":
-        closing = Note("channel.recovered", str(uuid4()), now, {"channel": name, "kind": row.kind})
+        closing = Notification("channel.recovered", str(uuid4()), now, {"channel": name, "kind": row.kind})
         sent = await sender.send(row.target, closing)
     return wire.ChannelTest(
         delivered=sent.error is None,
@@ -139,25 +139,31 @@ async def deliveries(
     channel: str | None = None,
     state: str | None = None,
 ) -> wire.Page[wire.Delivery]:
-    """What was sent, newest first."""
+    """Return deliveries, newest first."""
     if not 1 <= limit <= MAX_PAGE:
-        raise invalid("/limit", f"limit is from 1 to {MAX_PAGE}", hint="ask for fewer, and follow next_cursor")
+        raise invalid(
+            "/limit",
+            f"limit must be from 1 to {MAX_PAGE} (got {limit})",
+            hint="use a smaller limit and follow next_cursor",
+        )
     if state not in (None, "pending", "sent", "dropped"):
-        raise invalid("/state", f"{state!r} is not a state", hint="pending, sent or dropped")
+        raise invalid("/state", f"unknown delivery state {state!r}", hint="use pending, sent or dropped")
     try:
-        before = LAST if cursor is None else int(cursor)
+        before = LAST_ID if cursor is None else int(cursor)
     except ValueError:
-        raise invalid("/cursor", f"{cursor!r} is not a cursor", hint="use next_cursor as it was given") from None
+        raise invalid(
+            "/cursor", f"invalid cursor {cursor!r}", hint="pass next_cursor of the previous page unchanged"
+        ) from None
     async with database.connection() as connection:
         found = await outbox.list_deliveries(
-            connection, tenant=tenant, before=min(before, LAST), limit=limit + 1, channel=channel, state=state
+            connection, tenant=tenant, before=min(before, LAST_ID), limit=limit + 1, channel=channel, state=state
         )
     more = len(found) > limit
     return wire.Page(items=found[:limit], next_cursor=str(found[limit - 1].delivery_id) if more else None)
 
 
 def shown(row: ChannelRow) -> wire.Channel:
-    """Without its secrets."""
+    """Return the channel without its secrets."""
     state = "disabled" if row.disabled_at is not None else "failing" if row.failing_since is not None else "ok"
     return wire.Channel(
         name=row.name,
@@ -177,7 +183,7 @@ def shown(row: ChannelRow) -> wire.Channel:
 
 
 def _audited(row: ChannelRow) -> dict[str, Any]:
-    """What may be told of it: never a secret."""
+    """Return the fields that the audit log records: never a secret."""
     return {"kind": row.kind, "target": row.shown, "events": row.events, "jobs": row.jobs}
 
 
@@ -195,4 +201,4 @@ async def _row(connection: Connection, name: str, *, tenant: int) -> ChannelRow:
 
 
 def _unknown(name: str) -> NotFound:
-    return NotFound(f"there is no channel {name!r}")
+    return NotFound(f"channel {name!r} does not exist")

@@ -1,4 +1,4 @@
-"""Watches: every ten seconds the leader measures, judges every rule, and tells what has begun and what is over."""
+"""Evaluates alert rules: every ten seconds the leader takes readings and notifies of alerts that fire or resolve."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 import structlog
 
 from mainspring import ports
-from mainspring.alerts.readings import Memory, look
+from mainspring.alerts.readings import ReadingHistory, take_readings
 from mainspring.clock import Clock, SystemClock
 from mainspring.domain.alert import BUILT_IN, AlertChanges, Rule, judge, labels_of, rules_of
 from mainspring.domain.silence import Silence, silenced_until
@@ -23,19 +23,21 @@ from mainspring.store.subscriptions import Subscriptions
 
 log = structlog.get_logger()
 
-EVERY_S = 10.0
+INTERVAL_S = 10.0
 STAND_BY_S = 1.0
-JOBS = 2_000
-"""So many jobs with a notice are looked at in one look; with more, they take turns."""
-UPKEEP_LOOKS = 360
-BUSY_SHARE = 10
-OF_JOBS = ("finish_by", "max_gap", "run_sla")
-"""Conditions whose alerts are about one job: told to the channels that its notices name."""
+MAX_JOBS = 2_000
+"""Jobs with a `late` or `missed` notification checked per evaluation; with more, they take turns."""
+CLEANUP_EVERY = 360
+"""Evaluations."""
+DEADLINE_REST = 10
+"""After deadlines are evaluated, they rest for this many times the time that took."""
+JOB_CONDITIONS = ("finish_by", "max_gap", "run_sla")
+"""Conditions of one job: their alerts also go to the channels of the job's `notify`."""
 _ZERO = UUID(int=0)
 
 
-class Watch(Service):
-    """The loop on the leader; `look_once` is one turn of it."""
+class AlertEvaluator(Service):
+    """The evaluation loop of the leader; `evaluate` is one step of it."""
 
     def __init__(
         self,
@@ -44,7 +46,7 @@ class Watch(Service):
         subscriptions: Subscriptions,
         *,
         leads: Callable[[], bool],
-        every_s: float = EVERY_S,
+        every_s: float = INTERVAL_S,
         clock: Clock | None = None,
     ) -> None:
         self._database = database
@@ -52,83 +54,83 @@ class Watch(Service):
         self._leads = leads
         self._every_s = every_s
         self._clock = clock or SystemClock()
-        self._memory = Memory()
+        self._history = ReadingHistory()
         self._rules: dict[int, dict[str, Rule]] = {}
         self._silences: list[Silence] = []
         self._edited = True
         self._cursors = {"late": _ZERO, "missed": _ZERO}
-        self._looks = 0
-        self._loops = Loops("watch")
+        self._evaluations = 0
+        self._loops = Loops("alerts")
         bus.subscribe(ports.CHANNELS, lambda _: self.edited(), on_gap=self.edited)
 
     def edited(self) -> None:
         self._edited = True
 
     async def start(self) -> None:
-        self._loops.forever("look", self._step)
+        self._loops.forever("evaluate", self._step)
 
     async def stop(self) -> None:
         await self._loops.stop()
 
     async def _step(self) -> None:
         if not self._leads():
-            self._memory = Memory()
+            self._history = ReadingHistory()
             await asyncio.sleep(STAND_BY_S)
             return
-        await self.look_once()
+        await self.evaluate()
         await asyncio.sleep(self._every_s)
 
-    async def look_once(self) -> None:
-        """One look. Losing the lead midway does no harm: every write checks what it assumes, and ids are computed."""
+    async def evaluate(self) -> None:
+        """Evaluate all rules once. Losing leadership midway is harmless: writes check state, and ids are derived."""
         async with self._database.connection() as connection:
             await self._read_edits(connection)
             started = self._clock.monotonic()
-            now_ms, readings = await look(connection, self._memory)
-            self._memory.deadlines_at = now_ms + round((self._clock.monotonic() - started) * 1000 * BUSY_SHARE)
+            now_ms, readings = await take_readings(connection, self._history)
+            self._history.deadlines_at = now_ms + round((self._clock.monotonic() - started) * 1000 * DEADLINE_REST)
             known = await alerts.open_alerts(connection)
         await self.apply(judge(self._rules, readings, known, now_ms=now_ms), now_ms=now_ms)
-        await self._tell_jobs()
-        self._looks += 1
-        if self._looks % UPKEEP_LOOKS == 0:
+        await self._notify_jobs()
+        self._evaluations += 1
+        if self._evaluations % CLEANUP_EVERY == 0:
             async with self._database.connection() as connection:
                 await alerts.forget_alerts(connection, limit=10_000)
 
-    async def apply(self, seen: AlertChanges, *, now_ms: int) -> None:
-        """Writes what the look found, and tells of it in the same transaction."""
-        if not seen.broken and not seen.over:
+    async def apply(self, changes: AlertChanges, *, now_ms: int) -> None:
+        """Write the changed alerts and their notifications in one transaction."""
+        if not changes.broken and not changes.over:
             return
         async with self._database.transaction() as connection:
-            if seen.broken:
-                ids = [new_id(now_ms) for _ in seen.broken]
-                for row in await alerts.raise_alerts(connection, ids=ids, broken=seen.broken):
-                    await self._tell_firing(connection, row, now_ms)
-            if seen.over:
-                await alerts.drop_pending(connection, over=seen.over)
-                for row in await alerts.resolve_alerts(connection, over=seen.over):
-                    await self._tell_resolved(connection, row)
+            if changes.broken:
+                ids = [new_id(now_ms) for _ in changes.broken]
+                for row in await alerts.raise_alerts(connection, ids=ids, broken=changes.broken):
+                    await self._notify_firing(connection, row, now_ms)
+            if changes.over:
+                await alerts.drop_pending(connection, over=changes.over)
+                for row in await alerts.resolve_alerts(connection, over=changes.over):
+                    await self._notify_resolved(connection, row)
 
-    async def _tell_firing(self, connection: Connection, row: AlertRow, now_ms: int) -> None:
-        """Once. While a silence holds, not yet: if it still fires then, it is told at its end."""
+    async def _notify_firing(self, connection: Connection, row: AlertRow, now_ms: int) -> None:
+        """Notify once. During a silence not yet: if the alert still fires at its end, it is sent then."""
         if row.state != "firing" or row.told_at is not None:
             return
         labels = labels_of(row.rule, self._rule(row), row.key)
         if silenced_until(self._silences, labels, tenant=row.tenant, now_ms=now_ms) is not None:
             return
-        if await alerts.mark_told(connection, alert_id=row.alert_id):
-            await self._tell(connection, row, "alert.firing")
+        if await alerts.mark_notified(connection, alert_id=row.alert_id):
+            await self._notify(connection, row, "alert.firing")
             log.warning("alert.firing", rule=row.rule, key=row.key, severity=row.severity, summary=row.summary)
 
-    async def _tell_resolved(self, connection: Connection, row: AlertRow) -> None:
-        """Whoever was told that it fires hears its end; the others never knew."""
+    async def _notify_resolved(self, connection: Connection, row: AlertRow) -> None:
+        """Notify of the end only if the firing was sent."""
         if row.told_at is not None:
-            await self._tell(connection, row, "alert.resolved")
+            await self._notify(connection, row, "alert.resolved")
             log.info("alert.resolved", rule=row.rule, key=row.key)
 
-    async def _tell(self, connection: Connection, row: AlertRow, event: str) -> None:
+    async def _notify(self, connection: Connection, row: AlertRow, event: str) -> None:
         rule = self._rule(row)
-        # Where a rule names its channels, who was told hears the end, though it names others by now.
-        told = uuid5(row.alert_id, "alert.firing") if rule is None or rule.channels else None
-        await outbox.tell_alert(
+        # If the rule names channels, those that received the firing also receive the end, even if it names others now.
+        firing_id = uuid5(row.alert_id, "alert.firing") if rule is None or rule.channels else None
+        await outbox.notify_alert(
             connection,
             tenant=row.tenant,
             event_id=uuid5(row.alert_id, event),
@@ -136,12 +138,12 @@ class Watch(Service):
             stream=f"alert:{row.rule}:{row.key}",
             body=_body(row, labels_of(row.rule, rule, row.key)),
             channels=() if rule is None else rule.channels,
-            job=row.key if rule is not None and rule.condition in OF_JOBS else None,
-            as_told=told,
+            job=row.key if rule is not None and rule.condition in JOB_CONDITIONS else None,
+            received=firing_id,
         )
 
     def _rule(self, row: AlertRow) -> Rule | None:
-        """As it is now; None if it was deleted meanwhile."""
+        """Return the current rule; None if it was deleted meanwhile."""
         return self._rules.get(row.tenant, BUILT_IN).get(row.rule)
 
     async def _read_edits(self, connection: Connection) -> None:
@@ -155,14 +157,14 @@ class Watch(Service):
                 self._edited = True
                 raise
 
-    async def _tell_jobs(self) -> None:
-        """Notices of jobs that nobody settles: what has not started, and what was skipped."""
-        for notice, tell in (("late", outbox.tell_late), ("missed", outbox.tell_missed)):
-            if not self._subscriptions.wants(f"job.{notice}"):
+    async def _notify_jobs(self) -> None:
+        """Notify of late and missed executions, which no settlement reports."""
+        for kind, notify in (("late", outbox.notify_late), ("missed", outbox.notify_missed)):
+            if not self._subscriptions.wants(f"job.{kind}"):
                 continue
             async with self._database.connection() as connection:
-                looked, last, _ = await tell(connection, after=self._cursors[notice], limit=JOBS)
-            self._cursors[notice] = last if last is not None and looked >= JOBS else _ZERO
+                checked, last, _ = await notify(connection, after=self._cursors[kind], limit=MAX_JOBS)
+            self._cursors[kind] = last if last is not None and checked >= MAX_JOBS else _ZERO
 
 
 def _body(row: AlertRow, labels: dict[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Messages in the shapes that receivers take: a sentence for people, JSON for webhooks, Slack and PagerDuty. Pure."""
+"""Formats notifications: text for mail and chat, JSON for webhooks, Slack and PagerDuty. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 from mainspring.domain.events import TEST
 
-MOST_SUMMARY = 1000
-"""PagerDuty takes 1,024 characters."""
+MAX_SUMMARY = 1000
+"""PagerDuty accepts 1,024 characters."""
 _OPENS = ("failed", "timed_out", "lost", "firing", "late", "missed", "slow", "disabled", "test")
 _CLOSES = ("succeeded", "recovered", "resolved")
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """One event as it is told."""
+class Notification:
+    """One event as it is sent to a channel."""
 
     event: str
     event_id: str
@@ -25,103 +25,104 @@ class Note:
     data: Mapping[str, Any]
 
     @property
-    def word(self) -> str:
+    def name(self) -> str:
+        """The last part of the event: failed, late, firing."""
         return self.event.rpartition(".")[2]
 
     @property
     def severity(self) -> str:
         if self.event.startswith("alert."):
             return str(self.data.get("severity", "warning"))
-        if self.event == TEST or self.word in _CLOSES or self.word in ("cancelled", "retrying"):
+        if self.event == TEST or self.name in _CLOSES or self.name in ("cancelled", "retrying"):
             return "info"
-        return "error" if self.word in ("failed", "timed_out", "lost") else "warning"
+        return "error" if self.name in ("failed", "timed_out", "lost") else "warning"
 
 
-def summary(note: Note) -> str:
-    """One sentence that says it all."""
-    data = note.data
-    if note.event == TEST:
-        return f"Mainspring: a test of channel {data.get('channel')}"
-    if note.event.startswith("alert."):
-        return f"[{note.word}] {data.get('rule')}: {data.get('summary')}"
-    if note.event == "channel.disabled":
-        return f"Channel {data.get('channel')} was disabled: {data.get('error')}"
-    return f"{data.get('job')}: {_about_job(note)}"
+def summary(notification: Notification) -> str:
+    """Return a one-line summary: the subject of a mail, the text of a chat message."""
+    data = notification.data
+    if notification.event == TEST:
+        return f"Mainspring: test notification for channel {data.get('channel')}"
+    if notification.event.startswith("alert."):
+        return f"[{notification.name}] {data.get('rule')}: {data.get('summary')}"
+    if notification.event == "channel.disabled":
+        return f"Channel {data.get('channel')} was disabled after repeated failures: {data.get('error')}"
+    return f"{data.get('job')}: {_about_job(notification)}"
 
 
-def _about_job(note: Note) -> str:
-    data = note.data
+def _about_job(notification: Notification) -> str:
+    data = notification.data
     because = data.get("error") or data.get("reason")
     tail = f": {str(because)[:300]}" if because else ""
-    match note.word:
+    match notification.name:
         case "recovered":
-            return "succeeded again"
+            return "recovered: the latest execution succeeded"
         case "late":
-            return f"the execution due at {data.get('due_at')} has not started"
+            return f"late: the execution due at {data.get('due_at')} has not started"
         case "missed":
-            return f"the fire at {data.get('fire_at')} was missed ({data.get('reason')})"
+            return f"missed: the fire at {data.get('fire_at')} was skipped ({data.get('reason')})"
         case "slow":
-            return f"took {data.get('duration_ms')} ms, usually at most {round(data.get('usual_ms') or 0)} ms"
+            return f"slow: took {data.get('duration_ms')} ms (p95: {round(data.get('usual_ms') or 0)} ms)"
         case "retrying":
-            return f"attempt {data.get('attempt')} ended as {data.get('outcome')}, another follows{tail}"
-        case "failed" if note.event == "job.failed":
+            return f"attempt {data.get('attempt')} ended as {data.get('outcome')}, retrying{tail}"
+        case "failed" if notification.event == "job.failed":
             return f"{str(data.get('state')).replace('_', ' ')} after {data.get('attempt')} attempts{tail}"
-        case word:
-            return word.replace("_", " ") + tail
+        case name:
+            return name.replace("_", " ") + tail
 
 
-def details(note: Note) -> str:
-    """Everything known, line by line, for mail."""
-    return "\n".join(f"{name}: {value}" for name, value in note.data.items() if value is not None)
+def details(notification: Notification) -> str:
+    """Return all fields, one per line, for the body of a mail."""
+    return "\n".join(f"{name}: {value}" for name, value in notification.data.items() if value is not None)
 
 
-def webhook(note: Note) -> dict[str, Any]:
-    return {"type": note.event, "timestamp": note.at, "data": note.data}
+def webhook(notification: Notification) -> dict[str, Any]:
+    return {"type": notification.event, "timestamp": notification.at, "data": notification.data}
 
 
-def slack(note: Note) -> dict[str, Any]:
-    glyph = {"info": "✔", "warning": "▲", "error": "✖", "critical": "✖"}[note.severity]
-    text = f"{glyph} {_escaped(summary(note))}"
+def slack(notification: Notification) -> dict[str, Any]:
+    glyph = {"info": "✔", "warning": "▲", "error": "✖", "critical": "✖"}[notification.severity]
+    text = f"{glyph} {_escaped(summary(notification))}"
     return {"text": text, "blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": text[:3000]}}]}
 
 
 def _escaped(text: str) -> str:
-    """Slack reads these three characters as markup."""
+    """Escape the three characters that Slack reads as markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def pagerduty(note: Note, routing_key: str) -> dict[str, Any] | None:
-    """An event of the Events API v2; None for what neither opens nor closes an incident."""
-    action = pagerduty_action(note)
+def pagerduty(notification: Notification, routing_key: str) -> dict[str, Any] | None:
+    """Return an event of the Events API v2; None if it neither opens nor closes an incident."""
+    action = pagerduty_action(notification)
     if action is None:
         return None
-    event = {"routing_key": routing_key, "event_action": action, "dedup_key": dedup_key(note)}
+    event = {"routing_key": routing_key, "event_action": action, "dedup_key": dedup_key(notification)}
     if action == "resolve":
         return event
     return {
         **event,
         "payload": {
-            "summary": summary(note)[:MOST_SUMMARY],
+            "summary": summary(notification)[:MAX_SUMMARY],
             "source": "mainspring",
-            "severity": note.severity,
-            "timestamp": note.at,
-            "component": note.data.get("job") or note.data.get("rule") or "mainspring",
-            "class": note.event,
-            "custom_details": note.data,
+            "severity": notification.severity,
+            "timestamp": notification.at,
+            "component": notification.data.get("job") or notification.data.get("rule") or "mainspring",
+            "class": notification.event,
+            "custom_details": notification.data,
         },
     }
 
 
-def pagerduty_action(note: Note) -> Literal["trigger", "resolve"] | None:
-    if note.word in _OPENS:
+def pagerduty_action(notification: Notification) -> Literal["trigger", "resolve"] | None:
+    if notification.name in _OPENS:
         return "trigger"
-    return "resolve" if note.word in _CLOSES else None
+    return "resolve" if notification.name in _CLOSES else None
 
 
-def dedup_key(note: Note) -> str:
-    """The same for what opens an incident and for what closes it."""
-    if note.event.startswith("alert."):
-        return f"mainspring:alert:{note.data.get('rule')}:{note.data.get('key')}"[:255]
-    if note.word in ("late", "missed", "slow"):
-        return f"mainspring:{note.event}:{note.data.get('execution_id')}"
-    return f"mainspring:job:{note.data.get('job_id') or note.data.get('channel')}"[:255]
+def dedup_key(notification: Notification) -> str:
+    """Return a key that is equal for the events that open and close one incident."""
+    if notification.event.startswith("alert."):
+        return f"mainspring:alert:{notification.data.get('rule')}:{notification.data.get('key')}"[:255]
+    if notification.name in ("late", "missed", "slow"):
+        return f"mainspring:{notification.event}:{notification.data.get('execution_id')}"
+    return f"mainspring:job:{notification.data.get('job_id') or notification.data.get('channel')}"[:255]

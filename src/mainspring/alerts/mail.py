@@ -1,4 +1,4 @@
-"""Mail over SMTP: the standard library's client in a thread, connected to an address that may be called."""
+"""Sends mail over SMTP with the standard library's client in a thread, only to allowed addresses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMEOUT_S = 15.0
 
 
 class _Smtp(smtplib.SMTP):
-    """Connects to the address that was checked; certificates are still asked for the name."""
+    """Connects to the address that was checked; TLS still verifies the host name."""
 
     def __init__(self, address: str) -> None:
         super().__init__(timeout=TIMEOUT_S)
@@ -34,8 +34,8 @@ class _SmtpOverTls(_Smtp):
         return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
 
 
-def letter(target: SmtpTarget, *, subject: str, text: str, event_id: str) -> EmailMessage:
-    """The same Message-ID at every try, so that a mailbox can tell a repeat."""
+def build_message(target: SmtpTarget, *, subject: str, text: str, event_id: str) -> EmailMessage:
+    """Build the mail. The Message-ID is the same at every try, so that a mailbox can drop repeats."""
     message = EmailMessage()
     message["Subject"] = " ".join(subject.split())[:200]
     message["From"] = target.sender
@@ -47,7 +47,7 @@ def letter(target: SmtpTarget, *, subject: str, text: str, event_id: str) -> Ema
 
 
 async def post(target: SmtpTarget, message: EmailMessage, allowed: Sequence[Network]) -> tuple[int, str]:
-    """The server's last word. Raises what goes wrong: OSError, or an SMTP error."""
+    """Send the mail; return the server's last reply. Raises OSError or an SMTP error."""
     address = (await addresses(target.host, target.port, allowed))[0]
     return await asyncio.to_thread(_post, target, message, address)
 
@@ -67,4 +67,4 @@ def _post(target: SmtpTarget, message: EmailMessage, address: str) -> tuple[int,
         refused = smtp.send_message(message)
         if refused:
             raise smtplib.SMTPRecipientsRefused(refused)
-        return 250, f"taken for {', '.join(target.to)}"
+        return 250, f"accepted for {', '.join(target.to)}"

@@ -1,6 +1,6 @@
-"""What this process measured lately, written down every ten seconds: the leader judges by it.
+"""Publishes figures of this process every ten seconds, for the alert rules that the leader evaluates.
 
-One small row per process. The figures are made from the metrics that are kept anyway; nothing is added to the hot path.
+One small row per process. The figures come from existing metrics, so nothing is added to the hot path.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from mainspring.store import measurements
 from mainspring.store.db import Database
 from mainspring.telemetry import metrics
 
-EVERY_S = 10.0
-LATENCY_LOOKS = 6
-RESULT_LOOKS = 30
+INTERVAL_S = 10.0
+LATENCY_SAMPLES = 6
+RESULT_SAMPLES = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """Counters as they stand; differences between two are what happened meanwhile."""
+class CounterTotals:
+    """Counters at one time; the difference between two is what happened in between."""
 
     settled: float
     stale: float
     latency: tuple[float, ...]  # fires by bucket of their latency
 
 
-class Measure(Service):
-    """Measures, and writes it down while the process lives."""
+class ProcessMeasurements(Service):
+    """Writes the figures of this process to the database, at an interval."""
 
-    def __init__(self, database: Database, *, roles: Sequence[str], every_s: float = EVERY_S) -> None:
+    def __init__(self, database: Database, *, roles: Sequence[str], every_s: float = INTERVAL_S) -> None:
         self._database = database
         self._process_id = uuid4()
         self._name = f"{'+'.join(roles)} {socket.gethostname()}:{os.getpid()}"
         self._every_s = every_s
-        self._seen: deque[Totals] = deque([totals()], maxlen=RESULT_LOOKS + 1)
+        self._seen: deque[CounterTotals] = deque([totals()], maxlen=RESULT_SAMPLES + 1)
         self._loops = Loops("measure")
 
     async def start(self) -> None:
@@ -66,8 +66,8 @@ class Measure(Service):
         return measured
 
     def figures(self) -> dict[str, float]:
-        """Of the last minute: latency; of the last five: results; as it stands: what is pending, and shards."""
-        now, five, one = self._seen[-1], self._seen[0], self._seen[max(0, len(self._seen) - 1 - LATENCY_LOOKS)]
+        """Return latency of the last minute, results of the last five, and current values of the rest."""
+        now, five, one = self._seen[-1], self._seen[0], self._seen[max(0, len(self._seen) - 1 - LATENCY_SAMPLES)]
         found = {
             "settled": now.settled - five.settled,
             "stale": now.stale - five.stale,
@@ -81,19 +81,19 @@ class Measure(Service):
         return found
 
 
-def totals() -> Totals:
+def totals() -> CounterTotals:
     completed = sum(_value(child) for child in metrics.JOBS_COMPLETED._metrics.values())
     buckets = tuple(bucket.get() for bucket in metrics.SCHEDULING_LATENCY._buckets)
-    return Totals(completed, _value(metrics.STALE_RESULTS), buckets)
+    return CounterTotals(completed, _value(metrics.STALE_RESULTS), buckets)
 
 
 def _value(metric: Any) -> float:
     return float(metric._value.get())
 
 
-def _percentile(histogram: Histogram, counts: Sequence[float], part: float) -> float:
-    """The upper bound of the bucket it lies in; the largest finite bound stands for everything beyond."""
-    left = sum(counts) * part
+def _percentile(histogram: Histogram, counts: Sequence[float], fraction: float) -> float:
+    """Return the upper bound of the percentile's bucket; the largest finite bound stands for everything beyond."""
+    left = sum(counts) * fraction
     for bound, count in zip(histogram._upper_bounds, counts, strict=True):
         left -= count
         if left <= 1e-9:

@@ -1,4 +1,4 @@
-"""Alerts and their rules as people see and set them."""
+"""List alerts; list, write and delete alert rules."""
 
 from __future__ import annotations
 
@@ -24,15 +24,21 @@ STATES = ("pending", "firing", "resolved")
 async def list_alerts(
     database: Database, *, tenant: int, state: str | None = None, limit: int = 50, cursor: str | None = None
 ) -> wire.Page[wire.Alert]:
-    """Alerts, the newest first."""
+    """Return alerts, newest first."""
     if not 1 <= limit <= MAX_PAGE:
-        raise invalid("/limit", f"limit is from 1 to {MAX_PAGE}", hint="ask for fewer, and follow next_cursor")
+        raise invalid(
+            "/limit",
+            f"limit must be from 1 to {MAX_PAGE} (got {limit})",
+            hint="use a smaller limit and follow next_cursor",
+        )
     if state is not None and state not in STATES:
-        raise invalid("/state", f"{state!r} is not a state of an alert", hint=", ".join(STATES))
+        raise invalid("/state", f"unknown alert state {state!r}", hint="use " + ", ".join(STATES))
     try:
         before = UUID(int=2**128 - 1) if cursor is None else UUID(cursor)
     except ValueError:
-        raise invalid("/cursor", f"{cursor!r} is not a cursor", hint="use next_cursor as it was given") from None
+        raise invalid(
+            "/cursor", f"invalid cursor {cursor!r}", hint="pass next_cursor of the previous page unchanged"
+        ) from None
     async with database.connection() as connection:
         found = await alerts.list_alerts(connection, tenant=tenant, before=before, limit=limit + 1, state=state)
     more = len(found) > limit
@@ -40,7 +46,7 @@ async def list_alerts(
 
 
 async def list_rules(database: Database, *, tenant: int) -> wire.Page[wire.AlertRule]:
-    """Every rule that is judged for a tenant."""
+    """Return every rule that is evaluated for a tenant."""
     async with database.connection() as connection:
         written = await alerts.tenant_rules(connection, tenant=tenant)
     rules = rules_of({name: rule for name, (rule, _, _) in written.items()})
@@ -48,14 +54,14 @@ async def list_rules(database: Database, *, tenant: int) -> wire.Page[wire.Alert
 
 
 async def put_rule(database: Database, name: str, rule: Rule, *, tenant: int, by: str) -> wire.AlertRule:
-    """Writes a rule, in place of a built-in one if it has its name."""
+    """Write a rule; it replaces a built-in rule of the same name."""
     problems = list(_problems(name, rule))
     async with database.transaction() as connection:
         known = (
             await channels.known_channels(connection, tenant=tenant, names=rule.channels) if rule.channels else set()
         )
         problems += [
-            Problem(f"/channels/{n}", f"there is no channel {channel!r}", "add it first: mainspring channels add")
+            Problem(f"/channels/{n}", f"channel {channel!r} does not exist", "add it first: mainspring channels add")
             for n, channel in enumerate(rule.channels)
             if channel not in known
         ]
@@ -78,24 +84,24 @@ async def put_rule(database: Database, name: str, rule: Rule, *, tenant: int, by
 
 
 async def delete_rule(database: Database, name: str, *, tenant: int, by: str) -> None:
-    """Takes back what was written; a built-in rule is then as it was. To be rid of one, write `enabled: false`."""
+    """Delete a rule; a changed built-in rule gets its defaults back. `enabled: false` disables a built-in rule."""
     async with database.transaction() as connection:
         if not await alerts.delete_rule(connection, tenant=tenant, name=name):
-            hint = "; it is built in: write it with enabled: false" if name in BUILT_IN else ""
-            raise NotFound(f"nobody wrote a rule {name!r}{hint}")
+            hint = "; it is built in: to disable it, set enabled: false" if name in BUILT_IN else ""
+            raise NotFound(f"no rule {name!r} to delete{hint}")
         await audit.record(connection, "rule.delete", name, tenant=tenant, by=by, name=name)
 
 
 def _problems(name: str, rule: Rule) -> list[Problem]:
     found = []
     if not NAME.match(name):
-        found.append(Problem("/name", f"{name!r} is not a rule's name", "lower case letters, digits, '_', '-'"))
+        found.append(Problem("/name", f"invalid rule name {name!r}", "use lower case letters, digits, '_' and '-'"))
     if rule.condition not in CONDITIONS:
         close = difflib.get_close_matches(rule.condition, CONDITIONS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(CONDITIONS)}"
-        found.append(Problem("/condition", f"there is no condition {rule.condition!r}", hint))
+        found.append(Problem("/condition", f"unknown condition {rule.condition!r}", hint))
     if not math.isfinite(rule.threshold):
-        found.append(Problem("/threshold", "the threshold is not a number", "give a number"))
+        found.append(Problem("/threshold", "threshold must be a finite number", "for example 0.95"))
     return found
 
 
@@ -112,7 +118,7 @@ def _shown(name: str, rule: Rule, written: tuple[Rule, datetime, str] | None) ->
 
 
 def meaning(rule: Rule) -> str:
-    """A rule in words."""
+    """Describe a rule in words."""
     condition = CONDITIONS.get(rule.condition)
     if condition is None:
         return rule.condition
@@ -122,6 +128,6 @@ def meaning(rule: Rule) -> str:
         "s": f"{rule.threshold:g} s",
         "times": f"{rule.threshold:g} times",
     }.get(condition.unit, f"{rule.threshold:,g}")
-    only = f" of {rule.only}" if rule.only else ""
+    only = f" ({rule.only})" if rule.only else ""
     held = f", for {rule.for_s:g} s" if rule.for_s else ""
     return f"{condition.means}{only}: {compared} {value}{held}"

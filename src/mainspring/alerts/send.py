@@ -1,4 +1,4 @@
-"""Sends one message to one channel, and says what the receiver answered. Never raises for what a receiver does."""
+"""Sends one notification to one channel and returns the receiver's answer. Never raises for a receiver's fault."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx2
 
 from mainspring import outbound
 from mainspring.alerts import format, mail, sign
-from mainspring.alerts.format import Note
+from mainspring.alerts.format import Notification
 from mainspring.clock import Clock, SystemClock
 from mainspring.codec import encode
 from mainspring.domain.address import Network
@@ -26,14 +26,14 @@ from mainspring.domain.errors import MainspringError
 from mainspring.store.outbox import Sent
 
 TIMEOUT_S = 15.0
-EXCERPT = 500
-NOTHING_TO_TELL = "neither opens nor closes an incident"
+MAX_EXCERPT = 500
+NOT_AN_INCIDENT = "neither opens nor closes an incident"
 
 
 class Sender:
-    """One HTTP client for all channels; `allowed` are networks it may call besides the public ones.
+    """One HTTP client for all channels; `allowed` are networks it may call besides public ones.
 
-    apprise makes connections of its own, which nothing here can check, so an operator has to allow it.
+    apprise opens its own connections, which cannot be checked here, so an operator has to allow it.
     """
 
     def __init__(self, allowed: Sequence[Network] = (), *, apprise: bool = False, clock: Clock | None = None) -> None:
@@ -47,15 +47,15 @@ class Sender:
         if client is not None:
             await client.aclose()
 
-    async def send(self, target: Target, note: Note) -> Sent:
-        """What came of it; `error` is None if it was taken."""
+    async def send(self, target: Target, notification: Notification) -> Sent:
+        """Send the notification; `error` of the result is None if the receiver accepted it."""
         started = self._clock.monotonic()
         status, excerpt, error = None, None, None
         try:
             async with asyncio.timeout(TIMEOUT_S * 2):
-                status, excerpt = await self._send(target, note)
+                status, excerpt = await self._send(target, notification)
             if status is not None and not 200 <= status < 300:
-                error = f"it answered {status}"
+                error = f"the receiver answered {status}"
         except MainspringError as problem:
             error = problem.message
         except TimeoutError:
@@ -66,29 +66,36 @@ class Sender:
         except (httpx2.HTTPError, httpx2.InvalidURL, smtplib.SMTPException, OSError) as problem:
             error = f"{type(problem).__name__}: {problem}"
         duration_ms = round((self._clock.monotonic() - started) * 1000)
-        return Sent(status, None if excerpt is None else excerpt[:EXCERPT], duration_ms, error and error[:EXCERPT])
+        return Sent(
+            status, None if excerpt is None else excerpt[:MAX_EXCERPT], duration_ms, error and error[:MAX_EXCERPT]
+        )
 
-    async def _send(self, target: Target, note: Note) -> tuple[int | None, str | None]:
+    async def _send(self, target: Target, notification: Notification) -> tuple[int | None, str | None]:
         match target:
             case WebhookTarget(url=url, secret=secret):
-                body = encode(format.webhook(note))
+                body = encode(format.webhook(notification))
                 now_s = int(self._clock.now_ms() / 1000)
-                headers = sign.signed(secret or "", event_id=note.event_id, at_s=now_s, body=body)
+                headers = sign.signed(secret or "", event_id=notification.event_id, at_s=now_s, body=body)
                 return await self._post(url, body, headers)
             case SlackTarget(url=url):
-                return await self._post(url or "", encode(format.slack(note)), {})
+                return await self._post(url or "", encode(format.slack(notification)), {})
             case PagerDutyTarget(url=url, routing_key=key):
-                event = format.pagerduty(note, key or "")
-                return (None, NOTHING_TO_TELL) if event is None else await self._post(url, encode(event), {})
+                event = format.pagerduty(notification, key or "")
+                return (None, NOT_AN_INCIDENT) if event is None else await self._post(url, encode(event), {})
             case SmtpTarget():
-                letter = mail.letter(
-                    target, subject=format.summary(note), text=format.details(note), event_id=note.event_id
+                message = mail.build_message(
+                    target,
+                    subject=format.summary(notification),
+                    text=format.details(notification),
+                    event_id=notification.event_id,
                 )
-                return await mail.post(target, letter, self._allowed)
+                return await mail.post(target, message, self._allowed)
             case AppriseTarget(url=url):
                 if not self._apprise:
-                    raise MainspringError("apprise is off on this server; mainspring serve --apprise turns it on")
-                return await _apprise(url or "", note)
+                    raise MainspringError(
+                        "apprise is disabled on this server; enable it with mainspring serve --apprise"
+                    )
+                return await _apprise(url or "", notification)
 
     async def _post(self, url: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
         if self._http is None:
@@ -98,22 +105,24 @@ class Sender:
             excerpt = b""
             async for chunk in answer.aiter_bytes():
                 excerpt += chunk
-                if len(excerpt) >= EXCERPT * 4:
+                if len(excerpt) >= MAX_EXCERPT * 4:
                     break
-            return answer.status_code, _text(excerpt[: EXCERPT * 4])
+            return answer.status_code, _text(excerpt[: MAX_EXCERPT * 4])
 
 
-async def _apprise(url: str, note: Note) -> tuple[int | None, str | None]:
+async def _apprise(url: str, notification: Notification) -> tuple[int | None, str | None]:
     try:
         import apprise
     except ImportError:
-        raise MainspringError("apprise is not installed on the server; pip install 'mainspring[apprise]'") from None
+        raise MainspringError("apprise is not installed on the server; run pip install 'mainspring[apprise]'") from None
     service = apprise.Apprise()
     if not service.add(url):
-        raise MainspringError("apprise does not know this kind of URL")
-    if not await service.async_notify(title=format.summary(note), body=format.details(note) or format.summary(note)):
-        raise MainspringError("apprise could not tell it; the server's log has its reasons")
-    return None, "told by apprise"
+        raise MainspringError("apprise does not support this kind of URL")
+    if not await service.async_notify(
+        title=format.summary(notification), body=format.details(notification) or format.summary(notification)
+    ):
+        raise MainspringError("apprise could not send the notification; see the server log")
+    return None, "sent by apprise"
 
 
 def _text(data: bytes | str) -> str:

@@ -1,4 +1,4 @@
-"""Signatures of webhooks, as Standard Webhooks writes them: HMAC-SHA256 over id, timestamp and body."""
+"""Signs webhooks as specified by Standard Webhooks: HMAC-SHA256 over id, timestamp and body."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def new_secret() -> str:
 
 
 def signed(secret: str, *, event_id: str, at_s: int, body: bytes) -> dict[str, str]:
-    """The three headers of a webhook."""
+    """Return the three signature headers of a webhook."""
     content = f"{event_id}.{at_s}.".encode() + body
     digest = hmac.new(secret_bytes(secret), content, hashlib.sha256).digest()
     return {
@@ -29,7 +29,7 @@ def signed(secret: str, *, event_id: str, at_s: int, body: bytes) -> dict[str, s
 
 
 def verified(secret: str, headers: Mapping[str, str], body: bytes, *, now_s: float) -> bool:
-    """Whether a webhook was signed with this secret within the last five minutes: what a receiver should ask."""
+    """Whether a webhook was signed with this secret within the last five minutes. For receivers."""
     try:
         at_s = int(headers["webhook-timestamp"])
         wanted = signed(secret, event_id=headers["webhook-id"], at_s=at_s, body=body)["webhook-signature"]

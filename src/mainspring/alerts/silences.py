@@ -1,4 +1,4 @@
-"""Silences and maintenance windows as people set them."""
+"""Create, list and delete silences and maintenance windows."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from mainspring.store import audit, silences
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.silences import SilenceRow
 
-MOST_S = 31 * 86_400
+MAX_DURATION_S = 31 * 86_400
 
 
 async def create(database: Database, request: wire.NewSilence, *, tenant: int, by: str) -> wire.Silence:
-    """Adds a silence; what fits it is not told while it holds, and told at its end if it still fires then."""
+    """Create a silence. Matching alerts are held back, and sent at its end if they still fire."""
     _check_matchers(request.matchers)
     if (request.end_at is None) == (request.schedule is None):
-        hint = 'say end_at, or for example "schedule": {"cron": "0 2 * * SUN"}, "lasts": "2h"'
-        raise invalid("/", "a silence has an end, or a schedule", hint=hint, code="bad_silence")
+        hint = 'give end_at, or for example "schedule": {"cron": "0 2 * * SUN"}, "lasts": "2h"'
+        raise invalid("/", "a silence needs either end_at or schedule", hint=hint, code="bad_silence")
     silence_id = uuid4()
     async with database.transaction() as connection:
         now_ms = int(await database_now_ms(connection))
@@ -46,7 +46,7 @@ async def create(database: Database, request: wire.NewSilence, *, tenant: int, b
         )
         await silences.insert_silence(connection, tenant=tenant, row=row)
         (written,) = await silences.list_silences(connection, tenant=tenant, silence_id=silence_id)
-        await _note(connection, "silence.create", written, tenant=tenant, by=by)
+        await _record(connection, "silence.create", written, tenant=tenant, by=by)
     return _shown(written, now_ms)
 
 
@@ -58,19 +58,19 @@ async def list_all(database: Database, *, tenant: int) -> wire.Page[wire.Silence
 
 
 async def delete(database: Database, ref: str, *, tenant: int, by: str) -> None:
-    """Ends it now; what it held back is told."""
+    """Delete a silence; what it held back is sent."""
     try:
         silence_id = UUID(ref)
     except ValueError:
-        raise NotFound(f"there is no silence {ref!r}") from None
+        raise NotFound(f"silence {ref!r} does not exist") from None
     async with database.transaction() as connection:
         known = await silences.list_silences(connection, tenant=tenant, silence_id=silence_id)
         if not await silences.delete_silence(connection, tenant=tenant, silence_id=silence_id):
-            raise NotFound(f"there is no silence {ref!r}")
-        await _note(connection, "silence.delete", known[0], tenant=tenant, by=by)
+            raise NotFound(f"silence {ref!r} does not exist")
+        await _record(connection, "silence.delete", known[0], tenant=tenant, by=by)
 
 
-async def _note(connection: Connection, action: str, row: SilenceRow, *, tenant: int, by: str) -> None:
+async def _record(connection: Connection, action: str, row: SilenceRow, *, tenant: int, by: str) -> None:
     name = " ".join(f"{label}={value}" for label, value in row.matchers.items())
     await audit.record(
         connection, action, row.silence_id, tenant=tenant, by=by, name=name, reason=row.reason, window=_described(row)
@@ -79,9 +79,9 @@ async def _note(connection: Connection, action: str, row: SilenceRow, *, tenant:
 
 def _check_matchers(matchers: dict[str, str]) -> None:
     hint = f'known: {", ".join(LABELS)}; for example {{"rule": "queue_*"}}'
-    problems = [Problem(f"/matchers/{n}", f"{n!r} is not a label", hint) for n in matchers if n not in LABELS]
+    problems = [Problem(f"/matchers/{n}", f"unknown label {n!r}", hint) for n in matchers if n not in LABELS]
     if not matchers:
-        problems = [Problem("/matchers", "without a matcher nothing is silenced", 'for everything say {"rule": "*"}')]
+        problems = [Problem("/matchers", "at least one matcher is required", 'to match everything, use {"rule": "*"}')]
     if problems:
         raise Invalid(problems[0].message, code="bad_matcher", problems=tuple(problems))
 
@@ -89,7 +89,7 @@ def _check_matchers(matchers: dict[str, str]) -> None:
 def _check_window(request: wire.NewSilence, now_ms: int) -> None:
     assert request.end_at is not None
     if request.lasts is not None:
-        raise invalid("/lasts", "lasts belongs to a schedule", hint="say end_at instead", code="bad_silence")
+        raise invalid("/lasts", "lasts requires a schedule", hint="use end_at instead", code="bad_silence")
     if millis(request.end_at) <= now_ms:
         raise invalid("/end_at", "end_at is in the past", hint="choose a later end_at", code="past_time")
     if request.start_at is not None and request.end_at <= request.start_at:
@@ -98,14 +98,14 @@ def _check_window(request: wire.NewSilence, now_ms: int) -> None:
 
 def _lasts_ms(request: wire.NewSilence) -> int:
     if request.start_at is not None:
-        raise invalid("/start_at", "start_at belongs to a silence without a schedule", hint="remove it")
+        raise invalid("/start_at", "start_at can't be combined with a schedule", hint="remove start_at")
     try:
         lasts_s = parse_duration(request.lasts or 0)
     except ValueError as error:
         raise invalid("/lasts", str(error), hint="for example 2h or PT30M", code="bad_duration") from None
-    if not 1 <= lasts_s <= MOST_S:
+    if not 1 <= lasts_s <= MAX_DURATION_S:
         hint = "for example 2h; at least 1 second and at most 31 days"
-        raise invalid("/lasts", "how long each one lasts is missing or not possible", hint=hint, code="bad_duration")
+        raise invalid("/lasts", "lasts is missing or out of range", hint=hint, code="bad_duration")
     return round(lasts_s * 1000)
 
 

@@ -10,8 +10,8 @@ import click
 import structlog
 
 from mainspring.alerts.deliver import Deliverer
-from mainspring.alerts.evaluate import Watch
-from mainspring.alerts.measure import Measure
+from mainspring.alerts.evaluate import AlertEvaluator
+from mainspring.alerts.measure import ProcessMeasurements
 from mainspring.alerts.send import Sender
 from mainspring.announce import Announcer
 from mainspring.api.auth import Authenticator, issue_token
@@ -69,8 +69,8 @@ class Server:
         self.scheduler: Scheduler | None = None
         self.http: HttpServer | None = None
         self.context: Context | None = None
-        measure = Measure(self.database, roles=config.roles)
-        self._services: list[Service] = [self.bus, self.announcer, self._subscriptions, measure]
+        measurements = ProcessMeasurements(self.database, roles=config.roles)
+        self._services: list[Service] = [self.bus, self.announcer, self._subscriptions, measurements]
         if "scheduler" in config.roles:
             self._services += self._scheduler_services()
         if dispatcher is not None:
@@ -92,9 +92,9 @@ class Server:
             keep_output_s=config.keep_output_s,
         )
         duties = Duties(self.database, self.bus, leads=scheduler.leads, announcer=self.announcer)
-        watch = Watch(self.database, self.bus, self._subscriptions, leads=scheduler.leads)
+        evaluator = AlertEvaluator(self.database, self.bus, self._subscriptions, leads=scheduler.leads)
         deliverer = Deliverer(self.database, self.bus, self._sender, leads=scheduler.leads)
-        return [scheduler, rescue, retention, duties, watch, deliverer]
+        return [scheduler, rescue, retention, duties, evaluator, deliverer]
 
     def _dispatcher(self) -> Dispatcher:
         from mainspring.dispatch.service import Dispatcher  # a process without the API does not load it

@@ -313,7 +313,7 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
                 if is_step(execution):
                     moved = await advance(connection, PlanCache(), [ExecutionEnd(execution, "cancelled", None, words)])
                     told += moved.settled.executions
-                await outbox.tell_settled(connection, execution_ids=told)
+                await outbox.notify_settled(connection, execution_ids=told)
                 await _note(connection, found, tenant=tenant, by=by, reason=reason)
                 return
             if await executions.cancel_running(connection, tenant=tenant, execution_id=execution, reason=words):

@@ -22,4 +22,4 @@ async def write_notices(connection: Connection, spec: JobSpec, *, tenant: int, j
     )
     if problems:
         raise Invalid(problems[0].message, code="unknown_channel", problems=problems)
-    await channels.replace_notices(connection, tenant=tenant, job_id=job_id, rows=spec.notifications)
+    await channels.replace_notifications(connection, tenant=tenant, job_id=job_id, rows=spec.notifications)

@@ -139,7 +139,7 @@ class Settler:
 
     def _success_has_subscribers(self) -> bool:
         """Whether a success must be written to the outbox or may release a job that needs it."""
-        return self._subscriptions is not None and (self._subscriptions.needs or self._subscriptions.endings)
+        return self._subscriptions is not None and (self._subscriptions.needs or self._subscriptions.successes)
 
     async def _settle_with_successor(
         self, connection: Connection, ended: Sequence[AttemptResult], handoff: StepHandoff, settled: Settled
@@ -227,10 +227,10 @@ class Settler:
         unsuccessful: bool,
     ) -> None:
         """Write subscribed events in the transaction of the change that they report."""
-        if subscriptions.endings or (unsuccessful and subscriptions.troubles):
-            await outbox.tell_settled(connection, execution_ids=sorted(runs.union(settled.executions)))
+        if subscriptions.successes or (unsuccessful and subscriptions.failures):
+            await outbox.notify_settled(connection, execution_ids=sorted(runs.union(settled.executions)))
         if unsuccessful and subscriptions.retries:
-            await outbox.tell_retrying(connection, execution_ids=sorted(settled.executions))
+            await outbox.notify_retrying(connection, execution_ids=sorted(settled.executions))
 
     async def _release_deferred(self, follow_up: FollowUp, settled: Settled) -> None:
         """Advance deferred runs and release blocked executions, once the backlog is small enough."""
@@ -255,7 +255,7 @@ class Settler:
             async with self._database.transaction() as connection:
                 settled = (await advance(connection, self._plans, ends)).settled
                 await needs.release_after(connection, execution_ids=settled.executions)
-                await outbox.tell_settled(connection, execution_ids=sorted(settled.executions))
+                await outbox.notify_settled(connection, execution_ids=sorted(settled.executions))
         except Exception as error:
             log.warning("run.advance_deferred", steps=len(ends), error=repr(error))
             return set()

@@ -35,7 +35,7 @@ class AlertRow:
 
 
 async def all_rules(connection: Connection) -> dict[int, dict[str, Rule]]:
-    """Over all tenants: the leader judges for every one of them."""
+    """Over all tenants: the leader evaluates the rules of all."""
     found: dict[int, dict[str, Rule]] = {}
     for r in await connection.fetch(q("all_rules")):
         found.setdefault(r["tenant_id"], {})[r["name"]] = msgspec.convert(r["rule"], Rule)
@@ -56,7 +56,7 @@ async def delete_rule(connection: Connection, *, tenant: int, name: str) -> bool
 
 
 async def open_alerts(connection: Connection) -> list[OpenAlert]:
-    """Over all tenants: a duty."""
+    """Over all tenants: a leader duty."""
     return [
         OpenAlert(r["tenant_id"], r["rule"], r["key"], r["state"], millis(r["since_at"]))
         for r in await connection.fetch(q("open_alerts"))
@@ -87,8 +87,8 @@ async def resolve_alerts(connection: Connection, *, over: Sequence[OpenAlert]) -
     return [_row(r) for r in await connection.fetch(q("resolve_alerts"), *_keys(over))]
 
 
-async def mark_told(connection: Connection, *, alert_id: UUID) -> bool:
-    return await connection.fetchval(q("mark_told"), alert_id) is not None
+async def mark_notified(connection: Connection, *, alert_id: UUID) -> bool:
+    return await connection.fetchval(q("mark_notified"), alert_id) is not None
 
 
 async def list_alerts(

@@ -1,4 +1,4 @@
-"""Channels, and which jobs tell them what."""
+"""Notification channels, and which jobs notify them."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ async def known_channels(connection: Connection, *, tenant: int, names: Sequence
     return {r["name"] for r in await connection.fetch(q("known_channels"), tenant, list(names))}
 
 
-async def replace_notices(
+async def replace_notifications(
     connection: Connection, *, tenant: int, job_id: UUID, rows: Sequence[JobNotification]
 ) -> None:
     await connection.execute(
-        q("replace_notices"),
+        q("replace_notifications"),
         job_id,
         tenant,
         [r.kind for r in rows],
@@ -112,5 +112,5 @@ async def replace_notices(
 
 
 async def subscribed(connection: Connection) -> frozenset[str]:
-    """Over all tenants: whoever settles does so for all of them."""
+    """Return the names of subscribed events. Over all tenants: settling serves every tenant."""
     return frozenset(r["event"] for r in await connection.fetch(q("subscribed")))

@@ -1,4 +1,4 @@
-"""What alert rules judge: figures of the tables, and of processes that wrote theirs down."""
+"""Figures that alert rules evaluate: of the tables, and those published by processes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import msgspec
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
-SAMPLE = 5_000
-ACTIVE = 2_000
-JOBS = 250
-DEEP = 10_001
+SAMPLE_EXECUTIONS = 5_000
+ACTIVE_EXECUTIONS = 2_000
+MAX_DEADLINE_JOBS = 250
+MAX_COUNTED = 10_001
 HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`tenant` is None for what belongs to the whole system."""
+    """One figure; `tenant` is None if it concerns the whole system."""
 
     condition: str
     tenant: int | None
@@ -32,7 +32,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """One look: database time, figures of the tables, and what each process wrote down."""
+    """Database time, figures of the tables, and the published figures by process."""
 
     now_ms: int
     figures: list[Figure]
@@ -59,8 +59,8 @@ async def write_measurement(
 
 
 async def readings(connection: Connection) -> Readings:
-    """Over all tenants: a duty. In one statement: while nothing happens, a look shall cost nearly nothing."""
-    rows = await connection.fetch(q("readings"), SAMPLE, JOBS, DEEP)
+    """Over all tenants: a leader duty. One statement, so that an idle system pays almost nothing."""
+    rows = await connection.fetch(q("readings"), SAMPLE_EXECUTIONS, MAX_DEADLINE_JOBS, MAX_COUNTED)
     return Readings(
         next(int(r["value"] * 1000) for r in rows if r["condition"] == "time"),
         [
@@ -73,8 +73,8 @@ async def readings(connection: Connection) -> Readings:
 
 
 async def durations(connection: Connection, *, now_ms: int, after: UUID, limit: int) -> list[Durations]:
-    """Over all tenants: a duty."""
-    rows = await connection.fetch(q("durations"), _lowest(now_ms - HOUR_MS), after, limit, ACTIVE)
+    """Over all tenants: a leader duty."""
+    rows = await connection.fetch(q("durations"), _lowest(now_ms - HOUR_MS), after, limit, ACTIVE_EXECUTIONS)
     return [
         Durations(r["job_id"], r["tenant_id"], r["name"], r["n"], r["n_before"], r["p"] or [], r["p_before"] or [])
         for r in rows
@@ -82,5 +82,5 @@ async def durations(connection: Connection, *, now_ms: int, after: UUID, limit: 
 
 
 def _lowest(ms: int) -> UUID:
-    """The lowest id an execution of that instant can have."""
+    """Return the lowest id an execution of that instant can have."""
     return UUID(int=max(0, ms) << 80)

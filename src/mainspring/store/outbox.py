@@ -1,4 +1,4 @@
-"""The outbox: what is to be told, written with the change it tells of, and what became of it."""
+"""The outbox: notifications written in the transaction of their change, and the state of their delivery."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ class Message:
     target: Target
 
 
-Place = tuple[UUID, str]
+StreamKey = tuple[UUID, str]
 """A channel and a stream."""
-START: Place = (UUID(int=0), "")
+FIRST_STREAM: StreamKey = (UUID(int=0), "")
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """The oldest message of a channel and stream; due if its wait is over."""
+class StreamHead:
+    """The oldest pending message of a channel and stream; due when `wait_s` is 0 or less."""
 
-    place: Place
+    stream: StreamKey
     message_id: int
     wait_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a receiver answered. `error`: why it does not count as taken."""
+    """The answer of a receiver. `error`: why the message does not count as delivered."""
 
     status: int | None
     excerpt: str | None
@@ -56,30 +56,30 @@ class Sent:
     error: str | None = None
 
 
-async def tell_settled(connection: Connection, *, execution_ids: Sequence[UUID]) -> int:
+async def notify_settled(connection: Connection, *, execution_ids: Sequence[UUID]) -> int:
     """Over all tenants: the executions have just been settled by the caller."""
-    return int(await connection.fetchval(q("tell_settled"), list(execution_ids)))
+    return int(await connection.fetchval(q("notify_settled"), list(execution_ids)))
 
 
-async def tell_retrying(connection: Connection, *, execution_ids: Sequence[UUID]) -> int:
+async def notify_retrying(connection: Connection, *, execution_ids: Sequence[UUID]) -> int:
     """Over all tenants: the executions have just been settled by the caller."""
-    return int(await connection.fetchval(q("tell_retrying"), list(execution_ids)))
+    return int(await connection.fetchval(q("notify_retrying"), list(execution_ids)))
 
 
-async def tell_late(connection: Connection, *, after: UUID, limit: int) -> tuple[int, UUID | None, int]:
-    """How many jobs were looked at, the last of them, and how much is told. Over all tenants: a duty."""
-    row = await connection.fetchrow(q("tell_late"), after, limit)
+async def notify_late(connection: Connection, *, after: UUID, limit: int) -> tuple[int, UUID | None, int]:
+    """Return how many jobs were checked, the last one, and the messages written. Over all tenants: a leader duty."""
+    row = await connection.fetchrow(q("notify_late"), after, limit)
     assert row is not None
-    return row["looked"], row["last"], row["n"]
+    return row["checked"], row["last"], row["n"]
 
 
-async def tell_missed(connection: Connection, *, after: UUID, limit: int) -> tuple[int, UUID | None, int]:
-    row = await connection.fetchrow(q("tell_missed"), after, limit)
+async def notify_missed(connection: Connection, *, after: UUID, limit: int) -> tuple[int, UUID | None, int]:
+    row = await connection.fetchrow(q("notify_missed"), after, limit)
     assert row is not None
-    return row["looked"], row["last"], row["n"]
+    return row["checked"], row["last"], row["n"]
 
 
-async def tell_alert(
+async def notify_alert(
     connection: Connection,
     *,
     tenant: int,
@@ -89,22 +89,24 @@ async def tell_alert(
     body: dict[str, Any],
     channels: Sequence[str],
     job: str | None,
-    as_told: UUID | None,
+    received: UUID | None,
 ) -> int:
-    """`as_told`: also to whoever was told that event."""
+    """Write an alert for its channels, and for those that have received the event `received`."""
     return int(
-        await connection.fetchval(q("tell_alert"), tenant, event_id, event, stream, body, list(channels), job, as_told)
+        await connection.fetchval(
+            q("notify_alert"), tenant, event_id, event, stream, body, list(channels), job, received
+        )
     )
 
 
-async def pending_heads(connection: Connection, *, after: Place, limit: int) -> list[Head]:
-    """Over all tenants: a duty."""
+async def pending_heads(connection: Connection, *, after: StreamKey, limit: int) -> list[StreamHead]:
+    """Over all tenants: a leader duty."""
     rows = await connection.fetch(q("pending_heads"), *after, limit)
-    return [Head((r["channel_id"], r["stream"]), r["message_id"], r["wait_s"]) for r in rows]
+    return [StreamHead((r["channel_id"], r["stream"]), r["message_id"], r["wait_s"]) for r in rows]
 
 
 async def take_messages(connection: Connection, *, message_ids: Sequence[int], lease_s: float) -> list[Message]:
-    """Those of them that are due and nobody else has. Over all tenants: a duty."""
+    """Take those messages that are due and not leased. Over all tenants: a leader duty."""
     rows = await connection.fetch(q("take_messages"), message_ids, lease_s)
     return [
         Message(
@@ -132,7 +134,7 @@ async def message_sent(connection: Connection, *, message: Message, sent: Sent) 
 
 
 async def message_failed(
-    connection: Connection, *, message: Message, sent: Sent, again_s: float, give_up_s: float
+    connection: Connection, *, message: Message, sent: Sent, retry_s: float, give_up_s: float
 ) -> None:
     await connection.execute(
         q("message_failed"),
@@ -141,7 +143,7 @@ async def message_failed(
         sent.status,
         sent.excerpt,
         sent.duration_ms,
-        again_s,
+        retry_s,
         give_up_s,
         sent.error,
     )
@@ -152,7 +154,7 @@ async def hold_message(connection: Connection, *, message: Message, until: datet
 
 
 async def disable_failing(connection: Connection, *, longer_than_s: float) -> list[tuple[str, str]]:
-    """Names of the channels that were disabled, and why. Over all tenants: a duty."""
+    """Return the names of disabled channels with their last errors. Over all tenants: a leader duty."""
     return [(r["name"], r["last_error"] or "") for r in await connection.fetch(q("disable_failing"), longer_than_s)]
 
 

@@ -48,9 +48,8 @@ async def shard_schedules(connection: Connection, *, shards: Sequence[int]) -> A
         try:
             while rows := await fetching:
                 fetching = asyncio.ensure_future(cursor.fetch(FETCH_ROWS))
-                await asyncio.sleep(
-                    0
-                )  # sends the request: PostgreSQL reads the next portion while the caller works on this one
+                # Let the request go out: PostgreSQL reads ahead while the caller works on this portion.
+                await asyncio.sleep(0)
                 yield [ShardSchedule(*row) for row in rows]
         finally:
             fetching.cancel()

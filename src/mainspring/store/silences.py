@@ -36,7 +36,7 @@ class SilenceRow:
 
 
 async def open_silences(connection: Connection) -> list[Silence]:
-    """Over all tenants: the leader judges for every one of them."""
+    """Over all tenants: the leader evaluates the rules of all."""
     return [
         Silence(r["tenant_id"], r["matchers"], window_of(r["start_at"], r["end_at"], r["schedule_key"], r["lasts_ms"]))
         for r in await connection.fetch(q("open_silences"))
@@ -68,7 +68,7 @@ async def insert_silence(connection: Connection, *, tenant: int, row: SilenceRow
 async def delete_silence(connection: Connection, *, tenant: int, silence_id: UUID) -> bool:
     if await connection.fetchrow(q("delete_silence"), silence_id, tenant) is None:
         return False
-    await connection.execute(q("free_held"), tenant)
+    await connection.execute(q("release_held"), tenant)
     return True
 
 

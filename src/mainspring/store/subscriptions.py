@@ -1,4 +1,4 @@
-"""What anybody wants to hear, kept in memory: while nobody does, settling asks and writes nothing for it."""
+"""Events with a subscriber, cached in memory: without subscribers, settling writes nothing to the outbox."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from mainspring.service import Loops, Service
 from mainspring.store import channels, needs
 from mainspring.store.db import Database
 
-BREATH_S = 0.05
-"""However often channels and jobs are edited, the list is read no more often than this."""
+MIN_INTERVAL_S = 0.05
+"""The list is read at most this often, however often channels and jobs are edited."""
 
 
 class Subscriptions(Service):
-    """The names of the events somebody subscribed to, as of a moment ago."""
+    """The names of the events with a subscriber, slightly delayed."""
 
     def __init__(self, database: Database, bus: ports.Bus) -> None:
         self._database = database
         self._wanted: frozenset[str] = frozenset()
-        self.needs = False  # some job needs another, so that a success may matter to it
+        self.needs = False  # some job needs another, so a success may release it
         self._changed = asyncio.Event()
         self._changed.set()
         self._ready = asyncio.Event()
         self._loops = Loops("subscriptions")
         bus.subscribe(ports.CHANNELS, lambda _: self._changed.set(), on_gap=self._changed.set)
-        bus.subscribe(ports.RUNS, self._hear_runs, on_gap=lambda: None)
+        bus.subscribe(ports.RUNS, self._on_runs, on_gap=lambda: None)
 
     async def start(self) -> None:
         self._loops.forever("read", self._read_step)
@@ -46,20 +46,20 @@ class Subscriptions(Service):
         return event in self._wanted
 
     @property
-    def endings(self) -> bool:
-        """Whether a success may have to be told."""
+    def successes(self) -> bool:
+        """Whether a success may have a subscriber."""
         return not self._wanted.isdisjoint(("execution.succeeded", "job.recovered", "job.slow"))
 
     @property
-    def troubles(self) -> bool:
-        """Whether any other ending may have to be told."""
-        return not self._wanted.isdisjoint(_TROUBLES)
+    def failures(self) -> bool:
+        """Whether any other end may have a subscriber."""
+        return not self._wanted.isdisjoint(_FAILURES)
 
     @property
     def retries(self) -> bool:
         return "execution.retrying" in self._wanted
 
-    def _hear_runs(self, payload: str) -> None:
+    def _on_runs(self, payload: str) -> None:
         if payload == "needs":
             self._changed.set()
 
@@ -71,10 +71,10 @@ class Subscriptions(Service):
         except BaseException:
             self._changed.set()
             raise
-        await asyncio.sleep(BREATH_S)
+        await asyncio.sleep(MIN_INTERVAL_S)
 
 
-_TROUBLES = (
+_FAILURES = (
     "execution.failed", "execution.timed_out", "execution.cancelled", "execution.lost", "execution.succeeded",
     "job.failed",
 )  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.alerts import channels
-from mainspring.alerts.evaluate import Watch
+from mainspring.alerts.evaluate import AlertEvaluator
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.address import read_networks
 from mainspring.domain.channel import SlackTarget, WebhookTarget
@@ -49,7 +49,7 @@ async def test_a_channel_is_shown_without_its_secrets_and_can_be_tried(
 
 async def test_what_fires_is_shown_and_can_be_silenced(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     for service in cluster.server._services:
-        if isinstance(service, Watch):
+        if isinstance(service, AlertEvaluator):
             await service.stop()  # it would find that nothing is wrong
     async with cluster.database.connection() as connection:
         await connection.execute(

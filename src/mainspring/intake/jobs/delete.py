@@ -47,7 +47,7 @@ async def delete(
         await account_for(connection, row, watermark_ms=watermark_ms, upto=deleted_at, reason="deleted")
         await executions.cancel_pending_of_job(connection, tenant=tenant, job_id=job_id, reason=text)
         if row.spec.notify:
-            await channels.replace_notices(connection, tenant=tenant, job_id=job_id, rows=[])
+            await channels.replace_notifications(connection, tenant=tenant, job_id=job_id, rows=[])
         changes = {shard: number for shard, (number, _) in bumped.items()}
         await dependents.detach(connection, row, children, changes=changes, tenant=tenant, by=by)
         await audit.record(

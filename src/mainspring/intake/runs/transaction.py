@@ -40,7 +40,7 @@ class RunTransactions:
             settled = advanced.settled
             if settled.executions:
                 await needs.release_after(connection, execution_ids=settled.executions)
-                await outbox.tell_settled(connection, execution_ids=sorted(settled.executions))
+                await outbox.notify_settled(connection, execution_ids=sorted(settled.executions))
             if settled.freed:
                 await results.notify_freed(connection, limit_ids=sorted(settled.freed))
         if settled.executions and self._announcer is not None:

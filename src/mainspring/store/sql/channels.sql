@@ -1,5 +1,5 @@
 -- name: insert_channel
--- A new channel. Settlers hear of it and write its events from now on.
+-- Inserts a channel; the NOTIFY makes settlers write its events from now on.
 INSERT INTO channels (channel_id, tenant_id, name, kind, target, secrets, events, jobs, created_by)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 RETURNING pg_notify('mainspring_channels', '');
@@ -10,30 +10,30 @@ SELECT c.*, (SELECT count(*) FROM outbox o WHERE o.channel_id = c.channel_id AND
 FROM channels c WHERE c.tenant_id = $1 AND ($2::text IS NULL OR c.name = $2::text COLLATE "C") ORDER BY c.name;
 
 -- name: update_channel
--- Writes a channel anew; it starts without a memory of failures.
+-- Replaces a channel and clears its failures.
 UPDATE channels SET kind = $3, target = $4, secrets = $5, events = $6, jobs = $7, updated_at = db_now(),
     failing_since = NULL, last_error = NULL, disabled_at = NULL
 WHERE tenant_id = $1 AND name = $2
 RETURNING pg_notify('mainspring_channels', '');
 
 -- name: enable_channel
--- Somebody has repaired it.
+-- Enables a channel and clears its failures.
 UPDATE channels SET failing_since = NULL, last_error = NULL, disabled_at = NULL, updated_at = db_now()
 WHERE tenant_id = $1 AND name = $2
 RETURNING pg_notify('mainspring_channels', '');
 
 -- name: delete_channel
--- Takes a channel away, with what was to be sent to it. Not while jobs name it.
+-- Deletes a channel with its deliveries, unless jobs notify it.
 DELETE FROM channels c WHERE c.tenant_id = $1 AND c.name = $2
   AND NOT EXISTS (SELECT FROM job_notices n WHERE n.tenant_id = $1 AND n.channel = c.name)
 RETURNING pg_notify('mainspring_channels', '');
 
 -- name: known_channels
--- Which of these names are channels of a tenant; the rows stay until the end of the transaction.
+-- The existing channels among these names, locked against deletion until the end of the transaction.
 SELECT name FROM channels WHERE tenant_id = $1 AND name = ANY ($2::text[]) FOR KEY SHARE;
 
--- name: replace_notices
--- What a job tells, to whom: all of it anew. Told only if there is or was something.
+-- name: replace_notifications
+-- Replaces what a job notifies of, and which channels. Publishes only if there are or were any.
 WITH gone AS (
     DELETE FROM job_notices WHERE job_id = $1 AND tenant_id = $2
       AND (notice, channel) NOT IN (SELECT * FROM unnest($3::text[], $4::text[]))
@@ -47,7 +47,7 @@ WITH gone AS (
 SELECT pg_notify('mainspring_channels', '') FROM (SELECT * FROM gone UNION ALL SELECT * FROM fresh) AS any_of LIMIT 1;
 
 -- name: subscribed
--- What anybody at all wants to hear, of all tenants: a handful of names, each found in one step.
+-- Names of the events with a subscriber, over all tenants: a handful, each found by one index probe.
 SELECT DISTINCT unnest(events) AS event FROM channels WHERE disabled_at IS NULL
 UNION ALL
 SELECT 'job.' || k.notice FROM unnest(ARRAY['failed', 'recovered', 'slow', 'late', 'missed']) AS k (notice)

@@ -1,14 +1,14 @@
--- What alert rules judge. Every statement here is bounded by what it reads, whatever the tables hold.
+-- Figures for alert rules. Every statement here reads a bounded number of rows, however large the tables are.
 
 -- name: write_measurement
--- What one process knows and no table does; what processes of an hour ago knew is forgotten.
+-- Publishes the figures of one process, and deletes those older than an hour.
 WITH gone AS (DELETE FROM measurements WHERE measured_at < (SELECT db_now()) - interval '1 hour')
 INSERT INTO measurements (process_id, name, figures) VALUES ($1, $2, $3)
 ON CONFLICT (process_id) DO UPDATE SET figures = $3, measured_at = db_now();
 
 -- name: readings
--- One look at all tenants, and what the processes of the last half minute measured; the first row is the time.
--- $1: so many executions are a sample, $2: so many jobs with deadlines are looked at, $3: so deep a queue is counted.
+-- Figures of all tenants, and those of processes published in the last half minute; the first row is the time.
+-- $1: executions sampled, $2: jobs with deadlines read, $3: the highest depth counted.
 WITH RECURSIVE clock AS (
     SELECT now, (lpad(to_hex(floor(extract(epoch FROM now - interval '1 hour') * 1000)::bigint), 12, '0')
                  || repeat('0', 20))::uuid AS lowest
@@ -99,7 +99,7 @@ SELECT 'shard_heartbeat', NULL, '', extract(epoch FROM max(seen.age))::float8,
            FILTER (WHERE seen.age > interval '5 seconds')
 FROM shards s LEFT JOIN schedulers o ON o.scheduler_id = s.owner
 CROSS JOIN LATERAL (
-    SELECT (SELECT now FROM clock) - coalesce(o.seen_at, s.watermark) AS age, coalesce(o.name, 'nobody') AS owner
+    SELECT (SELECT now FROM clock) - coalesce(o.seen_at, s.watermark) AS age, coalesce(o.name, 'none') AS owner
 ) AS seen
 UNION ALL
 SELECT 'channel_failing', tenant_id, name, extract(epoch FROM (SELECT now FROM clock) - failing_since)::float8, NULL,
@@ -120,8 +120,8 @@ WHERE EXISTS (
 );
 
 -- name: durations
--- Percentiles of the latest 20 successes of jobs that ran lately, and of the 180 before. $1: the lowest id of the last
--- hour, $2: jobs after this one, $3: so many of them, $4: so many executions are looked at to find them.
+-- Percentiles of the latest 20 successes of recently active jobs, and of the 180 before. $1: the lowest id of the last
+-- hour, $2: the job to continue after, $3: maximum jobs, $4: executions read to find them.
 WITH active AS (
     SELECT job_id FROM (
         SELECT job_id FROM history

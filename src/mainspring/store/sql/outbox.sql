@@ -1,8 +1,12 @@
--- Messages are written in the transaction of the change they tell of. Their ids are computed from what happened, so
--- that whoever writes one twice writes it once.
+-- Messages are written in the transaction of the change they report. Their ids are derived from the event, so that writing
+-- one twice has no effect.
 
--- name: tell_settled
--- What has just ended, for every channel that asked and every notice of its job. After the settling, in its transaction.
+-- part: wake_delivery
+SELECT count(*) AS n, CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox', '') END FROM fresh
+
+-- name: notify_settled
+-- Executions that have just ended, for every subscribed channel and every `notify` of their jobs. Runs after the settling,
+-- in the same transaction.
 WITH ended AS (
     SELECT h.*, j.name AS job FROM history h JOIN jobs j USING (job_id)
     WHERE h.execution_id = ANY ($1::uuid[]) AND h.finished_at >= (SELECT db_now()) - interval '5 minutes'
@@ -53,10 +57,10 @@ WITH ended AS (
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
 )
-SELECT count(*) AS n, CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox', '') END FROM fresh;
+<<wake_delivery>>;
 
--- name: tell_retrying
--- Attempts that ended badly and are followed by another.
+-- name: notify_retrying
+-- Attempts that did not succeed and are followed by another.
 WITH fresh AS (
     INSERT INTO outbox (event_id, tenant_id, channel_id, event, stream, body)
     SELECT md5(e.execution_id || ':' || e.attempt || ':execution.retrying')::uuid, e.tenant_id, c.channel_id,
@@ -79,17 +83,17 @@ WITH fresh AS (
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
 )
-SELECT count(*) AS n, CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox', '') END FROM fresh;
+<<wake_delivery>>;
 
--- name: tell_late
--- Executions of jobs that notify when late, and have not started in time. At most $2 such jobs a look, after $1.
-WITH looked AS (
+-- name: notify_late
+-- Executions that have not started in time, of jobs that notify when late. Checks at most $2 such jobs, after $1.
+WITH checked AS (
     SELECT DISTINCT job_id FROM (
         SELECT job_id FROM job_notices WHERE notice = 'late' AND job_id > $1 ORDER BY job_id LIMIT $2
     ) AS few
 ), late AS (
     SELECT e.*, j.name AS job, n.channel, n.by_s
-    FROM looked JOIN job_notices n ON n.job_id = looked.job_id AND n.notice = 'late'
+    FROM checked JOIN job_notices n ON n.job_id = checked.job_id AND n.notice = 'late'
     JOIN executions e ON e.job_id = n.job_id AND e.attempt = 0 AND e.due_at < 'infinity'
      AND e.due_at < (SELECT db_now()) - make_interval(secs => n.by_s)
     JOIN jobs j ON j.job_id = n.job_id AND j.paused_at IS NULL
@@ -104,19 +108,19 @@ WITH looked AS (
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
 )
-SELECT (SELECT count(*) FROM looked) AS looked, (SELECT max(job_id::text) FROM looked)::uuid AS last, count(*) AS n,
+SELECT (SELECT count(*) FROM checked) AS checked, (SELECT max(job_id::text) FROM checked)::uuid AS last, count(*) AS n,
        CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox', '') END
 FROM fresh;
 
--- name: tell_missed
--- Fires skipped in the last hour because their time had passed, of jobs that notify of it. As `tell_late`.
-WITH looked AS (
+-- name: notify_missed
+-- Fires skipped in the last hour because they were missed, of jobs that notify of that. Paged like notify_late.
+WITH checked AS (
     SELECT DISTINCT job_id FROM (
         SELECT job_id FROM job_notices WHERE notice = 'missed' AND job_id > $1 ORDER BY job_id LIMIT $2
     ) AS few
 ), missed AS (
     SELECT h.*, j.name AS job, n.channel
-    FROM looked JOIN job_notices n ON n.job_id = looked.job_id AND n.notice = 'missed'
+    FROM checked JOIN job_notices n ON n.job_id = checked.job_id AND n.notice = 'missed'
     JOIN history h ON h.job_id = n.job_id AND h.state = 'skipped' AND h.reason IN ('misfire', 'start_by')
      AND h.finished_at >= (SELECT db_now()) - interval '1 hour'
     JOIN jobs j ON j.job_id = n.job_id
@@ -131,13 +135,13 @@ WITH looked AS (
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
 )
-SELECT (SELECT count(*) FROM looked) AS looked, (SELECT max(job_id::text) FROM looked)::uuid AS last, count(*) AS n,
+SELECT (SELECT count(*) FROM checked) AS checked, (SELECT max(job_id::text) FROM checked)::uuid AS last, count(*) AS n,
        CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox', '') END
 FROM fresh;
 
--- name: tell_alert
--- An alert to its rule's channels ($6), or if that names none to those that ask for it; to those of its job ($7); and to
--- those that were told an earlier event of it ($8).
+-- name: notify_alert
+-- An alert, for the channels of its rule ($6), or if there are none for the subscribed ones; for those of its job ($7);
+-- and for those that have received its earlier event ($8).
 WITH fresh AS (
     INSERT INTO outbox (event_id, tenant_id, channel_id, event, stream, body)
     SELECT $2, $1, c.channel_id, $3, $4, $5
@@ -153,11 +157,11 @@ WITH fresh AS (
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
 )
-SELECT count(*) AS n, CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox', '') END FROM fresh;
+<<wake_delivery>>;
 
 -- name: pending_heads
--- The oldest message of each channel and stream, and how long it has to wait: so many of them ($3) after a place. One step
--- in an index for each stream, however much waits behind it.
+-- The oldest pending message of each channel and stream with its wait: at most $3, after a channel and stream. One index
+-- probe per stream, however many messages are behind it.
 WITH RECURSIVE heads AS (
     (SELECT channel_id, stream, message_id, next_at, 1 AS n FROM outbox
      WHERE state = 'pending' AND (channel_id, stream) > ($1::uuid, $2::text COLLATE "C")
@@ -173,8 +177,8 @@ WITH RECURSIVE heads AS (
 SELECT channel_id, stream, message_id, extract(epoch FROM next_at - (SELECT db_now()))::float8 AS wait_s FROM heads;
 
 -- name: take_messages
--- Takes what is due of these, under a lease of $2 s. Of one stream to one channel only the oldest: so order is kept, and
--- what one receiver refuses holds up nothing but its own stream. Who dies after sending leaves it to be sent again.
+-- Takes those messages that are due, under a lease of $2 s. Only the oldest of each channel and stream: this keeps the
+-- order, and a refused message delays only its own stream. If the sender dies, the message is sent again.
 WITH due AS (
     SELECT o.message_id FROM outbox o JOIN channels c USING (channel_id)
     WHERE o.message_id = ANY ($1::bigint[]) AND o.state = 'pending' AND o.next_at <= (SELECT db_now())
@@ -192,7 +196,7 @@ RETURNING o.message_id, o.event_id, o.tenant_id, o.event, o.body, o.tries, o.cre
           c.name, c.kind, c.target, c.secrets;
 
 -- name: message_sent
--- It was taken. Only by whoever has the current try.
+-- Records a delivered message, if this is still the current try.
 WITH done AS (
     UPDATE outbox SET state = 'sent', status = $3, excerpt = $4, error = NULL, duration_ms = $5
     WHERE message_id = $1 AND tries = $2 AND state = 'pending' RETURNING channel_id
@@ -201,7 +205,7 @@ UPDATE channels c SET failing_since = NULL, last_error = NULL FROM done
 WHERE c.channel_id = done.channel_id AND c.failing_since IS NOT NULL;
 
 -- name: message_failed
--- It was not taken: tried again in $6 s, or given up after so many hours ($7). The channel is failing from now on.
+-- Records a failed try: the message is retried in $6 s, or dropped when it is older than $7 s. Marks the channel failing.
 WITH done AS (
     UPDATE outbox SET status = $3, excerpt = $4, error = $8, duration_ms = $5,
         state = CASE WHEN created_at < db_now() - make_interval(secs => $7) THEN 'dropped' ELSE 'pending' END,
@@ -213,20 +217,20 @@ WHERE c.channel_id = done.channel_id
 RETURNING c.channel_id, c.failing_since;
 
 -- name: hold_message
--- Nobody shall be told now: again at the end of the silence. It does not count as a try.
+-- Holds a message back until the end of a silence. Does not count as a try.
 UPDATE outbox SET next_at = $3, tries = tries - 1
 WHERE message_id = $1 AND tries = $2 AND state = 'pending';
 
 -- name: disable_failing
--- Ends channels that took nothing for $1 s, drops what waits for them, and tells the others that ask for it.
+-- Disables channels that have failed for $1 s, drops their pending messages, and notifies the subscribed channels.
 WITH gone AS (
     UPDATE channels SET disabled_at = db_now()
     WHERE disabled_at IS NULL AND failing_since < db_now() - make_interval(secs => $1)
     RETURNING channel_id, tenant_id, name, kind, failing_since, last_error, disabled_at
 ), dropped AS (
-    UPDATE outbox o SET state = 'dropped', error = 'the channel was disabled: ' || coalesce(gone.last_error, '')
+    UPDATE outbox o SET state = 'dropped', error = 'channel disabled: ' || coalesce(gone.last_error, '')
     FROM gone WHERE o.channel_id = gone.channel_id AND o.state = 'pending'
-), told AS (
+), notified AS (
     INSERT INTO outbox (event_id, tenant_id, channel_id, event, stream, body)
     SELECT md5(gone.channel_id || ':' || gone.disabled_at)::uuid, gone.tenant_id, c.channel_id, 'channel.disabled',
            'channel:' || gone.name,
@@ -237,12 +241,12 @@ WITH gone AS (
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
 )
-SELECT gone.name, gone.last_error, (SELECT count(*) FROM told) AS told,
+SELECT gone.name, gone.last_error, (SELECT count(*) FROM notified) AS notified,
        pg_notify('mainspring_channels', ''), pg_notify('mainspring_outbox', '')
 FROM gone;
 
 -- name: list_deliveries
--- What was sent to a tenant's channels, newest first, before an id; of one channel, or in one state.
+-- Deliveries of a tenant, newest first, before an id; of one channel or in one state, if given.
 SELECT o.message_id, o.event_id, o.event, o.stream, o.body, o.state, o.tries, o.created_at, o.tried_at, o.status,
        o.excerpt, o.error, o.duration_ms, c.name AS channel,
        CASE WHEN o.state = 'pending' THEN o.next_at END AS next_at
@@ -252,7 +256,7 @@ WHERE o.tenant_id = $1 AND o.message_id < $2 AND ($4::text IS NULL OR c.name = $
 ORDER BY o.message_id DESC LIMIT $3;
 
 -- name: forget_messages
--- Deliveries are kept for a week.
+-- Deletes deliveries older than a week.
 DELETE FROM outbox WHERE message_id IN (
     SELECT message_id FROM outbox WHERE created_at < db_now() - interval '7 days' AND state <> 'pending' LIMIT $1
 );

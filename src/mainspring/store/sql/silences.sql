@@ -1,28 +1,28 @@
 -- name: open_silences
--- What may hold something back, of all tenants: what the leader keeps in memory.
+-- Silences of all tenants that are not over; the leader caches them.
 SELECT tenant_id, matchers, start_at, end_at, schedule_key, lasts_ms FROM silences
 WHERE end_at IS NULL OR end_at > db_now();
 
 -- name: list_silences
--- A tenant's silences and maintenance windows, newest first; what is over for a week is not shown.
+-- A tenant's silences and maintenance windows, newest first; without those that ended more than a week ago.
 SELECT * FROM silences
 WHERE tenant_id = $1 AND ($2::uuid IS NULL OR silence_id = $2)
   AND (end_at IS NULL OR end_at > db_now() - interval '7 days')
 ORDER BY created_at DESC, silence_id LIMIT $3;
 
 -- name: insert_silence
--- A new silence or maintenance window.
+-- Inserts a silence or maintenance window.
 INSERT INTO silences (silence_id, tenant_id, matchers, start_at, end_at, schedule, schedule_key, lasts_ms, reason,
                       created_by)
 VALUES ($1, $2, $3, coalesce($4, CASE WHEN $5::timestamptz IS NOT NULL THEN db_now() END), $5, $6, $7, $8, $9, $10)
 RETURNING pg_notify('mainspring_channels', '');
 
 -- name: delete_silence
--- Ends one; what it held back is told at the next look.
+-- Deletes a silence; the next evaluation sends what it held back.
 DELETE FROM silences WHERE silence_id = $1 AND tenant_id = $2 RETURNING pg_notify('mainspring_channels', '');
 
--- name: free_held
--- Lets go what silences of a tenant hold back; those that still hold stop it again.
+-- name: release_held
+-- Makes messages due that a silence of the tenant holds back; other silences in force hold them back again.
 UPDATE outbox SET next_at = db_now()
 WHERE tenant_id = $1 AND state = 'pending' AND tries = 0 AND next_at > db_now()
 RETURNING pg_notify('mainspring_outbox', '');
