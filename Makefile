@@ -64,7 +64,7 @@ docs: install-dev ## write the reference pages from the code, build the site int
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@$(BIN)/python -m pytest -q tests/meta/test_documentation.py
 
-lock: ## resolve the dependencies anew and rewrite the lock files
+lock: ## resolve the dependencies again and rewrite the lock files
 	@sh tools/lock.sh
 
 assets: ## fetch what the web UI uses of others, by lock file (needs npm)
