@@ -95,6 +95,13 @@ def test_the_map_of_the_readme_has_every_package() -> None:
     assert packages - mapped == set()
 
 
+def test_labels_that_the_guide_to_the_web_ui_names_are_in_its_templates() -> None:
+    named = re.findall(r"\*\*([^*]+)\*\*", (ROOT / "docs" / "how-to" / "web-ui.md").read_text(encoding="utf-8"))
+    files = [path for path in (SOURCE / "web").rglob("*") if path.suffix in (".html", ".py", ".js")]
+    interface = "".join(path.read_text(encoding="utf-8") for path in files)
+    assert [label for label in named if label not in interface] == []
+
+
 @pytest.mark.requirement(59)
 def test_what_it_is_not_for_is_documented() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
