@@ -1,7 +1,7 @@
 """Set up .venv from the lock files: `install.py runtime` to use Mainspring, `install.py dev` to work on it.
 
-Does nothing when .venv already matches pyproject.toml and the locks. Needs only the standard library. The
-pinned uv does the installing, several times faster than pip; where uv cannot be had, pip does it.
+Does nothing when .venv already matches pyproject.toml and the locks. Needs only the standard library. Installs
+with the pinned uv, several times faster than pip, and falls back to pip if uv is not available.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def main(profile: str) -> None:
     if any(stamp(name).is_file() and stamp(name).read_text() == digest(name) for name in {profile, "dev"}):
         return
     started = time.monotonic()
-    say(f"Setting up .venv ({profile}) with Python {sys.version.split()[0]} ...")
+    print_message(f"Setting up .venv ({profile}) with Python {sys.version.split()[0]} ...")
     if not usable():
         create()
     install(profile)
     stamp(profile).write_text(digest(profile))
-    say(f"Set up .venv in {time.monotonic() - started:.0f} s.")
+    print_message(f"Set up .venv in {time.monotonic() - started:.0f} s.")
 
 
 def stamp(profile: str) -> Path:
@@ -41,7 +41,7 @@ def stamp(profile: str) -> Path:
 
 
 def digest(profile: str) -> str:
-    """Fingerprint of everything an installation depends on; the place counts: a moved .venv is broken."""
+    """Fingerprint of everything an installation depends on, including its path: a moved .venv is broken."""
     content = hashlib.sha256(str(ROOT).encode())
     for name in ("pyproject.toml", BUILD_LOCK, LOCKS[profile], "tools/install.py"):
         content.update((ROOT / name).read_bytes())
@@ -49,7 +49,7 @@ def digest(profile: str) -> str:
 
 
 def usable() -> bool:
-    """Whether .venv was made in this place and its Python starts and is new enough."""
+    """Whether .venv was created at this path, and its Python starts and is new enough."""
     probe = f"import sys; sys.exit(sys.version_info < (3, 11) or sys.prefix != {str(VENV)!r})"
     activate = VENV / "bin" / "activate"
     if not PYTHON.exists() or not activate.is_file() or str(VENV) not in activate.read_text():
@@ -64,15 +64,16 @@ def create() -> None:
 
 
 def ensure_venv_module() -> None:
-    """Debian splits venv and ensurepip from Python itself; as root the missing package is installed."""
+    """Install the package with venv and ensurepip, which Debian splits from Python, if root lacks it."""
     if have_venv_module():
         return
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
     if os.geteuid() == 0 and shutil.which("apt-get"):
-        say(f"This Python lacks venv; installing {package} ...")
+        print_message(f"This Python lacks venv; installing {package} ...")
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        subprocess.run(["apt-get", "-qq", "update"], env=quiet, check=False)
-        subprocess.run(["apt-get", "-qq", "-y", "install", package], env=quiet, check=False)
+        apt = ["apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=600"]  # waits for another apt process
+        subprocess.run([*apt, "update"], env=quiet, check=False)
+        subprocess.run([*apt, "install", package], env=quiet, check=False)
     if not have_venv_module():
         sys.exit(
             f"{sys.executable} cannot create virtual environments: its venv or ensurepip module is missing.\n"
@@ -98,13 +99,13 @@ def install(profile: str) -> None:
         locked = run(*uv, "--require-hashes", "-r", LOCKS[profile], environment=environment, may_fail=True)
         if locked and run(*uv, "--no-deps", "--no-build-isolation", "-e", ".", environment=environment, may_fail=True):
             return
-        say("uv could not install everything; trying again with pip.")
+        print_message("uv could not install everything; retrying with pip.")
     run(*pip, "install", "--require-hashes", "-r", LOCKS[profile])
     run(*pip, "install", "--no-deps", "-e", ".")
 
 
 def uv_settings() -> dict[str, str]:
-    """The machine's pip configuration in uv's words: uv itself reads none of it."""
+    """The pip configuration of this machine as environment variables for uv, which does not read it."""
     listing = subprocess.run(
         [PYTHON, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     ).stdout
@@ -139,7 +140,7 @@ def run(*command: str, environment: dict[str, str] | None = None, may_fail: bool
     return code == 0
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 

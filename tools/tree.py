@@ -1,4 +1,4 @@
-"""The project's own files, as every check of the tree sees them."""
+"""List the project's own files, for checks and reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 
 def text_files(root: Path = ROOT) -> Iterator[Path]:
-    """Every text file of the project: no caches, environments, lock files, or hidden folders but .ci."""
+    """Every text file of the project, without caches, environments, lock files and hidden folders except .ci."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(
             name for name in folders if name not in _SKIPPED and (not name.startswith(".") or name == ".ci")

@@ -20,7 +20,7 @@ def server() -> Iterator[Scripted]:
 
 @pytest.fixture
 def invoke(server: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """`mainspring` with some words, talking to `server`; not on a terminal."""
+    """Invokes `mainspring` with arguments against `server`, without a terminal."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("MAINSPRING_URL", server.url)
@@ -37,7 +37,7 @@ def invoke(server: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def local_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """This machine is in Tokyo for once."""
+    """Sets the local time zone to Asia/Tokyo."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "Asia/Tokyo")
         time.tzset()

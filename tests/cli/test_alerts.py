@@ -1,4 +1,4 @@
-"""`mainspring alerts`, `silences` and `channels`, against a server of this process."""
+"""`mainspring alerts`, `silences` and `channels` against a scripted server."""
 
 from __future__ import annotations
 

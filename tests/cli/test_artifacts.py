@@ -1,4 +1,4 @@
-"""`mainspring executions artifacts` and `mainspring workers show`, against a server of this process."""
+"""`mainspring executions artifacts` and `mainspring workers show` against a scripted server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who did what, on the command line."""
+"""`mainspring audit` against a real server."""
 
 from __future__ import annotations
 

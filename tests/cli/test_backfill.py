@@ -1,4 +1,4 @@
-"""`backfill`, `backfills` and the pause options against a server with written answers."""
+"""`backfill`, `backfills` and the pause options against a scripted server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mainspring dead-letters`, against a server of this process."""
+"""`mainspring dead-letters` against a scripted server."""
 
 from __future__ import annotations
 

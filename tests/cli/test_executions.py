@@ -1,4 +1,4 @@
-"""`run`, `executions`, `events`, `workers`, `doctor` and `ui` against a server with written answers."""
+"""`run`, `executions`, `events`, `workers`, `doctor` and `ui` against a scripted server."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_follow_shows_each_stream_where_it_belongs(server: Scripted, invoke: Inv
 
 
 def test_follow_shows_how_far_it_is(server: Scripted, invoke: Invoke) -> None:
-    """On a terminal the line rewrites itself; elsewhere every tenth is a remark."""
+    """On a terminal the line is rewritten; elsewhere each ten percent is a message."""
     reports = [
         wire.Progress(done=done, total=1000, percent=done / 10, rate=50.0, eta_s=(1000 - done) / 50)
         for done in (410, 411, 420, 500)

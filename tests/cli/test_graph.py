@@ -1,4 +1,4 @@
-"""Graphs drawn as text, line by line; and what is listed because it would be too wide, too long or misread."""
+"""Graphs drawn as text, and graphs printed as a list because a drawing would be too large or ambiguous."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mainspring.cli.tables.runs import run_nodes
 
 
 def drawn(needs: dict[str, str], width: int = 100) -> list[str]:
-    """Of steps with the names of those they need, in one text."""
+    """Draw steps, each given with the names of the steps it needs."""
     return graph_lines([Node(name, before.split(), f"▪ {name}") for name, before in needs.items()], width)
 
 

@@ -1,4 +1,4 @@
-"""`add` and `jobs` against a server with written answers."""
+"""`add` and `jobs` against a scripted server."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ except SystemExit:
 
 
 def modules_for(*words: str) -> set[str]:
-    """What is imported by the time a command has ended."""
+    """The modules that are loaded when a command has ended."""
     done = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=True)
     assert "Usage:" in done.stdout
     return set(done.stdout.splitlines()[-1].split())

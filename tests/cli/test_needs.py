@@ -1,4 +1,4 @@
-"""Jobs that need jobs, over HTTP, by the client and on the command line."""
+"""Job dependencies over HTTP, the client and the CLI."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ print("rich" if "rich" in sys.modules else "plain")
 
 
 def on_a_terminal(**env: str) -> str:
-    """What a table looks like on a real (pseudo) terminal."""
+    """The text of a table on a pseudo-terminal."""
     ours, theirs = pty.openpty()
     # Inherited settings of whoever runs the tests must not decide.
     base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}

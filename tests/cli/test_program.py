@@ -1,4 +1,4 @@
-"""The installed program against a real server and worker: what a person types in the first five minutes."""
+"""The installed program against a real server and worker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Done:
 
 
 class Terminal:
-    """A folder as `mainspring dev` leaves it, and the program started in it."""
+    """A folder as `mainspring dev` creates it, and the program started in it."""
 
     def __init__(self, folder: Path, cluster: Cluster) -> None:
         self.folder = folder

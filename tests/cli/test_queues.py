@@ -1,4 +1,4 @@
-"""`mainspring queues` and `mainspring why`, against a server of this process."""
+"""`mainspring queues` and `mainspring why` against a scripted server."""
 
 from __future__ import annotations
 

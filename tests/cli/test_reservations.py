@@ -1,4 +1,4 @@
-"""`mainspring reservations`, against a server of this process."""
+"""`mainspring reservations` against a scripted server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflows on the command line, against a whole server."""
+"""`mainspring workflows` and `runs` against a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A large file through real processes: intact, and nobody holds it in memory."""
+"""A large artifact through real processes arrives intact, and no process holds it in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = f"cd $MAINSPRING_ARTIFACTS; head -c {SIZE} /dev/urandom > big; sha256su
 
 
 def peak(running: Dev, word: str) -> int:
-    """The most memory a child has had, in bytes."""
+    """The peak memory of a child process in bytes."""
     status = Path(f"/proc/{running.child(word)}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
 

@@ -1,4 +1,4 @@
-"""What is put off: a delayed submission, a one-time job and a retry, through a restart of api and scheduler."""
+"""A delayed submission, a one-time job and a retry survive a restart of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first five minutes, and the worst ones: `mainspring dev` from an empty folder, with real processes."""
+"""`mainspring dev` from an empty folder with real processes: first steps, and crashes of each part."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _sleepers(family: list[int]) -> list[int]:
 @pytest.mark.requirement(43)
 @pytest.mark.requirement(44)
 async def test_kill_9_of_worker_server_and_database_misses_and_doubles_nothing(tmp_path: Path) -> None:
-    """A hundred jobs; every part is killed once; then each instant has one execution, run to its end."""
+    """A hundred jobs; each part is killed once; then each fire has one finished execution."""
     evidence = tmp_path / "evidence"
     script = f'echo "$MAINSPRING_EXECUTION_ID $MAINSPRING_ATTEMPT" >> {evidence}; sleep 0.5'
     async with dev(tmp_path, "--slots", "40") as running:
@@ -117,7 +117,7 @@ async def test_kill_9_of_worker_server_and_database_misses_and_doubles_nothing(t
 
 
 class Lines:
-    """How many lines the evidence has."""
+    """The number of lines that the tasks have written."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -147,7 +147,7 @@ async def _until_idle(url: str) -> None:
 
 
 async def _check(url: str, evidence: Path, *, begun: datetime, created: datetime) -> None:
-    """The verdict of the independent checker, and what the tasks themselves have written down."""
+    """Compare the independent fire checker with the lines that the tasks have written."""
     connection = await asyncpg.connect(url, server_settings={"search_path": "mainspring"})
     rows = await connection.fetch("SELECT execution_id, state, reason, fires FROM history")
     jobs = await connection.fetch("SELECT created_at FROM jobs")
@@ -165,7 +165,7 @@ async def _check(url: str, evidence: Path, *, begun: datetime, created: datetime
 
 
 def _dsn(running: Dev) -> str:
-    """As the server process knows it."""
+    """The database URL in the environment of the server process."""
     environ = Path(f"/proc/{running.child('mainspring.cli.main serve')}/environ").read_bytes().split(b"\0")
     found = next(entry for entry in environ if entry.startswith(b"MAINSPRING_DATABASE_URL="))
     return found.partition(b"=")[2].decode()

@@ -1,4 +1,4 @@
-"""What is known of one execution, over API, command line and web page."""
+"""One execution in the API, the CLI and the web UI."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROGRAM = str(Path(sys.executable).with_name("mainspring"))
 
 
 class Surfaces:
-    """One execution as each of the three tells it."""
+    """One execution as each of the three shows it."""
 
     def __init__(self, cluster: Cluster, browser: httpx2.AsyncClient) -> None:
         self._cluster = cluster

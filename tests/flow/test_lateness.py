@@ -1,4 +1,4 @@
-"""How late fires start, at fifty a second: scheduler, api and worker around a real database."""
+"""Start delay at fifty fires per second, with scheduler, api and worker against a real database."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GROUP BY date_trunc('second', fire_at) HAVING count(*) >= $1
 
 
 async def observed(cluster: Cluster) -> tuple[int, int]:
-    """Of the histogram of starts: how many there were, and how many of them within the limit."""
+    """From the start latency histogram: the number of starts, and the number within the limit."""
     headers = {"Authorization": f"Bearer {cluster.token}"}
     async with httpx2.AsyncClient(base_url=cluster.url, headers=headers, trust_env=False) as http:
         text = (await http.get("/metrics")).text
@@ -38,8 +38,10 @@ async def observed(cluster: Cluster) -> tuple[int, int]:
 
 
 class Watch:
-    """Judges second by second, and only those in which the machine itself was on time: a bare question to the database
-    and the wait before it, asked all the while, never took longer than QUIET_MS."""
+    """Judges second by second, and only seconds in which the machine itself was on time.
+
+    A second counts if a trivial query, and the timer before it, never took longer than QUIET_MS.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.quiet: dict[int, float] = {}  # p99 by second

@@ -1,4 +1,4 @@
-"""Payloads of 10 KB, as they are common: through submission, queue, worker, result and history, unchanged."""
+"""Payloads of 10 KB pass unchanged through submission, queue, worker, result and history."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCRIPT = 'printf %s "$1" | sha256sum'
 
 
 def payload(n: int) -> str:
-    """Letters of many kinds, so that nothing can shrink it to a few bytes on its way."""
+    """Text with many different characters, so that compression cannot shrink it."""
     rng = random.Random(n)
     text = "".join(rng.choices(string.ascii_letters + string.digits + "äßж中", k=SIZE))
     return text.encode()[:SIZE].decode(errors="ignore")

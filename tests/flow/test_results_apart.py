@@ -1,4 +1,4 @@
-"""Results do not share the way of dispatch: with settling stopped everywhere, workers go on and keep what they have."""
+"""Settling is independent of dispatch: while it is stopped everywhere, workers keep working and keep their results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JOBS = {
 
 
 class Gate:
-    """Stands before the settling of an api and lets nothing through while it is shut."""
+    """A gate in front of the settler of an api process; nothing settles while it is shut."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.shut = False

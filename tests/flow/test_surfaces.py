@@ -1,4 +1,4 @@
-"""The same things over API, command line, web UI and SDK: create, execute, cancel."""
+"""Create, execute and cancel over the API, the CLI, the web UI and the SDK."""
 
 from __future__ import annotations
 

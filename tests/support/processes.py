@@ -1,4 +1,4 @@
-"""Mainspring as users run it: real processes, found, killed and watched from outside."""
+"""Mainspring in real processes: start, inspect and kill them from outside."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def free_port() -> int:
 
 
 async def until(what: str, condition: Callable[[], bool], *, within_s: float) -> None:
-    """Waits for an event; the limit only says when to give up."""
+    """Wait until the condition holds; fail after `within_s`."""
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:
@@ -32,7 +32,7 @@ async def until(what: str, condition: Callable[[], bool], *, within_s: float) ->
 
 
 async def until_async(what: str, condition: Callable[[], Awaitable[bool]], *, within_s: float) -> None:
-    """Like `until`, for what must be asked for."""
+    """Like `until`, for an asynchronous condition."""
     deadline = time.monotonic() + within_s
     while not await condition():
         if time.monotonic() > deadline:
@@ -75,7 +75,7 @@ class Dev:
         return AsyncClient(f"http://127.0.0.1:{self.port}", self.token)
 
     def child(self, word: str) -> int | None:
-        """The process id of the child whose command line has this word."""
+        """The process id of the child whose command line contains this text."""
         for pid in children(self.process.pid):
             if word in command_line(pid):
                 return pid
