@@ -64,7 +64,7 @@ class Idle:
         assert not settled.stale
 
     async def close(self) -> None:
-        await self._link.goodbye(wire.Goodbye(session_id=self._session_id))
+        await self._link.end_session(self._session_id)
         await self._link.close()
 
 

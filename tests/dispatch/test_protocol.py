@@ -234,7 +234,7 @@ async def test_another_tenants_session_is_nobodys(cluster: Cluster, queue: str) 
         result = wire.Result(execution_id=given.execution_id, attempt=1, outcome="failed", duration_ms=1)
         with pytest.raises(SessionEnded):
             await link.results(wire.Results(session_id=worker.session_id, results=[result]))
-        await link.goodbye(wire.Goodbye(session_id=worker.session_id, lost=True))
+        await link.end_session(worker.session_id, lost=True)
         assert (await client.execution(given.execution_id)).state == "running"
         await worker.beat(given.execution_id)
         register = wire.Register(name="far", host="h", version="1", slots=9, queues=[queue], kinds=["noop"])

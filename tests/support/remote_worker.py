@@ -54,7 +54,7 @@ class Remote:
         return read_answer(answer.status_code, answer.content, wire.Beat)
 
     async def goodbye(self, *, lost: bool = False) -> None:
-        await self.link.goodbye(wire.Goodbye(session_id=self.session_id, lost=lost))
+        await self.link.end_session(self.session_id, lost=lost)
 
 
 @asynccontextmanager

@@ -76,21 +76,20 @@ class Attempts:
         self._tasks = tasks
         self._clock = clock
         self._unreadable: dict[UUID, str] = {}  # why the definitions of some assignments can't be decoded
-        self._executing: dict[UUID, Pipeline] = {}  # attempts that wait for a `DirectExecutor`
 
     def take(self, answer: PollAnswer) -> list[Work]:
         """Hold every attempt that a poll brought: from now on heartbeats name it."""
-        taken = []
+        taken, started = [], self._clock.monotonic()
         for assignment in answer.executions:
             definition = answer.definitions.get(assignment.definition)
             if definition is None:
                 reason = answer.unreadable.get(assignment.definition, "the api did not send it")
                 self._unreadable[assignment.execution_id] = reason
             work = Work(assignment, definition or _UNREADABLE, session_id=self._session_id, cleanup=self._cleanup)
-            work.started = self._clock.monotonic()
-            self._slots.add(work)
+            work.started = started
             self._delivery.begin(work)
             taken.append(work)
+        self._slots.add(taken)
         return taken
 
     async def begin(self, taken: list[Work]) -> None:
@@ -141,7 +140,7 @@ class Attempts:
         if isinstance(awaited, asyncio.Future):
             awaited.add_done_callback(lambda waited: self._advance(work, pipeline, _result(waited)))
             return
-        self._executing[work.assignment.execution_id] = pipeline
+        work.pipeline = pipeline
         try:
             awaited(work, self._executed)
         except Exception as error:
@@ -149,7 +148,8 @@ class Attempts:
 
     def _executed(self, work: Work, done: Done) -> None:
         """Resume an attempt whose executor has finished. An executor may call this twice; the first call counts."""
-        if (pipeline := self._executing.pop(work.assignment.execution_id, None)) is not None:
+        if (pipeline := work.pipeline) is not None:
+            work.pipeline = None
             self._advance(work, pipeline, done)
 
     # Its steps ---------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ class Worker(Service):
         await self._slots.idle.wait()
         if self._delivery is not None and not await self._delivery.flushed(FLUSH_S):
             log.error("results.undelivered", waited_s=FLUSH_S)
-        await self._say_goodbye()
+        await self._end_session()
 
     async def stop(self) -> None:
         self._slots.end_all("preempted")
@@ -172,14 +172,14 @@ class Worker(Service):
         try:
             await asyncio.wait({polling, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if self._draining:
-                await asyncio.Event().wait()  # heartbeats continue until `drain` says goodbye
+                await asyncio.Event().wait()  # heartbeats continue until `drain` ends the session
             if polling.done() and (error := polling.exception()) is not None:
                 log.error("poll.failed", error=repr(error))
         finally:
             polling.cancel()
             waiting.cancel()
             session.stop()
-        await self._end_session(session)
+        await self._abandon_session(session)
 
     async def _register(self) -> wire.Registered:
         backoff_s = FIRST_BACKOFF_S
@@ -235,21 +235,21 @@ class Worker(Service):
         delivery.start()
         return session, poller
 
-    async def _end_session(self, session: Session) -> None:
-        """End its attempts, which other workers may now execute, without waiting for the lease to expire."""
+    async def _abandon_session(self, session: Session) -> None:
+        """End its attempts and report them lost, so that no rescue waits for the lease to expire."""
         self._slots.end_all("lost")
         await self._slots.idle.wait()
         assert self._delivery is not None
         await self._delivery.stop()
         self._slots.clear_unreported()
         with contextlib.suppress(ApiUnavailable, SessionEnded, Refused):
-            await self._api.goodbye(wire.Goodbye(session_id=session.session_id, lost=True))
+            await self._api.end_session(session.session_id, lost=True)
 
-    async def _say_goodbye(self) -> None:
+    async def _end_session(self) -> None:
         if self._session is None:
             return
         self._session.stop()
         try:
-            await self._api.goodbye(wire.Goodbye(session_id=self._session.session_id))
+            await self._api.end_session(self._session.session_id)
         except (ApiUnavailable, SessionEnded, Refused) as error:
-            log.warning("session.goodbye_failed", error=str(error), effect="the lease expires")
+            log.warning("session.end_failed", error=str(error), effect="its lease expires")

@@ -36,11 +36,14 @@ class Slots:
         self.idle.set()
         self.on_resources_freed: Callable[[], None] | None = None
 
-    def add(self, work: Work) -> None:
-        self._running[work.assignment.execution_id] = work
-        self._unreported.add(work.assignment.execution_id)
-        self._demanding += _is_demanding(work)
-        self.idle.clear()
+    def add(self, works: Sequence[Work]) -> None:
+        for work in works:
+            execution_id = work.assignment.execution_id
+            self._running[execution_id] = work
+            self._unreported.add(execution_id)
+            self._demanding += _is_demanding(work)
+        if works:
+            self.idle.clear()
 
     def release(self, work: Work) -> None:
         """Free the slot of an attempt that has ended."""

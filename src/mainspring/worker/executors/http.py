@@ -71,7 +71,7 @@ class HttpExecutor:
         while True:
             started = self._clock.monotonic()
             _log(work, f"{request.method} {request.url}")
-            response = await self._send(request, task)
+            response = await self._send(request)
             try:
                 body = await _read(response, task)
             finally:
@@ -120,7 +120,7 @@ class HttpExecutor:
             self._client = outbound.client(allowed)
         return self._client
 
-    async def _send(self, request: httpx2.Request, task: HttpTask) -> httpx2.Response:
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
         where = f"{request.url.host}:{request.url.port or (443 if request.url.scheme == 'https' else 80)}"
         try:
             return await self._get_client().send(request, stream=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class Work:
 
     __slots__ = (
         "_on_stop", "_output", "_stop", "artifacts", "assignment", "checkpoint", "cleanup", "definition", "inputs",
-        "progress", "session_id", "started", "stop_outcome",
+        "pipeline", "progress", "session_id", "started", "stop_outcome",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +60,7 @@ class Work:
         self.checkpoint: Checkpoint | None = None
         self.artifacts: Path | None = None  # a folder of files to upload; the worker removes it afterwards
         self.inputs: Path | None = None  # a folder with the files of `artifacts_in`; removed when the attempt ends
+        self.pipeline: Generator[Any, Any, None] | None = None  # of `worker/attempt.py`, while it awaits `begin`
         self._stop: asyncio.Event | None = None
         self._on_stop: Callable[[Work], None] | None = None
         self._output: Output | None = None

@@ -153,8 +153,9 @@ class ApiClient:
         if response.headers.get("etag") != f'"{digest.hexdigest()}"':
             raise ApiUnavailable("the file arrived incomplete")
 
-    async def goodbye(self, goodbye: wire.Goodbye) -> None:
-        await self._post("/api/v1/worker/goodbye", goodbye, dict)
+    async def end_session(self, session_id: UUID, *, lost: bool = False) -> None:
+        """End a session; `lost`: its attempts did not end, and may be rescued."""
+        await self._post("/api/v1/worker/goodbye", wire.Goodbye(session_id=session_id, lost=lost), dict)
 
     async def _post(self, path: str, body: wire.Request, answer: type[T]) -> T:
         try:
