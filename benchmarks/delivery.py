@@ -92,7 +92,7 @@ INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priorit
 SELECT execution_id(lpad(to_hex(floor(extract(epoch FROM now.at) * 1000)::bigint), 12, '0'), job_id,
                     gen_random_uuid()::text),
        job_id, tenant_id, version, shard, priority, 'queued', 'manual', queue,
-       floor(extract(epoch FROM now.at) * 1000)::bigint - priority * 900000, now.at, now.at, now.at, line_id
+       claim_rank(floor(extract(epoch FROM now.at) * 1000)::bigint, priority), now.at, now.at, now.at, line_id
 FROM jobs CROSS JOIN (SELECT db_now()) AS now (at) WHERE name = $1
 """
 

@@ -483,7 +483,7 @@ async def _live(connection: Connection, now: datetime) -> None:
                                 fire_at, due_at, queued_at, started_at, session_id, attempt, line_id)
         SELECT execution_id(lpad(to_hex(floor(extract(epoch FROM t.at) * 1000)::bigint), 12, '0'), j.job_id,
                             'live' || i), j.job_id, j.tenant_id, 1, j.shard, j.priority, t.state, 'fire', j.queue,
-               floor(extract(epoch FROM t.at) * 1000)::bigint - j.priority * 900000, t.at, t.at,
+               claim_rank(floor(extract(epoch FROM t.at) * 1000)::bigint, j.priority), t.at, t.at,
                CASE WHEN t.state <> 'waiting' THEN t.at END, CASE WHEN t.state = 'running' THEN t.at END,
                CASE WHEN t.state = 'running' THEN s.session_id END, CASE WHEN t.state = 'running' THEN 1 ELSE 0 END,
                j.line_id

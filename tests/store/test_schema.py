@@ -38,6 +38,9 @@ UNION ALL
 SELECT 'options', relname, reloptions::text FROM pg_class
 WHERE relnamespace = 'mainspring'::regnamespace AND reloptions IS NOT NULL
 UNION ALL
+SELECT 'trigger', tgrelid::regclass || '.' || tgname, pg_get_triggerdef(t.oid) FROM pg_trigger t
+JOIN pg_class c ON c.oid = tgrelid WHERE c.relnamespace = 'mainspring'::regnamespace AND NOT tgisinternal
+UNION ALL
 SELECT 'view', viewname, definition FROM pg_views WHERE schemaname = 'mainspring'
 """
 

@@ -1,14 +1,14 @@
 """Reference pages in Markdown, generated from the code.
 
-`python -m tools.reference` rewrites docs/reference/. A test fails when a page is not current. After a merge
-conflict in a page, run the command again: no page is edited by hand.
+`python -m tools.reference` rewrites docs/reference/, and the table of transitions in the page on execution states. A
+test fails when a page is not current. After a merge conflict in a page, run the command again.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tools.reference import commands, events, metrics, routes, settings
+from tools.reference import commands, events, metrics, routes, settings, transitions
 from tools.tree import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
@@ -23,4 +23,4 @@ def pages() -> dict[Path, str]:
         "events.md": events.page(),
         "metrics.md": metrics.page(),
     }
-    return {FOLDER / name: text for name, text in texts.items()}
+    return {FOLDER / name: text for name, text in texts.items()} | {transitions.transitions_page(): transitions.page()}

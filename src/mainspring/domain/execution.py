@@ -1,22 +1,21 @@
-"""The life of an execution, as data.
+"""States of an execution, the legal transitions between them, and execution ids.
 
-                     ┌───────────── retry, rescue with backoff ─────────────┐
+                     ┌──────────────── retry with backoff ──────────────────┐
                      ▼                                                      │
     (fire, submit) waiting ──due──▶ queued ──claim──▶ running ──settle──▶ succeeded
-                     │                │ ▲                │                failed
-                     │                │ └─ rescue, drain ┘                timed_out
-                     └── cancel ──────┴───── cancel ─────────────────────▶ cancelled
-                                                          rescue ───────▶ lost
+                     ▲                ▲ ▲                │                failed
+                     │                │ └─ retry, rescue ┘                timed_out
+                   blocked ──release──┘                                   lost
+                                                                          cancelled
     (fire) ─────────── overlap, misfire, blackout, start_by ────────────▶ skipped
 
-A final state never changes: a rerun is a new execution. State says where an execution is;
-outcome says how one attempt ended.
+A final state never changes: a rerun is a new execution. A state belongs to an execution, an outcome to one attempt.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 from uuid import UUID
 
 State = Literal[
@@ -42,28 +41,62 @@ FAILED: frozenset[State] = frozenset(("failed", "timed_out", "lost"))
 """Final states of executions that did not do their work; each leaves a dead letter."""
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
-# None stands for "does not exist yet".
-TRANSITIONS: dict[State | None, frozenset[State]] = {
-    None: frozenset(("waiting", "blocked", "queued", "skipped")),
-    "waiting": frozenset(("queued", "cancelled", "skipped")),
-    "blocked": frozenset(("queued", "waiting", "cancelled", "skipped")),
-    "queued": frozenset(("running", "cancelled", "skipped")),
-    "running": frozenset(
-        ("queued", "waiting", "succeeded", "failed", "timed_out", "cancelled", "lost"),
-    ),
-    **{state: frozenset[State]() for state in FINAL},
-}
+
+class Transition(NamedTuple):
+    """A legal change of state, and the operations that perform it. `before` is None for a new execution."""
+
+    before: State | None
+    after: State
+    operations: str
+
+
+TRANSITIONS: tuple[Transition, ...] = (
+    Transition(None, "waiting", "submit or fire for a later time; fire of a job that needs others; step with a delay"),
+    Transition(None, "blocked", "fire while another execution of the job is live (overlap policy)"),
+    Transition(None, "queued", "fire, submit, backfill, replay, release of a step"),
+    Transition(None, "running", "direct handoff of a submission or step to an idle worker"),
+    Transition(None, "skipped", "fire that does not run: overlap, misfire, blackout, pause, edit"),
+    Transition("waiting", "queued", "due time reached; needed jobs have succeeded; blackout over"),
+    Transition("waiting", "cancelled", "cancel; overlap policy cancel_running"),
+    Transition("waiting", "skipped", "start_by passed; needed jobs did not succeed in time; blackout; paused too long"),
+    Transition("blocked", "queued", "previous execution of the job ended"),
+    Transition("blocked", "waiting", "previous execution of the job ended, but the job needs others or is not due"),
+    Transition("blocked", "cancelled", "cancel; overlap policy cancel_running"),
+    Transition("blocked", "skipped", "start_by passed"),
+    Transition("queued", "running", "claim; start of a workflow run"),
+    Transition("queued", "cancelled", "cancel; overlap policy cancel_running"),
+    Transition("queued", "skipped", "start_by passed"),
+    Transition("running", "queued", "retry without backoff; rescue; preemption; drain of the worker"),
+    Transition("running", "waiting", "retry with backoff"),
+    Transition("running", "succeeded", "settle"),
+    Transition("running", "failed", "settle without retries left; third lost worker in a row"),
+    Transition("running", "timed_out", "settle without retries left; timeout of a run"),
+    Transition("running", "cancelled", "settle after a cancel request"),
+    Transition("running", "lost", "rescue of at_most_once, or without retries left"),
+)
+"""Every change of state that the statements in store/sql perform. All others are bugs.
+
+The database refuses illegal changes between live states (trigger executions_transition), live states in `history`,
+final states in `executions` (CHECK constraints), and every update of `history`.
+"""
+
+_LEGAL = frozenset((t.before, t.after) for t in TRANSITIONS)
+
+
+def can_change(before: State | None, after: State) -> bool:
+    """Return whether an execution may change from one state to another; from None: be created in it."""
+    return (before, after) in _LEGAL
+
 
 POISON_AFTER_LOST = 3
-"""So many lost sessions in a row make an execution poison: it fails instead of taking down a fourth worker."""
-
+"""Lost sessions in a row after which an execution fails, instead of costing another worker."""
 
 _STEP_BIT = 1 << 60
-"""Makes the variant digit `b` instead of `a`: both are of RFC 9562."""
+"""Makes the variant digit `b` instead of `a`; both are valid in RFC 9562."""
 
 
 def execution_id(job_id: UUID, fire_ms: int, trigger_key: str) -> UUID:
-    """Same trigger, same id, whoever computes it (store/schema.sql has the same in SQL).
+    """Return the id of an execution: the same trigger always has the same id (store/schema.sql computes it in SQL).
 
     A valid RFC 9562 version 8 UUID: 48 bits of time, then 72 bits of SHA-256 of job and trigger key,
     so ids sort by the instant they stand for and inserts stay at the right edge of the index.
@@ -73,12 +106,12 @@ def execution_id(job_id: UUID, fire_ms: int, trigger_key: str) -> UUID:
 
 
 def step_id(job_id: UUID, run_ms: int, trigger_key: str) -> UUID:
-    """The id of a step's execution: it shows by itself that a run waits for it, so that settling need not ask."""
+    """Return the id of a step's execution. The id itself shows that it is a step, so settling need not look it up."""
     return UUID(int=execution_id(job_id, run_ms, trigger_key).int | _STEP_BIT)
 
 
 def is_step(execution: UUID) -> bool:
-    """Whether a run waits for this execution."""
+    """Return whether an execution is a step of a run."""
     return execution.int >> 60 & 0xF == 0xB
 
 
@@ -91,5 +124,5 @@ def fire_key(fire_ms: int) -> str:
 
 
 def fire_ms_of(execution: UUID) -> int:
-    """The instant inside an execution's id."""
+    """Return the fire time contained in an execution id."""
     return execution.int >> 80

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring.domain.dead_letter import leaves_dead_letter
-from mainspring.domain.execution import Outcome, State
+from mainspring.domain.execution import FINAL, Outcome, State, can_change
 from mainspring.domain.fingerprint import fingerprint
 
 
@@ -64,6 +64,10 @@ class Final:
     ended: AttemptResult
     state: State
     reason: str | None
+
+    def __post_init__(self) -> None:
+        if self.state not in FINAL or not can_change("running", self.state):
+            raise ValueError(f"a verdict cannot end a running execution as {self.state}")
 
     @property
     def leaves_dead_letter(self) -> bool:

@@ -40,6 +40,19 @@ AWAY: tuple[type[BaseException], ...] = (
 Taken = asyncpg.UniqueViolationError
 """Somebody else has this name, or this id."""
 
+
+class Outdated(asyncpg.PostgresError):
+    """A statement found one of its assumptions outdated and changed nothing (function raise_outdated)."""
+
+    sqlstate = "MS001"
+
+
+class IllegalTransition(asyncpg.PostgresError):
+    """A statement would have changed an execution's state in a way that is not in the table of transitions."""
+
+    sqlstate = "MS002"
+
+
 CONFLICTS: tuple[type[BaseException], ...] = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-import asyncpg
-
 from mainspring.domain.settlement import AttemptResult, Final, LockedExecution, Retry, Settled, Successor
-from mainspring.store.db import Connection, json_array
+from mainspring.store.db import Connection, Outdated, json_array
 from mainspring.store.queries import q
 
 
@@ -46,7 +44,7 @@ async def settle_with_successor(
             successor.next,
             successor.params,
         )
-    except asyncpg.DivisionByZeroError:
+    except Outdated:
         return None
     if row is not None:
         settled.add([(ended.execution_id, row["chained"], row["limit_id"])])

@@ -28,6 +28,17 @@ CREATE FUNCTION jitter_ms(execution_id uuid, jitter_ms bigint, gap_ms bigint) RE
     FROM (SELECT CASE WHEN jitter_ms > 0 THEN least(jitter_ms, gap_ms - 1) END) AS bound (most)
 $$;
 
+-- The order of claims within a line: due time in ms, less 15 minutes for each level of priority. So a higher priority goes
+-- ahead of everything that is due up to 15 minutes earlier, and nothing waits for ever. Inlined wherever it is called.
+CREATE FUNCTION claim_rank(due_ms bigint, priority smallint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT due_ms - priority * 900000';
+
+-- Rolls back a statement that finds its assumptions outdated; the caller then takes the general path.
+CREATE FUNCTION raise_outdated() RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'an assumption of this statement is outdated' USING ERRCODE = 'MS001';
+END $$;
+
 -- Who ------------------------------------------------------------------------------------------------
 
 CREATE TABLE tenants (
@@ -402,6 +413,21 @@ CREATE INDEX executions_session ON executions (session_id) WHERE session_id IS N
 CREATE INDEX executions_start_by ON executions (start_by_at) WHERE start_by_at IS NOT NULL AND attempt = 0;
 CREATE INDEX executions_backfill ON executions (backfill_id) WHERE backfill_id IS NOT NULL;
 CREATE INDEX executions_needs ON executions (needs_by_at) WHERE needs_by_at IS NOT NULL;
+
+-- Refuses every change of a live state that is not in TRANSITIONS of domain/execution.py. The condition is part of the
+-- trigger, so the function is called only for violations. AFTER, because a BEFORE trigger would lock each row once more.
+CREATE FUNCTION refuse_transition() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'execution % cannot change from % to %', OLD.execution_id, OLD.state, NEW.state
+        USING ERRCODE = 'MS002';
+END $$;
+CREATE TRIGGER executions_transition AFTER UPDATE OF state ON executions FOR EACH ROW
+    WHEN (OLD.state <> NEW.state AND NOT (
+        OLD.state = 'waiting' AND NEW.state = 'queued'
+        OR OLD.state = 'blocked' AND NEW.state IN ('waiting', 'queued')
+        OR OLD.state = 'queued' AND NEW.state = 'running'
+        OR OLD.state = 'running' AND NEW.state IN ('waiting', 'queued')
+    )) EXECUTE FUNCTION refuse_transition();
 
 -- All that is asked of executions in bulk has pinned plans; a drain of hundreds of thousands spent a twentieth of
 -- PostgreSQL's time on samples of 30,000 rows.

@@ -18,10 +18,6 @@ from mainspring.domain.placement.demand import Demand
 from mainspring.domain.placement.resources import parse_amounts
 from mainspring.domain.sandbox import sandbox_labels
 
-AGING_MS = 900_000
-"""One priority level is worth this much waiting time. A higher priority overtakes lower ones unless they have waited
-longer by this amount per level, so nothing starves. Rank = due time - priority x AGING_MS."""
-
 
 @dataclass(frozen=True, slots=True)
 class LimitKey:

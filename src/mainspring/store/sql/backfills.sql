@@ -67,7 +67,7 @@ WITH fresh AS (
     CROSS JOIN unnest($2::uuid[], $3::timestamptz[]) WITH ORDINALITY AS w (execution_id, fire_at, place)
     CROSS JOIN (SELECT db_now()) AS clock (at)
     CROSS JOIN LATERAL (
-        SELECT greatest(floor(extract(epoch FROM clock.at) * 1000) - b.priority * 900000, max(e.rank)) AS ends_at
+        SELECT greatest(claim_rank(floor(extract(epoch FROM clock.at) * 1000)::bigint, b.priority), max(e.rank)) AS ends_at
         FROM executions e WHERE e.backfill_id = $1
     ) AS line
     WHERE b.backfill_id = $1 AND b.state = 'running' AND j.deleted_at IS NULL

@@ -20,7 +20,7 @@ WITH fresh AS (
                             rank, fire_at, due_at, queued_at, start_by_at, line_id, limit_id, needs_by_at)
     SELECT w.execution_id, j.job_id, j.tenant_id, j.version, j.shard, j.priority, $6,
            CASE WHEN $6 THEN 'blocked' WHEN j.needs THEN 'waiting' ELSE 'queued' END, 'fire', j.queue,
-           w.rank - j.priority * 900000, w.fire_at, CASE WHEN j.needs AND NOT $6 THEN 'infinity' ELSE w.fire_at END,
+           claim_rank(w.rank, j.priority), w.fire_at, CASE WHEN j.needs AND NOT $6 THEN 'infinity' ELSE w.fire_at END,
            CASE WHEN NOT $6 AND NOT j.needs THEN db_now() END, w.fire_at + make_interval(secs => j.start_by_s), j.line_id,
            j.limit_id, CASE WHEN j.needs AND NOT $6 THEN coalesce(
                db_now() + make_interval(secs => (SELECT min(n.wait_s) FROM job_needs n WHERE n.child_id = j.job_id)),

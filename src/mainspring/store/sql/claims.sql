@@ -128,7 +128,7 @@ WITH unassigned AS (
     WHERE state = 'queued' AND line_id = 0 ORDER BY rank, execution_id LIMIT $1
     FOR UPDATE SKIP LOCKED
 ), found AS (
-    UPDATE executions e SET line_id = j.line_id, limit_id = j.limit_id, rank = e.rank - e.priority * 900000
+    UPDATE executions e SET line_id = j.line_id, limit_id = j.limit_id, rank = claim_rank(e.rank, e.priority)
     FROM unassigned JOIN jobs j USING (job_id)
     WHERE e.execution_id = unassigned.execution_id AND e.state = unassigned.state AND j.line_id > 0
     RETURNING e.line_id, e.rank

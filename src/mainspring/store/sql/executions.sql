@@ -2,7 +2,7 @@
 -- Manual and one-time executions: queued at once, or waiting when due later.
 -- Their trigger keys are fresh (random, or just entered in idempotency_keys), so history need not be asked.
 WITH wanted AS (
-    SELECT w.execution_id, w.job_id, w.trigger, w.due_at, w.params, w.fire_at, w.due_ms - j.priority * 900000 AS rank,
+    SELECT w.execution_id, w.job_id, w.trigger, w.due_at, w.params, w.fire_at, claim_rank(w.due_ms, j.priority) AS rank,
            j.tenant_id, j.version, j.shard, j.priority, j.queue, j.start_by_s, clock.at AS now,
            coalesce(w.line_id, j.line_id) AS line_id,
            CASE WHEN w.line_id IS NULL THEN j.limit_id ELSE w.limit_id END AS limit_id
@@ -49,7 +49,7 @@ WITH wanted AS (
                             session_id, attempt, started_at)
     SELECT execution_id(lpad(to_hex(ms), 12, '0'), job_id, $3), job_id, tenant_id, version, shard, priority,
            CASE WHEN session_id IS NULL THEN 'queued' ELSE 'running' END, 'manual', queue,
-           ms - priority * 900000, coalesce($6, due_at), due_at, at, $4, $5,
+           claim_rank(ms, priority), coalesce($6, due_at), due_at, at, $4, $5,
            due_at + make_interval(secs => start_by_s), line_id, limit_id,
            session_id, (session_id IS NOT NULL)::int, CASE WHEN session_id IS NOT NULL THEN at END
     FROM wanted

@@ -29,7 +29,7 @@ WITH due AS (
 ), candidates AS (
     SELECT execution_id(d.prefix, j.job_id, d.trigger_key) AS execution_id,
            j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, d.fire_at, j.start_by_s,
-           d.rank - j.priority * 900000 AS rank, j.line_id, j.limit_id,
+           claim_rank(d.rank, j.priority) AS rank, j.line_id, j.limit_id,
            d.newer >= 0 AND (j.misfire = 'skip' OR j.misfire = 'latest' AND d.newer > 0
                              OR d.newer >= j.misfire_most OR d.fire_at < $8::timestamptz - make_interval(secs => j.misfire_s))
                AS missed,
@@ -89,7 +89,7 @@ WITH due AS (
     SELECT execution_id(d.prefix, j.job_id, d.trigger_key) AS execution_id,
            j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, j.misfire, j.misfire_most,
            j.misfire_s, j.jitter_ms, j.start_by_s, j.line_id, j.limit_id, j.needs, d.gap_ms,
-           d.rank - j.priority * 900000 AS rank, d.fire_at, h.until,
+           claim_rank(d.rank, j.priority) AS rank, d.fire_at, h.until,
            greatest(h.until, CASE WHEN d.newer >= 0 THEN $8::timestamptz END) AS decided_at,
            greatest(d.newer, (
                SELECT count(*) FROM unnest(string_to_array(h.inside, ',')::bigint[]) AS inside (ms)

@@ -75,7 +75,7 @@ FROM done LEFT JOIN held ON held.execution_id = done.execution_id;
     RETURNING s.run_id, s.step, s.execution_id, $12::jsonb AS params, now.at AS now, now.at AS due_at
 ), <<become_executions>>
 SELECT fresh.*, CASE WHEN done.chained THEN done.job_id END AS chained, done.limit_id,
-       1 / (SELECT count(*) FROM fresh) AS released, (SELECT count(*) FROM told) AS told
+       CASE WHEN (SELECT count(*) FROM fresh) = 1 THEN 1 ELSE raise_outdated() END AS released, (SELECT count(*) FROM told) AS told
 FROM done LEFT JOIN fresh ON true;
 
 -- name: lock_results

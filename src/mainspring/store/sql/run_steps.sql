@@ -111,7 +111,7 @@ fresh AS (
                             session_id, attempt, started_at)
     SELECT m.execution_id, w.steps_id, r.tenant_id, w.definition, w.shard, w.priority,
            CASE WHEN m.due_at > m.now THEN 'waiting' WHEN h.session_id IS NULL THEN 'queued' ELSE 'running' END,
-           'step', w.queue, floor(extract(epoch FROM m.due_at) * 1000)::bigint - w.priority * 900000, r.fire_at,
+           'step', w.queue, claim_rank(floor(extract(epoch FROM m.due_at) * 1000)::bigint, w.priority), r.fire_at,
            m.due_at, CASE WHEN m.due_at <= m.now THEN m.now END, m.params, r.created_by, w.line_id, w.limit_id,
            h.session_id, (h.session_id IS NOT NULL)::int, CASE WHEN h.session_id IS NOT NULL THEN m.now END
     FROM marked m JOIN runs r USING (run_id)
@@ -169,7 +169,7 @@ WITH marked AS (
                             rank, fire_at, due_at, queued_at, params, created_by, line_id, limit_id)
     SELECT n.execution_id, j.job_id, n.tenant_id, j.version, j.shard, j.priority,
            CASE WHEN n.due_at > n.now THEN 'waiting' ELSE 'queued' END, 'step', j.queue,
-           floor(extract(epoch FROM n.due_at) * 1000)::bigint - j.priority * 900000, n.fire_at, n.due_at,
+           claim_rank(floor(extract(epoch FROM n.due_at) * 1000)::bigint, j.priority), n.fire_at, n.due_at,
            CASE WHEN n.due_at <= n.now THEN n.now END, n.params, n.created_by, j.line_id, j.limit_id
     FROM named n JOIN jobs j USING (job_id)
     RETURNING state, due_at, line_id, rank
