@@ -16,7 +16,7 @@ from mainspring.domain.job import JobSpec, ShellTask, task_text
 from mainspring.domain.schedule.schedule import ScheduleSpec, ScheduleSpecs, members_of
 
 SHORT_ID_CHARS = 18
-"""Timestamp, version and twelve bits of the hash: enough to tell ids apart, and accepted as an id prefix."""
+"""Timestamp, version and twelve bits of the hash: enough to distinguish ids, and accepted as an id prefix."""
 SANDBOX_LABEL = "sandbox/"
 """Prefix of the labels by which workers report their isolation methods."""
 

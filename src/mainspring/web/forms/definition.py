@@ -13,7 +13,7 @@ from mainspring.domain.errors import Invalid, MainspringError, Problem
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.web.forms import field_values, schedule_text
-from mainspring.web.forms.fields import EXPRESSION, NAME, NOTICES, OPTIONAL, PLAIN, SCHEDULE, TASKS, Field
+from mainspring.web.forms.fields import EXPRESSION, NAME, NOTIFICATION_EVENTS, OPTIONAL, PLAIN, SCHEDULE, TASKS, Field
 
 Values = Mapping[str, str]
 Plugins = Mapping[str, tuple[Field, ...]]
@@ -70,7 +70,7 @@ def form_values(spec: JobSpec, plugins: Plugins) -> dict[str, str]:
     if isinstance(whole["schedule"], dict):
         values.update(_written(SCHEDULE, whole, {}))
     for number, row in enumerate(whole["notify"]):
-        values.update({f"notify_{number}_{notice}": "1" for notice in row["on"]})
+        values.update({f"notify_{number}_{event}": "1" for event in row["on"]})
         values[f"notify_{number}_to"] = ", ".join(row["to"])
         values.update({f"notify_{number}_{name}": str(row[name]) for name in ("by", "factor")})
     for number, (name, about) in enumerate(whole["params"].items()):
@@ -155,7 +155,7 @@ def _read_rows(wanted: dict[str, Any], values: Values) -> list[Problem]:
     notify: list[dict[str, Any]] = []
     params: dict[str, Any] = {}
     for number in range(MAX_ROWS):
-        on = [notice for notice in NOTICES if values.get(f"notify_{number}_{notice}")]
+        on = [event for event in NOTIFICATION_EVENTS if values.get(f"notify_{number}_{event}")]
         to = [word.strip() for word in values.get(f"notify_{number}_to", "").split(",") if word.strip()]
         if on or to:
             row: dict[str, Any] = {"on": on, "to": to}

@@ -201,7 +201,7 @@ METADATA = Field("metadata", "/metadata", "Metadata", "json", '{"team": "finance
 
 PLAIN = (NAME, DESCRIPTION, *(f for group in GROUPS for f in (*group.fields, *group.rare)), METADATA)
 """Fields that depend neither on the task kind nor on the schedule."""
-NOTICES = get_args(NotificationKind)
+NOTIFICATION_EVENTS = get_args(NotificationKind)
 PARAM_TYPES = get_args(ParamType)
 OPTIONAL = ("/concurrency", "/rate")
 """Objects that are absent if none of their fields is set."""

@@ -45,7 +45,7 @@ from mainspring.web.forms.fields import (
     GROUPS,
     METADATA,
     NAME,
-    NOTICES,
+    NOTIFICATION_EVENTS,
     PARAM_TYPES,
     PLAIN,
     SCHEDULE,
@@ -87,7 +87,7 @@ class JobFormState:
     others_changes: list[DiffLine] = field(default_factory=list)
     seen: int = 0
     status: int = 200
-    notice: str = ""
+    conflict_text: str = ""
 
     @property
     def fields(self) -> list[Field]:
@@ -156,7 +156,7 @@ class JobForm:
             state.review = await review_of(request, state.job, spec)
             is_reviewed = request.form.get("do") == "save" and request.form.get("reviewed") == state.review.digest
             patch = state.review.proposal.patch if state.review.proposal else {}
-            if is_reviewed and not state.notice:
+            if is_reviewed and not state.conflict_text:
                 if patch:
                     await jobs.patch(
                         request.context.database,
@@ -214,7 +214,7 @@ class JobForm:
             expression_field=EXPRESSION,
             zone_field=ZONE,
             metadata_field=METADATA,
-            events=NOTICES,
+            events=NOTIFICATION_EVENTS,
             param_types=PARAM_TYPES,
             known=await _suggestions(request),
             all_zones=all_zones(),
@@ -254,7 +254,7 @@ async def _show_conflict(request: PageRequest, state: JobFormState, job: wire.Jo
     """Show what another user has saved meanwhile; the next review is for the current version."""
     before = await job_views.version_of(request.context.database, job.job_id, state.seen, tenant=request.caller.tenant)
     state.others_changes = difference(before, job.spec)
-    state.notice = f"version {job.version} was saved while you edited version {state.seen}"
+    state.conflict_text = f"version {job.version} was saved while you edited version {state.seen}"
     state.seen, state.status = job.version, 409
 
 

@@ -51,11 +51,11 @@ class ScheduleEdit:
         except Invalid:
             return await self._page(request, job, typed, status=422)  # the page finds the same error, and shows it
         except Conflict as conflict:
-            return await self._page(request, await _job(request), typed, status=409, notice=conflict.message)
+            return await self._page(request, await _job(request), typed, status=409, conflict_text=conflict.message)
         return RedirectResponse(f"/jobs/{job.job_id}", 303, render.HEADERS)
 
     async def _page(
-        self, request: PageRequest, job: wire.Job, typed: ScheduleInput, *, status: int = 200, notice: str = ""
+        self, request: PageRequest, job: wire.Job, typed: ScheduleInput, *, status: int = 200, conflict_text: str = ""
     ) -> Response:
         preview, proposal = await self._proposed(request, job, typed)
         values = {
@@ -68,7 +68,12 @@ class ScheduleEdit:
         if request.query("part"):
             return part("proposed", request, **values)
         return render.page(
-            "job_schedule.html", request.caller, status=status, notice=notice, all_zones=all_zones(), **values
+            "job_schedule.html",
+            request.caller,
+            status=status,
+            conflict_text=conflict_text,
+            all_zones=all_zones(),
+            **values,
         )
 
     async def _proposed(

@@ -38,7 +38,7 @@ class YamlDraft(Generic[Saved, Review]):
     problems: list[LocatedProblem] = field(default_factory=list)
     review: Review | None = None
     others_changes: list[DiffLine] = field(default_factory=list)
-    notice: str = ""
+    conflict_text: str = ""
     status: int = 200
 
     @property
@@ -76,7 +76,7 @@ class YamlEditor(ABC, Generic[Saved, Review]):
         draft: YamlDraft[Saved, Review] = YamlDraft(_submitted_text(request), saved)
         if seen != saved.version:
             draft.others_changes = await self.changes_since(request, saved, seen)
-            draft.notice = f"version {saved.version} was saved while you edited version {seen}"
+            draft.conflict_text = f"version {saved.version} was saved while you edited version {seen}"
             draft.status = 409
         return await self._review_or_apply(request, draft)
 
@@ -84,7 +84,7 @@ class YamlEditor(ABC, Generic[Saved, Review]):
         try:
             review = draft.review = await self.review(request, draft)
             reviewed = request.form.get("do") == "save" and request.form.get("reviewed") == review.digest
-            if reviewed and not draft.notice:
+            if reviewed and not draft.conflict_text:
                 return RedirectResponse(await self.apply(request, draft, review), 303, render.HEADERS)
         except (Invalid, Conflict) as error:
             draft.refuse(error)

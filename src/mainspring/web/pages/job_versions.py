@@ -73,11 +73,11 @@ async def rollback(request: PageRequest) -> Response:
             may_exceed=request.caller.may_exceed,
         )
     except Conflict as conflict:
-        return await _page(request, wanted, status=409, notice=conflict.message)
+        return await _page(request, wanted, status=409, conflict_text=conflict.message)
     return RedirectResponse(f"/jobs/{row.job_id}", 303, render.HEADERS)
 
 
-async def _page(request: PageRequest, wanted: int, *, status: int = 200, notice: str = "") -> Response:
+async def _page(request: PageRequest, wanted: int, *, status: int = 200, conflict_text: str = "") -> Response:
     database, tenant = request.context.database, request.caller.tenant
     job = await job_views.get(database, request.ref, tenant=tenant)
     spec = await job_views.version_of(database, job.job_id, wanted, tenant=tenant)
@@ -96,7 +96,7 @@ async def _page(request: PageRequest, wanted: int, *, status: int = 200, notice:
         proposal=proposal,
         refused=refused,
         zone=fires.timezone,
-        notice=notice,
+        conflict_text=conflict_text,
     )
 
 
