@@ -1,9 +1,9 @@
-"""Put the scripts of others that the web UI uses into the package, as the lock file in tools/npm says.
+"""Install the third-party scripts of the web UI into the package, by the lock file in tools/npm.
 
-    python -m tools.assets                  fails if it cannot
-    python -m tools.assets --if-possible    says so and goes on: pages are whole without them, only plainer
+    python -m tools.assets                  fails if npm can't install them
+    python -m tools.assets --if-possible    prints a warning instead: the scripts are optional
 
-Does nothing when they are there already. Nothing of a package is executed, only copied.
+Does nothing if they are up to date. Files are only copied; no package script is executed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCKED = ROOT / "tools" / "npm"
 TARGET = ROOT / "src" / "mainspring" / "web" / "static" / "assets"
 STAMP = TARGET / "built.txt"
-PATIENCE_S = 60
+NPM_TIMEOUT_S = 60
 FILES = {
     "dagre.js": "@dagrejs/dagre/dist/dagre.esm.js",
     "dagre.LICENSE.txt": "@dagrejs/dagre/LICENSE",
@@ -30,15 +30,15 @@ FILES = {
 def main(*, must: bool) -> None:
     if STAMP.is_file() and STAMP.read_text() == digest():
         return
-    trouble = build()
-    if trouble:
-        print(f"Pages will do without the scripts that npm would bring: {trouble}.", file=sys.stderr)
+    error = build()
+    if error:
+        print(f"third-party scripts not installed, the web UI works without them: {error}", file=sys.stderr)
         if must:
             sys.exit(1)
 
 
 def digest() -> str:
-    """Fingerprint of what the files depend on."""
+    """Return a hash of the inputs: lock file and this script."""
     content = hashlib.sha256()
     for file in (LOCKED / "package.json", LOCKED / "package-lock.json", Path(__file__)):
         content.update(file.read_bytes())
@@ -46,32 +46,32 @@ def digest() -> str:
 
 
 def build() -> str:
-    """Fetches and copies; an empty text if all went well, otherwise what did not."""
+    """Download and copy the files; return an empty text, or the error."""
     npm = shutil.which("npm")
     if npm is None:
-        return "there is no npm here"
+        return "npm is not installed"
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         for file in ("package.json", "package-lock.json"):
             shutil.copy(LOCKED / file, place)
         command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
         try:
-            done = subprocess.run(command, cwd=place, capture_output=True, check=False, timeout=PATIENCE_S)
+            done = subprocess.run(command, cwd=place, capture_output=True, check=False, timeout=NPM_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            return f"npm did not answer within {PATIENCE_S} s"
+            return f"npm timed out after {NPM_TIMEOUT_S} s"
         if done.returncode:
-            return f"npm ended with {done.returncode}; try `npm ci` in tools/npm to see why"
+            return f"npm exited with {done.returncode}; run `npm ci` in tools/npm for details"
         copy(place / "node_modules")
     return ""
 
 
 def copy(packages: Path) -> None:
-    """The stamp comes last: whoever is interrupted starts again."""
+    """Copy the files. The stamp is written last, so that an interrupted copy is repeated."""
     shutil.rmtree(TARGET, ignore_errors=True)
     TARGET.mkdir(parents=True)
     for name, path in FILES.items():
         text = (packages / path).read_text()
-        # Maps are not served, so nobody is sent to look for them.
+        # Source maps are not served.
         kept = [line for line in text.splitlines() if not line.startswith("//# sourceMappingURL=")]
         (TARGET / name).write_text("\n".join(kept) + "\n")
     STAMP.write_text(digest())

@@ -1,7 +1,7 @@
-"""Pictures of every page, for the documentation: empty and full, light and dark, from a server started for them.
+"""Take screenshots of every page for the documentation: empty and with data, light and dark.
 
-Run as `make screenshots`. Names and shapes are always the same; instants are those of the day it runs. Writes small
-PNGs, reduced to a palette, into docs/images.
+Run as `make screenshots`. It starts its own server and writes PNGs, reduced to a palette, into docs/images. File names
+and sizes are fixed; times are those of the day it runs.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ SETTLED = """() => !document.body.dataset.stream || document.getElementById("liv
 
 async def main() -> None:
     if program() is None:
-        raise SystemExit("no browser; install chromium (`make install-system`)")
+        raise SystemExit("Chromium is not installed; run `make install-system`")
     FOLDER.mkdir(exist_ok=True)
     for old in FOLDER.glob("*.png"):
         old.unlink()
     async with launched() as browser:
-        with tempfile.TemporaryDirectory(prefix="mainspring-pictures-") as folder:
+        with tempfile.TemporaryDirectory(prefix="mainspring-screenshots-") as folder:
             async with dev(Path(folder)) as running:
                 site = Site(running, browser)
                 await _take(site, {name_of(path) + "-empty": path for path in SHOWN_EMPTY})
@@ -47,7 +47,7 @@ async def main() -> None:
                 wanted = [route for route in paths() if route not in LEFT_OUT]
                 await _take(site, {name_of(r): scene.path(r) + QUERIES.get(r, "") for r in wanted})
     total = sum(file.stat().st_size for file in FOLDER.glob("*.png"))
-    print(f"{len(list(FOLDER.glob('*.png')))} pictures, {total / 1e6:.1f} MB, in docs/images")
+    print(f"{len(list(FOLDER.glob('*.png')))} screenshots, {total / 1e6:.1f} MB, in docs/images")
 
 
 async def _take(site: Site, wanted: dict[str, str]) -> None:
@@ -61,10 +61,10 @@ async def _take(site: Site, wanted: dict[str, str]) -> None:
             await page.wait_for_function(SETTLED)
             for scheme in ("light", "dark"):
                 await page.emulate_media(color_scheme=cast(Any, scheme))
-                (FOLDER / f"{name}-{scheme}.png").write_bytes(await _picture(page))
+                (FOLDER / f"{name}-{scheme}.png").write_bytes(await _screenshot(page))
 
 
-async def _picture(page: Page) -> bytes:
+async def _screenshot(page: Page) -> bytes:
     image = Image.open(io.BytesIO(await page.screenshot())).convert("RGB")
     small = io.BytesIO()
     image.quantize(COLORS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
@@ -72,7 +72,7 @@ async def _picture(page: Page) -> bytes:
 
 
 def name_of(route: str) -> str:
-    """`/jobs/{ref}/ledger` is job-ledger, `/` is now."""
+    """Return the file name of a route: `/jobs/{ref}/ledger` is job-ledger, `/` is now."""
     words = [word for word in route.replace(":", "-").split("/") if word]
     if len(words) > 1 and words[1] == "{ref}":
         words = [words[0].removesuffix("s"), *words[2:]]

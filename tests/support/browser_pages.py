@@ -1,4 +1,4 @@
-"""The addresses of every page, from the route table itself: a page that is added is looked at too."""
+"""The paths of all pages, read from the route table, so that new pages are covered too."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ QUERIES = {
     "/runs/{ref}/decide": "?step=deploy&what=skip",
 }
 FRAGMENTS = ("/ui/stream", "/static/{file}", "/executions/{ref}/output")
-"""What pages fetch: no pages."""
+"""Paths that pages fetch, which are not pages themselves."""
 
 
 def paths() -> list[str]:
-    """Every address that answers GET; what is fetched by script or is no page is found out by asking."""
+    """Return every path that answers GET with a page."""
     found = [r for r in routes(cast(Context, None)) if isinstance(r, Route) and "GET" in (r.methods or ())]
     return [r.path for r in found if r.path not in ("/login", *FRAGMENTS)]

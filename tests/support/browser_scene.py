@@ -1,4 +1,4 @@
-"""Something for every page to show, made the way users make it: through the API, executed by a worker."""
+"""Sample data for every page, created through the API and executed by a worker."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ spec:
 
 @dataclass(frozen=True)
 class Scene:
-    """What was made, by the first word of the pages that show it, or by the one page that needs another."""
+    """The created objects, by the first part of the path that shows them, or by the exact route."""
 
     refs: dict[str, str]
 
     def path(self, route: str) -> str:
-        """An address for a route of the UI, such as `/jobs/{ref}/ledger`."""
+        """Return the path for a route of the UI, such as `/jobs/{ref}/ledger`."""
         known = self.refs.get(route) or self.refs.get(route.split("/")[1], "anything")
         return route.replace("{ref}", known)
 
@@ -76,8 +76,8 @@ async def filled(client: AsyncClient) -> Scene:
     await _ran(client, "report", times=4)
     bad = await _ran(client, "export-ledger", times=2)
     lasting = await client.trigger("reindex-search")
-    await client.trigger("reindex-search")  # waits for the one slot of its key
-    await client.trigger("train-model")  # waits for a worker that has its label
+    await client.trigger("reindex-search")  # waits for the concurrency limit of its key
+    await client.trigger("train-model")  # waits for a worker with its label
     await _surroundings(client)
     run, waiting = await _workflows(client)
     (worker, *_) = (await client.workers()).items
@@ -104,7 +104,7 @@ async def _surroundings(client: AsyncClient) -> None:
         wire.NewBlackout(start_at=tomorrow, end_at=tomorrow + timedelta(hours=2), queue="long", reason="storage moves")
     )
     await client.add_silence(
-        wire.NewSilence(matchers={"job": "report"}, end_at=now + timedelta(hours=4), reason="known, being mended")
+        wire.NewSilence(matchers={"job": "report"}, end_at=now + timedelta(hours=4), reason="known issue")
     )
     await client.set_queue("long", {"cap": 4})
     await client.start_backfill(
@@ -113,7 +113,7 @@ async def _surroundings(client: AsyncClient) -> None:
 
 
 async def _workflows(client: AsyncClient) -> tuple[UUID, UUID]:
-    """A run that has ended, and one that waits for somebody."""
+    """Return a run that has ended, and one that waits for approval."""
     for spec in read_workflows(WORKFLOWS):
         await client.apply_workflow(spec)
     await client.start_run("etl")

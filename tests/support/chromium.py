@@ -1,4 +1,4 @@
-"""The distribution's Chromium, driven from outside, with an eye on everything it complains of."""
+"""Start the distribution's Chromium and collect its errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-_TELL_VIOLATIONS = """
+_LOG_VIOLATIONS = """
 document.addEventListener("securitypolicyviolation", (event) => {
   console.error(`policy: ${event.violatedDirective} refused ${event.blockedURI} ${event.sample}`);
 });
@@ -23,13 +23,13 @@ document.addEventListener("securitypolicyviolation", (event) => {
 
 
 def program() -> str | None:
-    """Where the browser is, if there is one."""
+    """Return the path of the browser, if there is one."""
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
 @asynccontextmanager
 async def launched() -> AsyncIterator[Browser]:
-    """A browser with a profile of its own that is gone afterwards."""
+    """Start a browser with a temporary profile."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program(), headless=True, args=list(FLAGS))
         try:
@@ -40,7 +40,7 @@ async def launched() -> AsyncIterator[Browser]:
 
 @dataclass
 class Watch:
-    """What no page of ours may cause: errors on the console, refusals by its own policy, calls to other servers."""
+    """Collects console errors, content security policy violations and requests to other servers."""
 
     origin: str
     complaints: list[str] = field(default_factory=list)
@@ -49,14 +49,14 @@ class Watch:
         context.on("console", self._console)
         context.on("weberror", lambda error: self.complaints.append(f"script: {error.error}"))
         context.on("request", self._request)
-        await context.add_init_script(_TELL_VIOLATIONS)
+        await context.add_init_script(_LOG_VIOLATIONS)
 
     def _console(self, message: ConsoleMessage) -> None:
-        refused = "status of 422" in message.text  # a form that came back: the browser tells its console of that
+        refused = "status of 422" in message.text  # browsers log the 422 of a refused form to the console
         if message.type in ("error", "warning") and not refused:
             self.complaints.append(f"console: {message.text} {message.location}")
 
     def _request(self, request: Request) -> None:
         parts = urlsplit(request.url)
         if parts.scheme not in ("data", "blob") and f"{parts.scheme}://{parts.netloc}" != self.origin:
-            self.complaints.append(f"asked another server: {request.url}")
+            self.complaints.append(f"request to another server: {request.url}")

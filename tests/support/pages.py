@@ -1,4 +1,4 @@
-"""What a browser would make of a page: its elements, its words, its forms."""
+"""Parse a page like a browser: elements, text and forms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         a = dict(attrs)
-        if not (tag == "option" and self._frame):  # every page has those
+        if not (tag == "option" and self._frame):  # part of the frame of every page
             self.elements.append((tag, a))
         if tag == "textarea":
             self._area = a.get("name") or ""
@@ -48,7 +48,7 @@ class Page(HTMLParser):
             self._areas[self._area] += data
 
     def filled(self) -> dict[str, str]:
-        """What stands in the text areas and is chosen in the selects."""
+        """Return the values of text areas and selects."""
         return dict(self._areas)
 
     @property
@@ -57,7 +57,7 @@ class Page(HTMLParser):
 
     @property
     def raw_text(self) -> str:
-        """The words with their blanks and line ends."""
+        """The text with its white space."""
         return "".join(self._words)
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
@@ -71,15 +71,15 @@ class Page(HTMLParser):
         return next(i["value"] or "" for i in self.all("input") if i.get("name") == "csrf")
 
     def active_parts(self) -> list[str]:
-        """Everything a browser would run: there must be nothing but our own modules."""
+        """Return active content other than the scripts of this server: tests expect none."""
         found = [tag for tag, _ in self.elements if tag in ("iframe", "object", "embed", "img", "b", "base")]
-        found += [f"<script src={a.get('src')}>" for a in self.all("script") if not _is_ours(a)]
+        found += [f"<script src={a.get('src')}>" for a in self.all("script") if not _is_own_script(a)]
         found += [f"{tag} {name}" for tag, a in self.elements for name in a if name.startswith("on") or name == "style"]
         found += [a["href"] or "" for a in self.all("a") if not (a.get("href") or "").startswith(("/", "?", "#"))]
         return found
 
 
-def _is_ours(script: dict[str, str | None]) -> bool:
+def _is_own_script(script: dict[str, str | None]) -> bool:
     return (script.get("src") or "").startswith("/static/")
 
 
@@ -91,7 +91,7 @@ async def open_page(browser: httpx2.AsyncClient, path: str) -> Page:
 
 
 def posted(page: Page) -> dict[str, str]:
-    """What a browser would send: every field with what stands in it."""
+    """Return what a browser would submit: every field with its value."""
     found: dict[str, str] = {}
     for a in page.all("input"):
         if (name := a.get("name")) and (a.get("type") not in ("checkbox", "radio") or "checked" in a):

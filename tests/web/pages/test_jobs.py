@@ -104,7 +104,7 @@ async def test_the_execution_tells_where_the_time_went(browser: httpx2.AsyncClie
 
 async def test_the_job_tells_when_it_fires(browser: httpx2.AsyncClient, hostile: tuple[UUID, UUID]) -> None:
     page = await open_page(browser, "/jobs/hostile")
-    assert "at 02:30 every day (Europe/Berlin)" in page.text
+    assert "At 02:30 every day (Europe/Berlin)" in page.text
     assert "30 2 * * * Europe/Berlin" in page.text
     assert page.text.count("02:30:00 CE") == 10  # CET or CEST
     assert "happens twice in Europe/Berlin" in page.text
