@@ -27,6 +27,7 @@ _FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 _FILE = re.compile(r"`([\w./-]+\.(?:py|sql|toml|yaml|json|html|js|md))(?::[^`]*)?`")
 _FOLDER = re.compile(r"`([a-z_]+(?:/[a-z_]+)*/)`")
+_NAME = re.compile(r"`([a-z]+(?:_[a-z]+)+)(?:\(\))?`")
 _THIRD_PARTY = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?https?://""")
 
 
@@ -80,6 +81,13 @@ def test_files_that_explanations_name_exist(page: Path) -> None:
     names = [*_FILE.findall(text), *_FOLDER.findall(text)]
     missing = [name for name in names if not any((root / name).exists() for root in (SOURCE, ROOT, page.parent))]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", NAMES_FILES, ids=lambda page: page.name)
+def test_names_that_explanations_use_are_in_the_code(page: Path) -> None:
+    named = set(_NAME.findall(page.read_text(encoding="utf-8")))
+    code = "".join(path.read_text(encoding="utf-8") for path in text_files(SOURCE) if path.suffix in (".py", ".sql"))
+    assert {name for name in named if not re.search(rf"\b{name}\b", code)} == set()
 
 
 def test_the_architecture_is_an_overview() -> None:
