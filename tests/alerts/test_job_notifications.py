@@ -13,7 +13,7 @@ from mainspring.domain.errors import Conflict, Invalid
 from mainspring.domain.job import Notify
 from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule.schedule import ScheduleSpec
-from mainspring.duties import service
+from mainspring.duties.deadlines import skip_overdue
 from mainspring.intake import executions as intake
 from mainspring.intake import jobs
 from mainspring.intake import runs as run_actions
@@ -111,7 +111,7 @@ async def test_a_fire_that_was_not_started_by_its_time_is_missed(
     job = await noticing(bench, "missed", start_by="10s")
     execution = await bench.submit(job)
     await virtual.advance(seconds=11)
-    assert await service.skip_overdue(bench.database) == 1
+    assert await skip_overdue(bench.database) == 1
     await bench.evaluator.evaluate()
     await bench.evaluator.evaluate()
     (missed,) = await bench.deliveries()
@@ -204,5 +204,5 @@ async def test_runs_that_people_and_time_end_are_told_as_any_other(bench: AlertB
     await run_actions.cancel(flows.runs, cancelled.run_id, tenant=TENANT, by="test")
     assert await told(bench) == ["execution.succeeded", "execution.cancelled"]
     await virtual.advance(hours=1)
-    await flows.tending.look()
+    await flows.timers.run_due()
     assert await told(bench) == ["execution.succeeded", "execution.cancelled", "execution.timed_out"]

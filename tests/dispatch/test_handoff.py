@@ -187,7 +187,7 @@ async def chain_of_two(found: Fleet) -> tuple[UUID, wire.Polled]:
     await run_actions.start(
         run_actions.RunTransactions(found.database), "chain", wire.RunRequest(), tenant=TENANT, by="test"
     )
-    await WorkflowTimers(found.database).look()
+    await WorkflowTimers(found.database).run_due()
     return session, await worker.answer
 
 

@@ -13,6 +13,7 @@ from mainspring import ports
 from mainspring.clock import millis
 from mainspring.domain.retry import RetryPolicy
 from mainspring.duties import service as duties
+from mainspring.duties.deadlines import skip_overdue
 from mainspring.duties.service import Duties
 from mainspring.intake import jobs
 from mainspring.intake.executions import Submission
@@ -41,17 +42,17 @@ async def test_what_does_not_start_in_time_is_skipped(fresh: Database, virtual: 
     await step(scheduler)
     assert await next_overdue_s(fresh) == 20
     await virtual.advance(seconds=19)
-    assert await duties.skip_overdue(fresh) == 0
+    assert await skip_overdue(fresh) == 0
     assert await next_overdue_s(fresh) == 1
     await virtual.advance(seconds=1)
     assert await bench.claim(session) == [], "though nobody has swept yet, it does not start any more"
-    assert await duties.skip_overdue(fresh) == 1
+    assert await skip_overdue(fresh) == 1
     assert await ledger(fresh, "prompt") == [(60, "skipped", "start_by")]
     await virtual.advance(seconds=40)
     await step(scheduler)
     (row,) = await bench.claim(session)
     await virtual.advance(seconds=30)
-    assert await duties.skip_overdue(fresh) == 0, "once it has started, it is no matter any more"
+    assert await skip_overdue(fresh) == 0, "once it has started, it is no matter any more"
     assert await bench.end(row["execution_id"], session, "succeeded")
 
 
@@ -64,7 +65,7 @@ async def test_start_by_does_not_keep_a_retry(fresh: Database, virtual: VirtualC
     (row,) = await bench.claim(session)
     await bench.end(row["execution_id"], session, "failed")
     await virtual.advance(seconds=100)
-    assert await duties.skip_overdue(fresh) == 0
+    assert await skip_overdue(fresh) == 0
     async with fresh.connection() as connection:
         assert await fires.promote_waiting(connection, shards=list(range(64)), limit=10) == 1
     (again,) = await bench.claim(session)
@@ -77,9 +78,9 @@ async def test_start_by_counts_from_when_a_manual_execution_is_due(fresh: Databa
     later = Submission(TENANT, "test", job_id, START + timedelta(seconds=100), None, START - timedelta(days=1))
     execution = await bench.submitter.submit(later)
     await virtual.advance(seconds=110)
-    assert await duties.skip_overdue(fresh) == 0
+    assert await skip_overdue(fresh) == 0
     await virtual.advance(seconds=10)
-    assert await duties.skip_overdue(fresh) == 1
+    assert await skip_overdue(fresh) == 1
     assert (await bench.look(execution)).reason == "start_by"
 
 
@@ -91,7 +92,7 @@ async def test_skipping_lets_go_what_waited_behind_it(fresh: Database, virtual: 
         await step(scheduler)
     assert [state for _, state, _ in await ledger(fresh, "chained")] == ["queued", "blocked"]
     await virtual.advance(seconds=10)
-    assert await duties.skip_overdue(fresh) == 1
+    assert await skip_overdue(fresh) == 1
     assert [state for _, state, _ in await ledger(fresh, "chained")] == ["skipped", "queued"]
 
 

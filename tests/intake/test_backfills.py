@@ -216,7 +216,7 @@ async def test_start_and_end_of_the_job_bound_it(fresh: Database, virtual: Virtu
 # Crashes ---------------------------------------------------------------------------------------------
 
 STEPS = [
-    "hold_backfill",
+    "lock_backfill",
     "backfill_live",
     "instant_outcomes",
     "insert_backfill_executions",

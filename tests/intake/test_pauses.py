@@ -14,7 +14,7 @@ from mainspring.domain.errors import Invalid
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.domain.job import Misfire
 from mainspring.domain.schedule.schedule import ScheduleSpec
-from mainspring.duties import service
+from mainspring.duties.pauses import end_pauses
 from mainspring.intake import jobs
 from mainspring.store import pauses
 from mainspring.store.db import Database
@@ -50,12 +50,12 @@ async def test_a_pause_ends_by_itself_by_database_time(fresh: Database, virtual:
     assert (found.state, found.pause_reason, found.paused_until) == ("paused", "maintenance", after(seconds=150))
     scheduler = await scheduler_on(fresh)
     await virtual.advance(seconds=149)
-    assert await service.end_pauses(fresh) == 0, "not before its time"
+    assert await end_pauses(fresh) == 0, "not before its time"
     async with fresh.connection() as connection:
         assert await pauses.next_pause_over_s(connection) == 1
     await virtual.advance(seconds=1)
-    assert await service.end_pauses(fresh) == 1
-    assert await service.end_pauses(fresh) == 0
+    assert await end_pauses(fresh) == 1
+    assert await end_pauses(fresh) == 0
     await step(scheduler)
     await virtual.advance(seconds=30)
     await step(scheduler)
@@ -77,7 +77,7 @@ async def test_a_pause_that_was_prolonged_or_ended_is_left_alone(fresh: Database
     assert found.paused_at == START, "it is the same pause"
     await jobs.pause(fresh, paused, tenant=TENANT, reason="for good")
     await virtual.advance(hours=2)
-    assert await service.end_pauses(fresh) == 0, "the last word was: until someone resumes it"
+    assert await end_pauses(fresh) == 0, "the last word was: until someone resumes it"
 
 
 async def test_a_pause_can_not_end_in_the_past(fresh: Database, virtual: VirtualClock) -> None:
@@ -94,7 +94,7 @@ async def test_many_who_resume_at_once_record_the_pause_once(fresh: Database, vi
     await jobs.pause(fresh, paused, tenant=TENANT, reason="", until=after(seconds=100))
     await virtual.advance(seconds=130)
     await asyncio.gather(
-        *[service.end_pauses(fresh) for _ in range(3)],
+        *[end_pauses(fresh) for _ in range(3)],
         *[jobs.resume(fresh, paused, tenant=TENANT, caught_up=True) for _ in range(3)],
     )
     recorded = await fires_of(fresh, "paused")

@@ -12,7 +12,7 @@ from mainspring.domain.errors import Invalid
 from mainspring.domain.job import Misfire
 from mainspring.domain.params import Param
 from mainspring.domain.schedule.schedule import ScheduleSpec
-from mainspring.duties.service import skip_overdue
+from mainspring.duties.deadlines import skip_overdue
 from mainspring.intake import blackouts, dependencies, executions, jobs
 from mainspring.intake import runs as run_actions
 from mainspring.scheduler.blackout_gate import decide_waiting_fires
@@ -263,7 +263,7 @@ async def test_the_net_finds_what_a_program_that_knows_no_needs_has_settled(
     old = Jobs(bench.database)
     await old.execute("a")
     assert await ledger(bench.database, "child") == [(60, "waiting", None)]
-    await bench.tending.look()
+    await bench.timers.run_due()
     assert await ledger(bench.database, "child") == [(60, "queued", None)]
 
 

@@ -55,7 +55,7 @@ async def test_the_releases_follow_though_the_server_died(bench: RunBench) -> No
     run = await bench.begin("chain", {"a": {}, "b": {"needs": ["a"]}})
     await bench.end(await bench.claim())
     bench.settler = Settler(bench.database, bench.definitions, bench.settler._announcer)
-    await bench.tending.sweep()
+    await bench.timers.sweep()
     assert states(await bench.get(run)) == {"a": "succeeded", "b": "running"}
     await bench.work()
     assert (await bench.get(run)).state == "succeeded"
@@ -72,7 +72,7 @@ async def test_outcomes_are_written_though_releasing_fails(bench: RunBench, monk
         patched.setattr(settle, "advance", broken)
         await bench.end(rows)
     assert await outcomes(bench) == 1 and states(await bench.get(run)) == {"a": "running", "b": "blocked"}
-    await bench.tending.sweep()
+    await bench.timers.sweep()
     await bench.work()
     assert (await bench.get(run)).state == "succeeded"
 
@@ -93,7 +93,7 @@ async def test_one_run_that_can_not_go_on_does_not_keep_the_others(
         await advance_ended(transactions, ends)
 
     monkeypatch.setattr(run_actions, "advance_ended", partly)
-    await bench.tending.sweep()
+    await bench.timers.sweep()
     assert ((await bench.get(sick)).state, (await bench.get(well)).state) == ("running", "succeeded")
 
 

@@ -11,7 +11,7 @@ import pytest
 from mainspring import wire
 from mainspring.domain.execution import LIVE, TRANSITIONS, can_change
 from mainspring.domain.retry import RetryPolicy
-from mainspring.duties.service import skip_overdue
+from mainspring.duties.deadlines import skip_overdue
 from mainspring.intake import dependencies, executions
 from mainspring.intake import runs as run_actions
 from mainspring.store import executions as store_executions

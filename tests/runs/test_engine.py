@@ -318,7 +318,7 @@ async def test_a_workflow_that_contains_itself_comes_to_an_end(bench: RunBench) 
         await bench.apply("self", {"again": {"workflow": "self"}})
     run = await bench.begin("self", {"again": {"workflow": "self", "when": "true"}})
     for _ in range(20):
-        await bench.tending.look()
+        await bench.timers.run_due()
     found = await bench.get(run)
     assert found.state == "failed"
 

@@ -34,7 +34,7 @@ async def queued(bench: RunBench) -> tuple[wire.Run, wire.Run]:
     """A run, and one that may not begin before it has ended."""
     await bench.apply("flow", STEPS, **ONE)
     both = [await bench.start("flow"), await bench.start("flow")]
-    await bench.tending.look()
+    await bench.timers.run_due()
     waits, runs = sorted([await bench.get(run) for run in both], key=lambda run: run.state)
     assert (runs.state, waits.state) == ("running", "queued")
     return runs, waits
@@ -64,7 +64,7 @@ async def test_a_run_begins_with_the_event_or_hears_of_it(bench: RunBench) -> No
     for _ in range(8):
         run = await bench.start("flow")
         await asyncio.gather(
-            run_actions.send_event(bench.runs, run.run_id, "go", {"n": 1}, **WHO), bench.tending.look()
+            run_actions.send_event(bench.runs, run.run_id, "go", {"n": 1}, **WHO), bench.timers.run_due()
         )
         await bench.work()
         assert (await bench.get(run)).state == "succeeded"

@@ -54,7 +54,7 @@ async def test_an_approval_waits_for_days_at_no_cost_and_keeps_name_and_note(
     async with bench.database.connection() as connection:
         # Nothing lives of it but the run itself: no execution waits, and nobody looks before it expires.
         assert await connection.fetchval("SELECT count(*) FROM executions") == 1
-    assert await bench.tending.look() == pytest.approx(86400, abs=60)
+    assert await bench.timers.run_due() == pytest.approx(86400, abs=60)
     found = await decide(bench, run, approved=True)
     sign = found.steps[1]
     assert (sign.state, sign.decided_by, sign.result) == (
@@ -105,7 +105,7 @@ async def test_an_approval_nobody_gives_expires(bench: RunBench, virtual: Virtua
     run = await bench.begin("gate", GATE)
     await bench.work()
     await virtual.advance(seconds=3 * 86400 + 1)
-    await bench.tending.look()
+    await bench.timers.run_due()
     assert states(await bench.get(run)) == {"a": "succeeded", "sign": "timed_out", "b": "skipped"}
 
 
@@ -119,12 +119,12 @@ async def test_a_wait_until_an_instant_that_the_run_gives(bench: RunBench, virtu
     await bench.work(results={"plan": {"at": "2026-11-18T09:00:00+01:00"}})
     (nap,) = [s for s in (await bench.get(run)).steps if s.name == "nap"]
     assert (nap.state, nap.wake_at) == ("waiting", datetime(2026, 11, 18, 8, tzinfo=UTC))
-    assert await bench.tending.look() == (44 * 3600), "whoever leads sleeps until then"
+    assert await bench.timers.run_due() == (44 * 3600), "whoever leads sleeps until then"
     await virtual.advance(hours=43, minutes=59)
     await bench.work()
     assert states(await bench.get(run))["nap"] == "waiting"
     await virtual.advance(minutes=1)
-    bench.tending = WorkflowTimers(bench.database)  # another process after a restart: nothing was in memory
+    bench.timers = WorkflowTimers(bench.database)  # another process after a restart: nothing was in memory
     await bench.work()
     assert (await bench.get(run)).state == "succeeded"
     passed = await bench.start("until")
@@ -139,7 +139,7 @@ async def test_a_wait_until_an_instant_that_the_run_gives(bench: RunBench, virtu
 
 async def test_a_wait_ends_by_itself(bench: RunBench, virtual: VirtualClock) -> None:
     run = await bench.begin("waits", {"pause": {"wait": "2h"}, "b": {"needs": ["pause"]}})
-    await bench.tending.look()
+    await bench.timers.run_due()
     assert states(await bench.get(run)) == {"pause": "waiting", "b": "blocked"}
     await virtual.advance(seconds=2 * 3600 + 1)
     await bench.work()
@@ -220,14 +220,14 @@ async def test_a_run_that_has_not_started_anything_is_cancelled_at_once(bench: R
 async def test_cancelling_a_run_cancels_the_run_inside_it(bench: RunBench) -> None:
     await bench.apply("inner", {"x": {"approval": {}}})
     run = await bench.begin("outer", {"sub": {"workflow": "inner"}})
-    await bench.tending.look()
+    await bench.timers.run_due()
     assert (await run_actions.cancel(bench.runs, run.run_id, tenant=TENANT, by="a new user")).state == "cancelled"
 
 
 async def test_cancelling_the_execution_that_a_run_is_cancels_the_run(bench: RunBench) -> None:
     run = await bench.begin("by-id", {"x": {"approval": {}}})
     await executions.cancel(bench.database, run.run_id, tenant=TENANT, by="a new user", reason="")
-    await bench.tending.look()
+    await bench.timers.run_due()
     assert (await bench.get(run)).state == "cancelled"
 
 
@@ -245,7 +245,7 @@ async def test_a_run_that_takes_too_long_times_out(bench: RunBench, virtual: Vir
         run.sla_at is not None and run.started_at is not None and run.sla_at - run.started_at == timedelta(minutes=10)
     )
     await virtual.advance(seconds=3601)
-    await bench.tending.look()
+    await bench.timers.run_due()
     found = await bench.get(run)
     assert (found.state, found.reason) == ("timed_out", "timed out: it took longer than 1h")
     assert "the run timed out" in {step.reason for step in found.steps}
@@ -315,7 +315,7 @@ async def test_a_rerun_keeps_to_the_limit_of_runs(bench: RunBench) -> None:
     first = await bench.start("tight")
     await bench.work(lambda _: "failed")
     second = await bench.start("tight")
-    await bench.tending.look()
+    await bench.timers.run_due()
     with pytest.raises(Conflict, match="'tight'"):
         await run_actions.rerun(bench.runs, first.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
     assert [r.run_id for r in (await bench.run_views.list_runs(tenant=TENANT)).items] == [second.run_id, first.run_id]
@@ -327,7 +327,7 @@ async def test_a_rerun_keeps_to_the_limit_of_runs(bench: RunBench) -> None:
 async def test_a_run_that_waits_for_its_turn_is_listed_and_cancelled_like_any_other(bench: RunBench) -> None:
     await bench.apply("narrow", {"a": {}}, concurrency={"limit": 1})
     first, second = await bench.start("narrow"), await bench.start("narrow")
-    await bench.tending.look()
+    await bench.timers.run_due()
     for workflow in (None, "narrow"):
         found = (await bench.run_views.list_runs(tenant=TENANT, workflow=workflow)).items
         assert [(r.run_id, r.state) for r in found] == [(second.run_id, "queued"), (first.run_id, "running")]
@@ -360,7 +360,7 @@ async def test_an_execution_of_a_job_is_no_run(bench: RunBench) -> None:
 async def test_runs_under_a_key_wait_for_one_another(bench: RunBench) -> None:
     await bench.apply("narrow", {"a": {}}, concurrency={"limit": 1})
     first, second = await bench.start("narrow"), await bench.start("narrow")
-    await bench.tending.look()
+    await bench.timers.run_due()
     assert [(await bench.get(r)).state for r in (first, second)] == ["running", "queued"]
     await bench.end(await bench.claim())
     await bench.work()

@@ -62,7 +62,7 @@ async def work(bench: RunBench, rng: random.Random, done: asyncio.Event) -> None
         rows = await bench.claim(rng.randint(1, 12))
         if rows:
             await bench.end(rows, lambda _: rng.choice(("succeeded", "succeeded", "failed", "cancelled")))
-        await bench.tending.look()
+        await bench.timers.run_due()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -82,7 +82,7 @@ async def test_everybody_at_once(fresh: Database, seed: int) -> None:
     await asyncio.gather(*working)
     for _ in range(20):
         await first.work()
-        await first.tending.sweep()
+        await first.timers.sweep()
         for run in (await first.run_views.list_runs(tenant=TENANT, states=("running",), limit=100)).items:
             try:
                 await approve(first, run)

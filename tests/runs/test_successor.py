@@ -173,7 +173,7 @@ async def test_people_change_their_minds_while_links_are_written(
         for outcome in await asyncio.gather(*mixed, return_exceptions=True):
             assert outcome is None or not isinstance(outcome, BaseException) or isinstance(outcome, NOT_NOW), outcome
     await bench.work()
-    await bench.tending.sweep()
+    await bench.timers.sweep()
     for run in runs:
         found = await bench.get(run)
         assert found.state in ("succeeded", "cancelled", "failed", "partial") and found.open_steps == 0

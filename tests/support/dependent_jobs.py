@@ -36,7 +36,7 @@ class Jobs(RunBench):
 
     async def queued(self) -> list[str]:
         """What the duty has made of it since."""
-        await self.tending.look()
+        await self.timers.run_due()
         return [name for name, _ in await self.claim()]
 
     async def states(self, name: str) -> dict[str, str]:

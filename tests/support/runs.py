@@ -44,7 +44,7 @@ class RunBench:
         self.settler = Settler(database, self.definitions, Announcer(SilentBus()), rng=random.Random(1))
         self.runs = RunTransactions(database)
         self.run_views = self.runs.views
-        self.tending = WorkflowTimers(database)
+        self.timers = WorkflowTimers(database)
         self.session_id: UUID | None = None
         self.log: list[str] = []  # steps as they were started
 
@@ -121,7 +121,7 @@ class RunBench:
     async def work(self, ends: Ends | None = None, results: dict[str, Any] | None = None, *, rounds: int = 200) -> None:
         """Executes whatever is queued until nothing is; runs that wait to begin do."""
         for _ in range(rounds):
-            await self.tending.look()
+            await self.timers.run_due()
             rows = await self.claim()
             if not rows:
                 return

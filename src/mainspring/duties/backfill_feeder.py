@@ -1,8 +1,7 @@
-"""Feeding backfills: at most so many live executions of each at a time, in its order.
+"""Feeds backfills: creates their executions in order, up to the concurrency of each. A duty of the leading scheduler.
 
-One transaction looks at the next instants, makes executions of those that are wanted and moves the cursor past all of
-them. A crash before its commit changes nothing, one after it has lost nothing; two who feed at once are ordered by the
-backfill's row.
+One transaction reads the next instants, creates executions for the wanted ones and moves the cursor past all of them.
+So a crash neither loses nor repeats an instant. The lock on the backfill's row orders two processes that feed at once.
 """
 
 from __future__ import annotations
@@ -18,54 +17,55 @@ from mainspring.store.db import Connection, Database
 
 log = structlog.get_logger()
 
-LOOKED_AT = 500
-"""So many instants are looked at in one transaction."""
-MOST_OPEN = 1000
+INSTANTS_PER_TRANSACTION = 500
+MAX_OPEN_BACKFILLS = 1000
 
 
 async def feed_all(database: Database) -> int:
-    """Feeds every running backfill; how many there still are."""
+    """Feed every running backfill; return how many there are."""
     async with database.connection() as connection:
-        running = await backfills.open_backfills(connection, limit=MOST_OPEN)
+        running = await backfills.open_backfills(connection, limit=MAX_OPEN_BACKFILLS)
     for backfill_id in running:
         try:
             while await feed(database, backfill_id):
                 pass
-        except Exception as error:  # one that can't be fed must not starve the others
-            log.warning("could not feed a backfill", backfill=str(backfill_id), error=repr(error))
+        except Exception as error:  # a failing backfill must not starve the others
+            log.warning("backfill.feed_failed", backfill=str(backfill_id), error=repr(error))
     return len(running)
 
 
 async def feed(database: Database, backfill_id: UUID) -> bool:
-    """One transaction; whether there may be more to do at once."""
+    """Feed a backfill in one transaction; return whether more instants can be read at once."""
     async with database.transaction() as connection:
-        held = await backfills.hold_backfill(connection, backfill_id=backfill_id)
-        if held is None:
+        backfill = await backfills.lock_backfill(connection, backfill_id=backfill_id)
+        if backfill is None:
             return False
-        if held.job_deleted:
+        if backfill.job_deleted:
             await backfills.end_backfill(connection, backfill_id=backfill_id, state="cancelled")
             return False
-        free = held.concurrency - await backfills.backfill_live(connection, backfill_id=backfill_id)
+        free = backfill.concurrency - await backfills.backfill_live(connection, backfill_id=backfill_id)
         if free <= 0:
             return False
-        ahead = held.range.following(held.cursor_ms, held.order, LOOKED_AT)
-        if not ahead:
+        instants = backfill.range.following(backfill.cursor_ms, backfill.order, INSTANTS_PER_TRANSACTION)
+        if not instants:
             await backfills.end_backfill(connection, backfill_id=backfill_id, state="finished")
             return False
-        return await _make(connection, held, ahead, free)
+        return await _create(connection, backfill, instants, free)
 
 
-async def _make(connection: Connection, held: LockedBackfill, ahead: list[int], free: int) -> bool:
-    outcomes = await backfills.instant_outcomes(connection, tenant=held.tenant, job_id=held.job_id, instants=ahead)
-    chosen = wanted(ahead, outcomes, held.reprocess)[:free]
-    # The cursor stops at the last one made: what comes after it is looked at again when there is room.
-    decided = ahead if len(chosen) < free else ahead[: ahead.index(chosen[-1]) + 1]
+async def _create(connection: Connection, backfill: LockedBackfill, instants: list[int], free: int) -> bool:
+    outcomes = await backfills.instant_outcomes(
+        connection, tenant=backfill.tenant, job_id=backfill.job_id, instants=instants
+    )
+    chosen = wanted(instants, outcomes, backfill.reprocess)[:free]
+    # With all slots taken, the cursor stops at the last execution created: later instants are read again.
+    decided = instants if len(chosen) < free else instants[: instants.index(chosen[-1]) + 1]
     if chosen:
-        await backfills.insert_backfill_executions(connection, feeding=held, fires=chosen)
+        await backfills.insert_backfill_executions(connection, backfill=backfill, fires=chosen)
     await backfills.move_backfill(
         connection,
-        backfill_id=held.backfill_id,
-        was_ms=held.cursor_ms,
+        backfill_id=backfill.backfill_id,
+        was_ms=backfill.cursor_ms,
         to_ms=decided[-1],
         made=len(chosen),
         left_out=len(decided) - len(chosen),

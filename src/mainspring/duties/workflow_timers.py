@@ -1,6 +1,6 @@
-"""What happens to runs by themselves: those that are due begin, waits and approvals end, time runs out.
+"""Workflow timers: starts due runs, ends waits and approvals, and times out runs. A duty of the leading scheduler.
 
-Nothing here is asked while nothing is due: the next instant is an index away, and everything else comes as a notice.
+While nothing is due it sends no query: an index gives the next instant, and notifications report everything else.
 """
 
 from __future__ import annotations
@@ -21,89 +21,90 @@ from mainspring.store.db import CONFLICTS, Database
 log = structlog.get_logger()
 
 BATCH = 200
-AT_ONCE = 20
-"""So many runs begin in one transaction."""
+"""Rows read by one query."""
+STARTS_PER_TRANSACTION = 20
 
 
 class WorkflowTimers:
-    """Tends the runs of all tenants; done by one scheduler at a time, and repeatable at any point."""
+    """Handles all that is due in runs of all tenants. Every step can be repeated at any point."""
 
     def __init__(self, database: Database, announcer: Announcer | None = None) -> None:
         self._database = database
         self._runs = run_actions.RunTransactions(database, announcer=announcer)
-        self.watches = False  # some job needs another, so that the end of any execution may matter
+        self.has_needs = False  # some job needs another, so the end of any execution may release one
         self._lines: set[int] = set()
-        self._newest = 0
+        self._newest_line = 0
 
-    def concerns(self, payload: str) -> bool:
-        """Whether a notice of something queued may be about a run: its line is a workflow's, or not known yet."""
+    def concerns_a_run(self, payload: str) -> bool:
+        """Return whether a `queued` notification may be about a run: its line is a workflow's, or unknown here."""
         line = payload.partition(" ")[0]
-        return line.isdigit() and (int(line) in self._lines or int(line) > self._newest)
+        return line.isdigit() and (int(line) in self._lines or int(line) > self._newest_line)
 
-    async def look(self) -> float | None:
-        """Everything that is due; returns the seconds until something will be."""
+    async def run_due(self) -> float | None:
+        """Handle everything that is due; return the seconds until the next timer."""
         await self._start_due()
         async with self._database.connection() as connection:
-            self.watches = await needs.has_needs(connection)
-        if self.watches:
+            self.has_needs = await needs.has_needs(connection)
+        if self.has_needs:
             await dependencies.execute_ready(self._database)
             await dependencies.release_waiting(self._database)
         async with self._database.connection() as connection:
-            asked = await runs.runs_to_cancel(connection, limit=BATCH)
-            late = await runs.timed_out_runs(connection, limit=BATCH)
+            to_cancel = await runs.runs_to_cancel(connection, limit=BATCH)
+            timed_out = await runs.timed_out_runs(connection, limit=BATCH)
             due = await run_steps.due_steps(connection, limit=BATCH)
-        for run_id, tenant, reason in asked:
-            await self._cancel(run_id, tenant, "overlap" if reason == "overlap" else reason, "cancelled")
-        for run_id, tenant in late:
+        for run_id, tenant, reason in to_cancel:
+            await self._cancel(run_id, tenant, reason, "cancelled")
+        for run_id, tenant in timed_out:
             await self._cancel(run_id, tenant, "", "timed_out")
-        for place, tenant in due:
+        for ref, tenant in due:
             with contextlib.suppress(NotFound, Conflict, *CONFLICTS):
-                await run_actions.end_wait(self._runs, place, tenant=tenant)
+                await run_actions.end_wait(self._runs, ref, tenant=tenant)
         async with self._database.connection() as connection:
-            self._lines, self._newest = await runs.workflow_lines(connection)
+            self._lines, self._newest_line = await runs.workflow_lines(connection)
             return await runs.next_run_timer_s(connection)
 
     async def sweep(self) -> None:
-        """The net: what an older program or a dying one left half-done."""
-        await self._tell_strays()
+        """Complete what an older program or a dying process left half-done."""
+        await self._advance_unadvanced()
         async with self._database.connection() as connection:
-            half = await runs.half_cancelled_runs(connection, limit=BATCH)
-        for run_id, tenant in half:
+            half_cancelled = await runs.half_cancelled_runs(connection, limit=BATCH)
+        for run_id, tenant in half_cancelled:
             with contextlib.suppress(NotFound, Conflict, *CONFLICTS):
                 await run_actions.finish_cancel(self._runs, run_id, tenant=tenant)
 
-    async def _tell_strays(self) -> None:
-        """Portion by portion; should one run stand in the way of the others, each is told by itself."""
+    async def _advance_unadvanced(self) -> None:
+        """Advance runs whose steps ended without them, in batches; if a batch fails, one step at a time."""
         while True:
             async with self._database.connection() as connection:
-                stray = [ExecutionEnd(*row) for row in await run_steps.unadvanced_steps(connection, limit=BATCH)]
-            if not stray:
+                ends = [ExecutionEnd(*row) for row in await run_steps.unadvanced_steps(connection, limit=BATCH)]
+            if not ends:
                 return
-            log.warning("steps had ended without their runs", steps=len(stray))
+            log.warning("run.unadvanced_steps", steps=len(ends))
             try:
-                await run_actions.advance_ended(self._runs, stray)
+                await run_actions.advance_ended(self._runs, ends)
             except Exception:
-                for ending in stray:
+                for end in ends:
                     try:
-                        await run_actions.advance_ended(self._runs, [ending])
+                        await run_actions.advance_ended(self._runs, [end])
                     except Exception:
-                        log.exception("a run can't be moved on", execution=str(ending.execution_id))
+                        log.exception("run.advance_failed", execution=str(end.execution_id))
                 return
-            if len(stray) < BATCH:
+            if len(ends) < BATCH:
                 return
 
     async def _start_due(self) -> None:
         while True:
             async with self._database.connection() as connection:
                 found = await runs.startable_runs(connection, limit=BATCH)
-            by_key: dict[int | None, list[UUID]] = {}
+            by_limit: dict[int | None, list[UUID]] = {}
             for execution_id, limit_id in found:
-                by_key.setdefault(limit_id, []).append(execution_id)
-            begun = 0
-            for limit_id, ids in by_key.items():
-                for first in range(0, len(ids), AT_ONCE):
-                    begun += await run_actions.start_due(self._runs, ids[first : first + AT_ONCE], limit_id)
-            if begun < BATCH:
+                by_limit.setdefault(limit_id, []).append(execution_id)
+            started = 0
+            for limit_id, ids in by_limit.items():
+                for first in range(0, len(ids), STARTS_PER_TRANSACTION):
+                    batch = ids[first : first + STARTS_PER_TRANSACTION]
+                    started += await run_actions.start_due(self._runs, batch, limit_id)
+            if started < BATCH:
                 return
 
     async def _cancel(self, run_id: UUID, tenant: int, reason: str, ends_as: str) -> None:
@@ -112,5 +113,5 @@ class WorkflowTimers:
 
 
 def is_for_a_run(payload: str) -> bool:
-    """Whether a notice to cancel is about a run, and not a session."""
+    """Return whether a `cancel` notification is about a run, and not about a session."""
     return payload == str(ENGINE_SESSION)

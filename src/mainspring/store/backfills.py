@@ -103,9 +103,9 @@ async def open_backfills(connection: Connection, *, limit: int) -> list[UUID]:
     return [r["backfill_id"] for r in await connection.fetch(q("open_backfills"), limit)]
 
 
-async def hold_backfill(connection: Connection, *, backfill_id: UUID) -> LockedBackfill | None:
+async def lock_backfill(connection: Connection, *, backfill_id: UUID) -> LockedBackfill | None:
     """None if it is not running any more. Like all of feeding, over all tenants: a duty of the system."""
-    r = await connection.fetchrow(q("hold_backfill"), backfill_id)
+    r = await connection.fetchrow(q("lock_backfill"), backfill_id)
     if r is None:
         return None
     return LockedBackfill(
@@ -141,9 +141,9 @@ async def instant_outcomes(
     return {millis(r["fire_at"]): r["state"] for r in rows}
 
 
-async def insert_backfill_executions(connection: Connection, *, feeding: LockedBackfill, fires: Sequence[int]) -> None:
-    ids = [execution_id(feeding.job_id, at, backfill_key(feeding.backfill_id, at)) for at in fires]
-    await connection.execute(q("insert_backfill_executions"), feeding.backfill_id, ids, [instant(at) for at in fires])
+async def insert_backfill_executions(connection: Connection, *, backfill: LockedBackfill, fires: Sequence[int]) -> None:
+    ids = [execution_id(backfill.job_id, at, backfill_key(backfill.backfill_id, at)) for at in fires]
+    await connection.execute(q("insert_backfill_executions"), backfill.backfill_id, ids, [instant(at) for at in fires])
 
 
 async def move_backfill(
@@ -170,7 +170,7 @@ async def set_backfill(
 
 async def cancel_backfill_executions(connection: Connection, *, tenant: int, backfill_id: UUID, reason: str) -> None:
     """Held before they are cancelled: none moves from queued to running, or back, between the two statements."""
-    await connection.execute(q("hold_backfill_executions"), backfill_id, tenant)
+    await connection.execute(q("lock_backfill_executions"), backfill_id, tenant)
     await connection.execute(q("cancel_backfill_pending"), backfill_id, tenant, reason)
     await connection.execute(q("cancel_backfill_running"), backfill_id, tenant, reason)
 

@@ -33,7 +33,7 @@ SELECT e.state, count(*) AS n FROM (
 -- What is to be fed, oldest first.
 SELECT backfill_id FROM backfills WHERE state = 'running' ORDER BY backfill_id LIMIT $1;
 
--- name: hold_backfill
+-- name: lock_backfill
 -- First statement of a feeding transaction: whoever comes second sees where the first has got to.
 SELECT b.*, coalesce(s.content, s.key) AS schedule_key, j.deleted_at IS NOT NULL AS job_deleted, j.start_at, j.end_at
 FROM backfills b JOIN jobs j USING (job_id) JOIN schedules s ON s.schedule_id = b.schedule_id
@@ -95,7 +95,7 @@ UPDATE backfills SET state = $3, ended_at = CASE WHEN $3 = 'cancelled' THEN db_n
 WHERE backfill_id = $1 AND tenant_id = $2 AND state = ANY ($4::text[])
 RETURNING job_id, pg_notify('mainspring_backfills', '');
 
--- name: hold_backfill_executions
+-- name: lock_backfill_executions
 -- What of a backfill lives, held in key order before it is cancelled.
 SELECT execution_id FROM executions WHERE backfill_id = $1 AND tenant_id = $2 ORDER BY execution_id FOR UPDATE;
 
