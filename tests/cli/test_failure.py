@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from mainspring.cli.failure import exit_code, lines, state_code
+from mainspring.cli.failure import EXIT_CODES, exit_code, lines, state_code
 from mainspring.domain import errors
 from mainspring.domain.execution import FINAL, State
 from tests.support.invoke import Invoke
@@ -93,3 +93,11 @@ def test_exit_codes_of_final_states() -> None:
 
 def test_a_wait_that_timed_out_has_a_code_of_its_own() -> None:
     assert exit_code(errors.MainspringError("still running", code="wait_timed_out")) == 8
+
+
+def test_every_exit_code_is_documented() -> None:
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.MainspringError)
+    ]
+    assert {exit_code(kind("x")) for kind in kinds} <= EXIT_CODES.keys()
+    assert {state_code(state) for state in FINAL} <= EXIT_CODES.keys()

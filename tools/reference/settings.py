@@ -22,10 +22,10 @@ def page() -> str:
     blocks = [text for name, title in _PROCESSES.items() for text in _section(title, name, found[name])]
     return make_page(
         "Configuration",
-        "A flag wins over its environment variable, which wins over the default. A server, a worker and the"
-        " development server log a warning for each unknown variable that begins with `MAINSPRING_`.",
+        "A flag wins over its environment variable, which wins over the default. The server logs a warning for each"
+        " unknown variable that begins with `MAINSPRING_`.",
         *blocks,
-        "## Environment only\n\nThe CLI and the SDK also have `--url` and `--token`, or arguments of the same names.",
+        "## Environment variables without an option\n\nThe URL and the token can also be set as described below.",
         table(("Environment variable", "Meaning"), [(code(name), text) for name, text in ENVIRONMENT_ONLY.items()]),
         "## Where clients find the server\n\nThe CLI, the SDK and workers use the first of these that is set, for the"
         " URL and the token separately:",

@@ -15,11 +15,11 @@ import structlog
 from mainspring import __version__
 from mainspring.api.auth import Authenticator, digest, issue_token
 from mainspring.api.service import PortTaken
+from mainspring.cli.child_process import ChildProcess, StartFailed
 from mainspring.cli.feed import feed_line, follow
 from mainspring.cli.serve import DEFAULT_TENANT
 from mainspring.client import AsyncClient
 from mainspring.clock import SystemClock
-from mainspring.domain.errors import MainspringError
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.process import run, stop_signal
 from mainspring.service import Loops
@@ -36,52 +36,6 @@ JOBS = "jobs"
 WORKER_TOKEN = "dev worker"
 POLL_S = 0.02
 START_TIMEOUT_S = 90.0
-CHILD_STOP_TIMEOUT_S = 15.0
-
-
-class StartFailed(MainspringError):
-    code = "start_failed"
-
-
-class ChildProcess:
-    """A child process of `mainspring dev`, restarted when it dies."""
-
-    def __init__(self, name: str, argv: list[str], env: dict[str, str]) -> None:
-        self.name = name
-        self._argv = argv
-        self._env = env
-        self._process: asyncio.subprocess.Process | None = None
-        self.was_up = False  # before that, its death is a failed start
-
-    async def run_once(self) -> None:
-        """Start the process and return when it has died; call again to restart it."""
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "mainspring.cli.main",
-            *self._argv,
-            "--parent",
-            str(os.getpid()),
-            env=self._env,
-            stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        code = await self._process.wait()
-        if not self.was_up:
-            raise StartFailed(f"the {self.name} could not start (exit code {code}); see its error above")
-        click.echo(f"  the {self.name} died (exit code {code}); restarting it", err=True)
-        await asyncio.sleep(0.2)
-
-    async def stop(self) -> None:
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), CHILD_STOP_TIMEOUT_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
 
 
 class Dev:
