@@ -10,6 +10,7 @@ import ast
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -124,6 +125,12 @@ def test_json_blocks_are_definitions(block: Snippet) -> None:
     """One value, or one value per line: a schedule, a task, a job, or some fields of a job."""
     for value in _values(block.text):
         _decode(value)
+
+
+def test_a_failing_block_is_named(tmp_path: Path) -> None:
+    page = '# Page\n```bash\ntrue\n```\n```bash skip="no"\nfalse\n```\n```python\nraise SystemExit(3)\n```\n'
+    run = subprocess.run(["bash", "-c", script(snippets("page.md", page), tmp_path)], capture_output=True, check=False)
+    assert (run.returncode, run.stderr.decode()) == (3, "failed: the block at page.md:8\n")
 
 
 def test_no_block_has_an_unknown_language() -> None:

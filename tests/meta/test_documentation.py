@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import unicodedata
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,12 @@ _NAME = re.compile(r"`([a-z]+(?:_[a-z]+)+)(?:\(\))?`")
 _THIRD_PARTY = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?https?://""")
 
 
+@cache
 def prose(page: Path) -> str:
     return _FENCED.sub("", page.read_text(encoding="utf-8"))
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as the site makes them."""
     found: set[str] = set()
@@ -63,6 +66,12 @@ def dead_links(page: Path) -> list[str]:
     return found
 
 
+@cache
+def words_of_the_code() -> frozenset[str]:
+    files = (path for path in text_files(SOURCE) if path.suffix in (".py", ".sql"))
+    return frozenset(word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8")))
+
+
 def test_no_page_has_a_dead_link() -> None:
     assert PAGES
     found = {str(page.relative_to(ROOT)): dead_links(page) for page in PAGES}
@@ -86,8 +95,7 @@ def test_files_that_explanations_name_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", NAMES_FILES, ids=lambda page: page.name)
 def test_names_that_explanations_use_are_in_the_code(page: Path) -> None:
     named = set(_NAME.findall(page.read_text(encoding="utf-8")))
-    code = "".join(path.read_text(encoding="utf-8") for path in text_files(SOURCE) if path.suffix in (".py", ".sql"))
-    assert {name for name in named if not re.search(rf"\b{name}\b", code)} == set()
+    assert named - words_of_the_code() == set()
 
 
 def test_the_architecture_is_an_overview() -> None:
