@@ -1,4 +1,4 @@
-"""Checkpoints and artifacts as programs of shell tasks use them; functions are tested with their workers."""
+"""Checkpoints and artifacts of shell programs; those of functions are tested with workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decorator: what a function declares, and that it stays a function."""
+"""The job decorator: its declaration, and the unchanged function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_declared_function_is_what_it_was() -> None:
     assert inspect.isfunction(app.report)
-    assert (app.report.__name__, app.report.__doc__) == ("report", "Makes the report of a day.")
+    assert (app.report.__name__, app.report.__doc__) == ("report", "Return the report of a day.")
     with pytest.raises(ms.NotExecuting):
         app.report(date(2026, 11, 15))
 
@@ -39,7 +39,7 @@ def test_what_it_declares() -> None:
         "retries": {"max": 1},
         "timeout": "5m",
         "queue": "long",
-        "description": "Makes the report of a day.",
+        "description": "Return the report of a day.",
     }
     check(msgspec.convert(spec, JobSpec))
     assert app.report.declaration.file == app.__file__

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def _at_home(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The server is found as everybody finds it."""
+    """The server is found by the environment, as usual."""
     monkeypatch.setenv("MAINSPRING_URL", cluster.url)
     monkeypatch.setenv("MAINSPRING_TOKEN", cluster.token)
     submit.client.cache_clear()

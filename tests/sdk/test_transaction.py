@@ -26,7 +26,7 @@ EFFECTS = "CREATE TABLE IF NOT EXISTS effects (who varchar(200) NOT NULL)"
 
 
 class Attempt:
-    """What a runner would provide for one call."""
+    """The current call, as a runner provides it."""
 
     job, fire_at, last_checkpoint, inputs = "pay", "2026-11-16T00:00:00Z", None, None
 
@@ -53,7 +53,7 @@ def executing(execution_id: str, attempt: int = 1) -> Iterator[Attempt]:
 
 @pytest.fixture(params=["psycopg", "sqlite"])
 def open_one(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Iterator[Callable[[], Any]]:
-    """Opens another connection to the same database, by a driver of the DB-API."""
+    """Return a function that opens another connection to the same database with a DB-API driver."""
     opened: list[Any] = []
 
     def connect() -> Any:
@@ -114,7 +114,7 @@ def test_what_raises_leaves_neither_effects_nor_a_marker(open_one: Callable[[], 
 
 
 def test_two_attempts_at_once_are_one_effect(open_one: Callable[[], Any]) -> None:
-    """The second waits at the marker for what the first does."""
+    """The second attempt waits at the marker for the end of the first."""
     who, inside = str(uuid4()), threading.Event()
     outcomes: list[Any] = []
 
@@ -211,7 +211,7 @@ async def test_asynchronous_drivers_do_the_same(database_url: str, driver: str) 
 
 
 def test_a_program_that_finds_its_work_done_ends_well(tmp_path: Path) -> None:
-    """A shell task's program, tried twice: the second time it leaves with exit code 0 and has done nothing."""
+    """A program of a shell task, executed twice: the second time it exits with 0 and no effects."""
     text = (
         "import sqlite3, mainspring as ms\n"
         "db = sqlite3.connect('a.db')\n"

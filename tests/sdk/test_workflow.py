@@ -1,4 +1,4 @@
-"""Workflows in Python are the same as in YAML."""
+"""Workflows declared in Python equal those in YAML."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def named(spec: WorkflowSpec) -> WorkflowSpec:
-    """With functions by the names of their jobs, as a manifest may call them too."""
+    """Return the workflow with functions named like their jobs, as a manifest may name them too."""
     steps = {
         name: msgspec.structs.replace(
             step, task=msgspec.structs.replace(step.task, function=step.task.function.rpartition(":")[2])

@@ -1,4 +1,4 @@
-"""Real container engines, Podman and Docker, each on a socket and a storage folder of the test's own."""
+"""Real container engines, Podman and Docker, each with its own socket and storage folder."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ APPLETS = (
 
 
 class EngineProgram:
-    """A running engine; it can be killed and started again, as engines are."""
+    """A running engine that can be killed and restarted."""
 
-    programs: tuple[str, ...]  # that have to be there
+    programs: tuple[str, ...]  # required on this machine
 
     def __init__(self) -> None:
-        # Not below pytest's own folder: engines mount things there, and pytest would stumble over them.
+        # Not below pytest's temporary folder: engines mount file systems there, which pytest can't remove.
         self.folder = Path(tempfile.mkdtemp(prefix="mainspring-engine-"))
         self.socket = str(self.folder / "engine.sock")
         self.process: subprocess.Popen[bytes] | None = None
@@ -64,7 +64,7 @@ class EngineProgram:
         self.process.wait()
 
     def stop(self) -> None:
-        """Leaves no container, no mount and no folder, whatever the tests did."""
+        """Remove all containers, mounts and folders, whatever the tests did."""
         with self.client() as client:
             for name in self.containers():
                 client.delete(f"/containers/{name.lstrip('/')}?force=1&v=1")
@@ -80,12 +80,12 @@ class EngineProgram:
         return httpx2.Client(transport=httpx2.HTTPTransport(uds=self.socket), base_url="http://engine", timeout=30)
 
     def containers(self) -> list[str]:
-        """Names of all there are, running or not."""
+        """Return the names of all containers, running or not."""
         with self.client() as client:
             return [found["Names"][0] for found in client.get("/containers/json?all=1").json()]
 
     async def runs_one(self) -> None:
-        """Until the engine itself knows of a running container: one it was just starting is not safe from its death."""
+        """Wait until the engine reports a running container: one that is just starting does not survive its death."""
 
         def known() -> bool:
             with self.client() as client:
@@ -94,7 +94,7 @@ class EngineProgram:
         await until("a running container", known, within_s=30)
 
     def import_image(self) -> None:
-        """An image that holds BusyBox and nothing else."""
+        """Import an image with nothing but BusyBox."""
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w") as archive:
             for folder in ("bin", "tmp"):
@@ -145,8 +145,8 @@ class Podman(EngineProgram):
 
 
 class Docker(EngineProgram):
-    """Without a bridge, so that it changes nothing of the machine's network; with a containerd that outlives it, as
-    it is installed."""
+    """Docker without a bridge, which would change the machine's network, and with a containerd that outlives it, as
+    when installed."""
 
     programs = ("dockerd", "containerd", "runc", "busybox")
 
@@ -173,7 +173,7 @@ class Docker(EngineProgram):
         if self._containerd is not None:
             self._containerd.terminate()
             self._containerd.wait(30)
-        # It mounts its own folder upon itself, and leaves that so for the containers that outlive it.
+        # dockerd bind-mounts its folder and leaves that mounted for containers that outlive it.
         subprocess.run(["umount", str(self.folder / "data")], check=False)
 
     def command(self) -> list[str]:
@@ -198,7 +198,7 @@ class Docker(EngineProgram):
 
 
 def needed(engine: type[EngineProgram] = Podman) -> None:
-    """Skips where an engine can't be had: its packages are missing, or this is not root."""
+    """Skip the test if the engine can't run here: packages are missing, or this is not root."""
     for program in engine.programs:
         if shutil.which(program) is None and not os.path.exists(f"/usr/sbin/{program}"):
             how = "Debian's docker.io" if engine is Docker else "make install-system"

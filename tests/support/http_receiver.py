@@ -1,4 +1,4 @@
-"""A web server of a few lines that answers as it is told and remembers what it got."""
+"""A small web server that records requests and sends prepared answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Receiver:
                 self.got.append(received)
                 self.arrived.set()
                 if not (answer := self.answer(received)):
-                    await reader.read()  # says nothing until the other side has had enough
+                    await reader.read()  # answers nothing until the client gives up
                     break
                 writer.write(answer)
                 await writer.drain()

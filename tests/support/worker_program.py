@@ -1,4 +1,4 @@
-"""A worker as it is in production: a process of its own, with a guardian beside it."""
+"""Runs `mainspring worker` as a process with its guardian, as in production."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ def written(file: Path, lines: int = 1) -> bool:
 
 
 def living(file: Path) -> list[int]:
-    """The processes named in a file that still live."""
+    """Return the processes named in a file that still run."""
     return [pid for pid in map(int, file.read_text().split()) if alive(pid)]

@@ -1,4 +1,4 @@
-"""What a worker has, and what is left of it."""
+"""Resources of a worker, and what running attempts leave."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_is_left() -> None:
 
 
 async def test_a_real_worker_takes_what_fits_and_the_rest_when_there_is_room(cluster: Cluster, tmp_path: Path) -> None:
-    """Two cores: two executions at a time, though there are eight slots; an exclusive one has them all."""
+    """With two cores, two executions run at a time despite eight slots; an exclusive one runs alone."""
     queue, evidence = f"q{uuid4().hex}", tmp_path / "evidence"
     config = WorkerConfig(
         ApiAddress(cluster.url, cluster.worker_token),

@@ -1,4 +1,4 @@
-"""Attempts that go on where the last one left off."""
+"""Checkpoints: attempts continue where the last one ended."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_a_program_goes_on_where_it_left_off(cluster: Cluster) -> None:
 
 
 async def test_a_function_goes_on_where_it_left_off(cluster: Cluster, tmp_path: Path) -> None:
-    """Each attempt begins at the last word of the one before, and the last word counts also in a hurry."""
+    """Each attempt continues from the last checkpoint, even one saved just before the end."""
     queue = f"q{uuid4().hex}"
     (tmp_path / "counting.py").write_text(FUNCTIONS)
     async with (
@@ -162,7 +162,7 @@ async def test_only_who_holds_an_attempt_says_where_it_goes_on(cluster: Cluster)
 
 @pytest.mark.requirement(94)
 async def test_an_execution_of_a_week_outlives_every_server(postgres: EmbeddedServer) -> None:
-    """Every day all schedulers and api processes are replaced; the worker stays, and so does its one attempt."""
+    """All schedulers and api processes are replaced every day; the worker and its attempt continue."""
     url, queue = await clone(postgres), "weeks"
     async with Database(url, size=2) as database:
         clock = VirtualClock(database)
@@ -198,7 +198,7 @@ async def test_an_execution_of_a_week_outlives_every_server(postgres: EmbeddedSe
 
 @asynccontextmanager
 async def at_hand(cluster: Cluster, queue: str, session_id: UUID | None) -> AsyncIterator[Remote]:
-    """The same worker, with whichever server there is; it registers only once."""
+    """The same worker with any server; it registers only once."""
     address = ApiAddress(cluster.url, cluster.worker_token)
     link = ApiClient(address)
     async with httpx2.AsyncClient(base_url=cluster.url, headers=address.headers, trust_env=False) as http:

@@ -1,4 +1,4 @@
-"""effectively_once on real workers: one effect for each execution, whoever is killed and when."""
+"""effectively_once on real workers: one effect per execution, whichever process is killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXECUTIONS = 100 if ROUNDS == 1 else 1000
 
 @pytest.fixture(scope="module")
 async def user_dsn(postgres: EmbeddedServer) -> AsyncIterator[str]:
-    """A database of the user's, which the server knows nothing of."""
+    """The user's own database, unknown to the server."""
     name = f"user_{uuid4().hex}"
     connection = await asyncpg.connect(postgres.superuser_dsn("postgres"))
     await connection.execute(f"CREATE DATABASE {name} OWNER mainspring")
@@ -82,7 +82,7 @@ async def test_the_effect_is_there_once_wherever_the_runner_dies(
 async def test_a_worker_killed_after_the_commit_leaves_nothing_to_do(
     cluster: Cluster, user_dsn: str, tmp_path: Path
 ) -> None:
-    """The second attempt would take for ever too; it finds the work done and has the first one's result."""
+    """The second attempt finds the effects committed and ends with the first one's result."""
     async with cluster.client() as client:
         made = await client.create_job(job("pay_and_wait", params={"dsn": {}, "folder": {}}))
         root = str(Path(__file__).parents[2])
@@ -119,7 +119,7 @@ async def test_a_function_that_commits_nothing_is_told_so_and_not_tried_again(cl
 async def test_every_execution_has_one_effect_while_workers_and_runners_are_killed(
     cluster: Cluster, user_dsn: str, tmp_path: Path
 ) -> None:
-    """Whenever some more effects are there, a worker or one of its runners is killed: often just after a commit."""
+    """After every few effects a worker or one of its runners is killed, often just after a commit."""
     rng = random.Random(SEED)
     root = str(Path(__file__).parents[2])
     options = ("-m", APP, "--slots", "3")

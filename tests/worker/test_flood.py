@@ -1,4 +1,4 @@
-"""A program that writes without end costs itself, not the others on its worker."""
+"""A program that floods its output slows down itself, not others on its worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_others_have_their_turn_while_it_is_read(tmp_path: Path) -> None:
-    """A file is a pipe that is never empty: whoever reads it without a pause reads all of it."""
+    """A file is like a pipe that is never empty: reading it without a pause would read all of it."""
     endless = tmp_path / "endless"
     with endless.open("wb") as file:
         file.truncate(100_000_000)

@@ -1,4 +1,4 @@
-"""The guardian by itself: what it hears through its pipe, and what it does to the processes it was told of."""
+"""The guardian alone: messages through its pipe, and the processes it ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.processes import alive, until
 
 
 class Watched:
-    """A guardian whose pipe the test holds."""
+    """A guardian whose pipe the test writes to."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -52,7 +52,7 @@ def guardian() -> Iterator[Watched]:
 
 @contextmanager
 def running(script: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A script in a group of its own, which has said that it is ready."""
+    """A script in its own process group that has reported to be ready."""
     process = subprocess.Popen(["sh", "-c", script], start_new_session=True, stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"ready\n"
     yield process
@@ -87,7 +87,7 @@ async def test_a_closed_pipe_is_a_dead_worker(guardian: Watched, child: subproce
 
 
 async def test_a_child_that_ended_is_nobodys_business(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
-    """Its number may belong to somebody else by now."""
+    """The group number may be in use by another process."""
     guardian.hears(f"add_process_group {child.pid}", f"remove_process_group {child.pid}")
     guardian.loses_its_worker()
     await until("the guardian's end", guardian.gone, within_s=10)
@@ -113,7 +113,7 @@ async def test_who_does_not_listen_is_killed_before_the_lease_ends(guardian: Wat
 
 
 async def test_a_renewed_lease_lets_them_live(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
-    """Heard before its time, a new lease counts; the other child is the witness that the guardian went on."""
+    """A renewal counts; the end of the second child proves that the guardian is still running."""
     guardian.hears(
         f"add_process_group {child.pid}",
         f"lease {boottime() + 3.2}",
@@ -127,13 +127,13 @@ async def test_a_renewed_lease_lets_them_live(guardian: Watched, child: subproce
 
 
 class BusyEngine(ThreadingUnixStreamServer):
-    """What a container engine says that is just starting the container it is asked to remove."""
+    """A container engine that is just starting the container it has to remove."""
 
     daemon_threads = True
 
     def __init__(self, path: Path) -> None:
         self.left = ["one"]
-        self.answers = iter([500, 200, 409, 200])  # to the first requests; then it does what it is asked to
+        self.answers = iter([500, 200, 409, 200])  # to the first requests; then it complies
         self.asked: list[str] = []
         super().__init__(str(path), BusyAnswer)
 

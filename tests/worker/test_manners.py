@@ -1,4 +1,4 @@
-"""How a worker behaves: what it says of itself, and that no trouble of its own ends it."""
+"""Worker behaviour: registration, heartbeats, and recovery from its own errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_every_state_of_a_worker_is_shown(cluster: Cluster) -> None:
 
 
 class Clumsy(ApiClient):
-    """Stumbles over its own feet a few times."""
+    """A client that fails a few times."""
 
     stumbles = 3
     stumbled: asyncio.Event
@@ -74,7 +74,7 @@ class Clumsy(ApiClient):
 async def test_an_error_of_its_own_does_not_end_a_workers_loop_and_it_is_asked_what_it_runs(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It backs off and goes on in the same session; what it says it runs and does not is taken from it."""
+    """It backs off and continues in the same session. Heartbeats name the executions that it does not hold."""
     Clumsy.stumbled = asyncio.Event()
     monkeypatch.setattr(service, "ApiClient", Clumsy)
     queue = f"q{uuid4().hex}"
@@ -98,7 +98,7 @@ async def test_an_error_of_its_own_does_not_end_a_workers_loop_and_it_is_asked_w
 async def test_an_attempt_that_is_not_its_own_any_more_is_let_go(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database may know better than the worker: then the worker ends it, and its result counts for nothing."""
+    """The worker ends an attempt that the database says it does not hold, and its result is ignored."""
     asked = asyncio.Event()
     real = heartbeat.compare
 
@@ -121,8 +121,8 @@ async def test_an_attempt_that_is_not_its_own_any_more_is_let_go(
 async def test_an_idle_worker_leaves_out_every_other_heartbeat(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fleet that waits for work asks half as often; whoever has something in hand is heard of each time."""
-    turns: list[tuple[bool, bool]] = []  # whether it was idle, and rested
+    """Idle workers send half as many heartbeats; busy ones send all."""
+    turns: list[tuple[bool, bool]] = []  # whether it was idle, and skipped the heartbeat
     heard = asyncio.Event()
     real, make = Session._skips, Session.__init__
 
@@ -155,7 +155,7 @@ async def test_an_idle_worker_leaves_out_every_other_heartbeat(
 async def test_what_a_worker_can_not_read_fails_with_the_reason(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A newer server may know kinds that this worker does not: that is told, and nothing else suffers."""
+    """An execution of a kind that only a newer server knows fails with the reason; nothing else is affected."""
 
     class Old(ApiClient):
         async def _post(self, path: str, body: Any, answer: Any) -> Any:
@@ -176,7 +176,7 @@ async def test_what_a_worker_can_not_read_fails_with_the_reason(
 
 @pytest.mark.parametrize("retry", [True, False])
 async def test_a_failure_that_another_try_would_not_change_is_final(cluster: Cluster, retry: bool) -> None:
-    """A refused address is a mistake in the configuration; a server that is away may come back."""
+    """A refused address is a configuration error; an unknown host may exist later."""
     queue = f"q{uuid4().hex}"
     url = "http://no-such-host.invalid/" if retry else "http://127.0.0.1:1/"
     async with cluster.client() as client, cluster.worker(queues=(queue,)):

@@ -1,4 +1,4 @@
-"""Output in chunks: whole characters, numbered, capped."""
+"""Output chunks: complete characters, numbered, capped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mainspring.worker.output import CHUNK_BYTES, Output
 
 
 def text(chunks: list[wire.Output], stream: str = "stdout") -> str:
-    """As readers get it: each chunk decoded by itself."""
+    """The output as readers get it: each chunk decoded separately."""
     return "".join(chunk.data.decode("utf-8", "replace") for chunk in chunks if chunk.stream == stream)
 
 

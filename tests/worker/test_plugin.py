@@ -1,4 +1,4 @@
-"""A kind that another package adds, installed as users install it."""
+"""A kind from another package, installed as users install it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "word-count"
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder with the package and its entry point; what it needs is here already."""
+    """A folder with the package and its entry point; its dependencies are already installed."""
     target = tmp_path_factory.mktemp("plugin")
     command = ["uv", "pip", "install", "--quiet", "--python", sys.executable, "--no-deps", "--no-build-isolation"]
     uv = Path(sys.executable).with_name("uv")
@@ -33,7 +33,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
 async def test_a_package_adds_a_kind_without_a_change_to_the_core(
     cluster: Cluster, installed: str, tmp_path: Path
 ) -> None:
-    """Stored before anybody has it, given only to workers that do, and checked by its own schema from then on."""
+    """A job is saved before any worker has the kind, assigned only to those that do, and then checked by its schema."""
     queue = f"q{uuid4().hex}"
     task = {"kind": "plugin", "type": "word-count", "settings": {"text": "{{params.text}}", "least": 3}}
     params = {"text": {"type": "string"}}
@@ -41,7 +41,7 @@ async def test_a_package_adds_a_kind_without_a_change_to_the_core(
         await client.create_job({"name": queue, "task": task, "queue": queue, "params": params})
         run = await client.trigger(queue, wire.RunNow(params={"text": "to be or not to be said"}))
         async with cluster.worker(queues=(queue,), name="plain"):
-            # It serves the queue and would take anything it has a kind for.
+            # It serves the queue, but lacks the kind.
             await client.create_job({"name": f"{queue}x", "task": {"kind": "noop"}, "queue": queue})
             await client.wait((await client.trigger(f"{queue}x")).execution_id, timeout_s=30)
             assert (await client.execution(run.execution_id)).state == "queued"

@@ -1,4 +1,4 @@
-"""Workers as processes: killed, stopped, cut off from their api."""
+"""Worker processes: killed, frozen, and cut off from the api."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def script(text: str, **spec: Any) -> dict[str, Any]:
 
 
 def until_released(folder: Path, release: str, *, by: str = "") -> str:
-    """A script that says it has begun and goes on when a file appears."""
+    """A script that reports its start and continues when a file appears."""
     return f"echo $$ >> {folder}/begun{by}; while [ ! -e {folder}/{release} ]; do sleep 0.02; done; echo done"
 
 
@@ -32,7 +32,7 @@ def until_released(folder: Path, release: str, *, by: str = "") -> str:
 async def test_a_killed_workers_children_end_and_its_execution_goes_on_elsewhere(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """The guardian kills what the worker left, also outside its group, and tells the api: nobody waits for a lease."""
+    """The guardian kills the remaining processes, also outside their group, and ends the session before its lease."""
     pids, again = tmp_path / "pids", tmp_path / "again"
     text = (
         f"if [ $MAINSPRING_ATTEMPT = 2 ]; then touch {again}; exit 0; fi;"

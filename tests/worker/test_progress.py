@@ -1,4 +1,4 @@
-"""Progress from the attempt to whoever looks, and what it costs on the way."""
+"""Progress from the attempt to the API, and its cost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_rate_is_measured_since_the_first_word() -> None:
     progress.report(300, 1000, "on \x1b[31mit\0")
     assert (progress.rate, progress.message) == (20.0, "on  [31mit ")
     clock.at += 10
-    progress.report(50, 1000)  # begun again
+    progress.report(50, 1000)  # restarted
     clock.at += 5
     progress.report(100, 1000)
     assert progress.rate == 10.0
@@ -98,7 +98,7 @@ async def test_progress_of_a_running_attempt_is_seen_while_it_runs(
 
 
 async def test_progress_is_one_write_per_heartbeat_whatever_is_reported(cluster: Cluster) -> None:
-    """It is part of the row that the heartbeat writes anyway: no version of the execution's row."""
+    """It is stored in the session's row, which every heartbeat writes anyway, not in the execution's."""
     queue = f"q{uuid4().hex}"
     async with cluster.client() as client, remote(cluster, queue=queue) as worker:
         await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue})
@@ -133,7 +133,7 @@ async def test_what_the_worker_says_too_loudly_is_refused(cluster: Cluster) -> N
 
 
 async def test_an_older_server_is_told_nothing_it_would_refuse() -> None:
-    """A server that does not take progress would refuse the heartbeat, and with it the lease."""
+    """A server without support for progress would refuse the heartbeat, and the lease would expire."""
     from mainspring.codec import encode
 
     plain = json.loads(encode(wire.Heartbeat(session_id=uuid4(), running=[], progress=[])))

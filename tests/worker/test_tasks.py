@@ -1,4 +1,4 @@
-"""Tasks of every kind from the schedule to the result, through a real server and a real worker."""
+"""Tasks of every kind, from schedule to result, with a real server and worker."""
 
 from __future__ import annotations
 

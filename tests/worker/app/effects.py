@@ -1,4 +1,4 @@
-"""Functions whose effects are rows in a database of their user's."""
+"""Functions whose effects are rows in the user's database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import mainspring as ms
 
 @ms.job(delivery="effectively_once", retries={"max": 1000, "base": 0})
 def pay(dsn: str, dies: str = "") -> dict[str, Any]:
-    """One row for each execution; `dies` says where the first attempt is killed."""
+    """Insert one row per execution; `dies` says where the first attempt is killed."""
     attempt = ms.context().attempt
     with psycopg.connect(dsn) as connection:
         with ms.transaction(connection) as tx:
@@ -32,7 +32,7 @@ def pay(dsn: str, dies: str = "") -> dict[str, Any]:
 
 
 def pay_and_wait(dsn: str, folder: str) -> str:
-    """Says that it has committed, and then takes for ever."""
+    """Commit, report that, and then hang."""
     with psycopg.connect(dsn) as connection, ms.transaction(connection) as tx:
         connection.execute("INSERT INTO effects VALUES (%s, %s)", (ms.context().execution_id, ms.context().attempt))
         tx.result = "paid"
@@ -56,5 +56,5 @@ async def pay_async(dsn: str) -> dict[str, Any]:
 
 
 def careless() -> str:
-    """Promises what it does not do."""
+    """Declare effectively_once without a transaction."""
     return "done"

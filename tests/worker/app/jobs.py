@@ -1,4 +1,4 @@
-"""Functions that workers in tests call."""
+"""Functions that workers call in tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def nothing() -> None: ...
 
 @ms.job(schedule="0 2 * * *", tz="Europe/Berlin", retries=1, timeout="5m", queue="long")
 def report(day: ms.FireDate, region: str = "eu") -> dict[str, Any]:
-    """Makes the report of a day."""
+    """Return the report of a day."""
     print("rows for", region)
     print("careful", file=sys.stderr)
     found = ms.context()
@@ -54,7 +54,7 @@ def typed(order: Order, day: date) -> list[Any]:
 
 
 class Greeting:
-    """Called as a class: made with the arguments, then called."""
+    """A class: constructed with the arguments, then called."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -90,14 +90,14 @@ def whoami() -> int:
 
 
 def shared(file: str) -> int:
-    """Returns once `file` exists."""
+    """Return once `file` exists."""
     while not os.path.exists(file):
         pause(0.01)
     return os.getpid()
 
 
 async def meet(file: str, name: str, of: int) -> int:
-    """Returns when `of` of them have come, which only works if they run side by side."""
+    """Return when `of` calls have begun, which requires that they run concurrently."""
     print(f"{name} waits")
     touch(os.path.join(file, name))
     while len(os.listdir(file)) < of:
@@ -162,7 +162,7 @@ def counting(file: str) -> int:
 
 
 def maybe_hang(file: str, hang: bool) -> None:
-    """Quick, until it is not."""
+    """Fast at first, then slow."""
     while hang and not os.path.exists(file):
         pause(0.01)
 

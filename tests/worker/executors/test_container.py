@@ -1,4 +1,4 @@
-"""The container kind, against a real engine."""
+"""The container kind, with real engines."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_output_environment_and_exit_code_come_back(executor: ContainerExe
 
 
 async def test_a_container_has_no_network_no_privileges_and_its_limits(executor: ContainerExecutor) -> None:
-    """Unlike a process of the worker: its own files, no way out, no way up."""
+    """A container has its own files, no network and no privileges."""
     look = "ip -o link; cat /proc/self/status; ulimit -n; ls /"
     done, work = await see(executor, script(look, memory="64Mi", cpu=0.5))
     assert done == Done("succeeded", 0)
@@ -138,7 +138,7 @@ async def test_files_of_others_are_beside_a_container(executor: ContainerExecuto
 
 
 async def test_links_out_of_its_folder_lead_a_container_nowhere(executor: ContainerExecutor, tmp_path: Path) -> None:
-    """The worker would read what only it may, and hand it out as a checkpoint or a file."""
+    """Following a link, the worker would publish its own files as a checkpoint or an artifact."""
     (tmp_path / "secret").write_text('"the worker\'s"')
     links = f"ln -s {tmp_path}/secret $MAINSPRING_CHECKPOINT; ln -s {tmp_path}/secret $MAINSPRING_PROGRESS;"
     _, work = await see(
@@ -170,7 +170,7 @@ async def test_a_memory_hog_is_told_as_such(executor: ContainerExecutor) -> None
 
 
 async def test_a_fork_bomb_stays_inside(executor: ContainerExecutor) -> None:
-    """Bounded by itself too: every child ends after a second."""
+    """Every child ends after a second, in case the limit does not work."""
     done, work = await see(executor, script("i=0; while [ $i -lt 60 ]; do sleep 1 & i=$((i+1)); done; wait", pids=20))
     assert done.outcome == "failed"
     assert "can't fork" in written(work, "stderr")
@@ -230,7 +230,7 @@ async def test_an_engine_that_stays_away_fails_the_attempt_and_the_container_is_
     done = await running
     await engine.start()
     assert done.outcome == "failed" and done.error is not None and "did not return" in done.error
-    # The fixture sees to it that nothing is left.
+    # The fixture checks that no container is left.
 
 
 async def test_an_engine_that_is_not_there_is_said_at_the_start(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ CONTAINER = {"kind": "container", "image": IMAGE, "command": ["/bin/sh", "-c", "
 
 
 async def test_a_killed_worker_leaves_no_container(cluster: Cluster, engine: EngineProgram, tmp_path: Path) -> None:
-    """Its guardian removes them; and if that died too, the next worker on this machine does."""
+    """The guardian removes them; if it died too, the next worker on this machine does."""
     queue = f"q{uuid4().hex}"
     options = ("-q", queue, "--name", queue, "--engine", f"unix://{engine.socket}")
     async with cluster.client() as client:
@@ -278,7 +278,7 @@ async def test_a_container_runs_end_to_end(cluster: Cluster, engine: EngineProgr
 
 @pytest.mark.requirement(93)
 async def test_attempts_share_neither_files_nor_a_network(cluster: Cluster, engine: EngineProgram) -> None:
-    """In a container, and as a process: with a folder of its own, under limits, and behind walls if asked."""
+    """In a container, as a process with its own folder, with limits, and with bwrap."""
     queue = f"q{uuid4().hex}"
     look = "echo $TMPDIR; ulimit -n; cat /proc/net/dev | tail -n +3 | cut -d: -f1; touch /tmp/shared && ls -a /tmp"
     sandbox = {"isolation": "bwrap", "open_files": 64}

@@ -1,4 +1,4 @@
-"""http tasks against real sockets on loopback: what is sent, what comes back, and what is never called."""
+"""http tasks against real sockets on loopback: requests, responses and refused addresses."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 async def test_tls_is_checked_against_the_name_in_the_url(
     certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """We connect to an address, but the certificate must be that of the name."""
+    """The connection goes to an address, but the certificate must match the host name."""
     key, cert = certificate
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)

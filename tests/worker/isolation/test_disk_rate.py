@@ -1,4 +1,4 @@
-"""Programs that write faster than they may: they are held up, and can still be asked to end."""
+"""disk_rate: programs that write too fast are paused, and can still be ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUPPORT = detect_sandbox_support()
 needs_rate = pytest.mark.skipif("sandbox/disk_rate" not in SUPPORT.labels(), reason="no group can be made here")
 
 PIECES = "i=0; while [ $i -lt 80 ]; do head -c 1048576 /dev/zero >> big; i=$((i+1)); done"
-"""80 MiB by as many processes: each is counted with the shell that waited for it."""
+"""80 MiB by 80 processes: each is counted with the shell that waited for it."""
 
 WRITER = """
 import os, signal, sys, time
@@ -68,7 +68,7 @@ async def test_a_stopped_program_hears_at_once_that_it_must_end() -> None:
     executor = ShellExecutor()
     await executor.start(host(sandbox_support=SUPPORT))
     work = attempt(ShellTask(argv=(sys.executable, "-c", WRITER)))
-    sandbox = Sandbox(disk_rate="64Ki")  # so that the first look finds a debt of minutes
+    sandbox = Sandbox(disk_rate="64Ki")  # so that the first check finds minutes of excess
     work.definition = msgspec.structs.replace(work.definition, sandbox=sandbox)
     running = asyncio.create_task(executor.execute(work))
     seen = ""
@@ -87,7 +87,7 @@ async def test_a_stopped_program_hears_at_once_that_it_must_end() -> None:
 
 
 async def test_only_who_is_stopped_by_us_is_sent_on() -> None:
-    """A process that stopped itself stays so."""
+    """A process that stopped itself is not resumed."""
     own = await asyncio.create_subprocess_exec("/bin/sh", "-c", "kill -STOP $$; exit 7")
     await until("it has stopped itself", lambda: state_of(own.pid) == "T", within_s=10)
     pace = WriteThrottle(1 << 20, lambda: [own.pid])

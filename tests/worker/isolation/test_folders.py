@@ -1,4 +1,4 @@
-"""Temporary folders of attempts: private, and used again only as they were."""
+"""Temporary folders of attempts: private, and reused only if unchanged."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_what_is_to_be_kept_goes_elsewhere(folders: FolderPool) -> None:
 
 
 def test_only_a_plain_file_is_read(tmp_path: Path) -> None:
-    """Of what a program left in its place, a link leads elsewhere and a pipe has no end."""
+    """A program may replace a file by a symbolic link, which leads elsewhere, or by a pipe, which has no end."""
     (tmp_path / "plain").write_text("{}")
     (tmp_path / "link").symlink_to(tmp_path / "plain")
     os.mkfifo(tmp_path / "pipe")

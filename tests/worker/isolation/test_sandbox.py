@@ -1,4 +1,4 @@
-"""Programs and functions that misbehave: they meet their limit, it is named, and nobody else notices."""
+"""Sandbox limits: programs and functions that exceed one fail with its name, without affecting others."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_without_groups_a_memory_hog_meets_the_limit_of_its_address_space(
 
 
 FORKS = "i=0; while [ $i -lt 60 ]; do sleep 20 & i=$((i+1)); done; wait"
-"""Sixty at most, so that a broken limit does no harm."""
+"""At most sixty, so that a broken limit does no harm."""
 
 
 @needs_pids
@@ -163,7 +163,7 @@ DAEMON = (
 
 @needs_pids
 async def test_a_child_that_daemonises_does_not_outlive_its_attempt(executor: ShellExecutor) -> None:
-    """It left its session, its parent and its environment; its group it can't leave."""
+    """A daemon leaves its session, parent and environment, but not its cgroup."""
     done, work = await see(executor, "", {}, argv=(sys.executable, "-c", DAEMON))
     assert done.outcome == "succeeded"
     daemon = int(written(work))
@@ -232,7 +232,7 @@ async def test_neighbours_go_on_beside_one_that_a_limit_ends(
 
 
 async def test_a_flood_without_a_newline_costs_neither_memory_nor_the_neighbour(executor: ShellExecutor) -> None:
-    """A thousand million bytes: the first five million are kept, the rest is read and forgotten."""
+    """Of a thousand million bytes the first five million are stored; the rest is read and dropped."""
     flood = asyncio.create_task(see(executor, "head -c 1000000000 /dev/zero", {}))
     neighbour, other = await see(executor, "echo fine", None)
     done, work = await flood
@@ -283,7 +283,7 @@ def look(n: int):
 @pytest.mark.parametrize("isolation", ["process", pytest.param("bwrap", marks=needs_bwrap)])
 @needs_memory
 async def test_functions_have_a_sandbox_too(cluster: Cluster, tmp_path: Path, isolation: str) -> None:
-    """A runner of their own; the others' functions go on in theirs."""
+    """Confined functions have their own runner; other functions continue in theirs."""
     queue = f"q{uuid4().hex}"
     (tmp_path / "caged.py").write_text(PYTHON_JOBS)
     limits = {"memory": "256Mi", "isolation": isolation}
@@ -333,7 +333,7 @@ def test_only_programs_and_functions_have_one() -> None:
 
 
 def test_one_tree_of_groups_is_found_where_it_is_delegated(tmp_path: Path) -> None:
-    """The kernel's files, in a folder: which are written, and with what. The other tests use the real ones."""
+    """Which files are written, and with what, in a copy of the kernel's folder. The other tests use the real one."""
     base = tmp_path / "system.slice" / "worker.service"
     base.mkdir(parents=True)
     for folder in (tmp_path, base):
@@ -367,7 +367,7 @@ def test_groups_of_a_dead_worker_are_cleared(tmp_path: Path) -> None:
 
 @needs_pids
 async def test_a_daemon_in_a_cell_does_not_outlive_a_killed_worker(cluster: Cluster, tmp_path: Path) -> None:
-    """Without its environment and outside its session only its group gives it away; the guardian looks there."""
+    """The guardian finds a process without its environment and outside its session by its cgroup."""
     queue = f"q{uuid4().hex}"
     mark = tmp_path / "pid"
     hide = DAEMON.replace("print(os.getpid(), flush=True)", f"open({str(mark)!r}, 'w').write(str(os.getpid()))")

@@ -1,4 +1,4 @@
-"""Programs as the worker starts them."""
+"""Spawning of programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs declared in code, registered by workers: once, whoever comes first and however many there are."""
+"""Jobs declared in code are registered once, however many workers declare them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_a_module_with_a_mistake_ends_the_worker_with_file_and_line(cluste
     ):
         file.write_text(text)
         program = Program(tmp_path, cluster.url, cluster.worker_token, "-m", str(file))
-        if "61" in says:  # a schedule is the server's to judge
+        if "61" in says:  # schedules are checked by the server
             await program.says("was refused")
             program.process.kill()
         assert await program.ended() != 0

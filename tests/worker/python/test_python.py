@@ -1,4 +1,4 @@
-"""Functions in real runner processes: what they get, what becomes of what they do, and how they end."""
+"""Functions in real runner processes: arguments, results, output and ends."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_asynchronous_functions_share_a_runner(tmp_path: Path) -> None:
         done = await asyncio.gather(*(call(made, work) for work in works))
         assert len({value(one) for one in done}) <= 2
         assert [written(work) for work in works] == [f"n{n} waits\nn{n} goes\n" for n in range(20)]
-        # And those that are not still find one, though the limit of processes is reached.
+        # Synchronous functions still get a runner, though the limit of processes is reached.
         assert value(await call(made, function("whoami"))) not in {value(one) for one in done}
 
 
@@ -202,7 +202,7 @@ async def test_a_cancelled_coroutine_cleans_up_and_leaves_others_alone(tmp_path:
 async def test_a_coroutine_that_will_not_end_takes_its_neighbours_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They did nothing wrong, so they are given back without a charge."""
+    """They are preempted, so they return to the queue without using up an attempt."""
     monkeypatch.setattr(pool, "GRACE_S", 0.2)
     async with executor(slots=2) as made:
         hard, other = [function("hang_hard", {"file": f"{tmp_path}/{name}"}) for name in ("hard", "other")]
@@ -215,9 +215,9 @@ async def test_a_coroutine_that_will_not_end_takes_its_neighbours_along(
 
 
 async def test_many_quick_ones_travel_together_and_one_that_hangs_holds_none_up(tmp_path: Path) -> None:
-    """Those behind it in the same batch are called back; none is called twice."""
+    """Calls behind it in the same batch are recalled; none is made twice."""
     async with executor(slots=500) as made:
-        for _ in range(3):  # until it is known to be quick
+        for _ in range(3):  # until it is known to be fast
             await asyncio.gather(*(call(made, function("nothing")) for _ in range(100)))
             await asyncio.gather(*(call(made, quick(tmp_path)) for _ in range(100)))
         hanging = quick(tmp_path, hang=True)

@@ -1,4 +1,4 @@
-"""Posting over kept connections, against a server that says what the test wants."""
+"""Keep-alive connections, with a server that answers as the test says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 
 
 class Server:
-    """Counts connections, keeps requests, and answers each as it is told."""
+    """Counts connections, records requests, and sends prepared answers."""
 
     def __init__(self) -> None:
         self.connections = 0

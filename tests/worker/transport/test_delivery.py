@@ -1,4 +1,4 @@
-"""Results and output on their way to a real api, in the order that loses nothing."""
+"""Delivery of results and output to a real api, in an order that loses none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.remote_worker import remote
 
 
 class Held(ApiClient):
-    """A link on which output waits until the test lets it go, and which may lose the first answers."""
+    """A client that holds back output until the test releases it, and may lose the first answers."""
 
     def __init__(self, address: ApiAddress, *, lose: int = 0) -> None:
         super().__init__(address)
@@ -52,7 +52,7 @@ def ended(work: Work) -> wire.Result:
 
 @pytest.mark.parametrize("lose", [0, 3], ids=["every answer arrives", "answers are lost"])
 async def test_output_on_its_way_arrives_before_the_result(cluster: Cluster, lose: int) -> None:
-    """Once an attempt has ended nobody takes its output, so the result must wait for it."""
+    """The api takes no output of an ended attempt, so the result must wait for it."""
     queue = f"q{uuid4().hex}"
     link = Held(ApiAddress(cluster.url, cluster.worker_token), lose=lose)
     delivered: list[UUID] = []
@@ -84,7 +84,7 @@ async def test_output_on_its_way_arrives_before_the_result(cluster: Cluster, los
 
 
 async def test_one_refused_result_takes_no_others_along(cluster: Cluster) -> None:
-    """What the api will never accept ends as failed, with the reason; it does not come back as a lost attempt."""
+    """A result that the api refuses becomes a failure with the reason, not a lost attempt."""
     queue = f"q{uuid4().hex}"
     link = ApiClient(ApiAddress(cluster.url, cluster.worker_token))
     async with cluster.client() as client, remote(cluster, queue=queue) as session:

@@ -1,4 +1,4 @@
-"""Files of earlier executions, asked for by name: there when an attempt begins, or it says why not."""
+"""artifacts_in: files of earlier executions are there when an attempt begins, or it fails with the reason."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEAVE = 'mkdir "$MAINSPRING_ARTIFACTS/a"; echo "of $MAINSPRING_EXECUTION_ID" > "
 
 
 class DownloadBench:
-    """A queue with a worker, and jobs in it."""
+    """A queue with a worker and jobs."""
 
     def __init__(self, client: AsyncClient, queue: str) -> None:
         self.client = client
@@ -159,10 +159,10 @@ def test_what_can_not_be_is_refused(wanted: list[dict[str, Any]], pointer: str) 
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"name": "x", "step": "extrakt"}, "there is no step 'extrakt'"),
+        ({"name": "x", "step": "extrakt"}, "unknown step 'extrakt'"),
         ({"name": "x", "step": "late"}, "late does not come before load"),
-        ({"name": "x", "step": "many"}, "'many' has many executions"),
-        ({"name": "x", "execution": "{{params.x}}"}, "a step takes files of steps"),
+        ({"name": "x", "step": "many"}, "'many' has several executions"),
+        ({"name": "x", "execution": "{{params.x}}"}, "the source is a step, a job or a fixed execution id"),
     ],
 )
 def test_a_step_that_can_have_no_such_file_is_refused(wanted: dict[str, Any], message: str) -> None:
