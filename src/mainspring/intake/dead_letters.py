@@ -182,7 +182,7 @@ async def dismiss(database: Database, dead_letter_id: UUID, *, reason: str, tena
     """Nothing more is to be done about it. To dismiss it again changes nothing."""
     reason = _reason(reason)
     async with database.transaction() as connection:
-        held = await dead_letters.hold_dead_letters(
+        held = await dead_letters.lock_dead_letters(
             connection, tenant=tenant, by=by, choice=DeadLetterFilter(ids=[dead_letter_id], limit=1)
         )
         if held:
@@ -198,7 +198,7 @@ async def dismiss_many(database: Database, request: wire.DismissMany, *, tenant:
     reason = _reason(request.reason)
     choice = await chosen(database, request, tenant=tenant)
     async with database.transaction() as connection:
-        held = await dead_letters.hold_dead_letters(connection, tenant=tenant, by=by, choice=choice)
+        held = await dead_letters.lock_dead_letters(connection, tenant=tenant, by=by, choice=choice)
         if held and not request.dry_run:
             ids = [letter.dead_letter_id for letter in held]
             await _dismiss(connection, ids, reason, tenant=tenant, by=by)

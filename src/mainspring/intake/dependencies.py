@@ -84,7 +84,7 @@ async def _refuse_one_time(connection: Connection, child: jobs.JobRow, *, tenant
 async def _refuse_cycle(connection: Connection, child: jobs.JobRow, parent: jobs.JobRow, *, tenant: int) -> None:
     way: list[str] | None = [child.name]
     if child.job_id != parent.job_id:
-        way = await needs.way_between(connection, tenant=tenant, start=child.job_id, end=parent.job_id)
+        way = await needs.path_between(connection, tenant=tenant, start=child.job_id, end=parent.job_id)
     if way is not None:
         message = f"a cycle: {' → '.join([*way, child.name])}"
         raise Invalid(message, code="cycle", problems=(Problem("/job", message, "remove one of these needs"),))

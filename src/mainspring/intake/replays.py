@@ -46,7 +46,7 @@ async def replay_one(
     """One execution; asked for again, the same one."""
     async with database.transaction() as connection:
         choice = DeadLetterFilter(ids=[dead_letter_id], limit=1)
-        held = await dead_letters.hold_dead_letters(connection, tenant=tenant, by=by, choice=choice)
+        held = await dead_letters.lock_dead_letters(connection, tenant=tenant, by=by, choice=choice)
         if not held:
             letter = await found_in(connection, dead_letter_id, tenant=tenant)
             if letter.replayed_as is None or letter.state not in ("replaying", "resolved", "superseded"):
@@ -73,7 +73,7 @@ async def replay_many(database: Database, request: wire.ReplayMany, *, tenant: i
     gap_s = _gap_s(request.rate)
     choice = await chosen(database, request, tenant=tenant)
     async with database.transaction() as connection:
-        held = await dead_letters.hold_dead_letters(connection, tenant=tenant, by=by, choice=choice)
+        held = await dead_letters.lock_dead_letters(connection, tenant=tenant, by=by, choice=choice)
         plan = await _plan(connection, held, tenant=tenant, gap_s=gap_s)
         rest: list[LockedDeadLetter] = []
         if request.canary and len(plan.new) > 1:
@@ -84,7 +84,7 @@ async def replay_many(database: Database, request: wire.ReplayMany, *, tenant: i
             if rest and not plan.new:
                 rest = []
             elif rest:
-                await dead_letters.hold_back(
+                await dead_letters.hold_for_canary(
                     connection,
                     tenant=tenant,
                     ids=[letter.dead_letter_id for letter in rest],
@@ -118,7 +118,7 @@ async def follow_replays(database: Database) -> bool:
 
 
 async def _after_canary(connection: Connection, canary: UUID, *, tenant: int, succeeded: bool) -> None:
-    waiting = await dead_letters.hold_held(connection, tenant=tenant, after=canary)
+    waiting = await dead_letters.lock_held(connection, tenant=tenant, after=canary)
     if not waiting:
         return
     free = [letter.dead_letter_id for letter in waiting]
@@ -127,7 +127,7 @@ async def _after_canary(connection: Connection, canary: UUID, *, tenant: int, su
         plan = await _make(connection, plan, tenant=tenant, by=waiting[0].by)
         free = [letter.dead_letter_id for letter, _ in plan.refused]
     if free:
-        await dead_letters.let_go(connection, tenant=tenant, ids=free)
+        await dead_letters.reopen_held(connection, tenant=tenant, ids=free)
         log.warning("dead letters are open again: their canary did not succeed", letters=len(free), succeeded=succeeded)
 
 

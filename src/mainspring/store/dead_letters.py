@@ -106,11 +106,11 @@ async def claim_dead_letters(
     return [r["dead_letter_id"] for r in rows]
 
 
-async def hold_dead_letters(
+async def lock_dead_letters(
     connection: Connection, *, tenant: int, by: str, choice: DeadLetterFilter
 ) -> list[LockedDeadLetter]:
     rows = await connection.fetch(
-        q("hold_dead_letters"), tenant, by, choice.ids, choice.job_id, choice.fingerprint, choice.limit
+        q("lock_dead_letters"), tenant, by, choice.ids, choice.job_id, choice.fingerprint, choice.limit
     )
     return [LockedDeadLetter(r["dead_letter_id"], r["job_id"], r["fire_at"], r["params"], r["replays"]) for r in rows]
 
@@ -164,10 +164,10 @@ async def mark_replayed(connection: Connection, *, tenant: int, replayed: Sequen
     assert len(rows) == len(replayed), "their rows are held"
 
 
-async def hold_back(
+async def hold_for_canary(
     connection: Connection, *, tenant: int, ids: Sequence[UUID], after: UUID, gap_s: float, by: str
 ) -> None:
-    await connection.execute(q("hold_back"), tenant, list(ids), after, gap_s, by)
+    await connection.execute(q("hold_for_canary"), tenant, list(ids), after, gap_s, by)
 
 
 async def close_replayed(connection: Connection, *, limit: int) -> dict[UUID, DeadLetterState]:
@@ -188,8 +188,8 @@ async def decided_canaries(connection: Connection, *, limit: int) -> list[tuple[
     return [(r["replay_after"], r["tenant_id"], r["state"]) for r in rows]
 
 
-async def hold_held(connection: Connection, *, tenant: int, after: UUID) -> list[LockedDeadLetter]:
-    rows = await connection.fetch(q("hold_held"), tenant, after)
+async def lock_held(connection: Connection, *, tenant: int, after: UUID) -> list[LockedDeadLetter]:
+    rows = await connection.fetch(q("lock_held"), tenant, after)
     return [
         LockedDeadLetter(
             r["dead_letter_id"],
@@ -204,8 +204,8 @@ async def hold_held(connection: Connection, *, tenant: int, after: UUID) -> list
     ]
 
 
-async def let_go(connection: Connection, *, tenant: int, ids: Sequence[UUID]) -> None:
-    await connection.execute(q("let_go"), tenant, list(ids))
+async def reopen_held(connection: Connection, *, tenant: int, ids: Sequence[UUID]) -> None:
+    await connection.execute(q("reopen_held"), tenant, list(ids))
 
 
 async def forget_dead_letters(connection: Connection, *, after_s: float) -> None:

@@ -38,8 +38,8 @@ async def lock_tenant(connection: Connection, *, tenant: int) -> None:
     await connection.execute(q("lock_tenant"), tenant)
 
 
-async def way_between(connection: Connection, *, tenant: int, start: UUID, end: UUID) -> list[str] | None:
-    found: list[str] | None = await connection.fetchval(q("way_between"), tenant, start, end)
+async def path_between(connection: Connection, *, tenant: int, start: UUID, end: UUID) -> list[str] | None:
+    found: list[str] | None = await connection.fetchval(q("path_between"), tenant, start, end)
     return found
 
 

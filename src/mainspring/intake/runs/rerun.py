@@ -38,7 +38,7 @@ async def rerun(transactions: RunTransactions, run_id: UUID, request: wire.Rerun
     kept = {r.step: _kept(r, o, by) for r, o in outcomes.items() if r.step not in again and o[0] in KEPT}
     submission = Submission(tenant, by, row["job_id"], None, row["params"], row["fire_at"])
     async with transactions.begin() as (connection, advanced):
-        letters = await dead_letters.hold_dead_letters(
+        letters = await dead_letters.lock_dead_letters(
             connection, tenant=tenant, by=by, choice=DeadLetterFilter(ids=[run_id], limit=1)
         )
         new_id = await insert_one(connection, submission, None)

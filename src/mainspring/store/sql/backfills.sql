@@ -1,7 +1,7 @@
--- Locks are taken in one order: the backfill, then its job, then executions by key.
+-- Lock order: the backfill, then its job, then executions by key.
 
 -- name: insert_backfill
--- A new backfill, of the schedule that the job has now.
+-- Inserts a backfill of the job's current schedule.
 INSERT INTO backfills (backfill_id, tenant_id, job_id, schedule_id, from_at, to_at, reprocess, newest_first,
                        concurrency, priority, params, state, instants, created_by)
 SELECT $1, $2, $3, schedule_id, $4, $5, $6, $7, $8, $9, $10, 'running', $11, $12
@@ -20,7 +20,7 @@ WHERE b.tenant_id = $1 AND b.backfill_id < $2 AND ($4::uuid IS NULL OR b.job_id 
 ORDER BY b.backfill_id DESC LIMIT $3;
 
 -- name: backfill_progress
--- How many executions of a backfill are in each state. The instants of its range, and the day it began, bound the look.
+-- Number of executions of a backfill in each state. The instants of its range and its creation time bound the scan.
 SELECT e.state, count(*) AS n FROM (
     SELECT state FROM executions WHERE backfill_id = $1 AND tenant_id = $2
     UNION ALL
@@ -30,21 +30,21 @@ SELECT e.state, count(*) AS n FROM (
 ) AS e GROUP BY e.state;
 
 -- name: open_backfills
--- What is to be fed, oldest first.
+-- Running backfills, oldest first.
 SELECT backfill_id FROM backfills WHERE state = 'running' ORDER BY backfill_id LIMIT $1;
 
 -- name: lock_backfill
--- First statement of a feeding transaction: whoever comes second sees where the first has got to.
+-- First statement of a feeding transaction: locks a running backfill.
 SELECT b.*, coalesce(s.content, s.key) AS schedule_key, j.deleted_at IS NOT NULL AS job_deleted, j.start_at, j.end_at
 FROM backfills b JOIN jobs j USING (job_id) JOIN schedules s ON s.schedule_id = b.schedule_id
 WHERE b.backfill_id = $1 AND b.state = 'running' FOR UPDATE OF b;
 
 -- name: backfill_live
--- How many executions of a backfill have not ended.
+-- Number of live executions of a backfill.
 SELECT count(*) FROM executions WHERE backfill_id = $1;
 
 -- name: instant_outcomes
--- The state of the latest execution of each instant in a range of ids; one that lives is the latest.
+-- The state of the latest execution of each instant in a range of ids; a live one counts as the latest.
 SELECT DISTINCT ON (fire_at) fire_at, state FROM (
     SELECT fire_at, state, NULL::timestamptz AS finished_at FROM executions
     WHERE job_id = $1 AND tenant_id = $2 AND execution_id BETWEEN $3 AND $4 AND trigger IN ('fire', 'backfill', 'replay')
@@ -55,8 +55,8 @@ SELECT DISTINCT ON (fire_at) fire_at, state FROM (
 ) AS e ORDER BY fire_at, finished_at DESC NULLS FIRST;
 
 -- name: insert_backfill_executions
--- Makes executions of a backfill, due now, for their nominal instants, in line behind those that live. What has been
--- made before is not made again.
+-- Inserts executions of a backfill for their nominal instants, due now and ranked behind its live ones. An instant that
+-- already has an execution is left out.
 WITH fresh AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
                             rank, fire_at, due_at, queued_at, params, created_by, backfill_id, line_id, limit_id)
@@ -78,29 +78,29 @@ WITH fresh AS (
 SELECT line_id, pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh GROUP BY line_id;
 
 -- name: move_backfill
--- Last statement of a feeding transaction: everything up to the new cursor is decided.
+-- Last statement of a feeding transaction: moves the cursor past the decided instants.
 UPDATE backfills SET cursor_at = $3, made = made + $4, left_out = left_out + $5
 WHERE backfill_id = $1 AND state = 'running' AND cursor_at IS NOT DISTINCT FROM $2
 RETURNING backfill_id;
 
 -- name: end_backfill
--- Nothing is left to make and nothing of it lives; or its job is gone.
+-- Ends a backfill without live executions: nothing is left to create, or its job was deleted.
 UPDATE backfills SET state = $2, ended_at = db_now()
 WHERE backfill_id = $1 AND state = 'running' AND NOT EXISTS (SELECT FROM executions WHERE backfill_id = $1)
 RETURNING backfill_id;
 
 -- name: set_backfill
--- Pauses, resumes or cancels a backfill that is in one of the states this assumes.
+-- Pauses, resumes or cancels a backfill that is in one of the states $4.
 UPDATE backfills SET state = $3, ended_at = CASE WHEN $3 = 'cancelled' THEN db_now() END
 WHERE backfill_id = $1 AND tenant_id = $2 AND state = ANY ($4::text[])
 RETURNING job_id, pg_notify('mainspring_backfills', '');
 
 -- name: lock_backfill_executions
--- What of a backfill lives, held in key order before it is cancelled.
+-- Locks the live executions of a backfill in key order, before they are cancelled.
 SELECT execution_id FROM executions WHERE backfill_id = $1 AND tenant_id = $2 ORDER BY execution_id FOR UPDATE;
 
 -- name: cancel_backfill_pending
--- Ends what of a backfill has not started.
+-- Cancels executions of a backfill that have not started.
 WITH gone AS (
     DELETE FROM executions
     WHERE backfill_id = $1 AND tenant_id = $2 AND state IN ('waiting', 'blocked', 'queued')
@@ -113,13 +113,13 @@ SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'cancelled',
 FROM gone;
 
 -- name: cancel_backfill_running
--- Asks the sessions that run executions of a backfill to end them.
+-- Requests the cancellation of running executions of a backfill.
 UPDATE executions SET cancel_at = coalesce(cancel_at, db_now()), cancel_reason = coalesce(cancel_reason, $3)
 WHERE backfill_id = $1 AND tenant_id = $2 AND state = 'running'
 RETURNING pg_notify('mainspring_cancel', session_id::text);
 
 -- name: forget_backfills
--- Backfills that ended so many seconds ago; a portion at a time.
+-- Deletes up to $2 backfills that ended $1 seconds ago.
 DELETE FROM backfills WHERE backfill_id IN (
     SELECT backfill_id FROM backfills WHERE ended_at < (SELECT db_now()) - make_interval(secs => $1)
     ORDER BY ended_at LIMIT $2

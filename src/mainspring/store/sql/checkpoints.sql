@@ -1,5 +1,5 @@
 -- name: save_checkpoints
--- Where attempts would go on, accepted only from the session that holds them.
+-- Stores checkpoints of attempts, accepted only from the session that holds them.
 INSERT INTO checkpoints (execution_id, tenant_id, attempt, value, saved_at)
 SELECT e.execution_id, e.tenant_id, e.attempt, c.value, db_now()
 FROM unnest($2::uuid[], $3::smallint[], $4::jsonb[]) AS c (execution_id, attempt, value)
@@ -11,12 +11,12 @@ SET attempt = EXCLUDED.attempt, value = EXCLUDED.value, saved_at = EXCLUDED.save
 WHERE checkpoints.attempt <= EXCLUDED.attempt;
 
 -- name: read_checkpoints
--- Where the attempts that a session holds go on.
+-- The checkpoints of executions that a session holds.
 SELECT c.execution_id, c.value FROM checkpoints c JOIN executions e USING (execution_id)
 WHERE c.execution_id = ANY ($2::uuid[]) AND e.session_id = $1 AND e.state = 'running';
 
 -- name: forget_checkpoints
--- Of executions that are final: nothing goes on there any more.
+-- Deletes checkpoints of final executions.
 DELETE FROM checkpoints c
 WHERE c.saved_at < db_now() - interval '1 hour'
   AND NOT EXISTS (SELECT FROM executions e WHERE e.execution_id = c.execution_id);

@@ -1,8 +1,8 @@
--- A dead letter is locked before what is made of it; settling locks executions and only ever inserts dead letters, so the
--- two never wait for each other in a circle. Whoever changes one checks its state, and that nobody else has claimed it.
+-- A dead letter is locked before the execution of its replay. Settling locks executions and only inserts dead letters,
+-- so the two cannot deadlock. Every change checks the state, and that no other user has claimed the letter.
 
 -- name: count_open
--- How many dead letters wait for a person.
+-- Number of open dead letters, without those attached to a run's.
 SELECT count(*) FROM dead_letters WHERE tenant_id = $1 AND state = 'open' AND run_id IS NULL;
 
 -- name: dead_letter_by_id
@@ -12,7 +12,7 @@ FROM dead_letters d JOIN jobs j USING (job_id) JOIN job_versions v ON v.job_id =
 WHERE d.dead_letter_id = $1 AND d.tenant_id = $2;
 
 -- name: dead_letter_prefix
--- The dead letters whose ids begin with a prefix, given as the range it spans; two are enough to know it is ambiguous.
+-- Dead letters whose ids begin with a prefix, given as the range it spans. Two are enough to show that it is ambiguous.
 SELECT dead_letter_id FROM dead_letters WHERE tenant_id = $1 AND dead_letter_id BETWEEN $2 AND $3 LIMIT 2;
 
 -- name: list_dead_letters
@@ -24,8 +24,8 @@ WHERE d.tenant_id = $1 AND d.dead_letter_id < $2 AND ($4::uuid IS NULL OR d.job_
 ORDER BY d.dead_letter_id DESC LIMIT $3;
 
 -- name: group_dead_letters
--- Open dead letters by job and fingerprint, after a group; those of steps are handled with their runs'. Walks the index from group to group and counts at most $5 of
--- each, so a million letters of one mistake cost no more than a thousand.
+-- Open dead letters by job and fingerprint, after a group, without those attached to a run's. Walks the index from
+-- group to group and counts at most $5 of each, so a million letters of one error cost no more than a thousand.
 WITH RECURSIVE groups AS (
     (SELECT job_id, fingerprint, 1 AS n FROM dead_letters
      WHERE tenant_id = $1 AND state = 'open' AND run_id IS NULL AND (job_id, fingerprint) > ($2::uuid, $3::text)
@@ -59,8 +59,8 @@ CROSS JOIN LATERAL (
 ORDER BY g.job_id, g.fingerprint;
 
 -- name: claim_dead_letters
--- Open dead letters for one operator, oldest first, each for $7 seconds; what others have claimed is passed over.
--- A renewed claim of one's own is a claim too. Null in $3 to $5: any.
+-- Claims open dead letters for one user, oldest first, for $7 seconds; skips those that others have claimed. A user's
+-- own claim is renewed. Null in $3 to $5: any.
 UPDATE dead_letters d SET claimed_by = $2, claimed_until = db_now() + make_interval(secs => $7)
 FROM (
     SELECT dead_letter_id FROM dead_letters
@@ -72,8 +72,8 @@ FROM (
 WHERE d.dead_letter_id = free.dead_letter_id
 RETURNING d.dead_letter_id;
 
--- name: hold_dead_letters
--- Open dead letters that nobody else has claimed, held in key order until the transaction ends.
+-- name: lock_dead_letters
+-- Locks open dead letters that no other user has claimed, in key order.
 SELECT dead_letter_id, job_id, fire_at, coalesce(new_params, params) AS params, replays FROM dead_letters
 WHERE tenant_id = $1 AND state = 'open' AND (claimed_until IS NULL OR claimed_until <= db_now() OR claimed_by = $2)
   AND ($3::uuid[] IS NULL OR dead_letter_id = ANY ($3)) AND ($4::uuid IS NULL OR job_id = $4)
@@ -81,7 +81,7 @@ WHERE tenant_id = $1 AND state = 'open' AND (claimed_until IS NULL OR claimed_un
 ORDER BY dead_letter_id LIMIT $6 FOR UPDATE;
 
 -- name: edit_dead_letter
--- A note, or parameters for the replay, by whoever may have it.
+-- Writes a note, or parameters for the replay, unless another user has claimed the letter.
 UPDATE dead_letters SET note = CASE WHEN $5 THEN $4 ELSE note END, noted_by = CASE WHEN $5 THEN $3 ELSE noted_by END,
     new_params = CASE WHEN $7 THEN $6 ELSE new_params END
 WHERE dead_letter_id = $1 AND tenant_id = $2 AND (NOT $7 OR state = 'open')
@@ -89,27 +89,27 @@ WHERE dead_letter_id = $1 AND tenant_id = $2 AND (NOT $7 OR state = 'open')
 RETURNING dead_letter_id;
 
 -- name: release_dead_letter
--- Whoever claimed it gives it back before the time is over.
+-- Ends a user's own claim before it expires.
 UPDATE dead_letters SET claimed_by = NULL, claimed_until = NULL
 WHERE dead_letter_id = $1 AND tenant_id = $2 AND claimed_by = $3
 RETURNING dead_letter_id;
 
 -- name: dismiss_dead_letters
--- Nothing more is to be done about these; their rows are held.
+-- Dismisses locked dead letters.
 UPDATE dead_letters SET state = 'dismissed', closed_at = db_now(), closed_by = $3, close_reason = $4,
     claimed_by = NULL, claimed_until = NULL
 WHERE tenant_id = $1 AND dead_letter_id = ANY ($2::uuid[]) AND state = 'open'
 RETURNING dead_letter_id;
 
 -- name: attach_step_letters
--- Runs have ended with a dead letter of their own: those of their steps are handled with it.
+-- Attaches the dead letters of steps to the dead letter of their run, which ended just now. They are handled with it.
 UPDATE dead_letters d SET run_id = s.run_id
 FROM run_steps s
 WHERE s.run_id = ANY ($1::uuid[]) AND s.state IN ('failed', 'timed_out', 'lost') AND s.execution_id IS NOT NULL
   AND d.dead_letter_id = s.execution_id AND d.state = 'open';
 
 -- name: close_attached
--- What was decided about runs is decided about the dead letters of their steps, and of runs among those.
+-- Closes dead letters attached to these runs, and to runs among their steps, with the same decision.
 WITH RECURSIVE tied AS (
     SELECT dead_letter_id FROM dead_letters WHERE run_id = ANY ($2::uuid[]) AND tenant_id = $1
     UNION
@@ -121,7 +121,7 @@ FROM tied WHERE d.dead_letter_id = tied.dead_letter_id AND d.state = 'open'
 RETURNING d.dead_letter_id;
 
 -- name: mark_replayed
--- These have become executions; their rows are held. Whoever follows replays is told.
+-- Marks locked dead letters as replaying, with their new executions, and notifies the leader.
 WITH marked AS (
     UPDATE dead_letters d SET state = 'replaying', replayed_as = w.execution_id, replayed_at = db_now(),
         replayed_by = $4, replays = replays + 1, replay_after = NULL, replay_gap_s = NULL,
@@ -132,15 +132,15 @@ WITH marked AS (
 )
 SELECT dead_letter_id, pg_notify('mainspring_replays', '') FROM marked;
 
--- name: hold_back
--- These wait for the replay of one other dead letter to succeed; their rows are held.
+-- name: hold_for_canary
+-- Holds locked dead letters until the replay of one other has succeeded.
 UPDATE dead_letters SET state = 'held', replay_after = $3, replay_gap_s = $4, replayed_by = $5,
     claimed_by = NULL, claimed_until = NULL
 WHERE tenant_id = $1 AND dead_letter_id = ANY ($2::uuid[]) AND state = 'open';
 
 -- name: close_replayed
--- What became of replays: one that succeeded resolves its dead letter, one that failed has a dead letter of its own, one
--- that was cancelled or skipped leaves it open.
+-- Closes dead letters whose replay has ended: a success resolves it, a failure supersedes it by its own dead letter,
+-- and a cancelled replay reopens it.
 WITH ended AS (
     SELECT d.dead_letter_id, h.state FROM dead_letters d
     CROSS JOIN LATERAL (
@@ -158,7 +158,7 @@ FROM ended e WHERE d.dead_letter_id = e.dead_letter_id AND d.state = 'replaying'
 RETURNING d.dead_letter_id, d.state;
 
 -- name: resolve_before
--- A dead letter whose replay failed is resolved with the one that its replay has left.
+-- Resolves superseded dead letters with the letter that their replay left.
 UPDATE dead_letters d SET state = 'resolved', resolved_by = n.resolved_by
 FROM dead_letters n
 WHERE n.dead_letter_id = ANY ($1::uuid[]) AND n.state = 'resolved' AND d.replayed_as = n.dead_letter_id
@@ -166,25 +166,25 @@ WHERE n.dead_letter_id = ANY ($1::uuid[]) AND n.state = 'resolved' AND d.replaye
 RETURNING d.dead_letter_id;
 
 -- name: replays_under_way
--- Whether any replay has not ended, or waits for one.
+-- Whether a replay is running, or held for a canary.
 SELECT EXISTS (SELECT FROM dead_letters WHERE state = 'replaying') OR EXISTS (SELECT FROM dead_letters WHERE state = 'held');
 
 -- name: decided_canaries
--- The dead letters that others wait for and whose replay is over, or that are gone (no state).
+-- Canaries whose replay has ended, or that no longer exist (state null), while others are held for them.
 SELECT DISTINCT h.replay_after, h.tenant_id, c.state
 FROM dead_letters h LEFT JOIN dead_letters c ON c.dead_letter_id = h.replay_after
 WHERE h.state = 'held' AND c.state IS DISTINCT FROM 'replaying' LIMIT $1;
 
--- name: hold_held
--- What waits for one dead letter, held in key order.
+-- name: lock_held
+-- Locks the dead letters held for one canary, in key order.
 SELECT dead_letter_id, job_id, fire_at, coalesce(new_params, params) AS params, replays, replay_gap_s, replayed_by
 FROM dead_letters WHERE tenant_id = $1 AND replay_after = $2 AND state = 'held' ORDER BY dead_letter_id FOR UPDATE;
 
--- name: let_go
--- The one that these waited for did not succeed: they are open again.
+-- name: reopen_held
+-- Reopens held dead letters whose canary did not succeed.
 UPDATE dead_letters SET state = 'open', replay_after = NULL, replay_gap_s = NULL
 WHERE tenant_id = $1 AND dead_letter_id = ANY ($2::uuid[]) AND state = 'held';
 
 -- name: forget_dead_letters
--- Dead letters are kept for so many seconds.
+-- Deletes dead letters older than $1 seconds.
 DELETE FROM dead_letters WHERE created_at < db_now() - make_interval(secs => $1);

@@ -1,6 +1,5 @@
 -- name: skip_overdue
--- Records as skipped what has not started by the time its job allows. Once it has started, that is no matter any more;
--- a fire that a pause holds back is the pause's to record.
+-- Skips executions that have not started by their start_by. Fires held back by a pause are left to the pause.
 WITH due AS (
     SELECT execution_id, state FROM executions
     WHERE start_by_at <= (SELECT db_now()) AND attempt = 0 AND state IN ('waiting', 'blocked', 'queued')
@@ -21,7 +20,7 @@ WITH due AS (
 SELECT execution_id, CASE WHEN chained THEN job_id END AS chained FROM gone;
 
 -- name: next_overdue
--- Seconds until something may be overdue: the earliest that waits, or one that may be made after this look.
+-- Seconds until an execution may be overdue: the earliest deadline, or the shortest of a future execution.
 SELECT extract(epoch FROM least(
     (SELECT start_by_at FROM executions
      WHERE start_by_at IS NOT NULL AND attempt = 0 AND state IN ('waiting', 'blocked', 'queued')
@@ -33,7 +32,7 @@ SELECT extract(epoch FROM least(
 ))::float8;
 
 -- name: watched_jobs
--- Active jobs of a tenant that have deadlines: a partial index, not a walk over all jobs.
+-- Active jobs of a tenant with deadlines, from a partial index.
 SELECT j.*, v.spec, v.created_by, coalesce(s.content, s.key) AS schedule_key
 FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
 WHERE j.tenant_id = $1 AND (j.finish_by_s IS NOT NULL OR j.max_gap_s IS NOT NULL)
@@ -41,7 +40,7 @@ WHERE j.tenant_id = $1 AND (j.finish_by_s IS NOT NULL OR j.max_gap_s IS NOT NULL
 ORDER BY j.job_id;
 
 -- name: newest_successes
--- The newest success of each job from an instant on, by the time inside its id: a few steps back in one index.
+-- The newest success of each job since an instant, by the time inside its id: a short backward index scan.
 SELECT w.job_id, e.execution_id
 FROM unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) AS w (job_id, low, since)
 CROSS JOIN LATERAL (

@@ -1,6 +1,6 @@
 -- name: insert_executions
--- Manual and one-time executions: queued at once, or waiting when due later.
--- Their trigger keys are fresh (random, or just entered in idempotency_keys), so history need not be asked.
+-- Inserts manual and one-time executions: queued, or waiting when due later. Their trigger keys are new (random, or
+-- just inserted into idempotency_keys), so history is not checked.
 WITH wanted AS (
     SELECT w.execution_id, w.job_id, w.trigger, w.due_at, w.params, w.fire_at, claim_rank(w.due_ms, j.priority) AS rank,
            j.tenant_id, j.version, j.shard, j.priority, j.queue, j.start_by_s, clock.at AS now,
@@ -22,18 +22,18 @@ WITH wanted AS (
     FROM wanted
     ON CONFLICT (execution_id) DO NOTHING
     RETURNING execution_id, state, due_at, line_id, rank
-), told AS (
+), notified AS (
     SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh WHERE state = 'queued' GROUP BY line_id
     UNION ALL
     SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
     FROM fresh WHERE state = 'waiting' HAVING count(*) > 0
 )
-SELECT execution_id, state, (SELECT count(*) FROM told) AS told FROM fresh;
+SELECT execution_id, state, (SELECT count(*) FROM notified) AS notified FROM fresh;
 
 -- name: insert_one
--- One manual execution, due now, in one round trip; if $9 is given, only of that version of the job. If $7 is a session
--- that waits for work of the line $8, and it lives and the job still belongs to that line, it begins as running there:
--- handed over without ever standing in the queue.
+-- Inserts one manual execution, due now, in one round trip; with $9 only for that version of the job. With a session $7
+-- that has a free slot for line $8, it starts there as running (direct handoff), if the session is alive and the job
+-- still belongs to that line.
 WITH wanted AS (
     SELECT j.*, clock.ms, clock.at, timestamptz 'epoch' + clock.ms * interval '1 millisecond' AS due_at,
            CASE WHEN j.line_id = $8::int THEN (
@@ -54,13 +54,13 @@ WITH wanted AS (
            session_id, (session_id IS NOT NULL)::int, CASE WHEN session_id IS NOT NULL THEN at END
     FROM wanted
     RETURNING execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank, state
-), told AS (
+), notified AS (
     SELECT pg_notify('mainspring_queued', line_id || ' ' || rank) FROM fresh WHERE state = 'queued'
 )
-SELECT fresh.*, (SELECT count(*) FROM told) AS told FROM fresh;
+SELECT fresh.*, (SELECT count(*) FROM notified) AS notified FROM fresh;
 
 -- name: insert_idempotency_key
--- Remembers which execution a key stands for; returns the row of whoever was first.
+-- Inserts an idempotency key with its execution; returns the row of the first request with that key.
 WITH fresh AS (
     INSERT INTO idempotency_keys (tenant_id, job_id, key, execution_id, digest)
     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (tenant_id, job_id, key) DO NOTHING
@@ -72,7 +72,8 @@ SELECT execution_id, digest, false FROM idempotency_keys WHERE tenant_id = $1 AN
 LIMIT 1;
 
 -- part: step_of
--- Which step of which run it is, if it is one. The name of a workflow that is a step is not there: see step_names.
+-- The step and run that an execution belongs to, if any. The name of a step that is a workflow is missing here:
+-- `step_names` reads it once for each version.
 LEFT JOIN LATERAL (
     SELECT rs.run_id AS step_run, o.name AS step_workflow, nullif(rs.item, -1) AS step_item, ws.name AS step_name,
            rs.step AS step_number, r.job_id AS step_job, r.version AS step_version
@@ -82,12 +83,12 @@ LEFT JOIN LATERAL (
 ) AS step ON true
 
 -- name: step_names
--- The names of the steps of a workflow's version, in the order they were written; that never changes.
+-- The step names of a workflow version, in definition order. They never change.
 SELECT ARRAY(SELECT json_object_keys(spec::json -> 'steps')) FROM workflow_versions WHERE job_id = $1 AND version = $2;
 
 -- name: execution_by_id
--- One execution, live or final, with the metadata of the version it follows. The time inside the id rules out the
--- partitions before it.
+-- One execution, live or final, with the metadata of its job version. The time inside the id prunes partitions of
+-- history: nothing ends before it is due, unless it was cancelled early.
 SELECT e.*, j.name AS job_name, w.name AS worker_name,
        (SELECT v.spec -> 'metadata' FROM job_versions v WHERE v.job_id = e.job_id AND v.version = e.version) AS metadata,
        CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress,
@@ -123,8 +124,8 @@ WHERE e.tenant_id = $1 AND e.execution_id < $2
 ORDER BY e.execution_id DESC LIMIT $3;
 
 -- name: list_exceptions
--- A page of executions that ended in some of the states other than success, newest fire first, before an id. Each state
--- is read by itself from the index of what did not succeed, so a rare one costs no more than a common one.
+-- A page of executions that ended in some states other than succeeded, newest fire first, before an id. Each state is
+-- read separately from the index of unsuccessful executions, so a rare state costs no more than a common one.
 SELECT e.*, NULL::timestamptz AS cancel_at, j.name AS job_name, w.name AS worker_name, NULL::jsonb AS progress,
        step.step_run, step.step_workflow, step.step_item, step.step_name, step.step_number, step.step_job,
        step.step_version
@@ -142,15 +143,14 @@ JOIN jobs j USING (job_id) LEFT JOIN sessions s USING (session_id) LEFT JOIN wor
 ORDER BY e.execution_id DESC;
 
 -- name: list_fires
--- What became of a job's due instants, newest first, before an id.
+-- A job's fires with their states, newest first, before an id.
 SELECT execution_id, version, state, reason, fire_at, due_at, started_at, duration_ms, fires FROM all_executions
 WHERE tenant_id = $1 AND job_id = $2 AND execution_id < $3 AND trigger = 'fire'
 ORDER BY execution_id DESC LIMIT $4;
 
 -- name: next_one_time
--- The next fires of a tenant's one-time jobs. Of each shard only the first few waiting executions are looked at ($3),
--- whatever they are: neither a storm of retries nor the crowd of another tenant makes it slow. What a pause holds
--- back is not ahead.
+-- The next fires of a tenant's one-time jobs. Reads only the first $3 waiting executions of each shard, so neither many
+-- retries nor another tenant's backlog makes it slow. Fires held back by a pause are left out.
 SELECT next.fire_at, next.job_id, j.name
 FROM (
     SELECT e.fire_at, e.job_id
@@ -166,18 +166,18 @@ FROM (
 JOIN jobs j USING (job_id) ORDER BY next.fire_at, next.job_id;
 
 -- name: execution_prefix
--- The ids that begin with a prefix, given as the range it spans; two are enough to know it is ambiguous.
+-- Ids that begin with a prefix, given as the range it spans. Two are enough to show that it is ambiguous.
 SELECT execution_id FROM all_executions
 WHERE tenant_id = $1 AND execution_id BETWEEN $2 AND $3 LIMIT 2;
 
 -- name: list_attempts
--- The attempts of an execution that did not simply succeed at the first try.
+-- Recorded attempts of an execution: all but a success at the first attempt.
 SELECT a.attempt, a.outcome, a.exit_code, a.error, a.started_at, a.ended_at, a.due_at, a.queued_at, w.name AS worker_name
 FROM attempts a LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
 WHERE a.execution_id = $1 AND a.tenant_id = $2 ORDER BY a.attempt;
 
 -- name: cancel_pending
--- Ends an execution that has not started.
+-- Cancels an execution that has not started.
 WITH gone AS (
     DELETE FROM executions
     WHERE execution_id = $1 AND tenant_id = $2 AND state IN ('waiting', 'blocked', 'queued')
@@ -192,18 +192,18 @@ WITH gone AS (
 SELECT job_id, chained FROM gone;
 
 -- name: cancel_running
--- Asks the session that runs it to end it; the settling transaction makes it cancelled.
+-- Requests the cancellation of a running execution from its session. Settling makes it cancelled.
 UPDATE executions SET cancel_at = coalesce(cancel_at, db_now()), cancel_reason = coalesce(cancel_reason, $3)
 WHERE execution_id = $1 AND tenant_id = $2 AND state = 'running'
 RETURNING session_id, pg_notify('mainspring_cancel', session_id::text);
 
 -- name: newest_live
--- The newest execution of a job that has not ended; a backfill's is not meant.
+-- The newest live execution of a job, backfills excluded.
 SELECT execution_id, state FROM executions
 WHERE job_id = $1 AND tenant_id = $2 AND backfill_id IS NULL ORDER BY execution_id DESC LIMIT 1;
 
 -- name: cancel_pending_of_job
--- Ends what a job still has waiting or queued; only its own fires, or everything ($4 null).
+-- Cancels the pending executions of a job; with $4 only those of that trigger.
 WITH gone AS (
     DELETE FROM executions
     WHERE job_id = $1 AND tenant_id = $2 AND state IN ('waiting', 'blocked', 'queued')
@@ -218,13 +218,13 @@ FROM gone
 RETURNING execution_id;
 
 -- name: hold_fires
--- A paused one-time job's fire stays waiting, for as long as the pause lasts.
+-- Holds the pending fire of a paused one-time job: it is never due while the pause lasts.
 UPDATE executions SET due_at = 'infinity'
 WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND trigger = 'fire' AND attempt = 0;
 
 -- name: free_fires
--- The pause is over: a held fire is due at its time again. If that has passed, it is recorded as skipped, unless it
--- is to be caught up with ($3) and was missed less than $4 seconds ago.
+-- Ends the hold of a pause: the fire is due at its time again. If that has passed, it is skipped, unless catch-up is on
+-- ($3) and it was missed less than $4 seconds ago.
 WITH passed AS (
     DELETE FROM executions
     WHERE job_id = $1 AND tenant_id = $2 AND state = 'waiting' AND due_at = 'infinity' AND needs_by_at IS NULL
@@ -247,7 +247,8 @@ SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(fi
 FROM freed HAVING count(*) > 0;
 
 -- name: skip_undecided
--- Records a job's fires that nobody had decided when an edit took them away; $3 is the last of them, $7 their number.
+-- Records as skipped the fires of a job that an edit removed before they were decided; $3 is the last of them, $7 their
+-- number.
 INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
                      fire_at, due_at, finished_at, reason, fires)
 SELECT execution_id($4, job_id, $5), job_id, tenant_id, $8, priority, 0, 'skipped', 'fire', queue,

@@ -1,9 +1,9 @@
 -- name: lock_tenant
--- Whoever changes what jobs of a tenant need holds this, so that no two changes make a cycle together.
+-- Locks a tenant. Every change of its job_needs does, so that no two changes form a cycle together.
 SELECT tenant_id FROM tenants WHERE tenant_id = $1 FOR NO KEY UPDATE;
 
--- name: way_between
--- The names from one job to another along what jobs need, if there is a way.
+-- name: path_between
+-- The job names on a path from one job to another along job_needs, if there is one.
 WITH RECURSIVE ways AS (
     SELECT n.child_id, ARRAY[p.name, c.name] AS names
     FROM job_needs n JOIN jobs p ON p.job_id = n.parent_id JOIN jobs c ON c.job_id = n.child_id
@@ -16,23 +16,23 @@ WITH RECURSIVE ways AS (
 SELECT names FROM ways WHERE child_id = $3 LIMIT 1;
 
 -- name: insert_need
--- A job needs another from now on.
+-- Makes a job need another.
 INSERT INTO job_needs (child_id, parent_id, tenant_id, timeout_s, created_by, wait_s) VALUES ($1, $2, $3, $4, $5, $6)
 RETURNING pg_notify('mainspring_runs', 'needs');
 
 -- name: delete_need
--- A job does not need another any more.
+-- Deletes a need.
 DELETE FROM job_needs WHERE child_id = $1 AND parent_id = $2 AND tenant_id = $3
 RETURNING parent_id, pg_notify('mainspring_runs', 'needs');
 
 -- name: mark_needing
--- Whether a job needs others, as those see it who decide fires. The caller holds its shard's row (bump_shard).
+-- Updates the flag of a job that needs others, which firing reads. The caller has locked its shard's row (bump_shard).
 UPDATE jobs SET needs = EXISTS (SELECT FROM job_needs n WHERE n.child_id = $1), change = $3
 WHERE job_id = $1 AND tenant_id = $2 AND deleted_at IS NULL
 RETURNING needs;
 
 -- name: needs_of
--- What a job needs, with the latest end of each since it was last executed.
+-- What a job needs, with the latest end of each since the job was last executed.
 SELECT p.name, p.deleted_at, n.*, s.finished_at AS succeeded_at, l.state AS last_state,
        s.finished_at IS NOT NULL AND n.timeout_s IS NOT NULL
            AND s.finished_at < db_now() - make_interval(secs => n.timeout_s) AS stale
@@ -49,7 +49,7 @@ LEFT JOIN LATERAL (
 WHERE n.child_id = $1 AND n.tenant_id = $2 ORDER BY p.name;
 
 -- name: related_needs
--- Everything that hangs together with a job, by name.
+-- All needs connected with a job, by name.
 WITH RECURSIVE near AS (
     SELECT $1::uuid AS job_id
     UNION
@@ -61,7 +61,7 @@ FROM job_needs n JOIN jobs c ON c.job_id = n.child_id JOIN jobs p ON p.job_id = 
 WHERE n.tenant_id = $2 AND n.child_id IN (SELECT job_id FROM near) ORDER BY c.name, p.name LIMIT 10000;
 
 -- name: ready_children
--- Jobs without a schedule all of whose needs are met since they were last executed; one child, or all ($1 null).
+-- Jobs without a schedule whose needs are all met since they were last executed; one child, or all ($1 null).
 SELECT n.child_id, n.tenant_id, array_agg(p.name ORDER BY p.name) AS parents,
        array_agg(p.name ORDER BY p.name) FILTER (WHERE s.finished_at IS NULL AND n.freed_as = 'skipped') AS not_run
 FROM job_needs n JOIN jobs p ON p.job_id = n.parent_id
@@ -77,7 +77,7 @@ GROUP BY n.child_id, n.tenant_id HAVING bool_and(s.finished_at IS NOT NULL OR co
 LIMIT $2;
 
 -- name: use_up_needs
--- A job is executed: what met its needs does not count again.
+-- Marks the successes that met a job's needs as used.
 UPDATE job_needs SET since_at = db_now() WHERE child_id = $1 AND tenant_id = $2;
 
 -- name: children_of
@@ -85,27 +85,27 @@ UPDATE job_needs SET since_at = db_now() WHERE child_id = $1 AND tenant_id = $2;
 SELECT child_id FROM job_needs WHERE parent_id = $1 AND tenant_id = $2;
 
 -- name: needing
--- The jobs that need this one and are still there, by id.
+-- The jobs that need this one and are not deleted, by id.
 SELECT c.job_id, c.name, c.shard FROM job_needs n JOIN jobs c ON c.job_id = n.child_id AND c.deleted_at IS NULL
 WHERE n.parent_id = $1 AND n.tenant_id = $2 ORDER BY c.job_id;
 
 -- name: drop_needs
--- A job is deleted: nobody needs it, and it needs nobody. The caller holds what its children need.
+-- Deletes all needs of and for a deleted job. The caller has locked the needs of its children.
 DELETE FROM job_needs WHERE (parent_id = $1 OR child_id = $1) AND tenant_id = $2
 RETURNING pg_notify('mainspring_runs', 'needs');
 
 -- name: free_needs
--- A person lets go the jobs that need this one, without its success.
+-- Releases the jobs that need this one without its success, at a user's request.
 UPDATE job_needs SET freed_at = db_now(), freed_as = $3, freed_by = $4, reason = $5
 WHERE parent_id = $1 AND tenant_id = $2
 RETURNING child_id, pg_notify('mainspring_runs', 'wake');
 
 -- name: has_needs
--- Whether any job needs another at all.
+-- Whether any job needs another.
 SELECT EXISTS (SELECT FROM job_needs);
 
 -- name: needing_children
--- Jobs with a schedule that need one of those of which an execution has just succeeded, by its id.
+-- Jobs with a schedule that need the job of an execution that has just succeeded.
 SELECT DISTINCT n.child_id
 FROM history h JOIN job_needs n ON n.parent_id = h.job_id
 JOIN jobs c ON c.job_id = n.child_id AND c.schedule_id IS NOT NULL
@@ -113,12 +113,12 @@ WHERE h.execution_id = ANY ($1::uuid[]) AND h.finished_at >= (SELECT db_now()) -
   AND h.state = 'succeeded';
 
 -- name: lock_needs
--- Holds all that these jobs need: what is decided by it is decided by one at a time. In this order, by everybody.
+-- Locks all needs of these jobs, in this order everywhere, so that one transaction at a time evaluates them.
 SELECT child_id FROM job_needs WHERE child_id = ANY ($1::uuid[]) ORDER BY child_id, parent_id FOR UPDATE;
 
 -- name: note_waits
--- A further fire begins to wait: what met the needs before the fire before it does not count, if that one never ran.
--- The caller holds what the jobs need.
+-- Records that a further fire waits. If the fire before it never ran, successes from before that fire no longer count.
+-- The caller has locked the needs.
 UPDATE job_needs n
 SET fired_at = w.newest, since_at = greatest(n.since_at, CASE WHEN w.oldest > n.fired_at THEN n.fired_at END)
 FROM (
@@ -128,9 +128,9 @@ FROM (
 WHERE n.child_id = w.job_id AND (n.fired_at IS NULL OR n.fired_at < w.newest);
 
 -- name: release_met
--- Lets go the oldest execution of each of these jobs that waits for what the job needs, if all of it is met, and uses that
--- up. The caller holds what the jobs need. An execution that somebody holds is passed over: whoever holds a waiting one ends
--- it. Where the tenant has blackouts the gate has the last word.
+-- Releases the oldest waiting execution of each job whose needs are all met, and uses them up. The caller has locked
+-- the needs. A locked execution is skipped: its lock holder is ending it. With blackouts the execution stays waiting,
+-- and the gate decides.
 WITH met AS (
     SELECT c.child_id, e.execution_id, e.gated, (
         SELECT jsonb_agg(p.name ORDER BY p.name) FROM job_needs n JOIN jobs p ON p.job_id = n.parent_id
@@ -166,20 +166,20 @@ WITH met AS (
     WHERE e.execution_id = met.execution_id AND e.state = 'waiting' AND e.needs_by_at IS NOT NULL
       AND v.job_id = e.job_id AND v.version = e.version
     RETURNING e.execution_id, e.state, e.line_id, e.rank, e.due_at
-), told AS (
+), notified AS (
     SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM freed WHERE state = 'queued' GROUP BY line_id
     UNION ALL
     SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
     FROM freed WHERE state = 'waiting' HAVING count(*) > 0
 )
-SELECT execution_id, (SELECT count(*) FROM told) AS told FROM freed;
+SELECT execution_id, (SELECT count(*) FROM notified) AS notified FROM freed;
 
 -- name: waiting_children
--- Jobs with an execution that waits for what they need.
+-- Jobs with an execution that waits for their needs.
 SELECT DISTINCT job_id FROM executions WHERE needs_by_at IS NOT NULL LIMIT $1;
 
 -- name: skip_unmet
--- Records as skipped what has waited for what its job needs for as long as it may, and says for what.
+-- Skips executions that have waited too long for their needs, and names the unmet ones.
 WITH due AS (
     SELECT execution_id FROM executions WHERE needs_by_at <= (SELECT db_now()) AND state = 'waiting'
     ORDER BY needs_by_at LIMIT $1 FOR UPDATE SKIP LOCKED

@@ -1,26 +1,26 @@
--- Executions of one job that wait for one another: overlap policies queue_one, queue_all and cancel_running.
--- Firing and releasing both hold the job's row before they look whether something of it lives: whoever comes second
--- sees what the first has decided, so no execution stays blocked behind nothing. Locks are taken in one order: the
--- job first, then executions by key.
+-- Executions of one job that wait for one another: overlap policies queue_one, queue_all and cancel_running. Firing and
+-- releasing both lock the job's row before they check whether an execution of the job is live. So the second of two
+-- transactions sees the decision of the first, and no execution stays blocked behind none. Lock order: the job, then
+-- executions by key.
 
 -- name: lock_chained
--- Second statement of a firing transaction that touches jobs whose executions wait for one another: whether one still
--- lives must be seen after whoever settles it let go of the job.
+-- Second statement of a firing transaction with jobs whose executions wait for one another: locks these jobs, so that
+-- the check for live executions sees every settlement that held a job before.
 SELECT j.job_id FROM jobs j
 WHERE j.schedule_id = ANY ($1::bigint[]) AND j.shard = ANY ($2::smallint[])
   AND j.deleted_at IS NULL AND j.paused_at IS NULL AND j.overlap IN ('queue_one', 'queue_all', 'cancel_running')
 ORDER BY j.job_id FOR UPDATE OF j;
 
 -- name: lock_replaceable
--- Third statement, for the cancel_running policy: what it may end, in key order, as everyone who settles takes them.
+-- Third statement, for the policy cancel_running: locks the executions it may end, in key order as settling does.
 SELECT e.execution_id FROM executions e JOIN jobs j USING (job_id)
 WHERE j.schedule_id = ANY ($1::bigint[]) AND j.shard = ANY ($2::smallint[]) AND e.backfill_id IS NULL
   AND j.deleted_at IS NULL AND j.paused_at IS NULL AND j.overlap = 'cancel_running'
 ORDER BY e.execution_id FOR UPDATE OF e;
 
 -- name: release_blocked
--- Queues the oldest blocked execution of these jobs if nothing else of the job lives; one that must not start yet, as
--- its jitter or a blackout has it, waits, and so does that of a job that needs others. The caller holds the job rows.
+-- Queues the oldest blocked execution of each job without another live one. It waits instead if its jitter or a
+-- blackout delays it, or if the job needs others. The caller has locked the job rows.
 WITH free AS (
     SELECT w.job_id, (
         SELECT e.execution_id FROM executions e WHERE e.job_id = w.job_id AND e.state = 'blocked' AND e.chained
@@ -52,16 +52,16 @@ SELECT count(*), pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch F
 FROM freed WHERE state = 'waiting' AND due_at < 'infinity' HAVING count(*) > 0;
 
 -- name: lock_jobs
--- Holds job rows, in order, so that what follows sees what others decided about them.
+-- Locks job rows in order, so that later statements see all decisions about them.
 SELECT job_id, needs FROM jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR UPDATE;
 
 -- name: blocked_jobs
--- Jobs with blocked executions: the sweep's work, should a server have died between a settling and its release.
+-- Jobs with blocked executions. The sweep releases those whose release was lost with a server.
 SELECT DISTINCT job_id FROM executions WHERE state = 'blocked' AND chained LIMIT $1;
 
 -- name: replace_running
--- The cancel_running policy, after `fire` in the same transaction: a job's newest blocked execution replaces the others.
--- What has not started is cancelled at once; what runs is asked to end, and its end releases the new one.
+-- The policy cancel_running, after `fire` in the same transaction: the newest blocked execution of a job replaces the
+-- others. Pending ones are cancelled at once; running ones get a cancel request, and their end releases the new one.
 WITH newest AS (
     SELECT j.job_id, (
         SELECT e.execution_id FROM executions e WHERE e.job_id = j.job_id AND e.state = 'blocked' AND e.chained
@@ -87,5 +87,5 @@ WITH newest AS (
            due_at, queued_at, started_at, $3, 'overlap', params, created_by
     FROM gone
 )
-SELECT n.job_id, (SELECT count(pg_notify('mainspring_cancel', session_id::text)) FROM asked) AS told
+SELECT n.job_id, (SELECT count(pg_notify('mainspring_cancel', session_id::text)) FROM asked) AS notified
 FROM newest n WHERE n.execution_id IS NOT NULL;

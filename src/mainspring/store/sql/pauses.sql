@@ -1,17 +1,17 @@
 -- name: pauses_over
--- Pauses whose end has come; resuming checks it again under the job's lock.
+-- Jobs whose timed pause is over. Resuming checks it again under the job's lock.
 SELECT job_id, tenant_id FROM jobs
 WHERE paused_until <= (SELECT db_now()) AND deleted_at IS NULL
 ORDER BY paused_until LIMIT $1;
 
 -- name: next_pause_over
--- Seconds until the next pause ends by itself.
+-- Seconds until the next timed pause ends.
 SELECT extract(epoch FROM min(paused_until) - db_now())::float8 FROM jobs
 WHERE paused_until IS NOT NULL AND deleted_at IS NULL;
 
 -- name: auto_pausing_jobs
--- Before fires are settled as failed: the jobs among them that pause after some failures. Whether they are paused or
--- deleted is checked when they are paused: a partial index on that would be walked by plans made on empty tables.
+-- Jobs among these executions that pause after some failures; read before the executions are settled. Whether a job is
+-- paused or deleted is checked when it is paused: plans made on empty tables would scan a partial index on that.
 WITH failed AS MATERIALIZED (
     SELECT DISTINCT job_id FROM executions WHERE execution_id = ANY ($1::uuid[]) AND trigger = 'fire'
 )
@@ -19,12 +19,12 @@ SELECT j.job_id, j.tenant_id, j.shard, j.pause_after
 FROM failed JOIN jobs j USING (job_id) WHERE j.pause_after IS NOT NULL;
 
 -- name: lock_shard_rows
--- Shard rows in order, before jobs and executions: whoever may pause a job takes them as an editor does.
+-- Locks shard rows in order, before jobs and executions, as an edit does.
 SELECT shard FROM shards WHERE shard = ANY ($1::smallint[]) ORDER BY shard FOR UPDATE;
 
 -- name: has_failed_enough
--- Whether the last fires of a job all failed for good, as many as it takes. What was cancelled or skipped does not
--- count, nor does anything before the job was created, resumed or rescheduled.
+-- Whether the last `pause_after` fires of a job have all failed. Cancelled and skipped fires do not count, nor fires
+-- before the job was created, resumed or rescheduled.
 SELECT count(*) = j.pause_after AND bool_and(state IN ('failed', 'timed_out', 'lost'))
 FROM jobs j CROSS JOIN LATERAL (
     SELECT h.state FROM history h

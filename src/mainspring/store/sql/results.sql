@@ -1,10 +1,10 @@
--- Every statement here finds its rows by primary key and checks session, attempt and state on the row it changes.
+-- Every statement in this file finds its rows by primary key and checks session, attempt and state on the row it changes.
 -- `IS NOT DISTINCT FROM` keeps the planner from walking the index on session_id instead: with settled rows not yet
 -- vacuumed that index is mostly dead entries (measured: 290 µs an execution instead of 20).
 
 -- part: move_succeeded
--- From live to history: the rows whose session and attempt are current. A missing array says: attempt 1, session $6, no
--- result, for all of them.
+-- Moves rows whose session and attempt are current from executions to history. A null array stands for attempt 1,
+-- session $6, or no result, for all rows.
 WITH r AS (
     SELECT execution_id, coalesce(attempt, 1::smallint) AS attempt, coalesce(session_id, $6::uuid) AS session_id,
            duration_ms, result
@@ -32,13 +32,13 @@ WITH r AS (
 )
 
 -- name: settle_succeeded
--- The all-success batch. What is not returned was stale.
+-- Settles a batch of successes. Executions that are not returned were stale.
 <<move_succeeded>>
 SELECT execution_id, CASE WHEN chained THEN job_id END AS chained, limit_id FROM done;
 
 -- name: settle_steps
--- As settle_succeeded, for executions that are steps, and holds the runs that wait for them: what `lock_runs` would find
--- comes along, without another round trip.
+-- The same for executions that are steps. Also locks and returns their runs, as `lock_runs` does, without another round
+-- trip.
 <<move_succeeded>>, held AS MATERIALIZED (
     SELECT r.*, s.execution_id, s.step, s.item
     FROM done
@@ -52,11 +52,11 @@ SELECT done.execution_id, CASE WHEN done.chained THEN done.job_id END AS chained
 FROM done LEFT JOIN held ON held.execution_id = done.execution_id;
 
 -- name: settle_with_successor
--- One step has succeeded, and the one step behind it needs nothing else: the end of the first, the count at their run and
--- the beginning of the second, in one statement that is a transaction by itself. $7, $8: a session, and the line it waits
--- for; $9 to $12: the run, both steps, and what the second gets. All of it or nothing: what is no longer as it was thought
--- to be divides by zero.
-<<move_succeeded>>, here AS (
+-- Settles a step whose only successor needs nothing else: ends the step, counts it at the run and releases the
+-- successor, in one statement and its own transaction. $7, $8: a session with a free slot, and the line of its
+-- reservation; $9 to $12: the run, both steps, and the successor's params. If an assumption is outdated, raise_outdated
+-- rolls all of it back.
+<<move_succeeded>>, reserved AS (
     SELECT session_id, $8::int AS line_id FROM sessions
     WHERE session_id = $7::uuid AND state = 'active' AND lease_expires_at > db_now()
 ), held AS (
@@ -75,11 +75,12 @@ FROM done LEFT JOIN held ON held.execution_id = done.execution_id;
     RETURNING s.run_id, s.step, s.execution_id, $12::jsonb AS params, now.at AS now, now.at AS due_at
 ), <<become_executions>>
 SELECT fresh.*, CASE WHEN done.chained THEN done.job_id END AS chained, done.limit_id,
-       CASE WHEN (SELECT count(*) FROM fresh) = 1 THEN 1 ELSE raise_outdated() END AS released, (SELECT count(*) FROM told) AS told
+       CASE WHEN (SELECT count(*) FROM fresh) = 1 THEN 1 ELSE raise_outdated() END AS released,
+       (SELECT count(*) FROM notified) AS notified
 FROM done LEFT JOIN fresh ON true;
 
 -- name: lock_results
--- First statement of the richer path: the rows whose session and attempt are current, held for the verdict.
+-- First statement of a batch with unsuccessful results: locks the rows whose session and attempt are current.
 SELECT e.execution_id, e.attempt, e.session_id, e.job_id, e.version, e.tenant_id, e.failures, e.lost, e.cancel_at,
        e.cancel_reason, v.urgent_job || ' ' || v.urgent_id AS urgent
 FROM executions e
@@ -90,7 +91,7 @@ WHERE e.state = 'running'
 ORDER BY e.execution_id FOR UPDATE OF e;
 
 -- name: settle_retries
--- Gives executions back: to the queue at once, or to wait for the end of a backoff. Writes their attempts.
+-- Returns executions to the queue, or lets them wait for the end of a backoff. Writes their attempts.
 WITH r AS (
     SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::float8[],
                          $8::smallint[], $9::smallint[])
@@ -113,7 +114,7 @@ WITH r AS (
     WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
       AND e.state = 'running'
     RETURNING e.execution_id, e.state, e.due_at, e.line_id, e.limit_id, e.rank
-), told AS (
+), notified AS (
     SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM back WHERE state = 'queued' GROUP BY line_id
     UNION ALL
     SELECT pg_notify('mainspring_freed', limit_id::text) FROM back WHERE limit_id IS NOT NULL GROUP BY limit_id
@@ -121,11 +122,11 @@ WITH r AS (
     SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
     FROM back WHERE state = 'waiting' HAVING count(*) > 0
 )
-SELECT execution_id, (SELECT count(*) FROM told) AS told FROM back;
+SELECT execution_id, (SELECT count(*) FROM notified) AS notified FROM back;
 
 -- name: settle_final
--- Ends executions that will not be tried again. Writes their last attempts, and a dead letter for each that has a
--- fingerprint: its attempts are copied, the last one from here, because retention may take them away.
+-- Ends executions without another attempt. Writes their last attempts, and a dead letter where leaves_dead_letter is
+-- true. A dead letter has copies of the attempts, because retention may delete them.
 WITH r AS (
     SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[],
                          $8::text[], $9::int[], $10::jsonb[], $11::boolean[], $12::text[])
@@ -151,7 +152,7 @@ WITH r AS (
            trigger, queue, fire_at, due_at, queued_at, started_at, db_now(), session_id, reason, error,
            result, params, created_by, backfill_id
     FROM done
-), buried AS (
+), dead_letter AS (
     INSERT INTO dead_letters (dead_letter_id, tenant_id, job_id, version, exit_code, ended_as, trigger, queue,
                               fingerprint, fire_at, created_at, reason, error, params, replay_of, attempts)
     SELECT d.execution_id, d.tenant_id, d.job_id, d.version, d.exit_code, d.final_state, d.trigger, d.queue,
@@ -179,5 +180,5 @@ WITH r AS (
 SELECT execution_id, CASE WHEN chained THEN job_id END AS chained, limit_id FROM done;
 
 -- name: notify_freed
--- After the settling has committed: slots of these concurrency keys are free.
+-- Notifies dispatchers, after the commit, of free slots of concurrency keys.
 SELECT pg_notify('mainspring_freed', limit_id::text) FROM unnest($1::bigint[]) AS freed (limit_id);

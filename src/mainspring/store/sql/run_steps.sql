@@ -1,11 +1,10 @@
--- Whoever moves a run on holds its row first, so its steps are decided by one at a time, and their places (ctid) keep
--- still. Runs inside runs are held before those around them, otherwise by id. Executions come before runs, except a run's
--- own, which only its holder settles.
--- Each step is found by one probe of its key and changed at its place. OFFSET keeps the planner from reading all steps
--- instead, as it does while the table is young: connections of the hot path have no hash joins.
+-- A run's row is locked before its steps change, so one transaction at a time decides about them and their ctid stays
+-- valid. Lock order: executions, then runs; inner runs before the runs around them, otherwise by id. Each step is found
+-- by one probe of its key and changed by ctid. OFFSET 0 keeps the planner from a scan of all steps, which it prefers
+-- while the table is small: connections of the hot path have no hash joins.
 
 -- name: insert_run_steps
--- The steps of new runs, or the items of a mapped or repeated step, each with the id its execution will have.
+-- Inserts the steps of new runs, or items of a mapped or repeated step, each with the id of its future execution.
 INSERT INTO run_steps (run_id, tenant_id, step, item, execution_id, state, unmet, value, keeps)
 SELECT run_id, (SELECT r.tenant_id FROM runs r WHERE r.run_id = n.run_id), step, item, execution_id, 'blocked', unmet,
        value, keeps
@@ -13,9 +12,9 @@ FROM unnest($1::uuid[], $2::int[], $3::int[], $4::uuid[], $5::int[], $6::jsonb[]
     AS n (run_id, step, item, execution_id, unmet, value, keeps);
 
 -- name: finish_executions
--- Executions have ended, and with them the steps they are. Arrays: execution, state, result, reason, how it counts, and the
--- steps that need it. What ends here is counted there and at its run. Returns what has ended (0), steps that nothing
--- before is open for (1), and runs with no open step (2). The caller holds the runs.
+-- Ends the steps of ended executions and counts them at their children and runs. Arrays: execution, state, result,
+-- reason, weight, and the steps that need it. Returns ended steps (kind 0), steps without an open parent (1), and runs
+-- without an open step (2).
 WITH finished AS (
     UPDATE run_steps s
     SET state = e.state, result = CASE WHEN s.keeps THEN e.result END, reason = e.reason, finished_at = db_now()
@@ -58,8 +57,8 @@ UNION ALL
 SELECT 2, run_id, -1, -1, 0, failed_steps, ends_ok FROM counted WHERE open_steps = 0;
 
 -- name: finish_steps
--- Steps end that no execution ends: skipped, decided by a person, over. Arrays: run, step, item, state, result, reason,
--- who decided, flag. The caller holds the runs.
+-- Ends steps that have no execution to end them: skipped, decided by a user, waits that are over. Arrays: run, step,
+-- item, state, result, reason, decided_by, flag.
 UPDATE run_steps s
 SET state = e.state, result = CASE WHEN s.keeps THEN e.result END, reason = e.reason, decided_by = e.decided_by,
     flag = e.flag, finished_at = db_now(), wake_at = NULL
@@ -72,8 +71,9 @@ WHERE s.ctid = k.tid AND s.finished_at IS NULL
 RETURNING s.run_id, s.step, s.item;
 
 -- name: count_steps
--- What has just ended is counted at the steps that need it ($1 to $6: run, step, how many, and how) and at its run ($7 to
--- $10: run, how many, failed, ends reached). Returns steps that nothing before is open for, and runs with no open step.
+-- Counts ended steps at their children ($1 to $6: run, step, number of ends, and number by weight) and at their runs
+-- ($7 to $10: run, ended, failed, successful end steps). Returns steps without an open parent, and runs without an open
+-- step.
 WITH freed AS (
     UPDATE run_steps s
     SET unmet = s.unmet - m.n, ok = s.ok + m.ok, failed = s.failed + m.failed, skipped = s.skipped + m.skipped
@@ -96,15 +96,15 @@ UNION ALL
 SELECT run_id, -1, open_steps, failed_steps, ends_ok FROM counted WHERE open_steps = 0;
 
 -- name: count_items
--- Items have ended; returns the mapped or repeated steps they belong to. Arrays: run, step, how many, how many failed.
+-- Counts ended items at their mapped or repeated steps, and returns these. Arrays: run, step, ended, failed.
 UPDATE run_steps s SET open_items = s.open_items - c.n, failed_items = s.failed_items + c.failed
 FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[]) AS c (run_id, step, n, failed)
 WHERE s.run_id = c.run_id AND s.step = c.step AND s.item = -1 AND s.finished_at IS NULL
 RETURNING s.run_id, s.step, s.items, s.open_items, s.failed_items, s.next_item;
 
 -- part: become_executions
--- What is `marked` is an execution from now on. What waits in a line that the session of `here` waits for, if there is
--- one, begins as running there, without ever being queued.
+-- Inserts executions for the steps in `marked`. One in the line of the session in `reserved` starts there as running
+-- (direct handoff); the others are queued, or wait for their due time.
 fresh AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
                             rank, fire_at, due_at, queued_at, params, created_by, line_id, limit_id,
@@ -118,9 +118,9 @@ fresh AS (
     CROSS JOIN LATERAL (
         SELECT * FROM workflow_steps w WHERE w.job_id = r.job_id AND w.version = r.version AND w.step = m.step OFFSET 0
     ) AS w
-    LEFT JOIN here h ON w.line_id = h.line_id AND m.due_at <= m.now
+    LEFT JOIN reserved h ON w.line_id = h.line_id AND m.due_at <= m.now
     RETURNING execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank, state
-), told AS (
+), notified AS (
     SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh WHERE state = 'queued' GROUP BY line_id
     UNION ALL
     SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
@@ -128,9 +128,9 @@ fresh AS (
 )
 
 -- name: release_steps
--- Steps whose turn has come become executions. Arrays: run, step, item, params, seconds from now. $6: a session that
--- waits for work of the line $7.
-WITH here AS (
+-- Turns ready steps into executions. Arrays: run, step, item, params, delay in seconds. $6: a session with a free slot
+-- for an execution of line $7.
+WITH reserved AS (
     SELECT session_id, $7::int AS line_id FROM sessions
     WHERE session_id = $6::uuid AND state = 'active' AND lease_expires_at > db_now()
 ), marked AS (
@@ -144,11 +144,11 @@ WITH here AS (
     RETURNING s.run_id, s.step, s.execution_id, g.params, now.at AS now,
               now.at + make_interval(secs => coalesce(g.delay_s, 0)) AS due_at
 ), <<become_executions>>
-SELECT fresh.*, (SELECT count(*) FROM told) AS told FROM fresh LIMIT 1;
+SELECT fresh.*, (SELECT count(*) FROM notified) AS notified FROM fresh LIMIT 1;
 
 -- name: release_workflows
--- Steps that are workflows become executions of these, as they are now. Arrays: run, step, item, params, seconds from now,
--- name. Returns the steps whose workflow is not there.
+-- Turns ready steps into executions of the current version of other workflows. Arrays: run, step, item, params, delay
+-- in seconds, workflow name. Returns the steps whose workflow does not exist.
 WITH marked AS (
     UPDATE run_steps s SET state = 'running', released_at = now.at
     FROM unnest($1::uuid[], $2::int[], $3::int[], $4::jsonb[], $5::float8[], $6::text[])
@@ -173,17 +173,18 @@ WITH marked AS (
            CASE WHEN n.due_at <= n.now THEN n.now END, n.params, n.created_by, j.line_id, j.limit_id
     FROM named n JOIN jobs j USING (job_id)
     RETURNING state, due_at, line_id, rank
-), told AS (
+), notified AS (
     SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh WHERE state = 'queued' GROUP BY line_id
     UNION ALL
     SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
     FROM fresh WHERE state = 'waiting' HAVING count(*) > 0
 )
--- The count stands outside: inside it would be looked at, and anybody told, only if a workflow is not there.
-SELECT n.run_id, n.step, n.item, t.told FROM (SELECT count(*) AS told FROM told) AS t LEFT JOIN named n ON n.job_id IS NULL;
+-- The count is outside the join: inside, PostgreSQL would evaluate it, and notify, only for a missing workflow.
+SELECT n.run_id, n.step, n.item, t.notified
+FROM (SELECT count(*) AS notified FROM notified) AS t LEFT JOIN named n ON n.job_id IS NULL;
 
 -- name: update_item_groups
--- Mapped or repeated steps begin, or get further: how many items there are, and which comes next.
+-- Writes the item counts of mapped or repeated steps that start or release further items.
 UPDATE run_steps s
 SET state = 'running', released_at = coalesce(s.released_at, db_now()), items = g.items, open_items = g.open_items,
     next_item = g.next_item
@@ -191,7 +192,7 @@ FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::int[]) AS g (run_id
 WHERE s.run_id = g.run_id AND s.step = g.step AND s.item = -1 AND s.finished_at IS NULL;
 
 -- name: cancel_items
--- Items that have not begun never will: their step has failed already, or their run is being cancelled.
+-- Cancels items that have not started: their step has failed already, or their run is cancelling.
 WITH gone AS (
     UPDATE run_steps s SET state = 'cancelled', reason = $3, finished_at = db_now()
     FROM unnest($1::uuid[], $2::int[]) AS g (run_id, step)
@@ -204,7 +205,7 @@ WHERE s.run_id = d.run_id AND s.step = d.step AND s.item = -1 AND s.finished_at 
 RETURNING s.run_id, s.step, s.items, s.open_items, s.failed_items, s.next_item;
 
 -- name: start_waits
--- Steps that wait for a person, an event or a time; with a time they are looked at then, without one never.
+-- Lets steps wait for an approval, an event or an instant. Without an instant they have no timer.
 UPDATE run_steps s
 SET state = 'waiting', released_at = now.at, wake_at = coalesce(w.until, now.at + make_interval(secs => w.wait_s))
 FROM unnest($1::uuid[], $2::int[], $3::float8[], $4::timestamptz[]) AS w (run_id, step, wait_s, until),
@@ -213,7 +214,7 @@ WHERE s.run_id = w.run_id AND s.step = w.step AND s.item = -1 AND s.state = 'blo
 RETURNING CASE WHEN s.wake_at IS NOT NULL THEN pg_notify('mainspring_runs', 'wake') END;
 
 -- name: step_outcomes
--- How steps ended and what they gave, as far as expressions and templates want to know.
+-- State, result and flag of steps, for expressions and templates.
 SELECT s.run_id, s.step, s.state, s.result, s.flag
 FROM unnest($1::uuid[], $2::int[]) AS w (run_id, step)
 CROSS JOIN LATERAL (
@@ -221,54 +222,54 @@ CROSS JOIN LATERAL (
 ) AS s;
 
 -- name: item_outcomes
--- What the items of mapped or repeated steps gave, in order.
+-- State, result and reason of the items of mapped or repeated steps, in order.
 SELECT s.run_id, s.step, s.item, s.state, s.result, s.reason
 FROM unnest($1::uuid[], $2::int[]) AS w (run_id, step)
 JOIN run_steps s ON s.run_id = w.run_id AND s.step = w.step AND s.item >= 0
 ORDER BY s.run_id, s.step, s.item;
 
 -- name: items_to_release
--- The values of items that come next. Arrays: run, step, first, how many.
+-- Values of the next items of mapped steps. Arrays: run, step, first item, number of items.
 SELECT s.run_id, s.step, s.item, s.value
 FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[]) AS w (run_id, step, first, n)
 JOIN run_steps s ON s.run_id = w.run_id AND s.step = w.step AND s.item BETWEEN w.first AND w.first + w.n - 1
 WHERE s.state = 'blocked' ORDER BY s.run_id, s.step, s.item;
 
 -- name: failed_steps
--- The first steps of a run that did not succeed, asked only when it ends because of them.
+-- The first unsuccessful steps of a run; read only when the run ends because of them.
 SELECT step, state, reason FROM run_steps
 WHERE run_id = $1 AND item = -1 AND state IN ('failed', 'timed_out', 'cancelled', 'lost')
 ORDER BY finished_at, step LIMIT $2;
 
 -- name: open_steps
--- What of a cancelled run has not begun or waits for somebody, and what of it lives.
+-- Steps and items of a run that have not ended.
 SELECT step, item, state, execution_id FROM run_steps
 WHERE run_id = $1 AND finished_at IS NULL ORDER BY step, item;
 
 -- name: lock_executions
--- Live executions, held in key order, before the run they belong to.
+-- Locks live executions in key order, before the run they belong to.
 SELECT execution_id, job_id, state FROM executions
 WHERE execution_id = ANY ($1::uuid[]) ORDER BY execution_id FOR UPDATE;
 
 -- name: step_state
--- One step of a run, or an item of it.
+-- One step of a run, or one item.
 SELECT step, item, state, execution_id, wake_at, flag FROM run_steps
 WHERE run_id = $1 AND step = $2 AND item = $3;
 
 -- name: due_steps
--- Steps whose time has come: a wait is over, an approval or an event did not come.
+-- Steps whose timer has expired: a wait is over, an approval or an event is overdue.
 SELECT s.run_id, r.tenant_id, s.step FROM run_steps s JOIN runs r USING (run_id)
 WHERE s.wake_at <= (SELECT db_now()) ORDER BY s.wake_at LIMIT $1;
 
 -- name: unadvanced_steps
--- Steps whose execution has ended without their run having heard of it: settled by an older program, or cancelled.
+-- Steps whose execution ended without their run: settled by an older program, cancelled, or deferred before a crash.
 SELECT s.execution_id, h.state, h.result, coalesce(h.error, h.reason) AS reason
 FROM runs r JOIN run_steps s USING (run_id)
 JOIN history h ON h.execution_id = s.execution_id AND h.finished_at >= r.started_at
 WHERE r.finished_at IS NULL AND s.state = 'running' AND s.execution_id IS NOT NULL LIMIT $1;
 
 -- part: execution_of_step
--- The execution of a step, live (e) or final (h), and the worker it is or was on.
+-- The execution of a step, live (e) or final (h), and its worker.
 LEFT JOIN executions e ON e.execution_id = s.execution_id
 LEFT JOIN LATERAL (
     SELECT attempt, queued_at, started_at, session_id FROM history h
@@ -279,7 +280,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN sessions n ON n.session_id = coalesce(e.session_id, h.session_id) LEFT JOIN workers w USING (worker_id)
 
 -- name: steps_of_run
--- The steps of a run as people see them; of a mapped or repeated one also its items, if asked for.
+-- The steps of a run for display; with $2 also the items of mapped and repeated steps.
 SELECT s.*, w.name AS worker_name, coalesce(e.attempt, h.attempt) AS attempt,
        coalesce(e.queued_at, h.queued_at) AS queued_at, coalesce(e.started_at, h.started_at) AS started_at, db_now() AS now
 FROM run_steps s
@@ -287,7 +288,7 @@ FROM run_steps s
 WHERE s.run_id = $1 AND (s.item = -1 OR $2) AND ($3::int IS NULL OR s.step = $3) ORDER BY s.step, s.item;
 
 -- name: steps_by_ref
--- The same of those on one page. Arrays: step, item.
+-- The same for the steps of one page. Arrays: step, item.
 SELECT s.*, w.name AS worker_name, coalesce(e.attempt, h.attempt) AS attempt,
        coalesce(e.queued_at, h.queued_at) AS queued_at, coalesce(e.started_at, h.started_at) AS started_at
 FROM unnest($2::int[], $3::int[]) AS p (step, item)
@@ -298,8 +299,8 @@ CROSS JOIN LATERAL (
 ORDER BY s.step, s.item;
 
 -- name: step_states
--- How each step of a run is shown, or with $2 each item of one, in one row: a run may have ten thousand. What no worker has
--- taken yet is queued.
+-- The displayed state of each step of a run, or with $2 of each item of one step, in one row: a run may have ten
+-- thousand. A released step that no worker has started is shown as queued.
 SELECT array_agg(s.step ORDER BY s.step, s.item) AS steps, array_agg(s.item ORDER BY s.step, s.item) AS items,
        array_agg(CASE WHEN s.state = 'running' AND s.items IS NULL AND e.started_at IS NULL THEN 'queued' ELSE s.state END
                  ORDER BY s.step, s.item) AS states
@@ -308,7 +309,7 @@ LEFT JOIN executions e ON s.state = 'running' AND e.execution_id = s.execution_i
 WHERE s.run_id = $1 AND (s.item = -1 OR $2::int IS NOT NULL) AND ($2::int IS NULL OR s.step = $2);
 
 -- name: steps_for_graph
--- What a picture of a run tells of its steps; history is not asked, so ten thousand are quickly read.
+-- Columns that the graph of a run shows. Does not read history, so ten thousand steps are read quickly.
 SELECT s.step, s.state, s.items, s.open_items, s.reason, s.flag, s.released_at, s.finished_at, e.started_at,
        CASE WHEN s.released_at IS NOT NULL THEN s.execution_id END AS execution_id
 FROM run_steps s

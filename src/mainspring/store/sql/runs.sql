@@ -1,11 +1,9 @@
--- Whoever moves a run on holds its row first, so its steps are decided by one at a time, and their places (ctid) keep
--- still. Runs inside runs are held before those around them, otherwise by id. Executions come before runs, except a run's
--- own, which only its holder settles.
--- Each step is found by one probe of its key and changed at its place. OFFSET keeps the planner from reading all steps
--- instead, as it does while the table is young: connections of the hot path have no hash joins.
+-- A run's row is locked before the run or its steps change, so one transaction at a time decides about it. Lock order:
+-- executions, then runs; inner runs before the runs around them, otherwise by id. Only the transaction that holds a run
+-- settles the run's own execution.
 
 -- name: startable_runs
--- Queued executions of workflows, best first, with the concurrency key they count against.
+-- Queued executions of workflows in claim order, with their concurrency keys.
 SELECT e.execution_id, e.limit_id, e.rank
 FROM lines l
 CROSS JOIN LATERAL (
@@ -18,13 +16,13 @@ WHERE l.demand = '{"kind":"workflow"}'
 ORDER BY e.rank, e.execution_id LIMIT $1;
 
 -- name: workflow_lines
--- Where runs wait to be started, and the newest line of all.
+-- The lines of workflows, and the newest line of all.
 SELECT line_id, false AS newest FROM lines WHERE demand = '{"kind":"workflow"}'
 UNION ALL
 SELECT max(line_id), true FROM lines;
 
 -- name: claim_runs
--- Takes queued executions of workflows: they run until their last step has ended. $2: in place of a session.
+-- Sets queued executions of workflows to running, under the session id $2 that stands for the run engine.
 WITH free AS (
     SELECT execution_id FROM executions WHERE execution_id = ANY ($1::uuid[]) AND state = 'queued'
     ORDER BY execution_id FOR UPDATE SKIP LOCKED
@@ -37,7 +35,7 @@ RETURNING e.execution_id, e.job_id, e.tenant_id, e.version, e.attempt, e.fire_at
 ) AS depth;
 
 -- name: insert_runs
--- Runs begin. Arrays, one entry per run.
+-- Inserts runs. Arrays, one entry per run.
 WITH fresh AS (
 INSERT INTO runs (run_id, tenant_id, job_id, version, attempt, depth, state, open_steps, params, fire_at, started_at,
                   timeout_at, sla_at, created_by, rerun_of)
@@ -53,11 +51,11 @@ RETURNING timeout_at
 SELECT pg_notify('mainspring_runs', 'wake') FROM fresh WHERE timeout_at IS NOT NULL LIMIT 1;
 
 -- name: lock_run
--- One run, held.
+-- Locks one run.
 SELECT r.* FROM runs r WHERE r.run_id = $1 AND r.tenant_id = $2 FOR UPDATE OF r;
 
 -- name: lock_runs
--- The runs that wait for these executions, held; and which of their steps the executions are.
+-- Locks the runs of these executions; returns them with the step that each execution is.
 SELECT r.*, s.execution_id, s.step, s.item
 FROM unnest($1::uuid[]) AS e (execution_id)
 CROSS JOIN LATERAL (SELECT s.* FROM run_steps s WHERE s.execution_id = e.execution_id OFFSET 0) AS s
@@ -65,7 +63,7 @@ JOIN runs r USING (run_id)
 ORDER BY r.depth DESC, r.run_id FOR UPDATE OF r;
 
 -- name: close_runs
--- Runs end whose steps have all ended. Arrays: run, state, reason.
+-- Closes runs whose steps have all ended. Arrays: run, state, reason.
 UPDATE runs r SET state = c.state, reason = coalesce(r.reason, c.reason), finished_at = db_now()
 FROM unnest($1::uuid[], $2::text[], $3::text[]) AS c (run_id, state, reason)
 WHERE r.run_id = c.run_id AND r.finished_at IS NULL AND r.open_steps = 0
@@ -73,47 +71,47 @@ RETURNING r.run_id, r.state, r.attempt, r.reason, extract(epoch FROM r.finished_
           CASE WHEN r.sla_at IS NOT NULL THEN r.state = 'succeeded' AND r.finished_at <= r.sla_at END AS in_time;
 
 -- name: cancel_run
--- A run is to end: from now on nothing of it is released but what always is.
+-- Marks a run as cancelling: from now on only steps with the rule `always` are released.
 UPDATE runs SET state = 'cancelling', ends_as = $3, reason = $4
 WHERE run_id = $1 AND tenant_id = $2 AND state = 'running'
 RETURNING run_id;
 
 -- name: insert_run_event
--- An event arrives at a run, or at an execution that will be one; twice is told. The wake is for who passed over that
--- execution because it was held.
+-- Stores an event of a run, or of an execution that will become a run; no row if the run has one of that name. The
+-- notification wakes the leader, which skipped the execution while it was locked.
 INSERT INTO run_events (run_id, tenant_id, name, payload, received_by) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (run_id, name) DO NOTHING RETURNING received_at, pg_notify('mainspring_runs', 'wake');
 
 -- name: event_of_run
--- An event a run has received.
+-- An event that a run has received.
 SELECT payload, received_at, received_by FROM run_events WHERE run_id = $1 AND name = $2;
 
 -- name: timed_out_runs
--- Runs that have taken longer than they may.
+-- Running runs past their timeout.
 SELECT run_id, tenant_id FROM runs
 WHERE timeout_at <= (SELECT db_now()) AND finished_at IS NULL AND state = 'running' ORDER BY timeout_at LIMIT $1;
 
 -- name: next_run_timer
--- Seconds until the next step or run has something to be looked at.
+-- Seconds until the next step wakes or the next run times out.
 SELECT extract(epoch FROM least(
     (SELECT min(wake_at) FROM run_steps WHERE wake_at IS NOT NULL),
     (SELECT min(timeout_at) FROM runs WHERE timeout_at IS NOT NULL AND finished_at IS NULL AND state = 'running')
 ) - db_now())::float8;
 
 -- name: runs_to_cancel
--- Runs whose own execution somebody wants to end: by its id, or the overlap policy.
+-- Running runs whose own execution has a cancel request, by a user or the overlap policy.
 SELECT e.execution_id, e.tenant_id, e.cancel_reason FROM executions e JOIN runs r ON r.run_id = e.execution_id
 WHERE e.session_id = $1 AND e.cancel_at IS NOT NULL AND r.state = 'running' LIMIT $2;
 
 -- name: half_cancelled_runs
--- Cancelled runs with something that has not been told to end.
+-- Cancelling runs with a waiting step, or a live execution without a cancel request.
 SELECT DISTINCT r.run_id, r.tenant_id FROM runs r JOIN run_steps s USING (run_id)
 LEFT JOIN executions e ON e.execution_id = s.execution_id
 WHERE r.state = 'cancelling' AND s.finished_at IS NULL
   AND (s.state = 'waiting' OR e.execution_id IS NOT NULL AND e.cancel_at IS NULL) LIMIT $1;
 
 -- name: sla_ratios
--- Of the runs of each workflow that should have succeeded by now, in the last day, the share that did; of the newest $2.
+-- By workflow, the share of runs due in the last day that succeeded in time; of the newest $2 runs.
 SELECT j.name, count(*) FILTER (WHERE r.state = 'succeeded' AND r.finished_at <= r.sla_at)::float8 / count(*) AS ratio
 FROM (
     SELECT job_id, tenant_id, state, finished_at, sla_at FROM runs
@@ -123,8 +121,7 @@ FROM (
 WHERE r.tenant_id = $1 GROUP BY j.name;
 
 -- name: forget_runs
--- Runs that ended so many seconds ago, with their steps and events, and events of runs that never began; a portion at a
--- time.
+-- Deletes up to $2 runs that ended $1 seconds ago with their steps and events, and events of runs that never started.
 WITH old AS (
     SELECT run_id FROM runs WHERE finished_at < (SELECT db_now()) - make_interval(secs => $1)
     ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
@@ -162,8 +159,8 @@ WHERE r.tenant_id = $1 AND r.run_id < $2 AND ($4::uuid IS NULL OR r.job_id = $4)
 ORDER BY r.run_id DESC LIMIT $3;
 
 -- name: list_pending_runs
--- Executions of workflows that have not begun, newest first, before an id; of one workflow those that wait for anything,
--- of all of them only those in the queue, of each line its last.
+-- Executions of workflows that have not started, newest first, before an id: of one workflow in any live state; of all
+-- workflows only queued ones, the last of each line.
 SELECT e.execution_id AS run_id, e.job_id, e.version, e.params, e.fire_at, e.created_by, j.name
 FROM (
     SELECT e.* FROM executions e
@@ -180,7 +177,7 @@ WHERE e.tenant_id = $1 AND e.execution_id < $2
 ORDER BY e.execution_id DESC LIMIT $3;
 
 -- name: grid_of_runs
--- The last runs of a workflow, newest first, each with the states of its steps in the order they were written.
+-- The last runs of a workflow, newest first, each with the states of its steps in definition order.
 SELECT r.run_id, r.state, r.version, r.fire_at, r.started_at, r.finished_at, s.states
 FROM (
     SELECT * FROM runs WHERE job_id = $1 AND tenant_id = $2 ORDER BY run_id DESC LIMIT $3
