@@ -91,7 +91,7 @@ async def test_only_who_may_operate_reads_dead_letters(cluster: Cluster, client:
     async with AsyncClient(cluster.url, await issue("operate")) as operator:
         assert (await operator.dead_letter(letter.dead_letter_id)).job == job.name
         assert (await operator.claim_dead_letter(letter.dead_letter_id)).claimed_by == "test ('operate',)"
-        with pytest.raises(Conflict, match=r"test \('operate',\) works on it"):
+        with pytest.raises(Conflict, match=r"test \('operate',\) has claimed it"):
             await client.dismiss_dead_letter(letter.dead_letter_id, "x")
         done = await operator.dismiss_dead_letter(letter.dead_letter_id, "known")
     assert (done.state, done.close_reason) == ("dismissed", "known")
@@ -117,7 +117,7 @@ async def test_a_neighbour_finds_nothing(cluster: Cluster, client: AsyncClient, 
 @pytest.mark.parametrize(
     ("method", "path", "body", "words"),
     [
-        ("GET", "?state=closed", None, "known: open"),
+        ("GET", "?state=closed", None, "use one of open"),
         ("GET", ":groups?cursor=x", None, "cursor"),
         ("POST", ":replay", {}, "every open dead letter"),
         ("POST", ":dismiss", {"job": "x"}, "reason"),

@@ -52,7 +52,7 @@ async def test_a_token_makes_so_many_schedules_and_is_told_when_it_may_again(nar
             now: datetime = await connection.fetchval("SELECT db_now()")
         refused = await http.post("/jobs", json=spec())
         assert (refused.status_code, refused.json()["code"]) == (429, "quota_used_up")
-        reset_at = datetime.fromisoformat(refused.json()["detail"].rpartition(" at ")[2])
+        reset_at = datetime.fromisoformat(refused.json()["detail"].rpartition(" until ")[2])
         assert timedelta(minutes=59) < reset_at - now <= timedelta(hours=1)
         assert 59 * 60 < int(refused.headers["retry-after"]) <= 3600
         assert refused.json()["errors"][0]["pointer"] == "/schedule"

@@ -59,7 +59,7 @@ async def test_the_place_that_is_made_is_for_the_one_that_asked(cluster: Cluster
         assert [r.code for r in why[victim].reasons] == ["running", "preempted"]
         assert why[urgent].reasons[0].code == "making_room"
         assert why[urgent].reasons[0].holders == [victim]
-        assert f"asks victim-{queue} on remote to make room" in why[urgent].reasons[0].message
+        assert f"it preempts victim-{queue} on remote" in why[urgent].reasons[0].message
         assert "making_room" not in [r.code for r in why[third].reasons]
         await worker.tell(given, "preempted")
         assert await worker.ids() == [urgent], "neither the third nor the victim, whoever has waited longer"

@@ -15,6 +15,7 @@ from mainspring.domain.settlement import AttemptResult
 from mainspring.intake import reservations
 from mainspring.results.batch import Report
 from mainspring.store.db import Database
+from mainspring.views import reservations as reservation_views
 from mainspring.views import why_execution
 from tests.support.clocks import START, VirtualClock
 from tests.support.dispatchers import Fleet, fleet
@@ -158,13 +159,13 @@ async def test_what_can_not_be_kept_is_refused(bench: ReservationBench) -> None:
     assert await refused(shared=True) == "/shared"
     assert await refused(name="not a name") == "/name"
     added = await bench.add(slots=3, anyway=True)
-    assert added.warnings == ["2 of 3 places are kept: no other worker that is here matches"]
+    assert added.warnings == ["2 of 3 slots are reserved: no other present worker matches"]
     with pytest.raises(Conflict):
         await bench.add(name="r", anyway=True)
     assert await refused(name="second", start_at=START, end_at=at(1)) == "/slots", "not at another's expense"
     assert (await bench.add(name="before", start_at=START, end_at=NOON)).warnings == []
-    assert [r.name for r in (await reservations.list_all(database, tenant=1)).items] == ["before", "r"]
-    assert (await reservations.list_all(database, tenant=2)).items == []
+    assert [r.name for r in (await reservation_views.list_reservations(database, tenant=1)).items] == ["before", "r"]
+    assert (await reservation_views.list_reservations(database, tenant=2)).items == []
     with pytest.raises(NotFound):
         await reservations.delete(database, "r", tenant=2, by="test")
     await bench.travel(at(600))

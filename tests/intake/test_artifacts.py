@@ -99,7 +99,7 @@ async def test_a_function_leaves_files(cluster: Cluster, tmp_path: Path) -> None
     [
         ("ln -s /etc/passwd $MAINSPRING_ARTIFACTS/x", "x is not a regular file"),
         ("ln -s /etc $MAINSPRING_ARTIFACTS/x", "x is not a regular file"),
-        ("head -c 200000 /dev/zero > $MAINSPRING_ARTIFACTS/x", "more than 100,000 bytes"),
+        ("head -c 200000 /dev/zero > $MAINSPRING_ARTIFACTS/x", "larger than 100,000 bytes"),
         ("for i in $(seq 101); do echo > $MAINSPRING_ARTIFACTS/$i; done", "at most 100 artifacts"),
         ("printf x > \"$MAINSPRING_ARTIFACTS/$(printf 'a\\033b')\"", "control characters"),
     ],

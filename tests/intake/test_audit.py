@@ -16,6 +16,7 @@ from mainspring.intake import runs as run_actions
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store.db import Database
 from mainspring.views import audit as audit_views
+from mainspring.views import dead_letters as dead_letter_views
 from mainspring.views import executions as execution_views
 from mainspring.views import refs
 from tests.support.dependent_jobs import Jobs
@@ -97,7 +98,7 @@ async def test_what_is_done_to_executions_dead_letters_and_queues(bench: Jobs) -
     await executions.cancel(database, waiting, reason="too many", **WHO)
     for _ in range(2):
         await bench.execute("b", "failed")
-    letters = (await dead_letters.list_dead_letters(database, tenant=TENANT)).items
+    letters = (await dead_letter_views.list_dead_letters(database, tenant=TENANT)).items
     await dead_letters.dismiss(database, letters[0].dead_letter_id, reason="known", **WHO)
     await dead_letters.dismiss(database, letters[0].dead_letter_id, reason="known", **WHO)
     await replays.replay_one(database, letters[1].dead_letter_id, wire.ReplayOne(), **WHO)

@@ -13,6 +13,7 @@ from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import calendars, jobs
 from mainspring.store.db import Database
+from mainspring.views import calendars as calendar_views
 from mainspring.views import fires as fire_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
@@ -37,21 +38,21 @@ def at(text: str) -> datetime:
 
 async def test_every_edit_is_a_version(fresh: Database) -> None:
     with pytest.raises(NotFound):
-        await calendars.get(fresh, "days", tenant=TENANT)
+        await calendar_views.get(fresh, "days", tenant=TENANT)
     for days in (TODAY, TOMORROW, TOMORROW):
         await put(fresh, days)
-    found = await calendars.get(fresh, "days", tenant=TENANT)
+    found = await calendar_views.get(fresh, "days", tenant=TENANT)
     assert (found.version, found.days, found.jobs) == (2, TOMORROW, 0), "writing the same again changes nothing"
     await calendars.delete(fresh, "days", tenant=TENANT, by="test")
-    assert (await calendars.list_all(fresh, tenant=TENANT)).items == []
+    assert (await calendar_views.list_calendars(fresh, tenant=TENANT)).items == []
     await put(fresh, NOTHING)
-    versions = await calendars.versions(fresh, "days", tenant=TENANT, limit=2)
-    rest = await calendars.versions(fresh, "days", tenant=TENANT, limit=2, cursor=versions.next_cursor)
+    versions = await calendar_views.list_versions(fresh, "days", tenant=TENANT, limit=2)
+    rest = await calendar_views.list_versions(fresh, "days", tenant=TENANT, limit=2, cursor=versions.next_cursor)
     assert [v.version for v in [*versions.items, *rest.items]] == [3, 2, 1], "a new one of the name goes on counting"
     with pytest.raises(NotFound):
-        await calendars.get(fresh, "days", tenant=2)
+        await calendar_views.get(fresh, "days", tenant=2)
     with pytest.raises(NotFound):
-        await calendars.versions(fresh, "days", tenant=2)
+        await calendar_views.list_versions(fresh, "days", tenant=2)
 
 
 async def test_an_edit_reaches_all_schedules_and_the_wheel(fresh: Database, virtual: VirtualClock) -> None:
@@ -89,7 +90,7 @@ async def test_a_dry_run_tells_and_changes_nothing(fresh: Database, virtual: Vir
     first = change.changed[0]
     assert first.fires_before == [at("16T14:00"), at("17T14:00"), at("18T14:00")]
     assert first.fires_after == [at("17T14:00"), at("18T14:00"), at("19T14:00")]
-    assert (await calendars.get(fresh, "days", tenant=TENANT)).version == 1
+    assert (await calendar_views.get(fresh, "days", tenant=TENANT)).version == 1
     assert (await job_views.get(fresh, "job-0", tenant=TENANT)).next_fire_at == at("16T14:00")
     assert (await put(fresh, NOTHING, dry_run=True)).jobs == 0
     assert (await put(fresh, wire.CalendarDays(dates=[date(2020, 1, 1)]), dry_run=True)).jobs == 7
@@ -202,8 +203,8 @@ async def test_a_calendar_of_many_days_fits(fresh: Database, virtual: VirtualClo
 
 async def test_the_closed_days_ahead(fresh: Database, virtual: VirtualClock) -> None:
     await put(fresh, wire.CalendarDays(dates=[date(2026, 11, 18)], rules=["* * SUN"]))
-    found = await calendars.closed_days(fresh, "days", tenant=TENANT, count=10)
+    found = await calendar_views.closed_days(fresh, "days", tenant=TENANT, count=10)
     assert found.closed == [date(2026, 11, 18), date(2026, 11, 22)]
     assert (found.first, found.last) == (START.date(), date(2026, 11, 25))
     with pytest.raises(Invalid):
-        await calendars.closed_days(fresh, "days", tenant=TENANT, count=0)
+        await calendar_views.closed_days(fresh, "days", tenant=TENANT, count=0)

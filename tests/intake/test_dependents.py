@@ -148,7 +148,7 @@ async def test_who_still_needs_a_deleted_job_is_told_and_let_go(bench: Jobs) -> 
     )
     await gone_before(bench, "a")
     (reason,) = (await why_execution.job(bench.database, "child", tenant=TENANT)).reasons
-    assert reason.code == "needs" and "a (deleted: go on without it by mainspring jobs needs remove)" in reason.message
+    assert reason.code == "needs" and "a (deleted: remove it with mainspring jobs needs remove)" in reason.message
     (need,) = (n for n in (await dependencies_of(bench.database, "child", tenant=TENANT)).needs if n.job == "a")
     assert need.deleted_at is not None
     async with bench.database.connection() as connection:

@@ -11,10 +11,10 @@ import pytest
 from mainspring import wire
 from mainspring.domain.retry import RetryPolicy
 from mainspring.duties.retention import Retention
-from mainspring.intake import dead_letters
 from mainspring.store import dead_letters as store
 from mainspring.store import doctor, fires
 from mainspring.store.db import Database
+from mainspring.views import dead_letters as dead_letter_views
 from tests.support.clocks import VirtualClock
 from tests.support.settling import TENANT, SettlingBench
 
@@ -29,7 +29,7 @@ def bench(fresh: Database) -> SettlingBench:
 
 
 async def letters(bench: SettlingBench) -> list[wire.DeadLetter]:
-    return (await dead_letters.list_dead_letters(bench.database, tenant=TENANT)).items
+    return (await dead_letter_views.list_dead_letters(bench.database, tenant=TENANT)).items
 
 
 async def count(bench: SettlingBench) -> int:
@@ -50,7 +50,7 @@ async def test_the_last_failure_leaves_a_letter_with_everything_one_needs(
     session = await bench.session()
     await bench.claim(session)
     assert await bench.end(execution, session, outcome, attempt=2, exit_code=4, error="ValueError: row 18")
-    letter = await dead_letters.get(bench.database, execution, tenant=TENANT)
+    letter = await dead_letter_views.get(bench.database, execution, tenant=TENANT)
     assert letter.definition is not None and letter.definition.retries.max == 1
     assert [listed.dead_letter_id for listed in await letters(bench)] == [execution]
     found = await bench.look(execution)
@@ -119,7 +119,7 @@ async def test_the_same_mistake_is_one_group_per_job(bench: SettlingBench) -> No
             session = await bench.session()
             await bench.claim(session)
             assert await bench.end(execution, session, "failed", error=text)
-    page = await dead_letters.list_groups(bench.database, tenant=TENANT)
+    page = await dead_letter_views.list_groups(bench.database, tenant=TENANT)
     found = {(g.job_id, g.what, g.count, g.exact) for g in page.items}
     assert found == {
         (job, "row 2 is bad", 2, True),
@@ -129,12 +129,12 @@ async def test_the_same_mistake_is_one_group_per_job(bench: SettlingBench) -> No
     walked: list[tuple[UUID, str]] = []
     cursor: str | None = None
     while True:
-        part = await dead_letters.list_groups(bench.database, tenant=TENANT, cursor=cursor, limit=1)
+        part = await dead_letter_views.list_groups(bench.database, tenant=TENANT, cursor=cursor, limit=1)
         walked += [(g.job_id, g.fingerprint) for g in part.items]
         if (cursor := part.next_cursor) is None:
             break
     assert walked == sorted((g.job_id, g.fingerprint) for g in page.items)
-    assert (await dead_letters.list_groups(bench.database, tenant=TENANT + 1)).items == []
+    assert (await dead_letter_views.list_groups(bench.database, tenant=TENANT + 1)).items == []
 
 
 async def test_letters_are_kept_as_long_as_was_said(bench: SettlingBench, virtual: VirtualClock) -> None:

@@ -11,6 +11,7 @@ from mainspring.intake import dead_letters, replays
 from mainspring.intake import runs as run_actions
 from mainspring.store import dead_letters as store
 from mainspring.store.db import Database
+from mainspring.views import dead_letters as dead_letter_views
 from tests.support.runs import TENANT, RunBench
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +33,7 @@ async def failed(bench: RunBench) -> wire.Run:
 
 async def letters(bench: RunBench) -> dict[str, wire.DeadLetter]:
     """By step, or by workflow."""
-    found = await dead_letters.list_dead_letters(bench.database, tenant=TENANT)
+    found = await dead_letter_views.list_dead_letters(bench.database, tenant=TENANT)
     return {f"{letter.step or letter.job} {letter.dead_letter_id}": letter for letter in found.items}
 
 
@@ -57,7 +58,7 @@ async def test_one_is_to_act_on_and_the_others_are_tied_to_it(bench: RunBench) -
     ]
     assert sorted({letter.title for letter in found.values()}) == ["nightly", "nightly / each", "nightly / load"]
     assert await open_letters(bench) == 1
-    groups = (await dead_letters.list_groups(bench.database, tenant=TENANT)).items
+    groups = (await dead_letter_views.list_groups(bench.database, tenant=TENANT)).items
     assert [(group.job, group.count) for group in groups] == [("nightly", 1)]
     claimed = await dead_letters.claim(bench.database, wire.DeadLetterClaim(limit=10), **WHO)
     assert [letter.job for letter in claimed] == ["nightly"]

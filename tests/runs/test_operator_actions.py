@@ -11,10 +11,11 @@ from mainspring import wire
 from mainspring.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.duties.workflow_timers import WorkflowTimers
-from mainspring.intake import dead_letters, executions, jobs, workflows
+from mainspring.intake import executions, jobs, workflows
 from mainspring.intake import runs as run_actions
 from mainspring.intake.replays import replay_one
 from mainspring.store.db import Database
+from mainspring.views import dead_letters as dead_letter_views
 from mainspring.views import executions as execution_views
 from tests.support.clocks import VirtualClock
 from tests.support.runs import TENANT, RunBench, states
@@ -379,7 +380,7 @@ async def test_the_dead_letter_of_a_run_repeats_it_and_that_of_a_step_says_how(b
     run = await bench.begin("two", {"a": {"retries": {"max": 0}}, "b": {"needs": ["a"]}})
     await bench.work(lambda name: "failed")
     assert (await bench.get(run)).state == "failed"
-    letters = (await dead_letters.list_dead_letters(bench.database, tenant=TENANT)).items
+    letters = (await dead_letter_views.list_dead_letters(bench.database, tenant=TENANT)).items
     (step,) = (letter for letter in letters if letter.dead_letter_id != run.run_id)
     with pytest.raises(Invalid, match="mainspring runs rerun"):
         await replay_one(bench.database, step.dead_letter_id, wire.ReplayOne(), tenant=TENANT, by="a new user")

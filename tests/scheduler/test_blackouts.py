@@ -16,6 +16,7 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import blackouts, jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
+from mainspring.views import blackouts as blackout_views
 from mainspring.views import executions as execution_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
@@ -139,7 +140,7 @@ async def test_another_tenant_fires_on(fresh: Database, virtual: VirtualClock) -
     assert await ledger(fresh, "job") == [(60, "queued", None)]
     with pytest.raises(Exception, match="there is no blackout"):
         await blackouts.delete(fresh, str(theirs.blackout_id), tenant=TENANT, by="test")
-    assert (await blackouts.list_all(fresh, tenant=TENANT)).items == []
+    assert (await blackout_views.list_blackouts(fresh, tenant=TENANT)).items == []
 
 
 async def test_one_that_recurs(fresh: Database, virtual: VirtualClock) -> None:
@@ -153,7 +154,7 @@ async def test_one_that_recurs(fresh: Database, virtual: VirtualClock) -> None:
     assert await ledger(fresh, "job") == [
         (at, "skipped", "blackout") if at in (120, 420) else (at, "queued", None) for at in range(60, 660, 60)
     ]
-    (shown,) = (await blackouts.list_all(fresh, tenant=TENANT)).items
+    (shown,) = (await blackout_views.list_blackouts(fresh, tenant=TENANT)).items
     assert shown.description == "at minutes 2 to 57 in steps of 5 of every hour, for 1 minute 30 seconds"
 
 

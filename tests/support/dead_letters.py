@@ -8,6 +8,7 @@ from uuid import UUID
 from mainspring import wire
 from mainspring.domain.retry import RetryPolicy
 from mainspring.intake import dead_letters, replays
+from mainspring.views import dead_letters as dead_letter_views
 from tests.support.settling import TENANT, SettlingBench
 
 ANN, BEN = "ann", "ben"
@@ -32,7 +33,7 @@ class DeadLetterBench(SettlingBench):
         return UUID(str(row["execution_id"]))
 
     async def get(self, letter: UUID) -> wire.DeadLetter:
-        return await dead_letters.get(self.database, letter, tenant=TENANT)
+        return await dead_letter_views.get(self.database, letter, tenant=TENANT)
 
     async def replay(self, letter: UUID, by: str = ANN, **more: Any) -> wire.Replay:
         return await replays.replay_one(self.database, letter, wire.ReplayOne(**more), tenant=TENANT, by=by)

@@ -14,28 +14,28 @@ from mainspring.store.db import Database
 from mainspring.store.retention import make_partitions
 from mainspring.views import executions as execution_views
 from mainspring.views import fire_calendar, fire_density
-from mainspring.views.fire_density import HOUR_MS, Crowd, Load
+from mainspring.views.fire_density import HOUR_MS, ScheduleLoad, ScheduleLoads
 from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, scheduler_on, step
 
 BEGIN_MS = millis(START) // HOUR_MS * HOUR_MS
 
 
-def load(text: str, jobs: int, schedule_id: int = 0) -> Load:
+def load(text: str, jobs: int, schedule_id: int = 0) -> ScheduleLoad:
     key = resolve(ScheduleSpec(cron=text), now_ms=BEGIN_MS).key
     assert key is not None
-    return Load(compile_key(key), jobs, schedule_id)
+    return ScheduleLoad(compile_key(key), jobs, schedule_id)
 
 
 def test_hours_ahead_hold_every_fire_once() -> None:
-    crowd = Crowd([load("0 * * * *", 3), load("*/10 * * * *", 2), load("30 2 * * *", 50)])
+    crowd = ScheduleLoads([load("0 * * * *", 3), load("*/10 * * * *", 2), load("30 2 * * *", 50)])
     plan = fire_calendar.planned(crowd, BEGIN_MS, 48)
     two = [n for n in range(48) if (BEGIN_MS // HOUR_MS + n) % 24 == 2]
     assert [plan[n] for n in range(48)] == [3 + 12 + (50 if n in two else 0) for n in range(48)]
 
 
 def test_of_very_many_schedules_a_part_stands_for_all() -> None:
-    crowd = Crowd([load("0 0 * * *", 5000), *(load(f"{n % 60} {n % 24} * * *", 1) for n in range(5000))])
+    crowd = ScheduleLoads([load("0 0 * * *", 5000), *(load(f"{n % 60} {n % 24} * * *", 1) for n in range(5000))])
     assert not fire_calendar.is_counted(crowd)
     plan = fire_calendar.planned(crowd, BEGIN_MS, 24)
     assert sum(plan) == pytest.approx(10_000, rel=0.01)
@@ -75,28 +75,31 @@ async def test_a_large_day_is_sampled_and_scaled(fresh: Database, monkeypatch: p
     monkeypatch.setattr(charts, "fires_by_hour", some)
     found = await fire_calendar.past_day(fresh, START.date(), tenant=TENANT)
     assert asked == [25.0]
-    assert found == {millis(START): fire_calendar.Past(400, 12, False)}
+    assert found == {millis(START): fire_calendar.PastHour(400, 12, False)}
 
 
 async def test_a_crowded_minute_is_spread_by_those_that_crowd_it(fresh: Database, virtual: VirtualClock) -> None:
     for n in range(3):
         await add(fresh, f"hourly-{n}", schedule=ScheduleSpec(cron="0 * * * *"))
     await add(fresh, "spread", schedule=ScheduleSpec(cron="0 3 * * *", jitter="10m"))
-    known = {found.jobs: found for found in (await fire_density.crowd(fresh, tenant=TENANT)).loads}
+    known = {found.jobs: found for found in (await fire_density.tenant_loads(fresh, tenant=TENANT)).loads}
     # As if there were hundreds of them: the proposal must name real jobs, and none that is spread already.
-    crowd = Crowd(
-        [Load(known[3].schedule, 300, known[3].schedule_id), Load(known[1].schedule, 90, known[1].schedule_id)]
+    crowd = ScheduleLoads(
+        [
+            ScheduleLoad(known[3].schedule, 300, known[3].schedule_id),
+            ScheduleLoad(known[1].schedule, 90, known[1].schedule_id),
+        ]
     )
     three = next(ms for ms in range(BEGIN_MS, BEGIN_MS + 24 * HOUR_MS, HOUR_MS) if ms // HOUR_MS % 24 == 3)
-    found = await fire_calendar.proposals(fresh, [fire_calendar.crush(crowd, three)], tenant=TENANT)
+    found = await fire_calendar.proposals(fresh, [fire_calendar.most_crowded(crowd, three)], tenant=TENANT)
     assert [(p.due, p.jobs, p.jitter_min, p.shift_min) for p in found] == [(390, 300, 15, None)]
     assert found[0].then == 90 + 300 // 15
     assert {name for _, name in found[0].examples} == {"hourly-0", "hourly-1", "hourly-2"}
-    named = await fire_calendar.examples(fresh, fire_calendar.crush(crowd, three), tenant=TENANT)
+    named = await fire_calendar.examples(fresh, fire_calendar.most_crowded(crowd, three), tenant=TENANT)
     assert [(due, len(jobs)) for _, due, jobs in named] == [(300, 3), (90, 1)]
     assert (
         await fire_calendar.proposals(
-            fresh, [fire_calendar.crush(Crowd([load("0 * * * *", 30)]), three)], tenant=TENANT
+            fresh, [fire_calendar.most_crowded(ScheduleLoads([load("0 * * * *", 30)]), three)], tenant=TENANT
         )
         == []
     )

@@ -186,10 +186,10 @@ async def test_what_did_not_succeed_is_found_without_looking_at_the_rest(
 
 
 async def test_too_many_jobs_to_look_into_are_told(fresh: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "MOST_JOBS", 2)
+    monkeypatch.setattr(search, "MAX_JOBS", 2)
     for number in range(3):
         await add(fresh, f"job-{number}")
-    with pytest.raises(Invalid, match="more than 2 jobs are like that"):
+    with pytest.raises(Invalid, match="more than 2 jobs match"):
         await search.find_executions(fresh, "job", tenant=TENANT)
 
 

@@ -59,7 +59,7 @@ async def test_it_is_said_at_creation_if_no_worker_fits(cluster: Cluster, queue:
         spec = {"name": queue, "task": {"kind": "noop"}, "queue": queue}
         assert (await client.create_job(spec)).warnings == []
         changed = await client.patch_job(queue, {"resources": {"cpu": 3}})
-        assert changed.warnings == ["no worker fits: the closest, one, lacks cpu 3 (it has 2)"]
+        assert changed.warnings == ["no worker matches: the closest, one, lacks cpu 3 (it has 2)"]
         assert (await client.job(queue)).spec.resources == {"cpu": 3}, "a warning, not an error"
 
 
@@ -89,7 +89,7 @@ async def test_busy_workers_and_how_many_are_ahead(cluster: Cluster, queue: str)
         await worker.beat(first)
         second, third = await submit(client, queue), await submit(client, queue)
         assert await codes(client, second) == ["busy"]
-        assert (await reason(client, third, "busy")).message == "all 1 fitting workers are busy; 1 ahead of it"
+        assert (await reason(client, third, "busy")).message == "all 1 matching workers are busy; 1 ahead of it"
 
 
 async def test_not_due_retrying_overlapping_and_jobs(cluster: Cluster, queue: str) -> None:
@@ -98,7 +98,7 @@ async def test_not_due_retrying_overlapping_and_jobs(cluster: Cluster, queue: st
         (given,) = (await worker.poll()).executions
         await worker.tell(given, "failed")
         retry = await reason(client, execution, "retry")
-        assert retry.until is not None and "attempt 1 did not succeed" in retry.message
+        assert retry.until is not None and "attempt 1 failed" in retry.message
         job = await client.create_job({"name": queue, "task": {"kind": "noop"}, "schedule": {"cron": "0 0 1 1 *"}})
         assert [r.code for r in (await client.why_job(job.name)).reasons] == ["not_due"]
         await client.pause_job(job.name, "for now")

@@ -51,7 +51,7 @@ async def test_a_schedule_that_has_not_begun_has_ended_or_is_not_there(fresh: Da
     await add(fresh, "later", schedule=ScheduleSpec(every=60, start_at=start.isoformat(), end_at=end.isoformat()))
     await add(fresh, "manual")
     found = (await seen(fresh, "later"))["Schedule"]
-    assert (found.verdict, found.words, found.until) == ("stops", "it has not begun", start)
+    assert (found.verdict, found.words, found.until) == ("stops", "it has not started", start)
     await virtual.set(end + timedelta(hours=1))
     found = (await seen(fresh, "later"))["Schedule"]
     assert found.verdict == "stops"
@@ -66,9 +66,9 @@ async def test_a_blackout_now_or_at_the_next_fire(fresh: Database, virtual: Virt
     request = wire.NewBlackout(queue="short", start_at=start, end_at=end, reason="test")
     await blackouts.create(fresh, request, tenant=TENANT, by="test")
     found = (await seen(fresh, "dark"))["Blackout"]
-    assert (found.verdict, found.words, found.until) == ("stops", "the next fire falls into one, which is over", end)
+    assert (found.verdict, found.words, found.until) == ("stops", "the next fire falls into one, which ends", end)
     await virtual.set(start + timedelta(minutes=1))
-    assert (await seen(fresh, "dark"))["Blackout"].words == "one is in force"
+    assert (await seen(fresh, "dark"))["Blackout"].words == "one is active"
     await virtual.set(end + timedelta(minutes=1))
     assert (await seen(fresh, "dark"))["Blackout"].verdict == "ok"
 

@@ -12,7 +12,7 @@ from mainspring import wire
 from mainspring.api.executions import EXECUTION
 from mainspring.api.route import Call, Table, bad_query
 from mainspring.domain.errors import Conflict
-from mainspring.intake.artifacts import Sender
+from mainspring.intake.artifacts import ArtifactSender
 from mainspring.views import executions as execution_views
 
 table = Table()
@@ -31,7 +31,7 @@ async def upload(call: Call) -> None:
 
     With `size`, nothing is uploaded: the response says whether an artifact of that size is accepted.
     """
-    sender = Sender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
+    sender = ArtifactSender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
     if not await call.context.dispatcher.sessions.belongs_to(sender.session_id, tenant=call.tenant):
         raise Conflict("unknown or ended session; register again", code="session_ended")
     if call.query("size") is not None:
@@ -55,7 +55,7 @@ async def upload(call: Call) -> None:
 )
 async def fetch(call: Call) -> Response:
     """Download an artifact of an earlier execution for a running attempt."""
-    sender = Sender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
+    sender = ArtifactSender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
     if not await call.context.dispatcher.sessions.belongs_to(sender.session_id, tenant=call.tenant):
         raise Conflict("unknown or ended session; register again", code="session_ended")
     found, chunks = await call.context.artifacts.open_for(

@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.domain.errors import Forbidden, Unauthenticated
-from mainspring.intake.validate.queue_bounds import RIGHT
+from mainspring.intake.validate.queue_bounds import EXCEED_SCOPE
 from mainspring.store import audit, tokens
 from mainspring.store.db import Connection, Database
 from mainspring.store.tokens import Token
@@ -49,7 +49,7 @@ class Caller:
     @property
     def may_exceed(self) -> bool:
         """Whether it may create jobs whose timeout exceeds their queue's bound."""
-        return self.may(RIGHT)
+        return self.may(EXCEED_SCOPE)
 
     def demand(self, scope: str) -> None:
         if not self.may(scope):

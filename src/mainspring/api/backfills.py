@@ -11,6 +11,7 @@ from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.errors import NotFound
 from mainspring.intake import backfills
+from mainspring.views import backfills as backfill_views
 from mainspring.views import refs
 
 table = Table()
@@ -38,14 +39,14 @@ async def create(call: Call) -> Response | wire.Backfill:
         by=call.caller.name,
         key=call.request.headers.get("idempotency-key"),
     )
-    found = await backfills.get(database, backfill_id, tenant=call.tenant)
+    found = await backfill_views.get(database, backfill_id, tenant=call.tenant)
     return Response(encode(found), 201, {"Location": f"{BACKFILLS}/{backfill_id}"}, media_type="application/json")
 
 
 @table.route("GET", BACKFILLS, scope="read", response=wire.Page[wire.Backfill], query=("job", "limit", "cursor"))
 async def list_backfills(call: Call) -> wire.Page[wire.Backfill]:
     """List backfills, newest first, without `executions`."""
-    return await backfills.list_backfills(
+    return await backfill_views.list_backfills(
         call.context.database,
         tenant=call.tenant,
         cursor=call.query("cursor"),
@@ -82,7 +83,7 @@ async def cancel(call: Call) -> wire.Backfill:
 
 
 async def _found(call: Call) -> wire.Backfill:
-    return await backfills.get(call.context.database, _id(call), tenant=call.tenant)
+    return await backfill_views.get(call.context.database, _id(call), tenant=call.tenant)
 
 
 def _id(call: Call) -> UUID:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainspring import wire
 from mainspring.api.route import Call, Table
 from mainspring.intake import blackouts
+from mainspring.views import blackouts as blackout_views
 
 table = Table()
 BLACKOUTS = "/api/v1/blackouts"
@@ -13,7 +14,7 @@ BLACKOUTS = "/api/v1/blackouts"
 @table.route("GET", BLACKOUTS, scope="read", response=wire.Page[wire.Blackout], query=("limit", "cursor"))
 async def list_blackouts(call: Call) -> wire.Page[wire.Blackout]:
     """List blackouts, newest first."""
-    return await blackouts.list_all(
+    return await blackout_views.list_blackouts(
         call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 500)
     )
 

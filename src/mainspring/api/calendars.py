@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainspring import wire
 from mainspring.api.route import Call, Table
 from mainspring.intake import calendars
+from mainspring.views import calendars as calendar_views
 
 table = Table()
 CALENDARS = "/api/v1/calendars"
@@ -14,7 +15,7 @@ CALENDAR = CALENDARS + "/{name}"
 @table.route("GET", CALENDARS, scope="read", response=wire.Page[wire.Calendar], query=("limit", "cursor"))
 async def list_calendars(call: Call) -> wire.Page[wire.Calendar]:
     """List calendars by name."""
-    return await calendars.list_all(
+    return await calendar_views.list_calendars(
         call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 50)
     )
 
@@ -22,7 +23,7 @@ async def list_calendars(call: Call) -> wire.Page[wire.Calendar]:
 @table.route("GET", CALENDAR, scope="read", response=wire.Calendar)
 async def get(call: Call) -> wire.Calendar:
     """Get a calendar by name."""
-    return await calendars.get(call.context.database, call.path("name"), tenant=call.tenant)
+    return await calendar_views.get(call.context.database, call.path("name"), tenant=call.tenant)
 
 
 @table.route("PUT", CALENDAR, scope="write", body=wire.CalendarDays, response=wire.Calendar, query=("dry_run",))
@@ -35,7 +36,7 @@ async def put(call: Call) -> wire.Calendar | wire.CalendarChange:
     change = await calendars.put(
         call.context.database, name, call.body, tenant=call.tenant, by=call.caller.name, dry_run=dry_run
     )
-    return change if dry_run else await calendars.get(call.context.database, name, tenant=call.tenant)
+    return change if dry_run else await calendar_views.get(call.context.database, name, tenant=call.tenant)
 
 
 @table.route("DELETE", CALENDAR, scope="write", status=204)
@@ -49,7 +50,7 @@ async def delete(call: Call) -> None:
 )
 async def versions(call: Call) -> wire.Page[wire.CalendarVersion]:
     """List the versions of a calendar, newest first."""
-    return await calendars.versions(
+    return await calendar_views.list_versions(
         call.context.database,
         call.path("name"),
         tenant=call.tenant,
@@ -61,6 +62,6 @@ async def versions(call: Call) -> wire.Page[wire.CalendarVersion]:
 @table.route("GET", CALENDAR + "/days", scope="read", response=wire.ClosedDays, query=("count",))
 async def days(call: Call) -> wire.ClosedDays:
     """List the upcoming days on which schedules that follow the calendar do not fire."""
-    return await calendars.closed_days(
+    return await calendar_views.closed_days(
         call.context.database, call.path("name"), tenant=call.tenant, count=call.number("count", 90)
     )

@@ -8,6 +8,7 @@ from mainspring import wire
 from mainspring.api.route import Call, Table
 from mainspring.intake import dead_letters as intake
 from mainspring.intake import replays
+from mainspring.views import dead_letters as dead_letter_views
 
 table = Table()
 DEAD_LETTERS = "/api/v1/dead-letters"
@@ -24,7 +25,7 @@ SCOPE = "operate"
 )
 async def list_dead_letters(call: Call) -> wire.Page[wire.DeadLetter]:
     """List executions that failed or were lost permanently, latest fire first."""
-    return await intake.list_dead_letters(
+    return await dead_letter_views.list_dead_letters(
         call.context.database,
         tenant=call.tenant,
         cursor=call.query("cursor"),
@@ -40,7 +41,7 @@ async def list_dead_letters(call: Call) -> wire.Page[wire.DeadLetter]:
 )
 async def list_groups(call: Call) -> wire.Page[wire.DeadLetterGroup]:
     """List open dead letters grouped by job and error fingerprint."""
-    return await intake.list_groups(
+    return await dead_letter_views.list_groups(
         call.context.database, tenant=call.tenant, cursor=call.query("cursor"), limit=call.number("limit", 100)
     )
 
@@ -69,7 +70,7 @@ async def dismiss_many(call: Call) -> wire.Dismissed:
 @table.route("GET", DEAD_LETTER, scope=SCOPE, response=wire.DeadLetter)
 async def get(call: Call) -> wire.DeadLetter:
     """Get a dead letter with all its attempts."""
-    return await intake.get(call.context.database, await _id(call), tenant=call.tenant)
+    return await dead_letter_views.get(call.context.database, await _id(call), tenant=call.tenant)
 
 
 @table.route("PATCH", DEAD_LETTER, scope=SCOPE, body=wire.DeadLetterEdit, response=wire.DeadLetter)
@@ -109,4 +110,4 @@ async def dismiss(call: Call) -> wire.DeadLetter:
 
 
 async def _id(call: Call) -> UUID:
-    return await intake.find(call.context.database, call.path("ref"), tenant=call.tenant)
+    return await dead_letter_views.find(call.context.database, call.path("ref"), tenant=call.tenant)

@@ -27,7 +27,9 @@ async def scaling(call: Call) -> wire.Scaling:
     target = call.query("target")
     try:
         return await queues.scaling(
-            call.context.database, tenant=call.tenant, target=queues.TARGET if target is None else float(target)
+            call.context.database,
+            tenant=call.tenant,
+            target=queues.TARGET_UTILIZATION if target is None else float(target),
         )
     except ValueError:
         raise invalid(

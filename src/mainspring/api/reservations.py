@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainspring import wire
 from mainspring.api.route import Call, Table
 from mainspring.intake import reservations
+from mainspring.views import reservations as reservation_views
 
 table = Table()
 RESERVATIONS = "/api/v1/reservations"
@@ -13,7 +14,7 @@ RESERVATIONS = "/api/v1/reservations"
 @table.route("GET", RESERVATIONS, scope="read", response=wire.Page[wire.Reservation])
 async def list_reservations(call: Call) -> wire.Page[wire.Reservation]:
     """List current and future reservations with their workers, earliest first."""
-    return await reservations.list_all(call.context.database, tenant=call.tenant)
+    return await reservation_views.list_reservations(call.context.database, tenant=call.tenant)
 
 
 @table.route("POST", RESERVATIONS, scope="admin", body=wire.NewReservation, response=wire.Reservation, status=201)

@@ -51,7 +51,7 @@ async def register(call: Call) -> wire.Registered:
             lease_s=lease_s,
         )
         schemas = call.body.schemas or {}
-        await plugins.learn(connection, schemas, tenant=call.tenant, shared=call.body.shared)
+        await plugins.register_schemas(connection, schemas, tenant=call.tenant, shared=call.body.shared)
     takes = ["progress", "no_retry", "checkpoints", "artifacts", "artifacts_in"]
     return wire.Registered(session_id=session_id, lease_s=lease_s, heartbeat_s=lease_s / 4, takes=takes)
 

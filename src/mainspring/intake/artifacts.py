@@ -1,4 +1,4 @@
-"""Files that executions leave: taken in piece by piece, kept for a while, handed out."""
+"""Artifacts: receive files from attempts in chunks, keep them until they expire, serve them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from mainspring.service import Loops, Service
 from mainspring.store import artifacts
 from mainspring.store.db import Database
 
-PRUNE_S = 600.0
-PRUNED_AT_ONCE = 500
-NEWEST = 20
-"""So many successes of a job are looked at for a file."""
+PRUNE_INTERVAL_S = 600.0
+PRUNE_BATCH = 500
+SEARCHED_SUCCESSES = 20
+"""An artifact of a job is searched in this many of its latest successes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
-    """The attempt a file comes from, and the session that claims to run it."""
+class ArtifactSender:
+    """The attempt that sends or reads an artifact, and the session that claims to run it."""
 
     session_id: UUID
     execution_id: UUID
@@ -33,7 +33,7 @@ class Sender:
 
 
 class Artifacts(Service):
-    """The files of all executions. As a service it removes those whose time is over."""
+    """The artifacts of all executions. As a service, it removes expired ones."""
 
     def __init__(self, database: Database, store: ArtifactStore, *, most_bytes: int, kept_s: float) -> None:
         self._database = database
@@ -42,18 +42,24 @@ class Artifacts(Service):
         self._kept_s = kept_s
         self._loops = Loops("artifacts")
 
-    async def check(self, sender: Sender, name: str, size: int | None) -> None:
-        """Refuses a file for what can be known before it comes."""
+    async def check(self, sender: ArtifactSender, name: str, size: int | None) -> None:
+        """Refuse an artifact by its name, declared size and sender, before its content arrives."""
         if (wrong := name_problem(name)) is not None:
             raise invalid("/name", wrong, hint="a relative path such as report/2026.csv")
         if size is not None and size > self._most_bytes:
             raise self._too_large(name)
-        await self._demand_held(sender)
+        await self._require_held(sender)
 
     async def receive(
-        self, sender: Sender, name: str, pieces: AsyncIterator[bytes], *, content_type: str, declared: int | None
+        self,
+        sender: ArtifactSender,
+        name: str,
+        pieces: AsyncIterator[bytes],
+        *,
+        content_type: str,
+        declared: int | None,
     ) -> None:
-        """Keeps a file; nothing of one that is too large, cut off, or of an attempt the sender does not run."""
+        """Store an artifact; nothing of one that is too large, cut off, or of an attempt the sender does not run."""
         await self.check(sender, name, declared)
         key, counted = uuid4(), Counted(pieces, self._most_bytes)
         try:
@@ -62,7 +68,7 @@ class Artifacts(Service):
             raise self._too_large(name) from None
         if declared is not None and counted.bytes != declared:
             await self._store.delete(key)
-            raise invalid("/name", f"{name!r} was cut off: {counted.bytes:,} of {declared:,} bytes came")
+            raise invalid("/name", f"{name!r} was cut off: received {counted.bytes:,} of {declared:,} bytes")
         earlier = await self._insert(sender, name, key, counted, content_type)
         if earlier is not None:
             await self._store.delete(earlier)
@@ -71,16 +77,16 @@ class Artifacts(Service):
         return [_as_wire(found) for found in await self._rows(execution_id, tenant=tenant)]
 
     async def open(self, execution_id: UUID, name: str, *, tenant: int) -> tuple[wire.Artifact, AsyncIterator[bytes]]:
-        """A file with its content."""
+        """An artifact with its content."""
         for found in await self._rows(execution_id, tenant=tenant):
             if found.name == name:
                 return _as_wire(found), await self._content(found)
         raise NotFound(f"the execution has no artifact {name!r}")
 
     async def open_for(
-        self, sender: Sender, name: str, *, source: UUID | None, step: int | None, job: str | None
+        self, sender: ArtifactSender, name: str, *, source: UUID | None, step: int | None, job: str | None
     ) -> tuple[wire.Artifact, AsyncIterator[bytes]]:
-        """A file that a running attempt asked for, of another execution of its tenant."""
+        """An artifact of another execution of the same tenant, for a running attempt."""
         async with self._database.connection() as connection:
             held, found = await artifacts.find_artifact_in(
                 connection,
@@ -91,13 +97,13 @@ class Artifacts(Service):
                 source=source,
                 step=step,
                 job=job,
-                newest=NEWEST,
+                newest=SEARCHED_SUCCESSES,
             )
         if not held:
             raise _not_held()
         if found is None:
-            whose = f"none of the last {NEWEST} successes of {job}" if job is not None else "it"
-            raise NotFound(f"{whose} left {name!r}, or its time is over")
+            whose = f"none of the last {SEARCHED_SUCCESSES} successes of {job}" if job is not None else "it"
+            raise NotFound(f"{whose} left an artifact {name!r}, or it has expired")
         return _as_wire(found), await self._content(found)
 
     # The life of the service ---------------------------------------------------------------------------------
@@ -109,9 +115,9 @@ class Artifacts(Service):
         await self._loops.stop()
 
     async def prune(self) -> int:
-        """Removes files whose time is over; first the bytes, so that nothing is left behind if this is cut off."""
+        """Remove expired artifacts; content first, so that an interruption leaves no orphaned content."""
         async with self._database.connection() as connection:
-            keys = await artifacts.expired_artifacts(connection, limit=PRUNED_AT_ONCE)
+            keys = await artifacts.expired_artifacts(connection, limit=PRUNE_BATCH)
         for key in keys:
             await self._store.delete(key)
         if keys:
@@ -120,14 +126,14 @@ class Artifacts(Service):
         return len(keys)
 
     async def _prune(self) -> None:
-        while await self.prune() == PRUNED_AT_ONCE:
+        while await self.prune() == PRUNE_BATCH:
             pass
         await self._store.sweep()
-        await asyncio.sleep(PRUNE_S)
+        await asyncio.sleep(PRUNE_INTERVAL_S)
 
     # Single steps --------------------------------------------------------------------------------------------
 
-    async def _demand_held(self, sender: Sender) -> None:
+    async def _require_held(self, sender: ArtifactSender) -> None:
         async with self._database.connection() as connection:
             held = await artifacts.holds_attempt(
                 connection, execution_id=sender.execution_id, attempt=sender.attempt, session_id=sender.session_id
@@ -135,8 +141,10 @@ class Artifacts(Service):
         if not held:
             raise _not_held()
 
-    async def _insert(self, sender: Sender, name: str, key: UUID, counted: Counted, content_type: str) -> UUID | None:
-        """The key of the file it replaces."""
+    async def _insert(
+        self, sender: ArtifactSender, name: str, key: UUID, counted: Counted, content_type: str
+    ) -> UUID | None:
+        """Insert the row; return the key of the artifact it replaces."""
         try:
             async with self._database.transaction() as connection:
                 done = await artifacts.insert_artifact(
@@ -179,15 +187,15 @@ class Artifacts(Service):
             return await artifacts.list_artifacts(connection, tenant=tenant, execution_id=execution_id)
 
     def _too_large(self, name: str) -> TooLarge:
-        return TooLarge(f"{name!r} has more than {self._most_bytes:,} bytes, which is the most kept of an execution")
+        return TooLarge(f"{name!r} is larger than {self._most_bytes:,} bytes, the maximum per execution")
 
 
 class Overflow(Exception):
-    """More came than is kept."""
+    """More bytes were sent than one execution may keep."""
 
 
 class Counted:
-    """Pieces on their way: counted, and their digest taken."""
+    """Chunks with their byte count and digest."""
 
     def __init__(self, pieces: AsyncIterator[bytes], most: int) -> None:
         self._pieces = pieces
@@ -205,7 +213,7 @@ class Counted:
 
 
 def _not_held() -> Conflict:
-    return Conflict("this session does not run that attempt, so it leaves no files there", code="not_held")
+    return Conflict("this session does not run that attempt, so it can't store artifacts for it", code="not_held")
 
 
 def _as_wire(found: artifacts.Artifact) -> wire.Artifact:

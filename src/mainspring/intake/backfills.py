@@ -1,4 +1,4 @@
-"""Backfills: executing a range of a job's past instants, apart from its cadence."""
+"""Create, pause, resume and cancel backfills: ranges of past fires of a job that are executed on request."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mainspring.store import audit, backfills, executions, overlaps
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow
 from mainspring.views import refs
+from mainspring.views.backfills import no_such_backfill
 
 MOST_INSTANTS = 100_000
-PLANNED = 100
-"""So many instants a dry run lists."""
+PREVIEWED_INSTANTS = 100
 
 
 async def plan(database: Database, ref: str, request: wire.BackfillRequest, *, tenant: int) -> wire.BackfillPlan:
-    """What `create` would do now. Nothing is written."""
+    """What `create` would do; writes nothing."""
     row = await refs.job_row(database, ref, tenant=tenant)
     async with database.connection() as connection:
         span, _ = await _range(connection, row, request)
@@ -36,16 +36,16 @@ async def plan(database: Database, ref: str, request: wire.BackfillRequest, *, t
         left_out=len(instants) - len(chosen),
         first=instant(min(chosen)) if chosen else None,
         last=instant(max(chosen)) if chosen else None,
-        page=[instant(at) for at in chosen[:PLANNED]],
+        page=[instant(at) for at in chosen[:PREVIEWED_INSTANTS]],
     )
 
 
 async def create(
     database: Database, ref: str, request: wire.BackfillRequest, *, tenant: int, by: str, key: str | None = None
 ) -> UUID:
-    """A new backfill; its executions follow by themselves. Works on a paused job, and leaves the cadence alone.
+    """Create a backfill; the leader feeds its executions. Works on a paused job and does not affect its schedule.
 
-    With a `key`, the same request is answered with the same backfill for a day.
+    With a `key`, the same request returns the same backfill for a day.
     """
     row = await refs.job_row(database, ref, tenant=tenant)
     async with database.connection() as connection:
@@ -69,7 +69,7 @@ async def create(
             instants=len(instants),
             created_by=by,
         ):
-            raise Conflict("the job's schedule was changed meanwhile; look at it and try again")
+            raise Conflict("the job's schedule was changed meanwhile; check it, then try again")
         await audit.record(
             connection,
             "backfill.create",
@@ -86,7 +86,7 @@ async def create(
 async def _known(
     connection: Connection, row: JobRow, request: wire.BackfillRequest, key: str, backfill_id: UUID
 ) -> UUID:
-    """What the key stands for: this backfill, if it is new. Keys of submissions are others."""
+    """The backfill of an idempotency key; the new one if the key is new. Submissions have a separate key space."""
     digest = hashlib.sha256(b"backfill" + encode(request)).digest()
     known_id, first_digest, _ = await executions.insert_idempotency_key(
         connection, tenant=row.tenant, job_id=row.job_id, key=f"backfill:{key}", execution_id=backfill_id, digest=digest
@@ -96,29 +96,8 @@ async def _known(
     return known_id
 
 
-async def get(database: Database, backfill_id: UUID, *, tenant: int) -> wire.Backfill:
-    async with database.connection() as connection:
-        found = await backfills.backfill_by_id(connection, tenant=tenant, backfill_id=backfill_id)
-    if found is None:
-        raise _unknown(backfill_id)
-    return found
-
-
-async def list_backfills(
-    database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50, job: str | None = None
-) -> wire.Page[wire.Backfill]:
-    """Newest first; how their executions fared is told of one backfill at a time."""
-    refs.check_limit(limit)
-    before = refs.parse_cursor(cursor)
-    job_id = None if job is None else (await refs.job_row(database, job, tenant=tenant)).job_id
-    async with database.connection() as connection:
-        rows = await backfills.list_backfills(connection, tenant=tenant, before=before, limit=limit + 1, job_id=job_id)
-    page = rows[:limit]
-    return wire.Page(items=page, next_cursor=str(page[-1].backfill_id) if len(rows) > limit else None)
-
-
 async def pause(database: Database, backfill_id: UUID, *, tenant: int, by: str) -> None:
-    """No more executions of it are made; those that live go on."""
+    """Create no more executions; live ones continue."""
     await _set(database, backfill_id, "paused", ("running",), "backfill.pause", tenant=tenant, by=by)
 
 
@@ -127,7 +106,7 @@ async def resume(database: Database, backfill_id: UUID, *, tenant: int, by: str)
 
 
 async def cancel(database: Database, backfill_id: UUID, *, tenant: int, by: str) -> None:
-    """Nothing more of it is made, and what lives of it is cancelled."""
+    """Create no more executions, and cancel the live ones."""
     await _set(database, backfill_id, "cancelled", ("running", "paused"), "backfill.cancel", tenant=tenant, by=by)
 
 
@@ -146,7 +125,7 @@ async def _set(
         if job_id is None:
             found = await backfills.backfill_by_id(connection, tenant=tenant, backfill_id=backfill_id)
             if found is None:
-                raise _unknown(backfill_id)
+                raise no_such_backfill(backfill_id)
             if found.state != to:
                 raise Conflict(f"the backfill is {found.state} already", code="already_final")
             return
@@ -156,22 +135,22 @@ async def _set(
                 connection, tenant=tenant, backfill_id=backfill_id, reason=f"backfill cancelled by {by}"
             )
         found = await backfills.backfill_by_id(connection, tenant=tenant, backfill_id=backfill_id)
-        assert found is not None, "its row is held"
+        assert found is not None, "its row is locked"
         await audit.record(connection, action, backfill_id, tenant=tenant, by=by, name=found.job)
 
 
 async def _range(connection: Connection, row: JobRow, request: wire.BackfillRequest) -> tuple[Range, datetime]:
-    """The range in the job's schedule as it is now, and its end."""
+    """The range in the job's current schedule, and its end."""
     if row.deleted_at is not None:
         raise NotFound(f"there is no job {row.name!r}")
     if row.schedule_key is None:
-        raise Invalid(f"{row.name} has no recurring schedule, so it has no instants to fill in", code="no_schedule")
+        raise Invalid(f"{row.name} has no recurring schedule, so there is nothing to backfill", code="no_schedule")
     now = instant(int(await database_now_ms(connection)))
     to = now if request.to is None else request.to
     if to > now:
-        raise invalid("/to", f"{to.isoformat()} has not come yet", hint="what is due later fires by itself")
+        raise invalid("/to", f"{to.isoformat()} is in the future", hint="later instants fire on schedule")
     if to <= request.from_:
-        raise invalid("/to", "the range ends before it begins", hint="`to` is after `from`, and not included")
+        raise invalid("/to", "`to` must be after `from`", hint="`to` itself is not included")
     return backfills.clipped(row.schedule_key, request.from_, to, row.start_at, row.end_at), to
 
 
@@ -179,11 +158,7 @@ async def _instants(span: Range, order: Order) -> list[int]:
     # A hundred thousand instants of a cron expression take about a second: not on the event loop.
     found = await asyncio.to_thread(span.following, None, order, MOST_INSTANTS + 1)
     if not found:
-        raise invalid("/from", "the job has no instant in this range", hint="see its schedule, its start and its end")
+        raise invalid("/from", "the job has no instant in this range", hint="check its schedule, start and end")
     if len(found) > MOST_INSTANTS:
-        raise invalid("/from", f"the range has more than {MOST_INSTANTS:,} instants", hint="make several backfills")
+        raise invalid("/from", f"the range has more than {MOST_INSTANTS:,} instants", hint="create several backfills")
     return found
-
-
-def _unknown(backfill_id: UUID) -> NotFound:
-    return NotFound(f"there is no backfill {backfill_id}")

@@ -1,6 +1,6 @@
-"""Blackouts: maintenance windows in which no fire starts, for a tenant, a queue or a job.
+"""Create and delete blackouts: maintenance windows in which no fire starts, for a tenant, a queue or a job.
 
-Whoever adds or deletes one holds every shard's row: a tick comes before it, or decides by it.
+Every change locks all shard rows, so a tick runs either before it or with it.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ from uuid import UUID, uuid4
 
 from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
-from mainspring.domain.duration import parse_duration, spell_duration
+from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import NotFound, invalid
 from mainspring.domain.job import QUEUE
-from mainspring.domain.schedule.calendar import Blackout, blackout_until
-from mainspring.domain.schedule.schedule import ScheduleSpecs, bounded_key, compile_key, describe_spec, members_of
+from mainspring.domain.schedule.schedule import ScheduleSpecs, bounded_key, compile_key, members_of
 from mainspring.store import audit, blackouts, shards
 from mainspring.store.blackouts import BlackoutRow
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.views import refs
+from mainspring.views.blackouts import as_blackout, describe
 from mainspring.views.schedules import resolve
 
-MOST_S = 31 * 86_400
-COMPARED = 100
-NOT_HERE = ("at", "calendar", "roll", "jitter")
+MAX_LENGTH_S = 31 * 86_400
+CHECKED_WINDOWS = 100
+"""A recurring blackout is checked for overlap over this many windows."""
+UNSUPPORTED_FIELDS = ("at", "calendar", "roll", "jitter")
 
 
 async def create(database: Database, request: wire.NewBlackout, *, tenant: int, by: str) -> wire.Blackout:
-    """Adds a blackout; it holds for every fire that is not yet decided."""
+    """Create a blackout; it applies to every fire that is not yet decided."""
     job_id = await _scope(database, request, tenant=tenant)
     blackout_id = uuid4()
     async with database.transaction() as connection:
@@ -55,12 +56,12 @@ async def create(database: Database, request: wire.NewBlackout, *, tenant: int, 
         )
         await blackouts.insert_blackout(connection, tenant=tenant, row=row)
         (written,) = await blackouts.list_blackouts(connection, tenant=tenant, blackout_id=blackout_id)
-        await _note(connection, "blackout.create", written, tenant=tenant, by=by)
-        return _shown(written, now_ms)
+        await _record(connection, "blackout.create", written, tenant=tenant, by=by)
+        return as_blackout(written, now_ms)
 
 
 async def delete(database: Database, ref: str, *, tenant: int, by: str) -> None:
-    """Ends a blackout now: what waits for its end starts, what was skipped because of it stays skipped."""
+    """End a blackout now: fires that wait for its end start, fires that it skipped stay skipped."""
     if not refs.is_id(ref):
         raise NotFound(f"there is no blackout {ref!r}")
     async with database.transaction() as connection:
@@ -68,10 +69,10 @@ async def delete(database: Database, ref: str, *, tenant: int, by: str) -> None:
         known = await blackouts.list_blackouts(connection, tenant=tenant, blackout_id=UUID(ref))
         if not await blackouts.delete_blackout(connection, tenant=tenant, blackout_id=UUID(ref), by=by):
             raise NotFound(f"there is no blackout {ref!r}")
-        await _note(connection, "blackout.delete", known[0], tenant=tenant, by=by)
+        await _record(connection, "blackout.delete", known[0], tenant=tenant, by=by)
 
 
-async def _note(connection: Connection, action: str, row: BlackoutRow, *, tenant: int, by: str) -> None:
+async def _record(connection: Connection, action: str, row: BlackoutRow, *, tenant: int, by: str) -> None:
     await audit.record(
         connection,
         action,
@@ -80,32 +81,19 @@ async def _note(connection: Connection, action: str, row: BlackoutRow, *, tenant
         by=by,
         name=row.job or row.queue or "everything",
         reason=row.reason,
-        window=_described(row),
+        window=describe(row),
     )
-
-
-async def list_all(
-    database: Database, *, tenant: int, cursor: str | None = None, limit: int = refs.MAX_PAGE
-) -> wire.Page[wire.Blackout]:
-    """Blackouts, the newest first."""
-    refs.check_limit(limit)
-    before = refs.parse_cursor(cursor) if cursor else None
-    async with database.connection() as connection:
-        now_ms = int(await database_now_ms(connection))
-        rows = await blackouts.list_blackouts(connection, tenant=tenant, limit=limit + 1, before=before)
-    page = [_shown(row, now_ms) for row in rows[:limit]]
-    return wire.Page(items=page, next_cursor=str(page[-1].blackout_id) if len(rows) > limit else None)
 
 
 async def _scope(database: Database, request: wire.NewBlackout, *, tenant: int) -> UUID | None:
     if request.queue is not None and request.job is not None:
-        raise invalid("/job", "a blackout is for a queue or for a job, not both", hint="make two blackouts")
+        raise invalid("/job", "a blackout is for a queue or for a job, not both", hint="create two blackouts")
     if request.queue is not None and not QUEUE.match(request.queue):
         hint = "lower case letters, digits, '_', '-'"
         raise invalid("/queue", f"{request.queue!r} is not a queue name", hint=hint)
     if (request.start_at is None and request.end_at is None) == (request.schedule is None):
-        hint = 'say start_at and end_at, or for example "schedule": {"cron": "0 2 * * SUN"}, "lasts": "2h"'
-        raise invalid("/", "a blackout has a start and an end, or a schedule", hint=hint, code="bad_blackout")
+        hint = 'give start_at and end_at, or for example "schedule": {"cron": "0 2 * * SUN"}, "lasts": "2h"'
+        raise invalid("/", "a blackout needs start_at and end_at, or a schedule", hint=hint, code="bad_blackout")
     if request.job is None:
         return None
     try:
@@ -116,11 +104,11 @@ async def _scope(database: Database, request: wire.NewBlackout, *, tenant: int) 
 
 def _check_window(request: wire.NewBlackout, now_ms: int) -> None:
     if request.lasts is not None:
-        hint = "say end_at instead"
-        raise invalid("/lasts", "lasts belongs to a schedule", hint=hint, code="bad_blackout")
+        hint = "use end_at instead"
+        raise invalid("/lasts", "lasts is only valid with a schedule", hint=hint, code="bad_blackout")
     if request.start_at is None or request.end_at is None:
         missing = "/start_at" if request.start_at is None else "/end_at"
-        raise invalid(missing, "a blackout has both a start and an end", hint="add it", code="bad_blackout")
+        raise invalid(missing, "a blackout needs both start_at and end_at", hint="add it", code="bad_blackout")
     if request.end_at <= request.start_at:
         raise invalid("/end_at", "end_at is not after start_at", hint="choose a later end_at", code="bad_window")
     if millis(request.end_at) <= now_ms:
@@ -128,70 +116,40 @@ def _check_window(request: wire.NewBlackout, now_ms: int) -> None:
 
 
 def _whole(at: datetime | None, *, up: bool = False) -> datetime | None:
-    """In milliseconds, as fires are: what is asked for is covered, never less."""
+    """Round outwards to milliseconds, the resolution of fires."""
     return None if at is None else instant(-(-at.timestamp() * 1000 // 1) if up else at.timestamp() * 1000 // 1)
 
 
 def _lasts_ms(request: wire.NewBlackout) -> int:
     if request.lasts is None:
-        raise invalid("/lasts", "how long each one lasts is missing", hint='for example "2h"', code="bad_blackout")
+        raise invalid("/lasts", "lasts is required with a schedule", hint='for example "2h"', code="bad_blackout")
     try:
         lasts_s = parse_duration(request.lasts)
     except ValueError as error:
         raise invalid("/lasts", str(error), hint="for example 2h or PT30M", code="bad_duration") from None
-    if not 1 <= lasts_s <= MOST_S:
+    if not 1 <= lasts_s <= MAX_LENGTH_S:
         hint = "at least 1 second and at most 31 days"
-        raise invalid("/lasts", f"{request.lasts} is not possible", hint=hint, code="bad_duration")
+        raise invalid("/lasts", f"{request.lasts} is out of range", hint=hint, code="bad_duration")
     return round(lasts_s * 1000)
 
 
 async def _key(connection: Connection, schedule: ScheduleSpecs, lasts_ms: int, *, tenant: int, now_ms: int) -> str:
     for number, member in enumerate(members_of(schedule)):
         place = f"/{number}" if isinstance(schedule, list) else ""
-        for name in NOT_HERE:
+        for name in UNSUPPORTED_FIELDS:
             if getattr(member, name) is not None:
-                hint = "say start_at and end_at instead" if name == "at" else "remove it"
-                message = f"{name} has no meaning for a blackout"
+                hint = "use start_at and end_at instead" if name == "at" else "remove it"
+                message = f"{name} is not supported in a blackout"
                 raise invalid(f"/schedule{place}/{name}", message, hint=hint, code="bad_blackout")
     when = await resolve(connection, schedule, tenant=tenant, now_ms=now_ms, seed=None)
     key = bounded_key(when)
-    begins = compile_key(key).between(now_ms - lasts_ms, LAST_MS, COMPARED)
+    begins = compile_key(key).between(now_ms - lasts_ms, LAST_MS, CHECKED_WINDOWS)
     if any(after - before <= lasts_ms for before, after in pairwise(begins)):
-        hint = "make it shorter, or its schedule rarer; to hold a job for good, pause it"
+        hint = "make it shorter or less frequent; to suspend a job permanently, pause it"
         raise invalid(
-            "/lasts", "one begins before the last is over: it would never end", hint=hint, code="bad_blackout"
+            "/lasts",
+            "each window begins before the previous one ends: the blackout would never end",
+            hint=hint,
+            code="bad_blackout",
         )
     return key
-
-
-def _shown(row: BlackoutRow, now_ms: int) -> wire.Blackout:
-    assert row.created_at is not None
-    until, begins = blackout_until([row.window], now_ms), _next(row, now_ms)
-    return wire.Blackout(
-        blackout_id=row.blackout_id,
-        queue=row.queue,
-        job=row.job,
-        start_at=row.start_at,
-        end_at=row.end_at,
-        schedule=row.schedule,
-        lasts_s=None if row.lasts_ms is None else row.lasts_ms / 1000,
-        description=_described(row),
-        reason=row.reason,
-        holds_until=None if until is None else instant(until),
-        next_at=begins,
-        created_at=row.created_at,
-        created_by=row.created_by,
-    )
-
-
-def _next(row: BlackoutRow, now_ms: int) -> datetime | None:
-    window = row.window
-    following = window.start_ms if isinstance(window, Blackout) else window.begins.next_after(now_ms)
-    return instant(following) if following is not None and now_ms < following <= LAST_MS else None
-
-
-def _described(row: BlackoutRow) -> str:
-    if row.schedule is not None and row.lasts_ms is not None:
-        return f"{describe_spec(row.schedule)}, for {spell_duration(row.lasts_ms / 1000)}"
-    assert row.start_at is not None and row.end_at is not None
-    return f"{row.start_at:%Y-%m-%d %H:%M} to {row.end_at:%Y-%m-%d %H:%M} UTC"

@@ -1,13 +1,13 @@
-"""Calendars: named days that many schedules follow; one edit reaches all of them at once.
+"""Write and delete calendars: named days that many schedules follow.
 
-A schedule's key holds the content of its calendars, so an edit gives the jobs that follow a calendar other schedules.
-It holds every shard's row first: whoever saves a job at the same time comes before it and is changed with the
-others, or comes after it and reads the new content.
+A schedule's key contains the content of its calendars, so an edit moves the jobs that follow a calendar to other
+schedules. It locks all shard rows first: a job that is saved at the same time is either moved with the others, or
+saved afterwards with the new content.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -18,24 +18,21 @@ from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, inval
 from mainspring.domain.job import NAME
 from mainspring.domain.schedule.calendar import CalendarError, check_calendar
 from mainspring.domain.schedule.schedule import compile_key, with_calendar
-from mainspring.domain.schedule.zone import day_number
 from mainspring.store import audit, calendars, schedules, shards
 from mainspring.store.calendars import Follower, calendar_of
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.withdrawn_fires import bounds, record
 from mainspring.views import fires as fire_views
-from mainspring.views import refs
 
-NAMED = 5
-SHOWN = 5
-SHOWN_FIRES = 3
-MOST_DAYS = 400
+NAMED_JOBS = 5
+PREVIEWED_JOBS = 5
+PREVIEWED_FIRES = 3
 
 
 async def put(
     database: Database, name: str, days: wire.CalendarDays, *, tenant: int, by: str, dry_run: bool = False
 ) -> wire.CalendarChange:
-    """Writes a calendar as a new version and moves every job that follows it; a dry run only says what would be."""
+    """Write a new version of a calendar and move every job that follows it; a dry run only returns the effects."""
     _check(name, days)
     calendar = calendar_of(name, days)
     async with database.transaction() as connection:
@@ -71,68 +68,21 @@ async def put(
 
 
 async def delete(database: Database, name: str, *, tenant: int, by: str) -> None:
-    """Takes a calendar away; one that jobs follow stays."""
+    """Delete a calendar; refused while jobs follow it."""
     async with database.transaction() as connection:
         await shards.bump_shards(connection)
         if await calendars.delete_calendar(connection, tenant=tenant, name=name):
             await audit.record(connection, "calendar.delete", name, tenant=tenant, by=by, name=name)
             return
-        names, jobs = await calendars.calendar_followers(connection, tenant=tenant, name=name, limit=NAMED)
+        names, jobs = await calendars.calendar_followers(connection, tenant=tenant, name=name, limit=NAMED_JOBS)
         if not jobs:
             raise NotFound(f"there is no calendar {name!r}")
         more = f" and {jobs - len(names):,} more" if jobs > len(names) else ""
         raise Conflict(
             f"the calendar {name!r} is in use by {', '.join(names)}{more}",
             code="in_use",
-            problems=(Problem("/name", "jobs follow it", "take it out of their schedules first"),),
+            problems=(Problem("/name", "jobs follow it", "remove it from their schedules first"),),
         )
-
-
-async def get(database: Database, name: str, *, tenant: int) -> wire.Calendar:
-    async with database.connection() as connection:
-        found = await calendars.list_calendars(connection, tenant=tenant, name=name)
-    if not found:
-        raise NotFound(f"there is no calendar {name!r}")
-    return found[0]
-
-
-async def list_all(
-    database: Database, *, tenant: int, cursor: str | None = None, limit: int = 50
-) -> wire.Page[wire.Calendar]:
-    """Calendars by name."""
-    refs.check_limit(limit)
-    async with database.connection() as connection:
-        rows = await calendars.list_calendars(connection, tenant=tenant, after=cursor or "", limit=limit + 1)
-    return wire.Page(items=rows[:limit], next_cursor=rows[limit - 1].name if len(rows) > limit else None)
-
-
-async def versions(
-    database: Database, name: str, *, tenant: int, cursor: str | None = None, limit: int = 50
-) -> wire.Page[wire.CalendarVersion]:
-    """Every version a calendar of that name has had, newest first; also after it was deleted."""
-    refs.check_limit(limit)
-    if cursor is not None and not (cursor.isdecimal() and len(cursor) < 10):
-        raise refs.bad_cursor()
-    before = int(cursor) if cursor else 1 << 30
-    async with database.connection() as connection:
-        rows = await calendars.list_versions(connection, tenant=tenant, name=name, before=before, limit=limit + 1)
-    if not rows and cursor is None:
-        raise NotFound(f"there is no calendar {name!r}")
-    page = rows[:limit]
-    return wire.Page(items=page, next_cursor=str(page[-1].version) if len(rows) > limit else None)
-
-
-async def closed_days(database: Database, name: str, *, tenant: int, count: int) -> wire.ClosedDays:
-    """The days ahead on which schedules that follow the calendar do not fire."""
-    if not 1 <= count <= MOST_DAYS:
-        raise invalid("/count", f"{count} is out of range", hint=f"between 1 and {MOST_DAYS}")
-    found = await get(database, name, tenant=tenant)
-    async with database.connection() as connection:
-        today = instant(await database_now_ms(connection)).date()
-    calendar = calendar_of(name, found.days)
-    days = [today + timedelta(days=n) for n in range(count)]
-    closed = [day for day in days if not calendar.is_open(day_number(day.year, day.month, day.day))]
-    return wire.ClosedDays(first=days[0], last=days[-1], closed=closed)
 
 
 def _check(name: str, days: wire.CalendarDays) -> None:
@@ -146,7 +96,12 @@ def _check(name: str, days: wire.CalendarDays) -> None:
             raise Invalid(str(error), code="bad_calendar", problems=(problem,)) from None
     if days.mode == "include" and not days.dates and not days.rules:
         hint = "give dates, such as 2026-12-25, or rules, such as * * MON-FRI"
-        raise invalid("/dates", "a calendar of no day at all lets nothing fire", hint=hint, code="bad_calendar")
+        raise invalid(
+            "/dates",
+            "a calendar with mode include needs dates or rules: without, no job fires",
+            hint=hint,
+            code="bad_calendar",
+        )
 
 
 async def _move(
@@ -159,13 +114,13 @@ async def _move(
     tenant: int,
     now_ms: int,
 ) -> None:
-    """As the edit of a job does: fires that nobody had decided are on record, and the new ones count from now on."""
+    """Move followers to new schedules from now on; undecided fires of the old ones are recorded, as in a job edit."""
     if not keys:
         return
     moved = {old_id: await schedules.intern_schedule(connection, key=new) for old_id, (_, new) in keys.items()}
-    # Shards that ticked together have one watermark, and most schedules asked for nothing since.
+    # Shards that ticked together share a watermark, and most schedules have no fire since.
     behind = {(job.schedule_id, watermarks[job.shard]) for job in followers if job.schedule_id in moved}
-    behind = {(schedule, mark) for schedule, mark in behind if _asks(keys[schedule][0], mark, now_ms)}
+    behind = {(schedule, mark) for schedule, mark in behind if _fires_between(keys[schedule][0], mark, now_ms)}
     for job in followers:
         asked = job.paused_at is not None or (job.schedule_id, watermarks[job.shard]) in behind
         if job.schedule_id not in moved or not asked:
@@ -191,7 +146,7 @@ async def _move(
     await calendars.move_followers(connection, tenant=tenant, name=name, moved=moved, active_from=instant(now_ms))
 
 
-def _asks(key: str, after_ms: int, upto_ms: int) -> bool:
+def _fires_between(key: str, after_ms: int, upto_ms: int) -> bool:
     following = compile_key(key).next_after(after_ms)
     return following is not None and following <= upto_ms
 
@@ -206,7 +161,7 @@ def _change(followers: list[Follower], keys: dict[int, tuple[str, str]], now_ms:
                 fires_before=_fires(keys[job.schedule_id][0], job, now_ms),
                 fires_after=_fires(keys[job.schedule_id][1], job, now_ms),
             )
-            for job in sorted(touched, key=lambda job: job.name)[:SHOWN]
+            for job in sorted(touched, key=lambda job: job.name)[:PREVIEWED_JOBS]
         ],
     )
 
@@ -214,4 +169,4 @@ def _change(followers: list[Follower], keys: dict[int, tuple[str, str]], now_ms:
 def _fires(key: str, job: Follower, now_ms: int) -> list[datetime]:
     start_ms = None if job.start_at is None else millis(job.start_at)
     end_ms = None if job.end_at is None else millis(job.end_at)
-    return [*map(instant, fire_views.fires_within(key, start_ms, end_ms, after_ms=now_ms, count=SHOWN_FIRES))]
+    return [*map(instant, fire_views.fires_within(key, start_ms, end_ms, after_ms=now_ms, count=PREVIEWED_FIRES))]

@@ -1,4 +1,4 @@
-"""Resuming with catch-up: what came due during the pause is decided as if nobody had been there to decide it."""
+"""Catch-up at resume: decide the fires of the pause as after an outage of the schedulers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow
 from mainspring.store.withdrawn_fires import undecided
 
-LISTED_FIRES = 100
-"""So many instants are decided one by one, as after an outage; the older ones are recorded as a range."""
-CHAINED = ("queue_one", "queue_all", "cancel_running")
+DECIDED_FIRES = 100
+"""The newest fires are decided one by one, as after an outage; older ones are recorded as one range."""
+CHAINED_POLICIES = ("queue_one", "queue_all", "cancel_running")
 
 
 async def catch_up(connection: Connection, row: JobRow, *, upto: datetime) -> None:
-    """Decides the pause's instants by misfire and overlap policy. The caller holds the shard's row and the job's."""
+    """Decide the pause's fires by misfire and overlap policy. The caller has locked the shard's and the job's row."""
     bounds = undecided(row, watermark_ms=0, upto=upto)
     if bounds is None or row.schedule_key is None:
         return
     schedule = compile_key(row.schedule_key)
-    fires = _newest(schedule, *bounds, most=LISTED_FIRES)
+    fires = _newest(schedule, *bounds, most=DECIDED_FIRES)
     if not fires:
         return
     if older := schedule.count_between(bounds[0], fires[0] - 1):
@@ -51,7 +51,7 @@ async def _decide(connection: Connection, row: JobRow, fires: list[int], now_ms:
     if skipped := [v for v in verdicts if v.skipped is not None]:
         await catchup.skip_missed(connection, tenant=tenant, job_id=job_id, skipped=skipped)
     if wanted := [v.fire_ms for v in verdicts if v.skipped is None]:
-        chained = overlap in CHAINED
+        chained = overlap in CHAINED_POLICIES
         await catchup.insert_missed(connection, tenant=tenant, job_id=job_id, fires=wanted, chained=chained)
         if overlap == "cancel_running":
             await catchup.replace_running_of(connection, tenant=tenant, job_id=job_id)
@@ -62,7 +62,7 @@ async def _decide(connection: Connection, row: JobRow, fires: list[int], now_ms:
 
 
 def _newest(schedule: Schedule, after_ms: int, upto_ms: int, *, most: int) -> list[int]:
-    """The last `most` instants after one and up to another, oldest first."""
+    """The last `most` instants in (after_ms, upto_ms], oldest first."""
     fires: list[int] = []
     at = schedule.prev_before(upto_ms + 1)
     while at is not None and at > after_ms and len(fires) < most:

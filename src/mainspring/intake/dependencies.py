@@ -1,8 +1,8 @@
-"""Jobs that are executed when others have succeeded, without being steps of a workflow.
+"""Dependencies between jobs: a job is executed when all jobs it needs have succeeded.
 
-A job needs others; when all of them have succeeded since it was last executed, it is executed, once. Whoever does it
-holds the job's row and uses the successes up in the same transaction, so two can't do it both. A job with a schedule is
-executed at its fires, each of which waits for the others; the transaction that settles the last of them lets it go.
+A job without a schedule is executed once when all its needs have succeeded since its last execution. The transaction
+that inserts it locks the job's row and consumes the successes, so it happens once. A job with a schedule is executed at
+its fires, each of which waits for the needs; the transaction that settles the last need releases it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mainspring import wire
 from mainspring.domain.duration import optional_seconds
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
 from mainspring.ids import shard_of
-from mainspring.intake.dependents import hold_parent
+from mainspring.intake.dependents import require_parent
 from mainspring.intake.executions import Submission, end_latest, insert_one
 from mainspring.intake.jobs.rows import action_on
 from mainspring.store import audit, jobs, needs, overlaps, shards
@@ -22,22 +22,22 @@ from mainspring.views.dependencies import dependencies_of
 from mainspring.views.refs import job_row
 
 BATCH = 500
-NO_ONE_TIME = "give it a recurring schedule, or none: then it is executed after the others"
+NO_ONE_TIME = "give it a recurring schedule, or none to execute it after its needs"
 
 
 async def add(database: Database, ref: str, request: wire.NewDependency, *, tenant: int, by: str) -> wire.Dependencies:
-    """The job is executed when this one has succeeded, with all others it needs; a cycle is refused and named."""
+    """Make a job need another one. A cycle is refused, with its path in the message."""
     child = await job_row(database, ref, tenant=tenant)
     parent = await job_row(database, request.job, tenant=tenant)
     timeout_s, wait_s = _positive_seconds("/timeout", request.timeout), _positive_seconds("/wait", request.wait)
     if wait_s is not None and child.spec.schedule is None:
-        raise invalid("/wait", f"{child.name} has no schedule, so nothing of it waits", hint="leave it out")
+        raise invalid("/wait", f"{child.name} has no schedule, so `wait` does not apply", hint="leave it out")
     try:
         async with database.transaction() as connection:
             await needs.lock_tenant(connection, tenant=tenant)
             change, _ = await shards.bump_shard(connection, shard=shard_of(child.job_id))
             await _refuse_one_time(connection, child, tenant=tenant)
-            await hold_parent(connection, parent, tenant=tenant)
+            await require_parent(connection, parent, tenant=tenant)
             await _refuse_cycle(connection, child, parent, tenant=tenant)
             await needs.insert_need(
                 connection,
@@ -69,7 +69,7 @@ def _positive_seconds(pointer: str, duration: str | int | float | None) -> float
     except ValueError as error:
         raise invalid(pointer, str(error), hint="seconds, 90s, 10m, 1h30m or PT3H") from None
     if seconds is not None and seconds <= 0:
-        raise invalid(pointer, f"{duration!r} is too short", hint="give a positive duration")
+        raise invalid(pointer, f"{duration!r} must be positive", hint="leave it out for no limit")
     return seconds
 
 
@@ -78,7 +78,7 @@ async def _refuse_one_time(connection: Connection, child: jobs.JobRow, *, tenant
     if row is None or row.deleted_at is not None:
         raise NotFound(f"there is no job {child.name!r}")
     if row.spec.schedule is not None and row.schedule_id is None:
-        raise invalid("/job", f"{row.name} is due only once", hint=NO_ONE_TIME)
+        raise invalid("/job", f"{row.name} has a one-time schedule", hint=NO_ONE_TIME)
 
 
 async def _refuse_cycle(connection: Connection, child: jobs.JobRow, parent: jobs.JobRow, *, tenant: int) -> None:
@@ -91,7 +91,7 @@ async def _refuse_cycle(connection: Connection, child: jobs.JobRow, parent: jobs
 
 
 async def remove(database: Database, ref: str, parent: str, *, tenant: int, by: str) -> None:
-    """A job that was deleted is found too, by its name: nobody else can say that it is not waited for any more."""
+    """Remove a dependency. `parent` may be the name of a deleted job, which other requests do not find."""
     row = await job_row(database, ref, tenant=tenant)
     async with database.connection() as connection:
         needed = await needs.needs_of(connection, tenant=tenant, child=row.job_id)
@@ -117,9 +117,9 @@ async def remove(database: Database, ref: str, parent: str, *, tenant: int, by: 
 
 
 async def free(database: Database, ref: str, reason: str, *, freed_as: str, tenant: int, by: str) -> int:
-    """Lets the jobs that need this one go without its success; who, when and why is kept with each.
+    """Release the jobs that need this one without its success, and cancel its live execution.
 
-    An execution of it that lives is ended: it has been decided about.
+    Each released dependency records by whom, when and why. Returns how many were released.
     """
     row = await job_row(database, ref, tenant=tenant)
     if not reason.strip():
@@ -133,7 +133,7 @@ async def free(database: Database, ref: str, reason: str, *, freed_as: str, tena
         )
         if not freed and ended is None:
             raise Conflict(
-                f"no job needs {row.name} and no execution of it lives, so nothing was changed", code="not_needed"
+                f"no job needs {row.name} and it has no live execution, so nothing was changed", code="not_needed"
             )
         await needs.release(connection, children=freed)
         await audit.record(
@@ -152,7 +152,7 @@ async def free(database: Database, ref: str, reason: str, *, freed_as: str, tena
 
 
 async def execute_ready(database: Database) -> int:
-    """Executes every job whose needs are met. Repeatable: what meets them is used up with it."""
+    """Execute every job whose needs are met. Repeatable: the successes are consumed with the insert."""
     executed = 0
     async with database.connection() as connection:
         ready = await needs.ready_children(connection, limit=BATCH)
@@ -164,7 +164,7 @@ async def execute_ready(database: Database) -> int:
 
 
 async def release_waiting(database: Database) -> int:
-    """The net below the settling: lets go what waits though all it needs have succeeded."""
+    """Release fires whose needs are met but that settling has not released: the periodic fallback."""
     async with database.connection() as connection:
         children = await needs.waiting_children(connection, limit=BATCH)
     if not children:
@@ -176,7 +176,7 @@ async def release_waiting(database: Database) -> int:
 async def _execute(connection: Connection, job_id: UUID) -> int:
     for child in await needs.ready_children(connection, child=job_id, limit=1):
         row = await jobs.job_by_id(connection, tenant=child.tenant, job_id=job_id)
-        assert row is not None, "its row is held"
+        assert row is not None, "its row is locked"
         params = {needs.NOT_RUN: child.not_run} if needs.NOT_RUN in row.spec.params else None
         submission = Submission(child.tenant, f"after {', '.join(child.parents)}"[:200], job_id, None, params)
         await insert_one(connection, submission, None)

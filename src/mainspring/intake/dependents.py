@@ -1,4 +1,4 @@
-"""Deleting what others need: refused, with their names, unless they are to go on without it."""
+"""Jobs and workflows that need a job: they prevent its deletion, or are detached from it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow, job_by_id
 from mainspring.store.needs import Needing
 
-NAMED = 5
+NAMED_JOBS = 5
 
 
 async def refuse_needed(connection: Connection, row: JobRow, *, tenant: int, detach: bool) -> list[Needing]:
-    """The jobs that need this one; without `detach` it is an error that there are any, or workflows with it as a step.
+    """Refuse to delete a job that others need or that is a step of a workflow, unless `detach`; return those jobs.
 
-    Begins the transaction: nobody makes a job need this one until it ends.
+    Call it first in the transaction: it locks the tenant's dependencies, so none is added until commit.
     """
     await needs.lock_tenant(connection, tenant=tenant)
     found = await needs.needing(connection, tenant=tenant, parent=row.job_id)
@@ -26,13 +26,13 @@ async def refuse_needed(connection: Connection, row: JobRow, *, tenant: int, det
         return found
     names, what = [child.name for child in found], "is needed by"
     if not names and isinstance(row.spec.task, WorkflowTask):
-        names = await workflows.workflows_with_step(connection, tenant=tenant, name=row.name, limit=NAMED + 1)
+        names = await workflows.workflows_with_step(connection, tenant=tenant, name=row.name, limit=NAMED_JOBS + 1)
         what = "is a step of"
     if names:
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED and found else ""
-        more = " and more" if len(names) > NAMED and not found else more
-        message = f"{row.name} {what} {', '.join(names[:NAMED])}{more}"
-        hint = "change those first, or delete it with cascade=detach (--detach): they then go on without it"
+        more = f" and {len(names) - NAMED_JOBS} more" if len(names) > NAMED_JOBS and found else ""
+        more = " and more" if len(names) > NAMED_JOBS and not found else more
+        message = f"{row.name} {what} {', '.join(names[:NAMED_JOBS])}{more}"
+        hint = "change those first, or delete it with cascade=detach (--detach): they then continue without it"
         raise Conflict(message, code="needed", problems=(Problem("/cascade", message, hint),))
     return []
 
@@ -40,9 +40,9 @@ async def refuse_needed(connection: Connection, row: JobRow, *, tenant: int, det
 async def detach(
     connection: Connection, row: JobRow, children: Sequence[Needing], *, changes: dict[int, int], tenant: int, by: str
 ) -> None:
-    """Nobody needs the job any more, nor does it need anybody; fires that waited for nothing else go on.
+    """Remove all dependencies of and on a job; release fires that waited for nothing else.
 
-    The caller holds the shards and the rows of the job and of these children; `changes` are those of the shards.
+    The caller has locked the shards and the rows of the job and its children; `changes` are the shards' change numbers.
     """
     await needs.drop_needs(connection, tenant=tenant, job_id=row.job_id)
     for child in children:
@@ -54,8 +54,8 @@ async def detach(
         await audit.record_all(connection, "job.unneed", entries, tenant=tenant, by=by, reason=reason)
 
 
-async def hold_parent(connection: Connection, parent: JobRow, *, tenant: int) -> None:
-    """That a job which another shall need is still there; whoever would delete it waits for this transaction."""
+async def require_parent(connection: Connection, parent: JobRow, *, tenant: int) -> None:
+    """Check that a job exists. The caller has locked the tenant's dependencies, so it can't be deleted meanwhile."""
     row = await job_by_id(connection, tenant=tenant, job_id=parent.job_id)
     if row is None or row.deleted_at is not None:
         raise NotFound(f"there is no job {parent.name!r}")

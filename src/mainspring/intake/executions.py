@@ -1,4 +1,4 @@
-"""Submitting and cancelling executions."""
+"""Submit and cancel executions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mainspring.domain.execution import LIVE, execution_id, is_step
 from mainspring.domain.job import WorkflowTask, needed_params
 from mainspring.domain.placement.line import line_of
 from mainspring.domain.workflow.run import ExecutionEnd
-from mainspring.intake.validate.params import Demands, check_params
+from mainspring.intake.validate.params import JobsWithParams, check_params
 from mainspring.runs.advance import advance
 from mainspring.runs.plans import PlanCache
 from mainspring.store import audit, executions, jobs, lines, outbox, overlaps
@@ -26,7 +26,7 @@ from mainspring.store.definitions import Definitions
 from mainspring.store.executions import NewExecution
 from mainspring.views.refs import is_id
 
-MOST_LINES = 100_000
+MAX_CACHED_JOBS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SubmissionAudit:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One execution to make: of which job, for whom, and when (None: now)."""
+    """A requested execution: its job, due time (None: now) and params."""
 
     tenant: int
     by: str
@@ -61,20 +61,24 @@ class Submission:
 
 
 class Submitter:
-    """Takes executions in. What callers submit at the same time is written in one statement."""
+    """Inserts executions. Concurrent submissions are written in one statement."""
 
     def __init__(
         self, database: Database, definitions: Definitions | None = None, handoff: ports.DirectHandoff | None = None
     ) -> None:
         self._database = database
         self._handoff = handoff
-        self._lines: dict[UUID, int] = {}  # of jobs submitted lately; only where to ask for a waiting worker
-        self._plain: dict[tuple[int, str], tuple[UUID, int]] = {}  # jobs that ask for nothing, as they were last seen
-        self._demands = Demands(definitions or Definitions(database))
+        self._lines: dict[
+            UUID, int
+        ] = {}  # line of recently submitted jobs: where a worker may wait for a direct handoff
+        self._plain: dict[
+            tuple[int, str], tuple[UUID, int]
+        ] = {}  # id and version of jobs without params, by tenant and ref
+        self._with_params = JobsWithParams(definitions or Definitions(database))
         self._batcher: Batcher[Submission, UUID | None] = Batcher(self._insert, max_items=1000)
 
     async def submit(self, submission: Submission) -> UUID:
-        """The new execution's id; it is written when this returns."""
+        """Insert an execution and return its id; it is committed when this returns."""
         if submission.audit is not None:
             async with self._database.transaction() as connection:
                 return await insert_one(connection, submission, None)
@@ -84,9 +88,11 @@ class Submitter:
         return found
 
     async def submit_known(self, ref: str, *, tenant: int, by: str) -> UUID | None:
-        """Like `submit`, now and without parameters, for a job that was `seen` under this name or id: it need not be
-        looked up again, because the statement that writes it checks its version (of several at once, one just before
-        it). None: look it up."""
+        """Like `submit`, due now and without params, for a job `seen` under this name or id; None if it is not cached.
+
+        Saves the query for the job: the statement that inserts the execution checks the job's version. For several at
+        once, a query just before it checks their versions.
+        """
         if (found := self._plain.get((tenant, ref))) is None:
             return None
         execution = await self._batcher.submit(Submission(tenant, by, found[0], version=found[1]))
@@ -95,20 +101,20 @@ class Submitter:
         return execution
 
     def seen(self, ref: str, row: jobs.JobRow, *, tenant: int) -> None:
-        """A job as it is now; a new name, or anything else that is new about it, is a new version."""
+        """Cache a job without params for `submit_known`. Any later change, also of its name, is a new version."""
         if row.spec.params or needed_params(row.spec.task):
             return
-        if len(self._plain) > MOST_LINES:
+        if len(self._plain) > MAX_CACHED_JOBS:
             self._plain.clear()
         self._plain[tenant, ref] = (row.job_id, row.version)
 
     async def submit_once(self, submission: Submission, key: str) -> UUID:
-        """Like `submit`, but the same key is answered with the same execution for a day."""
+        """Like `submit`, but the same key returns the same execution for a day."""
         async with self._database.transaction() as connection:
             return await insert_one(connection, submission, key)
 
     async def submit_batch(self, batch: wire.Batch, *, tenant: int, by: str) -> wire.BatchAnswer:
-        """Each item gets its own status, in order; one bad item does not spoil the others."""
+        """Submit many; each item gets its own status, in order."""
         async with self._database.connection() as connection:
             wanted = {item.job for item in batch.items}
             ids = [UUID(ref) for ref in wanted if is_id(ref)]
@@ -135,8 +141,8 @@ class Submitter:
         return wire.BatchAnswer(items=answers)
 
     async def _wrong_params(self, batch: wire.Batch, found: dict[str, tuple[UUID, int]]) -> dict[int, str]:
-        """What is wrong with the parameters of some items, by their place."""
-        asking = await self._demands.of(found.values())
+        """Problems with the params of items, by position."""
+        asking = await self._with_params.of(found.values())
         wrong: dict[int, str] = {}
         if not asking:
             return wrong
@@ -175,7 +181,7 @@ class Submitter:
         return answers
 
     async def _insert_one(self, submission: Submission) -> UUID | None:
-        """The usual case, and the one where somebody waits: as few steps as there can be."""
+        """The common case: one statement, which may also start the execution on a waiting worker."""
         line_id = self._lines.get(submission.job_id)
         if self._handoff is None or line_id is None:
             return await self._write_one(submission, None, None)
@@ -200,7 +206,7 @@ class Submitter:
             )
         if row is None:
             return None
-        if len(self._lines) > MOST_LINES:
+        if len(self._lines) > MAX_CACHED_JOBS:
             self._lines.clear()
         self._lines[submission.job_id] = row["line_id"]
         if worker is not None and row["state"] == "running":
@@ -210,7 +216,7 @@ class Submitter:
 
 
 async def _current(connection: Connection, batch: list[Submission], places: list[int], *, tenant: int) -> list[int]:
-    """Without those that are only for a version which the job no longer has."""
+    """Leave out submissions for a version that is no longer the job's current one."""
     wanted = {batch[place].job_id for place in places if batch[place].version is not None}
     if not wanted:
         return places
@@ -220,7 +226,7 @@ async def _current(connection: Connection, batch: list[Submission], places: list
 
 
 async def insert_one(connection: Connection, submission: Submission, key: str | None) -> UUID:
-    """The execution that is made, or that the key stands for. Needs a transaction."""
+    """Insert an execution, or return the one of its idempotency key. Needs a transaction."""
     now_ms = int(await database_now_ms(connection))
     (new,) = await with_lines(connection, [_new(submission, now_ms, key)], tenant=submission.tenant)
     known_id, first = new.execution_id, True
@@ -258,7 +264,7 @@ async def insert_one(connection: Connection, submission: Submission, key: str | 
 
 
 def _submitted(job: str, execution: UUID | None) -> wire.Submitted:
-    if execution is None:  # deleted between our two looks
+    if execution is None:  # deleted between the two queries
         return wire.Submitted(status=404, error=f"there is no job {job!r}")
     return wire.Submitted(status=201, execution_id=execution)
 
@@ -277,7 +283,7 @@ def _new(submission: Submission, now_ms: int, key: str | None) -> NewExecution:
 
 
 async def with_lines(connection: Connection, new: list[NewExecution], *, tenant: int) -> list[NewExecution]:
-    """Executions whose params decide their limit keys get a line of their own; the others go to their job's."""
+    """Assign a line by params to executions whose limit keys depend on them; the others use their job's line."""
     jobs_with_params = sorted({e.job_id for e in new if e.params})
     if not jobs_with_params:
         return new
@@ -297,8 +303,8 @@ async def with_lines(connection: Connection, new: list[NewExecution], *, tenant:
 
 
 async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, reason: str) -> None:
-    """Ends an execution: at once if it has not started, through its worker if it runs."""
-    words = f"cancelled by {by}" + (f": {reason}" if reason else "")
+    """Cancel an execution: at once if it has not started, through its worker if it is running."""
+    text = f"cancelled by {by}" + (f": {reason}" if reason else "")
     while True:
         async with database.transaction() as connection:
             found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution)
@@ -306,23 +312,23 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
                 raise NotFound(f"there is no execution {execution}")
             if found.state not in LIVE:
                 raise Conflict(f"the execution has already ended: {found.state}", code="already_final")
-            # The job before its executions, as the ticks take them: its next one may be released by this.
+            # Lock the job before its executions, as ticks do: this may release its next execution.
             await overlaps.lock_jobs(connection, job_ids=[found.job_id])
-            if await executions.cancel_pending(connection, tenant=tenant, execution_id=execution, reason=words):
-                told = [execution]
+            if await executions.cancel_pending(connection, tenant=tenant, execution_id=execution, reason=text):
+                ended = [execution]
                 if is_step(execution):
-                    moved = await advance(connection, PlanCache(), [ExecutionEnd(execution, "cancelled", None, words)])
-                    told += moved.settled.executions
-                await outbox.notify_settled(connection, execution_ids=told)
-                await _note(connection, found, tenant=tenant, by=by, reason=reason)
+                    moved = await advance(connection, PlanCache(), [ExecutionEnd(execution, "cancelled", None, text)])
+                    ended += moved.settled.executions
+                await outbox.notify_settled(connection, execution_ids=ended)
+                await _record_cancel(connection, found, tenant=tenant, by=by, reason=reason)
                 return
-            if await executions.cancel_running(connection, tenant=tenant, execution_id=execution, reason=words):
-                await _note(connection, found, tenant=tenant, by=by, reason=reason)
+            if await executions.cancel_running(connection, tenant=tenant, execution_id=execution, reason=text):
+                await _record_cancel(connection, found, tenant=tenant, by=by, reason=reason)
                 return
-        # It moved between our looks (queued to running, or back, or to its end): look again.
+        # Its state changed between the statements (queued to running, back, or ended): repeat.
 
 
-async def _note(connection: Connection, found: wire.Execution, *, tenant: int, by: str, reason: str) -> None:
+async def _record_cancel(connection: Connection, found: wire.Execution, *, tenant: int, by: str, reason: str) -> None:
     await audit.record(
         connection,
         "execution.cancel",
@@ -336,10 +342,10 @@ async def _note(connection: Connection, found: wire.Execution, *, tenant: int, b
 
 
 async def end_latest(connection: Connection, job_id: UUID, reason: str, *, tenant: int) -> UUID | None:
-    """Ends the newest execution of a job that lives, if there is one. The caller holds the job's row."""
+    """Cancel the newest live execution of a job, if any. The caller has locked the job's row."""
     for execution, _ in await executions.newest_live(connection, tenant=tenant, job_id=job_id):
-        stops = (executions.cancel_pending, executions.cancel_running, executions.cancel_pending)
-        for stop in stops:  # it may start between the looks, or go back to the queue
-            if await stop(connection, tenant=tenant, execution_id=execution, reason=reason):
+        attempts = (executions.cancel_pending, executions.cancel_running, executions.cancel_pending)
+        for cancel_one in attempts:  # it may start, or be requeued, between the statements
+            if await cancel_one(connection, tenant=tenant, execution_id=execution, reason=reason):
                 return execution
     return None

@@ -1,4 +1,4 @@
-"""Whom a job tells: checked against the channels the tenant has, and written beside the job."""
+"""Notifications of a job: checked against the tenant's channels, and stored with the job."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mainspring.store import channels
 from mainspring.store.db import Connection
 
 
-async def write_notices(connection: Connection, spec: JobSpec, *, tenant: int, job_id: UUID) -> None:
-    """Replaces what the job told before. A channel that does not exist is refused."""
+async def write_notifications(connection: Connection, spec: JobSpec, *, tenant: int, job_id: UUID) -> None:
+    """Replace the notifications of a job. An unknown channel is refused."""
     wanted = sorted({name for entry in spec.notify for name in entry.to})
     known = await channels.known_channels(connection, tenant=tenant, names=wanted) if wanted else set()
     problems = tuple(

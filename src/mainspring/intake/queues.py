@@ -1,4 +1,4 @@
-"""Changes queue settings."""
+"""Change queue settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mainspring.views.queues import overview as queue_overview
 
 
 async def change(database: Database, name: str, changes: dict[str, Any], *, tenant: int, by: str) -> wire.Queue:
-    """Merges changes into a queue's settings; null takes one back to its default."""
+    """Merge changes into a queue's settings; null resets a setting to its default."""
     if not QUEUE.match(name):
         raise invalid("/name", f"{name!r} is not a queue name", hint="lower case letters, digits, '_', '-'")
     async with database.transaction() as connection:
@@ -27,10 +27,12 @@ async def change(database: Database, name: str, changes: dict[str, Any], *, tena
         try:
             settings = msgspec.convert({k: v for k, v in merged.items() if v is not None}, QueueSettings)
         except msgspec.ValidationError as error:
-            raise Invalid("the settings do not fit", problems=(problem_of(str(error), QueueSettings),)) from None
+            raise Invalid(
+                "the settings do not match the schema of a queue", problems=(problem_of(str(error), QueueSettings),)
+            ) from None
         for n, other in enumerate(settings.may_help):
             if not QUEUE.match(other) or other == name:
-                raise invalid(f"/may_help/{n}", f"{other!r} is not another queue's name", hint="name other queues")
+                raise invalid(f"/may_help/{n}", f"{other!r} is not the name of another queue", hint="name other queues")
         await queues.upsert_queue(connection, tenant=tenant, name=name, settings=settings, by=by)
         await audit.record(
             connection,

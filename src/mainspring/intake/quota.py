@@ -1,7 +1,7 @@
-"""How many schedules each token may make in an hour, so that a mistake or a grudge does not fill the wheel.
+"""Schedule quotas: how many schedules a token may create per hour, against mistakes and abuse.
 
-What is granted is counted in the database, a few at a time, so that it holds for all api processes together and making
-a schedule waits for nobody. A schedule that was refused for another reason is not counted.
+Grants are counted in the database, several at a time: the quota holds for all api processes together, and creating a
+schedule rarely costs a query. A schedule that is refused for another reason is not counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mainspring.domain.errors import Problem, TooMany
 from mainspring.store import tokens
 from mainspring.store.db import Database
 
-MOST_KNOWN = 10_000
+MAX_CACHED_TOKENS = 10_000
 
 
 @dataclass(slots=True)
@@ -27,6 +27,8 @@ class _Grant:
 
 
 class Quotas:
+    """Schedule quotas of all tokens, as one api process applies them."""
+
     def __init__(self, database: Database, per_hour: int, *, clock: Clock | None = None) -> None:
         """`per_hour` is for tokens without a quota of their own; 0: no limit."""
         self._database = database
@@ -37,7 +39,7 @@ class Quotas:
 
     @asynccontextmanager
     async def making(self, schedules: bool, *, tenant: int, token_id: UUID, own: int | None) -> AsyncIterator[None]:
-        """Around whatever makes a schedule; `own` is the token's quota, if it has one."""
+        """Context of a request that may create a schedule; `own` is the token's quota, if it has one."""
         most = own if own is not None else self._per_hour or None
         if not schedules or most is None:
             yield
@@ -52,7 +54,7 @@ class Quotas:
     async def _take(self, most: int, *, tenant: int, token_id: UUID) -> _Grant:
         grant = self._left(token_id)
         if grant is None:
-            async with self._asking:  # what one is granted serves those behind it
+            async with self._asking:  # one grant serves the requests that wait for it
                 grant = self._left(token_id) or await self._ask(most, tenant=tenant, token_id=token_id)
         grant.left -= 1
         return grant
@@ -68,15 +70,15 @@ class Quotas:
             found = await tokens.grant_schedules(connection, tenant=tenant, token_id=token_id, most=most)
         if not found.granted:
             at = f"{found.reset_at:%Y-%m-%dT%H:%M:%SZ}"
-            hint = f"wait until then, or have an administrator raise it; it starts anew at {at}"
-            message = f"this token has made its {most:,} schedules of this hour; the next one is possible at {at}"
+            hint = f"wait until {at}, or ask an administrator to raise the quota"
+            message = f"the token's quota of {most:,} schedules per hour is used up until {at}"
             raise TooMany(
                 message,
                 code="quota_used_up",
                 retry_after_s=found.left_s,
                 problems=(Problem("/schedule", message, hint),),
             )
-        if len(self._granted) >= MOST_KNOWN:
+        if len(self._granted) >= MAX_CACHED_TOKENS:
             self._granted.clear()
         grant = self._granted[token_id] = _Grant(found.granted, now + found.left_s)
         return grant

@@ -1,7 +1,7 @@
-"""Replaying dead letters: new executions of the job as it is now, for the same nominal time.
+"""Replay dead letters: new executions of the current job, for the same nominal time.
 
-The dead letter's row is held from the look to the mark, and the execution's id follows from it: a double click replays
-once. What became of a replay is looked up afterwards, by one scheduler, so that settling knows nothing of it.
+The dead letter's row stays locked until it is marked, and the execution's id derives from it: a double click replays
+once. The leader reads the outcomes of replays afterwards, so that settling needs no code for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mainspring.clock import instant, millis
 from mainspring.domain.dead_letter import parse_rate, replay_key
 from mainspring.domain.errors import Invalid, invalid
 from mainspring.domain.execution import execution_id, is_step
-from mainspring.intake.dead_letters import chosen, found_in, refusal
+from mainspring.intake.dead_letters import refusal, resolve_choice
 from mainspring.intake.executions import with_lines
 from mainspring.intake.validate.params import check_params
 from mainspring.store import audit, dead_letters, executions, jobs
@@ -25,16 +25,18 @@ from mainspring.store.audit import Entry
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.dead_letters import DeadLetterFilter, LockedDeadLetter
 from mainspring.store.executions import NewExecution
+from mainspring.views.dead_letters import read
 
 log = structlog.get_logger()
 
-SHOWN = 100
+MAX_ITEMS = 100
+"""An answer lists at most this many dead letters."""
 BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What would become of some dead letters."""
+class ReplayPlan:
+    """The executions that a replay creates, and the dead letters it refuses with the reason."""
 
     new: list[tuple[LockedDeadLetter, NewExecution]]
     refused: list[tuple[LockedDeadLetter, str]]
@@ -43,12 +45,12 @@ class Plan:
 async def replay_one(
     database: Database, dead_letter_id: UUID, request: wire.ReplayOne, *, tenant: int, by: str
 ) -> wire.Replay:
-    """One execution; asked for again, the same one."""
+    """Replay one dead letter. Repeating the request returns the same execution."""
     async with database.transaction() as connection:
         choice = DeadLetterFilter(ids=[dead_letter_id], limit=1)
         held = await dead_letters.lock_dead_letters(connection, tenant=tenant, by=by, choice=choice)
         if not held:
-            letter = await found_in(connection, dead_letter_id, tenant=tenant)
+            letter = await read(connection, dead_letter_id, tenant=tenant)
             if letter.replayed_as is None or letter.state not in ("replaying", "resolved", "superseded"):
                 raise refusal(letter, by, instant(int(await database_now_ms(connection))))
             again = wire.ReplayItem(dead_letter_id=dead_letter_id, execution_id=letter.replayed_as)
@@ -64,23 +66,23 @@ async def replay_one(
         if plan.refused:
             raise Invalid(plan.refused[0][1], code="not_replayable")
         if not request.dry_run:
-            plan = await _make(connection, plan, tenant=tenant, by=by)
+            plan = await _execute(connection, plan, tenant=tenant, by=by)
     return _answer(plan, dry_run=request.dry_run)
 
 
 async def replay_many(database: Database, request: wire.ReplayMany, *, tenant: int, by: str) -> wire.Replay:
-    """Those that nobody else has claimed; with a canary, all but the first wait for it."""
+    """Replay all that match and no other user has claimed; with a canary, the others wait for the first."""
     gap_s = _gap_s(request.rate)
-    choice = await chosen(database, request, tenant=tenant)
+    choice = await resolve_choice(database, request, tenant=tenant)
     async with database.transaction() as connection:
         held = await dead_letters.lock_dead_letters(connection, tenant=tenant, by=by, choice=choice)
         plan = await _plan(connection, held, tenant=tenant, gap_s=gap_s)
         rest: list[LockedDeadLetter] = []
         if request.canary and len(plan.new) > 1:
             rest = [letter for letter, _ in plan.new[1:]]
-            plan = Plan(plan.new[:1], plan.refused)
+            plan = ReplayPlan(plan.new[:1], plan.refused)
         if plan.new and not request.dry_run:
-            plan = await _make(connection, plan, tenant=tenant, by=by)
+            plan = await _execute(connection, plan, tenant=tenant, by=by)
             if rest and not plan.new:
                 rest = []
             elif rest:
@@ -96,7 +98,7 @@ async def replay_many(database: Database, request: wire.ReplayMany, *, tenant: i
 
 
 async def follow_replays(database: Database) -> bool:
-    """Closes the dead letters whose replays have ended, goes on with what waited for them; whether any is left."""
+    """Close dead letters whose replays have ended, and continue after canaries; return whether any replay is open."""
     async with database.connection() as connection:
         if not await dead_letters.replays_under_way(connection):
             return False
@@ -124,26 +126,28 @@ async def _after_canary(connection: Connection, canary: UUID, *, tenant: int, su
     free = [letter.dead_letter_id for letter in waiting]
     if succeeded:
         plan = await _plan(connection, waiting, tenant=tenant, gap_s=waiting[0].gap_s)
-        plan = await _make(connection, plan, tenant=tenant, by=waiting[0].by)
+        plan = await _execute(connection, plan, tenant=tenant, by=waiting[0].by)
         free = [letter.dead_letter_id for letter, _ in plan.refused]
     if free:
         await dead_letters.reopen_held(connection, tenant=tenant, ids=free)
-        log.warning("dead letters are open again: their canary did not succeed", letters=len(free), succeeded=succeeded)
+        log.warning("dead_letters.reopened_after_canary", letters=len(free), canary_succeeded=succeeded)
 
 
-async def _plan(connection: Connection, letters: Sequence[LockedDeadLetter], *, tenant: int, gap_s: float) -> Plan:
-    """An execution for each, `gap_s` apart; those that the job as it is now can't take are refused."""
+async def _plan(
+    connection: Connection, letters: Sequence[LockedDeadLetter], *, tenant: int, gap_s: float
+) -> ReplayPlan:
+    """Plan one execution each, `gap_s` apart; refuse those that the current job does not accept."""
     now_ms = int(await database_now_ms(connection))
     known = {
         job_id: await jobs.job_by_id(connection, tenant=tenant, job_id=job_id)
         for job_id in sorted({letter.job_id for letter in letters})
     }
-    plan = Plan([], [])
+    plan = ReplayPlan([], [])
     for letter in letters:
         row = known[letter.job_id]
         if is_step(letter.dead_letter_id):
             plan.refused.append(
-                (letter, "it is a step of a run: repeat that (mainspring runs rerun), and dismiss this")
+                (letter, "it is a step of a run: rerun that run (mainspring runs rerun), then dismiss this")
             )
             continue
         if row is None or row.deleted_at is not None:
@@ -160,8 +164,8 @@ async def _plan(connection: Connection, letters: Sequence[LockedDeadLetter], *, 
     return plan
 
 
-async def _make(connection: Connection, plan: Plan, *, tenant: int, by: str) -> Plan:
-    """Writes the executions and marks the dead letters; what a deletion has overtaken is refused."""
+async def _execute(connection: Connection, plan: ReplayPlan, *, tenant: int, by: str) -> ReplayPlan:
+    """Insert the executions and mark the dead letters; those whose job was deleted meanwhile are refused."""
     if not plan.new:
         return plan
     new = await with_lines(connection, [execution for _, execution in plan.new], tenant=tenant)
@@ -184,10 +188,12 @@ async def _make(connection: Connection, plan: Plan, *, tenant: int, by: str) -> 
     )
     entries = [Entry(str(x.dead_letter_id), None, {"execution_id": str(e.execution_id)}) for x, e in made]
     await audit.record_all(connection, "dead_letter.replay", entries, tenant=tenant, by=by)
-    return Plan(made, plan.refused + gone)
+    return ReplayPlan(made, plan.refused + gone)
 
 
-def _answer(plan: Plan, *, dry_run: bool, rest: Sequence[LockedDeadLetter] = (), canary: bool = False) -> wire.Replay:
+def _answer(
+    plan: ReplayPlan, *, dry_run: bool, rest: Sequence[LockedDeadLetter] = (), canary: bool = False
+) -> wire.Replay:
     items = [
         *(
             wire.ReplayItem(dead_letter_id=x.dead_letter_id, execution_id=e.execution_id, due_at=e.due_at)
@@ -201,7 +207,7 @@ def _answer(plan: Plan, *, dry_run: bool, rest: Sequence[LockedDeadLetter] = (),
         replayed=len(plan.new),
         held=len(rest),
         refused=len(plan.refused),
-        items=items[:SHOWN],
+        items=items[:MAX_ITEMS],
         canary=plan.new[0][0].dead_letter_id if canary and plan.new else None,
     )
 

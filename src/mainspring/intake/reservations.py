@@ -1,6 +1,6 @@
-"""Reservations: places on workers that are free for somebody at a time.
+"""Create and delete reservations: slots on workers kept free for a queue or a job during a window.
 
-Until then they are used by what is sure to have ended before, and then by nobody else than whom they are for.
+Before the window, only executions that are certain to end in time use these slots; during it, only the queue or job.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from mainspring.domain.queue import DEFAULTS
 from mainspring.store import audit, evictions, jobs, queues, reservations
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.evictions import RunningAttempt
-from mainspring.store.reservations import ReservationRow
 from mainspring.views import refs
+from mainspring.views.reservations import as_reservation, shortage
 
-MOST_MS = 31 * 86_400_000
+MAX_LENGTH_MS = 31 * 86_400_000
 GRACE_MS = 11_000
+"""Added to an attempt's timeout: the time to cancel and settle it."""
 
 
 async def create(
     database: Database, request: wire.NewReservation, *, tenant: int, by: str, may_share: bool = False
 ) -> wire.Reservation:
-    """Keeps places from `start_at` to `end_at`; refused if the workers there are do not have them."""
+    """Reserve slots from `start_at` to `end_at`; refused if the present workers lack them."""
     wanted = await _checked(database, request, tenant=tenant, may_share=may_share)
     try:
         async with database.transaction() as connection:
@@ -65,23 +66,12 @@ async def create(
     except Taken:
         raise _name_taken(wanted.name) from None
     row = next(row for row in rows if row.reservation.reservation_id == wanted.reservation_id)
-    warnings = [*_short_of(row, layout), *_still_busy(wanted, layout, places, lasting)]
-    return _shown(row, layout, places, now_ms, warnings)
-
-
-async def list_all(database: Database, *, tenant: int) -> wire.Page[wire.Reservation]:
-    """Those that are not over, the next first, each with where it is kept as things are now."""
-    async with database.connection() as connection:
-        now_ms = float(await database_now_ms(connection))
-        rows = await reservations.open_reservations(connection, tenant=None)
-        places = await evictions.active_workers(connection) if rows else []
-    layout = lay_out([row.reservation for row in rows], places)
-    mine = [row for row in rows if row.reservation.tenant == tenant]
-    return wire.Page(items=[_shown(row, layout, places, now_ms, _short_of(row, layout)) for row in mine])
+    warnings = [*shortage(row, layout), *_still_busy(wanted, layout, places, lasting)]
+    return as_reservation(row, layout, places, now_ms, warnings)
 
 
 async def delete(database: Database, name: str, *, tenant: int, by: str) -> None:
-    """Its places are anybody's again."""
+    """Delete a reservation: its slots become available to all."""
     async with database.transaction() as connection:
         if not await reservations.delete_reservation(connection, tenant=tenant, name=name, by=by):
             raise NotFound(f"there is no reservation {name!r}")
@@ -90,9 +80,11 @@ async def delete(database: Database, name: str, *, tenant: int, by: str) -> None
 
 async def _checked(database: Database, request: wire.NewReservation, *, tenant: int, may_share: bool) -> Reservation:
     if not NAME.match(request.name):
-        raise invalid("/name", f"{request.name!r} is not a name", hint="letters, digits, '.', '_', '-'; at most 128")
+        raise invalid(
+            "/name", f"{request.name!r} is not a valid name", hint="letters, digits, '.', '_', '-'; at most 128"
+        )
     if request.queue is not None and request.job is not None:
-        raise invalid("/job", "a reservation is for a queue or for a job, not both", hint="make two reservations")
+        raise invalid("/job", "a reservation is for a queue or for a job, not both", hint="create two reservations")
     if request.queue is not None and not QUEUE.match(request.queue):
         hint = "lower case letters, digits, '_', '-'"
         raise invalid("/queue", f"{request.queue!r} is not a queue name", hint=hint)
@@ -102,8 +94,8 @@ async def _checked(database: Database, request: wire.NewReservation, *, tenant: 
                 f"/labels/{name}", f"{name}={value} is not a label", hint="letters, digits, '.', '_', '-', '/'"
             )
     if request.shared and not may_share:
-        hint = "leave shared out: then it is kept on this tenant's own workers"
-        raise invalid("/shared", "workers that serve every tenant need a token with the scope 'shared'", hint=hint)
+        hint = "leave it out to reserve slots on this tenant's own workers"
+        raise invalid("/shared", "reserving shared workers requires a token with the scope 'shared'", hint=hint)
     try:
         resources = parse_amounts(request.resources)
     except ValueError as error:
@@ -143,8 +135,8 @@ def _check_window(wanted: Reservation, now_ms: float) -> None:
         raise invalid("/end_at", "end_at is not after start_at", hint="choose a later end_at", code="bad_window")
     if wanted.end_ms <= now_ms:
         raise invalid("/end_at", "end_at is in the past", hint="choose a later end_at", code="past_time")
-    if wanted.end_ms - wanted.start_ms > MOST_MS:
-        hint = "for a longer time, give some workers a queue of their own"
+    if wanted.end_ms - wanted.start_ms > MAX_LENGTH_MS:
+        hint = "for longer, run workers with a queue of their own"
         raise invalid("/end_at", "a reservation lasts at most 31 days", hint=hint, code="bad_window")
 
 
@@ -158,21 +150,21 @@ def _check_layout(
         where = f"{len(suits)} workers match ({', '.join(suits[:5])})" if suits else "no worker matches"
         raise invalid(
             "/slots",
-            f"{kept} of {wanted.slots} places{each} could be kept: {where}",
-            hint='ask for less, start workers first, or say "anyway": true if they will have come by then',
+            f"only {kept} of {wanted.slots} slots{each} can be reserved: {where}",
+            hint='ask for less, start workers first, or set "anyway": true if they will start in time',
             code="not_enough",
         )
     before = lay_out(others, places)
     for other in others:
         if sum(layout[other.reservation_id].values()) < sum(before[other.reservation_id].values()):
-            message = f"it would take places from the reservation {other.name!r}, which was there first"
+            message = f"it would take slots from the earlier reservation {other.name!r}"
             raise invalid("/slots", message, hint="choose another time, or ask for less", code="not_enough")
 
 
 async def _lasting(
     connection: Connection, places: Sequence[WorkerCapacity], wanted: Reservation, now_ms: float
 ) -> dict[UUID, list[tuple[RunningAttempt, float]]]:
-    """What runs on these workers and may still do so when the window begins, with its latest end."""
+    """What runs on these workers and may still run when the window begins, with its latest end."""
     runs = await evictions.running_attempts(connection, session_ids=[place.session_id for place in places])
     found: dict[UUID, list[tuple[RunningAttempt, float]]] = {}
     if not runs:
@@ -191,17 +183,10 @@ async def _lasting(
 def _preferred(
     places: Sequence[WorkerCapacity], wanted: Reservation, lasting: Mapping[UUID, list[tuple[RunningAttempt, float]]]
 ) -> tuple[str, ...]:
-    """Workers in the order in which they will be free."""
+    """Workers in the order in which they become free."""
     suits = [place for place in places if wanted.suits(place)]
     suits.sort(key=lambda place: (max(0, len(lasting.get(place.session_id, ())) + 1 - place.slots), place.name))
     return tuple(dict.fromkeys(place.name for place in suits))
-
-
-def _short_of(row: ReservationRow, layout: Layout) -> list[str]:
-    kept = sum(layout[row.reservation.reservation_id].values())
-    if kept >= row.reservation.slots:
-        return []
-    return [f"{kept} of {row.reservation.slots} places are kept: no other worker that is here matches"]
 
 
 def _still_busy(
@@ -210,7 +195,7 @@ def _still_busy(
     places: Sequence[WorkerCapacity],
     lasting: Mapping[UUID, list[tuple[RunningAttempt, float]]],
 ) -> list[str]:
-    """What runs already is not ended for a reservation: whoever makes one should know."""
+    """Warn of running executions that may outlast the start: a reservation does not preempt."""
     found = []
     for place in places:
         kept = layout[wanted.reservation_id].get(place.session_id, 0)
@@ -222,34 +207,6 @@ def _still_busy(
             if kept
         ]
     return found
-
-
-def _shown(
-    row: ReservationRow, layout: Layout, places: Sequence[WorkerCapacity], now_ms: float, warnings: list[str]
-) -> wire.Reservation:
-    r = row.reservation
-    kept: dict[str, int] = {}
-    for place in places:
-        if n := layout[r.reservation_id].get(place.session_id):
-            kept[place.name] = kept.get(place.name, 0) + n
-    return wire.Reservation(
-        reservation_id=r.reservation_id,
-        name=r.name,
-        start_at=instant(r.start_ms),
-        end_at=instant(r.end_ms),
-        slots=r.slots,
-        resources=dict(r.resources),
-        labels=dict(r.labels),
-        queue=r.queue,
-        job=row.job,
-        shared=r.shared,
-        begun=r.start_ms <= now_ms,
-        places=dict(sorted(kept.items())),
-        reason=row.reason,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        warnings=warnings,
-    )
 
 
 def _name_taken(name: str) -> Conflict:

@@ -1,4 +1,4 @@
-"""Which jobs a job needs, and which need it."""
+"""Dependencies between jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mainspring.views.refs import job_row
 
 
 async def dependencies_of(database: Database, ref: str, *, tenant: int) -> wire.Dependencies:
-    """What a job needs and whether it is met, and the order of all that hang together."""
+    """The needs of a job with their state, and all connected jobs in execution order."""
     row = await job_row(database, ref, tenant=tenant)
     async with database.connection() as connection:
         found = await needs.needs_of(connection, tenant=tenant, child=row.job_id)

@@ -1,4 +1,4 @@
-"""What happened to an execution, told by what is stored of it: nothing is written for this."""
+"""The timeline of an execution, derived from its stored rows."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from mainspring.domain.execution import FINAL
 
 
 def events_of(e: wire.Execution) -> list[wire.LifecycleEvent]:
-    """The events of the catalogue with their instants, in order.
+    """Lifecycle events with their instants, in order.
 
-    Later ones are added at the end and earlier ones stay: an attempt's row keeps what the execution's own row forgets.
-    What waits for its first time to come has none yet.
+    Events are only appended: the row of an attempt keeps what a later attempt overwrites in the execution's row. An
+    execution that waits for its first due time has none yet.
     """
     found: list[wire.LifecycleEvent] = []
 
     def add(word: str, at: datetime | None, attempt: int | None = None, text: str | None = None) -> None:
         if at is not None:
-            # One statement asks the clock for each value it writes: what follows may be microseconds before.
+            # A statement reads the clock per value: a later event may be stamped microseconds earlier.
             at = max(at, found[-1].at) if found else at
             found.append(wire.LifecycleEvent(event=f"execution.{word}", at=at, attempt=attempt, text=text))
 
-    told: set[tuple[str, datetime | None]] = set()
+    added: set[tuple[str, datetime | None]] = set()
 
-    def stood_in_line(due_at: datetime | None, queued_at: datetime | None) -> None:
-        """Of an attempt, or of the one ahead. A rescue gives back without another due time."""
+    def add_queued(due_at: datetime | None, queued_at: datetime | None) -> None:
+        """Add due and queued of an attempt, once: a rescue requeues with the same due time."""
         for word, at in (("due", due_at), ("queued", queued_at)):
-            if queued_at is not None and (word, at) not in told:
-                told.add((word, at))
+            if queued_at is not None and (word, at) not in added:
+                added.add((word, at))
                 add(word, at)
 
     ended, before = e.state in FINAL, e.attempts[0] if e.attempts else None
     if e.state != "skipped":
         add("created", _created(e, before), text=f"by {e.created_by}" if e.created_by else e.trigger)
     for attempt in e.attempts:
-        stood_in_line(attempt.due_at, attempt.queued_at)
+        add_queued(attempt.due_at, attempt.queued_at)
         add("started", attempt.started_at, attempt.attempt, attempt.worker)
         if attempt.attempt < e.attempt or not ended or _given_back(e, attempt):
             add("retrying", attempt.ended_at, attempt.attempt, attempt.error or attempt.outcome)
-    stood_in_line(e.due_at, e.queued_at)
+    add_queued(e.due_at, e.queued_at)
     if e.started_at is not None and all(a.attempt != e.attempt for a in e.attempts):
         add("started", e.started_at, e.attempt, e.worker)
     if ended:
@@ -48,7 +48,7 @@ def events_of(e: wire.Execution) -> list[wire.LifecycleEvent]:
 
 
 def _created(e: wire.Execution, first: wire.Attempt | None) -> datetime | None:
-    """A fire is decided at its instant; what was submitted is told from when it was due on."""
+    """A fire is created at its instant, a submission when it is due."""
     due_at = e.due_at if first is None else first.due_at or e.fire_at
     if e.trigger == "fire" and due_at > e.fire_at:
         return e.fire_at
@@ -57,5 +57,5 @@ def _created(e: wire.Execution, first: wire.Attempt | None) -> datetime | None:
 
 
 def _given_back(e: wire.Execution, last: wire.Attempt) -> bool:
-    """Whether it ended while it waited for another attempt after this one."""
+    """Whether the execution ended while it waited for an attempt after this one."""
     return e.queued_at is None or e.queued_at > last.started_at

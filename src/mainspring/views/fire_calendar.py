@@ -1,7 +1,7 @@
-"""Fires by the hour: those of the past counted, those ahead from the schedules, and what would spread the crowded ones.
+"""Fires per hour: past ones from history, future ones from the schedules; proposals to spread crowded minutes.
 
-Nothing here grows with the fleet. Of a day of history at most SAMPLE_PAGES are read, at random, and stand for all. Of
-the distinct schedules those with the most jobs are counted, and of the others some that stand for all.
+The work is bounded for any number of jobs. Of a day of history, at most SAMPLE_PAGES random pages are read and
+extrapolated. Of the distinct schedules, those with the most jobs are counted, and a sample of the others.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from uuid import UUID
 from mainspring.clock import instant, millis
 from mainspring.store import charts, jobs
 from mainspring.store.db import Database
-from mainspring.views.fire_density import CROWDED, HOUR_MS, MINUTE_MS, Crowd, Load
+from mainspring.views.fire_density import CROWDED, HOUR_MS, MINUTE_MS, ScheduleLoad, ScheduleLoads
 
 SAMPLE_PAGES = 200
-COUNTED = 400
+COUNTED_SCHEDULES = 400
 DAY = timedelta(days=1)
 JITTERS_MIN = (5, 10, 15, 30, 45)
-PROPOSALS = 8
-HEAVY = 5
+MAX_PROPOSALS = 8
+HEAVIEST_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """What fired in an hour and how much of it failed; not `exact`: an estimate."""
+class PastHour:
+    """Fires and failures of an hour; not `exact`: an estimate."""
 
     fires: int
     failed: int
@@ -35,8 +35,8 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
-    """Jobs on one schedule that make a minute crowded, and how to spread them: by a jitter, or to another minute."""
+class SpreadProposal:
+    """How to spread the jobs of one schedule that make a minute crowded: by a jitter, or in another minute."""
 
     at: datetime
     due: int
@@ -48,8 +48,8 @@ class Proposal:
     then: int
 
 
-async def past_day(database: Database, day: date, *, tenant: int) -> dict[int, Past]:
-    """What ended on a day, by the hour of its fire."""
+async def past_day(database: Database, day: date, *, tenant: int) -> dict[int, PastHour]:
+    """The fires that ended on a day, by hour."""
     since = datetime(day.year, day.month, day.day, tzinfo=UTC)
     async with database.connection() as connection:
         pages = (await charts.history_pages(connection, days=[day])).get(day)
@@ -57,14 +57,14 @@ async def past_day(database: Database, day: date, *, tenant: int) -> dict[int, P
             return {}
         part = min(1.0, SAMPLE_PAGES / max(pages, 1))
         rows = await charts.fires_by_hour(connection, tenant=tenant, since=since, until=since + DAY, percent=100 * part)
-    return {millis(at): Past(round(fires / part), round(failed / part), part == 1) for at, fires, failed in rows}
+    return {millis(at): PastHour(round(fires / part), round(failed / part), part == 1) for at, fires, failed in rows}
 
 
-def planned(crowd: Crowd, begin_ms: int, hours: int) -> list[int]:
-    """How many executions are due in each hour from an instant on. Takes a moment: not for the event loop."""
+def planned(loads: ScheduleLoads, begin_ms: int, hours: int) -> list[int]:
+    """Fires due in each of the next hours. CPU-bound: run it in a thread."""
     due = [0.0] * hours
     end_ms = begin_ms + hours * HOUR_MS
-    for load, weight in _counted(crowd.loads):
+    for load, weight in _counted(loads.loads):
         fire = load.schedule.next_after(begin_ms - 1)
         while fire is not None and fire < end_ms:
             number = (fire - begin_ms) // HOUR_MS
@@ -74,44 +74,44 @@ def planned(crowd: Crowd, begin_ms: int, hours: int) -> list[int]:
     return [round(n) for n in due]
 
 
-def is_counted(crowd: Crowd) -> bool:
+def is_counted(loads: ScheduleLoads) -> bool:
     """Whether every job is counted; otherwise the numbers are estimates."""
-    return crowd.complete and len(crowd.loads) <= COUNTED
+    return loads.complete and len(loads.loads) <= COUNTED_SCHEDULES
 
 
-def _counted(loads: Sequence[Load]) -> Iterable[tuple[Load, float]]:
-    """Each load that is counted, and how many it stands for. The same ones every time, so that pictures keep still."""
-    if len(loads) <= COUNTED:
+def _counted(loads: Sequence[ScheduleLoad]) -> Iterable[tuple[ScheduleLoad, float]]:
+    """The counted loads with their weights. The sample is stable, so that charts do not flicker."""
+    if len(loads) <= COUNTED_SCHEDULES:
         return [(load, 1.0) for load in loads]
-    largest, others = loads[: COUNTED // 2], loads[COUNTED // 2 :]
-    some = random.Random(len(others)).sample(others, COUNTED - len(largest))
+    largest, others = loads[: COUNTED_SCHEDULES // 2], loads[COUNTED_SCHEDULES // 2 :]
+    some = random.Random(len(others)).sample(others, COUNTED_SCHEDULES - len(largest))
     weight = sum(load.jobs for load in others) / max(1, sum(load.jobs for load in some))
     return [*((load, 1.0) for load in largest), *((load, weight) for load in some)]
 
 
 @dataclass(frozen=True, slots=True)
-class Crush:
-    """The most crowded minute of an hour, and the loads that make it so."""
+class CrowdedMinute:
+    """The minute of an hour with the most fires, all minutes of the hour, and the schedules with the most."""
 
     at_ms: int
     minutes: list[int]
-    loads: list[tuple[Load, int]]
+    loads: list[tuple[ScheduleLoad, int]]
 
 
-def crush(crowd: Crowd, hour_ms: int) -> Crush:
-    """Looks at one hour minute by minute. Takes a moment: not for the event loop."""
-    minutes = [crowd.due_in_minute_of(hour_ms + n * MINUTE_MS) for n in range(60)]
+def most_crowded(loads: ScheduleLoads, hour_ms: int) -> CrowdedMinute:
+    """The most crowded minute of an hour. CPU-bound: run it in a thread."""
+    minutes = [loads.due_in_minute_of(hour_ms + n * MINUTE_MS) for n in range(60)]
     worst = max(range(60), key=minutes.__getitem__)
     at_ms = hour_ms + worst * MINUTE_MS
-    due = ((load, load.jobs * load.schedule.count_between(at_ms - 1, at_ms + MINUTE_MS - 1)) for load in crowd.loads)
+    due = ((load, load.jobs * load.schedule.count_between(at_ms - 1, at_ms + MINUTE_MS - 1)) for load in loads.loads)
     heaviest = sorted((pair for pair in due if pair[1]), key=lambda pair: -pair[1])
-    return Crush(at_ms, minutes, heaviest[:HEAVY])
+    return CrowdedMinute(at_ms, minutes, heaviest[:HEAVIEST_SHOWN])
 
 
 async def examples(
-    database: Database, found: Crush, *, tenant: int, each: int = 3
+    database: Database, found: CrowdedMinute, *, tenant: int, each: int = 3
 ) -> list[tuple[str, int, list[tuple[UUID, str]]]]:
-    """The schedules that make a minute crowded: in words, how many fires in it, and some jobs on each."""
+    """The schedules with the most fires in a crowded minute: description, fires, and some of their jobs."""
     async with database.connection() as connection:
         ids = [load.schedule_id for load, _ in found.loads]
         rows = await jobs.jobs_on_schedules(connection, tenant=tenant, schedule_ids=ids, each=each)
@@ -121,14 +121,14 @@ async def examples(
     ]
 
 
-async def proposals(database: Database, found: Iterable[Crush], *, tenant: int) -> list[Proposal]:
-    """What to change so that crowded minutes are no longer: the schedules that weigh most first, each once."""
+async def proposals(database: Database, found: Iterable[CrowdedMinute], *, tenant: int) -> list[SpreadProposal]:
+    """Proposals for crowded minutes, those with the most jobs first, one per schedule."""
     wanted = {
-        load.schedule_id: (crushed, load, due)
-        for crushed in found
-        if crushed.minutes[(crushed.at_ms // MINUTE_MS) % 60] >= CROWDED
-        for load, due in crushed.loads
-        if due * 10 >= crushed.minutes[(crushed.at_ms // MINUTE_MS) % 60] and due <= load.jobs
+        load.schedule_id: (minute, load, due)
+        for minute in found
+        if minute.minutes[(minute.at_ms // MINUTE_MS) % 60] >= CROWDED
+        for load, due in minute.loads
+        if due * 10 >= minute.minutes[(minute.at_ms // MINUTE_MS) % 60] and due <= load.jobs
     }
     async with database.connection() as connection:
         rows = await charts.unspread_jobs(connection, tenant=tenant, schedule_ids=list(wanted), each=3)
@@ -136,10 +136,12 @@ async def proposals(database: Database, found: Iterable[Crush], *, tenant: int) 
     for schedule_id, job_id, name in rows:
         some.setdefault(schedule_id, []).append((job_id, name))
     made = [_propose(*wanted[schedule_id], few) for schedule_id, few in some.items()]
-    return sorted((p for p in made if p is not None), key=lambda p: -p.jobs)[:PROPOSALS]
+    return sorted((p for p in made if p is not None), key=lambda p: -p.jobs)[:MAX_PROPOSALS]
 
 
-def _propose(found: Crush, load: Load, due: int, few: Sequence[tuple[UUID, str]]) -> Proposal | None:
+def _propose(
+    found: CrowdedMinute, load: ScheduleLoad, due: int, few: Sequence[tuple[UUID, str]]
+) -> SpreadProposal | None:
     minute = (found.at_ms // MINUTE_MS) % 60
     most = found.minutes[minute]
     if load.jobs > 1:
@@ -148,11 +150,13 @@ def _propose(found: Crush, load: Load, due: int, few: Sequence[tuple[UUID, str]]
             n + (load.jobs // spread if 0 <= (k - minute) % 60 < spread else 0) - (due if k == minute else 0)
             for k, n in enumerate(found.minutes)
         ]
-        return Proposal(instant(found.at_ms), most, load.schedule.describe(), load.jobs, few, spread, None, max(after))
+        return SpreadProposal(
+            instant(found.at_ms), most, load.schedule.describe(), load.jobs, few, spread, None, max(after)
+        )
     quiet = min(range(60), key=lambda k: (found.minutes[k], abs(k - minute)))
     if found.minutes[quiet] * 2 > most:
         return None
-    return Proposal(
+    return SpreadProposal(
         instant(found.at_ms),
         most,
         load.schedule.describe(),

@@ -1,7 +1,7 @@
-"""How crowded a minute is: the executions due in it, from the distinct schedules of a tenant.
+"""Fires per minute, computed from the distinct schedules of a tenant.
 
-Executions are never read. A million jobs on a thousand schedules cost a thousand steps for each hour looked at, and
-of very many jobs a random part is read and taken for the whole: the work does not grow with the fleet.
+Executions are never read. A million jobs on a thousand schedules cost a thousand steps per hour examined. Of more than
+MAX_JOBS jobs a random sample is read and extrapolated, so the work does not grow with the number of jobs.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from mainspring.domain.schedule.schedule import Schedule, compile_key
 from mainspring.store import jobs
 from mainspring.store.db import Database
 
-MOST_SCHEDULES = 5000
-"""So many are counted, those with the most jobs first; with more, the counts are an estimate from below."""
-MOST_JOBS = 200_000
-"""So many are read; of more, a part of about this size stands for all."""
+MAX_SCHEDULES = 5000
+"""Schedules counted, those with the most jobs first; with more, the counts are lower bounds."""
+MAX_JOBS = 200_000
+"""Jobs read; of more, a random sample of about this size is extrapolated."""
 CROWDED = 60
-"""More than one execution a second."""
+"""Fires per minute from which a minute counts as crowded: one per second."""
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """So many jobs fire on this schedule."""
+class ScheduleLoad:
+    """A schedule and the number of jobs that fire on it."""
 
     schedule: Schedule
     jobs: int
@@ -35,10 +35,10 @@ class Load:
 
 
 @dataclass(slots=True)
-class Crowd:
-    """What the recurring jobs of a tenant ask for. Not `complete`: the numbers are estimates."""
+class ScheduleLoads:
+    """The fires of a tenant's recurring jobs, by minute. Not `complete`: the numbers are estimates."""
 
-    loads: Sequence[Load]
+    loads: Sequence[ScheduleLoad]
     complete: bool = True
     _hours: dict[int, list[int]] = field(default_factory=dict)
 
@@ -50,40 +50,40 @@ class Crowd:
         return self._hours[hour_ms][(ms - hour_ms) // MINUTE_MS]
 
     def most_at(self, fires: Sequence[int], shift_ms: int = 0) -> int:
-        """The most that are due at one of these instants, each moved by so much."""
+        """The most executions due in the minute of one of these instants, each shifted by `shift_ms`."""
         return max((self.due_in_minute_of(fire + shift_ms) for fire in fires), default=0)
 
 
-async def crowd(database: Database, *, tenant: int) -> Crowd:
-    """The recurring jobs of a tenant as they are now; one-time jobs are not among them."""
+async def tenant_loads(database: Database, *, tenant: int) -> ScheduleLoads:
+    """The fires of a tenant's current recurring jobs; one-time jobs are not included."""
     async with database.connection() as connection:
-        part = min(1.0, MOST_JOBS / max(await jobs.jobs_about(connection), 1))
-        rows = await jobs.schedule_loads(connection, tenant=tenant, limit=MOST_SCHEDULES + 1, percent=100 * part)
+        part = min(1.0, MAX_JOBS / max(await jobs.jobs_about(connection), 1))
+        rows = await jobs.schedule_loads(connection, tenant=tenant, limit=MAX_SCHEDULES + 1, percent=100 * part)
     loads = []
-    for schedule_id, key, start_at, end_at, count in rows[:MOST_SCHEDULES]:
+    for schedule_id, key, start_at, end_at, count in rows[:MAX_SCHEDULES]:
         schedule = compile_key(key)
         if start_at is not None or end_at is not None:
             window = [None if at is None else millis(at) for at in (start_at, end_at)]
             schedule = Within(schedule, *window)
-        loads.append(Load(schedule, round(count / part), schedule_id))
-    return Crowd(loads, complete=len(rows) <= MOST_SCHEDULES and part == 1)
+        loads.append(ScheduleLoad(schedule, round(count / part), schedule_id))
+    return ScheduleLoads(loads, complete=len(rows) <= MAX_SCHEDULES and part == 1)
 
 
-def quieter_minute(crowd: Crowd, fires: Sequence[int], minute: int) -> tuple[int, int] | None:
-    """For fires at a minute of the hour that is crowded: another minute, and the most that are due there.
+def quieter_minute(loads: ScheduleLoads, fires: Sequence[int], minute: int) -> tuple[int, int] | None:
+    """A quieter minute of the hour for fires in a crowded one, and the most executions due there.
 
-    Of equally quiet minutes the nearest is taken. None if no other is at most half as crowded.
+    The nearest of equally quiet minutes. None if no other has at most half as many.
     """
-    most = crowd.most_at(fires)
+    most = loads.most_at(fires)
     if most < CROWDED:
         return None
-    by_minute = {other: crowd.most_at(fires, (other - minute) * MINUTE_MS) for other in range(60)}
+    by_minute = {other: loads.most_at(fires, (other - minute) * MINUTE_MS) for other in range(60)}
     found = min(by_minute, key=lambda other: (by_minute[other], abs(other - minute), other))
     return (found, by_minute[found]) if by_minute[found] * 2 <= most else None
 
 
-def _due_by_minute(loads: Sequence[Load], hour_ms: int) -> list[int]:
-    """Only minutes with fires are visited: most schedules fire in few minutes of an hour."""
+def _due_by_minute(loads: Sequence[ScheduleLoad], hour_ms: int) -> list[int]:
+    """Visits only minutes with fires: most schedules fire in few minutes of an hour."""
     due = [0] * 60
     for load in loads:
         fire = load.schedule.next_after(hour_ms - 1)

@@ -1,4 +1,4 @@
-"""The whole at a glance: how much there is, what runs, and whether anything needs a person."""
+"""System overview: counts, recent and upcoming executions, and a health verdict."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
 
 DAY = timedelta(days=1)
-RECENT = 50
+RECENT_SHOWN = 50
 LATE_MS = 1000
-"""A start later than this is told in the verdict."""
+"""The verdict reports a start delay above this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Overview:
 
 
 async def overview(database: Database, *, tenant: int) -> Overview:
-    """Everything the first page shows."""
-    page = await execution_views.list_executions(database, tenant=tenant, limit=RECENT)
-    # What waits for a later day is no news.
+    """Everything that the start page shows."""
+    page = await execution_views.list_executions(database, tenant=tenant, limit=RECENT_SHOWN)
+    # Executions that wait for a later due time are not recent.
     recent = [e for e in page.items if e.state != "waiting" or e.attempt]
     upcoming = await fire_views.upcoming(database, tenant=tenant)
     async with database.connection() as connection:
@@ -84,7 +84,7 @@ async def overview(database: Database, *, tenant: int) -> Overview:
 
 
 async def shards_now(database: Database) -> wire.Shards:
-    """The scheduler processes, and who owns which shard."""
+    """The scheduler processes, and the owner of each shard."""
     async with database.connection() as connection:
         schedulers = await shards.list_schedulers(connection)
         leases = await shards.list_shards(connection)
@@ -119,13 +119,13 @@ def _shard(lease: shards.ShardLease) -> wire.Shard:
 
 
 def late_p95(recent: list[wire.Execution]) -> int | None:
-    """From due to started, of the recent fires that started at their first attempt."""
+    """95th percentile of the start delay of recent fires, first attempts only."""
     late = sorted(e.late_ms for e in recent if e.late_ms is not None and e.trigger == "fire" and e.attempt <= 1)
     return late[int(len(late) * 0.95)] if late else None
 
 
 def verdict(o: Overview) -> tuple[bool, str]:
-    """Whether all is well, and one sentence that says so or says what is not."""
+    """Whether the system is healthy, and one sentence on it."""
     if not o.jobs and not o.recent:
         return True, "Nothing is scheduled yet."
     if o.shards_held < o.shards:

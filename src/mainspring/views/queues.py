@@ -14,12 +14,12 @@ from mainspring.domain.queue import DEFAULTS, QueueSettings
 from mainspring.store import evictions, lines, queues, reservations, why
 from mainspring.store.db import Connection, Database, database_now_ms
 
-COUNTED = 10_000
-"""A line is counted up to here; what is beyond is estimated."""
-MOST_KEYS = 200
-TARGET = 0.7
-"""The part of a queue's slots that should be in use: less is idle, more has no room for a burst."""
-ALWAYS = ("short", "long")
+MAX_COUNTED = 10_000
+"""A line is counted up to here; deeper ones are estimated."""
+MAX_LIMIT_KEYS = 200
+TARGET_UTILIZATION = 0.7
+"""The share of a queue's slots that should be in use: less is idle, more has no room for a burst."""
+DEFAULT_QUEUES = ("short", "long")
 FLOW_S = 300.0
 """Rates are averages over the last five minutes."""
 FLOW_DUE_S = 600.0
@@ -28,15 +28,15 @@ FLOW_ROWS = 3_000
 
 
 async def overview(database: Database, *, tenant: int) -> wire.Queues:
-    """Every queue that has settings, workers, or something in it; and the limits in use."""
+    """Every queue with settings, workers or executions; and the limits in use."""
     async with database.connection() as connection:
         settings = await queues.queue_settings(connection, tenant=tenant)
         depths = await depths_of(connection, tenant=tenant)
         servers = await why.live_sessions(connection, tenant=tenant)
         running = await queues.count_running(connection, tenants=[tenant])
-        key_ids = await queues.limited_keys(connection, tenant=tenant, limit=MOST_KEYS)
+        key_ids = await queues.limited_keys(connection, tenant=tenant, limit=MAX_LIMIT_KEYS)
         keys = await lines.limit_holders(connection, tenant=tenant, limit_ids=key_ids) if key_ids else {}
-    names = {*ALWAYS, *settings, *(d.queue for d in depths), *(name for _, name in running)}
+    names = {*DEFAULT_QUEUES, *settings, *(d.queue for d in depths), *(name for _, name in running)}
     names.update(name for server in servers for name in server.queues)
     return wire.Queues(
         items=[
@@ -65,10 +65,10 @@ async def flow(database: Database, *, tenant: int) -> dict[str, queues.Flow]:
         return await queues.queue_flow(connection, tenant=tenant, since=since, most=FLOW_ROWS, seconds=FLOW_S)
 
 
-async def scaling(database: Database, *, tenant: int, target: float = TARGET) -> wire.Scaling:
-    """Every queue as numbers from which to decide how many workers there should be."""
+async def scaling(database: Database, *, tenant: int, target: float = TARGET_UTILIZATION) -> wire.Scaling:
+    """Scaling signals of every queue, for autoscalers."""
     if not 0.05 <= target <= 1:
-        raise invalid("/target", f"{target:g} is not a part of all slots", hint="between 0.05 and 1, such as 0.7")
+        raise invalid("/target", f"target {target:g} is out of range", hint="between 0.05 and 1, such as 0.7")
     found = await overview(database, tenant=tenant)
     async with database.connection() as connection:
         rows = await reservations.open_reservations(connection, tenant=None)
@@ -91,12 +91,12 @@ async def scaling(database: Database, *, tenant: int, target: float = TARGET) ->
 
 
 async def depths_of(connection: Connection, *, tenant: int | None) -> list[queues.Depth]:
-    """Counted line by line up to a bound; the deepest of those that reach it gets what is left of the estimate."""
-    found = await queues.line_depths(connection, tenant=tenant, most=COUNTED)
+    """Depth by line, counted up to a bound; lines that reach it share the rest of the estimate."""
+    found = await queues.line_depths(connection, tenant=tenant, most=MAX_COUNTED)
     by_line: dict[int, int] = {}
     for depth in found:
         by_line[depth.line_id] = by_line.get(depth.line_id, 0) + depth.depth
-    bounded = {line for line, n in by_line.items() if n >= COUNTED}
+    bounded = {line for line, n in by_line.items() if n >= MAX_COUNTED}
     if not bounded:
         return found
     beyond = max(0, await queues.queued_estimate(connection) - sum(by_line.values()))

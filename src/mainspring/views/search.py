@@ -1,4 +1,4 @@
-"""Lists by a filter, for API, command line and pages. A page may be short, or empty, and still have a next one."""
+"""Search jobs and executions by a filter. A page may be short, or empty, and still have a next one."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from mainspring.store.search import Stats
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
 
-MOST_JOBS = 200
-"""Executions are looked for in so many jobs at most when a filter says what these are like."""
-EACH = 200
-"""Executions of each job that tell how it goes, where many jobs are shown."""
+MAX_JOBS = 200
+"""A filter on jobs searches the executions of at most this many."""
+STATS_SAMPLE = 200
+"""Latest executions of each job from which statistics are computed."""
 
 
 async def jobs(
     database: Database, text: str, *, tenant: int, cursor: str | None = None, limit: int = 50
 ) -> wire.Page[wire.Job]:
-    """The jobs that fit, by name."""
+    """Matching jobs, by name."""
     refs.check_limit(limit)
     if cursor and not NAME.match(cursor):
         raise refs.bad_cursor()
@@ -41,7 +41,7 @@ async def jobs(
 async def job_ids(
     database: Database, wanted: JobFilter, *, tenant: int, after: str = "", limit: int
 ) -> tuple[list[tuple[UUID, str]], str | None]:
-    """Ids and names of those that fit, and where to go on."""
+    """Ids and names of matching jobs, and the cursor of the next page."""
     async with database.connection() as connection:
         found = await search.look_jobs(connection, wanted, tenant=tenant, after=after, limit=limit + 1)
         rows = await search.jobs_by_id(connection, tenant=tenant, job_ids=found.ids[:limit])
@@ -52,7 +52,7 @@ async def job_ids(
 async def find_executions(
     database: Database, text: str, *, tenant: int, cursor: str | None = None, limit: int = 50
 ) -> wire.Page[wire.Execution]:
-    """The executions that fit, newest first."""
+    """Matching executions, newest first."""
     refs.check_limit(limit)
     before = refs.parse_cursor(cursor)
     async with database.connection() as connection:
@@ -75,14 +75,14 @@ async def _look(connection: Connection, text: str, *, tenant: int, before: UUID,
 
 
 async def count_jobs(database: Database, text: str, *, tenant: int, most: int) -> tuple[int, bool]:
-    """How many fit, up to `most` and as far as one look goes; and whether that is all."""
+    """Number of matching jobs, up to `most` and within the search bound; and whether it is exact."""
     async with database.connection() as connection:
         found = await search.look_jobs(connection, job_filter(text), tenant=tenant, after="", limit=most + 1)
     return min(most, len(found.ids)), len(found.ids) <= most and found.floor is None
 
 
 async def count_executions(database: Database, text: str, *, tenant: int, most: int) -> tuple[int, bool, UUID | None]:
-    """The same of executions, and the newest of them."""
+    """Number of matching executions, whether it is exact, and the newest one."""
     async with database.connection() as connection:
         found = await _look(connection, text, tenant=tenant, before=refs.parse_cursor(None), limit=most + 1)
     exact = len(found.ids) <= most and found.floor is None
@@ -90,9 +90,9 @@ async def count_executions(database: Database, text: str, *, tenant: int, most: 
 
 
 async def stats(
-    database: Database, job_ids: Sequence[UUID], *, tenant: int, each: int = EACH, hours: float = 24
+    database: Database, job_ids: Sequence[UUID], *, tenant: int, each: int = STATS_SAMPLE, hours: float = 24
 ) -> dict[UUID, Stats]:
-    """How the latest executions of some jobs went."""
+    """Statistics of the latest executions of some jobs."""
     if not job_ids:
         return {}
     async with database.connection() as connection:
@@ -101,14 +101,14 @@ async def stats(
 
 
 async def _jobs_of(connection: Connection, wanted: ExecutionFilter, *, tenant: int) -> list[UUID] | None:
-    """The jobs whose executions are asked for; None: of all."""
+    """The jobs whose executions are searched; None: all."""
     named = [await _named(connection, ref, tenant=tenant) for ref in wanted.jobs]
     if not wanted.of_jobs:
         return named or None
-    found = await search.look_jobs(connection, wanted.of_jobs, tenant=tenant, after="", limit=MOST_JOBS + 1)
-    if len(found.ids) > MOST_JOBS or found.floor is not None:
-        hint = "say more of the name, or name one with job:"
-        raise invalid("/filter", f"more than {MOST_JOBS} jobs are like that", hint=hint, code="bad_filter")
+    found = await search.look_jobs(connection, wanted.of_jobs, tenant=tenant, after="", limit=MAX_JOBS + 1)
+    if len(found.ids) > MAX_JOBS or found.floor is not None:
+        hint = "narrow the name, or name one job with job:"
+        raise invalid("/filter", f"more than {MAX_JOBS} jobs match", hint=hint, code="bad_filter")
     return [job_id for job_id in found.ids if not named or job_id in named]
 
 

@@ -1,4 +1,4 @@
-"""Why an execution does not run yet: every reason, in the order they must fall away, each with who holds it up."""
+"""Why an execution is not running: every reason, in the order in which they are checked, with the holders."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
 from mainspring.views import refs
 
-MOST_AHEAD = 10_000
-MOST_HOLDERS = 10
+MAX_AHEAD = 10_000
+"""Executions ahead in the line are counted up to here."""
+MAX_HOLDERS = 10
 
 
 async def execution(database: Database, ref: str | UUID, *, tenant: int) -> wire.Why:
@@ -31,7 +32,7 @@ async def execution(database: Database, ref: str | UUID, *, tenant: int) -> wire
 
 
 async def job(database: Database, ref: str, *, tenant: int) -> wire.Why:
-    """Of the job's next execution; without one, why there is none."""
+    """Why the job's next execution is not running; without one, why there is none."""
     row = await refs.job_row(database, ref, tenant=tenant)
     async with database.connection() as connection:
         live = await why.pending_of_job(connection, tenant=tenant, job_id=row.job_id, limit=100)
@@ -51,7 +52,7 @@ async def job(database: Database, ref: str, *, tenant: int) -> wire.Why:
         until = instant(ahead[0])
         reasons.append(wire.Reason(code="not_due", message="its next fire is not due yet", until=until))
     elif not reasons:
-        nothing = "it has no schedule; run it by hand" if row.spec.schedule is None else "its schedule has ended"
+        nothing = "it has no schedule; trigger it" if row.spec.schedule is None else "its schedule has ended"
         async with database.connection() as connection:
             unmet = await _unmet(connection, row.job_id, tenant) if row.needs else ""
         words = f"it is executed when these have succeeded: {unmet}"
@@ -60,7 +61,7 @@ async def job(database: Database, ref: str, *, tenant: int) -> wire.Why:
 
 
 async def unfit(database: Database, spec: JobSpec, *, tenant: int) -> list[str]:
-    """Said when a job is written: no worker known now could run it. It is no error, a worker may come."""
+    """A warning if no present worker could run the job. No error: such a worker may start later."""
     async with database.connection() as connection:
         servers = await why.live_sessions(connection, tenant=tenant)
     reason = _no_worker(demand_of(spec), spec.queue_name, servers)
@@ -89,7 +90,7 @@ async def _reasons(connection: Connection, row: PendingRow, tenant: int) -> list
 
 
 async def _needs(connection: Connection, row: PendingRow, tenant: int) -> wire.Reason:
-    """What of the jobs it needs has not succeeded since it last was executed, or too long ago."""
+    """The needs that have not succeeded since the last execution, or too long ago."""
     words = await _unmet(connection, row.job_id, tenant)
     bounded = row.needs_by_at is not None and row.needs_by_at.year < 9999
     return wire.Reason(
@@ -100,29 +101,29 @@ async def _needs(connection: Connection, row: PendingRow, tenant: int) -> wire.R
 
 
 async def _unmet(connection: Connection, job_id: UUID, tenant: int) -> str:
-    """The jobs that one still needs; what was deleted can't succeed, so it is said how to go on without it."""
+    """The unmet needs of a job; for a deleted one, the command that removes it."""
     found = await needs.needs_of(connection, tenant=tenant, child=job_id)
     return ", ".join(f"{n.job} ({_state_of(n)})" for n in found if n.state != "satisfied")
 
 
 def _state_of(need: wire.Dependency) -> str:
     if need.deleted_at is not None:
-        return "deleted: go on without it by mainspring jobs needs remove"
+        return "deleted: remove it with mainspring jobs needs remove"
     return "too long ago" if need.state == "stale" else need.state
 
 
 def _waiting(row: PendingRow) -> wire.Reason:
     if row.due_at.year >= 9999:
         return wire.Reason(code="job_paused", message="its job is paused")
-    words = f"attempt {row.attempt} did not succeed; the next one waits" if row.attempt else "it is not due yet"
+    words = f"attempt {row.attempt} failed; it waits for the next one" if row.attempt else "it is not due yet"
     return wire.Reason(code="retry" if row.attempt else "not_due", message=words, until=row.due_at)
 
 
 async def _blocked(connection: Connection, row: PendingRow, tenant: int) -> wire.Reason:
-    live = await why.pending_of_job(connection, tenant=tenant, job_id=row.job_id, limit=MOST_HOLDERS)
+    live = await why.pending_of_job(connection, tenant=tenant, job_id=row.job_id, limit=MAX_HOLDERS)
     before = [e for e, state in live if e != row.execution_id and (state == "running" or e < row.execution_id)]
     return wire.Reason(
-        code="overlap", message="an earlier execution of the job has not ended", holders=before[:MOST_HOLDERS]
+        code="overlap", message="an earlier execution of the job has not ended", holders=before[:MAX_HOLDERS]
     )
 
 
@@ -152,25 +153,23 @@ async def _queued(connection: Connection, row: PendingRow, tenant: int) -> list[
 
 
 async def _room(connection: Connection, row: PendingRow, tenant: int) -> list[wire.Reason]:
-    """Who makes room for it, or for whom it does or did."""
-    about = await evictions.evictions_about(
-        connection, tenant=tenant, execution_id=row.execution_id, limit=MOST_HOLDERS
-    )
+    """Preemption: the executions that make room for it, or the one it makes room for."""
+    about = await evictions.evictions_about(connection, tenant=tenant, execution_id=row.execution_id, limit=MAX_HOLDERS)
     if makers := [e for e in about if e.urgent_id == row.execution_id and e.urgent_attempt == row.attempt]:
         names = " and ".join(dict.fromkeys(e.job or "another execution" for e in makers))
-        words = f"it asks {names} on {makers[0].worker} to make room" if row.state == "queued" else f"{names} made room"
+        words = f"it preempts {names} on {makers[0].worker}" if row.state == "queued" else f"it preempted {names}"
         return [wire.Reason(code="making_room", message=words, holders=[e.execution_id for e in makers])]
     mine = next((e for e in about if e.execution_id == row.execution_id), None)
     if mine is None or mine.attempt != row.attempt:
         return []
-    words = f"it is asked to make room for {mine.urgent_job}"
+    words = f"it is being preempted by {mine.urgent_job}"
     if row.state == "queued":
-        words = f"it made room for {mine.urgent_job} and goes on when there is a place"
+        words = f"it was preempted by {mine.urgent_job} and continues when a slot is free"
     return [wire.Reason(code="preempted", message=words, holders=[mine.urgent_id])]
 
 
 async def _reserved(connection: Connection, row: PendingRow, tenant: int, settings: QueueSettings) -> list[wire.Reason]:
-    """Places that it could use if they were not kept for others, now or before it would be sure to have ended."""
+    """Reservations that keep slots it could use: now, or before its timeout would be reached."""
     rows = await reservations.open_reservations(connection, tenant=None)
     if not rows:
         return []
@@ -191,7 +190,7 @@ async def _reserved(connection: Connection, row: PendingRow, tenant: int, settin
         if kept and not too_late and not r.allows(tenant=tenant, queue=row.queue, job_id=row.job_id):
             where = " and ".join(f"{n} on {name}" for name, n in kept.items())
             begins = "" if r.start_ms <= millis(row.now) else f" from {instant(r.start_ms):%H:%M:%S} UTC on"
-            words = f"places are reserved{begins} ({where}): {r.name if r.tenant == tenant else 'for another tenant'}"
+            words = f"slots are reserved{begins} ({where}): {r.name if r.tenant == tenant else 'for another tenant'}"
             found.append(wire.Reason(code="reserved", message=words, until=instant(r.end_ms)))
     return found
 
@@ -208,7 +207,7 @@ async def _limits(connection: Connection, row: PendingRow, tenant: int) -> list[
     for state in states.values():
         if state.per_s is None and len(state.holders) >= state.most:
             words = f"the concurrency key {state.key!r} is full: {len(state.holders)} of {state.most} run"
-            holders = [holder.execution_id for holder in state.holders[:MOST_HOLDERS]]
+            holders = [holder.execution_id for holder in state.holders[:MAX_HOLDERS]]
             found.append(wire.Reason(code="limit", message=words, holders=holders))
         elif state.next_at is not None and state.next_at > row.now:
             words = f"the rate of {state.key!r} is {state.most} per {state.per_s:g} s"
@@ -219,7 +218,7 @@ async def _limits(connection: Connection, row: PendingRow, tenant: int) -> list[
 def _no_worker(
     demand: Demand, queue: str, servers: list[Server], helped: set[str] | frozenset[str] = frozenset()
 ) -> wire.Reason | None:
-    """What no live worker has, told by the one that lacks least; None if one could run it when idle."""
+    """What the closest live worker lacks; None if one could run it when idle."""
     serving = [s for s in servers if (queue in s.queues or s.queues & helped) and s.state == "active"]
     if not serving:
         return wire.Reason(code="no_worker", message=f"no worker serves the queue {queue}")
@@ -228,7 +227,7 @@ def _no_worker(
     )
     if not missing:
         return None
-    words = f"no worker fits: the closest, {closest.name}, lacks {' and '.join(missing)}"
+    words = f"no worker matches: the closest, {closest.name}, lacks {' and '.join(missing)}"
     return wire.Reason(code="no_fit", message=words)
 
 
@@ -242,14 +241,14 @@ async def _busy(connection: Connection, row: PendingRow, tenant: int, servers: l
             line_id=row.line_id,
             rank=row.rank,
             execution_id=row.execution_id,
-            most=MOST_AHEAD,
+            most=MAX_AHEAD,
         )
-    line = f"{ahead:,}{'+' if ahead == MOST_AHEAD else ''} ahead of it"
+    line = f"{ahead:,}{'+' if ahead == MAX_AHEAD else ''} ahead of it"
     free = [s for s in fitting if s.busy < s.slots and not (row.demand.exclusive and s.busy)]
     if not free:
-        words = f"all {len(fitting)} fitting workers are busy; {line}"
+        words = f"all {len(fitting)} matching workers are busy; {line}"
         return [wire.Reason(code="busy", message=words)]
     if row.demand.resources:
-        words = f"{len(free)} fitting workers have a slot, but maybe not the resources left; {line}"
+        words = f"{len(free)} matching workers have a free slot, but may lack resources; {line}"
         return [wire.Reason(code="busy", message=words)]
     return [wire.Reason(code="next", message=f"it is about to start; {line}")]

@@ -1,4 +1,4 @@
-"""Why a job does not run, as a list of checks in the order they matter, each with what it saw."""
+"""Why a job does not run: a list of checks in order of importance, each with its evidence."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ from mainspring.store.jobs import JobRow
 from mainspring.views import dependencies, queues, refs, why_execution
 from mainspring.views import fires as fire_views
 
-MOST_LIVE = 10
+MAX_LIVE = 10
 _SKIPPED = {
-    "misfire": "it was missed, and the misfire policy does not make up for it",
-    "overlap": "the one before was still alive",
+    "misfire": "it was missed, and the misfire policy skips it",
+    "overlap": "the previous execution had not ended",
     "paused": "the job was paused",
-    "rescheduled": "the schedule was changed first",
-    "blackout": "a blackout was in force",
+    "rescheduled": "the schedule was changed before it was decided",
+    "blackout": "a blackout was active",
     "start_by": "it could not start in time",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`stops`: this keeps it from running. `note`: it matters, and does not stop it now. `until` and `holders` are the
-    evidence, where there is one."""
+    """One check: `stops` prevents the job from running, `note` is relevant but does not. With optional evidence."""
 
     name: str
     verdict: Literal["ok", "stops", "note"]
@@ -44,7 +43,7 @@ class Check:
 
 
 async def why_not(database: Database, ref: str, *, tenant: int) -> list[Check]:
-    """All checks of a job; what it does not have anything to do with is left out."""
+    """All checks that apply to a job."""
     row = await refs.job_row(database, ref, tenant=tenant)
     if row.deleted_at is not None:
         return [Check("Deleted", "stops", f"it was deleted {row.deleted_at:%Y-%m-%d %H:%M} UTC")]
@@ -69,15 +68,15 @@ def _paused(row: JobRow) -> Check:
 
 def _schedule(row: JobRow, ahead: list[int], now_ms: int) -> Check:
     if row.spec.schedule is None:
-        return Check("Schedule", "note", "it has none: it runs when somebody says so, or when a job it needs succeeds")
+        return Check("Schedule", "note", "it has none: it runs when triggered, or when the jobs it needs succeed")
     if row.start_at is not None and millis(row.start_at) > now_ms:
-        return Check("Schedule", "stops", "it has not begun", row.start_at)
+        return Check("Schedule", "stops", "it has not started", row.start_at)
     if ahead:
         return Check("Schedule", "ok", "its next fire", instant(ahead[0]))
     if row.schedule_key is None:
-        return Check("Schedule", "note", "it fires once; below is whether that still lies ahead")
+        return Check("Schedule", "note", "it fires once; see below whether that is still due")
     over = f" on {row.end_at:%Y-%m-%d %H:%M} UTC" if row.end_at is not None else ""
-    return Check("Schedule", "stops", f"it has ended{over}: no fire lies ahead")
+    return Check("Schedule", "stops", f"it has ended{over}: no more fires")
 
 
 def _calendar(row: JobRow) -> list[Check]:
@@ -88,10 +87,10 @@ def _calendar(row: JobRow) -> list[Check]:
 def _blackout(row: JobRow, closed: Blackouts, ahead: list[int], now_ms: int) -> Check:
     scope = Scope(row.tenant, row.spec.queue_name, row.job_id)
     if (until := closed.until(scope, now_ms)) is not None:
-        return Check("Blackout", "stops", "one is in force", instant(until))
+        return Check("Blackout", "stops", "one is active", instant(until))
     if ahead and (until := closed.until(scope, ahead[0])) is not None:
-        return Check("Blackout", "stops", "the next fire falls into one, which is over", instant(until))
-    return Check("Blackout", "ok", "none is in force, nor at the next fire")
+        return Check("Blackout", "stops", "the next fire falls into one, which ends", instant(until))
+    return Check("Blackout", "ok", "none is active now or at the next fire")
 
 
 async def _needs(database: Database, row: JobRow) -> list[Check]:
@@ -105,9 +104,9 @@ async def _needs(database: Database, row: JobRow) -> list[Check]:
 
 
 async def _alive(database: Database, row: JobRow) -> list[Check]:
-    """Executions that have not ended: what the overlap policy makes of them, and why the first of them waits."""
+    """Live executions: the effect of the overlap policy, and why the first pending one waits."""
     async with database.connection() as connection:
-        live = await pending.pending_of_job(connection, tenant=row.tenant, job_id=row.job_id, limit=MOST_LIVE)
+        live = await pending.pending_of_job(connection, tenant=row.tenant, job_id=row.job_id, limit=MAX_LIVE)
         now_ms = int(await database_now_ms(connection))
         seen = await executions.executions_by_id(
             connection, tenant=row.tenant, execution_ids=[execution_id for execution_id, _ in live]
@@ -115,16 +114,18 @@ async def _alive(database: Database, row: JobRow) -> list[Check]:
     due = [e for e in seen if millis(e.due_at) <= now_ms]
     policy = row.spec.overlap_policy
     if not due:
-        found = [Check("Overlap", "ok", f"no execution of it is alive (policy {policy})")]
+        found = [Check("Overlap", "ok", f"it has no live execution (policy {policy})")]
     else:
         holders = [e.execution_id for e in due]
         verdict: Literal["stops", "note"] = "note" if policy in ("allow", "cancel_running") else "stops"
-        found = [Check("Overlap", verdict, f"{len(due)} of it are alive, and the policy is {policy}", None, holders)]
+        found = [
+            Check("Overlap", verdict, f"it has {len(due)} live executions, and the policy is {policy}", None, holders)
+        ]
     for e in due:
         if e.state != "running":
-            told = await why_execution.execution(database, e.execution_id, tenant=row.tenant)
+            why = await why_execution.execution(database, e.execution_id, tenant=row.tenant)
             found += [
-                Check("Waiting now", "stops", reason.message, reason.until, [e.execution_id]) for reason in told.reasons
+                Check("Waiting now", "stops", reason.message, reason.until, [e.execution_id]) for reason in why.reasons
             ]
             break
     return found
@@ -137,7 +138,7 @@ async def _capacity(database: Database, row: JobRow) -> AsyncIterator[Check]:
     if queue is not None and queue.settings.paused:
         yield Check("Queue", "stops", f"the queue {name} is paused")
     elif queue is not None and queue.settings.cap is not None and queue.running >= queue.settings.cap:
-        yield Check("Queue", "stops", f"{queue.running} of at most {queue.settings.cap} of the queue {name} run")
+        yield Check("Queue", "stops", f"the queue {name} is at its cap: {queue.running} of {queue.settings.cap} run")
     elif queue is not None:
         yield Check("Queue", "ok", f"in {name}, {queue.depth:,} wait and {queue.running:,} run")
     keys = {"concurrency": row.spec.concurrency, "rate": row.spec.rate}
@@ -151,13 +152,13 @@ async def _capacity(database: Database, row: JobRow) -> AsyncIterator[Check]:
         words = f"the key {limit.key!r}: {len(holders)} of {limit.limit}" + (
             " run" if limit.kind == "concurrency" else f" starts in {limit.per_s:g} s"
         )
-        yield Check("Limit", "stops" if full else "ok", words, limit.next_at, holders[:MOST_LIVE] if full else [])
+        yield Check("Limit", "stops" if full else "ok", words, limit.next_at, holders[:MAX_LIVE] if full else [])
     lacking = await why_execution.unfit(database, row.spec, tenant=row.tenant)
-    yield Check("Worker", "stops", lacking[0]) if lacking else Check("Worker", "ok", "one that fits is there")
+    yield Check("Worker", "stops", lacking[0]) if lacking else Check("Worker", "ok", "a matching worker is present")
 
 
 async def _missed(database: Database, row: JobRow) -> list[Check]:
-    """The latest due instant, if it was not executed."""
+    """The latest due fire and its state."""
     page = await fire_views.ledger(database, str(row.job_id), tenant=row.tenant, limit=5)
     latest = next((entry for entry in page.items if entry.state not in ("waiting", "blocked", "queued")), None)
     misfire = row.spec.misfire

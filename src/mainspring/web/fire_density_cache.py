@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from mainspring.clock import Clock, millis
 from mainspring.store.db import Database
 from mainspring.ttl_cache import TtlCache
-from mainspring.views.fire_density import Crowd, crowd, quieter_minute
+from mainspring.views.fire_density import ScheduleLoads, quieter_minute, tenant_loads
 
 FRESH_S = 30.0
 
@@ -27,18 +27,18 @@ class FireDensity:
 
 class FireDensityCache:
     def __init__(self, clock: Clock | None = None) -> None:
-        self._cache: TtlCache[int, Crowd] = TtlCache(lambda: FRESH_S, clock=clock)
+        self._cache: TtlCache[int, ScheduleLoads] = TtlCache(lambda: FRESH_S, clock=clock)
 
     async def at(self, database: Database, fires: Sequence[datetime], zone: str, *, tenant: int) -> FireDensity:
-        found = await self.crowd(database, tenant=tenant)
+        found = await self.loads(database, tenant=tenant)
         # Thousands of schedules take tens of milliseconds, too long for the event loop that claims and settles.
         return await asyncio.to_thread(_density, found, fires, zone)
 
-    async def crowd(self, database: Database, *, tenant: int) -> Crowd:
-        return await self._cache.get(tenant, lambda: crowd(database, tenant=tenant))
+    async def loads(self, database: Database, *, tenant: int) -> ScheduleLoads:
+        return await self._cache.get(tenant, lambda: tenant_loads(database, tenant=tenant))
 
 
-def _density(found: Crowd, fires: Sequence[datetime], zone: str) -> FireDensity:
+def _density(found: ScheduleLoads, fires: Sequence[datetime], zone: str) -> FireDensity:
     instants = [millis(fire) for fire in fires]
     minutes = {fire.astimezone(ZoneInfo(zone)).minute for fire in fires}
     quieter = quieter_minute(found, instants, minutes.pop()) if len(minutes) == 1 else None

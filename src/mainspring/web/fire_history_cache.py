@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from mainspring.clock import Clock, SystemClock, instant, millis
 from mainspring.store.db import Database
-from mainspring.views.fire_calendar import Past, past_day
+from mainspring.views.fire_calendar import PastHour, past_day
 from mainspring.views.fire_density import HOUR_MS
 
 FRESH_S = 60.0
@@ -21,7 +21,7 @@ class HourBar:
     """One hour of the last day; heights in percent of the busiest hour."""
 
     at: datetime
-    past: Past
+    past: PastHour
     height: float
     failed: float
 
@@ -29,13 +29,13 @@ class HourBar:
 class FireHistoryCache:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._days: dict[tuple[int, date], tuple[float, date, dict[int, Past]]] = {}
+        self._days: dict[tuple[int, date], tuple[float, date, dict[int, PastHour]]] = {}
         self._locks: dict[int, asyncio.Lock] = {}
 
-    async def hours(self, database: Database, at: datetime, *, back: int, tenant: int) -> dict[int, Past]:
+    async def hours(self, database: Database, at: datetime, *, back: int, tenant: int) -> dict[int, PastHour]:
         """Return fires by hour for today and the last `back` days. A day that is over is read once."""
         today = at.astimezone(UTC).date()
-        found: dict[int, Past] = {}
+        found: dict[int, PastHour] = {}
         async with self._locks.setdefault(tenant, asyncio.Lock()):
             if len(self._days) > MAX_CACHED_DAYS:
                 self._days.clear()
@@ -46,9 +46,9 @@ class FireHistoryCache:
                     known = (self._clock.monotonic(), today, await past_day(database, day, tenant=tenant))
                     self._days[tenant, day] = known
                 for hour, past in known[2].items():
-                    before = found.get(hour, Past(0, 0, True))
+                    before = found.get(hour, PastHour(0, 0, True))
                     exact = before.exact and past.exact
-                    found[hour] = Past(before.fires + past.fires, before.failed + past.failed, exact)
+                    found[hour] = PastHour(before.fires + past.fires, before.failed + past.failed, exact)
         return found
 
     async def bars(self, database: Database, at: datetime, *, tenant: int) -> list[HourBar]:
@@ -56,7 +56,7 @@ class FireHistoryCache:
         found = await self.hours(database, at, back=1, tenant=tenant)
         last = millis(at) // HOUR_MS * HOUR_MS
         hours = [last - n * HOUR_MS for n in range(HOURS_SHOWN - 1, -1, -1)]
-        pasts = [found.get(hour, Past(0, 0, True)) for hour in hours]
+        pasts = [found.get(hour, PastHour(0, 0, True)) for hour in hours]
         most = max(1, *(past.fires for past in pasts))
         return [
             HourBar(instant(hour), past, round(100 * past.fires / most, 1), round(100 * min(1, past.failed / most), 1))

@@ -18,7 +18,7 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.domain.task import HttpTask, PythonTask
 from mainspring.domain.workflow.spec import Step, WorkflowSpec
 from mainspring.intake import jobs, workflows
-from mainspring.intake.validate.plugins import learn
+from mainspring.intake.validate.plugins import register_schemas as learn
 from mainspring.views import jobs as job_views
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page, posted

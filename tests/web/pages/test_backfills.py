@@ -11,6 +11,7 @@ from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import backfills, jobs
+from mainspring.views import backfills as backfill_views
 from tests.conftest import Cluster
 from tests.support.pages import open_page
 
@@ -28,7 +29,7 @@ async def test_a_backfill_is_shown_and_ended_from_the_page(cluster: Cluster, bro
         data = {"csrf": page.csrf, "back": "/jobs/filled"}
         answer = await browser.post(f"/backfills/{backfill_id}/{verb}", data=data)
         assert (answer.status_code, answer.headers["location"]) == (303, "/jobs/filled")
-        found = await backfills.get(cluster.database, backfill_id, tenant=TENANT)
+        found = await backfill_views.get(cluster.database, backfill_id, tenant=TENANT)
         assert found.state == state
     assert (await browser.post("/backfills/xyz/pause", data={"csrf": page.csrf})).status_code == 404
 

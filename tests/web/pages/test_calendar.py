@@ -11,7 +11,7 @@ from mainspring.domain.execution import fire_ms_of
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
-from mainspring.views.fire_calendar import Past
+from mainspring.views.fire_calendar import PastHour
 from mainspring.views.fire_density import HOUR_MS
 from mainspring.web.pages.calendar import DAYS_AHEAD, DAYS_BACK, LEVELS, columns
 from tests.conftest import Cluster
@@ -45,7 +45,7 @@ async def test_an_hour_that_is_none_is_refused(browser: httpx2.AsyncClient, at: 
 def test_days_go_from_the_past_to_what_is_planned() -> None:
     plan = [0] * (DAYS_AHEAD * 24)
     plan[0], plan[5] = 7, 1000
-    past = {BEGIN_MS - HOUR_MS: Past(10, 2, False)}
+    past = {BEGIN_MS - HOUR_MS: PastHour(10, 2, False)}
     found = columns(NOW, BEGIN_MS, plan, True, past)
     assert [day.isoformat() for day, _ in found] == [f"2026-11-{n:02d}" for n in range(16 - DAYS_BACK, 16 + DAYS_AHEAD)]
     today = found[DAYS_BACK][1]
@@ -63,9 +63,9 @@ async def test_an_hour_of_the_past_leads_to_what_ran_in_it(cluster: Cluster, bro
     execution_id = await submit(cluster, job_id)
     hour_ms = fire_ms_of(execution_id) // HOUR_MS * HOUR_MS
     later = instant(hour_ms + HOUR_MS)
-    shown = columns(later, hour_ms + HOUR_MS, [0] * 240, True, {hour_ms: Past(1, 0, True)})
+    shown = columns(later, hour_ms + HOUR_MS, [0] * 240, True, {hour_ms: PastHour(1, 0, True)})
     href = next(c.href for _, cells in shown for c in cells if c.count)
     assert f"e-{execution_id}" in (await open_page(browser, href)).ids()
-    before = columns(later, hour_ms + HOUR_MS, [0] * 240, True, {hour_ms - HOUR_MS: Past(1, 0, True)})
+    before = columns(later, hour_ms + HOUR_MS, [0] * 240, True, {hour_ms - HOUR_MS: PastHour(1, 0, True)})
     href = next(c.href for _, cells in before for c in cells if c.count)
     assert f"e-{execution_id}" not in (await open_page(browser, href)).ids()

@@ -118,7 +118,7 @@ async def test_dismissing_needs_a_reason(desk: DeadLetterBench, browser: httpx2.
     one, two, three = await letters(desk, "x 1", "y 1", "y 2")
     page = await open_page(browser, f"/failures/{one}")
     refused = await post(browser, page, f"/failures/{one}/dismiss", reason=" ")
-    assert refused.status_code == 422 and "reason is needed" in refused.text
+    assert refused.status_code == 422 and "reason is required" in refused.text
     assert (await post(browser, page, f"/failures/{one}/dismiss", reason="known")).status_code == 303
     assert "Dismissed by" in (await open_page(browser, f"/failures/{one}")).text
     letter = await desk.get(two)
@@ -134,7 +134,7 @@ async def test_what_another_works_on_has_no_buttons(desk: DeadLetterBench, brows
     assert "Claimed by ann until" in page.text
     assert not [f for f in page.all("form") if str(f.get("action")).startswith("/failures")]
     answer = await post(browser, page, f"/failures/{letter}/dismiss", reason="x")
-    assert answer.status_code == 409 and "nn works on it until" in answer.text
+    assert answer.status_code == 409 and "nn has claimed it until" in answer.text
 
 
 async def test_the_pages_are_for_those_who_may_operate(

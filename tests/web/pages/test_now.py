@@ -10,7 +10,7 @@ from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.intake import jobs
 from mainspring.store import charts
 from mainspring.views import fire_calendar
-from mainspring.views.fire_calendar import Past
+from mainspring.views.fire_calendar import PastHour
 from mainspring.web import fire_history_cache as kept
 from mainspring.web.fire_history_cache import FRESH_S, FireHistoryCache
 from tests.conftest import Cluster
@@ -57,9 +57,9 @@ class Hands:
 async def test_a_day_that_is_over_is_read_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    async def day(_: object, of: object, *, tenant: int) -> dict[int, Past]:
+    async def day(_: object, of: object, *, tenant: int) -> dict[int, PastHour]:
         asked.append(str(of))
-        return {1000 * int(NOW.timestamp()) - 1_800_000: Past(10, 1, True)} if str(of) == "2026-11-16" else {}
+        return {1000 * int(NOW.timestamp()) - 1_800_000: PastHour(10, 1, True)} if str(of) == "2026-11-16" else {}
 
     monkeypatch.setattr(kept, "past_day", day)
     assert fire_calendar.past_day is not day

@@ -180,7 +180,7 @@ async def test_an_estimate_is_called_one(
     cluster: Cluster, browser: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fire_density_cache, "FRESH_S", 0.0)
-    monkeypatch.setattr(fire_density, "MOST_SCHEDULES", 1)
+    monkeypatch.setattr(fire_density, "MAX_SCHEDULES", 1)
     for n in range(2):
         spec = JobSpec(name=f"apart-{n}", task=NoopTask(), schedule=ScheduleSpec(cron=f"{n} 5 * * *"))
         await jobs.create(cluster.database, spec, tenant=TENANT, by="test")

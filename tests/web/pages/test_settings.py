@@ -10,10 +10,10 @@ from mainspring.api.auth import issue_token
 from mainspring.cli.serve import DEFAULT_TENANT
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import Unauthenticated
-from mainspring.intake import blackouts
 from mainspring.store import tokens
 from mainspring.store.tokens import TokenLine
 from mainspring.views import audit as audit_views
+from mainspring.views import blackouts as blackout_views
 from tests.conftest import Cluster
 from tests.support.pages import NAVIGATION, Page, open_page
 
@@ -99,9 +99,9 @@ async def test_a_blackout_begins_now_and_is_ended(cluster: Cluster, browser: htt
         "/settings/blackouts", data={"csrf": csrf, "lasts": "2h", "queue": "long", "reason": "the store moves"}
     )
     assert answer.status_code == 303
-    (found,) = (await blackouts.list_all(cluster.database, tenant=DEFAULT_TENANT)).items
+    (found,) = (await blackout_views.list_blackouts(cluster.database, tenant=DEFAULT_TENANT)).items
     assert (found.queue, found.reason) == ("long", "the store moves")
     assert "the store moves" in (await open_page(browser, "/settings")).text
     ended = await browser.post(f"/settings/blackouts/{found.blackout_id}/end", data={"csrf": csrf})
     assert ended.status_code == 303
-    assert (await blackouts.list_all(cluster.database, tenant=DEFAULT_TENANT)).items == []
+    assert (await blackout_views.list_blackouts(cluster.database, tenant=DEFAULT_TENANT)).items == []

@@ -74,7 +74,7 @@ async def test_code_never_takes_over_what_a_person_made(cluster: Cluster) -> Non
         other = unique()
         mine, fine = await declared(cluster, spec(name), spec(other))
         assert (mine.change, fine.change) == ("refused", "created")
-        assert mine.problem is not None and "that no code declared" in mine.problem
+        assert mine.problem is not None and "that was not declared by code" in mine.problem
         assert (await client.job(name)).version == 1
 
 

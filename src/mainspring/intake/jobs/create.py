@@ -7,7 +7,7 @@ from uuid import UUID
 from mainspring.clock import instant
 from mainspring.domain.job import JobSpec, check
 from mainspring.ids import new_id, shard_of
-from mainspring.intake.job_notifications import write_notices
+from mainspring.intake.job_notifications import write_notifications
 from mainspring.intake.jobs.rows import (
     action_on,
     add_one_time_fire,
@@ -57,7 +57,7 @@ async def insert_job(connection: Connection, spec: JobSpec, *, tenant: int, by: 
         connection, tenant=tenant, job_id=job_id, version=1, spec=spec, created_by=by, exceeds=exceeds
     )
     if spec.notify:
-        await write_notices(connection, spec, tenant=tenant, job_id=job_id)
+        await write_notifications(connection, spec, tenant=tenant, job_id=job_id)
     await add_one_time_fire(connection, when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
     await audit.record(connection, action_on(spec, "create"), job_id, tenant=tenant, by=by, name=spec.name)
     return job_id

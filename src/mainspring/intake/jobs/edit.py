@@ -17,7 +17,7 @@ from mainspring.domain.errors import Invalid, NotFound, invalid
 from mainspring.domain.job import JobSpec, check
 from mainspring.domain.schedule.schedule import Resolved, members_of
 from mainspring.ids import shard_of
-from mainspring.intake.job_notifications import write_notices
+from mainspring.intake.job_notifications import write_notifications
 from mainspring.intake.jobs.rows import (
     action_on,
     add_one_time_fire,
@@ -269,7 +269,7 @@ async def _apply_to_fires(
     """Update notifications; cancel, record, hold or release fires of the old definition."""
     tenant, job_id = job.row.tenant, job.row.job_id
     if spec.notify != job.spec.notify:
-        await write_notices(connection, spec, tenant=tenant, job_id=job_id)
+        await write_notifications(connection, spec, tenant=tenant, job_id=job_id)
     if written.rescheduled:
         await executions.cancel_pending_of_job(
             connection, tenant=tenant, job_id=job_id, reason="rescheduled", trigger="fire"

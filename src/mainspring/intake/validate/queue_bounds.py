@@ -1,4 +1,4 @@
-"""What a queue allows: a job whose timeout is beyond its queue's bound is refused, unless its writer may exceed it."""
+"""Maximum duration of a queue: a longer timeout is refused, unless the caller may exceed it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from mainspring.domain.job import JobSpec
 from mainspring.store import queues
 from mainspring.store.db import Connection
 
-RIGHT = "exceed"
-"""The scope of tokens that may write jobs whose timeout is beyond their queue's bound."""
+EXCEED_SCOPE = "exceed"
+"""The scope of tokens that may write jobs with a timeout above their queue's maximum."""
 
 
 async def exceeds_bound(
@@ -21,9 +21,9 @@ async def exceeds_bound(
     pointer: str = "/timeout",
     before: tuple[JobSpec, bool] | None = None,
 ) -> bool:
-    """Whether the timeout is beyond the queue's bound, and may be.
+    """Whether the timeout exceeds the queue's maximum with permission; refuses without.
 
-    `before` is the definition as it was, and whether that might: what an edit does not touch it does not ask about.
+    `before` is the old definition and whether it exceeded: an edit of other fields keeps that.
     """
     if spec.timeout is None:
         return False
@@ -38,8 +38,8 @@ async def exceeds_bound(
     bound = format_duration(bound_s)
     raise invalid(
         pointer,
-        f"the queue {spec.queue_name} allows at most {bound}, and this asks for "
-        f"{format_duration(parse_duration(spec.timeout))}",
-        hint=f"ask for {bound} or less, use another queue, or have a token with the scope {RIGHT!r} write it",
+        f"the timeout of {format_duration(parse_duration(spec.timeout))} exceeds the maximum of the queue "
+        f"{spec.queue_name}, {bound}",
+        hint=f"use {bound} or less, use another queue, or have a token with the scope {EXCEED_SCOPE!r} write it",
         code="max_duration",
     )

@@ -13,6 +13,7 @@ from mainspring import wire
 from mainspring.domain.errors import NotFound
 from mainspring.intake import backfills, executions, jobs
 from mainspring.intake import runs as run_actions
+from mainspring.views import backfills as backfill_views
 from mainspring.views import refs
 from mainspring.views.runs import parse_run_id
 from mainspring.web import render
@@ -82,7 +83,7 @@ async def _change_backfill(request: PageRequest, change: Callable[..., Awaitable
         raise NotFound(f"there is no backfill {request.ref!r}")
     database, tenant, backfill_id = request.context.database, request.caller.tenant, UUID(request.ref)
     await change(database, backfill_id, tenant=tenant)
-    found = await backfills.get(database, backfill_id, tenant=tenant)
+    found = await backfill_views.get(database, backfill_id, tenant=tenant)
     return _back(request, f"/jobs/{found.job_id}")
 
 

@@ -18,9 +18,10 @@ from mainspring import wire
 from mainspring.domain.errors import Invalid, MainspringError, invalid
 from mainspring.domain.execution import LIVE
 from mainspring.domain.filter import job_filter
-from mainspring.intake import dead_letters, executions, jobs, replays
+from mainspring.intake import executions, jobs, replays
 from mainspring.intake.executions import Submission, SubmissionAudit
 from mainspring.intake.validate.params import check_params
+from mainspring.views import dead_letters as dead_letter_views
 from mainspring.views import executions as execution_views
 from mainspring.views import refs, search
 from mainspring.web import render
@@ -121,7 +122,7 @@ async def _requeue(request: PageRequest, item: BulkItem) -> None:
     if found.state in LIVE:
         raise invalid("/state", f"the execution is {found.state}", hint="only ended executions can be requeued")
     if found.state in ("failed", "timed_out", "lost"):
-        letter_id = await dead_letters.find(database, str(item.id), tenant=tenant)
+        letter_id = await dead_letter_views.find(database, str(item.id), tenant=tenant)
         await replays.replay_one(database, letter_id, wire.ReplayOne(), tenant=tenant, by=request.caller.name)
         return
     params = found.params if isinstance(found.params, dict) else None

@@ -17,9 +17,10 @@ from mainspring.codec import decode, encode
 from mainspring.display.definitions import as_json
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
 from mainspring.domain.job import JobSpec, WorkflowTask, check
-from mainspring.intake import calendars, jobs
-from mainspring.intake.validate import plugins
+from mainspring.intake import jobs
+from mainspring.views import calendars as calendar_views
 from mainspring.views import jobs as job_views
+from mainspring.views import plugins as plugin_views
 from mainspring.views import why_execution
 from mainspring.views import workers as worker_views
 from mainspring.web import render
@@ -265,7 +266,7 @@ def _submitted(request: PageRequest) -> dict[str, str]:
 
 
 async def _plugins(request: PageRequest) -> Plugins:
-    found = await plugins.list_schemas(request.context.database, tenant=request.caller.tenant)
+    found = await plugin_views.list_schemas(request.context.database, tenant=request.caller.tenant)
     return {type_: plugin_fields(type_, schema) for type_, schema in found.items()}
 
 
@@ -273,7 +274,7 @@ async def _suggestions(request: PageRequest) -> dict[str, list[str]]:
     """Return the suggestions for fields."""
     database, tenant = request.context.database, request.caller.tenant
     workers = await worker_views.list_workers(database, tenant=tenant)
-    named = await calendars.list_all(database, tenant=tenant, limit=MAX_SUGGESTIONS)
+    named = await calendar_views.list_calendars(database, tenant=tenant, limit=MAX_SUGGESTIONS)
     notified = await channels.list_all(database, tenant=tenant)
     return {
         "queues": sorted({"short", "long", *(queue for worker in workers for queue in worker.queues)}),

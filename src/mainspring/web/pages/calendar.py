@@ -13,8 +13,8 @@ from starlette.responses import Response
 from mainspring.clock import Clock, SystemClock, instant, millis
 from mainspring.domain.errors import invalid
 from mainspring.views import fire_calendar
-from mainspring.views.fire_calendar import Past
-from mainspring.views.fire_density import CROWDED, HOUR_MS, Crowd
+from mainspring.views.fire_calendar import PastHour
+from mainspring.views.fire_density import CROWDED, HOUR_MS, ScheduleLoads
 from mainspring.web.draw.filters import stamp
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.fire_density_cache import FireDensityCache
@@ -55,16 +55,20 @@ class Calendar:
         database, tenant = request.context.database, request.caller.tenant
         at = now()
         chosen = _hour(request.query("at"))
-        crowd = await self._density.crowd(database, tenant=tenant)
+        loads = await self._density.loads(database, tenant=tenant)
         async with self._locks.setdefault(tenant, asyncio.Lock()):
-            begin_ms, plan = await self._plan(crowd, at, tenant=tenant)
+            begin_ms, plan = await self._plan(loads, at, tenant=tenant)
             past = await self._history.hours(database, at, back=DAYS_BACK, tenant=tenant)
-        exact = fire_calendar.is_counted(crowd)
+        exact = fire_calendar.is_counted(loads)
         busiest = sorted(range(len(plan)), key=lambda n: -plan[n])[:HOURS_EXAMINED]
         crushes = [
-            await asyncio.to_thread(fire_calendar.crush, crowd, begin_ms + n * HOUR_MS) for n in busiest if plan[n]
+            await asyncio.to_thread(fire_calendar.most_crowded, loads, begin_ms + n * HOUR_MS)
+            for n in busiest
+            if plan[n]
         ]
-        here = await asyncio.to_thread(fire_calendar.crush, crowd, millis(chosen)) if chosen is not None else None
+        here = (
+            await asyncio.to_thread(fire_calendar.most_crowded, loads, millis(chosen)) if chosen is not None else None
+        )
         return page(
             "calendar.html",
             request.caller,
@@ -79,18 +83,18 @@ class Calendar:
             proposals=await fire_calendar.proposals(database, crushes, tenant=tenant),
         )
 
-    async def _plan(self, crowd: Crowd, at: datetime, *, tenant: int) -> tuple[int, list[int]]:
+    async def _plan(self, loads: ScheduleLoads, at: datetime, *, tenant: int) -> tuple[int, list[int]]:
         begin_ms = millis(at) // HOUR_MS * HOUR_MS
         known = self._plans.get(tenant)
         if known is not None and known[1] == begin_ms and self._clock.monotonic() - known[0] < PLAN_FRESH_S:
             return begin_ms, known[2]
-        plan = await asyncio.to_thread(fire_calendar.planned, crowd, begin_ms, DAYS_AHEAD * 24)
+        plan = await asyncio.to_thread(fire_calendar.planned, loads, begin_ms, DAYS_AHEAD * 24)
         self._plans[tenant] = (self._clock.monotonic(), begin_ms, plan)
         return begin_ms, plan
 
 
 def columns(
-    at: datetime, begin_ms: int, plan: list[int], exact: bool, past: dict[int, Past]
+    at: datetime, begin_ms: int, plan: list[int], exact: bool, past: dict[int, PastHour]
 ) -> list[tuple[date, list[HourCell]]]:
     """Return the days from left to right with their hours; the current hour counts as ahead."""
     today = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -105,7 +109,7 @@ def columns(
                 count = plan[index] if index < len(plan) else 0
                 cells.append(_cell(hour_ms, True, count, 0, exact, most))
             else:
-                seen = past.get(hour_ms, Past(0, 0, True))
+                seen = past.get(hour_ms, PastHour(0, 0, True))
                 cells.append(_cell(hour_ms, False, seen.fires, seen.failed, seen.exact, most))
         found.append(((today + timedelta(days=n)).date(), cells))
     return found

@@ -11,6 +11,7 @@ from mainspring import wire
 from mainspring.domain.dead_letter import DEAD_LETTER_STATES
 from mainspring.domain.errors import invalid
 from mainspring.intake import dead_letters, replays
+from mainspring.views import dead_letters as dead_letter_views
 from mainspring.web import render
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.urls import link, local_path
@@ -32,7 +33,7 @@ async def failures(request: PageRequest) -> Response:
         (name.capitalize(), link("/failures", state=name), state == name and not job) for name in DEAD_LETTER_STATES
     ]
     if not any(chosen.values()):
-        groups = await dead_letters.list_groups(database, tenant=tenant, cursor=cursor, limit=ROWS_SHOWN)
+        groups = await dead_letter_views.list_groups(database, tenant=tenant, cursor=cursor, limit=ROWS_SHOWN)
         next_page = groups.next_cursor and link("/failures", cursor=groups.next_cursor)
         return render.page(
             "failures.html",
@@ -45,7 +46,7 @@ async def failures(request: PageRequest) -> Response:
             first="/failures",
             cursor=cursor,
         )
-    found = await dead_letters.list_dead_letters(
+    found = await dead_letter_views.list_dead_letters(
         database,
         tenant=tenant,
         cursor=cursor,
@@ -70,8 +71,8 @@ async def failures(request: PageRequest) -> Response:
 
 async def failure(request: PageRequest) -> Response:
     """GET /failures/{ref}."""
-    letter_id = await dead_letters.find(request.context.database, request.ref, tenant=request.caller.tenant)
-    letter = await dead_letters.get(request.context.database, letter_id, tenant=request.caller.tenant)
+    letter_id = await dead_letter_views.find(request.context.database, request.ref, tenant=request.caller.tenant)
+    letter = await dead_letter_views.get(request.context.database, letter_id, tenant=request.caller.tenant)
     claimed = letter.claimed_until is not None and letter.claimed_until > render.now()
     params = letter.new_params if letter.new_params is not None else letter.params
     return render.page("failure.html", request.caller, letter=letter, claimed=claimed, params=params)
@@ -117,7 +118,7 @@ async def dismiss_group(request: PageRequest) -> Response:
 
 async def claim(request: PageRequest) -> Response:
     """POST /failures/{ref}/claim."""
-    letter_id = await dead_letters.find(request.context.database, request.ref, tenant=request.caller.tenant)
+    letter_id = await dead_letter_views.find(request.context.database, request.ref, tenant=request.caller.tenant)
     await dead_letters.claim_one(
         request.context.database, letter_id, CLAIM_DURATION, tenant=request.caller.tenant, by=request.caller.name
     )
@@ -126,7 +127,7 @@ async def claim(request: PageRequest) -> Response:
 
 async def release(request: PageRequest) -> Response:
     """POST /failures/{ref}/release."""
-    letter_id = await dead_letters.find(request.context.database, request.ref, tenant=request.caller.tenant)
+    letter_id = await dead_letter_views.find(request.context.database, request.ref, tenant=request.caller.tenant)
     await dead_letters.release(
         request.context.database, letter_id, tenant=request.caller.tenant, by=request.caller.name
     )
@@ -135,7 +136,7 @@ async def release(request: PageRequest) -> Response:
 
 async def note(request: PageRequest) -> Response:
     """POST /failures/{ref}/note."""
-    letter_id = await dead_letters.find(request.context.database, request.ref, tenant=request.caller.tenant)
+    letter_id = await dead_letter_views.find(request.context.database, request.ref, tenant=request.caller.tenant)
     edit = wire.DeadLetterEdit(note=request.form.get("note", "")[:4000])
     await dead_letters.edit(
         request.context.database, letter_id, edit, tenant=request.caller.tenant, by=request.caller.name
@@ -145,8 +146,8 @@ async def note(request: PageRequest) -> Response:
 
 async def replay(request: PageRequest) -> Response:
     """POST /failures/{ref}/replay: redirect to the new execution."""
-    letter_id = await dead_letters.find(request.context.database, request.ref, tenant=request.caller.tenant)
-    letter = await dead_letters.get(request.context.database, letter_id, tenant=request.caller.tenant)
+    letter_id = await dead_letter_views.find(request.context.database, request.ref, tenant=request.caller.tenant)
+    letter = await dead_letter_views.get(request.context.database, letter_id, tenant=request.caller.tenant)
     wanted = wire.ReplayOne(params=_params(request.form.get("params", ""), letter))
     made = await replays.replay_one(
         request.context.database, letter_id, wanted, tenant=request.caller.tenant, by=request.caller.name
@@ -156,7 +157,7 @@ async def replay(request: PageRequest) -> Response:
 
 async def dismiss(request: PageRequest) -> Response:
     """POST /failures/{ref}/dismiss."""
-    letter_id = await dead_letters.find(request.context.database, request.ref, tenant=request.caller.tenant)
+    letter_id = await dead_letter_views.find(request.context.database, request.ref, tenant=request.caller.tenant)
     await dead_letters.dismiss(
         request.context.database,
         letter_id,

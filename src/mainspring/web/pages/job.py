@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from mainspring.intake import backfills
+from mainspring.views import backfills as backfill_views
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
 from mainspring.views import jobs as job_views
@@ -31,7 +31,7 @@ async def job(request: PageRequest) -> Response:
     past = await execution_views.list_executions(
         database, tenant=tenant, job=ref, cursor=cursor or None, limit=EXECUTIONS_SHOWN
     )
-    recent = await backfills.list_backfills(database, tenant=tenant, job=ref, limit=BACKFILLS_SHOWN)
+    recent = await backfill_views.list_backfills(database, tenant=tenant, job=ref, limit=BACKFILLS_SHOWN)
     return render.page(
         "job.html",
         request.caller,

@@ -12,9 +12,11 @@ from mainspring.api.auth import issue_token
 from mainspring.clock import instant
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import NotFound, invalid
-from mainspring.intake import blackouts, calendars
+from mainspring.intake import blackouts
 from mainspring.store import audit, tokens
 from mainspring.store.db import database_now_ms
+from mainspring.views import blackouts as blackout_views
+from mainspring.views import calendars as calendar_views
 from mainspring.views import refs
 from mainspring.web import render
 from mainspring.web.endpoint import PageRequest
@@ -112,8 +114,8 @@ async def _page(request: PageRequest, *, new_token: str = "", new_token_name: st
     if request.caller.may("admin"):
         async with database.connection() as connection:
             all_tokens = await tokens.list_tokens(connection, tenant=tenant, limit=MAX_TOKENS_SHOWN)
-    days = await calendars.list_all(database, tenant=tenant)
-    windows = await blackouts.list_all(database, tenant=tenant)
+    days = await calendar_views.list_calendars(database, tenant=tenant)
+    windows = await blackout_views.list_blackouts(database, tenant=tenant)
     return page(
         "settings.html",
         request.caller,
