@@ -1,6 +1,17 @@
 -- Executions of one line differ only in rank, so a claim scans the index executions_line from where the last one ended:
 -- ($rank, $id) is the lowest position that may be queued, and dead index entries below it are never scanned again.
 
+-- part: nonempty_lines
+-- Every line with a queued execution, and its lowest rank. A loose index scan: one probe per line.
+found AS (
+    (SELECT line_id, rank FROM executions WHERE state = 'queued' ORDER BY line_id, rank, execution_id LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM found CROSS JOIN LATERAL (
+        SELECT line_id, rank FROM executions WHERE state = 'queued' AND line_id > found.line_id
+        ORDER BY line_id, rank, execution_id LIMIT 1
+    ) AS n
+)
+
 -- part: live
 -- The sessions $1 by index, NULL where one can't take work; looked up once, not per slot.
 live AS (
@@ -92,15 +103,8 @@ WHERE e.ctid = free.tid
 RETURNING e.execution_id, e.job_id, e.version, e.attempt, e.session_id, e.fire_at, e.due_at, e.params, e.line_id, e.rank;
 
 -- name: queued_lines
--- Every non-empty line with its lowest rank, for the slow poll. A loose index scan: one probe per line.
-WITH RECURSIVE found AS (
-    (SELECT line_id, rank FROM executions WHERE state = 'queued' ORDER BY line_id, rank, execution_id LIMIT 1)
-    UNION ALL
-    SELECT n.* FROM found CROSS JOIN LATERAL (
-        SELECT line_id, rank FROM executions WHERE state = 'queued' AND line_id > found.line_id
-        ORDER BY line_id, rank, execution_id LIMIT 1
-    ) AS n
-)
+-- Every non-empty line with its lowest rank, for the slow poll.
+WITH RECURSIVE <<nonempty_lines>>
 SELECT line_id, rank FROM found LIMIT $1;
 
 -- name: jobs_without_line

@@ -12,6 +12,18 @@ j.overlap <> 'allow' AND (
                LIMIT 1
            ) = 1 AS pending
 
+-- part: record_skipped
+-- Fires that are not executed go straight to history, with the reason.
+skipped AS (
+    INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
+                         fire_at, due_at, finished_at, reason)
+    SELECT execution_id, job_id, tenant_id, version, priority, 0, 'skipped', 'fire', queue,
+           fire_at, fire_at, $8, reason
+    FROM wanted WHERE reason IS NOT NULL
+    ON CONFLICT DO NOTHING
+    RETURNING reason
+)
+
 -- name: fire
 -- Decides one instant of each due schedule for all its active jobs in a locked shard.
 -- Arrays, one entry per schedule and shard: schedule, shard, instant, its id prefix, its trigger key, its rank, and for
@@ -54,15 +66,7 @@ WITH due AS (
     FROM wanted WHERE reason IS NULL
     ORDER BY job_id
     RETURNING line_id, rank, state
-), skipped AS (
-    INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
-                         fire_at, due_at, finished_at, reason)
-    SELECT execution_id, job_id, tenant_id, version, priority, 0, 'skipped', 'fire', queue,
-           fire_at, fire_at, $8, reason
-    FROM wanted WHERE reason IS NOT NULL
-    ON CONFLICT DO NOTHING
-    RETURNING reason
-)
+), <<record_skipped>>
 SELECT NULL::text AS reason, true AS queued, count(*) AS n,
        pg_notify('mainspring_queued', line_id || ' ' || min(rank))
 FROM queued WHERE state = 'queued' GROUP BY line_id
@@ -134,15 +138,7 @@ WITH due AS (
     FROM wanted WHERE reason IS NULL
     ON CONFLICT (execution_id) DO NOTHING
     RETURNING state, due_at, line_id, rank, job_id, needs_by_at
-), skipped AS (
-    INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
-                         fire_at, due_at, finished_at, reason)
-    SELECT execution_id, job_id, tenant_id, version, priority, 0, 'skipped', 'fire', queue,
-           fire_at, fire_at, $8, reason
-    FROM wanted WHERE reason IS NOT NULL
-    ON CONFLICT DO NOTHING
-    RETURNING reason
-)
+), <<record_skipped>>
 SELECT NULL::text AS reason, true AS queued, count(*) AS n, NULL::timestamptz AS due_at, NULL::uuid[] AS needing,
        pg_notify('mainspring_queued', line_id || ' ' || min(rank))
 FROM queued WHERE state = 'queued' GROUP BY line_id

@@ -13,14 +13,7 @@ WITH RECURSIVE clock AS (
     SELECT now, (lpad(to_hex(floor(extract(epoch FROM now - interval '1 hour') * 1000)::bigint), 12, '0')
                  || repeat('0', 20))::uuid AS lowest
     FROM (SELECT db_now()) AS c (now)
-), found AS (
-    (SELECT line_id FROM executions WHERE state = 'queued' ORDER BY line_id, rank, execution_id LIMIT 1)
-    UNION ALL
-    SELECT n.* FROM found CROSS JOIN LATERAL (
-        SELECT line_id FROM executions WHERE state = 'queued' AND line_id > found.line_id
-        ORDER BY line_id, rank, execution_id LIMIT 1
-    ) AS n
-), waiting AS (
+), <<nonempty_lines>>, waiting AS (
     SELECT l.tenant_id, l.queue, array_agg(line_id) AS line_ids FROM found JOIN lines l USING (line_id)
     GROUP BY l.tenant_id, l.queue
 ), sample AS (

@@ -1,6 +1,11 @@
 -- Messages are written in the transaction of the change they report. Their ids are derived from the event, so that writing
 -- one twice has no effect.
 
+-- part: wake_delivery_paged
+SELECT (SELECT count(*) FROM checked) AS checked, (SELECT max(job_id::text) FROM checked)::uuid AS last, count(*) AS n,
+       CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox', '') END
+FROM fresh
+
 -- part: wake_delivery
 SELECT count(*) AS n, CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox', '') END FROM fresh
 
@@ -108,9 +113,7 @@ WITH checked AS (
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
 )
-SELECT (SELECT count(*) FROM checked) AS checked, (SELECT max(job_id::text) FROM checked)::uuid AS last, count(*) AS n,
-       CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox', '') END
-FROM fresh;
+<<wake_delivery_paged>>;
 
 -- name: notify_missed
 -- Fires skipped in the last hour because they were missed, of jobs that notify of that. Paged like notify_late.
@@ -135,9 +138,7 @@ WITH checked AS (
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
 )
-SELECT (SELECT count(*) FROM checked) AS checked, (SELECT max(job_id::text) FROM checked)::uuid AS last, count(*) AS n,
-       CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox', '') END
-FROM fresh;
+<<wake_delivery_paged>>;
 
 -- name: notify_alert
 -- An alert, for the channels of its rule ($6), or if there are none for the subscribed ones; for those of its job ($7);

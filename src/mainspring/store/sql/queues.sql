@@ -46,14 +46,7 @@ WHERE session_id IS NOT NULL AND tenant_id = ANY ($1::int[]) GROUP BY tenant_id,
 
 -- name: line_depths
 -- Depth of each non-empty line of a tenant by priority: counts its first $2 executions, with the oldest of them.
-WITH RECURSIVE found AS (
-    (SELECT line_id FROM executions WHERE state = 'queued' ORDER BY line_id, rank, execution_id LIMIT 1)
-    UNION ALL
-    SELECT n.* FROM found CROSS JOIN LATERAL (
-        SELECT line_id FROM executions WHERE state = 'queued' AND line_id > found.line_id
-        ORDER BY line_id, rank, execution_id LIMIT 1
-    ) AS n
-)
+WITH RECURSIVE <<nonempty_lines>>
 SELECT l.line_id, l.queue, l.tenant_id, waits.priority, waits.n, waits.oldest_at, db_now() AS now
 FROM found JOIN lines l USING (line_id)
 CROSS JOIN LATERAL (

@@ -37,7 +37,7 @@ WHERE session_id = $1 AND tenant_id = $2 AND ended_at IS NULL;
 SELECT EXISTS (SELECT FROM sessions WHERE session_id = $1 AND tenant_id = $2);
 
 -- name: running_of_sessions
--- The running executions of these sessions. `old`: started so long ago that the worker must have received it. Of any
+-- The running executions of these sessions. `old`: the worker must have received it by now. Of any
 -- tenant: a shared session runs for all of them.
 SELECT session_id, execution_id, attempt, cancel_at IS NOT NULL AS cancelling,
        started_at < db_now() - make_interval(secs => $2) AS old,
