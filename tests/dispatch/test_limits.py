@@ -45,7 +45,7 @@ async def race(fleet: Fleet, total: int, *, slots: int = 4) -> None:
     )
     assert len({execution for _, execution in fleet.started}) == total == len(fleet.started), "each once"
     async with fleet.database.connection() as connection:
-        assert (await doctor.examine(connection)).checks["I15 limits and caps hold"] == "ok"
+        assert (await doctor.examine(connection)).checks["I15 limits and queue caps hold"] == "ok"
 
 
 @pytest.mark.requirement(55, 77)

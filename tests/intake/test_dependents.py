@@ -153,7 +153,7 @@ async def test_who_still_needs_a_deleted_job_is_told_and_let_go(bench: Jobs) -> 
     assert need.deleted_at is not None
     async with bench.database.connection() as connection:
         found = (await doctor.examine(connection)).findings
-    assert [(f.offender, f.what) for f in found if f.check == "no job waits for one that was deleted"] == [
+    assert [(f.offender, f.what) for f in found if f.check == "no job depends on a deleted job"] == [
         ("child", "needs a, which was deleted: mainspring jobs needs remove child a")
     ]
     with pytest.raises(NotFound):
@@ -161,7 +161,7 @@ async def test_who_still_needs_a_deleted_job_is_told_and_let_go(bench: Jobs) -> 
     await dependencies.remove(bench.database, "child", "a", **WHO)
     assert await bench.queued() == ["child"], "b was all it still waited for"
     async with bench.database.connection() as connection:
-        assert (await doctor.examine(connection)).checks["no job waits for one that was deleted"] == "ok"
+        assert (await doctor.examine(connection)).checks["no job depends on a deleted job"] == "ok"
 
 
 async def test_of_two_of_a_name_the_one_that_is_there_is_meant(bench: Jobs) -> None:

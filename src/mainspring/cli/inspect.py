@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ from mainspring.domain.errors import NotFound
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
+
+_NUMBER = re.compile(r"^I\d+ ")
+"""The number of an invariant in the title of a check; it stays in the JSON output."""
 
 
 @click.group
@@ -106,7 +110,7 @@ def _diagnosis_lines(diagnosis: wire.Diagnosis, *, color: bool) -> list[str]:
         good = check not in failing and result == "ok"
         glyph = "✔" if good else "✖"
         shown = click.style(glyph, fg="green" if good else "red") if color else glyph
-        lines.append(f"{shown} {check}" + ("" if good else f": {result}"))
+        lines.append(f"{shown} {_NUMBER.sub('', check)}" + ("" if good else f": {result}"))
         lines += [f"    {clean(f.offender)}: {clean(f.what)}" for f in diagnosis.findings if f.check == check]
     lines += [f"✖ {f.check}: {f.offender}: {f.what}" for f in diagnosis.findings if f.check not in diagnosis.checks]
     lines += [f"· time zone rules {diagnosis.tzdata}"] if diagnosis.tzdata else []

@@ -1,4 +1,4 @@
-"""Promises as queries: each returns its offenders."""
+"""The doctor: invariants of the data as queries that return violations."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from mainspring.store.db import Connection
 from mainspring.store.queries import q
 from mainspring.zones import rules_version
 
-LOOKED = 2_000
-"""So many of the newest each promise about history is asked of, unless all is."""
-PATIENCE_S = 600.0
+NEWEST_CHECKED = 2_000
+"""Checks of history look at this many of the newest executions, unless all are asked for."""
+QUERY_TIMEOUT_S = 600.0
 BOUNDED = frozenset(f"invariant_{name}" for name in ("i1", "i4", "i6", "i14", "i20", "i21"))
 CHECKS: dict[str, str] = {
     "invariant_i1": "I1 one execution per fire",
-    "invariant_i2": "I2 nothing due stays undecided",
-    "invariant_i4": "I4 never early",
-    "invariant_i6": "I6 attempts are serial",
-    "invariant_i9": "I9 running if and only if it has a session",
-    "invariant_i13": "I13 what runs count is what there is",
-    "invariant_i14": "I14 what failed for good has one dead letter, and nothing else has",
-    "invariant_i21": "I21 a run is open while a step of it is",
-    "invariant_i15": "I15 limits and caps hold",
-    "invariant_i16": "I16 nothing runs on a dead session",
+    "invariant_i2": "I2 every due fire is decided",
+    "invariant_i4": "I4 no execution starts early",
+    "invariant_i6": "I6 attempts of an execution do not overlap",
+    "invariant_i9": "I9 an execution is running if and only if it has a session",
+    "invariant_i13": "I13 run counters match their steps",
+    "invariant_i14": "I14 each permanent failure has exactly one dead letter",
+    "invariant_i21": "I21 a run is open while one of its steps is",
+    "invariant_i15": "I15 limits and queue caps hold",
+    "invariant_i16": "I16 no execution is running on an expired session",
     "invariant_i17": "I17 each shard has an owner",
-    "invariant_i18": "I18 nothing waits while a fitting worker is idle",
+    "invariant_i18": "I18 no execution waits while a matching worker is idle",
     "invariant_i20": "I20 no row refers to another tenant",
-    "due_waiting": "I2 nothing due is left waiting",
-    "overdue_starts": "what did not start in time is skipped",
-    "overlong_pauses": "pauses end when they should",
-    "needs_of_the_deleted": "no job waits for one that was deleted",
-    "overfed_backfills": "I15 no backfill has more live executions than it may",
+    "due_waiting": "I2 every due execution is queued",
+    "overdue_starts": "executions past start_by are skipped",
+    "overlong_pauses": "pauses end on time",
+    "needs_of_the_deleted": "no job depends on a deleted job",
+    "overfed_backfills": "I15 backfills respect their concurrency",
 }
 
 
 async def examine(connection: Connection, *, everything: bool = False) -> wire.Diagnosis:
-    """Asks every promise: of the newest executions, or of everything there is, which takes as long as that is large."""
-    looked = None if everything else LOOKED
+    """Run every check on the newest executions, or on all history, which takes time in proportion to its size."""
+    limit = None if everything else NEWEST_CHECKED
     checks: dict[str, str] = {}
     findings: list[wire.Finding] = []
     for name, title in CHECKS.items():
-        rows = await connection.fetch(q(name), *([looked] if name in BOUNDED else []), timeout=PATIENCE_S)
-        checks[title] = "ok" if not rows else f"{len(rows)} offenders"
+        rows = await connection.fetch(q(name), *([limit] if name in BOUNDED else []), timeout=QUERY_TIMEOUT_S)
+        checks[title] = "ok" if not rows else f"{len(rows)} violations"
         findings.extend(wire.Finding(check=title, offender=r["offender"], what=r["what"]) for r in rows)
     return wire.Diagnosis(
         healthy=not findings,
@@ -52,9 +52,9 @@ async def examine(connection: Connection, *, everything: bool = False) -> wire.D
 
 
 async def _zone_notes(connection: Connection) -> list[str]:
-    """Coming fires follow the rules this server has; times that were computed when a job was saved do not."""
+    """Notes on jobs saved under other time zone rules: their stored start, end and one-time instants may have moved."""
     return [
         f"{r['jobs']:,} job{'' if r['jobs'] == 1 else 's'} saved under time zone rules {r['tzdata']},"
-        f" this server has {rules_version()}: save again those whose start, end or one-time instant may have moved"
+        f" this server has {rules_version()}: save them again if their start, end or one-time instant may have moved"
         for r in await connection.fetch(q("saved_under_other_rules"), rules_version())
     ]
