@@ -158,4 +158,4 @@ async def test_a_worker_with_a_wrong_token_says_so_and_ends(cluster: Cluster, tm
 
     program = Program(tmp_path, cluster.url, "ms_wrong")
     assert await program.ended() != 0
-    assert "not valid" in program.text()
+    assert "invalid token" in program.text()

@@ -124,12 +124,9 @@ class RunnerServer:
             return
         if call.session_id != self._session:
             self._session = os.environ[SESSION_VARIABLE] = call.session_id
-        try:
-            function = self._functions.find(call.function)
-            args = function.arguments(call.args)
-        except NotCallable as error:
-            self.send(protocol.Returned(call.number, error=str(error), retry=error.retry))
+        if (found := self._find(call)) is None:
             return
+        function, args = found
         if function.is_async:
             self._calls.appendleft(call)
             self.send(protocol.Concurrent(call.function))
@@ -137,6 +134,15 @@ class RunnerServer:
         self.send(Context.run(copy_context(), self._call, call, function, args))
         if self._cancelled:
             os._exit(0)  # even if the function ignored it: no further call begins here
+
+    def _find(self, call: protocol.Call) -> tuple[Function, dict[str, Any]] | None:
+        """Return the function of a call and its arguments; if it can't be made, answer it and return None."""
+        try:
+            function = self._functions.find(call.function)
+            return function, function.arguments(call.args)
+        except NotCallable as error:
+            self.send(protocol.Returned(call.number, error=str(error), retry=error.retry))
+            return None
 
     def _call(self, call: protocol.Call, function: Function, args: dict[str, Any]) -> protocol.Returned:
         progress = CallInProgress(call, self.send)
@@ -175,12 +181,9 @@ class RunnerServer:
         synchronous = []
         while self._calls:
             call = self._calls.popleft()
-            try:
-                function = self._functions.find(call.function)
-                args = function.arguments(call.args)
-            except NotCallable as error:
-                self.send(protocol.Returned(call.number, error=str(error), retry=error.retry))
+            if (found := self._find(call)) is None:
                 continue
+            function, args = found
             if not function.is_async:
                 synchronous.append(call.number)
                 continue

@@ -119,7 +119,7 @@ class Attempts:
             assert executor is not None
             # `isinstance(executor, DirectExecutor)` would cost 4 µs per attempt.
             done = yield getattr(executor, "begin", None) or self._spawn(_execute(work, executor), "execute")
-            assert done is not None
+            done = done or Done("failed", error="the executor returned no outcome")
         match done.outcome:
             case "succeeded" | "failed" | "timed_out":
                 if work.artifacts is not None:
