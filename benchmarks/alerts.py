@@ -1,7 +1,6 @@
-"""What telling costs: the looks of the alert rules over ten million final executions, and settling with and without
-somebody who subscribed.
+"""Cost of alerts: evaluating the rules over ten million final executions, and settling with and without subscribers.
 
-    make bench ARGS=alerts        ROWS=1000000 for a short try
+make bench ARGS=alerts        ROWS=1000000 for a short try
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ async def timed(rounds: int, work: Callable[[], Awaitable[object]]) -> list[floa
 
 
 async def settle_rounds(database: Database, job: UUID, *, tell: bool) -> list[float]:
-    """Milliseconds to settle a batch of successes, with or without the statement that tells of them."""
+    """Return milliseconds to settle a batch of successes, with or without the statement that writes notifications."""
     session, took = uuid4(), []
     async with database.hot() as connection:
         for _ in range(ROUNDS):
@@ -103,7 +102,7 @@ async def main() -> None:
         await fill(database)
         async with database.connection() as connection:
             now_ms = int(await database_now_ms(connection))
-            look = await timed(ROUNDS, lambda: measurements.readings(connection))
+            evaluation = await timed(ROUNDS, lambda: measurements.readings(connection))
             durations = await timed(
                 ROUNDS, lambda: measurements.durations(connection, now_ms=now_ms, after=UUID(int=0), limit=15)
             )
@@ -116,8 +115,8 @@ async def main() -> None:
         await channels.replace(database, "hook", spec, tenant=1)
         told = await settle_rounds(database, job, tell=True)
     rows = [
-        ("a look at all rules", look),
-        ("percentiles of 15 jobs, every other look", durations),
+        ("one evaluation of all rules", evaluation),
+        ("percentiles of 15 jobs, every other evaluation", durations),
         (f"settle {BATCH} successes, nobody subscribed", plain),
         ("the same, a channel asks for failures and the statement runs anyway", unheard),
         (f"the same, a channel asks for successes: {BATCH} messages written", told),

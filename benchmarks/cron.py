@@ -1,6 +1,6 @@
-"""What the schedule engine costs: the next fire, reading an expression, counting a year; beside two other libraries.
+"""Cost of the schedule engine, compared with two other libraries: next fire, parsing, counting the fires of a year.
 
-All in one process, in turns, so that a busy machine slows everything alike; the median of many rounds counts.
+All run in one process, in turns, so that a busy machine slows everything alike; the median of many rounds counts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def micros(action: Callable[[], object], times: int) -> float:
 
 
 def walker(found: Schedule) -> Callable[[], object]:
-    """From fire to fire, as the scheduler asks."""
+    """Step from fire to fire, as the scheduler does."""
     at = START_MS
 
     def step() -> None:
@@ -65,7 +65,7 @@ def walk_croniter(expression: str) -> Callable[[], object]:
 
 
 def never_read(number: int) -> list[str]:
-    """Expressions as people write them, each of them new."""
+    """Parse typical expressions, each of them new to the cache."""
     rng = random.Random(7)
     found: set[str] = set()
     while len(found) < number:
@@ -81,7 +81,7 @@ def never_read(number: int) -> list[str]:
 
 
 def measure_next(expressions: list[str], walks: dict[str, Callable[[str], Callable[[], object]]]) -> dict[str, float]:
-    """Median microseconds per step over all expressions and rounds, library by library."""
+    """Return the median microseconds per step over all expressions and rounds, by library."""
     steps = {name: [walk(expression) for expression in expressions] for name, walk in walks.items()}
     found: dict[str, list[float]] = {name: [] for name in walks}
     for _ in range(ROUNDS):
@@ -92,7 +92,7 @@ def measure_next(expressions: list[str], walks: dict[str, Callable[[str], Callab
 
 
 def forget() -> None:
-    """Everything the engine keeps from expressions it has read."""
+    """Clear every cache of parsed expressions."""
     parse_cron.cache_clear()
     read_field.cache_clear()
 

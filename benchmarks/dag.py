@@ -1,7 +1,7 @@
-"""How long workflows take beyond their work: a chain step by step, wide fan-outs, and a run of 10,000 steps.
+"""Overhead of workflows: a chain of steps, wide fan-outs, and a run of 10,000 steps.
 
-Durations are the database's: from the start of a run to the end of its last step, by real processes on a durable
-PostgreSQL. Also what releasing a step costs, measured around the statements themselves.
+Durations are taken from the database: from the start of a run to the end of its last step, by real processes on a
+durable PostgreSQL. Also the cost of releasing a step, measured around the statements.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def chain(length: int) -> dict[str, Step]:
 
 
 def fan(width: int) -> dict[str, Step]:
-    """One step, many that need it, and one that needs them all."""
+    """Return a fan-out and fan-in: one step, many that need it, and one that needs them all."""
     middle = {f"m{n}": Step(task=NOOP, needs=("first",)) for n in range(width)}
     return {"first": Step(task=NOOP), **middle, "last": Step(task=NOOP, needs=tuple(middle))}
 
 
 def layers(steps: int, width: int = 100) -> dict[str, Step]:
-    """Layers in which each step needs two of the layer before."""
+    """Return layers in which each step needs two steps of the layer before."""
     found: dict[str, Step] = {}
     for n in range(steps):
         layer, place = divmod(n, width)
@@ -47,7 +47,7 @@ def layers(steps: int, width: int = 100) -> dict[str, Step]:
 
 
 async def timed(target: Machine, name: str, rounds: int) -> list[float]:
-    """Seconds that runs took, each for itself; the first opens connections and does not count."""
+    """Return the seconds of each run, one after the other; the first warms up and does not count."""
     found = []
     async with target.client() as client:
         for _ in range(rounds + 1):
@@ -119,7 +119,7 @@ async def main() -> None:
 
 
 async def release_us(target: Machine, width: int) -> float:
-    """Microseconds per edge to release `width` steps at once, in the transaction that ends the one they need."""
+    """Return microseconds per edge to release `width` steps at once, in the transaction that ends their parent."""
     from mainspring.domain.workflow.run import ExecutionEnd
     from mainspring.runs.advance import advance
     from mainspring.runs.plans import PlanCache

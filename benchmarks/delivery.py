@@ -1,12 +1,12 @@
-"""How long an idle worker waits for work, by the ways it can come: told at once, or asked for.
+"""Latency from submission to an idle worker, by delivery path: direct handoff, notification, polling.
 
-A worker that speaks the protocol waits with nothing to do; one execution is submitted at a time. Measured is from the
-moment before the submission is sent until the worker has the answer with the execution in its hands:
+An idle worker speaks the worker protocol; one execution is submitted at a time. Measured from just before the
+submission is sent until the worker has received the execution:
 
 - handed over: the long poll waits at the api process that takes the submission
 - woken: the long poll waits at another api process, which PostgreSQL's NOTIFY wakes
 - asked every 100 ms, every second: short polls that wait for nothing
-- found: the NOTIFY was lost, and the slow look of the dispatcher finds it
+- found: the NOTIFY was lost, and the slow poll of the dispatcher finds it
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ JOB = "idle"
 
 
 class Idle:
-    """A worker with one slot and nothing to do."""
+    """An idle worker with one slot."""
 
     def __init__(self, link: ApiClient, session_id: UUID) -> None:
         self._link, self._session_id = link, session_id
@@ -50,7 +50,7 @@ class Idle:
         return given.executions
 
     async def asks(self, every_s: float) -> list[wire.Assignment]:
-        """Short polls until there is something, from a moment that nobody chose."""
+        """Poll at an interval until there is work, starting at a random moment."""
         await asyncio.sleep(random.uniform(0, every_s))
         while not (found := await self.poll(0.0)):
             await asyncio.sleep(every_s)
@@ -71,7 +71,7 @@ class Idle:
 async def idle_to_start(
     idle: Idle, client: AsyncClient, *, every_s: float = 0.0, silent: Database | None = None
 ) -> float:
-    """Milliseconds from before the submission until the worker has it; with `silent`, nobody is told of it."""
+    """Return milliseconds from before the submission until the worker has it; with `silent`, no NOTIFY is sent."""
     waiting = asyncio.create_task(idle.asks(every_s) if every_s else idle.poll(LONG_POLL_S))
     await asyncio.sleep(0.02 if not every_s else random.uniform(0, every_s))  # the poll is in by then
     sent = time.perf_counter()
@@ -79,14 +79,14 @@ async def idle_to_start(
         await client.trigger(JOB)
     else:
         async with silent.connection() as connection:
-            await connection.execute(UNTOLD, JOB)
+            await connection.execute(WITHOUT_NOTIFY, JOB)
     (given,) = await waiting
     took = (time.perf_counter() - sent) * 1000
     await idle.done(given)
     return took
 
 
-UNTOLD = """
+WITHOUT_NOTIFY = """
 INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue, rank, fire_at,
                         due_at, queued_at, line_id)
 SELECT execution_id(lpad(to_hex(floor(extract(epoch FROM now.at) * 1000)::bigint), 12, '0'), job_id,
@@ -98,7 +98,7 @@ FROM jobs CROSS JOIN (SELECT db_now()) AS now (at) WHERE name = $1
 
 
 async def second_api(target: Machine) -> str:
-    """The address of another api process on the same database."""
+    """Start another api process on the same database, and return its address."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         other = replace(target, url=f"http://127.0.0.1:{sock.getsockname()[1]}")
@@ -125,7 +125,7 @@ async def main() -> None:
                 ("found", LOOKS, {"silent": target.database}),
             ]
             for way, n, options in ways:
-                await idle_to_start(near, client)  # opens what it needs
+                await idle_to_start(near, client)  # opens connections
                 found[way] = [await idle_to_start(near, client, **options) for _ in range(n)]
             await near.close()
             far = await Idle.register(ApiAddress(other, target.worker_token), "far")

@@ -1,4 +1,4 @@
-"""What labels, several lines, limits and shares cost: the same drain with and without them, CPU per execution."""
+"""Cost of labels, several lines, limits and fair shares: CPU per execution of the same drain with and without them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def submit(clients: list[tuple[AsyncClient, str]]) -> None:
 
 
 async def drain(target: Machine, *options: str, slots: int = SLOTS, token: str = "") -> dict[str, float]:
-    """CPU microseconds per execution, by role, from the worker's start to the last end."""
+    """Return CPU microseconds per execution by role, from the worker's start to the last end."""
     before = target.cpu_s()
     target.work("--labels", "zone=eu", *options, slots=slots, token=token)
     async with target.database.connection() as connection:

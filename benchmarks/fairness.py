@@ -1,7 +1,7 @@
-"""What a flood of one tenant costs another: 100,000 executions queued, then ten of somebody else's on the same workers.
+"""Fairness under load: one tenant queues 100,000 executions, then another submits ten for the same workers.
 
-Goal: the ten wait no longer than twice what they wait on an idle system, plus the time of one execution. A wait is from
-due to start; of the ten the last one counts, and the average is told beside it.
+Goal: the ten wait at most twice as long as on an idle system, plus the duration of one execution. The wait is from due
+to start; the last of the ten counts, and the average is reported too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Wait:
 
 
 async def few(target: Machine, client: AsyncClient) -> Wait:
-    """Ten are submitted at once; returns when the last has ended."""
+    """Submit ten at once; return when the last has ended."""
     made = (await client.submit([wire.BatchItem(job="few")] * FEW)).items
     end = time.perf_counter() + MOST_S
     async with target.database.connection() as connection:
@@ -70,7 +70,7 @@ async def main() -> None:
         async with target.client() as a, AsyncClient(target.url, token) as b:
             await a.create_job({"name": "flood", "task": task})
             await b.create_job({"name": "few", "task": task})
-            await few(target, b)  # the first ones start what the others find
+            await few(target, b)  # warm-up
             idle = await rounds(target, b)
             coming = await flooded(target, a, b)
             async with target.database.connection() as connection:
@@ -80,7 +80,7 @@ async def main() -> None:
 
 
 async def flooded(target: Machine, a: AsyncClient, b: AsyncClient) -> list[Wait]:
-    """Waits while the flood comes in; returns when all of it is there."""
+    """Wait until the whole flood is queued."""
 
     async def submit() -> None:
         for start in range(0, FLOOD, 1000):

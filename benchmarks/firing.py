@@ -1,7 +1,7 @@
-"""How the scheduler holds up: a million jobs, herds, sustained firing, lateness; real processes, a durable PostgreSQL.
+"""Scheduler performance: a million jobs, herds, sustained firing, lateness; real processes on a durable PostgreSQL.
 
-Jobs are written straight into the tables (a million HTTP calls would measure something else); everything after that is
-what any installation does. Parts can be chosen: BENCH_PARTS=cold,herd,sustained,lateness,start.
+Jobs are inserted directly into the tables (a million HTTP calls would measure the API); everything after that is as in
+production. BENCH_PARTS=cold,herd,sustained,lateness,start selects parts.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def clear(target: Machine) -> None:
 
 
 async def until_owned(target: Machine) -> float:
-    """Seconds until every shard has been decided up to a moment after now."""
+    """Return the seconds until every shard is decided up to now."""
     begun = time.perf_counter()
     async with target.database.connection() as connection:
         since = await connection.fetchval("SELECT clock_timestamp()")
@@ -97,7 +97,7 @@ def rss_mb(target: Machine, role: str = "scheduler") -> float:
 
 
 async def cold(target: Machine, keys: list[str]) -> tuple[float, float]:
-    """Seconds from the start of the process until it has taken over all shards, and its memory then."""
+    """Return the seconds from process start until it owns all shards, and its memory then."""
     await seed(target, keys, jobs=JOBS, prefix="cold-")
     target.serve("scheduler")
     took = await until_owned(target)
@@ -108,7 +108,7 @@ async def cold(target: Machine, keys: list[str]) -> tuple[float, float]:
 
 
 async def decided(target: Machine, count: int, fire_ms: float, timeout_s: float = 60) -> list[float]:
-    """Seconds after the instant at which each execution was decided."""
+    """Return for each execution the seconds from its instant to its decision."""
     async with target.database.connection() as connection:
         end = time.time() + timeout_s
         while time.time() < end:
@@ -138,7 +138,7 @@ async def herd(target: Machine) -> list[float]:
 
 
 async def sustained(target: Machine) -> tuple[float, float, dict[str, float]]:
-    """Every second SUSTAINED_RATE jobs are due; decided per second while busy, share kept up with, and CPU."""
+    """SUSTAINED_RATE jobs are due every second; return decisions per second while busy, share kept up with, and CPU."""
     every = 10
     keys = [every_key(every * 1000, n * 100) for n in range(every * 10)]
     await seed(target, keys, jobs=SUSTAINED_RATE * every, prefix="s-", overlap="allow")
@@ -158,7 +158,7 @@ async def sustained(target: Machine) -> tuple[float, float, dict[str, float]]:
 
 
 async def lateness(target: Machine, seconds: int = 20) -> list[float]:
-    """1,000 distinct instants a second, each of a schedule of its own: milliseconds from due to decided."""
+    """1,000 schedules per second with distinct instants; return milliseconds from due to decided."""
     keys = [every_key(10_000, n) for n in range(10_000)]
     await seed(target, keys, jobs=10_000, prefix="late-", overlap="allow")
     target.serve("scheduler")
@@ -176,7 +176,7 @@ async def lateness(target: Machine, seconds: int = 20) -> list[float]:
 
 
 async def start_together(target: Machine, schedules: int = 10_000) -> list[float]:
-    """10,000 distinct schedules due at one instant, executed by a worker: seconds from due to started."""
+    """10,000 distinct schedules due at one instant, executed by a worker; return seconds from due to started."""
     fire_ms = (int(time.time()) + 30) * 1000
     keys = [every_key(3_600_000 + n * 1000, fire_ms) for n in range(schedules)]
     await seed(target, keys, jobs=schedules, prefix="start-")
@@ -217,7 +217,7 @@ async def main() -> None:
             took, memory = await cold(target, few)
             show(f"cold start, {JOBS:,} jobs on 200 schedules, s", f"{took:.1f}", "3", cold_start_s=round(took, 2))
             show("resident memory then, MB", f"{memory:.0f}", "150", rss_mb=round(memory))
-            # Half anchored intervals, half crons to the second: as distinct as schedules get.
+            # Half anchored intervals, half crons with seconds, so that all schedules are distinct.
             intervals = [every_key(3_600_000, n * 7) for n in range(JOBS // 2)]
             crons = [
                 f'{{"cron":"{n % 60} {n // 60 % 60} {n // 3600 % 24} {n // 86400 + 1} * *","tz":"{zones[n % 4]}"}}'

@@ -1,8 +1,8 @@
-"""A fleet of ten thousand workers on one api process, beside 100,000 active jobs and 50,000 executions that wait.
+"""A fleet of ten thousand workers on one api process, with 100,000 active jobs and 50,000 waiting executions.
 
-Simulated workers (`simulated.py`) poll and beat over real HTTP; 20,000 executions of some seconds are handed to them
-and settled, so that thousands run at once. BENCH_FLEET sets the number of workers, BENCH_FLEET_LEASE the lease:
-a machine that has little time for this needs a longer one.
+Simulated workers (`simulated.py`) poll and send heartbeats over real HTTP; 20,000 executions of some seconds are
+assigned to them and settled, so that thousands run at once. BENCH_FLEET sets the number of workers, BENCH_FLEET_LEASE
+the lease: a slow machine needs a longer one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def start_fleet(target: Machine, first: int, count: int) -> subprocess.Popen[byt
 
 
 async def grown(connection: Connection, query: str, least: int) -> tuple[int, int]:
-    """Looks until the number is reached; what it was at the end, and the most executions seen running at once."""
+    """Wait until the number is reached; return its last value, and the most executions seen running at once."""
     end, found, running = time.perf_counter() + MOST_S, 0, 0
     while time.perf_counter() < end:
         found = await connection.fetchval(query)
@@ -65,7 +65,7 @@ async def submit(target: Machine, count: int, at: datetime | None = None) -> Non
 
 
 async def share(target: Machine, seconds: float) -> dict[str, float]:
-    """CPU of each role over the next seconds, of one core."""
+    """Return the CPU use of each role over the next seconds, as a share of one core."""
     used, begun = target.cpu_s(), time.perf_counter()
     await asyncio.sleep(seconds)
     took = time.perf_counter() - begun
@@ -91,7 +91,7 @@ async def measure(target: Machine, fleets: list[subprocess.Popen[bytes]]) -> dic
         found["settled"], found["running"] = await grown(connection, query, EXECUTIONS)
         await submitting
         found["work_s"] = time.perf_counter() - begun
-        await asyncio.sleep(LEASE_S / 4 + 1)  # one heartbeat more of everybody
+        await asyncio.sleep(LEASE_S / 4 + 1)  # one more heartbeat of every worker
         found["api_mb"], found["scheduler_mb"] = rss_mb(target, "api"), rss_mb(target, "scheduler")
         found["lost"] = await connection.fetchval("SELECT count(*) FROM sessions WHERE ended_at IS NOT NULL")
         found["attempts"] = await connection.fetchval("SELECT coalesce(sum(attempt), 0) FROM history")
@@ -114,7 +114,7 @@ def end(fleets: list[subprocess.Popen[bytes]]) -> list[dict[str, Any]]:
 async def main() -> None:
     fleets: list[subprocess.Popen[bytes]] = []
     async with machine() as target:
-        # Yearly, half a year from now: they are there, and nothing of theirs is due.
+        # Yearly, half a year from now: the jobs are active, and none is due.
         year_ms = 31_536_000_000
         keys = [every_key(year_ms, int(time.time() * 1000) + year_ms // 2 + n * 1000) for n in range(1000)]
         await seed(target, keys, jobs=JOBS, prefix="year-")

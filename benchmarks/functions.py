@@ -1,4 +1,4 @@
-"""What a function costs: no-ops in bulk through api, worker and runners, against no-op tasks in the same run."""
+"""Cost of Python functions: no-op functions through api, worker and runners, compared with no-op tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCE = "def nothing() -> None: ...\n"
 
 
 async def measured(target: Machine, name: str, task: Task, *options: str) -> tuple[float, float, float]:
-    """Executions per second, and CPU µs per execution of the worker and of its runners."""
+    """Return executions per second, and CPU µs per execution of the worker and of its runners."""
     async with target.client() as client:
         job = await client.create_job(JobSpec(name=name, task=task))
     since = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""What every benchmark needs: real processes on a real, durable PostgreSQL, their CPU time, and a place for results."""
+"""Shared by all benchmarks: real processes on a durable PostgreSQL, their CPU time, and publication of results."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Machine:
         )
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU seconds so far, by role; PostgreSQL with all its backends."""
+        """Return CPU seconds so far by role; PostgreSQL includes all its backends."""
         used = {role: sum(_cpu(p.pid) for p in group) for role, group in self.processes.items()}
         assert self.postgres.pid is not None
         used["postgresql"] = sum(_cpu(pid) for pid in _family(self.postgres.pid))
@@ -157,7 +157,7 @@ def quantile(values: list[float], q: float) -> float:
 
 
 def loop_ms() -> float:
-    """How fast the machine is just now: shared ones differ by half from one minute to the next. The median of nine."""
+    """Return how fast the machine is now, as a median of nine: shared machines vary by half within a minute."""
     found = []
     for _ in range(9):
         started, x = time.process_time(), 1
@@ -168,7 +168,7 @@ def loop_ms() -> float:
 
 
 def publish(name: str, lines: list[str], figures: dict[str, Any], *, command: str | None = None) -> None:
-    """Prints the figures, writes them to RESULTS.md under this benchmark's heading, and ends with one line of JSON."""
+    """Print the figures, write them to RESULTS.md under this benchmark's heading, and print one line of JSON."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
@@ -205,12 +205,12 @@ def _cpu(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
-    # Own time and that of children already waited for: backends that ended count with their postmaster.
+    # Own time and that of reaped children: ended backends count for their postmaster.
     return sum(int(fields[n]) for n in (11, 12, 13, 14)) / TICK
 
 
 def processor_s(root: int) -> tuple[float, float]:
-    """CPU seconds of a process, and of it with everything it started."""
+    """Return CPU seconds of a process alone, and with all its descendants."""
     fields = Path(f"/proc/{root}/stat").read_text().rpartition(")")[2].split()
     own = (int(fields[11]) + int(fields[12])) / TICK
     return own, sum(_cpu(pid) for pid in _family(root))

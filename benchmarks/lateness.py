@@ -1,4 +1,4 @@
-"""How late work starts: a job every second for a minute; the task itself says when it was running."""
+"""Start delay: a job every second for a minute; the task itself reports when it ran."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a bad neighbour costs: how long `true` takes from due to its end, on a worker on which a program in a sandbox
-forks without end, eats memory, floods its output or fills the disk; and on another worker of the same machine.
+"""Noisy neighbours: how long `true` takes from due to end while a sandboxed program misbehaves.
 
-Beside each of them a bare commit is timed, one small row: what that loses is the disk's share, and no worker's.
+The program forks without end, uses up memory, floods its output or fills the disk. Measured on the same worker, and on
+another worker of the same machine. A bare commit of one small row is timed as well: what that loses is due to the disk.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def main() -> None:
             limits, missing = usable()
             await create(client, limits)
             for place in PLACES:
-                await took(client, place, 10)  # the first ones start what the others find
+                await took(client, place, 10)  # warm-up
             found = {"quiet": await measured(target, client)}
             for name in WANTED:
                 async with going_on(client, name):
@@ -63,7 +63,7 @@ def named(neighbour: str) -> str:
 
 
 def usable() -> tuple[dict[str, object], list[str]]:
-    """The limits that this machine can hold a program to."""
+    """Return the limits that this machine can enforce."""
     labels = detect_sandbox_support().labels()
     able = {name: value for name, value in LIMITS.items() if name == "disk" or f"sandbox/{name}" in labels}
     return able, sorted(LIMITS.keys() - able.keys())
@@ -88,7 +88,7 @@ async def create(client: AsyncClient, limits: dict[str, object]) -> None:
 
 @contextlib.asynccontextmanager
 async def going_on(client: AsyncClient, name: str) -> AsyncIterator[None]:
-    """A limit or the timeout ends it sooner or later: then it comes again, until the measurement is over."""
+    """Run the bad program; when a limit or the timeout ends it, start it again until the measurement is over."""
 
     async def again() -> None:
         while True:
@@ -113,7 +113,7 @@ async def going_on(client: AsyncClient, name: str) -> AsyncIterator[None]:
 
 
 async def measured(target: Machine, client: AsyncClient) -> dict[str, float]:
-    """Milliseconds, medians; the two places in turn, so that whatever else happens meets both."""
+    """Return median milliseconds, alternating between the two workers so that disturbances affect both."""
     times: dict[str, list[float]] = {place: [] for place in (*PLACES, COMMIT)}
     async with target.database.connection() as connection:
         for _ in range(N):

@@ -1,9 +1,9 @@
-"""How fast pages and lists answer over 10,000,000 executions, what a page asks for, which statements are slow.
+"""Response times of pages and lists over 10,000,000 executions, page weights, and slow statements.
 
-A server on a database filled by seed.py is asked for every page of the route table, with several filters, and for every
-list of the API, one after the other, many times: the time until the first byte arrives. SEED_EXECUTIONS, PAGES_ROUNDS
-and PAGES_SECONDS (how long it asks, at most) make it smaller. PAGES_FOLDER is where the filled database is kept, and
-found again the next time; without it a new one is filled and removed.
+Requests every page of the route table, with several filters, and every list of the API, one after the other, many
+times, from a server on a database filled by seed.py; measures the time to the first byte. SEED_EXECUTIONS, PAGES_ROUNDS
+and PAGES_SECONDS (the maximum duration) make it smaller. PAGES_FOLDER keeps the filled database for the next time;
+without it a new one is filled and removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mainspring.web.app import routes
 ROUNDS = int(os.environ.get("PAGES_ROUNDS", "20"))
 SECONDS = float(os.environ.get("PAGES_SECONDS", "900"))
 FOLDER = os.environ.get("PAGES_FOLDER", "")
-SETTINGS = {"wal_level": "minimal", "max_wal_senders": "0"}  # so that filling writes nothing twice
+SETTINGS = {"wal_level": "minimal", "max_wal_senders": "0"}  # so that filling writes no WAL for new tables
 BUDGET_MS = 150.0
 SCRIPT_BUDGET = 60_000
 SLOW_MS = 100.0
@@ -73,7 +73,7 @@ LOADED = re.compile(
 
 @dataclass
 class Answers:
-    """What came back from one address."""
+    """The responses of one address."""
 
     status: int = 0
     bytes: int = 0
@@ -83,7 +83,7 @@ class Answers:
 
 
 def addresses(refs: dict[str, str]) -> list[str]:
-    """Every page and every list, with something real in its place."""
+    """Return every page and list, with existing ids in the paths."""
     found = []
     for route in routes(cast(Context, None)):
         if isinstance(route, Route) and "GET" in (route.methods or ()) and route.path not in NOT_LISTS:
@@ -95,7 +95,7 @@ def addresses(refs: dict[str, str]) -> list[str]:
 
 
 async def references(target: Machine) -> dict[str, str]:
-    """The busiest job, a quiet one, and an execution, a failure, a workflow, a run, a worker and a queue."""
+    """Return the busiest job, a quiet one, and an execution, a failure, a workflow, a run, a worker and a queue."""
     queries = {
         "jobs": "SELECT name FROM jobs WHERE name LIKE 'crm-00001'",
         "rare": f"SELECT name FROM jobs WHERE name LIKE '%-{JOBS - 1:05d}'",
@@ -112,7 +112,7 @@ async def references(target: Machine) -> dict[str, str]:
 
 
 async def measure(target: Machine, places: list[str]) -> dict[str, Answers]:
-    """Asks round by round, so that a bad moment is not one page's; the first round warms up and looks into pages."""
+    """Request all pages round by round, to spread disturbances; the first round warms up and inspects pages."""
     found = {place: Answers() for place in places}
     caller = {"authorization": f"Bearer {target.token}", "accept": "text/html,application/json"}
     begun = time.monotonic()
@@ -141,7 +141,7 @@ async def _ask(client: httpx2.AsyncClient, place: str) -> tuple[float, httpx2.Re
 
 
 async def _script_bytes(client: httpx2.AsyncClient, html: str) -> int:
-    """What a page's scripts weigh on the way, compressed, with everything they import."""
+    """Return the compressed size of a page's scripts with everything they import."""
     wanted, seen = re.findall(r'<script[^>]* src="([^"]+)"', html), dict[str, int]()
     while wanted:
         path = wanted.pop()
@@ -153,7 +153,7 @@ async def _script_bytes(client: httpx2.AsyncClient, html: str) -> int:
 
 
 def _foreign(html: str) -> list[str]:
-    """What a page would load from anywhere else."""
+    """Return what a page would load from other hosts."""
     loaded = [one or other for one, other in LOADED.findall(html)]
     return [url for url in loaded if re.match(r"(?:[a-z][a-z0-9+.-]*:)?//", url)]
 
@@ -178,7 +178,7 @@ async def _forget_statements(dsn: str) -> None:
 
 
 async def fill(target: Machine, kept: Path | None) -> float:
-    """Fills the database unless it was found filled; the seconds that took, then or now."""
+    """Fill the database unless it is filled already; return the seconds that took, then or now."""
     mark = kept / "seed.json" if kept else None
     wanted = {"executions": EXECUTIONS, "jobs": JOBS}
     if mark is not None and mark.exists():

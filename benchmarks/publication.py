@@ -1,7 +1,7 @@
-"""How long it takes to publish what is due: a thousand fires of one instant, and ten thousand, on a durable PostgreSQL.
+"""Time to fire one instant: a thousand jobs, and ten thousand, on a durable PostgreSQL.
 
-One scheduler in this process, with everything a tick does: lock the shards, decide, insert, tell, move the watermark,
-commit. The goal of 4 ms for a thousand is that of a log that only appends.
+One scheduler in this process does everything a tick does: lock the shards, decide, insert, notify, move the watermark,
+commit. The goal of 4 ms for a thousand is that of an append-only log.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Silence:
 
 
 async def batches(target: Machine, jobs: int, seconds: int = SECONDS) -> list[float]:
-    """Milliseconds for each instant at which all of them are due, one a second."""
+    """Return milliseconds for each instant; all jobs are due once a second."""
     await seed(target, [every_key(1000, 0)], jobs=jobs, prefix="pub-", overlap="allow")
     found: list[float] = []
-    async with target.database.connection() as connection:  # nobody waits for the lease of the one before
+    async with target.database.connection() as connection:  # no wait for the lease of the previous scheduler
         await connection.execute("UPDATE shards SET owner = NULL, lease_expires_at = NULL, epoch = epoch + 1")
         await connection.execute("DELETE FROM schedulers")
     async with Database(target.postgres.dsn) as database:
@@ -48,7 +48,7 @@ async def batches(target: Machine, jobs: int, seconds: int = SECONDS) -> list[fl
             made = await connection.fetchval("SELECT count(*) FROM executions")
     assert made >= jobs * (seconds - 1), f"{made:,} executions"
     await clear(target)
-    return found[2:]  # the first ones plan their statements
+    return found[2:]  # the first ones prepare their statements
 
 
 async def main() -> None:

@@ -1,10 +1,10 @@
-"""Fills a database with a past: by default 10,000,000 executions of 10,000 jobs over 30 days, of three tenants.
+"""Fills a database with history: by default 10,000,000 executions of 10,000 jobs over 30 days, of three tenants.
 
-Usage: python benchmarks/seed.py postgresql://... (migrated and otherwise empty). The mix is that of a busy company:
-most succeed, some fail and are retried, few time out, are lost, cancelled or skipped; a few jobs have most of them.
-Jobs and workflows are made by the program itself, their past by INSERT ... SELECT: a day is a transaction that makes
-the partition, fills it, builds its indexes and attaches it; as many days are made at a time as there are cores. On a
-server with `wal_level = minimal` none of that is written twice.
+Usage: python benchmarks/seed.py postgresql://... (migrated and otherwise empty). The mix is realistic: most
+succeed, some fail and are retried, few time out, are lost, cancelled or skipped; a few jobs have most executions. Jobs
+and workflows are created by the program itself, their history by INSERT ... SELECT. Each day is one transaction that
+creates the partition, fills it, builds its indexes and attaches it; several days run in parallel, one per core. On a
+server with `wal_level = minimal` this data skips the WAL.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Plan:
 
 
 async def seed(database: Database, plan: Plan = Plan()) -> dict[str, float]:  # noqa: B008
-    """Fills the database; returns the seconds each part took, and tells how far it is on standard error."""
+    """Fill the database; return the seconds of each part. Reports progress on standard error."""
     took: dict[str, float] = {}
     now = datetime.now(UTC).replace(microsecond=0)
 
@@ -85,20 +85,20 @@ async def seed(database: Database, plan: Plan = Plan()) -> dict[str, float]:  # 
 
 @contextlib.asynccontextmanager
 async def _connect(database: Database) -> AsyncIterator[Connection]:
-    """A connection of its own: those of the pool give up after a minute."""
+    """Open a separate connection: those of the pool time out after a minute."""
     connection = await asyncpg.connect(database.dsn, server_settings=connection_settings())
     try:
         await prepare_connection(connection)
         await connection.execute("SET synchronous_commit = off")
         await connection.execute("SET work_mem = '256MB'; SET maintenance_work_mem = '512MB'")
-        await connection.execute("SET max_parallel_maintenance_workers = 0")  # the lanes have the cores
+        await connection.execute("SET max_parallel_maintenance_workers = 0")  # the parallel days use the cores
         yield connection
     finally:
         await connection.close()
 
 
 async def _history(database: Database, plan: Plan, now: datetime) -> None:
-    """The days, oldest first, each by whichever lane is free."""
+    """Fill the days, oldest first, in parallel lanes."""
     days, begun, done = iter(range(plan.days - 1, -1, -1)), time.monotonic(), 0
 
     async def lane() -> None:
@@ -108,7 +108,7 @@ async def _history(database: Database, plan: Plan, now: datetime) -> None:
                 first = plan.executions * (plan.days - 1 - back) // plan.days
                 many = plan.executions * (plan.days - back) // plan.days - first
                 tables = await _day(connection, now, back, first, many)
-                # While its pages are at hand, and before autovacuum does it in between.
+                # While its pages are cached, and before autovacuum starts.
                 await connection.execute(f"VACUUM (FREEZE, ANALYZE) {', '.join(tables)}")
                 done += many
                 told = f"{done:,} of {plan.executions:,} executions after {time.monotonic() - begun:.0f} s"
@@ -120,7 +120,7 @@ async def _history(database: Database, plan: Plan, now: datetime) -> None:
 
 
 async def _analyze(connection: Connection) -> None:
-    """Everything but the days, which were vacuumed when they were made; of those what their parents know."""
+    """Vacuum and analyze all tables except the daily partitions, which are done already; analyze their parents."""
     plain = await connection.fetch(
         "SELECT relname FROM pg_class"
         " WHERE relkind = 'r' AND NOT relispartition AND relnamespace = current_schema()::regnamespace"
@@ -131,7 +131,7 @@ async def _analyze(connection: Connection) -> None:
 
 
 async def _jobs(database: Database, connection: Connection, plan: Plan) -> None:
-    """One of each kind is made by the program; the others are its copies under other names."""
+    """Create one job of each kind through the program, and copy it under other names."""
     patterns: list[UUID] = []
     for n, cron in enumerate(CRONS):
         spec = JobSpec(
@@ -202,10 +202,10 @@ async def _workers(connection: Connection) -> None:
 
 
 async def _day(connection: Connection, now: datetime, back: int, first: int, many: int) -> tuple[str, str]:
-    """One day's executions, and the output of one in ten, in one transaction; the names of their partitions."""
+    """Insert one day's executions and the output of one in ten in a transaction; return the names of the partitions."""
     start = (now - timedelta(days=back)).replace(hour=0, minute=0, second=0)
     length_s = (now - start).total_seconds() if back == 0 else 86400.0
-    for parent in KEYS:  # what the program made ahead is empty and gives way; not below, where its lock would last
+    for parent in KEYS:  # drop empty partitions that the program created ahead; here, because the lock must be short
         await connection.execute(f"DROP TABLE IF EXISTS {parent}_{start:%Y%m%d}")
     async with connection.transaction():
         history, chunks = (

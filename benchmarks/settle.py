@@ -1,4 +1,4 @@
-"""How fast results are settled, straight against PostgreSQL: successes, failures that are retried, final failures."""
+"""Settling directly against PostgreSQL: successes, failures that are retried, final failures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CASES: dict[str, tuple[str, dict[str, Any], int, str]] = {
 
 
 class Silence:
-    """Nobody listens here: telling is not what is measured."""
+    """A bus without subscribers: notifications are not measured."""
 
     def subscribe(self, *_: Any, **__: Any) -> None: ...
     async def publish(self, *_: Any) -> None: ...
@@ -58,7 +58,7 @@ async def session(target: Machine) -> UUID:
 
 
 async def measure(target: Machine, outcome: Any, more: dict[str, Any], count: int, retries: int) -> tuple[float, float]:
-    """Settled per second, and PostgreSQL's CPU microseconds for each."""
+    """Return results settled per second, and PostgreSQL's CPU microseconds for each."""
     spec = JobSpec(name=f"j-{uuid4()}", task=NoopTask(), retries=RetryPolicy(max=retries))
     job_id = await jobs.create(target.database, spec, tenant=TENANT, by="bench")
     session_id = await session(target)
@@ -85,7 +85,7 @@ async def measure(target: Machine, outcome: Any, more: dict[str, Any], count: in
 async def main() -> None:
     found: dict[str, tuple[float, float]] = {}
     async with machine() as target:
-        await measure(target, "succeeded", {}, 2_000, 3)  # plans are made, pages are there
+        await measure(target, "succeeded", {}, 2_000, 3)  # warm-up: plans and pages are cached
         for title, (outcome, more, count, _) in CASES.items():
             found[title] = await measure(target, outcome, more, count, 0 if "final" in title else 3)
     publish(

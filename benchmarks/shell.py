@@ -1,4 +1,4 @@
-"""What a program costs: `true`, started by a worker from end to end, against bare posix_spawn and wait calls."""
+"""Cost of a shell task: `true` run by a worker from end to end, compared with bare posix_spawn and wait calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAM = "/bin/true"
 
 
 def bare() -> float:
-    """Programs per second, one after the other, by nothing but the two calls."""
+    """Return programs per second, one after the other, with only the two system calls."""
     begin = time.perf_counter()
     for _ in range(N):
         os.waitpid(os.posix_spawn(PROGRAM, [PROGRAM], os.environ), 0)

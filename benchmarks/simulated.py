@@ -1,7 +1,7 @@
-"""Workers without work, thousands in a process: they poll, beat and settle as real ones do, over real HTTP.
+"""Simulated workers, thousands in a process: they poll, send heartbeats and report results over real HTTP.
 
-Each is two connections, as a real worker has: one that waits for work and tells results, one that beats. There are no
-coroutines and no HTTP client, so that little of the machine's time goes here; how much did is told at the end.
+Each has two connections, like a real worker: one polls and reports results, one sends heartbeats. There are no
+coroutines and no HTTP client, to keep the simulation cheap; its CPU time is reported at the end.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from mainspring.codec import encode
 
 SLOTS = 4
 WAIT_S = 30.0
-AGAIN_S = 1.0
+RETRY_S = 1.0
 """After a request that was refused or cut off, as a real worker waits."""
 
 Then = Callable[[Any], None]
 
 
 class Connection(asyncio.Protocol):
-    """One connection of a line. What comes of it after the line has taken another is nobody's."""
+    """One connection of a requester. Data that arrives after it was replaced is ignored."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -59,14 +59,14 @@ class Connection(asyncio.Protocol):
 
 
 class Line:
-    """One request at a time, over a connection that is kept if the server wants so; what breaks is tried again."""
+    """Sends one request at a time over a keep-alive connection; failed requests are retried."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._connection: Connection | None = None
         self._asked: tuple[str, bytes, Then] | None = None
         self._sent = False
-        """Whether the request is under way, rather than waiting for its next try."""
+        """Whether the request is in flight, not waiting for a retry."""
 
     def ask(self, path: str, body: wire.Request, then: Then) -> None:
         data = encode(body)
@@ -90,7 +90,7 @@ class Line:
 
     def _again(self) -> None:
         self._sent = False
-        self._fleet.loop.call_later(AGAIN_S, self._send)
+        self._fleet.loop.call_later(RETRY_S, self._send)
 
     def not_connected(self) -> None:
         self._fleet.broken += 1
@@ -170,7 +170,7 @@ class Simulated:
 
     def _beat(self) -> None:
         self._rested = not self._running and not self._rested
-        if self._rested:  # as a real worker with nothing in hand
+        if self._rested:  # as a real worker without executions
             self._fleet.loop.call_later(self._every_s, self._beat)
             return
         self._begun = time.perf_counter()
@@ -204,7 +204,7 @@ class Fleet:
 
     async def _connect(self, line: Line) -> None:
         try:
-            # From many addresses: one has too few ports for a fleet whose heartbeats come and go.
+            # From many addresses: one has too few ports for a fleet that reconnects for each heartbeat.
             _, connection = await self.loop.create_connection(
                 lambda: Connection(line),
                 self._at.hostname or "",
@@ -216,7 +216,7 @@ class Fleet:
         else:
             line.connected(connection)
 
-    def told(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         used = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "registered": self.registered,
@@ -234,17 +234,17 @@ class Fleet:
 
 
 async def simulate(url: str, token: str, first: int, count: int, over_s: float, hold_s: float) -> None:
-    """They come up over some seconds, as a fleet does, and live until SIGTERM; the last line says how it went."""
+    """Start the workers over some seconds, run until SIGTERM, and print the figures as the last line."""
     fleet = Fleet(url, token, f"127.1.{first % 250}", hold_s)
     for n in range(count):
         fleet.loop.call_later(over_s * n / count, Simulated(fleet, first + n).begin)
     over = asyncio.Event()
     fleet.loop.add_signal_handler(signal.SIGTERM, over.set)
-    # Begin anew what heartbeats are measured by: those while workers come up are not what is asked.
+    # Reset the heartbeat figures: those during the start are not measured.
     fleet.loop.add_signal_handler(signal.SIGUSR1, fleet.beats.clear)
     await over.wait()
     fleet.ending = True
-    print(json.dumps(fleet.told()), flush=True)
+    print(json.dumps(fleet.figures()), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""How many executions go through: submitted, claimed, executed, settled, by real processes on a durable PostgreSQL.
+"""Throughput: executions submitted, claimed, executed and settled by real processes on a durable PostgreSQL.
 
-Also: from submit to start at a hundred single submissions per second, as the database has it (`started_at`) and as the
-function that was asked for sees it (its own clock reading, which is its result).
-`--payload 10240` gives each execution params of
-so many bytes; the figures then stand under a heading of their own.
+Also latency from submit to start at a hundred single submissions per second: by the database (`started_at`), and by the
+function itself (its clock reading is its result). `--payload 10240` gives each execution params of that many bytes; the
+figures are then published under a separate heading.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ WARM_UP = 300  # submissions that open connections and prepare statements, and a
 
 
 async def submit_all(target: Machine, job: str) -> float:
-    """Seconds to submit N executions over HTTP in batches of 1,000, or as large as fits, four at a time."""
+    """Return the seconds to submit N executions over HTTP, four batches of up to 1,000 at a time."""
     items = [wire.BatchItem(job=job, params=PARAMS)] * BATCH
     started = time.perf_counter()
     async with target.client() as client:
@@ -53,7 +52,7 @@ async def submit_all(target: Machine, job: str) -> float:
 
 
 async def drained(target: Machine, job_id: object, since: datetime) -> float:
-    """Waits for all to end; executions/s from the first start to the last end, in the database's time."""
+    """Wait for all to end; return executions/s from the first start to the last end, in database time."""
     async with target.database.connection() as connection:
         while await connection.fetchval("SELECT count(*) FROM executions") > 0:
             await asyncio.sleep(1)
@@ -68,7 +67,7 @@ async def drained(target: Machine, job_id: object, since: datetime) -> float:
 
 
 async def start_latencies(target: Machine, job: str) -> tuple[list[float], list[float]]:
-    """Milliseconds from sending a single submission to the start of its execution, and to that of the function."""
+    """Return milliseconds from sending a submission to the start of its execution, and to the start of the function."""
     sent: dict[object, float] = {}
     async with target.client() as client:
 
@@ -94,7 +93,7 @@ async def start_latencies(target: Machine, job: str) -> tuple[list[float], list[
 
 
 async def latencies(target: Machine) -> tuple[list[list[float]], list[list[float]], list[float]]:
-    """Of each round: to the start, and to the function; and what a bare commit took all the while."""
+    """Return for each round both latencies, and the time of a bare commit meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "bench_starts.py"
         file.write_text("import time\n\ndef now() -> float:\n    return time.time()\n")
@@ -112,12 +111,12 @@ async def latencies(target: Machine) -> tuple[list[list[float]], list[list[float
 
 
 def middle(rounds: list[list[float]], share: float) -> float:
-    """The median over the rounds of a quantile of each."""
+    """Return the median over the rounds of a quantile."""
     return quantile([quantile(found, share) for found in rounds], 0.5)
 
 
 async def bare_commits(target: Machine, until: asyncio.Event) -> list[float]:
-    """Milliseconds of one small insert and its commit, beside the submissions: no start can be quicker than that."""
+    """Return milliseconds of one small insert and commit during the submissions: a lower bound for a start."""
     found = []
     async with target.database.connection() as connection:
         await connection.execute("CREATE TABLE IF NOT EXISTS bench_commits (at timestamptz NOT NULL)")
@@ -131,7 +130,7 @@ async def bare_commits(target: Machine, until: asyncio.Event) -> list[float]:
 
 
 async def one_round(target: Machine, job_id: object) -> tuple[float, float, dict[str, float]]:
-    """Drained and submitted per second, and CPU microseconds per execution while draining, by role."""
+    """Return executions drained and submitted per second, and CPU microseconds per execution by role."""
     since = datetime.now(UTC)
     submit_s = await submit_all(target, "noop")
     before = target.cpu_s()
@@ -150,7 +149,7 @@ async def main() -> None:
         await target.until_ready()
         async with target.client() as client:
             job = await client.create_job(JobSpec(name="noop", task=NoopTask()))
-        # Latency first: after the flood, vacuum and checkpoints have a core to themselves for a while.
+        # Latency first: after the flood, vacuum and checkpoints occupy a core for a while.
         started, functions, commits = await latencies(target)
         rounds = sorted([await one_round(target, job.job_id) for _ in range(ROUNDS)])
     rate, submitted, used = rounds[ROUNDS // 2]

@@ -17,7 +17,7 @@ from mainspring.codec import encode
 from mainspring.domain.errors import TooMany
 from mainspring.worker.transport.api_client import ApiAddress
 from tests.conftest import Cluster, started
-from tests.support.clocks import Hand
+from tests.support.clocks import ManualClock
 from tests.support.remote_worker import remote
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ PER_S = 5
 
 
 def test_so_many_at_once_and_so_many_a_second() -> None:
-    clock = Hand()
+    clock = ManualClock()
     rate = RateLimiter(PER_S, clock=clock)
     assert [rate.take("a") for _ in range(2 * PER_S)] == [0.0] * 2 * PER_S
     assert rate.take("a") == pytest.approx(1 / PER_S)
@@ -38,7 +38,7 @@ def test_so_many_at_once_and_so_many_a_second() -> None:
 
 
 def test_whoever_has_not_asked_for_a_while_is_forgotten() -> None:
-    clock = Hand()
+    clock = ManualClock()
     rate = RateLimiter(PER_S, clock=clock)
     for n in range(3 * MOST_KEYS):
         clock.at += 0.01
@@ -50,7 +50,7 @@ def test_no_limit_is_no_limit() -> None:
     rates = RequestLimits(0.0)
     for _ in range(10_000):
         rates.admit_unauthenticated("127.0.0.1")
-    rates = RequestLimits(1.0, clock=Hand())
+    rates = RequestLimits(1.0, clock=ManualClock())
     for _ in range(40):
         rates.admit_unauthenticated("127.0.0.1")
     with pytest.raises(TooMany):

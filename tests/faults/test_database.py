@@ -66,7 +66,7 @@ async def test_an_outage_longer_than_the_lease(durable: EmbeddedServer, loaded: 
 
 
 async def until_gone(seconds: float) -> None:
-    """The outage itself: nobody can tell us its end but the clock."""
+    """Wait out the outage; only the clock can end it."""
     import time
 
     end = time.monotonic() + seconds

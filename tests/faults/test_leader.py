@@ -1,4 +1,4 @@
-"""Singleton duties: one scheduler has them, as its own metrics tell, and another one soon after its death."""
+"""Leader duties: exactly one scheduler has them, by its metrics, and another one soon after its death."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_the_leader_is_killed_and_succeeded_within_the_lease(
 async def test_a_job_created_for_in_two_seconds_fires_on_time(
     durable: EmbeddedServer, loaded: str, tmp_path: Path
 ) -> None:
-    """Creation calls the owner of its shard, whichever of three it is: one-time and recurring jobs alike."""
+    """Creating a job wakes the owner of its shard, for one-time and recurring jobs, on any of three schedulers."""
     async with servers(durable, loaded, tmp_path, 3) as running, Database(loaded, size=4) as database:
         soon = datetime.fromtimestamp(int(await running.now_s()) + 3, UTC).isoformat()
         for n in range(12):

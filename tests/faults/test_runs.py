@@ -1,4 +1,4 @@
-"""Whatever dies in the middle of a run: it goes on where it was, and no step is released twice."""
+"""Any process dies in the middle of a run: the run continues, and no step is released twice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_run_outlives_worker_api_and_scheduler(tmp_path: Path) -> None:
         async def ended() -> bool:
             try:
                 return (await client.run(run.run_id)).finished_at is not None
-            except MainspringError:  # nobody answers while the api is started again
+            except MainspringError:  # the api is restarting
                 return False
 
         await until_async("the end of the run", ended, within_s=120)

@@ -1,4 +1,4 @@
-"""Three schedulers under load, and everything that can happen to them. Figures are printed as one line of JSON."""
+"""Three schedulers under load and their failures. Figures are printed as one line of JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.fault
 @pytest.mark.requirement(23)
 @pytest.mark.requirement(24)
 async def test_kill_9_of_one_of_three(durable: EmbeddedServer, loaded: str, tmp_path: Path) -> None:
-    """Its shards fire again within seconds; those of the others do not notice."""
+    """Its shards fire again within seconds; those of the others are not affected."""
     gaps: list[float] = []
     others: list[float] = []
     async with fleet(durable, loaded, tmp_path) as schedulers:
@@ -53,7 +53,7 @@ async def test_kill_9_of_one_of_three(durable: EmbeddedServer, loaded: str, tmp_
 
 
 async def test_sigstop_for_three_leases(durable: EmbeddedServer, loaded: str, tmp_path: Path) -> None:
-    """Peers go on when its lease has ended; awake again, it decides nothing that was decided."""
+    """Peers take over when its lease has expired; after it wakes up, it decides nothing twice."""
     gaps: list[float] = []
     async with fleet(durable, loaded, tmp_path, lease_s=2) as schedulers:
         for n in range(ROUNDS):
@@ -129,7 +129,7 @@ async def test_a_scheduler_cut_from_the_database(
 async def test_connections_that_a_broken_network_swallowed(
     durable: EmbeddedServer, loaded: str, tmp_path: Path
 ) -> None:
-    """Nobody tells the scheduler that its connections lead nowhere; it must not wait for an answer for long."""
+    """The scheduler gets no error when its connections are dead; it must not wait long for an answer."""
     async with proxy(loaded) as door, fleet(durable, loaded, tmp_path, schedulers=0, lease_s=2) as schedulers:
         schedulers.start(through=door.url)
         await schedulers.balanced(1)

@@ -1,4 +1,4 @@
-"""Workers that stand still, and machines that are gone. Figures are printed as one line of JSON."""
+"""Stopped workers and lost machines. Figures are printed as one line of JSON."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ LEASE_S = 20.0 if ROUNDS > 1 else 5.0
 
 
 def tell_tale(folder: Path) -> dict[str, Any]:
-    """The first attempt never ends by itself; the second one says which processes of the first it still sees."""
+    """The first attempt never ends; the second one reports which processes of the first it still sees."""
     text = (
         f"if [ $MAINSPRING_ATTEMPT = 1 ]; then echo $$ >> {folder}/pids; {ENDLESS}; fi;"
         f" for pid in $(cat {folder}/pids); do"
-        # What is dead stays in the list of processes until its parent, which stands still, has looked.
+        # A dead process stays in the process list until its stopped parent has reaped it.
         f" grep -q 'State:.[^ZX]' /proc/$pid/status && echo $pid >> {folder}/seen; done; exit 0"
     )
     return {"name": "tell-tale", "task": {"kind": "shell", "argv": [text], "shell": True}}
 
 
 async def test_a_worker_that_stands_still_for_three_leases(postgres: Any, tmp_path: Path) -> None:
-    """Its guardian ends the child before the lease ends, so before anybody else begins; what it says later is late."""
+    """Its guardian ends the child before the lease expires and another attempt starts; its later results are stale."""
     async with started(await clone(postgres), session_lease_s=LEASE_S) as cluster, cluster.client() as client:
         job = await client.create_job(tell_tale(tmp_path))
         async with worker(tmp_path, cluster.url, cluster.worker_token, "--name", "first") as first:
@@ -54,7 +54,7 @@ async def test_a_worker_that_stands_still_for_three_leases(postgres: Any, tmp_pa
                     "a new session", lambda: first.text().count("session.started") == 2 or first.dead(), within_s=30
                 )
                 assert not first.dead(), first.text()
-            # What it told of the first attempt, if it still did, has changed nothing.
+            # A late report of the first attempt has changed nothing.
             await until("its leftovers", lambda: living(tmp_path / "pids") == [], within_s=10)
             again = await client.execution(execution.execution_id)
             assert (again.state, again.attempt, again.finished_at) == ("succeeded", 2, done.finished_at)
@@ -67,7 +67,7 @@ async def test_a_worker_that_stands_still_for_three_leases(postgres: Any, tmp_pa
 
 
 async def test_a_machine_that_is_gone(postgres: Any, tmp_path: Path) -> None:
-    """Worker, guardian and child end at once and nobody says goodbye: its lease is all there is to go by."""
+    """Worker, guardian and child end at once without a report, so only the lease shows it."""
     async with started(await clone(postgres), session_lease_s=LEASE_S) as cluster, cluster.client() as client:
         job = await client.create_job(tell_tale(tmp_path))
         async with worker(tmp_path, cluster.url, cluster.worker_token, "--name", "first") as first:
@@ -90,7 +90,7 @@ async def test_a_machine_that_is_gone(postgres: Any, tmp_path: Path) -> None:
 
 
 async def test_slots_of_a_key_come_back_after_kill_9(postgres: Any, tmp_path: Path) -> None:
-    """Whoever held them is gone; the next ones start, never more at once than the key allows."""
+    """The holders of the slots are gone; the next ones start, never more at once than the key allows."""
     async with started(await clone(postgres), session_lease_s=LEASE_S) as cluster, cluster.client() as client:
         text = f"echo $$ >> {tmp_path}/pids; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
         task = {"kind": "shell", "argv": [text], "shell": True}

@@ -1,4 +1,4 @@
-"""Channels, a settler that writes the outbox, and what is needed to drive both by hand."""
+"""A bench for alerts: channels, a settler that writes the outbox, and delivery by hand."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AlertBench(SettlingBench):
         return made
 
     async def webhook(self, server: Receiver, *events: str, name: str = "hook") -> str:
-        """The secret of a new webhook channel."""
+        """Create a webhook channel; return its secret."""
         made = await self.channel(name, WebhookTarget(server.url("/hook")), events)
         assert made.secret is not None
         return made.secret
@@ -78,19 +78,19 @@ class AlertBench(SettlingBench):
         return job_id
 
     async def deliver(self) -> int:
-        """Sends everything that is due; returns how many tries that took."""
+        """Deliver everything that is due; return the number of tries."""
         tried = 0
         while sent := (await deliver(self.database, self.sender)).messages:
             tried += len(sent)
         return tried
 
     async def deliveries(self, **more: Any) -> list[wire.Delivery]:
-        """The oldest first."""
+        """Return deliveries, oldest first."""
         page = await channels.deliveries(self.database, tenant=TENANT, limit=500, **more)
         return page.items[::-1]
 
     async def ended(self, outcome: Any = "succeeded", job: UUID | None = None, **more: Any) -> UUID:
-        """An execution that ended like this."""
+        """Run an execution to this outcome; return its id."""
         execution = await self.submit(job or await self.job(retries=RetryPolicy(max=0)))
         session = await self.session()
         (row,) = await self.claim(session)

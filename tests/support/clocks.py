@@ -1,4 +1,4 @@
-"""Clocks that stand still until they are moved: a database's, and a program's."""
+"""Clocks that stand still until a test moves them: of the database, and of a process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ START = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 
 
 class VirtualClock:
-    """Replaces db_now(): every guard in SQL travels along."""
+    """Replaces db_now(), so that every check in SQL follows it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -35,8 +35,8 @@ class VirtualClock:
         await self.set(self.now + timedelta(**by))
 
 
-class Hand:
-    """A program's clock that the test moves."""
+class ManualClock:
+    """A process clock that the test moves."""
 
     def __init__(self) -> None:
         self.at = 100.0

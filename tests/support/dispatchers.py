@@ -1,4 +1,4 @@
-"""Several dispatchers on one database, as several api processes would be, with workers that remember what they got."""
+"""Several dispatchers on one database, like several api processes, with workers that record their executions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TENANT = 1
 
 @dataclass
 class Fleet:
-    """`started` is what workers were given, by name of the job, in order."""
+    """`started` lists (job name, execution) in the order in which workers received them."""
 
     database: Database
     settler: Settler
@@ -64,7 +64,7 @@ class Fleet:
     async def work(
         self, dispatcher: Dispatcher, session: UUID, until: Callable[[], bool], *, slots: int = 4, tenant: int = TENANT
     ) -> None:
-        """A worker that reports success for everything it is given, until the test has seen enough."""
+        """Act as a worker that reports success for every execution, until the condition holds."""
         while not until():
             poll = wire.Poll(session_id=session, free=slots, wait_s=0.2)
             polled = await dispatcher.poll(poll, tenant=tenant)

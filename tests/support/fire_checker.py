@@ -1,4 +1,4 @@
-"""The independent verdict: which fires there should be, by arithmetic of its own, against what the database has.
+"""An independent check of fires: computes which should exist and compares them with the database.
 
 Shares no code with the engine. Jobs under test fire at the multiples of a number of seconds that stands in their name
 (`job-3-017`: every three seconds), so the oracle needs a division and nothing else.
@@ -37,7 +37,7 @@ class Fire:
 
 @dataclass
 class Verdict:
-    """What was found; the lists name offenders."""
+    """The result of a check; the lists have the violations."""
 
     since_s: float = 0.0
     fires: list[Fire] = field(default_factory=list)
@@ -65,13 +65,13 @@ class Verdict:
         }
 
     def demand(self, what: str, **more: Any) -> None:
-        """Prints the figures as one line, then insists that nothing was missed, doubled, invented or early."""
+        """Print the figures as one line, then assert that no fire is missing, doubled, unexpected or early."""
         print(json.dumps({"fault": what, **self.figures(**more)}))
         offenders = [self.missed[:5], self.doubled[:5], self.invented[:5], self.early[:5]]
         assert self.clean, f"missed, doubled, invented, early: {offenders}"
 
     def first_after(self, moment_s: float, shards: Iterable[int]) -> dict[int, float]:
-        """For each of the shards, how long after a moment its first fire was decided."""
+        """Return for each shard how long after a moment its first fire was decided."""
         wanted, first = set(shards), dict[int, float]()
         for fire in self.fires:
             if fire.shard in wanted and fire.queued_s is not None and fire.queued_s > moment_s:
@@ -79,13 +79,13 @@ class Verdict:
         return first
 
     def late_between(self, start_s: float, end_s: float, shards: Iterable[int]) -> list[float]:
-        """Lateness of the fires of these shards in a window, sorted."""
+        """Return the sorted lateness of the fires of these shards in a window."""
         wanted = set(shards)
         return sorted(f.late_s for f in self.fires if f.shard in wanted and start_s <= f.at_s < end_s)
 
 
 def multiples(every_s: int, after: datetime, upto: datetime) -> set[int]:
-    """The instants in (after, upto]."""
+    """Return the instants in (after, upto]."""
     first = int(after.timestamp() // every_s + 1) * every_s
     return set(range(first, int(upto.timestamp() // every_s) * every_s + 1, every_s))
 

@@ -1,4 +1,4 @@
-"""A database of its own and real scheduler processes on it, to be killed, stopped, cut off and started again."""
+"""A separate database and real scheduler processes, to be killed, stopped, cut off and restarted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Fleet:
     # Processes ---------------------------------------------------------------------------------------
 
     def start(self, *, through: str | None = None, api: bool = False) -> str:
-        """A new scheduler process; its name is what `kill` and `term` want."""
+        """Start a scheduler process; return its name."""
         self._names += 1
         name = f"scheduler-{self._names}"
         env = {k: v for k, v in os.environ.items() if not k.startswith("MAINSPRING_")}
@@ -79,7 +79,7 @@ class Fleet:
         self._processes[name].send_signal(number)
 
     async def ended(self, name: str) -> int:
-        """Its exit status."""
+        """Wait for its end; return the exit status."""
         self.ports.pop(name, None)
         return await asyncio.to_thread(self._processes.pop(name).wait, 30)
 
@@ -121,7 +121,7 @@ class Fleet:
         return float(at.timestamp())
 
     async def until(self, what: str, condition: str, *args: Any, within_s: float = 30) -> None:
-        """Waits until a query says true, across outages of the database; the limit only says when to give up."""
+        """Wait until a query returns true, across outages of the database; fail after `within_s`."""
         async with asyncio.timeout(within_s + 5):
             while True:
                 with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
@@ -142,7 +142,7 @@ class Fleet:
             await connection.close(timeout=2)
 
     async def balanced(self, schedulers: int) -> None:
-        """Until so many live schedulers share the shards evenly, and have decided since."""
+        """Wait until this many live schedulers share the shards evenly, and have decided since."""
         await self.until(
             f"{schedulers} schedulers with even loads",
             "SELECT count(*) = $1 AND max(n) - min(n) <= 1 AND sum(n) = 64 FROM (SELECT count(*) AS n FROM shards"
@@ -153,7 +153,7 @@ class Fleet:
         await self.decided(await self.now_s())
 
     async def decided(self, upto_s: float, shards: Sequence[int] = range(64), *, within_s: float = 30) -> None:
-        """Until every instant up to a time has been decided in these shards."""
+        """Wait until every instant up to a time is decided in these shards."""
         await self.until(
             "deciding",
             "SELECT min(watermark) >= to_timestamp($1) FROM shards WHERE shard = ANY ($2::smallint[])",
@@ -163,7 +163,7 @@ class Fleet:
         )
 
     async def shards_of(self, name: str) -> list[int]:
-        """What the process with this name owns: schedulers call themselves by host and process id."""
+        """Return the shards of this process; schedulers are named by host and process id."""
         rows = await self.ask(
             "SELECT shard FROM shards JOIN schedulers ON scheduler_id = owner WHERE name LIKE '%-' || $1",
             str(self.pid(name)),
@@ -189,7 +189,7 @@ FROM jobs copy JOIN jobs j ON copy.name LIKE j.name || '-%' JOIN job_versions v 
 
 
 async def load(url: str, *, every: Sequence[int] = (1, 2, 3), each: int = 128) -> None:
-    """Jobs on round seconds, two of each interval in every shard. The last bits of an id say its shard."""
+    """Insert jobs on round seconds, two of each interval in every shard. The last bits of an id are its shard."""
     async with Database(url) as database:
         for every_s in every:
             spec = JobSpec(
@@ -209,7 +209,7 @@ async def load(url: str, *, every: Sequence[int] = (1, 2, 3), each: int = 128) -
 async def fleet(
     server: EmbeddedServer, url: str, folder: Path, *, schedulers: int = 3, lease_s: float = LEASE_S
 ) -> AsyncIterator[Fleet]:
-    """So many schedulers, warm and evenly loaded."""
+    """Start schedulers and wait until they are evenly loaded."""
     running = Fleet(server, url, folder, lease_s)
     try:
         for _ in range(schedulers):

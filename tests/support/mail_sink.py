@@ -1,4 +1,4 @@
-"""A mail server that keeps what it gets: enough of SMTP for a client of ours, with STARTTLS and a password."""
+"""A mail server that stores messages: enough SMTP for the mail channel, with STARTTLS and a password."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Postbox:
     logins: list[str] = field(default_factory=list)
     secured: int = 0
     refuses: bool = False
-    full_after: int = -1  # refuses once, when it has so many
+    full_after: int = -1  # refuses one message after this many
     tls: ssl.SSLContext | None = None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

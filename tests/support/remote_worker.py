@@ -1,4 +1,4 @@
-"""A worker made of single messages: what a real one does by itself, the test does step by step."""
+"""A worker driven by the test message by message, over real HTTP."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Remote:
         )
 
     async def ids(self, free: int = 1, wait_s: float = 10.0, resources: dict[str, int] | None = None) -> list[UUID]:
-        """What a poll brings, by id."""
+        """Return the ids of the executions that a poll brings."""
         return [given.execution_id for given in (await self.poll(free, wait_s, resources)).executions]
 
     async def tell(self, given: wire.Assignment, outcome: Outcome = "succeeded", *output: bytes) -> wire.Settled:
-        """Reports one attempt's end, with its output."""
+        """Report the end of an attempt, with its output."""
         result = wire.Result(
             execution_id=given.execution_id, attempt=given.attempt, outcome=outcome, duration_ms=1, exit_code=0
         )

@@ -1,4 +1,4 @@
-"""A door between a process and PostgreSQL that can be shut: with a bang, or without a word."""
+"""A TCP proxy between a process and PostgreSQL that can close connections, or silently drop their data."""
 
 from __future__ import annotations
 

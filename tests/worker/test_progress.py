@@ -15,14 +15,14 @@ from mainspring.worker import session
 from mainspring.worker.progress import FileProgress, Progress
 from tests.conftest import Cluster
 from tests.support.attempts import attempt
-from tests.support.clocks import Hand
+from tests.support.clocks import ManualClock
 from tests.support.remote_worker import remote
 
 pytestmark = pytest.mark.anyio
 
 
 def test_the_rate_is_measured_since_the_first_word() -> None:
-    clock = Hand()
+    clock = ManualClock()
     progress = Progress(clock)
     given = attempt_given()
     assert progress.as_wire(given) is None
