@@ -57,7 +57,7 @@ async def test_a_step_is_approved_in_its_page(empty_site: Site, page: Page) -> N
         row = page.locator("#step-sign")
         await row.get_by_role("link", name="Approve").click()
         dialog = page.locator("dialog[open]")
-        await expect(dialog).to_contain_text("The steps behind it go on.")
+        await expect(dialog).to_contain_text("The steps that depend on it continue.")
         await page.keyboard.press("Escape")
         await expect(dialog).to_have_count(0)
         await row.get_by_role("link", name="Approve").click()
@@ -114,11 +114,11 @@ async def test_a_channel_is_tried_before_it_is_needed(empty_site: Site, page: Pa
         await page.goto("/channels")
         await page.locator("tr", has_text="ops").get_by_role("button", name="Test").click()
         told = page.get_by_role("status")
-        await expect(told).to_contain_text("ops took the test message: it answered 200")
+        await expect(told).to_contain_text("ops: test message delivered, status 200")
         await expect(told).to_contain_text("thanks")
         assert [got.line.split()[:2] for got in server.got] == [["POST", "/hook"]]
         await page.locator("tr", has_text="ops").get_by_role("button", name="Test").click()
-        await expect(told).to_contain_text("ops did not take the test message: it answered 503")
+        await expect(told).to_contain_text("ops: test message not delivered, status 503")
 
 
 async def test_a_token_is_shown_once(empty_site: Site, page: Page) -> None:
@@ -126,7 +126,7 @@ async def test_a_token_is_shown_once(empty_site: Site, page: Page) -> None:
     await page.get_by_label("New token").fill("a reader")
     await page.get_by_role("button", name="Create token").click()
     told = page.get_by_role("status")
-    await expect(told).to_contain_text("It is shown once")
+    await expect(told).to_contain_text("it is not shown again")
     token = await told.locator("pre").inner_text()
     async with AsyncClient(empty_site.url, token) as reader:
         assert (await reader.jobs()).items is not None

@@ -133,7 +133,7 @@ async def test_a_worker_killed_before_its_open_page(empty_site: Site, page: Page
         os.kill(pid, signal.SIGKILL)
         # The session is lost, its execution given back; another life of the worker takes it.
         await expect(page.get_by_role("heading", name="Lost attempts")).to_be_visible()
-        lost = page.locator("#story tr").filter(has_text="sleeper").filter(has_text=re.compile("again|waits|retr"))
+        lost = page.locator("#worker tr").filter(has_text="sleeper").filter(has_text=re.compile("requeued|again|waits|retr"))
         await expect(lost.first).to_be_visible()
         assert await is_the_same(page)
         await client.cancel(execution)

@@ -38,7 +38,7 @@ async def test_what_is_wrong_is_said_where_it_is_wrong(page: Page) -> None:
     # What was typed is still there; the summary has the focus, and leads to the fields.
     summary = page.locator("main [role=alert]").first
     await expect(summary).to_be_focused()
-    await expect(summary).to_contain_text("2 fields need another look")
+    await expect(summary).to_contain_text("2 fields have errors")
     name, schedule = page.locator("main [name=job]"), page.locator("main [name=expression]")
     await expect(name).to_have_value("no spaces allowed")
     for field in (name, schedule):

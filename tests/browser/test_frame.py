@@ -49,7 +49,7 @@ async def test_times_are_those_of_the_chosen_zone(empty_site: Site) -> None:
         await page.goto("/jobs/zoned")
         # Something long ago, so that the date is written too: the page of the job says when it was made.
         made = page.locator("dt", has_text="Created").locator("xpath=..").locator("time")
-        shown = page.get_by_label("Time zone")
+        shown = page.get_by_label("Display time zone")
         await expect(shown.locator("option").first).to_have_text("Asia/Tokyo")
         at = datetime.fromisoformat(await made.get_attribute("datetime") or "")
         assert abs((at - created).total_seconds()) < 1
@@ -77,7 +77,7 @@ async def test_everything_has_a_key(empty_site: Site, page: Page) -> None:
     await page.keyboard.press("?")
     keys = page.locator("#keys")
     await expect(keys).to_be_visible()
-    await expect(keys).to_contain_text("Down and up a list")
+    await expect(keys).to_contain_text("Next or previous row")
     await page.keyboard.press("Escape")
     await expect(keys).to_be_hidden()
     # To a page, along its rows, and into one of them.

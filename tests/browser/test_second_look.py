@@ -88,7 +88,7 @@ async def test_a_job_is_changed_cancelled_and_deleted(empty_site: Site, page: Pa
     await page.get_by_label("Schedule", exact=True).fill("0 3 * * SUN")
     await expect(page.locator("#proposed .sentence")).to_have_text("At 03:00 on Sunday")
     await page.get_by_role("button", name="Save as version 2").click()
-    await expect(page.locator("main")).to_contain_text("at 03:00 on Sunday")
+    await expect(page.locator("main")).to_contain_text("At 03:00 on Sunday")
     await page.get_by_role("link", name="Versions").click()
     await expect(page.locator(".versions li")).to_have_count(2)
     await page.get_by_role("button", name="Run now").click()

@@ -26,6 +26,6 @@ def test_an_installation_goes_on_without_npm(
     monkeypatch.setattr(assets, "STAMP", tmp_path / "none")
     monkeypatch.setenv("PATH", str(tmp_path))
     assets.main(must=False)
-    assert "there is no npm here" in capsys.readouterr().err
+    assert "npm is not installed" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         assets.main(must=True)
