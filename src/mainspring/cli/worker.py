@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 async def work_until_stopped(config: WorkerConfig) -> None:
     stop = stop_signal()
-    service = Worker(config, load_executors(), tell=lambda words: click.echo(f" {words}", err=True))
+    service = Worker(config, load_executors(), echo=lambda words: click.echo(f" {words}", err=True))
     try:
         await service.start()
     except BaseException:

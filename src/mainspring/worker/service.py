@@ -62,9 +62,9 @@ class Worker(Service):
         executors: dict[str, Executor],
         *,
         clock: Clock | None = None,
-        tell: Callable[[str], None] = log.info,
+        echo: Callable[[str], None] = log.info,
     ) -> None:
-        self._tell = tell
+        self._echo = echo
         self._config = config
         # Only offered with modules to call functions of, and with an engine to run containers.
         usable = {"python": bool(config.modules), "container": config.engine is not None}
@@ -100,7 +100,7 @@ class Worker(Service):
                 watch=self._config.reload,
                 on_reload=python.reload,
                 cleanup=self._guardian,
-                tell=self._tell,
+                echo=self._echo,
             )
             await self._loader.start()
         host = Host(

@@ -84,14 +84,14 @@ class ModuleLoader:
         watch: bool,
         on_reload: Callable[[], None],
         cleanup: CleanupRegistry,
-        tell: Callable[[str], None],
+        echo: Callable[[str], None],
     ) -> None:
         self._targets = targets
         self._api = api
         self._watch = watch
         self._on_reload = on_reload
         self._cleanup = cleanup
-        self._tell = tell
+        self._echo = echo
         self._seen: dict[Path, tuple[int, int]] = {}
         self._jobs: list[tuple[JobSpec, str]] = []
         self._unregistered = asyncio.Event()
@@ -105,7 +105,7 @@ class ModuleLoader:
         except BadModule as error:
             if not self._watch:
                 raise
-            self._tell(f"✖ {error.message}")
+            self._echo(f"✖ {error.message}")
         self._loops.forever("register", self._register, backoff_s=RETRY_S)
         if self._watch:
             self._loops.forever("watch", self._reload_if_changed)
@@ -127,7 +127,7 @@ class ModuleLoader:
         try:
             await self._load()
         except BadModule as error:
-            self._tell(f"✖ {error.message} (the previous version stays in use)")
+            self._echo(f"✖ {error.message} (the previous version stays in use)")
             return
         self._on_reload()
 
@@ -146,10 +146,10 @@ class ModuleLoader:
     def _report(self, declared: Sequence[wire.Declared], locations: Sequence[str]) -> None:
         registered = [f"{job.name} ({job.change})" for job in declared if job.change != "refused"]
         if registered:
-            self._tell(f"✔ loaded {len(registered)} job{'s' if len(registered) != 1 else ''}: {', '.join(registered)}")
+            self._echo(f"✔ loaded {len(registered)} job{'s' if len(registered) != 1 else ''}: {', '.join(registered)}")
         for job, location in zip(declared, locations, strict=True):
             if job.change == "refused":
-                self._tell(f"✖ {location}: the job {job.name!r} was refused: {job.problem}")
+                self._echo(f"✖ {location}: the job {job.name!r} was refused: {job.problem}")
 
 
 def _snapshot(targets: Sequence[str]) -> dict[Path, tuple[int, int]]:
