@@ -67,7 +67,7 @@ async def test_what_is_missing_for_the_next_is_told_as_ever(bench: RunBench, lin
     run, rows = await until_b(bench, READS)
     await bench.end(rows, results={"b": {}})
     found = await bench.get(run)
-    assert found.state == "failed" and "is not there" in (found.steps[2].reason or "") and not linked
+    assert found.state == "failed" and "does not exist" in (found.steps[2].reason or "") and not linked
 
 
 async def test_a_condition_that_is_false_skips_as_ever(bench: RunBench, linked: list[bool]) -> None:

@@ -1,4 +1,4 @@
-"""Dead letters: executions that failed or were lost for good and wait for a person.
+"""Dead letters: executions that failed for good, open until a user replays or dismisses them.
 
 open ──replay──▶ replaying ──succeeded──▶ resolved
  │ ▲                │ └─────failed──────▶ superseded (by the dead letter of its replay; resolved with it)
@@ -26,16 +26,16 @@ def leaves_dead_letter(state: State) -> bool:
 
 
 def replay_key(dead_letter_id: UUID, replays: int) -> str:
-    """The trigger key of a replay after so many: asked for twice, it is the same execution."""
+    """Return the trigger key of the next replay: requested twice, it is the same execution."""
     return f"replay:{dead_letter_id}" if not replays else f"replay:{dead_letter_id}:{replays + 1}"
 
 
 def parse_rate(text: str) -> float:
-    """Seconds between two starts at a rate such as `10/1m`, `5/s`."""
+    """Return the seconds between two starts at a rate such as `10/1m` or `5/s`."""
     limit, slash, per = text.strip().partition("/")
     if not slash or not limit.isdigit() or int(limit) < 1 or not per:
         raise ValueError(f"{text!r} is not a rate: write starts per time, such as 10/1m")
     seconds = parse_duration(per if per[0].isdigit() else f"1{per}")
     if seconds <= 0:
-        raise ValueError(f"{text!r} is not a rate: the time must be longer than nothing")
+        raise ValueError(f"{text!r} is not a rate: the time must be longer than zero")
     return seconds / int(limit)

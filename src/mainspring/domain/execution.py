@@ -106,7 +106,7 @@ def execution_id(job_id: UUID, fire_ms: int, trigger_key: str) -> UUID:
 
 
 def step_id(job_id: UUID, run_ms: int, trigger_key: str) -> UUID:
-    """Return the id of a step's execution. The id itself shows that it is a step, so settling need not look it up."""
+    """Return the id of a step's execution. It shows that it is a step, so settling needs no query for that."""
     return UUID(int=execution_id(job_id, run_ms, trigger_key).int | _STEP_BIT)
 
 

@@ -1,17 +1,18 @@
-"""What errors have in common: the same mistake has the same fingerprint, whatever numbers, ids and paths it names."""
+"""Fingerprints of errors: equal for the same error with other numbers, ids, URLs or paths."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 
-MOST_CHARS = 500
+MAX_CHARS = 500
 
-_PARTS = (
-    (re.compile(r"\b[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}\b"), "<id>"),
+_PLACEHOLDERS = (
+    (re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"), "<id>"),
     (re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s\"'<>,;]+"), "<url>"),
     (re.compile(r"(?<![\w<>])(?:[A-Za-z]:\\|~?/|\.{1,2}/)[^\s\"'<>:,;()]*"), "<path>"),
     (re.compile(r"\b0x[0-9a-fA-F]+\b"), "<n>"),
+    # Hex digits without dashes are an id only with both kinds of digits: otherwise it is a number, or a word.
     (re.compile(r"\b(?=[0-9a-fA-F]*[0-9])(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{8,}\b"), "<id>"),
     (re.compile(r"\d+(?:[.,:]\d+)*"), "<n>"),
     (re.compile(r"\s+"), " "),
@@ -19,14 +20,14 @@ _PARTS = (
 
 
 def essence(error: str) -> str:
-    """The first line of an error without what differs from one occurrence to the next."""
-    line = next((line for line in error.strip()[: MOST_CHARS * 4].splitlines() if line.strip()), "")
-    for pattern, stands_for in _PARTS:
-        line = pattern.sub(stands_for, line)
-    return line.strip()[:MOST_CHARS]
+    """Return the first line of an error, with placeholders for numbers, ids, URLs and paths."""
+    line = next((line for line in error.strip()[: MAX_CHARS * 4].splitlines() if line.strip()), "")
+    for pattern, placeholder in _PLACEHOLDERS:
+        line = pattern.sub(placeholder, line)
+    return line.strip()[:MAX_CHARS]
 
 
 def fingerprint(error: str | None, *, state: str, exit_code: int | None = None) -> str:
-    """Sixteen hex digits; executions that ended in the same way by the same mistake share them."""
+    """Return sixteen hex digits that executions with the same final state, exit code and error share."""
     same = f"{state}\n{'' if exit_code is None else exit_code}\n{essence(error or '')}"
     return hashlib.sha256(same.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -10,12 +10,12 @@ from mainspring.store import audit, needs, workflows
 from mainspring.store.audit import Entry
 from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow, job_by_id
-from mainspring.store.needs import Needing
+from mainspring.store.needs import NeedingJob
 
 NAMED_JOBS = 5
 
 
-async def refuse_needed(connection: Connection, row: JobRow, *, tenant: int, detach: bool) -> list[Needing]:
+async def refuse_needed(connection: Connection, row: JobRow, *, tenant: int, detach: bool) -> list[NeedingJob]:
     """Refuse to delete a job that others need or that is a step of a workflow, unless `detach`; return those jobs.
 
     Call it first in the transaction: it locks the tenant's dependencies, so none is added until commit.
@@ -38,7 +38,13 @@ async def refuse_needed(connection: Connection, row: JobRow, *, tenant: int, det
 
 
 async def detach(
-    connection: Connection, row: JobRow, children: Sequence[Needing], *, changes: dict[int, int], tenant: int, by: str
+    connection: Connection,
+    row: JobRow,
+    children: Sequence[NeedingJob],
+    *,
+    changes: dict[int, int],
+    tenant: int,
+    by: str,
 ) -> None:
     """Remove all dependencies of and on a job; release fires that waited for nothing else.
 

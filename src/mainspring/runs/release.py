@@ -123,4 +123,4 @@ def _params(step: PlanStep, values: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _missing(error: KeyError) -> str:
-    return f"{error.args[0]} is not there: a step before it gave no such result"
+    return f"{error.args[0]} does not exist: no earlier step returned such a result"

@@ -1,4 +1,4 @@
-"""Backfills: ranges of past instants, and how far they have got."""
+"""Backfills: ranges of past instants, their cursors and executions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LAST_OF_MS = (1 << 80) - 1
 
 @dataclass(frozen=True, slots=True)
 class LockedBackfill:
-    """A running backfill whose row is held."""
+    """A running backfill whose row is locked."""
 
     backfill_id: UUID
     tenant: int
@@ -35,7 +35,7 @@ class LockedBackfill:
 
 
 def clipped(key: str, from_at: datetime, to_at: datetime, start_at: datetime | None, end_at: datetime | None) -> Range:
-    """The instants of a schedule within a range, and within the job's start and end."""
+    """Return the instants of a schedule within a range, and within the job's start and end."""
     from_ms, to_ms = _ceil(from_at), _ceil(to_at)
     if start_at is not None:
         from_ms = max(from_ms, millis(start_at))
@@ -45,7 +45,7 @@ def clipped(key: str, from_at: datetime, to_at: datetime, start_at: datetime | N
 
 
 def _ceil(at: datetime) -> int:
-    """A range given in microseconds has the whole milliseconds that are not before its ends."""
+    """Round up to whole milliseconds."""
     return millis(at) + (instant(millis(at)) < at)
 
 
@@ -61,7 +61,7 @@ async def insert_backfill(
     instants: int,
     created_by: str,
 ) -> bool:
-    """Whether the job still has that schedule."""
+    """Insert a backfill; return whether the job still has that schedule."""
     row = await connection.fetchrow(
         q("insert_backfill"),
         backfill_id,
@@ -93,18 +93,18 @@ async def backfill_by_id(connection: Connection, *, tenant: int, backfill_id: UU
 async def list_backfills(
     connection: Connection, *, tenant: int, before: UUID, limit: int, job_id: UUID | None = None
 ) -> list[wire.Backfill]:
-    """Without the counts of their executions: a page must not read them all."""
+    """Return a page without execution counts, which would read all executions."""
     rows = await connection.fetch(q("list_backfills"), tenant, before, limit, job_id)
     return [_backfill(r, {}) for r in rows]
 
 
 async def open_backfills(connection: Connection, *, limit: int) -> list[UUID]:
-    """Over all tenants: feeding is a duty of the system."""
+    """Return running backfills of all tenants."""
     return [r["backfill_id"] for r in await connection.fetch(q("open_backfills"), limit)]
 
 
 async def lock_backfill(connection: Connection, *, backfill_id: UUID) -> LockedBackfill | None:
-    """None if it is not running any more. Like all of feeding, over all tenants: a duty of the system."""
+    """Lock a backfill of any tenant; None if it is not running."""
     r = await connection.fetchrow(q("lock_backfill"), backfill_id)
     if r is None:
         return None
@@ -128,7 +128,7 @@ async def backfill_live(connection: Connection, *, backfill_id: UUID) -> int:
 async def instant_outcomes(
     connection: Connection, *, tenant: int, job_id: UUID, instants: Sequence[int]
 ) -> dict[int, State]:
-    """The state of the latest execution of each instant between the first and the last of these."""
+    """Return the state of the latest execution of each instant between the first and the last of these."""
     low_ms, high_ms = min(instants), max(instants)
     rows = await connection.fetch(
         q("instant_outcomes"),
@@ -152,24 +152,24 @@ async def move_backfill(
     moved = await connection.fetchval(
         q("move_backfill"), backfill_id, None if was_ms is None else instant(was_ms), instant(to_ms), made, left_out
     )
-    assert moved is not None, "its row is held"
+    assert moved is not None, "its row is locked"
 
 
 async def end_backfill(connection: Connection, *, backfill_id: UUID, state: BackfillState) -> bool:
-    """Whether it has ended: not while an execution of it lives."""
+    """End a backfill unless it has a live execution; return whether it ended."""
     return await connection.fetchval(q("end_backfill"), backfill_id, state) is not None
 
 
 async def set_backfill(
     connection: Connection, *, tenant: int, backfill_id: UUID, to: BackfillState, of: Sequence[BackfillState]
 ) -> UUID | None:
-    """The job, if the backfill was in one of the states `of`."""
+    """Set the state of a backfill; return its job, or None if it was in none of the states `of`."""
     job_id: UUID | None = await connection.fetchval(q("set_backfill"), backfill_id, tenant, to, list(of))
     return job_id
 
 
 async def cancel_backfill_executions(connection: Connection, *, tenant: int, backfill_id: UUID, reason: str) -> None:
-    """Held before they are cancelled: none moves from queued to running, or back, between the two statements."""
+    """Cancel its executions. They are locked first, so that none changes state between the two statements."""
     await connection.execute(q("lock_backfill_executions"), backfill_id, tenant)
     await connection.execute(q("cancel_backfill_pending"), backfill_id, tenant, reason)
     await connection.execute(q("cancel_backfill_running"), backfill_id, tenant, reason)
@@ -203,5 +203,5 @@ def _backfill(r: Any, executions: dict[str, int]) -> wire.Backfill:
 
 
 async def forget_backfills(connection: Connection, *, after_s: float, limit: int) -> int:
-    """Over all tenants: upkeep is a duty of the system."""
+    """Delete old backfills of all tenants; return how many."""
     return len(await connection.fetch(q("forget_backfills"), after_s, limit))

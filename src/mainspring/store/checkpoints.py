@@ -1,4 +1,4 @@
-"""Where executions go on after an attempt that did not finish."""
+"""Checkpoints: where the next attempt of an execution resumes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from mainspring.store.queries import q
 
 
 async def save_checkpoints(connection: Connection, *, session_id: UUID, saved: Sequence[tuple[UUID, int, Any]]) -> None:
-    """(execution, attempt, value), each of the tenant of its execution: a shared session runs for all of them."""
+    """Save (execution, attempt, value); a shared session may save for several tenants."""
     await connection.execute(
         q("save_checkpoints"), session_id, [s[0] for s in saved], [s[1] for s in saved], [s[2] for s in saved]
     )
 
 
 async def read_checkpoints(connection: Connection, *, session_id: UUID, executions: Sequence[UUID]) -> dict[UUID, Any]:
-    """Of those that the session holds, whichever their tenant."""
+    """Return the checkpoints of executions that the session holds, of any tenant."""
     return {
         r["execution_id"]: r["value"] for r in await connection.fetch(q("read_checkpoints"), session_id, executions)
     }
 
 
 async def forget_checkpoints(connection: Connection) -> None:
-    """Over all tenants: upkeep is a duty of the system."""
+    """Delete checkpoints of final executions of all tenants."""
     await connection.execute(q("forget_checkpoints"))

@@ -1,4 +1,4 @@
-"""Dead letters: executions that failed or were lost for good, and what people do about them."""
+"""Dead letters: read, claim, edit, dismiss, replay."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from mainspring.domain.job import JobSpec
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
-NEXT = UUID(int=0), ""
-"""Before the first group."""
+BEFORE_FIRST_GROUP = UUID(int=0), ""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which open dead letters: some by id, or of one job, of one fingerprint; at most so many."""
+    """Selects open dead letters by id, job or fingerprint, at most `limit`."""
 
     ids: Sequence[UUID] | None = None
     job_id: UUID | None = None
@@ -32,7 +31,7 @@ class DeadLetterFilter:
 
 @dataclass(frozen=True, slots=True)
 class LockedDeadLetter:
-    """A dead letter whose row is held, as far as a replay needs it."""
+    """A locked dead letter, with the columns that a replay needs."""
 
     dead_letter_id: UUID
     job_id: UUID
@@ -44,7 +43,7 @@ class LockedDeadLetter:
 
 
 async def count_open(connection: Connection, *, tenant: int) -> int:
-    """How many wait for a person."""
+    """Return the number of open dead letters."""
     return int(await connection.fetchval(q("count_open"), tenant))
 
 
@@ -54,7 +53,7 @@ async def dead_letter_by_id(connection: Connection, *, tenant: int, dead_letter_
 
 
 async def dead_letter_prefix(connection: Connection, *, tenant: int, prefix: str) -> list[UUID]:
-    """At most two ids that begin with these hex digits."""
+    """Return at most two ids that begin with these hex digits."""
     low, high = UUID(prefix.ljust(32, "0")), UUID(prefix.ljust(32, "f"))
     return [r["dead_letter_id"] for r in await connection.fetch(q("dead_letter_prefix"), tenant, low, high)]
 
@@ -118,7 +117,10 @@ async def lock_dead_letters(
 async def edit_dead_letter(
     connection: Connection, *, tenant: int, dead_letter_id: UUID, by: str, edit: wire.DeadLetterEdit
 ) -> bool:
-    """Whether it could be: not while somebody else has claimed it; parameters only while it is open."""
+    """Edit a dead letter; return whether it was possible.
+
+    It is not while another user has claimed the letter; parameters can be edited only while it is open.
+    """
     row = await connection.fetchrow(
         q("edit_dead_letter"),
         dead_letter_id,
@@ -144,24 +146,24 @@ async def dismiss_dead_letters(
 
 
 async def attach_step_letters(connection: Connection, *, run_ids: Sequence[UUID]) -> None:
-    """Of runs the caller has just ended, each with a dead letter."""
+    """Attach the dead letters of steps to those of their runs, which the caller has just closed."""
     await connection.execute(q("attach_step_letters"), list(run_ids))
 
 
 async def close_attached(
     connection: Connection, *, tenant: int, ids: Sequence[UUID], state: DeadLetterState, by: str, reason: str
 ) -> list[UUID]:
-    """Of dead letters of runs, which the caller has just closed or replayed: those of their steps."""
+    """Close the letters attached to dead letters of runs, which the caller has just closed or replayed."""
     rows = await connection.fetch(q("close_attached"), tenant, list(ids), state, by, reason)
     return [r["dead_letter_id"] for r in rows]
 
 
 async def mark_replayed(connection: Connection, *, tenant: int, replayed: Sequence[tuple[UUID, UUID]], by: str) -> None:
-    """Pairs of a dead letter and the execution made of it; their rows are held."""
+    """Mark locked dead letters as replaying, given as (dead letter, new execution)."""
     rows = await connection.fetch(
         q("mark_replayed"), tenant, [letter for letter, _ in replayed], [execution for _, execution in replayed], by
     )
-    assert len(rows) == len(replayed), "their rows are held"
+    assert len(rows) == len(replayed), "their rows are locked"
 
 
 async def hold_for_canary(
@@ -171,7 +173,7 @@ async def hold_for_canary(
 
 
 async def close_replayed(connection: Connection, *, limit: int) -> dict[UUID, DeadLetterState]:
-    """Over all tenants, like all that follows replays: a duty of the system."""
+    """Close dead letters of all tenants whose replay has ended; return their new states."""
     return {r["dead_letter_id"]: r["state"] for r in await connection.fetch(q("close_replayed"), limit)}
 
 
@@ -209,7 +211,7 @@ async def reopen_held(connection: Connection, *, tenant: int, ids: Sequence[UUID
 
 
 async def forget_dead_letters(connection: Connection, *, after_s: float) -> None:
-    """Over all tenants: upkeep is a duty of the system."""
+    """Delete old dead letters of all tenants."""
     await connection.execute(q("forget_dead_letters"), after_s)
 
 

@@ -1,7 +1,6 @@
-"""Deadlines of jobs and executions: what is overdue, and which jobs miss a deadline now.
+"""Deadlines: overdue executions, and jobs that miss a deadline now.
 
-A judgement needs the schedule and the newest success, so it costs a few steps in an index per job that has deadlines,
-and nothing for the others.
+A judgement needs the schedule and the newest success: a few index steps for each job with deadlines, none for others.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from mainspring.store.queries import q
 
 
 async def skip_overdue(connection: Connection, *, limit: int) -> list[tuple[UUID, UUID | None]]:
-    """Executions that were skipped, each with its job if its end may release another. Over all tenants: a duty."""
+    """Skip overdue executions of all tenants; return each with its job if a blocked one may be released."""
     return [(r["execution_id"], r["chained"]) for r in await connection.fetch(q("skip_overdue"), limit)]
 
 
@@ -37,7 +36,7 @@ async def watched_jobs(connection: Connection, *, tenant: int) -> list[JobRow]:
 async def newest_successes(
     connection: Connection, *, tenant: int, since_ms: Sequence[tuple[UUID, int]]
 ) -> dict[UUID, int]:
-    """The newest instant with a success, by job; only those that have one since the instant given."""
+    """Return by job the newest instant with a success since the given instant, if any."""
     rows = await connection.fetch(
         q("newest_successes"),
         tenant,
@@ -56,7 +55,7 @@ async def last_successes(
 
 
 async def missed(connection: Connection, *, tenant: int, now_ms: int) -> list[tuple[JobRow, DeadlineStatus]]:
-    """Which active jobs of a tenant miss a deadline now; how long ago a missed `max_gap` began is not looked for."""
+    """Return the active jobs of a tenant that miss a deadline now; when a missed `max_gap` began is not computed."""
     rows = await watched_jobs(connection, tenant=tenant)
     judged = await judge(connection, rows, tenant=tenant, now_ms=now_ms, exact=False)
     return [(row, found) for row in rows for found in judged[row.job_id] if found.state == "missed"]
@@ -65,7 +64,7 @@ async def missed(connection: Connection, *, tenant: int, now_ms: int) -> list[tu
 async def judge(
     connection: Connection, rows: Sequence[JobRow], *, tenant: int, now_ms: int, exact: bool = True
 ) -> dict[UUID, list[DeadlineStatus]]:
-    """Every deadline of these jobs; none while a job is paused or deleted."""
+    """Judge every deadline of these jobs; a paused or deleted job has none."""
     judged: dict[UUID, list[DeadlineStatus]] = {row.job_id: [] for row in rows}
     active = [row for row in rows if row.paused_at is None and row.deleted_at is None]
     for job_id, found in await _finish_by(connection, active, tenant, now_ms):
@@ -128,7 +127,7 @@ def _expected(row: JobRow) -> Expected | None:
 
 
 def _since(expected: Expected, finish_ms: int, now_ms: int) -> int:
-    """The oldest instant whose success can matter."""
+    """Return the oldest instant whose success can matter."""
     passed = expected.last(now_ms - finish_ms)
     return expected.active_from_ms if passed is None else passed
 

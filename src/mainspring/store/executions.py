@@ -1,4 +1,4 @@
-"""Executions as people submit, read and cancel them."""
+"""Executions: insert, read, cancel, count."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mainspring.store.overlaps import release_blocked
 from mainspring.store.queries import q
 
 _step_names: dict[tuple[UUID, int], list[str]] = {}
-"""Of versions of workflows, which never change, of which a page had a step that is a workflow itself."""
-MOST_KNOWN = 200
+"""Step names by workflow version; versions never change. Only of workflows with a step that is a workflow itself."""
+MAX_CACHED_VERSIONS = 200
 EXCEPTIONS = FINAL - {"succeeded"}
-"""States with an index of their own."""
+"""States served by the partial index history_exceptions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class NewExecution:
 async def insert_executions(
     connection: Connection, *, tenant: int, new: Sequence[NewExecution], created_by: str
 ) -> set[UUID]:
-    """The ids that were really added; a deleted job's are not."""
+    """Insert executions; return the ids that were added. Those of a deleted job are not."""
     rows = await connection.fetch(
         q("insert_executions"),
         tenant,
@@ -68,7 +68,7 @@ async def insert_one(
     line_id: int | None,
     version: int | None = None,
 ) -> Any:
-    """The row as a claim would return it, with its state; None if there is no such job, or not in this version."""
+    """Insert one execution; return its row in the form of a claim. None: no such job, or another version."""
     return await connection.fetchrow(
         q("insert_one"), tenant, job_id, trigger_key, params, created_by, fire_at, session_id, line_id, version
     )
@@ -77,7 +77,7 @@ async def insert_one(
 async def insert_idempotency_key(
     connection: Connection, *, tenant: int, job_id: UUID, key: str, execution_id: UUID, digest: bytes
 ) -> tuple[UUID, bytes, bool]:
-    """The execution this key stands for, the digest of the request that was first, and whether it is this one."""
+    """Return the execution of an idempotency key, the digest of its first request, and whether this is the first."""
     while True:
         row = await connection.fetchrow(q("insert_idempotency_key"), tenant, job_id, key, execution_id, digest)
         if row is not None:
@@ -86,7 +86,7 @@ async def insert_idempotency_key(
 
 async def execution_by_id(connection: Connection, *, tenant: int, execution_id: UUID) -> wire.Execution | None:
     row = await connection.fetchrow(q("execution_by_id"), execution_id, tenant, _not_before([execution_id]))
-    if row is None:  # cancelled before its time, it ended earlier than its id says
+    if row is None:  # cancelled early: it ended before the time in its id
         row = await connection.fetchrow(q("execution_by_id"), execution_id, tenant, instant(0))
     return None if row is None else (await _executions(connection, [row]))[0]
 
@@ -94,7 +94,7 @@ async def execution_by_id(connection: Connection, *, tenant: int, execution_id: 
 async def executions_by_id(
     connection: Connection, *, tenant: int, execution_ids: Sequence[UUID], early: bool = False
 ) -> list[wire.Execution]:
-    """With `early`, also those that were cancelled before their time: they ended earlier than their ids say."""
+    """Return executions by id; with `early` also those that were cancelled before the time in their ids."""
     if not execution_ids:
         return []
     rows = await connection.fetch(q("executions_by_id"), list(execution_ids), tenant, _not_before(execution_ids))
@@ -123,7 +123,7 @@ async def list_executions(
 async def list_fires(
     connection: Connection, *, tenant: int, job_id: UUID, before: UUID, limit: int
 ) -> list[tuple[int, wire.LedgerEntry]]:
-    """Each with the version of the job that it belongs to."""
+    """Return a page of fires, each with its version of the job."""
     rows = await connection.fetch(q("list_fires"), tenant, job_id, before, limit)
     return [
         (
@@ -145,13 +145,13 @@ async def list_fires(
 async def next_one_time(
     connection: Connection, *, tenant: int, limit: int, each: int
 ) -> list[tuple[datetime, UUID, str]]:
-    """When, and which job; `each` bounds how many of a shard are looked at."""
+    """Return (fire time, job, name); `each` bounds the executions read per shard."""
     rows = await connection.fetch(q("next_one_time"), tenant, limit, each)
     return [(r["fire_at"], r["job_id"], r["name"]) for r in rows]
 
 
 async def execution_prefix(connection: Connection, *, tenant: int, prefix: str) -> list[UUID]:
-    """At most two ids that begin with these hex digits."""
+    """Return at most two ids that begin with these hex digits."""
     low, high = UUID(prefix.ljust(32, "0")), UUID(prefix.ljust(32, "f"))
     return [r["execution_id"] for r in await connection.fetch(q("execution_prefix"), tenant, low, high)]
 
@@ -175,7 +175,10 @@ async def list_attempts(connection: Connection, *, tenant: int, execution_id: UU
 
 
 async def cancel_pending(connection: Connection, *, tenant: int, execution_id: UUID, reason: str) -> bool:
-    """Whether it had not started. Needs a transaction: what waited for it is released in the same."""
+    """Cancel an execution that has not started; return whether it had not.
+
+    Needs a transaction: the blocked execution behind it is released in the same one.
+    """
     row = await connection.fetchrow(q("cancel_pending"), execution_id, tenant, reason)
     if row is not None and row["chained"]:
         await release_blocked(connection, job_ids=[row["job_id"]])
@@ -187,7 +190,7 @@ async def cancel_running(connection: Connection, *, tenant: int, execution_id: U
 
 
 async def newest_live(connection: Connection, *, tenant: int, job_id: UUID) -> list[tuple[UUID, str]]:
-    """The newest execution that has not ended, with its state; none if there is none."""
+    """Return the newest live execution and its state, in a list of at most one."""
     rows = await connection.fetch(q("newest_live"), job_id, tenant)
     return [(r["execution_id"], r["state"]) for r in rows]
 
@@ -220,7 +223,7 @@ async def hold_fires(connection: Connection, *, tenant: int, job_id: UUID) -> No
 
 
 async def free_fires(connection: Connection, *, tenant: int, job_id: UUID, catch_up_s: float | None = None) -> None:
-    """With `catch_up_s`, a fire whose time has passed less than so long ago is not given up."""
+    """End the hold of a pause; with `catch_up_s`, a fire missed less than that long ago still runs."""
     await connection.execute(q("free_fires"), job_id, tenant, catch_up_s is not None, catch_up_s or 0.0)
 
 
@@ -235,7 +238,7 @@ async def failed_count(connection: Connection, *, tenant: int, since: datetime) 
 
 
 def _not_before(execution_ids: Sequence[UUID]) -> datetime:
-    # An id that somebody made up may name a later instant than a calendar has.
+    # A made-up id may contain an instant beyond the range of datetime.
     return instant(min(LAST_MS, *map(fire_ms_of, execution_ids)))
 
 
@@ -244,7 +247,7 @@ async def _executions(connection: Connection, rows: Sequence[Any]) -> list[wire.
         (r["step_job"], r["step_version"]) for r in rows if r["step_run"] is not None and r["step_name"] is None
     }:
         if of not in _step_names:
-            if len(_step_names) > MOST_KNOWN:
+            if len(_step_names) > MAX_CACHED_VERSIONS:
                 _step_names.clear()
             _step_names[of] = await connection.fetchval(q("step_names"), *of) or []
     return [_execution(r) for r in rows]
@@ -293,11 +296,11 @@ def _step(r: Any) -> wire.StepOf | None:
     return wire.StepOf(run_id=r["step_run"], workflow=r["step_workflow"], name=name, item=r["step_item"])
 
 
-def _progress(told: Any, attempt: int) -> wire.Progress | None:
-    """As the session's last heartbeat said it; what an earlier attempt said is over."""
-    if told is None or told[0] != attempt:
+def _progress(reported: Any, attempt: int) -> wire.Progress | None:
+    """Return the progress of the last heartbeat, unless it is of an earlier attempt."""
+    if reported is None or reported[0] != attempt:
         return None
-    _, done, total, rate, message = told
+    _, done, total, rate, message = reported
     left = None if total is None else max(0.0, total - done)
     return wire.Progress(
         done=done,
@@ -310,6 +313,6 @@ def _progress(told: Any, attempt: int) -> wire.Progress | None:
 
 
 def _due(r: Any) -> datetime:
-    """What a pause holds, or what waits for other jobs, is due never in the tables; people know it by its fire."""
+    """Return the due time, or the fire time where a pause or needed jobs hold the execution (due_at infinite)."""
     due_at: datetime = r["fire_at"] if r["due_at"].year >= 9999 else r["due_at"]
     return due_at

@@ -1,4 +1,4 @@
-"""Jobs that need others: executed when all of these have succeeded."""
+"""Jobs that need others: they run when all of these have succeeded."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
 NOT_RUN = "parents_not_run"
-"""A job that declares this parameter is told which of the jobs it needs were skipped."""
+"""A job that declares this parameter receives the names of needed jobs that a user skipped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Needing:
+class NeedingJob:
     """A job that needs another."""
 
     job_id: UUID
@@ -25,8 +25,8 @@ class Needing:
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
-    """A job whose needs are met; `not_run` are those that a person skipped."""
+class ReadyJob:
+    """A job whose needs are met; `not_run` are the needed jobs that a user skipped."""
 
     job_id: UUID
     tenant: int
@@ -60,13 +60,13 @@ async def delete_need(connection: Connection, *, tenant: int, child: UUID, paren
     return await connection.fetchval(q("delete_need"), child, parent, tenant) is not None
 
 
-async def needing(connection: Connection, *, tenant: int, parent: UUID) -> list[Needing]:
+async def needing(connection: Connection, *, tenant: int, parent: UUID) -> list[NeedingJob]:
     rows = await connection.fetch(q("needing"), parent, tenant)
-    return [Needing(r["job_id"], r["name"], r["shard"]) for r in rows]
+    return [NeedingJob(r["job_id"], r["name"], r["shard"]) for r in rows]
 
 
 async def drop_needs(connection: Connection, *, tenant: int, job_id: UUID) -> None:
-    """What its children need is held first, as whoever lets them go does."""
+    """Delete the needs of and for a job; the needs of its children are locked first, as in `release`."""
     children = [r["child_id"] for r in await connection.fetch(q("children_of"), job_id, tenant)]
     await connection.execute(q("lock_needs"), sorted([*children, job_id]))
     await connection.execute(q("drop_needs"), job_id, tenant)
@@ -81,14 +81,14 @@ async def needs_of(connection: Connection, *, tenant: int, child: UUID) -> list[
 
 
 async def related_needs(connection: Connection, *, tenant: int, job_id: UUID) -> list[tuple[str, str]]:
-    """Child and parent of each need that hangs together with a job."""
+    """Return (child, parent) of each need connected with a job."""
     return [(r["child"], r["parent"]) for r in await connection.fetch(q("related_needs"), job_id, tenant)]
 
 
-async def ready_children(connection: Connection, *, limit: int, child: UUID | None = None) -> list[Child]:
-    """Over all tenants: whose each is comes with it."""
+async def ready_children(connection: Connection, *, limit: int, child: UUID | None = None) -> list[ReadyJob]:
+    """Return jobs of all tenants whose needs are met."""
     rows = await connection.fetch(q("ready_children"), child, limit)
-    return [Child(r["child_id"], r["tenant_id"], r["parents"], r["not_run"] or []) for r in rows]
+    return [ReadyJob(r["child_id"], r["tenant_id"], r["parents"], r["not_run"] or []) for r in rows]
 
 
 async def use_up_needs(connection: Connection, *, tenant: int, child: UUID) -> None:
@@ -98,7 +98,7 @@ async def use_up_needs(connection: Connection, *, tenant: int, child: UUID) -> N
 async def free_needs(
     connection: Connection, *, tenant: int, parent: UUID, freed_as: str, by: str, reason: str
 ) -> list[UUID]:
-    """The jobs that need it, held with all they need."""
+    """Release the jobs that need a parent without its success; return them, with their needs locked."""
     children = [r["child_id"] for r in await connection.fetch(q("children_of"), parent, tenant)]
     await connection.execute(q("lock_needs"), sorted(children))
     rows = await connection.fetch(q("free_needs"), parent, tenant, freed_as, by, reason)
@@ -106,21 +106,21 @@ async def free_needs(
 
 
 async def has_needs(connection: Connection) -> bool:
-    """Over all tenants: whether the end of an execution may matter to other jobs."""
+    """Return whether any job of any tenant needs another."""
     return bool(await connection.fetchval(q("has_needs")))
 
 
 async def release_after(connection: Connection, *, execution_ids: Iterable[UUID]) -> list[UUID]:
-    """What has just succeeded in this transaction may be what fires of other jobs wait for; those of any tenant."""
+    """Release fires that waited for executions that succeeded in this transaction, of any tenant."""
     rows = await connection.fetch(q("needing_children"), sorted(execution_ids))
     return await release(connection, children=[r["child_id"] for r in rows]) if rows else []
 
 
 async def release(connection: Connection, *, children: Iterable[UUID]) -> list[UUID]:
-    """Lets go what waits for the needs of these jobs, as far as they are met; returns the executions.
+    """Release waiting executions of these jobs whose needs are met; return them.
 
-    Needs a transaction. The rows are held before they are looked at: of a parent that ends and a fire that begins to
-    wait, whoever comes second sees the other.
+    Needs a transaction. The needs are locked before they are read, so of a parent that ends and a fire that starts to
+    wait, the second transaction sees the first.
     """
     wanted = sorted(set(children))
     await connection.execute(q("lock_needs"), wanted)
@@ -130,12 +130,12 @@ async def release(connection: Connection, *, children: Iterable[UUID]) -> list[U
 
 
 async def waiting_children(connection: Connection, *, limit: int) -> list[UUID]:
-    """Over all tenants: a duty of the system."""
+    """Return jobs of all tenants with an execution that waits for their needs."""
     return [r["job_id"] for r in await connection.fetch(q("waiting_children"), limit)]
 
 
 async def skip_unmet(connection: Connection, *, limit: int) -> list[tuple[UUID, UUID | None]]:
-    """Over all tenants: what was skipped, and its job if others of it wait for its end."""
+    """Skip executions of all tenants that waited too long; return each with its job if a release may follow."""
     return [(r["execution_id"], r["chained"]) for r in await connection.fetch(q("skip_unmet"), limit)]
 
 

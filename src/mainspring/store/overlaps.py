@@ -12,7 +12,7 @@ from mainspring.store.queries import q
 
 
 async def lock_chained(connection: Connection, *, schedule_ids: Sequence[int], shards: Sequence[int]) -> None:
-    """Job rows first, then the executions that a new one may replace."""
+    """Lock job rows, then the executions that a new one may replace."""
     await connection.execute(q("lock_chained"), schedule_ids, shards)
     await connection.execute(q("lock_replaceable"), schedule_ids, shards)
 
@@ -20,18 +20,18 @@ async def lock_chained(connection: Connection, *, schedule_ids: Sequence[int], s
 async def replace_running(
     connection: Connection, *, schedule_ids: Sequence[int], shards: Sequence[int], now: datetime
 ) -> list[UUID]:
-    """The jobs whose newest execution is to replace the others."""
+    """Apply the policy cancel_running; return the jobs with a new execution."""
     rows = await connection.fetch(q("replace_running"), schedule_ids, shards, now)
     return [r["job_id"] for r in rows]
 
 
 async def lock_jobs(connection: Connection, *, job_ids: Sequence[UUID]) -> list[UUID]:
-    """Those of them that need others."""
+    """Lock jobs; return those that need others."""
     return [r["job_id"] for r in await connection.fetch(q("lock_jobs"), job_ids) if r["needs"]]
 
 
 async def release_blocked(connection: Connection, *, job_ids: Sequence[UUID]) -> int:
-    """Over all tenants: the jobs come from rows the caller has just changed. Needs a transaction."""
+    """Release the next blocked execution of jobs of any tenant; return how many. Needs a transaction."""
     needing = await lock_jobs(connection, job_ids=job_ids)
     rows = await connection.fetch(q("release_blocked"), job_ids)
     if needing:
@@ -40,5 +40,5 @@ async def release_blocked(connection: Connection, *, job_ids: Sequence[UUID]) ->
 
 
 async def blocked_jobs(connection: Connection, *, limit: int) -> list[UUID]:
-    """Over all tenants: the sweep is a duty of the system."""
+    """Return jobs of all tenants with blocked executions."""
     return [r["job_id"] for r in await connection.fetch(q("blocked_jobs"), limit)]

@@ -1,4 +1,4 @@
-"""Pauses that begin or end by themselves."""
+"""Automatic pauses after failures, and pauses that end at a set time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AutoPausingJob:
 
 
 async def pauses_over(connection: Connection, *, limit: int) -> list[tuple[UUID, int]]:
-    """Job and tenant; over all tenants: ending pauses is a duty of the system."""
+    """Return (job, tenant) of jobs of all tenants whose pause is over."""
     return [(r["job_id"], r["tenant_id"]) for r in await connection.fetch(q("pauses_over"), limit)]
 
 
@@ -31,7 +31,7 @@ async def next_pause_over_s(connection: Connection) -> float | None:
 
 
 async def auto_pausing_jobs(connection: Connection, *, execution_ids: Sequence[UUID]) -> list[AutoPausingJob]:
-    """Over all tenants: the executions are those whose results are being settled."""
+    """Return the jobs of these executions that pause after failures, of any tenant."""
     rows = await connection.fetch(q("auto_pausing_jobs"), execution_ids)
     return [AutoPausingJob(r["job_id"], r["tenant_id"], r["shard"], r["pause_after"]) for r in rows]
 

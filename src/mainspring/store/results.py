@@ -12,11 +12,12 @@ from mainspring.store.queries import q
 
 
 async def settle_succeeded(connection: Connection, *, ended: Sequence[AttemptResult], settled: Settled) -> None:
+    """Settle successes and add them to `settled`; the others were stale."""
     settled.add(await connection.fetch(q("settle_succeeded"), *_succeeded(ended)))
 
 
 async def settle_steps(connection: Connection, *, ended: Sequence[AttemptResult], settled: Settled) -> list[Any]:
-    """The same for steps of runs; returns rows with the runs that wait for them, held."""
+    """Settle successful steps; return rows with their runs, locked (see `runs.locked_runs`)."""
     rows = await connection.fetch(q("settle_steps"), *_succeeded(ended))
     settled.add([(row[0], row[1], row[2]) for row in rows])
     return rows
@@ -31,8 +32,10 @@ async def settle_with_successor(
     line_id: int | None,
     settled: Settled,
 ) -> Any:
-    """One step, and the one behind it, in a transaction of its own; returns the execution that the second is now. None
-    if something is not as it was thought to be; then nothing has changed."""
+    """Settle a step and release its successor, in a transaction of its own; return the successor's execution.
+
+    None if an assumption is outdated; then nothing has changed.
+    """
     try:
         row = await connection.fetchrow(
             q("settle_with_successor"),
@@ -52,7 +55,7 @@ async def settle_with_successor(
 
 
 def _succeeded(ended: Sequence[AttemptResult]) -> tuple[Any, ...]:
-    # Encoding an array costs the driver about a microsecond an element, so what is the same for all travels once.
+    # Encoding an array costs the driver about a microsecond per element, so equal values are sent once.
     session_id = ended[0].session_id
     same_session = all(e.session_id == session_id for e in ended)
     return (
@@ -122,5 +125,5 @@ def _guard(ended: Sequence[AttemptResult]) -> tuple[list[UUID], list[int], list[
 
 
 async def notify_freed(connection: Connection, *, limit_ids: Sequence[int]) -> None:
-    """Over all tenants: the keys come from rows the caller has just changed."""
+    """Notify of free slots; the keys may belong to any tenant."""
     await connection.execute(q("notify_freed"), limit_ids)

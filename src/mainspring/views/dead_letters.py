@@ -10,7 +10,7 @@ from mainspring.domain.dead_letter import DEAD_LETTER_STATES
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.store import dead_letters
 from mainspring.store.db import Connection, Database
-from mainspring.store.dead_letters import NEXT
+from mainspring.store.dead_letters import BEFORE_FIRST_GROUP
 from mainspring.views import refs
 
 COUNT_TO = 10_000
@@ -83,7 +83,7 @@ async def list_groups(
 ) -> wire.Page[wire.DeadLetterGroup]:
     """Open dead letters by job and fingerprint; within a page, the most recent first."""
     refs.check_limit(limit)
-    after = NEXT
+    after = BEFORE_FIRST_GROUP
     if cursor:
         place = _GROUP.match(cursor)
         if place is None or not refs.is_id(place[1]):
