@@ -77,7 +77,7 @@ async def test_a_change_is_a_difference_and_of_the_version_seen(cluster: Cluster
     ("old", "new", "says"),
     [
         ("    b:\n", "    b\n", "line 9, column 12"),
-        ("needs: [a]", "needs: [c]", "line 10, column 15: there is no step 'c'"),
+        ("needs: [a]", "needs: [c]", "line 10, column 15: unknown step 'c'"),
         ("shell: [echo, ho]", "shell: [echo, '{{nope}}']", "line 9, column 21"),
         ("steps:", "stepz:", "line 5, column 3"),
         ("0 2 * * *", "0 25 * * *", "25 is out of range"),
