@@ -32,7 +32,7 @@ class Ear:
     def __init__(self) -> None:
         self.heard: list[tuple[Kind, set[UUID]]] = []
 
-    def tell(self, kind: Kind, executions: Iterable[UUID]) -> None:
+    def announce(self, kind: Kind, executions: Iterable[UUID]) -> None:
         self.heard.append((kind, set(executions)))
 
 

@@ -75,5 +75,5 @@ async def test_the_schedules_of_a_tenant_with_many_jobs_are_those_of_any(
         monkeypatch.setattr(jobs, "MANY_JOBS", 2)
         assert sorted(await jobs.tenant_schedules(connection, tenant=1, limit=100)) == sorted(expected)
         assert len(await jobs.tenant_schedules(connection, tenant=1, limit=2)) == 2
-        monkeypatch.setattr(jobs, "WALKED", 1)
+        monkeypatch.setattr(jobs, "WALKED_SCHEDULES", 1)
         assert len(await jobs.tenant_schedules(connection, tenant=1, limit=100)) == 1

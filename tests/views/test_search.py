@@ -83,10 +83,12 @@ async def test_a_look_at_jobs_has_a_bound_and_goes_on_from_there(fresh: Database
     for number in range(10):
         await add(fresh, f"job-{number}")
     async with fresh.connection() as connection:
-        found = await store.look_jobs(connection, JobFilter(texts=("9",)), tenant=TENANT, after="", limit=5, looked=4)
+        found = await store.search_jobs(
+            connection, JobFilter(texts=("9",)), tenant=TENANT, after="", limit=5, scan_limit=4
+        )
         assert (found.ids, found.floor) == ([], "job-3")
-        found = await store.look_jobs(
-            connection, JobFilter(texts=("9",)), tenant=TENANT, after="job-7", limit=5, looked=4
+        found = await store.search_jobs(
+            connection, JobFilter(texts=("9",)), tenant=TENANT, after="job-7", limit=5, scan_limit=4
         )
         assert (len(found.ids), found.floor) == (1, None)
 
@@ -137,11 +139,11 @@ async def test_a_look_at_executions_has_a_bound_and_goes_on_from_there(fresh: Da
         await virtual.advance(seconds=1)
     wanted = ExecutionFilter(states=("succeeded",))
     async with fresh.connection() as connection:
-        one = await store.look_executions(connection, wanted, tenant=TENANT, before=LAST, limit=5, looked=4)
+        one = await store.search_executions(connection, wanted, tenant=TENANT, before=LAST, limit=5, scan_limit=4)
         assert (one.ids, one.floor) == ([], made[8])
         # The busy job is left off at made[9]; what the quiet one has before that comes with the next look.
-        some = await store.look_executions_of(
-            connection, ExecutionFilter(), tenant=TENANT, before=LAST, limit=2, job_ids=[busy, quiet], looked=4
+        some = await store.search_executions_of_jobs(
+            connection, ExecutionFilter(), tenant=TENANT, before=LAST, limit=2, job_ids=[busy, quiet], scan_limit=4
         )
         assert (some.ids, some.floor) == ([made[11], made[10]], made[10])
 
@@ -181,7 +183,7 @@ async def test_what_did_not_succeed_is_found_without_looking_at_the_rest(
         assert await found("state:lost since:5s", limit) == [8, 5]
     wanted = ExecutionFilter(states=("cancelled", "lost"), triggers=("fire",))
     async with fresh.connection() as connection:
-        some = await store.look_executions(connection, wanted, tenant=TENANT, before=LAST, limit=5, looked=2)
+        some = await store.search_executions(connection, wanted, tenant=TENANT, before=LAST, limit=5, scan_limit=2)
     assert (some.ids, some.floor) == ([], made[5])  # of the lost two were looked at, and of the cancelled as well
 
 

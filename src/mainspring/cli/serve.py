@@ -33,7 +33,7 @@ from mainspring.store.db import AWAY, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.migrate import migrate
 from mainspring.store.subscriptions import Subscriptions
-from mainspring.store.warmup import rehearse
+from mainspring.store.warmup import warm_up
 from mainspring.telemetry import logs
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ async def first_token(database: Database) -> str | None:
 
 
 async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
-    stop, rehearsal = stop_signal(), Loops("serve")
+    stop, warmup = stop_signal(), Loops("serve")
     await wait_for_database(config.database_url)
     server = Server(config)
     async with Database(config.database_url, size=1) as database:
@@ -180,10 +180,10 @@ async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
             serves = "API and web UI" if "api" in config.roles else "/healthz, /readyz and /metrics"
             click.echo(f"{serves} at http://{config.host}:{server.http.port}", err=True)
         if "api" in config.roles:
-            rehearsal.spawn(rehearse(server.database), "rehearse")
+            warmup.spawn(warm_up(server.database), "warmup")
         await stop.wait()
     finally:
-        await rehearsal.stop()
+        await warmup.stop()
         await server.stop()
 
 

@@ -21,7 +21,7 @@ from mainspring.domain.schedule.schedule import compile_key, with_calendar
 from mainspring.store import audit, calendars, schedules, shards
 from mainspring.store.calendars import Follower, calendar_of
 from mainspring.store.db import Connection, Database, database_now_ms
-from mainspring.store.withdrawn_fires import bounds, record
+from mainspring.store.withdrawn_fires import record_range, undecided_range
 from mainspring.views import fires as fire_views
 
 NAMED_JOBS = 5
@@ -125,7 +125,7 @@ async def _move(
         asked = job.paused_at is not None or (job.schedule_id, watermarks[job.shard]) in behind
         if job.schedule_id not in moved or not asked:
             continue
-        within = bounds(
+        within = undecided_range(
             active_from=job.active_from,
             paused_at=job.paused_at,
             start_at=job.start_at,
@@ -134,7 +134,7 @@ async def _move(
             upto=instant(now_ms),
         )
         if within is not None:
-            await record(
+            await record_range(
                 connection,
                 keys[job.schedule_id][0],
                 within,

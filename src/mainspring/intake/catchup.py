@@ -11,7 +11,7 @@ from mainspring.domain.schedule.schedule import compile_key
 from mainspring.store import catchup, executions, needs, overlaps
 from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow
-from mainspring.store.withdrawn_fires import undecided
+from mainspring.store.withdrawn_fires import undecided_of
 
 DECIDED_FIRES = 100
 """The newest fires are decided one by one, as after an outage; older ones are recorded as one range."""
@@ -20,7 +20,7 @@ CHAINED_POLICIES = ("queue_one", "queue_all", "cancel_running")
 
 async def catch_up(connection: Connection, row: JobRow, *, upto: datetime) -> None:
     """Decide the pause's fires by misfire and overlap policy. The caller has locked the shard's and the job's row."""
-    bounds = undecided(row, watermark_ms=0, upto=upto)
+    bounds = undecided_of(row, watermark_ms=0, upto=upto)
     if bounds is None or row.schedule_key is None:
         return
     schedule = compile_key(row.schedule_key)
@@ -45,8 +45,8 @@ async def catch_up(connection: Connection, row: JobRow, *, upto: datetime) -> No
 async def _decide(connection: Connection, row: JobRow, fires: list[int], now_ms: int) -> None:
     tenant, job_id, overlap = row.tenant, row.job_id, row.spec.overlap_policy
     if overlap == "cancel_running":
-        await catchup.hold_executions_of(connection, tenant=tenant, job_id=job_id)
-    lives, pending = await catchup.life_of_job(connection, tenant=tenant, job_id=job_id)
+        await catchup.lock_executions_of_job(connection, tenant=tenant, job_id=job_id)
+    lives, pending = await catchup.liveness_of_job(connection, tenant=tenant, job_id=job_id)
     verdicts = decide(fires, row.spec.misfire, overlap, now_ms=now_ms, lives=lives, pending=pending)
     if skipped := [v for v in verdicts if v.skipped is not None]:
         await catchup.skip_missed(connection, tenant=tenant, job_id=job_id, skipped=skipped)

@@ -13,7 +13,7 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, invalid
 from mainspring.intake.validate.params import check_params
 from mainspring.store import audit, dead_letters
-from mainspring.store.audit import Entry
+from mainspring.store.audit import AuditSubject
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.dead_letters import DeadLetterFilter
 from mainspring.views import dead_letters as dead_letter_views
@@ -62,7 +62,7 @@ async def claim_one(
 async def _record(
     connection: Connection, action: str, letters: Sequence[wire.DeadLetter], *, tenant: int, by: str, **details: Any
 ) -> None:
-    entries = [Entry(str(letter.dead_letter_id), letter.job, details or None) for letter in letters]
+    entries = [AuditSubject(str(letter.dead_letter_id), letter.job, details or None) for letter in letters]
     await audit.record_all(connection, action, entries, tenant=tenant, by=by)
 
 
@@ -128,7 +128,7 @@ async def _dismiss(connection: Connection, ids: Sequence[UUID], reason: str, *, 
     done += await dead_letters.close_attached(
         connection, tenant=tenant, ids=done, state="dismissed", by=by, reason=reason
     )
-    entries = [Entry(str(dead_letter_id)) for dead_letter_id in done]
+    entries = [AuditSubject(str(dead_letter_id)) for dead_letter_id in done]
     await audit.record_all(connection, "dead_letter.dismiss", entries, tenant=tenant, by=by, reason=reason)
 
 

@@ -119,7 +119,7 @@ async def remove(database: Database, ref: str, parent: str, *, tenant: int, by: 
 async def free(database: Database, ref: str, reason: str, *, freed_as: str, tenant: int, by: str) -> int:
     """Release the jobs that need this one without its success, and cancel its live execution.
 
-    Each released dependency records by whom, when and why. Returns how many were released.
+    Each released dependency records the user, the time and the reason. Returns how many were released.
     """
     row = await job_row(database, ref, tenant=tenant)
     if not reason.strip():

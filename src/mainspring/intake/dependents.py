@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mainspring.domain.errors import Conflict, NotFound, Problem
 from mainspring.domain.job import WorkflowTask
 from mainspring.store import audit, needs, workflows
-from mainspring.store.audit import Entry
+from mainspring.store.audit import AuditSubject
 from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow, job_by_id
 from mainspring.store.needs import NeedingJob
@@ -55,7 +55,7 @@ async def detach(
         await needs.mark_needing(connection, tenant=tenant, child=child.job_id, change=changes[child.shard])
     if children:
         await needs.release(connection, children=[child.job_id for child in children])
-        entries = [Entry(str(child.job_id), child.name, {"parent": row.name}) for child in children]
+        entries = [AuditSubject(str(child.job_id), child.name, {"parent": row.name}) for child in children]
         reason = f"{row.name} was deleted"
         await audit.record_all(connection, "job.unneed", entries, tenant=tenant, by=by, reason=reason)
 

@@ -21,7 +21,7 @@ from mainspring.intake.dead_letters import refusal, resolve_choice
 from mainspring.intake.executions import with_lines
 from mainspring.intake.validate.params import check_params
 from mainspring.store import audit, dead_letters, executions, jobs
-from mainspring.store.audit import Entry
+from mainspring.store.audit import AuditSubject
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.dead_letters import DeadLetterFilter, LockedDeadLetter
 from mainspring.store.executions import NewExecution
@@ -186,7 +186,7 @@ async def _execute(connection: Connection, plan: ReplayPlan, *, tenant: int, by:
         by=by,
         reason="its run was replayed",
     )
-    entries = [Entry(str(x.dead_letter_id), None, {"execution_id": str(e.execution_id)}) for x, e in made]
+    entries = [AuditSubject(str(x.dead_letter_id), None, {"execution_id": str(e.execution_id)}) for x, e in made]
     await audit.record_all(connection, "dead_letter.replay", entries, tenant=tenant, by=by)
     return ReplayPlan(made, plan.refused + gone)
 

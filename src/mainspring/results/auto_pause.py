@@ -16,7 +16,7 @@ from mainspring.domain.settlement import Final, LockedExecution
 from mainspring.store import jobs, overlaps, pauses, shards
 from mainspring.store.db import Connection
 from mainspring.store.pauses import AutoPausingJob
-from mainspring.store.withdrawn_fires import account_for
+from mainspring.store.withdrawn_fires import record_withdrawn
 
 log = structlog.get_logger()
 
@@ -53,7 +53,7 @@ async def pause_failing(
         reason = f"the last {job.after} executions failed" if job.after > 1 else "the last execution failed"
         paused_at = await jobs.pause_job(connection, tenant=job.tenant, job_id=job.job_id, change=change, reason=reason)
         if paused_at is not None:
-            await account_for(connection, row, watermark_ms=watermark_ms, upto=paused_at, reason="paused")
+            await record_withdrawn(connection, row, watermark_ms=watermark_ms, upto=paused_at, reason="paused")
             paused.append(job.job_id)
             log.warning("job.paused", job=row.name, failures=job.after)
     return paused

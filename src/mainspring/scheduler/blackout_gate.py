@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from mainspring.domain.schedule.blackouts import Blackouts
 from mainspring.store import blackouts, overlaps
-from mainspring.store.blackouts import Gated, Verdict
+from mainspring.store.blackouts import GatedFire, GateVerdict
 from mainspring.store.db import Database
 
 BATCH = 500
@@ -24,7 +24,7 @@ async def decide_waiting_fires(database: Database, *, shards: Sequence[int]) -> 
             if not due:
                 return
             known = Blackouts(await blackouts.open_blackouts(connection, tenant=None))
-            freed = await blackouts.pass_gate(connection, verdicts=[verdict(known, fire) for fire in due])
+            freed = await blackouts.apply_gate(connection, verdicts=[verdict(known, fire) for fire in due])
         if freed:
             # In a separate transaction: lock order is the job's row before its executions.
             async with database.transaction() as connection:
@@ -33,8 +33,8 @@ async def decide_waiting_fires(database: Database, *, shards: Sequence[int]) -> 
             return
 
 
-def verdict(known: Blackouts, fire: Gated) -> Verdict:
+def verdict(known: Blackouts, fire: GatedFire) -> GateVerdict:
     """Apply the misfire policy as of the end of the blackout in force."""
     until = known.until(fire.scope, fire.now_ms)
     too_old = until is not None and fire.fire_ms < until - fire.misfire_s * 1000
-    return Verdict(fire.execution_id, until, until is not None and (fire.misfire == "skip" or too_old))
+    return GateVerdict(fire.execution_id, until, until is not None and (fire.misfire == "skip" or too_old))

@@ -93,7 +93,7 @@ class Leases:
         except BaseException as error:
             if isinstance(error, TimeoutError):
                 self._unanswered = self._clock.monotonic()
-                await self._database.distrust_idle()
+                await self._database.discard_idle()
             if self._connection is not None:
                 self._connection.terminate()  # a late answer must not be read as that of the next statement
             raise
@@ -103,7 +103,7 @@ class Leases:
     def _end_stranded(self) -> None:
         """Close connections that have waited since a beat timed out: later beats were answered, they never will be."""
         if self._unanswered is not None and self._clock.monotonic() - self._unanswered > 2 * self._lease_s:
-            self._database.end_stranded(longer_than_s=self._clock.monotonic() - self._unanswered)
+            self._database.end_stalled(longer_than_s=self._clock.monotonic() - self._unanswered)
             self._unanswered = None
 
     async def _beat(self, connection: Connection, decided: DecidedShards, draining: bool) -> ShardView:

@@ -1,4 +1,4 @@
-"""Files that executions leave, as the database knows them; the bytes are in the artifact store."""
+"""Metadata of artifacts; their content is in the artifact store."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """`held`: the session runs the attempt. `written`: there was room. `earlier`: the file that was replaced."""
+class ArtifactWrite:
+    """`held`: the session runs the attempt. `written`: there was room. `earlier`: key of the replaced artifact."""
 
     held: bool
     written: bool
@@ -33,7 +33,7 @@ class Written:
 
 
 async def holds_attempt(connection: Connection, *, execution_id: UUID, attempt: int, session_id: UUID) -> bool:
-    """Of whichever tenant: a shared session runs for all of them."""
+    """Whether the session runs this attempt, of any tenant: a shared session serves all."""
     return bool(await connection.fetchval(q("holds_attempt"), execution_id, attempt, session_id))
 
 
@@ -51,8 +51,8 @@ async def insert_artifact(
     kept_s: float,
     most_files: int,
     most_bytes: int,
-) -> Written:
-    """It gets the tenant of its execution."""
+) -> ArtifactWrite:
+    """Insert or replace an artifact, with the tenant of its execution."""
     row = await connection.fetchrow(
         q("insert_artifact"),
         execution_id,
@@ -68,7 +68,7 @@ async def insert_artifact(
         most_bytes,
     )
     assert row is not None
-    return Written(*row.values())
+    return ArtifactWrite(*row.values())
 
 
 async def list_artifacts(connection: Connection, *, tenant: int, execution_id: UUID) -> list[Artifact]:
@@ -87,7 +87,7 @@ async def find_artifact_in(
     job: str | None,
     newest: int,
 ) -> tuple[bool, Artifact | None]:
-    """Whether the session runs the attempt, and the file; within the tenant of the attempt's execution."""
+    """Whether the session runs the attempt, and the artifact, within the tenant of the attempt's execution."""
     row = await connection.fetchrow(
         q("find_artifact_in"), execution_id, attempt, session_id, name, source, step, job, newest
     )
@@ -98,7 +98,7 @@ async def find_artifact_in(
 
 
 async def expired_artifacts(connection: Connection, *, limit: int) -> list[UUID]:
-    """Keys, over all tenants: upkeep is a duty of the system."""
+    """Keys of expired artifacts, over all tenants."""
     return [r["key"] for r in await connection.fetch(q("expired_artifacts"), limit)]
 
 

@@ -1,4 +1,4 @@
-"""The audit: who did what to which subject, appended with the change itself."""
+"""The audit log: actor, action and subject of every change, appended in its transaction."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ BEFORE_ALL = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A subject by its id, and by its name as people know it."""
+class AuditSubject:
+    """A subject of an audit entry: its id, its display name, and details."""
 
     subject: str
     name: str | None = None
@@ -35,15 +35,21 @@ async def record(
     reason: str | None = None,
     **details: Any,
 ) -> None:
-    """Appends one entry; `details` are what else a reader would want to know."""
-    entry = Entry(str(subject), name, details or None)
+    """Append one entry, in the transaction of the change."""
+    entry = AuditSubject(str(subject), name, details or None)
     await record_all(connection, action, [entry], tenant=tenant, by=by, reason=reason)
 
 
 async def record_all(
-    connection: Connection, action: str, entries: Iterable[Entry], *, tenant: int, by: str, reason: str | None = None
+    connection: Connection,
+    action: str,
+    entries: Iterable[AuditSubject],
+    *,
+    tenant: int,
+    by: str,
+    reason: str | None = None,
 ) -> None:
-    """One action on many subjects, an entry each."""
+    """Append one entry per subject for one action."""
     assert action in ACTIONS, action
     found = list(entries)
     if found:
@@ -51,7 +57,7 @@ async def record_all(
 
 
 async def insert_audit(
-    connection: Connection, *, tenant: int, by: str, action: str, reason: str | None, entries: Sequence[Entry]
+    connection: Connection, *, tenant: int, by: str, action: str, reason: str | None, entries: Sequence[AuditSubject]
 ) -> None:
     await connection.execute(
         q("insert_audit"),

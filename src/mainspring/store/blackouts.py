@@ -42,8 +42,8 @@ class BlackoutRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
-    """A fire that is due, of a tenant with blackouts."""
+class GatedFire:
+    """A due fire of a tenant with blackouts."""
 
     execution_id: UUID
     scope: Scope
@@ -54,14 +54,16 @@ class Gated:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GateVerdict:
+    """Queue a gated fire (`until_ms` None), hold it until the end of a blackout, or skip it."""
+
     execution_id: UUID
     until_ms: int | None
     skipped: bool
 
 
 async def open_blackouts(connection: Connection, *, tenant: int | None) -> list[tuple[Scope, Window]]:
-    """Of one tenant, or of all: a scheduler decides for every tenant."""
+    """Blackouts of one tenant, or of all for the scheduler."""
     rows = await connection.fetch(q("open_blackouts"), tenant)
     return [
         (
@@ -99,9 +101,9 @@ async def delete_blackout(connection: Connection, *, tenant: int, blackout_id: U
     return await connection.fetchval(q("delete_blackout"), blackout_id, tenant, by) is not None
 
 
-async def lock_gated(connection: Connection, *, shards: Sequence[int], limit: int) -> list[Gated]:
+async def lock_gated(connection: Connection, *, shards: Sequence[int], limit: int) -> list[GatedFire]:
     return [
-        Gated(
+        GatedFire(
             r["execution_id"],
             Scope(r["tenant_id"], r["queue"], r["job_id"]),
             millis(r["fire_at"]),
@@ -113,10 +115,10 @@ async def lock_gated(connection: Connection, *, shards: Sequence[int], limit: in
     ]
 
 
-async def pass_gate(connection: Connection, *, verdicts: Sequence[Verdict]) -> list[UUID]:
-    """The jobs whose next execution may have waited for one that was skipped."""
+async def apply_gate(connection: Connection, *, verdicts: Sequence[GateVerdict]) -> list[UUID]:
+    """Apply verdicts; return jobs with a skipped fire, whose next execution may be released."""
     row = await connection.fetchrow(
-        q("pass_gate"),
+        q("apply_gate"),
         [v.execution_id for v in verdicts],
         [None if v.until_ms is None else instant(v.until_ms) for v in verdicts],
         [v.skipped for v in verdicts],
@@ -125,7 +127,7 @@ async def pass_gate(connection: Connection, *, verdicts: Sequence[Verdict]) -> l
 
 
 def window_of(start_at: datetime | None, end_at: datetime | None, key: str | None, lasts_ms: int | None) -> Window:
-    """Once, or from each fire of a schedule on; silences have the same columns."""
+    """A single or a recurring window; silences have the same columns."""
     if key is not None and lasts_ms is not None:
         return RecurringBlackout(compile_key(key), lasts_ms)
     assert start_at is not None and end_at is not None

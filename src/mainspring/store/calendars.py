@@ -18,7 +18,7 @@ from mainspring.store.queries import q
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """A job that follows a calendar, with what its fires depend on."""
+    """A job that follows a calendar, with the columns that its fires depend on."""
 
     job_id: UUID
     name: str
@@ -68,7 +68,7 @@ async def list_versions(
 async def write_calendar(
     connection: Connection, *, tenant: int, name: str, days: wire.CalendarDays, created_by: str
 ) -> int:
-    """The new version's number."""
+    """Write a new version; return its number."""
     return int(await connection.fetchval(q("write_calendar"), tenant, name, days, created_by))
 
 
@@ -77,7 +77,7 @@ async def delete_calendar(connection: Connection, *, tenant: int, name: str) -> 
 
 
 async def calendar_followers(connection: Connection, *, tenant: int, name: str, limit: int) -> tuple[list[str], int]:
-    """The first few jobs by name, and the number of all."""
+    """Names of the first few jobs that follow a calendar, and the number of all."""
     rows = await connection.fetch(q("calendar_followers"), tenant, name, limit)
     return [r["name"] for r in rows], rows[0]["jobs"] if rows else 0
 

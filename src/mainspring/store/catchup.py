@@ -1,4 +1,4 @@
-"""Missed fires of one job, written as whoever resumes it decides."""
+"""Missed fires of one job at resume."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
 
-async def hold_executions_of(connection: Connection, *, tenant: int, job_id: UUID) -> None:
-    await connection.execute(q("hold_executions_of"), job_id, tenant)
+async def lock_executions_of_job(connection: Connection, *, tenant: int, job_id: UUID) -> None:
+    await connection.execute(q("lock_executions_of_job"), job_id, tenant)
 
 
-async def life_of_job(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[bool, bool]:
-    """Whether an execution lives, and whether one has not started."""
-    row = await connection.fetchrow(q("life_of_job"), job_id, tenant)
+async def liveness_of_job(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[bool, bool]:
+    """Whether the job has a live execution, and whether it has a pending one."""
+    row = await connection.fetchrow(q("liveness_of_job"), job_id, tenant)
     assert row is not None
     return row["lives"], row["pending"]
 
@@ -26,7 +26,7 @@ async def life_of_job(connection: Connection, *, tenant: int, job_id: UUID) -> t
 async def insert_missed(
     connection: Connection, *, tenant: int, job_id: UUID, fires: Sequence[int], chained: bool
 ) -> None:
-    """With the ids the fires would have had at their time."""
+    """Insert missed fires, with the ids they would have had on time."""
     await connection.execute(
         q("insert_missed"),
         job_id,

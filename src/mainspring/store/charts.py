@@ -1,4 +1,4 @@
-"""What the pictures of the web UI read."""
+"""Queries of the charts in the web UI."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mainspring.store.queries import q
 
 @dataclass(frozen=True, slots=True)
 class StepCell:
-    """How one step went in one run."""
+    """The state of one step in one run."""
 
     run_id: UUID
     step: int
@@ -32,20 +32,20 @@ async def steps_of_runs(connection: Connection, *, tenant: int, wanted: Sequence
 async def started_executions(
     connection: Connection, *, tenant: int, execution_ids: Sequence[UUID], since: datetime
 ) -> dict[UUID, datetime]:
-    """When each started, of those that have; none of them ended before `since`."""
+    """Start times of executions that have started; none of them ended before `since`."""
     rows = await connection.fetch(q("started_executions"), tenant, list(execution_ids), since)
     return {row["execution_id"]: row["started_at"] for row in rows}
 
 
 async def history_pages(connection: Connection, *, days: Sequence[date]) -> dict[date, int]:
-    """How large each day of history is, over all tenants."""
+    """Size of each day of history in pages, over all tenants."""
     return {row["day"]: row["pages"] for row in await connection.fetch(q("history_pages"), list(days))}
 
 
 async def fires_by_hour(
     connection: Connection, *, tenant: int, since: datetime, until: datetime, percent: float
 ) -> list[tuple[datetime, int, int]]:
-    """Hour, how many fired in it and how many of these failed, among so many percent of what ended in that time."""
+    """Hour, fires and failures, from a sample of `percent` of the history pages of that time."""
     rows = await connection.fetch(q("fires_by_hour"), tenant, since, until, percent)
     return [(row["hour"], row["fires"], row["failed"]) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, and the errors that mean it is away."""
+"""Connection pools to PostgreSQL, and the errors that mean it is unavailable."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ AWAY: tuple[type[BaseException], ...] = (
     asyncpg.QueryCanceledError,
     asyncpg.InternalClientError,
 )
-"""What a caller sees when the database is away, full or read-only: nothing was acknowledged, try again."""
+"""Errors of a database that is unreachable, full or read-only: nothing was acknowledged, so retry."""
 
 Taken = asyncpg.UniqueViolationError
-"""Somebody else has this name, or this id."""
+"""A unique name or id is already in use."""
 
 
 class Outdated(asyncpg.PostgresError):
@@ -57,7 +57,7 @@ CONFLICTS: tuple[type[BaseException], ...] = (asyncpg.SerializationError, asyncp
 
 
 IDLE_TRANSACTION = "idle_in_transaction_session_timeout"
-"""Whoever is stopped or cut off inside a transaction holds its row locks; after this time the server ends it."""
+"""A client that hangs or is cut off inside a transaction keeps its row locks; the server ends it after this time."""
 
 HOT = {
     IDLE_TRANSACTION: "5s",
@@ -68,13 +68,13 @@ HOT = {
     "enable_bitmapscan": "off",
     "jit": "off",
 }
-"""For connections that only run the statements of the hot path, whose right plan is always the same: nested loops
-over primary keys and the claim's index, planned once. Left alone, PostgreSQL plans each batch anew (3 µs an execution)
-and, while the statistics of these fast-moving tables are old, now and then reads all of them."""
+"""Settings of connections that only run hot-path statements, whose best plan is always the same: nested loops over
+primary keys and the claim's index, planned once. By default, PostgreSQL plans each batch again (3 µs an execution) and,
+while the statistics of these fast-changing tables are stale, occasionally chooses a sequential scan."""
 
 
 class Database:
-    """Two pools of connections with our schema, types and time zone set: one for everything, one for the hot path."""
+    """Two connection pools with schema, types and time zone set: a general one and one for the hot path."""
 
     def __init__(self, dsn: str, *, size: int = 10, hot_size: int = 4, prepared: bool = True) -> None:
         self.dsn = dsn
@@ -83,7 +83,7 @@ class Database:
         self._prepared = prepared
         self._pool: Pool | None = None
         self._hot_pool: Pool | None = None
-        self._lent: dict[Connection, float] = {}
+        self._in_use: dict[Connection, float] = {}
 
     async def open(self) -> None:
         self._pool = await self._make_pool(self._size, {})
@@ -96,7 +96,7 @@ class Database:
             max_size=size,
             command_timeout=60,
             init=prepare_connection,
-            reset=_leave_as_it_is,
+            reset=_keep_settings,
             statement_cache_size=400 if self._prepared else 0,
             max_cached_statement_lifetime=0,
             max_inactive_connection_lifetime=600,
@@ -131,7 +131,7 @@ class Database:
 
     @asynccontextmanager
     async def hot(self) -> AsyncIterator[Connection]:
-        """A connection for claiming, settling and firing, and for nothing else."""
+        """A connection for claiming, settling and firing only."""
         assert self._hot_pool is not None, "open the database first"
         async with self._lend(self._hot_pool) as connection:
             yield connection
@@ -139,25 +139,25 @@ class Database:
     @asynccontextmanager
     async def _lend(self, pool: Pool) -> AsyncIterator[Connection]:
         async with pool.acquire() as connection:
-            self._lent[connection] = asyncio.get_running_loop().time()
+            self._in_use[connection] = asyncio.get_running_loop().time()
             try:
                 yield connection
             finally:
-                del self._lent[connection]
+                del self._in_use[connection]
 
-    async def distrust_idle(self) -> None:
-        """Uses none of the idle connections again: after an outage they may lead nowhere, and not say so."""
+    async def discard_idle(self) -> None:
+        """Discard idle connections: after an outage they may be broken without an error."""
         for pool in filter(None, (self._pool, self._hot_pool)):
             await pool.expire_connections()
 
-    def end_stranded(self, *, longer_than_s: float) -> None:
-        """Ends connections that have been in use for so long: what a broken network swallowed is never answered."""
+    def end_stalled(self, *, longer_than_s: float) -> None:
+        """Terminate connections in use for longer than this: a broken network never answers them."""
         before = asyncio.get_running_loop().time() - longer_than_s
-        for connection in [c for c, since in self._lent.items() if since < before]:
+        for connection in [c for c, since in self._in_use.items() if since < before]:
             connection.terminate()
 
     async def dedicated(self, *, prepared: bool = False) -> asyncpg.Connection[Any]:
-        """A connection of its own, for LISTEN and for session locks."""
+        """A connection outside the pools, for LISTEN and session locks."""
         connection: asyncpg.Connection[Any] = await asyncpg.connect(
             self.dsn,
             timeout=10,
@@ -168,16 +168,16 @@ class Database:
         return connection
 
 
-async def _leave_as_it_is(_: Connection) -> None:
-    """Nothing here changes a session's settings, so the round trip that would set them back is saved."""
+async def _keep_settings(_: Connection) -> None:
+    """No statement changes session settings, so the round trip that resets them is saved."""
 
 
 def connection_settings() -> dict[str, str]:
     return {"search_path": SCHEMA, "timezone": "UTC", "application_name": "mainspring", IDLE_TRANSACTION: "15s"}
 
 
-class Whole:
-    """A JSON list inside an array of JSON values, which the driver would take for another dimension of the array."""
+class JsonList:
+    """A JSON list inside an array of JSON values; the driver would read a bare list as another array dimension."""
 
     __slots__ = ("value",)
 
@@ -186,16 +186,16 @@ class Whole:
 
 
 def json_array(values: Iterable[Any]) -> list[Any]:
-    """JSON values, lists among them, as one array."""
-    return [Whole(value) if isinstance(value, list | tuple) else value for value in values]
+    """JSON values, possibly lists, as one array parameter."""
+    return [JsonList(value) if isinstance(value, list | tuple) else value for value in values]
 
 
 async def prepare_connection(connection: Connection) -> None:
-    """JSON travels as msgspec bytes; None stays NULL."""
+    """Encode and decode jsonb with msgspec; None stays NULL."""
     await connection.set_type_codec(
         "jsonb",
         schema="pg_catalog",
-        encoder=lambda value: b"\x01" + msgspec.json.encode(value.value if type(value) is Whole else value),
+        encoder=lambda value: b"\x01" + msgspec.json.encode(value.value if type(value) is JsonList else value),
         decoder=lambda data: msgspec.json.decode(data[1:]),
         format="binary",
     )

@@ -1,4 +1,4 @@
-"""Definitions in memory: a version never changes, so what was read once is true for good."""
+"""Cache of job definitions: a version never changes, so a cached one stays valid."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mainspring.store import jobs
 from mainspring.store.db import Connection, Database
 
 Version = tuple[UUID, int]
-MOST = 20_000
+MAX_CACHED = 20_000
 
 
 class Definitions:
-    """A cache by (job, version)."""
+    """Definitions by (job, version)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -33,6 +33,6 @@ class Definitions:
                 found = await jobs.definitions(own, versions=missing)
         else:
             found = await jobs.definitions(connection, versions=missing)
-        if len(self._known) + len(found) > MOST:
+        if len(self._known) + len(found) > MAX_CACHED:
             self._known.clear()
         self._known |= found

@@ -20,13 +20,16 @@ from mainspring.store.queries import q
 from mainspring.zones import rules_version
 
 MANY_JOBS = 20_000
-WALKED = 5_000
-BEYOND = "\U0010ffff"
-"""Comes after every character of a name."""
+"""Above this number of jobs of a tenant, distinct schedules are found by walking the index."""
+WALKED_SCHEDULES = 5_000
+AFTER_ANY_NAME = "\U0010ffff"
+"""Sorts after every character of a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
+    """A job with its current version and schedule."""
+
     job_id: UUID
     tenant: int
     name: str
@@ -52,7 +55,7 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What the hot statements need of a job, apart from its payload."""
+    """The columns of a job that hot-path statements read; the rest is in its version."""
 
     schedule_id: int | None
     start_at: datetime | None
@@ -75,6 +78,8 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class LastRow:
+    """One of the latest executions of a job."""
+
     job_id: UUID
     execution_id: UUID
     state: str
@@ -140,7 +145,7 @@ async def insert_version(
         job_id,
         version,
         tenant,
-        said(spec),
+        stored_fields(spec),
         created_by,
         rules_version(),
         exceeds,
@@ -148,13 +153,13 @@ async def insert_version(
     )
 
 
-def said(spec: JobSpec) -> dict[str, Any]:
-    """What was not said is not stored: a server of the last release must be able to read it while both are running."""
+def stored_fields(spec: JobSpec) -> dict[str, Any]:
+    """The fields of a definition that are set. Unset ones are not stored, so that the previous release can read it."""
     return {name: value for name, value in msgspec.to_builtins(spec).items() if value is not None}
 
 
 async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[int, JobSpec, bool, bool] | None:
-    """Version, spec, whether it is paused, whether it may exceed its queue's bound; None if it is gone."""
+    """Version, spec, whether it is paused, whether it may exceed its queue's bound; None if it was deleted."""
     row = await connection.fetchrow(q("lock_job"), job_id, tenant)
     if row is None or row["deleted_at"] is not None:
         return None
@@ -175,7 +180,7 @@ async def update_job(
     resumed: bool,
     active_from: datetime,
 ) -> tuple[int, datetime | None]:
-    """The new version, and the instant up to which the job as it was must be accounted for, if it must."""
+    """Write a new version; return its number, and the instant up to which old fires must be recorded, if any."""
     row = await connection.fetchrow(
         q("update_job"),
         job_id,
@@ -205,36 +210,36 @@ async def update_job(
         at.line.limit_id,
         at.keyed,
     )
-    assert row is not None, "the caller holds the job's row"
+    assert row is not None, "the caller has locked the job's row"
     return row["version"], row["active_from"] if rescheduled or resumed else row["paused_at"]
 
 
 async def pause_job(
     connection: Connection, *, tenant: int, job_id: UUID, change: int, reason: str, until: datetime | None = None
 ) -> datetime | None:
-    """Since when it is paused; None if it was so already."""
+    """When the pause began; None if the job was already paused."""
     paused_at: datetime | None = await connection.fetchval(
         q("pause_job"), job_id, tenant, change, reason or None, until
     )
     return paused_at
 
 
-async def pause_again(
+async def update_pause(
     connection: Connection, *, tenant: int, job_id: UUID, reason: str, until: datetime | None
 ) -> None:
-    await connection.execute(q("pause_again"), job_id, tenant, reason or None, until)
+    await connection.execute(q("update_pause"), job_id, tenant, reason or None, until)
 
 
 async def resume_job(
     connection: Connection, *, tenant: int, job_id: UUID, change: int, if_over: bool = False
 ) -> datetime | None:
-    """From when on it fires again; None if it was not paused, or not to be resumed yet."""
+    """From when on it fires again; None if it was not paused, or its pause has not ended."""
     active_from: datetime | None = await connection.fetchval(q("resume_job"), job_id, tenant, change, if_over)
     return active_from
 
 
 async def delete_job(connection: Connection, *, tenant: int, job_id: UUID, change: int) -> datetime | None:
-    """When it was deleted; None if it was so already."""
+    """When it was deleted; None if it already was."""
     deleted_at: datetime | None = await connection.fetchval(q("delete_job"), job_id, tenant, change)
     return deleted_at
 
@@ -252,13 +257,13 @@ async def job_by_name(connection: Connection, *, tenant: int, name: str) -> JobR
 async def list_jobs(
     connection: Connection, *, tenant: int, after: str, limit: int, prefix: str | None = None
 ) -> list[JobRow]:
-    first, past = between([prefix] if prefix else [])
+    first, past = name_range([prefix] if prefix else [])
     return [job_row(r) for r in await connection.fetch(q("list_jobs"), tenant, after, limit, first, past)]
 
 
-def between(prefixes: Sequence[str]) -> tuple[str, str]:
-    """From which name on, and before which, all lie that begin with one of these; all names, if there are none."""
-    return min(prefixes, default=""), max((prefix + BEYOND for prefix in prefixes), default=BEYOND)
+def name_range(prefixes: Sequence[str]) -> tuple[str, str]:
+    """A range [first, past) that contains every name with one of these prefixes; all names without prefixes."""
+    return min(prefixes, default=""), max((prefix + AFTER_ANY_NAME for prefix in prefixes), default=AFTER_ANY_NAME)
 
 
 async def last_executions(
@@ -273,7 +278,7 @@ async def last_executions(
 async def definitions(
     connection: Connection, *, versions: Sequence[tuple[UUID, int]]
 ) -> dict[tuple[UUID, int], Definition]:
-    """Payloads by (job, version). The versions come from executions already claimed for their tenant."""
+    """Definitions by (job, version). The versions come from executions already claimed for their tenant."""
     rows = await connection.fetch(q("definitions"), [v[0] for v in versions], [v[1] for v in versions])
     return {
         (r["job_id"], r["version"]): definition(_spec(r["spec"]), exceeds=r["exceeds"], shard=shard_of(r["job_id"]))
@@ -298,23 +303,23 @@ async def find_jobs(
 
 
 async def tenant_schedules(connection: Connection, *, tenant: int, limit: int) -> list[tuple[int, str]]:
-    """The distinct schedules of active jobs. Reading all jobs of a tenant for them is quick up to some number only."""
+    """The distinct schedules of active jobs, by id and key."""
     if await connection.fetchval(q("has_many_jobs"), tenant, MANY_JOBS):
-        rows = await connection.fetch(q("walked_schedules"), tenant, limit, WALKED)
+        rows = await connection.fetch(q("walked_schedules"), tenant, limit, WALKED_SCHEDULES)
     else:
         rows = await connection.fetch(q("tenant_schedules"), tenant, limit)
     return [(r["schedule_id"], r["key"]) for r in rows]
 
 
-async def jobs_about(connection: Connection) -> float:
-    """An estimate over all tenants; it says nothing about anybody's jobs."""
-    return float(await connection.fetchval(q("jobs_about")))
+async def estimated_jobs(connection: Connection) -> float:
+    """Estimated number of jobs over all tenants; reveals nothing about a single tenant."""
+    return float(await connection.fetchval(q("estimated_jobs")))
 
 
 async def schedule_loads(
     connection: Connection, *, tenant: int, limit: int, percent: float
 ) -> list[tuple[int, str, datetime | None, datetime | None, int]]:
-    """Schedule, its key, start, end, and how many jobs share them, among so many percent of all jobs."""
+    """Schedule, key, start, end and number of jobs that share them, from a sample of `percent` of all jobs."""
     rows = await connection.fetch(q("schedule_loads"), tenant, limit, percent)
     return [(r["schedule_id"], r["key"], r["start_at"], r["end_at"], r["jobs"]) for r in rows]
 
@@ -327,7 +332,7 @@ async def jobs_on_schedules(
 
 
 async def keyed_specs(connection: Connection, *, tenant: int, job_ids: Sequence[UUID]) -> dict[UUID, JobSpec]:
-    """Definitions of those jobs whose executions find their line by their params."""
+    """Definitions of the jobs whose executions get their line by params."""
     return {r["job_id"]: _spec(r["spec"]) for r in await connection.fetch(q("keyed_specs"), tenant, job_ids)}
 
 

@@ -1,4 +1,4 @@
-"""Output of attempts, in chunks."""
+"""Logs of attempts, in chunks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mainspring.store.queries import q
 
 
 async def append_logs(connection: Connection, *, session_id: UUID, output: Sequence[wire.Output]) -> None:
-    """The tenant comes with the execution, which must be held by this session."""
+    """Append chunks of attempts that this session runs; others are ignored. The tenant is the execution's."""
     await connection.execute(
         q("append_logs"),
         session_id,
@@ -37,7 +37,7 @@ async def read_logs(
 async def read_logs_before(
     connection: Connection, *, tenant: int, execution_id: UUID, before: tuple[int, int], limit: int, size: int
 ) -> list[tuple[int, int, wire.Stream, bytes]]:
-    """The newest first."""
+    """Chunks before a position, newest first: at most `limit`, and about `size` bytes."""
     since = instant(fire_ms_of(execution_id))
     rows = await connection.fetch(q("read_logs_before"), execution_id, tenant, since, *before, limit, size)
     return [(r["attempt"], r["seq"], r["stream"], bytes(r["data"])) for r in rows]

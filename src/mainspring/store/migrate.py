@@ -1,4 +1,4 @@
-"""Brings a database to this program's schema: numbered SQL files, each applied once, in order."""
+"""Migrate a database to this program's schema: numbered SQL files, applied once each, in order."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from mainspring.domain.errors import MainspringError
 from mainspring.store.db import SCHEMA, Connection, connection_settings
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql\Z")
-_LOCK = 0x6D61696E  # any constant; two starting programs must not migrate at once
+_LOCK = 0x6D61696E  # any constant: two starting programs must not migrate concurrently
 
 
 class SchemaTooNew(MainspringError):
+    """The database was migrated by a newer program."""
+
     code = "schema_too_new"
 
 
@@ -35,7 +37,7 @@ def migrations() -> list[Migration]:
 
 
 async def migrate(dsn: str) -> list[Migration]:
-    """Applies what is missing, each file in a transaction of its own; returns what was applied."""
+    """Apply missing migrations, each in its own transaction; return those applied."""
     connection = await asyncpg.connect(dsn, timeout=10, server_settings=connection_settings())
     try:
         await connection.execute("SELECT pg_advisory_lock($1::bigint)", _LOCK)
@@ -45,7 +47,7 @@ async def migrate(dsn: str) -> list[Migration]:
 
 
 async def installed_version(dsn: str) -> int:
-    """The schema a database has, looked up on a connection of its own."""
+    """The schema version of a database, read over a new connection."""
     connection = await asyncpg.connect(dsn, timeout=10, server_settings=connection_settings())
     try:
         return await schema_version(connection)
@@ -54,7 +56,7 @@ async def installed_version(dsn: str) -> int:
 
 
 async def schema_version(connection: Connection) -> int:
-    """The newest migration the database has; 0 for an empty one."""
+    """The number of the newest applied migration; 0 for an empty database."""
     if await connection.fetchval(f"SELECT to_regclass('{SCHEMA}.migrations')") is None:
         return 0
     return int(await connection.fetchval("SELECT coalesce(max(number), 0) FROM migrations"))
@@ -70,7 +72,8 @@ async def _apply_missing(connection: Connection) -> list[Migration]:
     known = migrations()
     if have > known[-1].number:
         raise SchemaTooNew(
-            f"the database has schema {have}, this program knows {known[-1].number}: upgrade mainspring on this machine"
+            f"the database has schema version {have}, this program supports up to {known[-1].number}: "
+            "upgrade mainspring on this machine"
         )
     missing = [m for m in known if m.number > have]
     for migration in missing:

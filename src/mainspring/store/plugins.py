@@ -1,4 +1,4 @@
-"""What executors of other packages take as settings."""
+"""Settings schemas of plug-in executors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Named queries: all SQL lives in store/sql/*.sql, each statement under `-- name:` and a line on its purpose.
+"""Named queries: all SQL lives in store/sql/*.sql, each statement under `-- name:` with a line on its purpose.
 
-What several statements have in common is a part: written once under `-- part: NAME`, and put where `<<NAME>>` stands.
+A part that several statements share is written once under `-- part: NAME` and inserted for `<<NAME>>`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def all_queries() -> dict[str, str]:
         _, *pieces = _HEAD.split(file.read_text())
         for kind, name, body in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
             if name in found[kind]:
-                raise ValueError(f"two of {kind} {name} in store/sql")
+                raise ValueError(f"duplicate {kind} {name} in store/sql")
             found[kind][name] = body.strip().removesuffix(";")
     return {name: _PART.sub(lambda part: found["part"][part[1]], body) for name, body in found["name"].items()}
 

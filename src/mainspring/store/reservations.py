@@ -1,4 +1,4 @@
-"""Places on workers that are kept for a time."""
+"""Reservations of slots on workers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class ReservationRow:
 
 
 async def lock_reservations(connection: Connection) -> None:
-    """Over all tenants: they share workers."""
+    """Serialize writers over all tenants: they share workers."""
     await connection.execute(q("lock_reservations"))
 
 
 async def open_reservations(connection: Connection, *, tenant: int | None) -> list[ReservationRow]:
-    """Of one tenant, or of all: a dispatcher keeps places for everybody."""
+    """Open reservations of one tenant, or of all for the dispatcher."""
     return [_row(r) for r in await connection.fetch(q("open_reservations"), tenant)]
 
 

@@ -1,4 +1,4 @@
-"""Which jobs and executions fit a filter: bounded looks, so that no question is too dear."""
+"""Search jobs and executions by a filter; every query scans a bounded number of rows."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from uuid import UUID
 from mainspring.clock import millis
 from mainspring.domain.filter import ExecutionFilter, JobFilter
 from mainspring.store.db import Connection
-from mainspring.store.jobs import JobRow, between, job_row
+from mainspring.store.jobs import JobRow, job_row, name_range
 from mainspring.store.queries import q
 
-LOOKED = 20_000
-"""Rows that one look passes over at most."""
-EXCEPTIONS = frozenset(("failed", "timed_out", "lost", "cancelled", "skipped"))
-"""States that have an index of their own: what simply succeeds never enters it."""
+SCAN_LIMIT = 20_000
+"""Rows that one query scans at most."""
+INDEXED_STATES = frozenset(("failed", "timed_out", "lost", "cancelled", "skipped"))
+"""States with an index of their own, which successes never enter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What fits; and the last one looked at, if there were more than one look takes."""
+class FoundExecutions:
+    """Matching executions; `floor` is the last one scanned if the scan limit was reached."""
 
     ids: list[UUID]
     floor: UUID | None = None
@@ -29,23 +29,26 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FoundJobs:
+    """Matching jobs; `floor` is the last name scanned if the scan limit was reached."""
+
     ids: list[UUID]
     floor: str | None = None
 
 
-async def look_executions(
+async def search_executions(
     connection: Connection,
     wanted: ExecutionFilter,
     *,
     tenant: int,
     before: UUID,
     limit: int,
-    looked: int = LOOKED,
-) -> Found:
-    query = "look_executions"
-    if wanted.states and EXCEPTIONS.issuperset(wanted.states):
-        # All of a state fit if nothing else is asked, so there is no need to look at more than are wanted.
-        query, looked = "look_exceptions", looked if wanted.queues or wanted.triggers or wanted.by else limit
+    scan_limit: int = SCAN_LIMIT,
+) -> FoundExecutions:
+    query = "search_executions"
+    if wanted.states and INDEXED_STATES.issuperset(wanted.states):
+        # Without other filters every row of a state matches, so no more than `limit` need to be scanned.
+        query = "search_unsuccessful"
+        scan_limit = scan_limit if wanted.queues or wanted.triggers or wanted.by else limit
     row = await connection.fetchrow(
         q(query),
         tenant,
@@ -55,14 +58,14 @@ async def look_executions(
         list(set(wanted.states)) or None,
         wanted.queues or None,
         wanted.triggers or None,
-        looked,
+        scan_limit,
         wanted.by or None,
     )
     assert row is not None
-    return Found(list(row["found"]), row["floor"])
+    return FoundExecutions(list(row["found"]), row["floor"])
 
 
-async def look_executions_of(
+async def search_executions_of_jobs(
     connection: Connection,
     wanted: ExecutionFilter,
     *,
@@ -70,10 +73,10 @@ async def look_executions_of(
     before: UUID,
     limit: int,
     job_ids: Sequence[UUID],
-    looked: int = LOOKED,
-) -> Found:
+    scan_limit: int = SCAN_LIMIT,
+) -> FoundExecutions:
     row = await connection.fetchrow(
-        q("look_executions_of"),
+        q("search_executions_of_jobs"),
         tenant,
         before,
         limit,
@@ -81,20 +84,20 @@ async def look_executions_of(
         wanted.states or None,
         wanted.queues or None,
         wanted.triggers or None,
-        max(limit, looked // max(1, len(job_ids))),
+        max(limit, scan_limit // max(1, len(job_ids))),
         list(job_ids),
         wanted.by or None,
     )
     assert row is not None
-    return Found(list(row["found"]), row["floor"])
+    return FoundExecutions(list(row["found"]), row["floor"])
 
 
-async def look_jobs(
-    connection: Connection, wanted: JobFilter, *, tenant: int, after: str, limit: int, looked: int = LOOKED
+async def search_jobs(
+    connection: Connection, wanted: JobFilter, *, tenant: int, after: str, limit: int, scan_limit: int = SCAN_LIMIT
 ) -> FoundJobs:
     paused = None if len(wanted.states) != 1 else wanted.states[0] == "paused"
     row = await connection.fetchrow(
-        q("look_jobs"),
+        q("search_jobs"),
         tenant,
         after,
         limit,
@@ -104,8 +107,8 @@ async def look_jobs(
         wanted.queues or None,
         wanted.kinds or None,
         dict(wanted.labels) or None,
-        looked,
-        *between(wanted.names),
+        scan_limit,
+        *name_range(wanted.names),
         wanted.by or None,
     )
     assert row is not None
@@ -117,8 +120,8 @@ async def jobs_by_id(connection: Connection, *, tenant: int, job_ids: Sequence[U
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
-    """Of executions that ended by themselves; percentiles in milliseconds, of those that succeeded."""
+class JobStats:
+    """Statistics of executions that succeeded or failed; percentiles in milliseconds, of successes."""
 
     ended: int = 0
     succeeded: int = 0
@@ -129,13 +132,13 @@ class Stats:
 
 async def job_stats(
     connection: Connection, *, tenant: int, job_ids: Sequence[UUID], since: datetime, each: int
-) -> dict[UUID, Stats]:
-    """Of each job the latest `each` since an instant."""
+) -> dict[UUID, JobStats]:
+    """Statistics of the latest `each` executions of each job since an instant."""
     lowest = UUID(int=millis(since) << 80)
     rows = await connection.fetch(q("job_stats"), tenant, list(job_ids), lowest, since, each)
-    return {r["job_id"]: Stats(r["ended"], r["succeeded"], *(r["ms"] or ())) for r in rows}
+    return {r["job_id"]: JobStats(r["ended"], r["succeeded"], *(r["ms"] or ())) for r in rows}
 
 
 def _since(wanted: ExecutionFilter) -> UUID:
-    """Ids begin with the instant they stand for."""
+    """The lowest id of the filter's start: ids begin with their instant."""
     return UUID(int=max(0, wanted.since_ms or 0) << 80)

@@ -1,4 +1,4 @@
-"""The database and the processes around it, as those who run them see it. Of no tenant."""
+"""Facts on the database server and the Mainspring processes, for operators. Not tenant data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from mainspring.store.queries import q
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DatabaseFacts:
+    """Version, size, age and connections of the database."""
+
     version: str
     bytes: int
     started_at: datetime
@@ -23,7 +25,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """`rows` as of the last analyze; a partitioned table has many `parts`."""
+    """Size of a table with its indexes. `rows` as of the last ANALYZE; a partitioned table has many `parts`."""
 
     name: str
     parts: int
@@ -33,15 +35,17 @@ class TableSize:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFigures:
+    """The latest measurements of a process."""
+
     name: str
     measured_at: datetime
     figures: dict[str, Any]
 
 
-async def system_facts(connection: Connection) -> Facts:
+async def system_facts(connection: Connection) -> DatabaseFacts:
     row = await connection.fetchrow(q("system_facts"))
     assert row is not None
-    return Facts(*row.values())
+    return DatabaseFacts(*row.values())
 
 
 async def table_sizes(connection: Connection, *, limit: int) -> list[TableSize]:

@@ -1,4 +1,4 @@
-"""Tokens: who may ask. Only digests are stored."""
+"""API tokens and their schedule quotas. Only digests of tokens are stored."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def insert_token(
 
 
 async def token_by_digest(connection: Connection, *, digest: bytes) -> Token | None:
-    """The tenant comes out of the credential, which is why this takes none."""
+    """The valid token with this digest; it determines the tenant."""
     row = await connection.fetchrow(q("token_by_digest"), digest)
     return None if row is None else _token(row)
 
@@ -56,8 +56,8 @@ def _token(row: Any) -> Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """So many schedules, to be made before the token's hour ends at `reset_at`."""
+class ScheduleGrant:
+    """A number of schedules that may be created until the token's hour ends at `reset_at`."""
 
     granted: int
     reset_at: datetime
@@ -68,11 +68,11 @@ async def begin_grants(connection: Connection, *, tenant: int, token_id: UUID) -
     await connection.execute(q("begin_grants"), token_id, tenant)
 
 
-async def grant_schedules(connection: Connection, *, tenant: int, token_id: UUID, most: int) -> Grant:
-    """Of what is left of `most` in its hour, a part; none if nothing is."""
+async def grant_schedules(connection: Connection, *, tenant: int, token_id: UUID, most: int) -> ScheduleGrant:
+    """Grant a part of what is left of `most` in the hour; 0 if nothing is left."""
     row = await connection.fetchrow(q("grant_schedules"), token_id, tenant, most)
     assert row is not None, "begin_grants comes first"
-    return Grant(row["granted"], row["reset_at"], row["left_s"])
+    return ScheduleGrant(row["granted"], row["reset_at"], row["left_s"])
 
 
 async def has_tokens(connection: Connection) -> bool:
@@ -90,7 +90,7 @@ async def server_key(connection: Connection, *, name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TokenLine:
-    """A token as a list shows it; the token itself can't be shown."""
+    """A token as listed, without its secret."""
 
     token_id: UUID
     name: str
@@ -105,6 +105,6 @@ async def list_tokens(connection: Connection, *, tenant: int, limit: int) -> lis
 
 
 async def revoke_token(connection: Connection, *, tenant: int, token_id: UUID) -> str | None:
-    """The name it had, or None if there was none that could be revoked."""
+    """Revoke a token; return its name, or None if there is none to revoke."""
     name: str | None = await connection.fetchval(q("revoke_token"), token_id, tenant)
     return name

@@ -1,7 +1,7 @@
-"""A rehearsal: connections are opened, and what is asked most is planned, before somebody waits for it.
+"""Warm-up: open connections and plan the most frequent statements before requests need them.
 
-A new connection costs some 50 ms of both processes: to open it, to look up types, to plan what comes first. When a
-moment's delay had several opened at once, that made the next delay; a hundred submissions felt it.
+A new connection costs about 50 ms in both processes: opening it, reading types, planning its first statements. Without
+a warm-up, a short delay opened several connections at once, which caused the next delay for about 100 submissions.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from mainspring.store.db import Connection, Database
 
 log = structlog.get_logger()
 
-CONNECTIONS, HOT = 8, 4
-PLANS = 3
-"""PostgreSQL makes five plans before it keeps one, and a look for an execution that is not there is two."""
-NOBODY = 0
-NOTHING = UUID(int=0)
+CONNECTIONS, HOT_CONNECTIONS = 8, 4
+REPEATED_READS = 3
+"""PostgreSQL keeps a generic plan after five; reading a missing execution runs two statements."""
+NO_TENANT = 0
+NO_ID = UUID(int=0)
 
 
-async def rehearse(database: Database) -> None:
-    """Asks for what is not there: nothing changes."""
+async def warm_up(database: Database) -> None:
+    """Run the statements for ids that do not exist: nothing changes."""
     try:
         async with AsyncExitStack() as stack:
             for _ in range(CONNECTIONS):
-                await _ask(await stack.enter_async_context(database.connection()))
+                await _submit_and_read(await stack.enter_async_context(database.connection()))
         async with AsyncExitStack() as stack:
-            for _ in range(HOT):
+            for _ in range(HOT_CONNECTIONS):
                 await _claim_and_settle(await stack.enter_async_context(database.hot()))
     except Exception as error:
-        log.debug("no rehearsal", error=repr(error))
+        log.debug("warmup.failed", error=repr(error))
 
 
-async def _ask(connection: Connection) -> None:
-    await jobs.job_by_name(connection, tenant=NOBODY, name="")
+async def _submit_and_read(connection: Connection) -> None:
+    await jobs.job_by_name(connection, tenant=NO_TENANT, name="")
     await executions.insert_one(
         connection,
-        tenant=NOBODY,
-        job_id=NOTHING,
+        tenant=NO_TENANT,
+        job_id=NO_ID,
         trigger_key="",
         params=None,
         created_by="",
@@ -50,14 +50,14 @@ async def _ask(connection: Connection) -> None:
         session_id=None,
         line_id=None,
     )
-    for _ in range(PLANS):
-        await executions.execution_by_id(connection, tenant=NOBODY, execution_id=NOTHING)
+    for _ in range(REPEATED_READS):
+        await executions.execution_by_id(connection, tenant=NO_TENANT, execution_id=NO_ID)
 
 
 async def _claim_and_settle(connection: Connection) -> None:
     await claims.claim(
-        connection, tenant=NOBODY, line_id=0, after=claims.LINE_START, sessions=[NOTHING], slot_order=[1]
+        connection, tenant=NO_TENANT, line_id=0, after=claims.LINE_START, sessions=[NO_ID], slot_order=[1]
     )
     await results.settle_succeeded(
-        connection, ended=[AttemptResult(NOTHING, 1, NOTHING, "succeeded", 0)], settled=Settled()
+        connection, ended=[AttemptResult(NO_ID, 1, NO_ID, "succeeded", 0)], settled=Settled()
     )

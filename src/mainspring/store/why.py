@@ -1,4 +1,4 @@
-"""The facts behind the question why an execution does not run yet."""
+"""Facts that explain why an execution is not running."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from mainspring.store.queries import q
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
+    """A live execution with everything that decides when it starts."""
+
     execution_id: UUID
     job_id: UUID
     job: str
@@ -101,7 +103,7 @@ async def ahead_in_line(
 
 
 async def running_of_queue(connection: Connection, *, tenant: int, queue: str) -> tuple[int, int]:
-    """Of this queue, and of the tenant in all."""
+    """Number of running executions of the queue, and of the tenant."""
     row = await connection.fetchrow(q("running_of_queue"), tenant, queue)
     assert row is not None
     return row["of_queue"], row["of_tenant"]

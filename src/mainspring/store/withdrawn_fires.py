@@ -1,8 +1,8 @@
-"""Fires of a job that nobody decides any more: those an edit takes away, and those of a pause.
+"""Fires withdrawn by an edit, a pause or a deletion of their job: recorded as skipped.
 
-Whoever calls this holds the shard's row: everything up to its watermark is decided, and nobody can decide the rest
-before the edit is in force. After it, the old schedule asks for nothing any more. So that no instant vanishes without
-a trace, what lies between is recorded as skipped, in one row, with the reason.
+The caller has locked the shard's row: fires up to its watermark are decided, and no tick can decide later ones before
+the edit takes effect. After it, the old schedule no longer fires. The instants in between are recorded in one skipped
+row with the reason, so that the ledger has no gap.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow
 
 
-def bounds(
+def undecided_range(
     *,
     active_from: datetime,
     paused_at: datetime | None,
@@ -26,9 +26,9 @@ def bounds(
     watermark_ms: int,
     upto: datetime,
 ) -> tuple[int, int] | None:
-    """After which and up to which instant nobody decided, for a job as it was before an edit.
+    """The range (after, up to] of undecided instants of a job as it was before an edit.
 
-    Of a paused job these are the instants since the pause began, or since its schedule was changed meanwhile.
+    For a paused job: since the pause began, or since its schedule was changed during it.
     """
     after_ms = whole_millis(active_from)
     after_ms = max(after_ms, watermark_ms if paused_at is None else whole_millis(paused_at))
@@ -40,11 +40,11 @@ def bounds(
     return (after_ms, upto_ms) if after_ms < upto_ms else None
 
 
-def undecided(row: JobRow, *, watermark_ms: int, upto: datetime) -> tuple[int, int] | None:
-    """The bounds for a job with a schedule; None if there is nothing to account for."""
+def undecided_of(row: JobRow, *, watermark_ms: int, upto: datetime) -> tuple[int, int] | None:
+    """The undecided range of a job; None without a schedule or if it is empty."""
     if row.schedule_key is None or row.deleted_at is not None:
         return None
-    return bounds(
+    return undecided_range(
         active_from=row.active_from,
         paused_at=row.paused_at,
         start_at=row.start_at,
@@ -54,11 +54,13 @@ def undecided(row: JobRow, *, watermark_ms: int, upto: datetime) -> tuple[int, i
     )
 
 
-async def account_for(connection: Connection, row: JobRow, *, watermark_ms: int, upto: datetime, reason: str) -> None:
-    """Records what nobody decided up to the instant of an edit; what came due during a pause is `paused`."""
-    within = undecided(row, watermark_ms=watermark_ms, upto=upto)
+async def record_withdrawn(
+    connection: Connection, row: JobRow, *, watermark_ms: int, upto: datetime, reason: str
+) -> None:
+    """Record undecided fires up to the instant of an edit as skipped; for a paused job with the reason `paused`."""
+    within = undecided_of(row, watermark_ms=watermark_ms, upto=upto)
     if within is not None and row.schedule_key is not None:
-        await record(
+        await record_range(
             connection,
             row.schedule_key,
             within,
@@ -69,10 +71,10 @@ async def account_for(connection: Connection, row: JobRow, *, watermark_ms: int,
         )
 
 
-async def record(
+async def record_range(
     connection: Connection, key: str, within: tuple[int, int], *, tenant: int, job_id: UUID, version: int, reason: str
 ) -> None:
-    """All instants of a schedule between the bounds as one skipped row."""
+    """Record all instants of a schedule in a range as one skipped row."""
     schedule = compile_key(key)
     count, last_ms = schedule.count_between(*within), schedule.prev_before(within[1] + 1)
     if count and last_ms is not None:

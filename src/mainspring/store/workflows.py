@@ -1,4 +1,4 @@
-"""Workflows: a job each, with what its steps are."""
+"""Workflows: each is a job, with versions, steps and the definitions of its steps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from mainspring.domain.job import JobSpec
 from mainspring.domain.workflow.spec import WorkflowSpec
 from mainspring.ids import shard_of
 from mainspring.store.db import Connection
-from mainspring.store.jobs import said
+from mainspring.store.jobs import stored_fields
 from mainspring.store.lines import LineRef
 from mainspring.store.queries import q
 
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
+    """One version of a workflow."""
+
     job_id: UUID
     version: int
     spec: WorkflowSpec
@@ -30,7 +32,7 @@ class VersionRow:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """A step with a task: what its executions are, and where they wait."""
+    """A step with a task: its definition, and the line its executions wait in."""
 
     step: int
     name: str
@@ -42,6 +44,8 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowRow:
+    """A workflow as listed."""
+
     job_id: UUID
     name: str
     version: int
@@ -69,7 +73,7 @@ async def insert_definitions(
         tenant,
         by,
         list(specs),
-        [said(spec) for spec in specs.values()],
+        [stored_fields(spec) for spec in specs.values()],
         [number in exceeds for number in specs],
     )
 
@@ -95,7 +99,7 @@ async def insert_workflow_steps(
 
 
 async def definitions_of_steps(connection: Connection, *, tenant: int, job_id: UUID, version: int) -> dict[bytes, int]:
-    """The numbers of definitions by their content."""
+    """The numbers of a version's step definitions, by content."""
     rows = await connection.fetch(q("definitions_of_steps"), job_id, version, tenant)
     return {content(msgspec.convert(r["spec"], JobSpec)): r["version"] for r in rows}
 
@@ -115,7 +119,7 @@ async def workflow_version(connection: Connection, *, tenant: int, job_id: UUID,
 async def workflow_versions(
     connection: Connection, *, tenant: int, job_id: UUID, before: int, limit: int
 ) -> list[VersionRow]:
-    """Newest first, before a number."""
+    """Versions before a number, newest first."""
     return [
         VersionRow(
             r["job_id"],

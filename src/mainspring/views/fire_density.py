@@ -57,7 +57,7 @@ class ScheduleLoads:
 async def tenant_loads(database: Database, *, tenant: int) -> ScheduleLoads:
     """The fires of a tenant's current recurring jobs; one-time jobs are not included."""
     async with database.connection() as connection:
-        part = min(1.0, MAX_JOBS / max(await jobs.jobs_about(connection), 1))
+        part = min(1.0, MAX_JOBS / max(await jobs.estimated_jobs(connection), 1))
         rows = await jobs.schedule_loads(connection, tenant=tenant, limit=MAX_SCHEDULES + 1, percent=100 * part)
     loads = []
     for schedule_id, key, start_at, end_at, count in rows[:MAX_SCHEDULES]:

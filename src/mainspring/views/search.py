@@ -12,7 +12,7 @@ from mainspring.domain.filter import ExecutionFilter, JobFilter, execution_filte
 from mainspring.domain.job import NAME
 from mainspring.store import executions, search
 from mainspring.store.db import Connection, Database, database_now_ms
-from mainspring.store.search import Stats
+from mainspring.store.search import JobStats
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
 
@@ -31,7 +31,7 @@ async def jobs(
         raise refs.bad_cursor()
     wanted = job_filter(text)
     async with database.connection() as connection:
-        found = await search.look_jobs(connection, wanted, tenant=tenant, after=cursor or "", limit=limit + 1)
+        found = await search.search_jobs(connection, wanted, tenant=tenant, after=cursor or "", limit=limit + 1)
         rows = await search.jobs_by_id(connection, tenant=tenant, job_ids=found.ids[:limit])
         page = await job_views.as_jobs(connection, rows, tenant=tenant)
     more = len(found.ids) > limit
@@ -43,7 +43,7 @@ async def job_ids(
 ) -> tuple[list[tuple[UUID, str]], str | None]:
     """Ids and names of matching jobs, and the cursor of the next page."""
     async with database.connection() as connection:
-        found = await search.look_jobs(connection, wanted, tenant=tenant, after=after, limit=limit + 1)
+        found = await search.search_jobs(connection, wanted, tenant=tenant, after=after, limit=limit + 1)
         rows = await search.jobs_by_id(connection, tenant=tenant, job_ids=found.ids[:limit])
     page = [(row.job_id, row.name) for row in rows]
     return page, page[-1][1] if len(found.ids) > limit else found.floor
@@ -64,20 +64,22 @@ async def find_executions(
     return wire.Page(items=page, next_cursor=None if floor is None else str(floor))
 
 
-async def _look(connection: Connection, text: str, *, tenant: int, before: UUID, limit: int) -> search.Found:
+async def _look(connection: Connection, text: str, *, tenant: int, before: UUID, limit: int) -> search.FoundExecutions:
     wanted = execution_filter(text, int(await database_now_ms(connection)))
     if wanted.until_ms is not None:
         before = min(before, UUID(int=max(0, wanted.until_ms) << 80))
     of = await _jobs_of(connection, wanted, tenant=tenant)
     if of is None:
-        return await search.look_executions(connection, wanted, tenant=tenant, before=before, limit=limit)
-    return await search.look_executions_of(connection, wanted, tenant=tenant, before=before, limit=limit, job_ids=of)
+        return await search.search_executions(connection, wanted, tenant=tenant, before=before, limit=limit)
+    return await search.search_executions_of_jobs(
+        connection, wanted, tenant=tenant, before=before, limit=limit, job_ids=of
+    )
 
 
 async def count_jobs(database: Database, text: str, *, tenant: int, most: int) -> tuple[int, bool]:
     """Number of matching jobs, up to `most` and within the search bound; and whether it is exact."""
     async with database.connection() as connection:
-        found = await search.look_jobs(connection, job_filter(text), tenant=tenant, after="", limit=most + 1)
+        found = await search.search_jobs(connection, job_filter(text), tenant=tenant, after="", limit=most + 1)
     return min(most, len(found.ids)), len(found.ids) <= most and found.floor is None
 
 
@@ -91,7 +93,7 @@ async def count_executions(database: Database, text: str, *, tenant: int, most: 
 
 async def stats(
     database: Database, job_ids: Sequence[UUID], *, tenant: int, each: int = STATS_SAMPLE, hours: float = 24
-) -> dict[UUID, Stats]:
+) -> dict[UUID, JobStats]:
     """Statistics of the latest executions of some jobs."""
     if not job_ids:
         return {}
@@ -105,7 +107,7 @@ async def _jobs_of(connection: Connection, wanted: ExecutionFilter, *, tenant: i
     named = [await _named(connection, ref, tenant=tenant) for ref in wanted.jobs]
     if not wanted.of_jobs:
         return named or None
-    found = await search.look_jobs(connection, wanted.of_jobs, tenant=tenant, after="", limit=MAX_JOBS + 1)
+    found = await search.search_jobs(connection, wanted.of_jobs, tenant=tenant, after="", limit=MAX_JOBS + 1)
     if len(found.ids) > MAX_JOBS or found.floor is not None:
         hint = "narrow the name, or name one job with job:"
         raise invalid("/filter", f"more than {MAX_JOBS} jobs match", hint=hint, code="bad_filter")

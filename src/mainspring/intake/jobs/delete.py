@@ -10,7 +10,7 @@ from mainspring.intake import dependents
 from mainspring.intake.jobs.rows import action_on, job_row, version_conflict
 from mainspring.store import audit, channels, executions, jobs, overlaps, shards
 from mainspring.store.db import Database
-from mainspring.store.withdrawn_fires import account_for
+from mainspring.store.withdrawn_fires import record_withdrawn
 
 
 async def delete(
@@ -44,7 +44,7 @@ async def delete(
         deleted_at = await jobs.delete_job(connection, tenant=tenant, job_id=job_id, change=change)
         if deleted_at is None:
             raise NotFound(f"there is no job {job_id}")
-        await account_for(connection, row, watermark_ms=watermark_ms, upto=deleted_at, reason="deleted")
+        await record_withdrawn(connection, row, watermark_ms=watermark_ms, upto=deleted_at, reason="deleted")
         await executions.cancel_pending_of_job(connection, tenant=tenant, job_id=job_id, reason=text)
         if row.spec.notify:
             await channels.replace_notifications(connection, tenant=tenant, job_id=job_id, rows=[])

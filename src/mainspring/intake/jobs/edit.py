@@ -34,7 +34,7 @@ from mainspring.intake.validate.queue_bounds import exceeds_bound
 from mainspring.store import audit, executions, jobs, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.jobs import JobRow
-from mainspring.store.withdrawn_fires import account_for
+from mainspring.store.withdrawn_fires import record_withdrawn
 from mainspring.views.fires import next_fires
 from mainspring.views.jobs import version_of
 from mainspring.views.schedules import fires_of
@@ -277,7 +277,7 @@ async def _apply_to_fires(
         await add_one_time_fire(connection, written.when, tenant=tenant, job_id=job_id, by=by, held=spec.paused)
     if written.over_at is not None:
         reason = "rescheduled" if written.rescheduled else "paused"
-        await account_for(connection, job.row, watermark_ms=job.watermark_ms, upto=written.over_at, reason=reason)
+        await record_withdrawn(connection, job.row, watermark_ms=job.watermark_ms, upto=written.over_at, reason=reason)
     if spec.paused != job.spec.paused:
         hold_or_free = executions.hold_fires if spec.paused else executions.free_fires
         await hold_or_free(connection, tenant=tenant, job_id=job_id)

@@ -12,7 +12,7 @@ from mainspring.intake.catchup import catch_up
 from mainspring.intake.jobs.rows import SYSTEM, action_on, job_row, lock_job
 from mainspring.store import audit, executions, jobs, shards
 from mainspring.store.db import Database, database_now_ms
-from mainspring.store.withdrawn_fires import account_for
+from mainspring.store.withdrawn_fires import record_withdrawn
 
 
 async def pause(
@@ -32,9 +32,9 @@ async def pause(
             connection, tenant=tenant, job_id=job_id, change=change, reason=reason, until=until
         )
         if paused_at is None:
-            await jobs.pause_again(connection, tenant=tenant, job_id=job_id, reason=reason, until=until)
+            await jobs.update_pause(connection, tenant=tenant, job_id=job_id, reason=reason, until=until)
         else:
-            await account_for(connection, row, watermark_ms=watermark_ms, upto=paused_at, reason="paused")
+            await record_withdrawn(connection, row, watermark_ms=watermark_ms, upto=paused_at, reason="paused")
             await executions.hold_fires(connection, tenant=tenant, job_id=job_id)
         until_text = None if until is None else until.isoformat()
         await audit.record(
@@ -68,7 +68,7 @@ async def resume(
         if caught_up:
             await catch_up(connection, row, upto=now)
         else:
-            await account_for(connection, row, watermark_ms=watermark_ms, upto=now, reason="paused")
+            await record_withdrawn(connection, row, watermark_ms=watermark_ms, upto=now, reason="paused")
         window_s = parse_duration(misfire.window) if caught_up and misfire.policy != "skip" else None
         await executions.free_fires(connection, tenant=tenant, job_id=job_id, catch_up_s=window_s)
         await audit.record(

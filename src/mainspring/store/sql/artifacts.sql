@@ -1,12 +1,12 @@
 -- name: holds_attempt
--- Whether a session runs this attempt: only then may it leave files.
+-- Whether a session runs this attempt, and may store artifacts for it.
 SELECT EXISTS (
     SELECT FROM executions WHERE execution_id = $1 AND attempt = $2 AND session_id = $3 AND state = 'running'
 );
 
 -- name: insert_artifact
--- A file that a running attempt leaves, in the place of an earlier one of that name, whose key is returned.
--- Accepted only from the session that holds the attempt, and up to so many files and bytes of one execution.
+-- Inserts an artifact of a running attempt, or replaces one of that name, whose key is returned. Accepted only from the
+-- session that runs the attempt, up to $10 artifacts and $11 bytes per execution.
 WITH holder AS (
     SELECT execution_id, tenant_id, attempt FROM executions
     WHERE execution_id = $1 AND attempt = $2 AND session_id = $3 AND state = 'running'
@@ -28,13 +28,13 @@ WITH holder AS (
 SELECT EXISTS (SELECT FROM holder) AS held, EXISTS (SELECT FROM written) AS written, (SELECT key FROM earlier) AS earlier;
 
 -- name: list_artifacts
--- The files of an execution, by name.
+-- The artifacts of an execution, by name.
 SELECT name, attempt, key, bytes, sha256, content_type, created_at, expires_at FROM artifacts
 WHERE execution_id = $1 AND tenant_id = $2 AND expires_at > db_now() ORDER BY name;
 
 -- name: find_artifact_in
--- A file of an earlier execution, for the session that runs this attempt and within its tenant: of one execution, of an
--- earlier step of its run (of a repeated one the last), or of the newest successes of a job, as many as $8.
+-- An artifact of another execution, for the session that runs this attempt and within its tenant: of one execution ($5),
+-- of an earlier step of its run ($6; of a repeated one the last item), or of the $8 newest successes of a job ($7).
 WITH holder AS (
     SELECT execution_id, tenant_id FROM executions
     WHERE execution_id = $1 AND attempt = $2 AND session_id = $3 AND state = 'running'
@@ -57,9 +57,9 @@ SELECT h.tenant_id, found.* FROM holder h LEFT JOIN LATERAL (
 ) AS found ON true;
 
 -- name: expired_artifacts
--- Files whose time is over.
+-- Expired artifacts.
 SELECT execution_id, name, key FROM artifacts WHERE expires_at <= db_now() ORDER BY expires_at LIMIT $1;
 
 -- name: delete_artifacts
--- Forgets files that are gone; one that was written anew meanwhile has another key, and stays.
+-- Deletes rows of removed artifacts; one that was replaced meanwhile has another key, and stays.
 DELETE FROM artifacts WHERE key = ANY ($1::uuid[]);

@@ -1,12 +1,12 @@
 -- name: open_blackouts
--- Every window of all tenants ($1 null) or of one: what a tick decides by. Fires that were due in one that is over may
--- still be undecided.
+-- Blackouts of all tenants ($1 null) or of one, for ticks. Includes windows that ended in the last 7 days: fires that were
+-- due in them may still be undecided.
 SELECT b.tenant_id, b.queue, b.job_id, b.start_at, b.end_at, b.schedule_key, b.lasts_ms FROM blackouts b
 WHERE b.deleted_at IS NULL AND (b.end_at IS NULL OR b.end_at > db_now() - interval '7 days')
   AND ($1::int IS NULL OR b.tenant_id = $1);
 
 -- name: list_blackouts
--- A tenant's blackouts, newest first; with $4 those before that one, which may have been deleted meanwhile.
+-- A tenant's blackouts, newest first; with $4 those before that one, which may be deleted.
 SELECT b.*, j.name AS job_name FROM blackouts b LEFT JOIN jobs j USING (job_id)
 WHERE b.tenant_id = $1 AND b.deleted_at IS NULL AND ($3::uuid IS NULL OR b.blackout_id = $3)
   AND ($4::uuid IS NULL OR (b.created_at, b.blackout_id) < (
@@ -14,13 +14,13 @@ WHERE b.tenant_id = $1 AND b.deleted_at IS NULL AND ($3::uuid IS NULL OR b.black
 ORDER BY b.created_at DESC, b.blackout_id DESC LIMIT $2;
 
 -- name: insert_blackout
--- A new blackout. The caller holds all shard rows (bump_blackouts), so the next tick knows it.
+-- Adds a blackout. The caller has locked all shard rows (bump_blackouts), so the next tick reads it.
 INSERT INTO blackouts (blackout_id, tenant_id, queue, job_id, start_at, end_at, schedule, schedule_key, lasts_ms,
                        reason, created_by)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 
 -- name: delete_blackout
--- Ends a blackout, and lets go at once what waits for its end; another one that holds stops it again at the gate.
+-- Deletes a blackout and makes fires that wait for its end due now; the gate stops them again if another one applies.
 WITH gone AS (
     UPDATE blackouts SET deleted_at = db_now(), deleted_by = $3
     WHERE blackout_id = $1 AND tenant_id = $2 AND deleted_at IS NULL
@@ -40,7 +40,7 @@ SELECT blackout_id, (
 FROM gone;
 
 -- name: lock_gated
--- Fires that are due, but of tenants with blackouts: `promote_waiting` leaves them to the gate.
+-- Locks due fires of tenants with blackouts: `promote_waiting` leaves them to the gate.
 SELECT e.execution_id, e.tenant_id, e.queue, e.job_id, e.fire_at, j.misfire, j.misfire_s, db_now() AS now
 FROM executions e JOIN jobs j USING (job_id)
 WHERE e.state = 'waiting' AND e.shard = ANY ($1::smallint[]) AND e.due_at <= (SELECT db_now())
@@ -51,8 +51,8 @@ WHERE e.state = 'waiting' AND e.shard = ANY ($1::smallint[]) AND e.due_at <= (SE
   ))
 ORDER BY e.execution_id LIMIT $2 FOR UPDATE OF e SKIP LOCKED;
 
--- name: pass_gate
--- What becomes of fires at the gate: queued, waiting until the end of a blackout, or skipped because of it.
+-- name: apply_gate
+-- Applies the gate's verdicts to fires: queue, hold until the end of a blackout, or skip.
 WITH verdict AS (
     SELECT * FROM unnest($1::uuid[], $2::timestamptz[], $3::boolean[]) AS v (execution_id, until, skipped)
 ), gone AS (
@@ -72,7 +72,7 @@ WITH verdict AS (
     UPDATE executions e SET state = 'queued', queued_at = db_now() FROM verdict v
     WHERE e.execution_id = v.execution_id AND e.state = 'waiting' AND NOT v.skipped AND v.until IS NULL
     RETURNING e.line_id, e.rank
-), told AS (
+), notified AS (
     SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM queued GROUP BY line_id
 )
-SELECT (SELECT count(*) FROM told) AS told, (SELECT array_agg(job_id) FROM gone WHERE chained) AS chained;
+SELECT (SELECT count(*) FROM notified) AS notified, (SELECT array_agg(job_id) FROM gone WHERE chained) AS chained;

@@ -1,20 +1,20 @@
--- Missed fires of one job, decided by whoever resumes it. The caller holds the shard's row, then the job's.
+-- Missed fires of one job, decided at resume. The caller has locked the shard's row, then the job's.
 
--- name: hold_executions_of
--- What the cancel_running policy may end, held in key order, as everyone who settles takes them.
+-- name: lock_executions_of_job
+-- Locks what the cancel_running policy may cancel, in key order, as settling does.
 SELECT execution_id FROM executions WHERE job_id = $1 AND tenant_id = $2 AND backfill_id IS NULL
 ORDER BY execution_id FOR UPDATE;
 
--- name: life_of_job
--- Whether an execution of a job lives, and whether one of them has not started; a backfill does not count.
+-- name: liveness_of_job
+-- Whether a job has a live and a pending execution; those of backfills do not count.
 SELECT coalesce(bool_or(state <> 'waiting' OR attempt > 0 OR trigger = 'fire'), false) AS lives,
        coalesce(bool_or(state IN ('blocked', 'queued') OR state = 'waiting' AND attempt = 0 AND trigger = 'fire'), false)
            AS pending
 FROM executions WHERE job_id = $1 AND tenant_id = $2 AND backfill_id IS NULL;
 
 -- name: insert_missed
--- Executions of missed instants: in line behind one another (blocked, until they are released), waiting for what the
--- job needs, or queued at once.
+-- Inserts executions of missed instants: blocked behind one another if chained ($6), waiting if the job has needs, else
+-- queued.
 WITH fresh AS (
     INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, chained, state, trigger, queue,
                             rank, fire_at, due_at, queued_at, start_by_at, line_id, limit_id, needs_by_at)
@@ -35,7 +35,7 @@ SELECT line_id, pg_notify('mainspring_queued', line_id || ' ' || min(rank))
 FROM fresh WHERE state = 'queued' GROUP BY line_id;
 
 -- name: skip_missed
--- Missed instants that do not run, one row each.
+-- Records missed instants that are skipped, one row each.
 INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue,
                      fire_at, due_at, finished_at, reason)
 SELECT w.execution_id, j.job_id, j.tenant_id, j.version, j.priority, 0, 'skipped', 'fire', j.queue,

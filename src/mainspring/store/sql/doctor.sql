@@ -1,5 +1,5 @@
--- Each query returns offenders against one promise; no row means it holds. Those that look at history take $1: how many of
--- the newest they look at, so that asking costs the same however much there is; null: at all.
+-- Each query returns the rows that violate one invariant; no row means it holds. Queries on history take $1, the number of
+-- newest rows to check, so that the cost does not grow with history; null: all rows.
 
 -- name: invariant_i1
 -- I1 one execution per fire: none is both live and final, none final twice.
@@ -17,7 +17,7 @@ SELECT shard::text AS offender, 'decided only up to ' || watermark AS what
 FROM shards WHERE watermark < db_now() - interval '10 s' ORDER BY shard LIMIT 20;
 
 -- name: invariant_i4
--- I4 never early: nothing was queued before its fire.
+-- I4 never early: no execution was queued before its fire.
 SELECT execution_id::text AS offender, 'queued ' || (fire_at - queued_at) || ' early' AS what
 FROM (
     (SELECT execution_id, trigger, queued_at, fire_at FROM executions ORDER BY execution_id DESC LIMIT $1::int)
@@ -39,8 +39,8 @@ JOIN attempts b ON b.execution_id = a.execution_id AND b.attempt > a.attempt
 WHERE b.started_at < a.ended_at LIMIT 20;
 
 -- name: invariant_i14
--- I14 each execution of the last day that failed or was lost for good has its dead letter, and no other has. What ended
--- before there were dead letters has none.
+-- I14 each execution of the last day that failed or was lost has a dead letter, and no other has. Executions that ended
+-- before migration 8 have none.
 (SELECT h.execution_id::text AS offender, h.state || ' without a dead letter' AS what
  FROM (
     SELECT execution_id, state, finished_at FROM history
@@ -50,7 +50,7 @@ WHERE b.started_at < a.ended_at LIMIT 20;
    AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.dead_letter_id = h.execution_id)
  LIMIT 20)
 UNION ALL
-(SELECT d.dead_letter_id::text, 'a dead letter of nothing that failed'
+(SELECT d.dead_letter_id::text, 'a dead letter of an execution that did not fail'
  FROM (
     SELECT dead_letter_id FROM dead_letters WHERE created_at > (SELECT db_now()) - interval '1 day'
     ORDER BY created_at DESC LIMIT $1::int
@@ -61,7 +61,7 @@ UNION ALL
  LIMIT 20);
 
 -- name: invariant_i13
--- I12, I13 the counters of open runs and their blocked steps are what recounting gives; none begins before its time.
+-- I12, I13 the counters of open runs and blocked steps equal a recount; no step starts before its parents ended.
 SELECT r.run_id::text AS offender, 'counts ' || r.open_steps || ' open steps, has ' || count(s.step) AS what
 FROM runs r JOIN run_steps s ON s.run_id = r.run_id AND s.item = -1 AND s.finished_at IS NULL
 WHERE r.finished_at IS NULL GROUP BY r.run_id HAVING count(s.step) <> r.open_steps
@@ -89,19 +89,19 @@ WHERE r.finished_at IS NULL AND e.state IS DISTINCT FROM 'running'
 LIMIT 20;
 
 -- name: invariant_i15
--- I15 what runs is within its concurrency key, counting what started since the limit was last written, and within caps.
-SELECT l.key AS offender, count(*) || ' run, at most ' || l.most || ' may' AS what
+-- I15 running executions respect concurrency keys (started since the limit was last written) and queue caps.
+SELECT l.key AS offender, count(*) || ' running, at most ' || l.most || ' allowed' AS what
 FROM executions e JOIN limits l ON l.limit_id = e.limit_id
 WHERE e.session_id IS NOT NULL AND e.started_at > l.used_at GROUP BY l.limit_id HAVING count(*) > l.most
 UNION ALL
-SELECT q.name, count(*) || ' run, at most ' || q.cap || ' may'
+SELECT q.name, count(*) || ' running, at most ' || q.cap || ' may'
 FROM executions e JOIN queues q ON q.tenant_id = e.tenant_id AND q.name = e.queue
 WHERE e.session_id IS NOT NULL AND e.started_at > q.updated_at + interval '5 s'
 GROUP BY q.tenant_id, q.name HAVING count(*) > q.cap
 LIMIT 20;
 
 -- name: invariant_i16
--- I16 nothing runs on a session that has been dead for more than 10 s.
+-- I16 no execution runs on a session that has been dead for more than 10 s.
 SELECT e.execution_id::text AS offender, 'its session ended at ' || coalesce(s.ended_at, s.lease_expires_at) AS what
 FROM executions e JOIN sessions s USING (session_id)
 WHERE e.state = 'running' AND coalesce(s.ended_at, s.lease_expires_at) < db_now() - interval '10 s' LIMIT 20;
@@ -114,8 +114,8 @@ WHERE (owner IS NULL AND watermark < db_now() - interval '10 s') OR lease_expire
 ORDER BY shard LIMIT 20;
 
 -- name: invariant_i18
--- I18 nothing without special demands or limits is queued for more than 5 s while a worker that serves its queue is idle.
--- What decides is the same for all of a line, so one of each is looked at.
+-- I18 no execution without special demands or limits is queued for more than 5 s while a worker of its queue is idle.
+-- All executions of a line have the same demands, so one of each line is checked.
 SELECT e.execution_id::text AS offender, 'queued since ' || e.queued_at || ' in ' || e.queue AS what
 FROM (SELECT line_id, demand, limit_id + rate_id AS limits FROM lines UNION ALL SELECT 0, NULL, 0) AS l
 CROSS JOIN LATERAL (
@@ -141,7 +141,7 @@ FROM (SELECT * FROM executions ORDER BY execution_id DESC LIMIT $1::int) AS e
 JOIN jobs j USING (job_id) WHERE e.tenant_id <> j.tenant_id LIMIT 20;
 
 -- name: saved_under_other_rules
--- How many active jobs have instants that were computed by other time zone rules than these, and which.
+-- Number of active jobs with instants computed under other time zone rules, by version of the rules.
 SELECT v.tzdata, count(*) AS jobs FROM jobs j JOIN job_versions v USING (job_id, version)
 WHERE j.deleted_at IS NULL AND v.tzdata <> $1 AND jsonb_typeof(v.spec -> 'schedule') IN ('object', 'array')
 GROUP BY v.tzdata ORDER BY v.tzdata;
@@ -152,26 +152,26 @@ SELECT execution_id::text AS offender, 'waiting, but due at ' || due_at AS what
 FROM executions WHERE state = 'waiting' AND due_at < db_now() - interval '10 s' LIMIT 20;
 
 -- name: overdue_starts
--- Executions that should have been skipped more than a minute ago, because they had not started in time.
-SELECT execution_id::text AS offender, 'was to start by ' || start_by_at AS what
+-- Executions that should have been skipped more than a minute ago because they missed start_by.
+SELECT execution_id::text AS offender, 'should have started by ' || start_by_at AS what
 FROM executions
 WHERE start_by_at < (SELECT db_now()) - interval '1 min' AND attempt = 0 AND state IN ('waiting', 'blocked', 'queued')
   AND due_at < 'infinity' LIMIT 20;
 
 -- name: overlong_pauses
 -- Jobs that should have been resumed more than a minute ago.
-SELECT name AS offender, 'was to be resumed at ' || paused_until AS what
+SELECT name AS offender, 'should have been resumed at ' || paused_until AS what
 FROM jobs WHERE paused_until < (SELECT db_now()) - interval '1 min' AND deleted_at IS NULL LIMIT 20;
 
 -- name: needs_of_the_deleted
--- Jobs that need one that was deleted when that did not ask for them yet: it can't succeed any more.
+-- Jobs that need a deleted job, which can't succeed; deletions before dependencies were checked left them.
 SELECT c.name AS offender, 'needs ' || p.name || ', which was deleted: mainspring jobs needs remove ' || c.name || ' ' || p.name
        AS what
 FROM job_needs n JOIN jobs p ON p.job_id = n.parent_id AND p.deleted_at IS NOT NULL
 JOIN jobs c ON c.job_id = n.child_id AND c.deleted_at IS NULL LIMIT 20;
 
 -- name: overfed_backfills
--- Backfills with more live executions than they may have.
+-- Backfills with more live executions than their concurrency.
 SELECT b.backfill_id::text AS offender, count(*) || ' live, at most ' || b.concurrency AS what
 FROM backfills b JOIN executions e USING (backfill_id)
 GROUP BY b.backfill_id HAVING count(*) > b.concurrency LIMIT 20;

@@ -1,5 +1,5 @@
 -- name: insert_job
--- A new job. The caller holds its shard row (bump_shard), so the next tick sees it.
+-- Adds a job. The caller has locked its shard row (bump_shard), so the next tick reads it.
 INSERT INTO jobs (job_id, tenant_id, name, version, shard, change, schedule_id, active_from, start_at, end_at,
                   queue, priority, overlap, misfire, misfire_s, misfire_most, paused_at, created_at, updated_at,
                   pause_after, start_by_s, finish_by_s, max_gap_s, jitter_ms, calendars, line_id, limit_id, keyed)
@@ -8,17 +8,17 @@ SELECT $1, $2, $3, 1, $4, $5, $6, $22, $7, $8, $9, $10, $11, $12, $14, $15, CASE
 FROM (SELECT db_now()) AS now (at);
 
 -- name: insert_version
--- The immutable payload of one version.
+-- Adds the immutable definition of one version.
 INSERT INTO job_versions (job_id, version, tenant_id, spec, created_by, tzdata, exceeds, preemptible)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: lock_job
--- A job as it is now, held until the end of the transaction.
+-- Locks a job until the end of the transaction.
 SELECT j.*, v.spec, v.exceeds FROM jobs j JOIN job_versions v USING (job_id, version)
 WHERE j.job_id = $1 AND j.tenant_id = $2 FOR UPDATE OF j;
 
 -- name: update_job
--- Writes a new version's settings; the version the caller read must still be the current one.
+-- Writes the columns of a new version; the version that the caller read must still be current.
 UPDATE jobs SET name = $4, version = version + 1, change = $5, schedule_id = $6, start_at = $7, end_at = $8,
     queue = $9, priority = $10, overlap = $11, misfire = $12, misfire_s = $15, misfire_most = $16,
     pause_after = $17, start_by_s = $18, finish_by_s = $19, max_gap_s = $20, jitter_ms = $21, calendars = $22,
@@ -31,13 +31,13 @@ WHERE job_id = $1 AND tenant_id = $2 AND version = $3 AND deleted_at IS NULL
 RETURNING version, active_from, paused_at;
 
 -- name: pause_job
--- Stops future fires; by itself until $5, if that is given.
+-- Pauses a job; until $5, if that is given.
 UPDATE jobs SET paused_at = db_now(), pause_reason = $4, paused_until = $5, change = $3, updated_at = db_now()
 WHERE job_id = $1 AND tenant_id = $2 AND paused_at IS NULL AND deleted_at IS NULL
 RETURNING paused_at;
 
--- name: pause_again
--- What was said last about a pause counts: its end, and its reason if there is a new one.
+-- name: update_pause
+-- Replaces the end of a pause, and its reason if a new one is given.
 UPDATE jobs SET pause_reason = coalesce($3, pause_reason), paused_until = $4, updated_at = db_now()
 WHERE job_id = $1 AND tenant_id = $2 AND paused_at IS NOT NULL AND deleted_at IS NULL;
 
@@ -50,7 +50,7 @@ WHERE job_id = $1 AND tenant_id = $2 AND paused_at IS NOT NULL AND deleted_at IS
 RETURNING active_from;
 
 -- name: delete_job
--- Stops future fires for good and frees the name; the history stays readable.
+-- Deletes a job: no more fires, and its name is free; the history stays readable.
 UPDATE jobs SET deleted_at = db_now(), change = $3, updated_at = db_now()
 WHERE job_id = $1 AND tenant_id = $2 AND deleted_at IS NULL
 RETURNING deleted_at;
@@ -62,13 +62,13 @@ FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s US
 WHERE j.job_id = $1 AND j.tenant_id = $2;
 
 -- name: job_by_name
--- The one job of that name that is not deleted.
+-- The job of that name that is not deleted.
 SELECT j.*, v.spec, v.created_by, coalesce(s.content, s.key) AS schedule_key
 FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
 WHERE j.name = $1 AND j.tenant_id = $2 AND j.deleted_at IS NULL;
 
 -- name: list_jobs
--- A page of jobs by name, after a name; from $4 on and before $5, between which all lie that begin alike.
+-- A page of jobs by name, after a name, within [$4, $5), the range of a prefix.
 SELECT j.*, v.spec, v.created_by, coalesce(s.content, s.key) AS schedule_key
 FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
 WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.name COLLATE "C" > $2 AND j.name COLLATE "C" >= $4
@@ -76,9 +76,9 @@ WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.name COLLATE "C" > $2 AND 
 ORDER BY j.name COLLATE "C" LIMIT $3;
 
 -- name: last_executions
--- The latest few executions of each of these jobs, newest first. The live ones of a job are few and found by its index:
--- OFFSET keeps the planner from walking all live executions in order instead, for each job. The last two days of
--- history are read first, and those before only for what they leave open.
+-- The latest few executions of each of these jobs, newest first. A job has few live executions, found by its index: OFFSET
+-- keeps the planner from walking all live executions in order instead, for each job. The last two days of history are
+-- read first, and earlier ones only if these are not enough.
 SELECT wanted.job_id, e.execution_id, e.state, e.fire_at, e.finished_at, e.duration_ms
 FROM unnest($2::uuid[]) AS wanted (job_id)
 CROSS JOIN LATERAL (
@@ -98,7 +98,7 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: definitions
--- The payloads of these versions, for dispatch and settling; they never change, so callers cache them.
+-- The definitions of these versions, for dispatch and settling; they never change, so callers cache them.
 SELECT v.job_id, v.version, v.spec, v.exceeds FROM unnest($1::uuid[], $2::int[]) AS wanted (job_id, version)
 JOIN job_versions v USING (job_id, version);
 
@@ -123,8 +123,8 @@ GROUP BY j.schedule_id, s.schedule_id LIMIT $2;
 SELECT count(*) > $2 FROM (SELECT FROM jobs WHERE tenant_id = $1 AND deleted_at IS NULL LIMIT $2 + 1) AS few;
 
 -- name: walked_schedules
--- The same for a tenant with very many jobs: the index leads from one distinct schedule to the next, $3 at most, and the
--- jobs that share one are not read.
+-- The same for a tenant with very many jobs: walks the index from one distinct schedule to the next, $3 at most, without
+-- reading the jobs that share one.
 WITH RECURSIVE walk AS (
     (SELECT schedule_id, 1 AS n FROM jobs
      WHERE deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL ORDER BY schedule_id LIMIT 1)
@@ -143,13 +143,13 @@ WHERE EXISTS (
 )
 LIMIT $2;
 
--- name: jobs_about
--- About how many jobs the table has, over all tenants, as the last ANALYZE saw it; -1 if there was none yet.
+-- name: estimated_jobs
+-- Estimated number of jobs over all tenants, as of the last ANALYZE; -1 if there was none yet.
 SELECT reltuples FROM pg_class WHERE oid = 'jobs'::regclass;
 
 -- name: schedule_loads
--- How many active jobs of a tenant share a schedule, a start and an end; the most shared first. $3 is the part of the
--- table that is read, in percent: pages at random, so that the work stays the same however many jobs there are.
+-- Number of active jobs of a tenant that share a schedule, a start and an end; the most shared first. $3: percentage of
+-- the table's pages that is sampled, so that the work is bounded for any number of jobs.
 SELECT s.schedule_id, coalesce(s.content, s.key) AS key, shared.start_at, shared.end_at, shared.jobs
 FROM (
     SELECT schedule_id, start_at, end_at, count(*) AS jobs FROM jobs TABLESAMPLE SYSTEM ($3)
@@ -171,7 +171,7 @@ CROSS JOIN LATERAL (
 ) AS j;
 
 -- name: keyed_specs
--- Those of these jobs whose limit keys depend on params.
+-- Definitions of those jobs whose limit keys depend on params.
 SELECT j.job_id, v.spec FROM jobs j JOIN job_versions v USING (job_id, version)
 WHERE j.tenant_id = $1 AND j.job_id = ANY ($2::uuid[]) AND j.keyed AND j.deleted_at IS NULL;
 

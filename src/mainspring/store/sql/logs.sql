@@ -1,5 +1,5 @@
 -- name: append_logs
--- Output of attempts, accepted only from the session that holds them; a chunk sent twice is stored once.
+-- Appends log chunks, only from the session that runs the attempt; a chunk sent twice is stored once.
 INSERT INTO log_chunks (execution_id, attempt, seq, tenant_id, stream, data, started_at)
 SELECT e.execution_id, e.attempt, c.seq, e.tenant_id, c.stream, c.data, e.started_at
 FROM unnest($2::uuid[], $3::smallint[], $4::int[], $5::text[], $6::bytea[])
@@ -9,13 +9,13 @@ WHERE e.session_id = $1 AND e.state = 'running'
 ON CONFLICT DO NOTHING;
 
 -- name: read_logs
--- Output in order, after a place. The time inside the id rules out the partitions before it.
+-- Log chunks in order, after a position. The time inside the id excludes earlier partitions.
 SELECT attempt, seq, stream, data FROM log_chunks
 WHERE execution_id = $1 AND tenant_id = $2 AND started_at >= $3 AND (attempt, seq) > ($4, $5)
 ORDER BY attempt, seq LIMIT $6;
 
 -- name: read_logs_before
--- Output before a place, the newest first: so many chunks, of which the last may reach over so many bytes.
+-- Log chunks before a position, newest first: at most $6 chunks; the last one may exceed $7 bytes in total.
 SELECT attempt, seq, stream, data FROM (
     SELECT attempt, seq, stream, data, sum(octet_length(data)) OVER (ORDER BY attempt DESC, seq DESC) AS bytes
     FROM (

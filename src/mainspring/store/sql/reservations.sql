@@ -1,16 +1,16 @@
 -- name: lock_reservations
--- One after the other: what a new one may have depends on all that are there.
+-- Serializes writers: what a new reservation may have depends on all others.
 SELECT pg_advisory_xact_lock(hashtext('mainspring:reservations'));
 
 -- name: open_reservations
--- Those that are not over, of a tenant or of all.
+-- Reservations that have not ended, of a tenant ($1) or of all (null).
 SELECT r.*, j.name AS job, coalesce(r.queue, j.queue) AS serves, l.demand
 FROM reservations r LEFT JOIN jobs j ON j.job_id = r.job_id LEFT JOIN lines l ON l.line_id = j.line_id
 WHERE r.deleted_at IS NULL AND r.end_at > db_now() AND ($1::int IS NULL OR r.tenant_id = $1)
 ORDER BY r.start_at, r.reservation_id;
 
 -- name: insert_reservation
--- Dispatchers hear of it, and keep its places from now on.
+-- Adds a reservation and notifies dispatchers, which keep its slots free from now on.
 WITH added AS (
     INSERT INTO reservations (reservation_id, tenant_id, name, start_at, end_at, slots, resources, labels, queue, job_id,
                               shared, workers, reason, created_by)
@@ -20,7 +20,7 @@ WITH added AS (
 SELECT pg_notify('mainspring_settings', tenant_id::text) FROM added;
 
 -- name: delete_reservation
--- Its places are anybody's again.
+-- Deletes a reservation and notifies dispatchers.
 WITH gone AS (
     UPDATE reservations SET deleted_at = db_now(), deleted_by = $3
     WHERE tenant_id = $1 AND name = $2 AND deleted_at IS NULL
@@ -29,6 +29,6 @@ WITH gone AS (
 SELECT pg_notify('mainspring_settings', tenant_id::text) FROM gone;
 
 -- name: end_past_reservations
--- A name is free again when its window is over.
+-- Frees the name of a reservation whose window has ended.
 UPDATE reservations SET deleted_at = db_now(), deleted_by = 'its end'
 WHERE tenant_id = $1 AND name = $2 AND deleted_at IS NULL AND end_at <= db_now();

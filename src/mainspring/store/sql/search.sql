@@ -1,23 +1,23 @@
--- name: look_executions
--- Which executions of a tenant fit a filter, newest first. At most $8 are looked at, so that the work has a bound
--- whatever is asked; `floor` is the last one looked at if there were more.
-WITH looked AS MATERIALIZED (
+-- name: search_executions
+-- Executions of a tenant that match a filter, newest first. Scans at most $8 rows, so that the work is bounded for any
+-- filter; `floor` is the last row scanned if there are more.
+WITH scanned AS MATERIALIZED (
     SELECT execution_id, state, queue, trigger, created_by FROM all_executions
     WHERE tenant_id = $1 AND execution_id < $2 AND execution_id >= $4
     ORDER BY execution_id DESC LIMIT $8
 )
 SELECT ARRAY(
-           SELECT execution_id FROM looked
+           SELECT execution_id FROM scanned
            WHERE ($5::text[] IS NULL OR state = ANY ($5)) AND ($6::text[] IS NULL OR queue = ANY ($6))
              AND ($7::text[] IS NULL OR trigger = ANY ($7)) AND ($9::text[] IS NULL OR created_by = ANY ($9))
            ORDER BY execution_id DESC LIMIT $3
        ) AS found,
-       (SELECT execution_id FROM looked WHERE (SELECT count(*) FROM looked) = $8 ORDER BY execution_id LIMIT 1) AS floor;
+       (SELECT execution_id FROM scanned WHERE (SELECT count(*) FROM scanned) = $8 ORDER BY execution_id LIMIT 1) AS floor;
 
--- name: look_exceptions
--- The same where none of the states is the common one: each is walked by its own index, so at most $8 of each state are
--- looked at. `floor`: where the first of them was left off.
-WITH looked AS MATERIALIZED (
+-- name: search_unsuccessful
+-- The same for states other than succeeded: each is scanned by its own index, at most $8 rows of each state. `floor`:
+-- where the first scan stopped.
+WITH scanned AS MATERIALIZED (
     SELECT e.*
     FROM unnest($5::text[]) AS wanted (state)
     CROSS JOIN LATERAL (
@@ -27,13 +27,13 @@ WITH looked AS MATERIALIZED (
         ORDER BY execution_id DESC LIMIT $8
     ) AS e
 ), floors AS (
-    SELECT (array_agg(execution_id ORDER BY execution_id))[1] AS execution_id FROM looked
+    SELECT (array_agg(execution_id ORDER BY execution_id))[1] AS execution_id FROM scanned
     GROUP BY state HAVING count(*) = $8
 ), floor AS (
     SELECT execution_id FROM floors ORDER BY execution_id DESC LIMIT 1
 )
 SELECT ARRAY(
-           SELECT execution_id FROM looked
+           SELECT execution_id FROM scanned
            WHERE ($6::text[] IS NULL OR queue = ANY ($6)) AND ($7::text[] IS NULL OR trigger = ANY ($7))
              AND ($9::text[] IS NULL OR created_by = ANY ($9))
              AND execution_id >= coalesce((SELECT execution_id FROM floor), $4)
@@ -41,9 +41,9 @@ SELECT ARRAY(
        ) AS found,
        (SELECT execution_id FROM floor) AS floor;
 
--- name: look_executions_of
--- The same of some jobs, each looked at by its own index. `floor`: where the first of them was left off.
-WITH looked AS MATERIALIZED (
+-- name: search_executions_of_jobs
+-- The same within some jobs, each scanned by its own index. `floor`: where the first scan stopped.
+WITH scanned AS MATERIALIZED (
     SELECT wanted.job_id, e.execution_id, e.state, e.queue, e.trigger, e.created_by
     FROM unnest($9::uuid[]) AS wanted (job_id)
     CROSS JOIN LATERAL (
@@ -52,13 +52,13 @@ WITH looked AS MATERIALIZED (
         ORDER BY execution_id DESC LIMIT $8
     ) AS e
 ), floors AS (
-    SELECT (array_agg(execution_id ORDER BY execution_id))[1] AS execution_id FROM looked
+    SELECT (array_agg(execution_id ORDER BY execution_id))[1] AS execution_id FROM scanned
     GROUP BY job_id HAVING count(*) = $8
 ), floor AS (
     SELECT execution_id FROM floors ORDER BY execution_id DESC LIMIT 1
 )
 SELECT ARRAY(
-           SELECT execution_id FROM looked
+           SELECT execution_id FROM scanned
            WHERE ($5::text[] IS NULL OR state = ANY ($5)) AND ($6::text[] IS NULL OR queue = ANY ($6))
              AND ($7::text[] IS NULL OR trigger = ANY ($7)) AND ($10::text[] IS NULL OR created_by = ANY ($10))
              AND execution_id >= coalesce((SELECT execution_id FROM floor), $4)
@@ -66,17 +66,16 @@ SELECT ARRAY(
        ) AS found,
        (SELECT execution_id FROM floor) AS floor;
 
--- name: look_jobs
--- Which jobs of a tenant fit a filter, by name. At most $10 names are looked at, from $11 on and before $12, between which
--- all lie that begin as is asked; `floor` is the last of them if there were more. Definitions are read only of what fits
--- by all else.
-WITH looked AS MATERIALIZED (
+-- name: search_jobs
+-- Jobs of a tenant that match a filter, by name. Scans at most $10 names in [$11, $12), the range of the wanted prefixes;
+-- `floor` is the last name scanned if there are more. Definitions are read only of jobs that match everything else.
+WITH scanned AS MATERIALIZED (
     SELECT job_id, name COLLATE "C" AS name, version, queue, paused_at FROM jobs
     WHERE tenant_id = $1 AND deleted_at IS NULL AND name COLLATE "C" > $2 AND name COLLATE "C" >= $11
       AND name COLLATE "C" < $12
     ORDER BY name COLLATE "C" LIMIT $10
 ), likely AS MATERIALIZED (
-    SELECT job_id, name, version FROM looked
+    SELECT job_id, name, version FROM scanned
     WHERE ($4::text[] IS NULL OR NOT EXISTS (SELECT FROM unnest($4) AS t (word) WHERE position(lower(word) IN lower(name)) = 0))
       AND ($5::text[] IS NULL OR EXISTS (SELECT FROM unnest($5) AS n (prefix) WHERE starts_with(name, prefix)))
       AND ($6::boolean IS NULL OR (paused_at IS NOT NULL) = $6) AND ($7::text[] IS NULL OR queue = ANY ($7))
@@ -96,7 +95,7 @@ SELECT ARRAY(
                        AND coalesce(v.spec -> 'metadata' -> 'labels' -> wanted.key, 'null') <> wanted.value)))
            ORDER BY l.name LIMIT $3
        ) AS found,
-       (SELECT name FROM looked WHERE (SELECT count(*) FROM looked) = $10 ORDER BY name DESC LIMIT 1) AS floor;
+       (SELECT name FROM scanned WHERE (SELECT count(*) FROM scanned) = $10 ORDER BY name DESC LIMIT 1) AS floor;
 
 -- name: jobs_by_id
 -- Several jobs with their definitions and schedules, by name.
@@ -105,7 +104,7 @@ FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s US
 WHERE j.job_id = ANY ($1::uuid[]) AND j.tenant_id = $2 ORDER BY j.name COLLATE "C";
 
 -- name: job_stats
--- How the executions of some jobs went since an instant, told by the latest $5 of each.
+-- Statistics of the latest $5 executions of each job since an instant.
 SELECT wanted.job_id, s.ended, s.succeeded, s.ms
 FROM unnest($2::uuid[]) AS wanted (job_id)
 CROSS JOIN LATERAL (

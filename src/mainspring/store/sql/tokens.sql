@@ -18,15 +18,15 @@ FROM tokens
 WHERE token_id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > db_now());
 
 -- name: has_tokens
--- Tells a first start from a later one.
+-- Whether any valid token exists: false at the first start.
 SELECT EXISTS (SELECT FROM tokens WHERE revoked_at IS NULL);
 
 -- name: revoke_tokens_named
--- Ends tokens by name, at once.
+-- Revokes tokens by name.
 UPDATE tokens SET revoked_at = db_now() WHERE tenant_id = $1 AND name = $2 AND revoked_at IS NULL;
 
 -- name: server_key
--- A key made at the first start.
+-- A key created at the first start.
 SELECT key FROM server_keys WHERE name = $1;
 
 -- name: list_tokens
@@ -35,17 +35,17 @@ SELECT token_id, name, scopes, created_at, expires_at, coalesce(expires_at <= db
 FROM tokens WHERE tenant_id = $1 AND revoked_at IS NULL ORDER BY created_at DESC, token_id LIMIT $2;
 
 -- name: revoke_token
--- Ends a token at once, and every browser session that began with it.
+-- Revokes a token, and with it every browser session that was opened with it.
 UPDATE tokens SET revoked_at = db_now() WHERE token_id = $1 AND tenant_id = $2 AND revoked_at IS NULL RETURNING name;
 
 -- name: begin_grants
--- A token that makes its first schedule.
+-- Inserts the grant row of a token before its first schedule.
 INSERT INTO token_grants (token_id, tenant_id, began_at, granted) VALUES ($1, $2, db_now(), 0)
 ON CONFLICT (token_id) DO NOTHING;
 
 -- name: grant_schedules
--- An eighth of what is left of a token's $3 schedules in its hour, at least one; 0 if none is left. An hour that is over
--- starts anew.
+-- Grants an eighth of what is left of a token's $3 schedules per hour, at least one; 0 if none is left. An expired hour
+-- restarts.
 WITH held AS MATERIALIZED (
     SELECT g.token_id, now.at, g.began_at + interval '1 hour' <= now.at AS over, g.began_at, g.granted
     FROM token_grants g CROSS JOIN (SELECT db_now()) AS now (at)

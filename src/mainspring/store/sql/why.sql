@@ -10,24 +10,24 @@ LEFT JOIN sessions s ON s.session_id = e.session_id LEFT JOIN workers w USING (w
 WHERE e.execution_id = $1 AND e.tenant_id = $2;
 
 -- name: pending_of_job
--- The job's executions that have not ended, next to start first.
+-- The live executions of a job, running ones first, then in starting order.
 SELECT execution_id, state FROM executions WHERE job_id = $1 AND tenant_id = $2
 ORDER BY state = 'running' DESC, rank, execution_id LIMIT $3;
 
 -- name: live_sessions
--- Every worker a tenant's executions may go to: its own, and those that serve all tenants.
+-- Live sessions of the workers that may run a tenant's executions: its own, and shared ones.
 SELECT w.name, s.state, s.slots, s.busy, s.queues, s.kinds, s.labels, s.resources FROM sessions s JOIN workers w USING (worker_id)
 WHERE s.ended_at IS NULL AND s.lease_expires_at > db_now() AND (s.tenant_id = $1 OR s.shared)
 ORDER BY w.name LIMIT $2;
 
 -- name: ahead_in_line
--- How many of a line are before a place; counted up to a bound.
+-- Executions ahead in a line; counted up to $5.
 SELECT count(*) FROM (
     SELECT FROM executions
     WHERE state = 'queued' AND line_id = $1 AND (rank, execution_id) < ($2, $3) AND tenant_id = $4 LIMIT $5
 ) AS before;
 
 -- name: running_of_queue
--- What runs of a queue, and of its tenant.
+-- Running executions of a queue, and of its tenant.
 SELECT count(*) FILTER (WHERE queue = $2) AS of_queue, count(*) AS of_tenant FROM executions
 WHERE session_id IS NOT NULL AND tenant_id = $1;

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from mainspring import wire
 from mainspring.domain.errors import Invalid
 from mainspring.domain.filter import JOB_FIELDS, spell
-from mainspring.store.search import Stats
+from mainspring.store.search import JobStats
 from mainspring.views import jobs as job_views
 from mainspring.views import search
 from mainspring.web.endpoint import PageRequest
@@ -27,7 +27,7 @@ class JobList:
     """A page of jobs with their statistics of the last 24 hours, or the error in the filter."""
 
     page: wire.Page[wire.Job]
-    stats: dict[UUID, Stats] = field(default_factory=dict)
+    stats: dict[UUID, JobStats] = field(default_factory=dict)
     error: InputError | None = None
 
 
