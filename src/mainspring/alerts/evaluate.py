@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid5
 
 import structlog
@@ -159,11 +159,14 @@ class AlertEvaluator(Service):
 
     async def _notify_jobs(self) -> None:
         """Notify of late and missed executions, which no settlement reports."""
-        for kind, notify in (("late", outbox.notify_late), ("missed", outbox.notify_missed)):
+        kinds: tuple[Literal["late", "missed"], ...] = ("late", "missed")
+        for kind in kinds:
             if not self._subscriptions.wants(f"job.{kind}"):
                 continue
             async with self._database.connection() as connection:
-                checked, last, _ = await notify(connection, after=self._cursors[kind], limit=MAX_JOBS)
+                checked, last, _ = await outbox.notify_unstarted(
+                    connection, kind=kind, after=self._cursors[kind], limit=MAX_JOBS
+                )
             self._cursors[kind] = last if last is not None and checked >= MAX_JOBS else _ZERO
 
 

@@ -13,7 +13,7 @@ from mainspring.batch import Batcher
 from mainspring.clock import instant, millis
 from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Invalid, NotFound
-from mainspring.domain.execution import LIVE, execution_id, is_step
+from mainspring.domain.execution import can_change, execution_id, is_step
 from mainspring.domain.job import WorkflowTask, needed_params
 from mainspring.domain.placement.line import line_of
 from mainspring.domain.workflow.run import ExecutionEnd
@@ -310,7 +310,7 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
             found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution)
             if found is None:
                 raise NotFound(f"there is no execution {execution}")
-            if found.state not in LIVE:
+            if not can_change(found.state, "cancelled"):
                 raise Conflict(f"the execution has already ended: {found.state}", code="already_final")
             # Lock the job before its executions, as ticks do: this may release its next execution.
             await overlaps.lock_jobs(connection, job_ids=[found.job_id])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from mainspring import wire
@@ -66,15 +66,14 @@ async def notify_retrying(connection: Connection, *, execution_ids: Sequence[UUI
     return int(await connection.fetchval(q("notify_retrying"), list(execution_ids)))
 
 
-async def notify_late(connection: Connection, *, after: UUID, limit: int) -> tuple[int, UUID | None, int]:
-    """Return how many jobs were checked, the last one, and the messages written. Over all tenants: a leader duty."""
-    row = await connection.fetchrow(q("notify_late"), after, limit)
-    assert row is not None
-    return row["checked"], row["last"], row["n"]
+async def notify_unstarted(
+    connection: Connection, *, kind: Literal["late", "missed"], after: UUID, limit: int
+) -> tuple[int, UUID | None, int]:
+    """Notify of late or missed executions of all tenants' jobs, from job `after` on.
 
-
-async def notify_missed(connection: Connection, *, after: UUID, limit: int) -> tuple[int, UUID | None, int]:
-    row = await connection.fetchrow(q("notify_missed"), after, limit)
+    Returns how many jobs were checked, the last one, and the number of messages written.
+    """
+    row = await connection.fetchrow(q("notify_late" if kind == "late" else "notify_missed"), after, limit)
     assert row is not None
     return row["checked"], row["last"], row["n"]
 
