@@ -32,6 +32,7 @@ layers: install-dev
 
 words: install-dev
 	@$(BIN)/python -m tools.source_rules
+	@$(BIN)/python -m tools.prose_rules
 
 format: install-dev ## rewrite the code in the house format
 	@$(BIN)/ruff check --fix-only

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.prose_rules import WORDS, check_text, rules
+from tools.prose_rules import WORDS, check_text, check_tree, rules
 
 LIST = rules(WORDS.read_text(encoding="utf-8"))
 
@@ -49,3 +49,7 @@ def test_code_and_allowed_lines_are_not_found(path: str, text: str) -> None:
 def test_a_malformed_rule_names_its_line() -> None:
     with pytest.raises(ValueError, match="line 2 of the word list"):
         rules("# heading\nwhoever without advice")
+
+
+def test_the_tree_uses_none_of_them() -> None:
+    assert [str(finding) for finding in check_tree()] == []
