@@ -174,7 +174,7 @@ class Artifacts(Service):
             raise
         return done.earlier
 
-    async def _content(self, found: artifacts.Artifact) -> AsyncIterator[bytes]:
+    async def _content(self, found: artifacts.ArtifactRow) -> AsyncIterator[bytes]:
         try:
             return await self._store.get(found.key)
         except FileNotFoundError:
@@ -182,7 +182,7 @@ class Artifacts(Service):
                 f"{found.name!r} is not in this server's artifact store; all api processes need the same one"
             ) from None
 
-    async def _rows(self, execution_id: UUID, *, tenant: int) -> list[artifacts.Artifact]:
+    async def _rows(self, execution_id: UUID, *, tenant: int) -> list[artifacts.ArtifactRow]:
         async with self._database.connection() as connection:
             return await artifacts.list_artifacts(connection, tenant=tenant, execution_id=execution_id)
 
@@ -216,7 +216,7 @@ def _not_held() -> Conflict:
     return Conflict("this session does not run that attempt, so it can't store artifacts for it", code="not_held")
 
 
-def _as_wire(found: artifacts.Artifact) -> wire.Artifact:
+def _as_wire(found: artifacts.ArtifactRow) -> wire.Artifact:
     return wire.Artifact(
         name=found.name,
         bytes=found.size,

@@ -12,7 +12,7 @@ from mainspring.store.queries import q
 
 
 @dataclass(frozen=True, slots=True)
-class Artifact:
+class ArtifactRow:
     name: str
     attempt: int
     key: UUID
@@ -71,8 +71,8 @@ async def insert_artifact(
     return ArtifactWrite(*row.values())
 
 
-async def list_artifacts(connection: Connection, *, tenant: int, execution_id: UUID) -> list[Artifact]:
-    return [Artifact(*r.values()) for r in await connection.fetch(q("list_artifacts"), execution_id, tenant)]
+async def list_artifacts(connection: Connection, *, tenant: int, execution_id: UUID) -> list[ArtifactRow]:
+    return [ArtifactRow(*r.values()) for r in await connection.fetch(q("list_artifacts"), execution_id, tenant)]
 
 
 async def find_artifact_in(
@@ -86,7 +86,7 @@ async def find_artifact_in(
     step: int | None,
     job: str | None,
     newest: int,
-) -> tuple[bool, Artifact | None]:
+) -> tuple[bool, ArtifactRow | None]:
     """Whether the session runs the attempt, and the artifact, within the tenant of the attempt's execution."""
     row = await connection.fetchrow(
         q("find_artifact_in"), execution_id, attempt, session_id, name, source, step, job, newest
@@ -94,7 +94,7 @@ async def find_artifact_in(
     if row is None:
         return False, None
     _, *values = row.values()
-    return True, None if row["key"] is None else Artifact(*values)
+    return True, None if row["key"] is None else ArtifactRow(*values)
 
 
 async def expired_artifacts(connection: Connection, *, limit: int) -> list[UUID]:

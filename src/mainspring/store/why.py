@@ -37,7 +37,7 @@ class PendingRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class LiveWorker:
     """A worker with a live session, as far as it matters for placement."""
 
     name: str
@@ -80,9 +80,9 @@ async def pending_of_job(connection: Connection, *, tenant: int, job_id: UUID, l
     return [(r["execution_id"], r["state"]) for r in rows]
 
 
-async def live_sessions(connection: Connection, *, tenant: int, limit: int = 10_000) -> list[Server]:
+async def live_sessions(connection: Connection, *, tenant: int, limit: int = 10_000) -> list[LiveWorker]:
     return [
-        Server(
+        LiveWorker(
             r["name"],
             r["state"],
             r["slots"],

@@ -108,7 +108,7 @@ async def depths_of(connection: Connection, *, tenant: int | None) -> list[queue
 
 
 def _queue(
-    name: str, settings: QueueSettings, depths: list[queues.Depth], servers: list[why.Server], running: int
+    name: str, settings: QueueSettings, depths: list[queues.Depth], servers: list[why.LiveWorker], running: int
 ) -> wire.Queue:
     mine = [d for d in depths if d.queue == name]
     serving = [s for s in servers if name in s.queues]

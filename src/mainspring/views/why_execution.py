@@ -13,7 +13,7 @@ from mainspring.domain.placement.reservation import lay_out
 from mainspring.domain.queue import DEFAULTS, QueueSettings
 from mainspring.store import evictions, jobs, lines, needs, queues, reservations, why
 from mainspring.store.db import Connection, Database, database_now_ms
-from mainspring.store.why import PendingRow, Server
+from mainspring.store.why import LiveWorker, PendingRow
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
 from mainspring.views import refs
@@ -216,7 +216,7 @@ async def _limits(connection: Connection, row: PendingRow, tenant: int) -> list[
 
 
 def _no_worker(
-    demand: Demand, queue: str, servers: list[Server], helped: set[str] | frozenset[str] = frozenset()
+    demand: Demand, queue: str, servers: list[LiveWorker], helped: set[str] | frozenset[str] = frozenset()
 ) -> wire.Reason | None:
     """What the closest live worker lacks; None if one could run it when idle."""
     serving = [s for s in servers if (queue in s.queues or s.queues & helped) and s.state == "active"]
@@ -231,7 +231,7 @@ def _no_worker(
     return wire.Reason(code="no_fit", message=words)
 
 
-async def _busy(connection: Connection, row: PendingRow, tenant: int, servers: list[Server]) -> list[wire.Reason]:
+async def _busy(connection: Connection, row: PendingRow, tenant: int, servers: list[LiveWorker]) -> list[wire.Reason]:
     fitting = [s for s in servers if not lacks(row.demand, s.kinds, s.labels, s.resources) and s.state == "active"]
     ahead = 0
     if row.line_id is not None:

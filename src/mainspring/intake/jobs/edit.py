@@ -12,12 +12,12 @@ import msgspec
 
 from mainspring import wire
 from mainspring.clock import instant
-from mainspring.codec import problem_of
-from mainspring.domain.errors import Invalid, NotFound, invalid
+from mainspring.domain.errors import NotFound, invalid
 from mainspring.domain.job import JobSpec, check
 from mainspring.domain.schedule.schedule import Resolved, members_of
 from mainspring.ids import shard_of
 from mainspring.intake.job_notifications import write_notifications
+from mainspring.intake.jobs.merge import merged
 from mainspring.intake.jobs.rows import (
     action_on,
     add_one_time_fire,
@@ -39,8 +39,6 @@ from mainspring.views.fires import next_fires
 from mainspring.views.jobs import version_of
 from mainspring.views.schedules import fires_of
 
-SCHEDULE_KINDS = {"cron", "every", "at", "rrule"}
-RECURRING_ONLY = {"exclude", "calendar", "roll", "jitter", "max_fires"}
 PREVIEWED_FIRES = 10
 
 
@@ -89,7 +87,7 @@ async def patch(
 ) -> None:
     """Merge changes into the definition as a new version, effective now. With `seen`, only if that is still current."""
     await _edit(
-        database, job_id, lambda spec: _merged(spec, changes), tenant=tenant, by=by, seen=seen, may_exceed=may_exceed
+        database, job_id, lambda spec: merged(spec, changes), tenant=tenant, by=by, seen=seen, may_exceed=may_exceed
     )
 
 
@@ -160,7 +158,7 @@ async def preview_patch(
             raise NotFound(f"there is no job {job_id}")
         now_ms = int(await database_now_ms(connection))
         old = msgspec.structs.replace(row.spec, paused=row.paused_at is not None)
-        spec = _merged(old, changes)
+        spec = merged(old, changes)
         check(spec)
         await check_settings(connection, spec, tenant=tenant)
         await exceeds_bound(connection, spec, tenant=tenant, may_exceed=may_exceed, before=(old, False))
@@ -290,30 +288,3 @@ def _changed_fields(old: JobSpec, new: JobSpec) -> list[str]:
 def _hashed(spec: JobSpec) -> bool:
     """Whether the schedule depends on the job's name (`H` in a cron expression)."""
     return any(member.cron is not None and "H" in member.cron for member in members_of(spec.schedule))
-
-
-def _merged(old: JobSpec, changes: dict[str, Any]) -> JobSpec:
-    """Merge as in RFC 7396: null removes, objects merge, anything else replaces."""
-    known, schedule = msgspec.to_builtins(old), changes.get("schedule")
-    if isinstance(schedule, dict) and isinstance(known["schedule"], dict) and SCHEDULE_KINDS & schedule.keys():
-        # A new kind of schedule replaces the old kind.
-        gone = SCHEDULE_KINDS if "rrule" in schedule else SCHEDULE_KINDS | {"dtstart", "exdates"}
-        gone = gone | RECURRING_ONLY if "at" in schedule else gone
-        known["schedule"] = {k: v for k, v in known["schedule"].items() if k not in gone}
-    try:
-        return msgspec.convert(_merge(known, changes), JobSpec)
-    except msgspec.ValidationError as error:
-        problem = problem_of(str(error), JobSpec)
-        raise Invalid("the change does not match the schema of a job", problems=(problem,)) from None
-
-
-def _merge(old: Any, changes: Any) -> Any:
-    if not isinstance(changes, dict):
-        return changes
-    merged = dict(old) if isinstance(old, dict) else {}
-    for key, value in changes.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = _merge(merged.get(key), value)
-    return merged
