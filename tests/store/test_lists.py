@@ -26,7 +26,7 @@ SPREAD = """
 
 
 async def made(database: Database, name: str, every: str, tenant: int = 1) -> UUID:
-    spec = JobSpec(name=name, task=NoopTask(), schedule=ScheduleSpec(every=every))
+    spec = JobSpec(name=name, task=NoopTask(), schedule=ScheduleSpec(every=every, aligned=True))
     return await intake.create(database, spec, tenant=tenant, by="test")
 
 

@@ -100,7 +100,7 @@ async def test_what_is_not_there_is_named_and_nothing_begins(bench: DownloadBenc
     done = await bench.shell("reader", "echo begun", artifacts_in=wanted)
     assert done.state == "failed" and done.error is not None
     assert f"cannot fetch the artifact 'b' of the job {bench.queue}-source" in done.error
-    assert "left 'b'" in done.error
+    assert "left an artifact 'b'" in done.error
     assert await bench.output(done) == ""
 
 
