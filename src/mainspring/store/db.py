@@ -73,6 +73,11 @@ primary keys and the claim's index, planned once. By default, PostgreSQL plans e
 while the statistics of these fast-changing tables are stale, occasionally chooses a sequential scan."""
 
 
+CONNECT_TIMEOUT_S = 10.0
+"""Longest time to open a connection. `end_stalled` cannot end one that is still being opened, so a network that breaks
+meanwhile would block its caller for the minute that asyncpg allows."""
+
+
 class Database:
     """Two connection pools with schema, types and time zone set: a general one and one for the hot path."""
 
@@ -94,6 +99,7 @@ class Database:
             self.dsn,
             min_size=0,
             max_size=size,
+            timeout=CONNECT_TIMEOUT_S,
             command_timeout=60,
             init=prepare_connection,
             reset=_keep_settings,
@@ -160,7 +166,7 @@ class Database:
         """A connection outside the pools, for LISTEN and session locks."""
         connection: asyncpg.Connection[Any] = await asyncpg.connect(
             self.dsn,
-            timeout=10,
+            timeout=CONNECT_TIMEOUT_S,
             server_settings=connection_settings(),
             statement_cache_size=100 if prepared and self._prepared else 0,
             max_cached_statement_lifetime=0,
@@ -192,13 +198,14 @@ def json_array(values: Iterable[Any]) -> list[Any]:
 
 async def prepare_connection(connection: Connection) -> None:
     """Encode and decode jsonb with msgspec; None stays NULL."""
-    await connection.set_type_codec(
-        "jsonb",
-        schema="pg_catalog",
-        encoder=lambda value: b"\x01" + msgspec.json.encode(value.value if type(value) is JsonList else value),
-        decoder=lambda data: msgspec.json.decode(data[1:]),
-        format="binary",
-    )
+    async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        await connection.set_type_codec(
+            "jsonb",
+            schema="pg_catalog",
+            encoder=lambda value: b"\x01" + msgspec.json.encode(value.value if type(value) is JsonList else value),
+            decoder=lambda data: msgspec.json.decode(data[1:]),
+            format="binary",
+        )
 
 
 async def database_now_ms(connection: Connection) -> float:
