@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import subprocess
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from mainspring.domain.channel import AppriseTarget, SlackTarget, SmtpTarget, We
 from mainspring.domain.retry import RetryPolicy
 from mainspring.store import outbox
 from tests.support.alerts import LOOPBACK, TENANT, AlertBench, body_of
+from tests.support.certificates import make_certificate
 from tests.support.clocks import VirtualClock
 from tests.support.http_receiver import Received, receiving, reply
 from tests.support.mail_sink import postbox
@@ -300,31 +300,7 @@ async def test_apprise_is_off_until_the_operator_allows_it(bench: AlertBench) ->
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    key, cert = folder / "key.pem", folder / "cert.pem"
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-keyout",
-            key,
-            "-out",
-            cert,
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=DNS:localhost",
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return key, cert
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 async def test_mail_is_sent_over_tls_with_a_password(

@@ -71,6 +71,7 @@ async def test_at_most_once_is_lost_with_its_worker(cluster: Cluster, tmp_path: 
             program.send(signal.SIGKILL)
             done = await client.wait(execution.execution_id, timeout_s=LEASE_S)
         assert (done.state, done.attempt) == ("lost", 1)
+        assert done.reason is not None and "at_most_once" in done.reason, "not merely because no retries are left"
         async with cluster.worker(name="second"):
             other = await client.trigger((await client.create_job(script("echo mine"))).name)
             assert (await client.wait(other.execution_id, timeout_s=20)).worker == "second"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from mainspring.domain.task import HttpTask
 from mainspring.worker.executors import Done, Work
 from mainspring.worker.executors.http import MAX_KEPT_BYTES, HttpExecutor
 from tests.support.attempts import attempt, host, written
+from tests.support.certificates import make_certificate
 from tests.support.http_receiver import Received, receiving, reply
 from tests.support.processes import free_port
 
@@ -226,31 +226,7 @@ async def test_a_call_is_broken_off_when_its_time_is_over(how: str) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    key, cert = folder / "key.pem", folder / "cert.pem"
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-keyout",
-            key,
-            "-out",
-            cert,
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=DNS:localhost",
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return key, cert
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 async def test_tls_is_checked_against_the_name_in_the_url(
