@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -45,24 +45,25 @@ class Bus(Protocol):
     async def publish(self, channel: str, payload: str) -> None: ...
 
 
-class IdleWorker(Protocol):
-    """A session with an open poll and a free slot, reserved for one caller."""
+class Reservation(Protocol):
+    """Free slots of waiting workers, reserved for executions of one line that are about to be written."""
 
     @property
-    def session_id(self) -> UUID: ...
+    def sessions(self) -> Sequence[UUID]:
+        """The session of each slot; one with several slots occurs several times. Possibly empty."""
 
-    async def assign(self, row: Any) -> None:
-        """Send the execution to the worker. Call it after the commit that set the row to running."""
+    async def assign(self, rows: Sequence[Any]) -> None:
+        """Send executions to their workers. Call it after the commit that set the rows to running."""
 
 
 class DirectHandoff(Protocol):
-    """Gives a new execution to a worker that already polls this process, without a pass through the queue.
+    """Gives new executions to workers that already wait at this process, without a pass through the queue.
 
-    Only a hint: the statement that writes the execution checks that the session is still alive.
+    Only a hint: the statement that writes an execution checks that the session is still alive.
     """
 
-    def reserve_worker(self, line_id: int, *, tenant: int) -> AbstractAsyncContextManager[IdleWorker | None]:
-        """Reserve a worker for one execution of this line until the block ends. None: queue the execution."""
+    def reserve(self, line_id: int, count: int, *, tenant: int) -> AbstractContextManager[Reservation]:
+        """Reserve up to `count` slots for executions of this line until the block ends. Queue the other executions."""
 
 
 class ArtifactStore(Protocol):

@@ -54,7 +54,11 @@ async def at_the_counter(found: Fleet, **spec: Any) -> tuple[Submitter, UUID]:
 async def idle(found: Fleet) -> None:
     """Until the dispatcher has seen that nothing is queued."""
     dispatcher = found.dispatchers[0]
-    while dispatcher._known.fresh or dispatcher._claiming.locked() or dispatcher._settings.stale:
+    while (
+        dispatcher._known.fresh
+        or any(w.in_claim for w in dispatcher._waiting.by_session.values())
+        or dispatcher._settings.stale
+    ):
         await asyncio.wait_for(
             dispatcher.poll(wire.Poll(session_id=await found.session(), free=1, wait_s=0.05), tenant=1), 5
         )
@@ -62,7 +66,7 @@ async def idle(found: Fleet) -> None:
 
 async def waiting(found: Fleet, session: UUID, **how: float) -> Waiter:
     waiter = Waiter(found, session, **how)  # type: ignore[arg-type]
-    while session not in found.dispatchers[0]._polls.by_session:
+    while session not in found.dispatchers[0]._waiting.by_session:
         await asyncio.sleep(0)
     return waiter
 
@@ -213,7 +217,9 @@ async def test_the_next_step_of_a_run_goes_to_the_worker_that_waits(fresh: Datab
             session, polled = await chain_of_two(found)
             worker = await waiting(found, session)
             async with asyncio.timeout(20):
-                while dispatcher._claiming.locked() or dispatcher.handoff._find_worker(line_id, TENANT) is None:
+                while any(
+                    w.in_claim for w in dispatcher._waiting.by_session.values()
+                ) or not dispatcher.handoff.find_slots(line_id, 1, tenant=TENANT):
                     await asyncio.sleep(0)
             await end_first(settler, session, polled)
             (second,) = (await worker.answer).executions

@@ -1,7 +1,8 @@
-"""Sends claimed executions to their workers as answers to open polls."""
+"""Sends claimed executions to their workers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -10,9 +11,9 @@ from mainspring import wire
 from mainspring.announce import Announcer
 from mainspring.clock import Clock, millis
 from mainspring.dispatch.lines import KnownLines
-from mainspring.dispatch.polls import OpenPolls
 from mainspring.dispatch.reservation_cache import ReservationCache
 from mainspring.dispatch.settings import DispatchSettings
+from mainspring.dispatch.waiting import WaitingWorker, WaitingWorkers
 from mainspring.domain.job import Definition
 from mainspring.store import claims
 from mainspring.store.definitions import Definitions, Version
@@ -26,7 +27,7 @@ class Assignments:
         known: KnownLines,
         settings: DispatchSettings,
         reservations: ReservationCache,
-        polls: OpenPolls,
+        waiting: WaitingWorkers,
         announcer: Announcer,
         *,
         clock: Clock,
@@ -35,12 +36,12 @@ class Assignments:
         self._known = known
         self._settings = settings
         self._reservations = reservations
-        self._polls = polls
+        self._waiting = waiting
         self._announcer = announcer
         self._clock = clock
 
-    async def send(self, rows: list[claims.Claimed]) -> None:
-        """Answer the polls of the sessions that these rows, committed as running, were claimed for."""
+    async def send(self, rows: Sequence[claims.Claimed], workers: Mapping[UUID, WaitingWorker]) -> None:
+        """Send rows, committed as running, to the workers of their sessions."""
         if self._reservations:
             self._reservations.release_started(rows)
         versions = {(row[1], row[2]) for row in rows}
@@ -57,13 +58,16 @@ class Assignments:
                 given[session_id], used[session_id] = [], {}
             used[session_id][name] = definitions[job_id, version]
             given[session_id].append(wire.Assignment(execution_id, attempt, name, job_id, fire_at, params))
+        demanding = any(
+            line is None or not line.demand.plain for line in map(self._known.get, {row[8] for row in rows})
+        )
         for session_id, executions in given.items():
-            self._polls.answer(self._polls.offered[session_id], executions, used[session_id])
+            self._waiting.deliver(workers[session_id], executions, used[session_id], demanding=demanding)
         self._announcer.announce("started", [row[0] for row in rows])
         metrics.START_LATENCY.observe(max(0.0, (now_ms - millis(rows[0]["due_at"])) / 1000))
 
     def _limit_timeouts(
-        self, rows: list[claims.Claimed], definitions: dict[Version, Definition], names: dict[Version, str]
+        self, rows: Sequence[claims.Claimed], definitions: dict[Version, Definition], names: dict[Version, str]
     ) -> None:
         """Cut timeouts to what the queues allow now. Workers cache definitions by name, so the name changes too."""
         for row in rows:

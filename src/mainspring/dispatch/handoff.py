@@ -1,10 +1,10 @@
-"""Direct handoff: a new execution starts on a worker that polls this process, without a pass through the queue."""
+"""Direct handoff: new executions start on workers that wait at this process, without a pass through the queue."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -16,9 +16,9 @@ from mainspring.dispatch.assignments import Assignments
 from mainspring.dispatch.claim import MAX_WORKERS, Claimer
 from mainspring.dispatch.lines import KnownLines, WorkerProfile
 from mainspring.dispatch.match import fill_order
-from mainspring.dispatch.polls import OpenPoll, OpenPolls
 from mainspring.dispatch.reservation_cache import ReservationCache
 from mainspring.dispatch.settings import DispatchSettings
+from mainspring.dispatch.waiting import WaitingWorker, WaitingWorkers
 
 log = structlog.get_logger()
 
@@ -27,18 +27,19 @@ MAX_COMPETING_LINES = 50
 
 
 @dataclass(frozen=True, slots=True)
-class IdleWorker:
-    """See ports.IdleWorker."""
+class Reservation:
+    """See ports.Reservation."""
 
-    session_id: UUID
+    sessions: Sequence[UUID]
+    workers: Mapping[UUID, WaitingWorker]
     assignments: Assignments
 
-    async def assign(self, row: Any) -> None:
+    async def assign(self, rows: Sequence[Any]) -> None:
         try:
-            await self.assignments.send([row])
+            await self.assignments.send(rows, self.workers)
         except Exception:
-            # The row is committed, so the caller's request must not fail; the worker's next heartbeat returns it.
-            log.exception("handoff.failed", execution=str(row["execution_id"]))
+            # The rows are committed, so the caller's request must not fail; the worker's next heartbeat returns them.
+            log.exception("handoff.failed", executions=len(rows), first=str(rows[0]["execution_id"]))
 
 
 class DirectHandoff:
@@ -49,45 +50,51 @@ class DirectHandoff:
         known: KnownLines,
         settings: DispatchSettings,
         reservations: ReservationCache,
-        polls: OpenPolls,
+        waiting: WaitingWorkers,
         claimer: Claimer,
         assignments: Assignments,
-        claiming: asyncio.Lock,
+        *,
+        on_release: Callable[[], None],
     ) -> None:
         self._known = known
         self._settings = settings
         self._reservations = reservations
-        self._polls = polls
+        self._waiting = waiting
         self._claimer = claimer
         self._assignments = assignments
-        self._claiming = claiming
+        self._on_release = on_release
 
-    @asynccontextmanager
-    async def reserve_worker(self, line_id: int, *, tenant: int) -> AsyncIterator[IdleWorker | None]:
-        poll = None if self._claiming.locked() else self._find_worker(line_id, tenant)
-        if poll is None:
-            yield None
-            return
-        async with self._claiming:
-            session_id = poll.capacity.session_id
-            self._polls.offered = {session_id: poll}
-            yield IdleWorker(session_id, self._assignments)
+    @contextmanager
+    def reserve(self, line_id: int, count: int, *, tenant: int) -> Iterator[Reservation]:
+        slots = self.find_slots(line_id, count, tenant=tenant)
+        workers = {worker.session.session_id: worker for worker in slots}
+        reserved = Counter(slots)
+        for worker, n in reserved.items():
+            self._waiting.reserve(worker, n)
+        try:
+            yield Reservation([worker.session.session_id for worker in slots], workers, self._assignments)
+        finally:
+            for worker, n in reserved.items():
+                self._waiting.release(worker, n)
+            if reserved:
+                self._on_release()
 
-    def _find_worker(self, line_id: int, tenant: int) -> OpenPoll | None:
-        """Return a worker for an execution of this line, unless anything queued could claim that worker."""
+    def find_slots(self, line_id: int, count: int, *, tenant: int) -> list[WaitingWorker]:
+        """Return a worker for each of `count` executions, or fewer; none if anything queued could claim them."""
         line = self._known.get(line_id)
         if line is None or line.tenant != tenant or not self._claimer.needs_only_slot(line):
-            return None
-        if self._known.unknown or self._settings.stale or self._polls.closed:
-            return None
+            return []
+        if self._known.unknown or self._settings.stale or self._waiting.closed:
+            return []
         if self._reservations or self._settings.of(line).paused:
-            return None
-        serving = [profile for profile in self._polls.free if line.served_by(profile)]
+            return []
+        serving = [profile for profile in self._waiting.free if line.served_by(profile)]
         if self._has_competition(serving):
-            return None
-        polls = list(islice((poll for profile in serving for poll in self._polls.free[profile]), MAX_WORKERS))
-        order = fill_order([p.capacity for p in polls], 1, packs=self._settings.of(line).packs(line.demand))
-        return polls[order[0] - 1] if order else None
+            return []
+        free = (worker for profile in serving for worker in self._waiting.free[profile] if not worker.in_claim)
+        workers = list(islice(free, MAX_WORKERS))
+        order = fill_order([w.capacity for w in workers], count, packs=self._settings.of(line).packs(line.demand))
+        return [workers[n - 1] for n in order]
 
     def _has_competition(self, profiles: list[WorkerProfile]) -> bool:
         """Whether executions that these workers could run may be queued."""

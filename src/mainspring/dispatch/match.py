@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, NamedTuple
 from uuid import UUID
 
@@ -194,7 +195,7 @@ def fill_order(workers: Sequence[FreeCapacity], most: int, *, packs: bool = Fals
         return [1] * min(workers[0].free, most)
     if packs:
         order = sorted(range(len(workers)), key=lambda n: workers[n].free)
-        return [n + 1 for n in order for _ in range(workers[n].free)][:most]
+        return list(islice((n + 1 for n in order for _ in range(workers[n].free)), most))
     heap = [(worker.load, n, worker.free) for n, worker in enumerate(workers) if worker.free > 0]
     heapq.heapify(heap)
     filled: list[int] = []

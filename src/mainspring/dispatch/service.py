@@ -14,16 +14,16 @@ from mainspring.announce import Announcer
 from mainspring.clock import Clock, SystemClock
 from mainspring.dispatch.assign_lines import assign_lines
 from mainspring.dispatch.assignments import Assignments
-from mainspring.dispatch.claim import MAX_BATCH, Claimer
+from mainspring.dispatch.claim import Claimer
 from mainspring.dispatch.handoff import DirectHandoff
 from mainspring.dispatch.lines import KnownLines
 from mainspring.dispatch.match import FreeCapacity
-from mainspring.dispatch.polls import OpenPoll, OpenPolls
 from mainspring.dispatch.preemption import Preemption
 from mainspring.dispatch.reservation_cache import ReservationCache
 from mainspring.dispatch.session_cache import SessionCache
 from mainspring.dispatch.settings import DispatchSettings
 from mainspring.dispatch.starvation import StarvationGuard
+from mainspring.dispatch.waiting import ClaimOffer, OpenPoll, WaitingWorker, WaitingWorkers
 from mainspring.service import Loops, Service
 from mainspring.store import claims, evictions, lines, sessions
 from mainspring.store.db import Database
@@ -48,17 +48,22 @@ class Dispatcher(Service):
         self._database = database
         self._clock = clock = clock or SystemClock()
         self.sessions = SessionCache(database)
-        self._polls = OpenPolls()
+        self._waiting = WaitingWorkers()
         self._known = known = KnownLines()
         self._settings = settings = DispatchSettings()
         self._reservations = reserved = ReservationCache(definitions, settings)
-        self._starvation = StarvationGuard(known, settings, self._polls, self.sessions, clock=clock)
+        self._starvation = StarvationGuard(known, settings, self._waiting, self.sessions, clock=clock)
         self._claimer = Claimer(database, known, settings, reserved, clock=clock)
         self._preemption = Preemption(database, known, settings, reserved, definitions, self.sessions, clock=clock)
-        self._assignments = Assignments(definitions, known, settings, reserved, self._polls, announcer, clock=clock)
-        self._claiming = asyncio.Lock()
+        self._assignments = Assignments(definitions, known, settings, reserved, self._waiting, announcer, clock=clock)
         self.handoff = DirectHandoff(
-            known, settings, reserved, self._polls, self._claimer, self._assignments, self._claiming
+            known,
+            settings,
+            reserved,
+            self._waiting,
+            self._claimer,
+            self._assignments,
+            on_release=self._claim_if_queued,
         )
         self._cancelled: set[UUID] = set()
         self._poll_now = asyncio.Event()
@@ -77,7 +82,7 @@ class Dispatcher(Service):
 
     async def drain(self) -> None:
         """Answer all polls with nothing, so that the workers ask another api process."""
-        self._polls.close()
+        self._waiting.close()
 
     async def stop(self) -> None:
         await self.drain()
@@ -91,44 +96,44 @@ class Dispatcher(Service):
         session, profile = await self.sessions.get(session_id, tenant=tenant)
         if is_new:
             self._poll_now.set()
-        if self._polls.closed:
+        if self._waiting.closed:
             return wire.Polled(executions=[], definitions={}, cancels=[])
-        if previous := self._polls.by_session.get(session_id):
-            await self._end_poll(previous)
+        if previous := self._waiting.by_session.get(session_id):
+            await self._waiting.end(previous)
         resources = session.resources if request.resources is None else request.resources
-        free = min(request.free, session.slots, MAX_BATCH)
-        capacity = FreeCapacity(session_id, session.slots, free, resources)
-        poll = OpenPoll(session, profile, capacity, asyncio.get_running_loop().create_future())
-        self._polls.add(poll)
+        free = min(request.free, session.slots)
+        poll = OpenPoll(session, profile, FreeCapacity(session_id, session.slots, free, resources))
+        self._waiting.add(poll)
         if session_id in self._cancelled:
             self._cancelled.discard(session_id)
             self._loops.spawn(self._send_cancels(poll), "cancel")
         if free:
-            self._claimer.reopen_capped()
-            if self._known.fresh:
-                self._wake.set()
+            self._capacity_grew()
         try:
             return await asyncio.wait_for(asyncio.shield(poll.answer), request.wait_s)
         except TimeoutError:
-            self._polls.remove(poll)
-            async with self._claiming:  # a claim under way may already have work for this worker
-                return poll.result()
+            self._waiting.remove(poll)
+            await poll.quiet()
+            return poll.result()
         finally:
-            self._polls.remove(poll)
+            self._waiting.remove(poll)
 
     def forget(self, session_id: UUID) -> None:
-        """Drop an ended session; its open poll, if any, is answered with nothing."""
+        """Drop an ended session, and close its poll or stream."""
         self.sessions.forget(session_id)
         self._starvation.forget(session_id)
         self._cancelled.discard(session_id)
-        if poll := self._polls.by_session.get(session_id):
-            self._polls.answer(poll)
+        if worker := self._waiting.by_session.get(session_id):
+            self._waiting.remove(worker)
+            worker.close()
 
-    async def _end_poll(self, poll: OpenPoll) -> None:
-        """Answer a poll after the claim under way, with the work that claim has for it."""
-        self._polls.remove(poll)
-        async with self._claiming:
-            self._polls.answer(poll)
+    def _capacity_grew(self) -> None:
+        self._claimer.reopen_capped()
+        self._claim_if_queued()
+
+    def _claim_if_queued(self) -> None:
+        if self._known.fresh:
+            self._wake.set()
 
     # Claim loop ----------------------------------------------------------------------------------------
 
@@ -152,14 +157,13 @@ class Dispatcher(Service):
         """Claim once for each group of competing lines; return whether another round may find more."""
         await self._refresh()
         again = False
-        for group in self._claimer.groups(list(self._polls.free), self._polls.has_capacity):
-            async with self._claiming:
-                self._polls.offered.clear()
-                rows = await self._claimer.claim(group, lambda p: self._polls.offer(p, self._reservations))
+        for group in self._claimer.groups(list(self._waiting.free), self._waiting.has_capacity):
+            with ClaimOffer(self._waiting, self._reservations) as offer:
+                rows = await self._claimer.claim(group, offer.of_profile)
                 if rows:
-                    await self._assignments.send(rows)
+                    await self._assignments.send(rows, offer.workers)
                 for session_id in self._claimer.unserved:
-                    self._polls.answer(self._polls.offered[session_id])
+                    self._waiting.decline(offer.workers[session_id])
                 again |= bool(rows or self._claimer.unserved) or not self._known.fresh.issuperset(group.lines)
         return again
 
@@ -186,7 +190,7 @@ class Dispatcher(Service):
         try:
             await asyncio.wait_for(self._poll_now.wait(), SLOW_POLL_S)
         except TimeoutError:
-            if not self._polls.by_session:
+            if not self._waiting.by_session:
                 return
         self._poll_now.clear()
         try:
@@ -221,15 +225,16 @@ class Dispatcher(Service):
 
     def _on_cancel(self, session: str) -> None:
         session_id = UUID(session)
-        if (poll := self._polls.by_session.get(session_id)) is not None:
-            self._loops.spawn(self._send_cancels(poll), "cancel")
+        if (worker := self._waiting.by_session.get(session_id)) is not None:
+            self._loops.spawn(self._send_cancels(worker), "cancel")
         elif session_id in self.sessions:
             self._cancelled.add(session_id)  # between two polls: the next one delivers it
 
-    async def _send_cancels(self, poll: OpenPoll) -> None:
-        tenant, session_id = poll.session.tenant, poll.session.session_id
+    async def _send_cancels(self, worker: WaitingWorker) -> None:
+        tenant, session_id = worker.session.tenant, worker.session.session_id
         async with self._database.connection() as connection:
-            poll.cancels += await sessions.session_cancels(connection, tenant=tenant, session_id=session_id)
+            cancels = await sessions.session_cancels(connection, tenant=tenant, session_id=session_id)
             preempts = await evictions.session_preempts(connection, tenant=tenant, session_id=session_id)
-            poll.preempts += [wire.Preempt(execution_id=e, attempt=attempt) for e, attempt in preempts]
-        await self._end_poll(poll)
+        worker.stop_attempts(cancels, [wire.Preempt(execution_id=e, attempt=attempt) for e, attempt in preempts])
+        if isinstance(worker, OpenPoll):
+            await self._waiting.end(worker)

@@ -10,18 +10,24 @@ from uuid import UUID
 
 from mainspring.clock import Clock
 from mainspring.dispatch.lines import KnownLines, Line
-from mainspring.dispatch.polls import OpenPolls
 from mainspring.dispatch.session_cache import SessionCache
 from mainspring.dispatch.settings import DispatchSettings
+from mainspring.dispatch.waiting import WaitingWorkers
 
 
 class StarvationGuard:
     def __init__(
-        self, known: KnownLines, settings: DispatchSettings, polls: OpenPolls, sessions: SessionCache, *, clock: Clock
+        self,
+        known: KnownLines,
+        settings: DispatchSettings,
+        waiting: WaitingWorkers,
+        sessions: SessionCache,
+        *,
+        clock: Clock,
     ) -> None:
         self._known = known
         self._settings = settings
-        self._polls = polls
+        self._waiting = waiting
         self._sessions = sessions
         self._clock = clock
         self._since: dict[Line, float] = {}
@@ -34,12 +40,12 @@ class StarvationGuard:
             self._reserve(self._reserved.pop(line), None)
         for line in self._starving(unserved):
             able = [
-                poll
-                for poll in self._polls.by_session.values()
-                if poll.profile.reserved_line is None and poll.could_run(line)
+                worker
+                for worker in self._waiting.by_session.values()
+                if worker.profile.reserved_line is None and worker.could_run(line)
             ]
             if able:
-                chosen = max(able, key=lambda poll: poll.capacity.free).session.session_id
+                chosen = max(able, key=lambda worker: worker.capacity.free).session.session_id
                 self._reserved[line] = chosen
                 self._reserve(chosen, line)
 
@@ -60,10 +66,10 @@ class StarvationGuard:
         if line.at_limit or self._settings.of(line).paused:
             return False
         return not any(
-            line.served_by(profile) and self._polls.has_capacity(profile, line) for profile in self._polls.free
+            line.served_by(profile) and self._waiting.has_capacity(profile, line) for profile in self._waiting.free
         )
 
     def _reserve(self, session_id: UUID, line: Line | None) -> None:
         profile = self._sessions.reserve(session_id, line)
         if profile is not None:
-            self._polls.change_profile(session_id, profile)
+            self._waiting.change_profile(session_id, profile)

@@ -185,11 +185,11 @@ class Submitter:
         line_id = self._lines.get(submission.job_id)
         if self._handoff is None or line_id is None:
             return await self._write_one(submission, None, None)
-        async with self._handoff.reserve_worker(line_id, tenant=submission.tenant) as worker:
-            return await self._write_one(submission, worker, line_id)
+        with self._handoff.reserve(line_id, 1, tenant=submission.tenant) as reserved:
+            return await self._write_one(submission, reserved, line_id)
 
     async def _write_one(
-        self, submission: Submission, worker: ports.IdleWorker | None, line_id: int | None
+        self, submission: Submission, reserved: ports.Reservation | None, line_id: int | None
     ) -> UUID | None:
         async with self._database.connection() as connection:
             row = await executions.insert_one(
@@ -200,7 +200,7 @@ class Submitter:
                 params=submission.params,
                 created_by=submission.by,
                 fire_at=submission.fire_at,
-                session_id=None if worker is None else worker.session_id,
+                session_id=reserved.sessions[0] if reserved is not None and reserved.sessions else None,
                 line_id=line_id,
                 version=submission.version,
             )
@@ -209,8 +209,8 @@ class Submitter:
         if len(self._lines) > MAX_CACHED_JOBS:
             self._lines.clear()
         self._lines[submission.job_id] = row["line_id"]
-        if worker is not None and row["state"] == "running":
-            await worker.assign(row)
+        if reserved is not None and row["state"] == "running":
+            await reserved.assign([row])
         execution: UUID = row["execution_id"]
         return execution
 

@@ -152,7 +152,7 @@ class Settler:
             return False
         successor, run, plan = found
         line_id = plan.lines.get(successor.next)
-        session_id = await handoff.reserve(line_id, tenant=run.tenant) if line_id is not None else None
+        session_id = handoff.reserve(line_id, tenant=run.tenant) if line_id is not None else None
         row = await results.settle_with_successor(
             connection, ended=result, successor=successor, session_id=session_id, line_id=line_id, settled=settled
         )

@@ -216,7 +216,7 @@ class RunAdvance:
         line_id = plan.lines.get(first.step)
         session_id = None
         if self._handoff is not None and len(tasks) == 1 and line_id is not None and tasks[0].delay_s is None:
-            session_id = await self._handoff.reserve(line_id, tenant=tenant)
+            session_id = self._handoff.reserve(line_id, tenant=tenant)
         row = await run_steps.release_steps(self._connection, releases=tasks, session_id=session_id, line_id=line_id)
         if row is not None and len(tasks) == 1:
             plan.lines[first.step] = row["line_id"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from typing import Any
 from uuid import UUID
 
@@ -18,16 +18,19 @@ class StepHandoff:
     def __init__(self, handoff: ports.DirectHandoff | None, successors: SuccessorCache) -> None:
         self._handoff = handoff
         self._successors = successors
-        self._worker: ports.IdleWorker | None = None
+        self._reserved: ports.Reservation | None = None
         self._row: Any = None  # the execution that was written as running on that worker
-        self._stack = AsyncExitStack()
+        self._stack = ExitStack()
 
-    async def reserve(self, line_id: int, *, tenant: int) -> UUID | None:
-        """Reserve a worker with room for an execution of this line; return its session."""
-        if self._handoff is None or self._worker is not None:
+    def reserve(self, line_id: int, *, tenant: int) -> UUID | None:
+        """Reserve a slot for an execution of this line; return the session of its worker."""
+        if self._handoff is None or self._reserved is not None:
             return None
-        self._worker = await self._stack.enter_async_context(self._handoff.reserve_worker(line_id, tenant=tenant))
-        return None if self._worker is None else self._worker.session_id
+        reserved = self._stack.enter_context(self._handoff.reserve(line_id, 1, tenant=tenant))
+        if not reserved.sessions:
+            return None
+        self._reserved = reserved
+        return reserved.sessions[0]
 
     def released(self, row: Any, run: Run, plan: CachedPlan, ref: StepRef) -> None:
         """Note the execution of a step that was released alone, running or queued."""
@@ -37,11 +40,11 @@ class StepHandoff:
 
     async def send(self) -> None:
         """Send the execution to the reserved worker. Call it after the commit."""
-        if self._worker is not None and self._row is not None:
-            await self._worker.assign(self._row)
+        if self._reserved is not None and self._row is not None:
+            await self._reserved.assign([self._row])
 
     async def __aenter__(self) -> StepHandoff:
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        await self._stack.__aexit__(*error)
+        self._stack.__exit__(*error)
