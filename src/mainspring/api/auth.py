@@ -7,8 +7,10 @@ import base64
 import hashlib
 import hmac
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 from uuid import UUID, uuid4
 
 from starlette.requests import Request
@@ -104,8 +106,13 @@ async def issue_token(
     return token
 
 
-def _caller(token: Token, csrf: str | None) -> Caller:
-    return Caller(token.tenant, token.name, token.scopes, token.token_id, csrf, token.tenant_name, token.schedule_quota)
+def header(scope: Mapping[str, Any], name: bytes) -> str | None:
+    """Return a request header by its lower-case name; the first one, as in Starlette."""
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+
+
+def _caller(token: Token) -> Caller:
+    return Caller(token.tenant, token.name, token.scopes, token.token_id, None, token.tenant_name, token.schedule_quota)
 
 
 class Authenticator:
@@ -115,17 +122,17 @@ class Authenticator:
         self._database = database
         self._clock = clock or SystemClock()
         self._key = b""
-        self._known: dict[bytes | UUID, tuple[Token, float]] = {}
-        self._lookups: dict[bytes | UUID, asyncio.Task[Token | None]] = {}
+        self._known: dict[bytes | UUID, tuple[Caller, float]] = {}
+        self._lookups: dict[bytes | UUID, asyncio.Task[Caller | None]] = {}
 
     async def open(self) -> None:
         async with self._database.connection() as connection:
             self._key = await tokens.server_key(connection, name="cookies")
 
     async def caller(self, request: Request) -> Caller:
-        header = request.headers.get("authorization")
-        if header is not None:
-            scheme, _, credential = header.partition(" ")
+        given = header(request.scope, b"authorization")
+        if given is not None:
+            scheme, _, credential = given.partition(" ")
             if scheme.lower() != "bearer" or not credential:
                 raise Unauthenticated("send the token as `Authorization: Bearer ms_…`")
             return await self.by_token(credential.strip())
@@ -134,11 +141,10 @@ class Authenticator:
         raise Unauthenticated("authentication required: send a token as `Authorization: Bearer ms_…`")
 
     async def by_token(self, credential: str) -> Caller:
-        hashed = digest(credential)
-        token = await self._find(hashed)
-        if token is None:
+        caller = await self._find(digest(credential))
+        if caller is None:
             raise Unauthenticated("invalid token: unknown, expired or revoked")
-        return _caller(token, None)
+        return caller
 
     def login_key(self, token_id: UUID) -> str:
         """Return the key for a login link; it expires after an hour, or with its token."""
@@ -156,13 +162,13 @@ class Authenticator:
 
     async def _by_cookie(self, cookie: str) -> Caller:
         token_id = self._verify("cookie", cookie)
-        token = None if token_id is None else await self._find(token_id)
-        if token is None:
+        caller = None if token_id is None else await self._find(token_id)
+        if caller is None:
             raise Unauthenticated("the session has expired; log in again")
         csrf = hmac.new(self._key, b"csrf:" + cookie.encode(), hashlib.sha256).hexdigest()
-        return _caller(token, csrf)
+        return replace(caller, csrf=csrf)
 
-    async def _find(self, credential: bytes | UUID) -> Token | None:
+    async def _find(self, credential: bytes | UUID) -> Caller | None:
         found = self._known.get(credential)
         now = self._clock.monotonic()
         if found is not None and now - found[1] < TOKEN_CACHE_S:
@@ -173,18 +179,20 @@ class Authenticator:
             lookup.add_done_callback(lambda _: self._lookups.pop(credential, None))
         return await asyncio.shield(lookup)
 
-    async def _look_up(self, credential: bytes | UUID, now: float) -> Token | None:
+    async def _look_up(self, credential: bytes | UUID, now: float) -> Caller | None:
         async with self._database.connection() as connection:
             if isinstance(credential, UUID):
                 token = await tokens.token_by_id(connection, token_id=credential)
             else:
                 token = await tokens.token_by_digest(connection, digest=credential)
         self._known.pop(credential, None)
-        if token is not None:
-            if len(self._known) > MOST_CACHED_TOKENS:
-                self._known.clear()
-            self._known[credential] = (token, now)
-        return token
+        if token is None:
+            return None
+        if len(self._known) > MOST_CACHED_TOKENS:
+            self._known.clear()
+        caller = _caller(token)
+        self._known[credential] = (caller, now)
+        return caller
 
     def _sign(self, purpose: str, token_id: UUID, seconds: int) -> str:
         payload = f"{token_id}.{int(self._clock.now_ms() / 1000) + seconds}"

@@ -37,7 +37,7 @@ async def create(call: Call) -> Response | wire.Backfill:
         body,
         tenant=call.tenant,
         by=call.caller.name,
-        key=call.request.headers.get("idempotency-key"),
+        key=call.header("idempotency-key"),
     )
     found = await backfill_views.get(database, backfill_id, tenant=call.tenant)
     return Response(encode(found), 201, {"Location": f"{BACKFILLS}/{backfill_id}"}, media_type="application/json")

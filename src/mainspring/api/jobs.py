@@ -252,7 +252,7 @@ async def resume(call: Call) -> wire.Job:
 async def trigger(call: Call) -> Response:
     """Run a job now, or at `at`; its schedule is not affected."""
     body: wire.RunNow = call.body
-    key = body.key or call.request.headers.get("idempotency-key")
+    key = body.key or call.header("idempotency-key")
     submit, ref, by = call.context.submitter, call.path("ref"), call.caller.name
     execution_id = None
     if key is None and body == wire.RunNow():

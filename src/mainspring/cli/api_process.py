@@ -9,7 +9,7 @@ from mainspring.api.auth import Authenticator
 from mainspring.api.context import Context
 from mainspring.api.live import LiveUpdates
 from mainspring.api.rate_limit import RequestLimits
-from mainspring.api.route import StaticRoutes
+from mainspring.api.router import ApiRouter
 from mainspring.api.service import HttpServer
 from mainspring.backends.stores import open_store
 from mainspring.config import PORT, ServeConfig
@@ -65,6 +65,6 @@ class ApiProcess:
             quotas=Quotas(database, config.schedule_quota),
             session_lease_s=config.session_lease_s,
         )
-        app = StaticRoutes(build(self.context, pages=pages, error_page=not_found_page), endpoints(), self.context)
+        app = ApiRouter(build(self.context, pages=pages, error_page=not_found_page), endpoints(), self.context)
         self.http = HttpServer(app, host=config.host, port=PORT if config.port is None else config.port)
         self.services: list[Service] = [self.http, dispatcher, self.context.live, artifacts]
