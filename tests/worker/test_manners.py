@@ -158,7 +158,7 @@ async def test_what_a_worker_can_not_read_fails_with_the_reason(
     """An execution of a kind that only a newer server knows fails with the reason; nothing else is affected."""
 
     class Old(ApiClient):
-        async def _post(self, path: str, body: Any, answer: Any) -> Any:
+        async def _post(self, path: str, body: Any, answer: Any, *, repeatable: bool = False) -> Any:
             found = await super()._post(path, body, answer)
             if path.endswith("/poll"):
                 strange = msgspec.Raw(b'{"name": "x", "task": {"kind": "teleport"}}')

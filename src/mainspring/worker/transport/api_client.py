@@ -7,21 +7,24 @@ import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import BinaryIO, TypeVar
+from urllib.parse import urlencode
 from uuid import UUID
 
-import httpx2
 import msgspec
 
 from mainspring import wire
 from mainspring.codec import encode
 from mainspring.domain.errors import MainspringError
 from mainspring.domain.job import Definition, JobSpec
-from mainspring.worker.transport.connection_pool import ANSWER_S, CONNECT_S, NO_ANSWER, ConnectionPool, is_direct
+from mainspring.http_client import HttpClient, HttpError, Response
 
 T = TypeVar("T")
 
+ARTIFACTS = "/api/v1/worker/artifacts"
 CHUNK_TIMEOUT_S = 120.0
 """For each chunk of a file, not for the whole file."""
+MAX_PROBLEM_BYTES = 64 * 1024
+JSON = {"Content-Type": "application/json"}
 
 
 class ApiUnavailable(MainspringError):
@@ -53,7 +56,6 @@ class ApiAddress:
     def headers(self) -> dict[str, str]:
         return {
             "Authorization": f"Bearer {self.token}",
-            "Content-Type": "application/json",
             "Mainspring-Protocol": wire.PROTOCOL,
         }
 
@@ -78,15 +80,10 @@ class ApiClient:
     """
 
     def __init__(self, address: ApiAddress) -> None:
-        self._client = httpx2.AsyncClient(
-            base_url=address.url, headers=address.headers, timeout=httpx2.Timeout(CONNECT_S, read=ANSWER_S)
-        )
-        self._pool = ConnectionPool(address.url, address.headers) if is_direct(address.url) else None
+        self._http = HttpClient(address.url, address.headers)
 
     async def close(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-        await self._client.aclose()
+        self._http.close()
 
     async def register(self, register: wire.Register) -> wire.Registered:
         return await self._post("/api/v1/worker/sessions", register, wire.Registered)
@@ -111,62 +108,61 @@ class ApiClient:
         return await self._post("/api/v1/worker/jobs", wire.Declare(jobs=jobs), wire.DeclareAnswer)
 
     async def results(self, results: wire.Results) -> wire.Settled:
-        return await self._post("/api/v1/worker/results", results, wire.Settled)
+        return await self._post("/api/v1/worker/results", results, wire.Settled, repeatable=True)
 
     async def save_checkpoints(self, body: wire.SaveCheckpoints) -> None:
-        try:
-            response = await self._client.post("/api/v1/worker/checkpoints", content=encode(body))
-        except httpx2.TransportError as error:
-            raise _no_answer(error) from error
-        _expect_no_content(response)
+        _expect_no_content(await self._send("/api/v1/worker/checkpoints", body, repeatable=True))
 
     async def read_checkpoints(self, body: wire.ReadCheckpoints) -> wire.Checkpoints:
-        return await self._post("/api/v1/worker/checkpoints/read", body, wire.Checkpoints)
+        return await self._post("/api/v1/worker/checkpoints/read", body, wire.Checkpoints, repeatable=True)
 
     async def upload(self, query: dict[str, str], size: int, chunks: AsyncIterator[bytes]) -> None:
         """Upload one file. A first request asks for permission: a refusal in the middle of a body may get lost."""
-        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         try:
-            response = await self._client.post("/api/v1/worker/artifacts", params=query | {"size": str(size)})
-            _expect_no_content(response)
-            response = await self._client.post(
-                "/api/v1/worker/artifacts", params=query, content=chunks, headers=headers, timeout=CHUNK_TIMEOUT_S
-            )
-        except httpx2.TransportError as error:
+            path = f"{ARTIFACTS}?{urlencode(query | {'size': str(size)})}"
+            _expect_no_content(await self._http.request("POST", path, repeatable=True))
+            async with self._http.stream(
+                "POST",
+                f"{ARTIFACTS}?{urlencode(query)}",
+                chunks,
+                size=size,
+                headers={"Content-Type": "application/octet-stream"},
+                timeout_s=CHUNK_TIMEOUT_S,
+            ) as response:
+                if response.status != 204:
+                    read_answer(response.status, await response.read(MAX_PROBLEM_BYTES), dict)
+        except HttpError as error:
             raise _no_answer(error) from error
-        _expect_no_content(response)
 
     async def download(self, query: dict[str, str], file: BinaryIO) -> None:
         """Download a file of an earlier execution; `ApiUnavailable` if it arrives incomplete."""
         digest = hashlib.sha256()
+        path = f"{ARTIFACTS}?{urlencode(query)}"
         try:
-            async with self._client.stream(
-                "GET", "/api/v1/worker/artifacts", params=query, timeout=CHUNK_TIMEOUT_S
-            ) as response:
-                if response.status_code != 200:
-                    read_answer(response.status_code, await response.aread(), dict)
-                async for chunk in response.aiter_bytes():
+            async with self._http.stream("GET", path, timeout_s=CHUNK_TIMEOUT_S) as response:
+                if response.status != 200:
+                    read_answer(response.status, await response.read(MAX_PROBLEM_BYTES), dict)
+                async for chunk in response.chunks():
                     digest.update(chunk)
                     await asyncio.to_thread(file.write, chunk)
-        except httpx2.TransportError as error:
+        except HttpError as error:
             raise _no_answer(error) from error
-        if response.headers.get("etag") != f'"{digest.hexdigest()}"':
+        if response.header("etag") != f'"{digest.hexdigest()}"':
             raise ApiUnavailable("the file arrived incomplete")
 
     async def end_session(self, session_id: UUID, *, lost: bool = False) -> None:
         """End a session; `lost`: its attempts did not end, and may be rescued."""
         await self._post("/api/v1/worker/goodbye", wire.Goodbye(session_id=session_id, lost=lost), dict)
 
-    async def _post(self, path: str, body: wire.Request, answer: type[T]) -> T:
+    async def _post(self, path: str, body: wire.Request, answer: type[T], *, repeatable: bool = False) -> T:
+        response = await self._send(path, body, repeatable=repeatable)
+        return read_answer(response.status, response.body, answer)
+
+    async def _send(self, path: str, body: wire.Request, *, repeatable: bool) -> Response:
         try:
-            if self._pool is not None:
-                status, content = await self._pool.post(path, encode(body))
-            else:
-                response = await self._client.post(path, content=encode(body))
-                status, content = response.status_code, response.content
-        except NO_ANSWER as error:
+            return await self._http.request("POST", path, encode(body), headers=JSON, repeatable=repeatable)
+        except HttpError as error:
             raise _no_answer(error) from error
-        return read_answer(status, content, answer)
 
 
 def read_answer(status: int, content: bytes, answer: type[T]) -> T:
@@ -188,9 +184,9 @@ def read_answer(status: int, content: bytes, answer: type[T]) -> T:
     raise Refused(detail, code=problem.get("code"))
 
 
-def _expect_no_content(response: httpx2.Response) -> None:
-    if response.status_code != 204:
-        read_answer(response.status_code, response.content, dict)
+def _expect_no_content(response: Response) -> None:
+    if response.status != 204:
+        read_answer(response.status, response.body, dict)
 
 
 def _no_answer(error: Exception) -> ApiUnavailable:
