@@ -6,14 +6,10 @@ import asyncio
 from collections.abc import Iterable
 from uuid import UUID
 
-import structlog
-
 from mainspring.codec import encode
 from mainspring.domain.events import Event, Kind
 from mainspring.ports import EVENTS, Bus
 from mainspring.service import Loops, Service
-
-log = structlog.get_logger()
 
 MOST_IDS = 48
 """Ids per kind in one message: 48 ids of 39 bytes, for four kinds, fit into the 8,000 bytes of a NOTIFY."""
@@ -51,8 +47,5 @@ class Announcer(Service):
         pending, self._pending = self._pending, {}
         more, self._more = self._more, {}
         events = [Event(kind, list(executions), more.get(kind, 0)) for kind, executions in pending.items()]
-        try:
-            await self._bus.publish(EVENTS, encode(events).decode())
-        except Exception as error:
-            log.debug("announcement.dropped", events=len(events), error=str(error))
+        self._bus.publish(EVENTS, encode(events).decode())
         await asyncio.sleep(INTERVAL_S)

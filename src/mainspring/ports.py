@@ -15,6 +15,7 @@ SETTINGS = "mainspring_settings"
 """Settings of a queue or tenant changed; the payload is the tenant."""
 SHARDS = "mainspring_shards"
 """`edit <shard>`: a job of that shard was edited. `wait <ms>`: an execution waits until then."""
+WAIT = "wait"
 OWNERS = "mainspring_owners"
 """Shards changed owner; the payload is the new owner, `free`, or `join` when a scheduler has started."""
 CANCEL = "mainspring_cancel"
@@ -36,13 +37,19 @@ EVENTS = "mainspring_events"
 class Bus(Protocol):
     """Wake-ups between processes. They are hints: a lost one costs latency, never an execution.
 
-    Every subscriber receives what is published after `subscribe` has returned, unless the engine was unavailable.
-    When it is available again, `on_gap` is called so that the subscriber checks for what it missed.
+    Every subscriber receives what is published after `subscribe` has returned, unless the engine was unavailable or
+    the publishing process died. When the engine is available again, `on_gap` is called so that the subscriber checks
+    for what it missed.
     """
 
     def subscribe(self, channel: str, hear: Callable[[str], None], *, on_gap: Callable[[], None]) -> None: ...
 
-    async def publish(self, channel: str, payload: str) -> None: ...
+    def publish(self, channel: str, payload: str, *, lowest: int | None = None) -> None:
+        """Deliver to the subscribers of this process at once, and send to the other processes soon.
+
+        With `lowest`, the message is `<payload> <lowest>`. Of several with the same payload that wait to be sent, only
+        the one with the lowest number is. Never raises.
+        """
 
 
 class Reservation(Protocol):

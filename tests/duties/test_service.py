@@ -183,7 +183,7 @@ class Wire:
     def subscribe(self, channel: str, hear: Callable[[str], None], *, on_gap: Callable[[], None]) -> None:
         self.hearers.setdefault(channel, []).append(hear)
 
-    async def publish(self, channel: str, payload: str) -> None:
+    def publish(self, channel: str, payload: str, *, lowest: int | None = None) -> None:
         for hear in self.hearers.get(channel, ()):
             hear(payload)
 
@@ -218,11 +218,11 @@ async def test_an_idle_leader_looks_once_and_then_when_it_is_called(
     try:
         await until(3)
         assert sorted(looks) == ["end_pauses", "feed_all", "skip_overdue"]
-        await bus.publish(ports.EVENTS, "[]")
-        await bus.publish(ports.SHARDS, "wait 12345")
-        await bus.publish(ports.SHARDS, "edit 7")
+        bus.publish(ports.EVENTS, "[]")
+        bus.publish(ports.SHARDS, "wait 12345")
+        bus.publish(ports.SHARDS, "edit 7")
         await until(5)
-        await bus.publish(ports.BACKFILLS, "")
+        bus.publish(ports.BACKFILLS, "")
         await until(6)
         assert sorted(looks) == ["end_pauses"] * 2 + ["feed_all"] * 2 + ["skip_overdue"] * 2, "endings called nobody"
     finally:

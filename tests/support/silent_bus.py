@@ -9,5 +9,5 @@ class SilentBus:
     def subscribe(self, channel: str, hear: Callable[[str], None], *, on_gap: Callable[[], None]) -> None:
         pass
 
-    async def publish(self, channel: str, payload: str) -> None:
+    def publish(self, channel: str, payload: str, *, lowest: int | None = None) -> None:
         pass

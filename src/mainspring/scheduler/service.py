@@ -88,7 +88,7 @@ class Scheduler(Service):
         await self._leases.open()
         await self._leases.beat(self._decided)
         self._wheel = ScheduleWheel(int(self._clock.now_ms()))
-        await self._bus.publish(ports.OWNERS, "join")
+        self._bus.publish(ports.OWNERS, "join")
         self._loader.ticking = True
         self._loops.forever("lease", self._lease_step, backoff_s=RETRY_S)
         self._loops.forever("tick", self._tick_step, backoff_s=RETRY_S)

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import msgspec
+import structlog
 
+from mainspring import ports
+from mainspring.store.hints import HintingConnection, Hints, hints_of, text_of
 from mainspring.store.queries import q
 
 if TYPE_CHECKING:
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 else:
     Connection = asyncpg.Connection
     Pool = asyncpg.Pool
+
+log = structlog.get_logger()
 
 SCHEMA = "mainspring"
 
@@ -78,6 +83,9 @@ CONNECT_TIMEOUT_S = 10.0
 meanwhile would block its caller for the minute that asyncpg allows."""
 
 
+NOTIFY_TIMEOUT_S = 5.0
+
+
 class Database:
     """Two connection pools with schema, types and time zone set: a general one and one for the hot path."""
 
@@ -89,6 +97,7 @@ class Database:
         self._pool: Pool | None = None
         self._hot_pool: Pool | None = None
         self._in_use: dict[Connection, float] = {}
+        self.bus: ports.Bus | None = None  # publishes hints; None: this database sends them itself
 
     async def open(self) -> None:
         self._pool = await self._make_pool(self._size, {})
@@ -101,6 +110,7 @@ class Database:
             max_size=size,
             timeout=CONNECT_TIMEOUT_S,
             command_timeout=60,
+            connection_class=HintingConnection,
             init=prepare_connection,
             reset=_keep_settings,
             statement_cache_size=400 if self._prepared else 0,
@@ -146,10 +156,22 @@ class Database:
     async def _lend(self, pool: Pool) -> AsyncIterator[Connection]:
         async with pool.acquire() as connection:
             self._in_use[connection] = asyncio.get_running_loop().time()
+            hints = hints_of(connection)
             try:
                 yield connection
             finally:
                 del self._in_use[connection]
+                if hints:  # committed, or rolled back: then they are only spurious wake-ups
+                    await self._send_hints(connection, hints)
+
+    async def _send_hints(self, connection: Connection, hints: Hints) -> None:
+        sent = dict(hints)
+        hints.clear()
+        if self.bus is None:
+            await send_hints(connection, sent)
+            return
+        for (channel, payload), lowest in sent.items():
+            self.bus.publish(channel, payload, lowest=lowest)
 
     async def discard_idle(self) -> None:
         """Discard idle connections: after an outage they may be broken without an error."""
@@ -172,6 +194,19 @@ class Database:
             max_cached_statement_lifetime=0,
         )
         return connection
+
+
+async def send_hints(connection: Connection, hints: Hints) -> None:
+    """Send hints to all processes. Best effort: an error is logged, and the hints are lost."""
+    try:
+        await notify(connection, hints)
+    except Exception as error:
+        log.debug("hints.dropped", hints=len(hints), error=repr(error))
+
+
+async def notify(connection: Connection, hints: Hints) -> None:
+    payloads = [text_of(payload, lowest) for (_, payload), lowest in hints.items()]
+    await connection.execute(q("notify"), [channel for channel, _ in hints], payloads, timeout=NOTIFY_TIMEOUT_S)
 
 
 async def _keep_settings(_: Connection) -> None:

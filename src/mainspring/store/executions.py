@@ -12,6 +12,7 @@ from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
 from mainspring.domain.execution import FINAL, Trigger, fire_key, fire_ms_of
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint_placed
 from mainspring.store.lines import LineRef
 from mainspring.store.overlaps import release_blocked
 from mainspring.store.queries import q
@@ -52,6 +53,7 @@ async def insert_executions(
         [e.line and e.line.limit_id for e in new],
         [e.fire_at or e.due_at for e in new],
     )
+    hint_placed(connection, rows)
     return {r["execution_id"] for r in rows}
 
 
@@ -69,9 +71,12 @@ async def insert_one(
     version: int | None = None,
 ) -> Any:
     """Insert one execution; return its row in the form of a claim. None: no such job, or another version."""
-    return await connection.fetchrow(
+    row = await connection.fetchrow(
         q("insert_one"), tenant, job_id, trigger_key, params, created_by, fire_at, session_id, line_id, version
     )
+    if row is not None:
+        hint_placed(connection, [row])
+    return row
 
 
 async def insert_idempotency_key(

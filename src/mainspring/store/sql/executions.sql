@@ -12,23 +12,16 @@ WITH wanted AS (
     JOIN jobs j USING (job_id)
     CROSS JOIN (SELECT db_now()) AS clock (at)
     WHERE j.tenant_id = $1 AND j.deleted_at IS NULL
-), fresh AS (
-    INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at, params, created_by, start_by_at, line_id, limit_id)
-    SELECT execution_id, job_id, tenant_id, version, shard, priority,
-           CASE WHEN due_at > now THEN 'waiting' ELSE 'queued' END, trigger, queue,
-           rank, fire_at, due_at, CASE WHEN due_at <= now THEN now END, params, $8,
-           due_at + make_interval(secs => start_by_s), line_id, limit_id
-    FROM wanted
-    ON CONFLICT (execution_id) DO NOTHING
-    RETURNING execution_id, state, due_at, line_id, rank
-), notified AS (
-    SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh WHERE state = 'queued' GROUP BY line_id
-    UNION ALL
-    SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
-    FROM fresh WHERE state = 'waiting' HAVING count(*) > 0
 )
-SELECT execution_id, state, (SELECT count(*) FROM notified) AS notified FROM fresh;
+INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
+                        rank, fire_at, due_at, queued_at, params, created_by, start_by_at, line_id, limit_id)
+SELECT execution_id, job_id, tenant_id, version, shard, priority,
+       CASE WHEN due_at > now THEN 'waiting' ELSE 'queued' END, trigger, queue,
+       rank, fire_at, due_at, CASE WHEN due_at <= now THEN now END, params, $8,
+       due_at + make_interval(secs => start_by_s), line_id, limit_id
+FROM wanted
+ON CONFLICT (execution_id) DO NOTHING
+RETURNING execution_id, state, due_at, line_id, rank;
 
 -- name: insert_one
 -- Inserts one manual execution, due now, in one round trip; with $9 only for that version of the job. With a session $7
@@ -43,21 +36,17 @@ WITH wanted AS (
     FROM jobs j
     CROSS JOIN (SELECT at, floor(extract(epoch FROM at) * 1000)::bigint AS ms FROM (SELECT db_now()) AS c (at)) AS clock
     WHERE j.job_id = $2 AND j.tenant_id = $1 AND j.deleted_at IS NULL AND ($9::int IS NULL OR j.version = $9)
-), fresh AS (
-    INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
-                            rank, fire_at, due_at, queued_at, params, created_by, start_by_at, line_id, limit_id,
-                            session_id, attempt, started_at)
-    SELECT execution_id(lpad(to_hex(ms), 12, '0'), job_id, $3), job_id, tenant_id, version, shard, priority,
-           CASE WHEN session_id IS NULL THEN 'queued' ELSE 'running' END, 'manual', queue,
-           claim_rank(ms, priority), coalesce($6, due_at), due_at, at, $4, $5,
-           due_at + make_interval(secs => start_by_s), line_id, limit_id,
-           session_id, (session_id IS NOT NULL)::int, CASE WHEN session_id IS NOT NULL THEN at END
-    FROM wanted
-    RETURNING execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank, state
-), notified AS (
-    SELECT pg_notify('mainspring_queued', line_id || ' ' || rank) FROM fresh WHERE state = 'queued'
 )
-SELECT fresh.*, (SELECT count(*) FROM notified) AS notified FROM fresh;
+INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
+                        rank, fire_at, due_at, queued_at, params, created_by, start_by_at, line_id, limit_id,
+                        session_id, attempt, started_at)
+SELECT execution_id(lpad(to_hex(ms), 12, '0'), job_id, $3), job_id, tenant_id, version, shard, priority,
+       CASE WHEN session_id IS NULL THEN 'queued' ELSE 'running' END, 'manual', queue,
+       claim_rank(ms, priority), coalesce($6, due_at), due_at, at, $4, $5,
+       due_at + make_interval(secs => start_by_s), line_id, limit_id,
+       session_id, (session_id IS NOT NULL)::int, CASE WHEN session_id IS NOT NULL THEN at END
+FROM wanted
+RETURNING execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank, state;
 
 -- name: insert_idempotency_key
 -- Inserts an idempotency key with its execution; returns the row of the first request with that key.

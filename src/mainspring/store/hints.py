@@ -1,0 +1,65 @@
+"""Hints: wake-ups that a statement causes, sent after its commit.
+
+PostgreSQL commits transactions that contain a NOTIFY one after another, each through its WAL flush. So statements
+return what they changed, their store functions note hints on the connection, and `Database` sends them when the block
+that borrowed the connection ends. A process that dies in between loses them; periodic checks find the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+import asyncpg
+
+from mainspring import ports
+from mainspring.clock import whole_millis
+
+if TYPE_CHECKING:
+    AnyConnection = asyncpg.Connection[Any]
+else:
+    AnyConnection = asyncpg.Connection
+
+Hints = dict[tuple[str, str], int | None]
+"""For each channel and payload the lowest number that belongs to it; None for a payload without number."""
+
+
+class HintingConnection(AnyConnection):
+    """A connection that keeps the hints of its statements until they are sent."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.hints: Hints = {}
+
+
+def hints_of(connection: object) -> Hints:
+    return cast(HintingConnection, connection).hints
+
+
+def hint(connection: object, channel: str, payload: str = "", *, lowest: int | None = None) -> None:
+    """Note a hint for a change that this connection makes; of equal payloads only the lowest number is sent."""
+    add_hint(hints_of(connection), channel, payload, lowest)
+
+
+def hint_queued(connection: object, rows: Iterable[Any]) -> None:
+    """Note that executions were queued: rows with `line_id` and `rank`."""
+    for row in rows:
+        hint(connection, ports.QUEUED, str(row["line_id"]), lowest=row["rank"])
+
+
+def hint_placed(connection: object, rows: Iterable[Any]) -> None:
+    """Note that executions were queued or wait: rows with `state`, `line_id`, `rank` and `due_at`."""
+    for row in rows:
+        if row["state"] == "queued":
+            hint(connection, ports.QUEUED, str(row["line_id"]), lowest=row["rank"])
+        elif row["state"] == "waiting":
+            hint(connection, ports.SHARDS, ports.WAIT, lowest=whole_millis(row["due_at"]))
+
+
+def add_hint(hints: Hints, channel: str, payload: str, lowest: int | None) -> None:
+    known = hints.get((channel, payload))
+    hints[channel, payload] = lowest if known is None or lowest is None else min(known, lowest)
+
+
+def text_of(payload: str, lowest: int | None) -> str:
+    return payload if lowest is None else f"{payload} {lowest}"
