@@ -1,11 +1,14 @@
-"""The messages between a worker and its runner processes: JSON lines over a socket pair, never pickles.
+"""The messages between a worker and its runner processes: JSON lines over socket pairs, never pickles.
 
-A line to a runner is a list of messages, so that many calls cost one write. A runner sends one message per line. It
-sends a result before it begins the next call: when it dies, of the unanswered calls only the first had begun.
+A line to a runner is a list of groups of calls, so that many cost one write. `Cancel` and `Recall` have a socket of
+their own, which a runner reads while it makes a call. A runner puts each result into memory that it shares with its
+worker before it begins the next call, and sends several in one write (`runner_memory.py`). When it dies, its worker
+has every result and knows which call had begun.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -24,20 +27,26 @@ class BadModule(Invalid):
     code = "bad_module"
 
 
-class Call(msgspec.Struct, array_like=True, tag="call", gc=False):
-    """Call a function. Ids and instants arrive as text. `once`: it must commit through `ms.transaction`."""
+class Call(msgspec.Struct, array_like=True, gc=False):
+    """One call of a group. Ids and instants arrive as text."""
 
-    number: int
-    function: str
-    args: dict[str, Any]
     execution_id: Any
-    job: str
     attempt: int
     fire_at: Any
-    session_id: Any
-    once: bool = False
+    args: dict[str, Any] | None = None
     checkpoint: Any = None
     inputs: str | None = None
+
+
+class CallGroup(msgspec.Struct, array_like=True, gc=False):
+    """Calls of a function for one job, numbered from `first`. `once`: each must commit through `ms.transaction`."""
+
+    first: int
+    function: str
+    job: str
+    session_id: Any
+    once: bool
+    calls: list[Call]
 
 
 class Cancel(msgspec.Struct, array_like=True, tag="cancel"):
@@ -47,10 +56,12 @@ class Cancel(msgspec.Struct, array_like=True, tag="cancel"):
 
 
 class Recall(msgspec.Struct, array_like=True, tag="recall"):
-    """Return every call that has not begun."""
+    """Return every call up to number `last` that has not begun."""
+
+    last: int
 
 
-WorkerMessage = Call | Cancel | Recall
+ControlMessage = Cancel | Recall
 
 
 class Loaded(msgspec.Struct, array_like=True, tag="loaded"):
@@ -67,12 +78,13 @@ class DeclaredJob(msgspec.Struct, array_like=True, tag="declared_job"):
 
 
 class Returned(msgspec.Struct, array_like=True, tag="returned", gc=False):
-    """A call has ended, with a result or an error."""
+    """A call has ended, with a result or an error. `exits`: the runner had to end it, and begins no further call."""
 
     number: int
     result: msgspec.Raw = msgspec.Raw(b"null")
     error: str | None = None
     retry: bool = True
+    exits: bool = False
 
 
 class OutputWritten(msgspec.Struct, array_like=True, tag="output"):
@@ -131,5 +143,6 @@ RunnerMessage = (
 )
 
 encode = msgspec.json.Encoder().encode
-decode_worker_messages = msgspec.json.Decoder(list[WorkerMessage]).decode
-decode_runner_message = msgspec.json.Decoder(RunnerMessage).decode
+decode_call_groups = msgspec.json.Decoder(list[CallGroup]).decode
+decode_control_message: Callable[[bytes], ControlMessage] = msgspec.json.Decoder(ControlMessage).decode
+decode_runner_messages: Callable[[bytes], list[RunnerMessage]] = msgspec.json.Decoder(RunnerMessage).decode_lines

@@ -14,6 +14,7 @@ from mainspring.domain.retry import RetryPolicy
 from mainspring.worker.executors import Host, Work
 
 FIRE_AT = datetime(2026, 11, 14, 23, 30, tzinfo=UTC)
+SESSION_ID = uuid4()
 
 
 class Registry:
@@ -54,7 +55,7 @@ def attempt(
     given = wire.Assignment(
         execution_id=uuid4(), attempt=2, definition="d", job_id=uuid4(), fire_at=FIRE_AT, params=params
     )
-    return Work(given, definition, session_id=uuid4(), cleanup=Registry())
+    return Work(given, definition, session_id=SESSION_ID, cleanup=Registry())
 
 
 def host(slots: int = 4, modules: Sequence[str] = (), allow_net: Sequence[str] = (), **more: Any) -> Host:

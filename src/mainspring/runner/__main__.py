@@ -1,6 +1,6 @@
-"""`python -m mainspring.runner FD TARGET...`: a runner that talks to its worker over the socket FD.
+"""`python -m mainspring.runner CALLS,CONTROL,MEMORY TARGET...`: a runner, with descriptors from its worker.
 
-`--declare` instead of FD writes the jobs that the targets declare to stdout, and exits.
+`--declare` instead of the descriptors writes the jobs that the targets declare to stdout, and exits.
 """
 
 from __future__ import annotations
@@ -21,10 +21,16 @@ def main() -> None:
         declare(targets)
     else:
         from mainspring.runner.serve import RunnerServer
+        from mainspring.runner_memory import RunnerMemory
 
-        sock = socket.socket(fileno=int(mode))
-        sock.set_inheritable(False)
-        RunnerServer(sock).run(targets)
+        calls, control, memory = map(int, mode.split(","))
+        RunnerServer(_socket(calls), _socket(control), RunnerMemory(memory)).run(targets)
+
+
+def _socket(descriptor: int) -> socket.socket:
+    sock = socket.socket(fileno=descriptor)
+    sock.set_inheritable(False)
+    return sock
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from threading import Timer
 from time import monotonic
+from typing import Any
 
 import msgspec
 
@@ -20,22 +21,38 @@ GATHER_S = 0.05
 class CallInProgress:
     """The current call, as `mainspring.sdk` uses it. Implements `CurrentCall`."""
 
-    __slots__ = (
-        "_folder", "_output", "_progress", "_progress_sent_at", "_send", "_sent_at", "attempt", "committed",
-        "execution_id", "fire_at", "inputs", "job", "last_checkpoint", "number",
-    )  # fmt: skip
+    _folder: str | None = None
+    _sent_at = 0.0
+    _progress_sent_at = 0.0
+    _progress: protocol.ProgressMade | None = None
+    committed = False
 
-    def __init__(self, call: protocol.Call, send: Callable[[protocol.RunnerMessage], None]) -> None:
-        self.number, self.execution_id, self.job = call.number, call.execution_id, call.job
-        self.attempt, self.fire_at = call.attempt, call.fire_at
-        self.committed = False
-        self.last_checkpoint, self.inputs = call.checkpoint, call.inputs
-        self._send = send
-        self._folder: str | None = None
+    def __init__(
+        self, number: int, job: str, call: protocol.Call, send: Callable[[protocol.RunnerMessage], None]
+    ) -> None:
+        self.number, self.job = number, job
+        self._call, self._send = call, send
         self._output: list[tuple[protocol.Stream, list[str]]] = []
-        self._sent_at = 0.0
-        self._progress_sent_at = 0.0
-        self._progress: protocol.ProgressMade | None = None
+
+    @property
+    def execution_id(self) -> str:
+        return str(self._call.execution_id)
+
+    @property
+    def attempt(self) -> int:
+        return self._call.attempt
+
+    @property
+    def fire_at(self) -> str:
+        return str(self._call.fire_at)
+
+    @property
+    def last_checkpoint(self) -> Any:
+        return self._call.checkpoint
+
+    @property
+    def inputs(self) -> str | None:
+        return self._call.inputs
 
     def write(self, stream: protocol.Stream, text: str, *, flush: bool) -> None:
         if self._output and self._output[-1][0] == stream:

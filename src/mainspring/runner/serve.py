@@ -1,12 +1,14 @@
 """The runner server: receives calls from the worker and makes them.
 
-Synchronous calls are made one at a time in the main thread, asynchronous ones concurrently. Another thread reads the
-socket, so that calls which have not begun can be returned while one hangs.
+Synchronous calls are made one at a time in the main thread, which also reads them: a call to an idle runner needs no
+other thread. Asynchronous ones are made concurrently. Another thread reads what the worker sends meanwhile: requests to
+cancel a call, or to return those that have not begun.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -15,16 +17,18 @@ import threading
 import traceback
 from collections import deque
 from contextvars import Context, copy_context
-from queue import SimpleQueue
+from time import monotonic
 from typing import Any, NoReturn
 
 import msgspec
 
 from mainspring import runner_protocol as protocol
 from mainspring.runner.call import CallInProgress
+from mainspring.runner.connection import WorkerConnection
 from mainspring.runner.functions import Function, Functions, NotCallable
 from mainspring.runner.modules import load
 from mainspring.runner.streams import CallStream
+from mainspring.runner_memory import RunnerMemory
 from mainspring.runner_protocol import BadModule
 from mainspring.sdk.context import current
 from mainspring.sdk.transaction import AlreadyDone
@@ -43,14 +47,20 @@ class Cancelled(BaseException):
 class RunnerServer:
     """Serves the calls of one runner process."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, control: socket.socket, memory: RunnerMemory) -> None:
         self._sock = sock
-        self._writing = threading.Lock()
-        self._calls: deque[protocol.Call] = deque()
-        self._arrived: SimpleQueue[None] = SimpleQueue()
+        self._control = control
+        self._memory = memory
+        self._connection = WorkerConnection(sock, memory)
+        self._buffer = b""
+        self._lines: deque[bytes] = deque()
+        self._beginning = threading.Lock()
+        self._recalled = 0  # calls up to this number do not begin
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._running = self._cancelled = False
+        self._to_cancel: set[int] = set()
+        self._running = self._terminated = False
+        self._stop = 0  # the last request to end a call that was seen
         self._session = ""
         self._functions = Functions([])
 
@@ -61,192 +71,226 @@ class RunnerServer:
         try:
             self._functions = Functions(load(targets))
         except BadModule as error:
-            self.send(protocol.Loaded(error.message))
+            self._connection.send(protocol.Loaded(error.message))
             os._exit(1)
-        self.send(protocol.Loaded())
-        threading.Thread(target=self._read, name="mainspring-receive", daemon=True).start()
+        gc.freeze()
+        self._connection.start()
+        threading.Thread(target=self._read_control, name="mainspring-control", daemon=True).start()
+        self._connection.send(protocol.Loaded())
         while True:
-            self._serve_next()
+            while self._lines:
+                self._serve(protocol.decode_call_groups(self._lines.popleft()))
+            self._receive()
 
-    def send(self, message: protocol.RunnerMessage) -> None:
-        line = protocol.encode(message) + b"\n"
+    def _receive(self) -> None:
+        """Wait for lines. Only the thread that makes the calls reads them."""
         try:
-            with self._writing:
-                self._sock.sendall(line)
+            data = self._sock.recv(READ_BYTES)
         except OSError:
-            os._exit(1)  # the worker is gone
+            data = b""
+        if not data:
+            os._exit(0)
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        self._lines.extend(lines)
 
-    # In the receiving thread ---------------------------------------------------------------------------
+    # In the thread for control messages ----------------------------------------------------------------
 
-    def _read(self) -> None:
-        buffer = b""
-        while data := self._read_socket():
-            *lines, buffer = (buffer + data).split(b"\n")
+    def _read_control(self) -> None:
+        with self._control.makefile("rb") as lines:
             for line in lines:
-                for message in protocol.decode_worker_messages(line):
-                    self._receive(message)
+                message = protocol.decode_control_message(line)
+                if isinstance(message, protocol.Recall):
+                    self._recall(message.last)
+                else:
+                    self._to_cancel.add(message.number)
+                    if self._loop is not None:
+                        self._loop.call_soon_threadsafe(self._cancel, message.number)
         os._exit(0)
 
-    def _read_socket(self) -> bytes:
-        try:
-            return self._sock.recv(READ_BYTES)
-        except OSError:
-            return b""
-
-    def _receive(self, message: protocol.WorkerMessage) -> None:
-        if isinstance(message, protocol.Call):
-            self._calls.append(message)
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._begin_all)
-            elif len(self._calls) == 1:
-                self._arrived.put(None)
-        elif isinstance(message, protocol.Cancel):
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._cancel, message.number)
-        else:
-            self.send(protocol.Unstarted(self._take_unstarted()))
-
-    def _take_unstarted(self) -> list[int]:
-        found = []
-        try:
-            while True:
-                found.append(self._calls.pop().number)
-        except IndexError:
-            return found[::-1]
+    def _recall(self, last: int) -> None:
+        with self._beginning:
+            first = max(self._memory.begun, self._recalled) + 1
+            self._recalled = last
+        self._connection.send(protocol.Unstarted(list(range(first, last + 1))))
 
     # In the main thread --------------------------------------------------------------------------------
 
-    def _serve_next(self) -> None:
-        try:
-            call = self._calls.popleft()
-        except IndexError:
-            self._arrived.get()
-            return
-        if call.session_id != self._session:
-            self._session = os.environ[SESSION_VARIABLE] = call.session_id
-        if (found := self._find(call)) is None:
-            return
-        function, args = found
-        if function.is_async:
-            self._calls.appendleft(call)
-            self.send(protocol.Concurrent(call.function))
-            asyncio.run(self._serve_concurrently())
-        self.send(Context.run(copy_context(), self._call, call, function, args))
-        if self._cancelled:
-            os._exit(0)  # even if the function ignored it: no further call begins here
+    def _serve(self, groups: list[protocol.CallGroup]) -> None:
+        last = groups[-1].first + len(groups[-1].calls) - 1
+        for group in groups:
+            if group.session_id != self._session:
+                self._session = os.environ[SESSION_VARIABLE] = group.session_id
+            for number, call in enumerate(group.calls, group.first):
+                if not self._begin(number):
+                    continue
+                try:
+                    function = self._functions.find(group.function)
+                    if function.is_async:
+                        self._connection.send(protocol.Concurrent(group.function))
+                        asyncio.run(self._serve_concurrently(groups, number))
+                    args = function.arguments(call.args or {})
+                except NotCallable as error:
+                    returned = protocol.Returned(number, error=str(error), retry=error.retry)
+                else:
+                    returned = Context.run(copy_context(), self._call, number, group, call, function, args)
+                self._answer(returned, is_last=number == last)
+        self._connection.flush()
 
-    def _find(self, call: protocol.Call) -> tuple[Function, dict[str, Any]] | None:
-        """Return the function of a call and its arguments; if it can't be made, answer it and return None."""
-        try:
-            function = self._functions.find(call.function)
-            return function, function.arguments(call.args)
-        except NotCallable as error:
-            self.send(protocol.Returned(call.number, error=str(error), retry=error.retry))
-            return None
+    def _answer(self, returned: protocol.Returned, *, is_last: bool) -> None:
+        if self._terminated or self._memory.stop == returned.number:
+            # Even if the function ignored it: no further call begins here.
+            returned.exits = True
+            self._connection.send(returned)
+            os._exit(0)
+        if is_last:
+            self._connection.send(returned)
+        else:
+            self._connection.hold(returned)
 
-    def _call(self, call: protocol.Call, function: Function, args: dict[str, Any]) -> protocol.Returned:
-        progress = CallInProgress(call, self.send)
+    def _begin(self, number: int) -> bool:
+        """Note that a call begins; return False if it was recalled."""
+        with self._beginning:
+            if number <= self._recalled:
+                return False
+            self._memory.begin(number, monotonic())
+            return True
+
+    def _call(
+        self, number: int, group: protocol.CallGroup, call: protocol.Call, function: Function, args: dict[str, Any]
+    ) -> protocol.Returned:
+        progress = CallInProgress(number, group.job, call, self._connection.send)
         current.set(progress)
         try:
             self._running = True
             try:
+                if self._memory.stop == number:
+                    raise Cancelled
                 value = function.call(**args)
             finally:
                 self._running = False  # from here on SIGTERM raises nothing in this thread
-            return _returned(call, value, progress)
+            return _returned(number, group, value, progress)
         except Cancelled:
-            return protocol.Returned(call.number, error="cancelled")
+            return protocol.Returned(number, error="cancelled")
         except AlreadyDone as done:
-            return _stored(call, done)
+            return _stored(number, done)
         except BaseException as error:
-            return _raised(call, error)
+            return _raised(number, error)
         finally:
             progress.end()
 
     def _handle_sigterm(self, *_: Any) -> None:
-        if self._running:
-            self._running, self._cancelled = False, True
+        """End the call that the worker wants to end, unless it has just ended. The guardian ends any call."""
+        asked, self._stop = self._stop, self._memory.stop
+        if self._stop != asked:
+            if self._running and self._stop == self._memory.begun:
+                self._running = False
+                raise Cancelled
+        elif self._running:
+            self._running, self._terminated = False, True
             raise Cancelled
-        os._exit(0)  # the call has just ended or not begun; the worker treats it as ended in both cases
+        else:
+            os._exit(0)
 
     # Asynchronous calls --------------------------------------------------------------------------------
 
-    async def _serve_concurrently(self) -> NoReturn:
+    async def _serve_concurrently(self, groups: list[protocol.CallGroup], first: int) -> NoReturn:
+        """Make calls concurrently from now on, beginning with number `first` of these groups."""
         self._loop = asyncio.get_running_loop()
-        self._begin_all()
+        self._begin_groups(groups, first)
+        self._begin_received()
+        self._loop.add_reader(self._sock, self._receive_concurrently)
         while True:
             await asyncio.Event().wait()
 
-    def _begin_all(self) -> None:
-        synchronous = []
-        while self._calls:
-            call = self._calls.popleft()
-            if (found := self._find(call)) is None:
-                continue
-            function, args = found
-            if not function.is_async:
-                synchronous.append(call.number)
-                continue
-            assert self._loop is not None
-            task = self._loop.create_task(self._call_async(call, function, args), context=copy_context())
-            self._tasks[call.number] = task
-        if synchronous:
-            self.send(protocol.Unstarted(synchronous))
+    def _receive_concurrently(self) -> None:
+        self._receive()
+        self._begin_received()
 
-    async def _call_async(self, call: protocol.Call, function: Function, args: dict[str, Any]) -> None:
-        progress = CallInProgress(call, self.send)
+    def _begin_received(self) -> None:
+        while self._lines:
+            self._begin_groups(protocol.decode_call_groups(self._lines.popleft()))
+
+    def _begin_groups(self, groups: list[protocol.CallGroup], first: int = 0) -> None:
+        for group in groups:
+            for number, call in enumerate(group.calls, group.first):
+                if number == first or (number > first and self._begin(number)):
+                    self._begin_async(number, group, call)
+
+    def _begin_async(self, number: int, group: protocol.CallGroup, call: protocol.Call) -> None:
+        try:
+            function = self._functions.find(group.function)
+            args = function.arguments(call.args or {})
+        except NotCallable as error:
+            self._connection.send(protocol.Returned(number, error=str(error), retry=error.retry))
+            return
+        if not function.is_async:
+            self._connection.send(protocol.Unstarted([number]))
+        elif number in self._to_cancel:
+            self._to_cancel.discard(number)
+            self._connection.send(protocol.Returned(number, error="cancelled"))
+        else:
+            assert self._loop is not None
+            made = self._call_async(number, group, call, function, args)
+            self._tasks[number] = self._loop.create_task(made, context=copy_context())
+
+    async def _call_async(
+        self, number: int, group: protocol.CallGroup, call: protocol.Call, function: Function, args: dict[str, Any]
+    ) -> None:
+        progress = CallInProgress(number, group.job, call, self._connection.send)
         current.set(progress)
         try:
-            returned = _returned(call, await function.call(**args), progress)
+            returned = _returned(number, group, await function.call(**args), progress)
         except asyncio.CancelledError:
-            returned = protocol.Returned(call.number, error="cancelled")
+            returned = protocol.Returned(number, error="cancelled")
         except AlreadyDone as done:
-            returned = _stored(call, done)
+            returned = _stored(number, done)
         except BaseException as error:
-            returned = _raised(call, error)
+            returned = _raised(number, error)
         progress.end()
-        del self._tasks[call.number]
-        self.send(returned)
+        del self._tasks[number]
+        self._connection.send(returned)
 
     def _cancel(self, number: int) -> None:
         if (task := self._tasks.get(number)) is not None:
             task.cancel()
+        if number <= self._memory.begun:
+            self._to_cancel.discard(number)
 
 
-def _stored(call: protocol.Call, done: AlreadyDone) -> protocol.Returned:
+def _stored(number: int, done: AlreadyDone) -> protocol.Returned:
     """Return the result that an earlier attempt stored."""
-    return protocol.Returned(call.number, msgspec.Raw((done.stored or "null").encode()))
+    return protocol.Returned(number, msgspec.Raw((done.stored or "null").encode()))
 
 
-def _returned(call: protocol.Call, value: Any, progress: CallInProgress) -> protocol.Returned:
-    if call.once and not progress.committed:
+def _returned(number: int, group: protocol.CallGroup, value: Any, progress: CallInProgress) -> protocol.Returned:
+    if group.once and not progress.committed:
         return protocol.Returned(
-            call.number,
+            number,
             retry=False,
             error="the job is effectively_once, but the function did not commit through ms.transaction:"
             " put its effects into `with ms.transaction(connection)`, or make the job at_least_once",
         )
     if value is None:
-        return protocol.Returned(call.number)
+        return protocol.Returned(number)
     try:
         result = protocol.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         return protocol.Returned(
-            call.number,
+            number,
             retry=False,
             error=f"the result is not JSON: {error}; return numbers, text, lists, dictionaries or None",
         )
     if len(result) > MAX_RESULT_BYTES:
         return protocol.Returned(
-            call.number,
+            number,
             retry=False,
             error=f"the result has {len(result):,} bytes; the limit is {MAX_RESULT_BYTES:,}:"
             " store it elsewhere and return its location",
         )
-    return protocol.Returned(call.number, msgspec.Raw(result))
+    return protocol.Returned(number, msgspec.Raw(result))
 
 
-def _raised(call: protocol.Call, error: BaseException) -> protocol.Returned:
+def _raised(number: int, error: BaseException) -> protocol.Returned:
     """Return the error in one line, then the traceback without the runner's frames."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in _RUNNER_FILES:
@@ -258,7 +302,7 @@ def _raised(call: protocol.Call, error: BaseException) -> protocol.Returned:
     text = f"{head}\n\n{tail}"
     if len(text) > MAX_ERROR_CHARS:
         text = f"{text[:2000]}\n…\n{text[-(MAX_ERROR_CHARS - 2000) :]}"
-    return protocol.Returned(call.number, error=text.replace("\0", "\ufffd"))
+    return protocol.Returned(number, error=text.replace("\0", "\ufffd"))
 
 
 _RUNNER_FILES = {__file__, sys.modules[Functions.__module__].__file__}

@@ -79,6 +79,10 @@ def huge() -> str:
     return "x" * 300_000
 
 
+def repeat(text: str, times: int) -> str:
+    return text * times
+
+
 def die(file: str = "") -> None:
     if file:
         Path(file).write_text(str(os.getpid()))
@@ -165,6 +169,19 @@ def maybe_hang(file: str, hang: bool) -> None:
     """Fast at first, then slow."""
     while hang and not os.path.exists(file):
         pause(0.01)
+
+
+def journal(file: str, name: str, die: bool = False, wait_for: str = "") -> str:
+    """Write when it begins and ends into a file."""
+    journaled = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(journaled, f"begins {name}\n".encode())
+    while wait_for and not os.path.exists(wait_for):
+        pause(0.01)
+    if die:
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.write(journaled, f"ends {name}\n".encode())
+    os.close(journaled)
+    return name
 
 
 def _private() -> None: ...

@@ -62,7 +62,7 @@ async def read_declared(targets: Sequence[str], cleanup: CleanupRegistry) -> lis
     finally:
         signal_group(process.pid, signal.SIGKILL)
         cleanup.remove_process_group(process.pid)
-    messages = [protocol.decode_runner_message(line) for line in written.splitlines()]
+    messages = protocol.decode_runner_messages(written)
     last = messages[-1] if messages else None
     if not isinstance(last, protocol.Loaded):
         raise BadModule(f"{', '.join(targets)}: loading ended with exit code {process.returncode}")

@@ -2,8 +2,8 @@
 
 A runner makes one synchronous call at a time. For functions that take microseconds the messages would cost more than
 the calls, so a runner is sent as many calls of one function as it makes in about ten milliseconds, as measured so far.
-If one of them hangs, those behind it are recalled and sent to another runner. Asynchronous functions share runners of
-their own.
+If one of them hangs, those behind it are recalled and sent to another runner; if the runner dies, those that it had not
+begun are. Asynchronous functions share runners of their own.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ MAX_WAIT_S = 0.05
 IDLE_S = 60.0
 MAX_STARTING = 4
 BROKEN_RETRY_S = 5.0
+MAX_DEATHS = 3
+"""A call whose runners die before they begin it is not sent to further ones."""
 NULL = b"null"
 
 
@@ -117,13 +119,12 @@ class RunnerPool:
             self._fail_waiting(self._broken)
             return
         while self._waiting and (runner := self._free_runner(self._waiting[0].function)) is not None:
-            batch = self._batch(runner)
+            batch, now = self._batch(runner), self._clock.monotonic()
             if not runner.calls:
-                self._began(runner, batch[0])
-            elif runner.concurrent:
-                for call in batch:
-                    call.since = call.work.started = self._clock.monotonic()
-            runner.send(batch)
+                runner.answered_at = now
+            for call in batch:
+                call.work.started = now
+            runner.send(batch, now)
         if self._waiting and self._may_grow():
             self._grow()
 
@@ -164,9 +165,6 @@ class RunnerPool:
             return False
         return runner.concurrent == concurrent or (concurrent and not runner.calls)
 
-    def _began(self, runner: RunnerProcess, call: QueuedCall) -> None:
-        call.since = call.work.started = runner.answered_at = self._clock.monotonic()
-
     def _finish(self, call: QueuedCall, done: Done) -> None:
         call.work.finish_output()
         call.finish(call.work, done)
@@ -191,21 +189,23 @@ class RunnerPool:
         self._writes_directly.add(function)
 
     def answered(self, runner: RunnerProcess, answers: list[protocol.Returned]) -> None:
-        now = self._clock.monotonic()
+        now, since = self._clock.monotonic(), runner.answered_at
         if not runner.concurrent and (first := runner.calls.get(answers[0].number)) is not None:
-            each = (now - runner.answered_at) / len(answers)
+            each = (now - since) / len(answers)
             known = self._duration_s.get(first.function)
             # A slow call counts fully, a fast one partly: waiting behind a slow call is worse than one more message.
             self._duration_s[first.function] = each if known is None or each > known else 0.8 * known + 0.2 * each
         runner.answered_at = now
         for answer in answers:
             if (call := runner.calls.pop(answer.number, None)) is not None:
+                if not runner.concurrent:
+                    call.work.started = since  # it began after the answers before these
                 self._finish(call, _done(call, answer))
-        if not runner.concurrent and (next_call := runner.first) is not None:
-            next_call.since = next_call.work.started = now
-        if runner in self._terminating and not runner.concurrent:
-            runner.exiting = True  # it begins no call after one that had to end
-            runner.kill(signal.SIGKILL)
+            if answer.exits:
+                runner.retiring = True
+                runner.kill(signal.SIGKILL)  # processes that it started, too
+            elif answer.number == runner.stopping:
+                self._terminating.pop(runner, None)  # it had ended when the signal came
         self._check_idle(runner)
         if self._waiting:
             self._assign()
@@ -213,6 +213,8 @@ class RunnerPool:
     def returned_calls(self, runner: RunnerProcess, calls: list[QueuedCall]) -> None:
         for call in reversed(calls):
             self._duration_s.pop(call.function, None)
+            if call.number == runner.stopping:
+                self._terminating.pop(runner, None)
             if call.work.stop_outcome is not None:
                 self._finish(call, _stopped(call))
             else:
@@ -223,19 +225,23 @@ class RunnerPool:
         self._concurrent.add(function)
         self._assign()
 
-    def ended(self, runner: RunnerProcess, calls: list[QueuedCall], code: int) -> None:
+    def ended(self, runner: RunnerProcess, calls: list[QueuedCall], begun: int, code: int) -> None:
+        """A runner has died. Of the calls without an answer, those up to number `begun` had begun."""
         self._runners.pop(runner, None)
         was_terminating = self._terminating.pop(runner, None) is not None
         unstarted = []
-        for position, call in enumerate(calls):
+        for call in calls:
             if call.work.stop_outcome is not None:
                 self._finish(call, _stopped(call))
+            elif call.number > begun and call.deaths < MAX_DEATHS:
+                unstarted.append(call)
             elif runner.concurrent and was_terminating:
                 self._finish(call, Done("preempted", error="its process was killed because of another call in it"))
-            elif (position == 0 and not runner.exiting) or runner.concurrent:
-                self._finish(call, Done("failed", exit_code=code, error=_exit_reason(code)))
             else:
-                unstarted.append(call)
+                self._finish(call, Done("failed", exit_code=code, error=_exit_reason(code)))
+        if unstarted:
+            unstarted[0].deaths += 1
+            self._duration_s.pop(unstarted[0].function, None)  # send them one at a time again
         self._waiting.extendleft(reversed(unstarted))
         if not runner.loaded and not runner.retiring and self._broken is None and not self._stopping:
             self._break(f"a runner process exited while starting: {_exit_reason(code)}")
@@ -262,9 +268,12 @@ class RunnerPool:
         if runner.concurrent:
             runner.cancel(call)
             asyncio.get_running_loop().call_later(GRACE_S, self._kill_if_running, runner, call)
-        elif runner.first is call:
-            runner.kill(signal.SIGTERM)
-            self._terminating.setdefault(runner, self._clock.monotonic() + GRACE_S)
+        elif call.number < runner.begun:
+            return  # it has ended, and its result is on the way
+        elif (current := runner.current) is not None and current[0] is call:
+            if runner not in self._terminating:
+                self._terminating[runner] = self._clock.monotonic() + GRACE_S
+                runner.terminate(call)
         elif not runner.recalled:
             runner.recall()  # not begun: it ends once it is returned
         self._schedule_tick()
@@ -287,7 +296,7 @@ class RunnerPool:
         self._ticking = False
         now = self._clock.monotonic()
         for runner, kill_at in list(self._terminating.items()):
-            if now >= kill_at:
+            if now >= kill_at and (runner.concurrent or runner.begun <= runner.stopping):
                 runner.kill(signal.SIGKILL)
         for runner in list(self._runners):
             self._check_runner(runner, now)
@@ -313,16 +322,23 @@ class RunnerPool:
                 idle.kill(signal.SIGKILL)
 
     def _check_runner(self, runner: RunnerProcess, now: float) -> None:
-        begun = list(runner.calls.values()) if runner.concurrent else [i for i in (runner.first,) if i is not None]
-        for call in begun:
-            running_s = now - call.since
-            if running_s > call.work.definition.timeout_s and call.work.stop_outcome is None:
-                call.work.request_stop("timed_out")
-            elif running_s > MAX_WAIT_S and len(runner.calls) > 1 and not runner.concurrent and not runner.recalled:
+        if runner.concurrent:
+            for call in list(runner.calls.values()):
+                self._check_timeout(call, now - call.since)
+        elif (current := runner.current) is not None:
+            call, since = current
+            self._check_timeout(call, now - since)
+            if call.work.stop_outcome is not None:
+                self._end_call(runner, call)  # it may have begun while it was recalled
+            if now - since > MAX_WAIT_S and len(runner.calls) > 1 and not runner.recalled:
                 runner.recall()
         surplus = len(self._runners) > self._kept
         if surplus and not runner.calls and runner.ready and now - self._runners[runner] > IDLE_S:
             runner.kill(signal.SIGKILL)
+
+    def _check_timeout(self, call: QueuedCall, running_s: float) -> None:
+        if running_s > call.work.definition.timeout_s and call.work.stop_outcome is None:
+            call.work.request_stop("timed_out")
 
     def _check_idle(self, runner: RunnerProcess) -> None:
         if not runner.calls and runner in self._runners:
@@ -337,7 +353,7 @@ class RunnerPool:
         """
         now = self._clock.monotonic()
         usable = [r for r in self._runners if not r.retiring]
-        slow = sum(r.concurrent or ((call := r.first) is not None and now - call.since > MAX_WAIT_S) for r in usable)
+        slow = sum(r.concurrent or ((c := r.current) is not None and now - c[1] > MAX_WAIT_S) for r in usable)
         return not self._stopping and len(usable) < self._host.slots and len(usable) - slow < self._kept
 
     def _grow(self) -> None:
@@ -351,7 +367,7 @@ class RunnerPool:
 
     async def _start(self, runner: RunnerProcess, modules: Sequence[str]) -> None:
         try:
-            await runner.start(modules, self._wrap)
+            runner.start(modules, self._wrap)
         except OSError as error:
             log.error("runner.start_failed", error=str(error))
             self._runners.pop(runner, None)

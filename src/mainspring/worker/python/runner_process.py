@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import structlog
 
 from mainspring import runner_protocol as protocol
 from mainspring import wire
+from mainspring.runner_memory import RunnerMemory
 from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.cleanup import CleanupRegistry
 from mainspring.worker.executors import Done, Work
@@ -29,6 +31,8 @@ log = structlog.get_logger()
 READ_BYTES = 65_536
 READS_PER_TURN = 2
 """More than a pipe holds, so everything written before an answer is read, and a flood lets other tasks run."""
+SEND_BUFFER_BYTES = 1 << 20
+"""So that a group of calls is sent in one write."""
 SECRETS = ("MAINSPRING_TOKEN", "MAINSPRING_DATABASE_URL")
 """Removed from the environment of functions, which is otherwise the worker's."""
 
@@ -39,7 +43,7 @@ CommandWrapper = Callable[[list[str]], tuple[list[str], dict[str, str]]]
 class QueuedCall:
     """One call, waiting or sent to a runner."""
 
-    __slots__ = ("args", "finish", "function", "number", "since", "work")
+    __slots__ = ("args", "deaths", "finish", "function", "number", "since", "work")
 
     def __init__(
         self, work: Work, function: str, args: dict[str, object], finish: Callable[[Work, Done], None]
@@ -49,23 +53,19 @@ class QueuedCall:
         self.args = args
         self.finish = finish
         self.number = -1
-        self.since = 0.0  # when it began to wait, or to be the first call of its runner
+        self.since = 0.0  # when it began to wait, or was sent
+        self.deaths = 0  # runners that died before they began it
 
-    def to_message(self, number: int) -> protocol.Call:
-        assignment = self.work.assignment
-        self.number = number
+    def to_message(self) -> protocol.Call:
+        work = self.work
+        assignment = work.assignment
         return protocol.Call(
-            number,
-            self.function,
-            self.args,
             assignment.execution_id,
-            self.work.definition.name,
             assignment.attempt,
             assignment.fire_at,
-            self.work.session_id,
-            self.work.definition.delivery == "effectively_once",
-            self.work.last_checkpoint,
-            None if self.work.inputs is None else str(self.work.inputs),
+            self.args or None,
+            work.last_checkpoint,
+            None if work.inputs is None else str(work.inputs),
         )
 
 
@@ -77,11 +77,11 @@ class RunnerListener(Protocol):
     def returned_calls(self, runner: RunnerProcess, calls: list[QueuedCall]) -> None: ...
     def became_concurrent(self, runner: RunnerProcess, function: str) -> None: ...
     def wrote_directly(self, runner: RunnerProcess, function: str) -> None: ...
-    def ended(self, runner: RunnerProcess, calls: list[QueuedCall], code: int) -> None: ...
+    def ended(self, runner: RunnerProcess, calls: list[QueuedCall], begun: int, code: int) -> None: ...
 
 
-class RunnerProcess(asyncio.Protocol):
-    """One runner process. `calls` are in the order sent; only the first has begun, unless `concurrent`."""
+class RunnerProcess:
+    """One runner process. `calls` are in the order sent, up to the last one that was answered."""
 
     def __init__(self, listener: RunnerListener, cleanup: CleanupRegistry) -> None:
         self.calls: dict[int, QueuedCall] = {}
@@ -90,30 +90,40 @@ class RunnerProcess(asyncio.Protocol):
         self.retiring = False
         self.recalled = False
         self.loaded = False
-        self.exiting = False  # it begins no further call
+        self.stopping = 0  # the number of the call that was last sent SIGTERM
         self.answered_at = 0.0  # when the last answer came, or the first call was sent
         self._listener = listener
         self._cleanup = cleanup
+        self._loop = asyncio.get_running_loop()
         self._numbers = 0
-        self._buffer = b""
+        self._received = self._unsent = b""
         self._process: subprocess.Popen[bytes] | None = None
-        self._transport: asyncio.WriteTransport | None = None
-        self._pipes: list[tuple[int, wire.Stream]] = []
+        self._pipes: dict[int, wire.Stream] = {}
+        self._pipes_ready = select.poll()
 
-    async def start(self, targets: Sequence[str], wrap: CommandWrapper | None = None) -> None:
-        loop = asyncio.get_running_loop()
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):  # so that a batch is sent in one write
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        with theirs:
-            self._process = process = _spawn(theirs.fileno(), targets, wrap)
+    def start(self, targets: Sequence[str], wrap: CommandWrapper | None = None) -> None:
+        memory = RunnerMemory.create()
+        self._sock, calls = socket.socketpair()
+        self._control, control = socket.socketpair()
+        try:
+            with calls, control:
+                calls.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+                self._process = process = _spawn((calls.fileno(), control.fileno(), memory), targets, wrap)
+        finally:
+            self._memory = RunnerMemory(memory)
+            if self._process is None:
+                self._close()
         self._cleanup.add_process_group(process.pid)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        for sock in (self._sock, self._control):
+            sock.setblocking(False)
         assert process.stdout is not None and process.stderr is not None
-        for pipe, stream in ((process.stdout, "stdout"), (process.stderr, "stderr")):
-            os.set_blocking(pipe.fileno(), False)
-            self._pipes.append((pipe.fileno(), stream))  # type: ignore[arg-type]
-            loop.add_reader(pipe.fileno(), self._read_pipes)
-        self._transport, _ = await loop.create_unix_connection(lambda: self, sock=ours)
+        self._pipes = {process.stdout.fileno(): "stdout", process.stderr.fileno(): "stderr"}
+        for descriptor in self._pipes:
+            os.set_blocking(descriptor, False)
+            self._pipes_ready.register(descriptor, select.POLLIN)
+            self._loop.add_reader(descriptor, self._read_pipes)
+        self._loop.add_reader(self._sock, self._readable)
 
     @property
     def started(self) -> bool:
@@ -125,55 +135,119 @@ class RunnerProcess(asyncio.Protocol):
         return self._process.pid
 
     @property
+    def begun(self) -> int:
+        """The number of the call that it has begun last. Every earlier one has ended or, if `concurrent`, begun."""
+        return self._memory.begun
+
+    @property
     def first(self) -> QueuedCall | None:
         return next(iter(self.calls.values()), None)
 
-    def send(self, calls: Sequence[QueuedCall]) -> None:
-        messages = []
-        for call in calls:
-            self._numbers += 1
-            self.calls[self._numbers] = call
-            messages.append(call.to_message(self._numbers))
-        self._write(messages)
+    @property
+    def current(self) -> tuple[QueuedCall, float] | None:
+        """The synchronous call that runs, or is about to begin, and since when."""
+        if not self.calls:
+            return None
+        if (call := self.calls.get(self._memory.begun)) is not None:
+            return call, self._memory.begun_at
+        call = next(iter(self.calls.values()))
+        return call, max(call.since, self.answered_at)
+
+    def send(self, calls: Sequence[QueuedCall], now: float) -> None:
+        """Send calls of one function, in one write."""
+        groups: list[protocol.CallGroup] = []
+        definition = session_id = None
+        for number, call in enumerate(calls, self._numbers + 1):
+            call.number, call.since = number, now
+            self.calls[number] = call
+            work = call.work
+            if work.definition is not definition or work.session_id is not session_id:
+                definition, session_id = work.definition, work.session_id
+                once = definition.delivery == "effectively_once"
+                groups.append(protocol.CallGroup(number, call.function, definition.name, session_id, once, []))
+            groups[-1].calls.append(call.to_message())
+        self._numbers += len(calls)
+        self._write(protocol.encode(groups) + b"\n")
 
     def recall(self) -> None:
         """Ask the runner to return the calls that have not begun."""
         self.recalled = True
-        self._write([protocol.Recall()])
+        self._write_control(protocol.Recall(self._numbers))
 
     def cancel(self, call: QueuedCall) -> None:
-        self._write([protocol.Cancel(call.number)])
+        """Cancel an asynchronous call."""
+        self._write_control(protocol.Cancel(call.number))
 
-    def _write(self, messages: Sequence[protocol.WorkerMessage]) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(protocol.encode(messages) + b"\n")
+    def terminate(self, call: QueuedCall) -> None:
+        """End a synchronous call with SIGTERM. If it has just ended, the runner continues with the next one."""
+        self._memory.stop = self.stopping = call.number
+        self.kill(signal.SIGTERM)
 
     def kill(self, number: signal.Signals) -> None:
         """Signal the whole process group: processes that a function started end with it."""
         signal_group(self.pid, number)
 
+    def _write(self, data: bytes) -> None:
+        """Send now what the socket takes, and the rest when it can be written again."""
+        if self._unsent:
+            self._unsent += data
+            return
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # it has ended: what it sent before is still read
+        if sent < len(data):
+            self._unsent = data[sent:]
+            self._loop.add_writer(self._sock, self._writable)
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._sock)
+        data, self._unsent = self._unsent, b""
+        self._write(data)
+
+    def _write_control(self, message: protocol.ControlMessage) -> None:
+        with contextlib.suppress(OSError):  # the few messages that can be on their way always fit
+            self._control.send(protocol.encode(message) + b"\n")
+
     # Messages ------------------------------------------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
-        if b"\n" not in data:
-            self._buffer += data
+    def _readable(self) -> None:
+        try:
+            data = self._sock.recv(READ_BYTES)
+        except BlockingIOError:
             return
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        except OSError:
+            data = b""
+        if not data:
+            self._ended()
+            return
+        complete = data.rfind(b"\n") + 1
+        if not complete:
+            self._received += data
+            return
+        lines, self._received = self._received + data[:complete], data[complete:]
         self._read_pipes()
+        if not self._receive_lines(lines):
+            self.kill(signal.SIGKILL)
+
+    def _receive_lines(self, lines: bytes) -> bool:
+        """Handle messages; return False if they are invalid."""
+        try:
+            messages = protocol.decode_runner_messages(lines)
+        except msgspec.DecodeError as error:  # a function wrote into the socket
+            log.error("runner.invalid_message", error=str(error))
+            return False
         answers: list[protocol.Returned] = []
-        for line in lines:
-            try:
-                message = protocol.decode_runner_message(line)
-            except msgspec.DecodeError as error:  # a function wrote into the socket
-                log.error("runner.invalid_message", error=str(error))
-                self.kill(signal.SIGKILL)
-                return
-            if isinstance(message, protocol.Returned):
+        for message in messages:
+            if type(message) is protocol.Returned:
                 answers.append(message)
             else:
                 self._receive(message)
         if answers:
             self._listener.answered(self, answers)
+        return True
 
     def _receive(self, message: protocol.RunnerMessage) -> None:
         match message:
@@ -203,50 +277,66 @@ class RunnerProcess(asyncio.Protocol):
 
     def _read_pipes(self) -> None:
         """Read what programs and libraries wrote directly to stdout and stderr: it belongs to the running call."""
-        for descriptor, stream in self._pipes:
-            with contextlib.suppress(BlockingIOError):
-                for _ in range(READS_PER_TURN):
-                    if not (data := os.read(descriptor, READ_BYTES)):
-                        asyncio.get_running_loop().remove_reader(descriptor)  # closed
-                        break
-                    self._add_direct_output(stream, data)
+        for descriptor, _ in self._pipes_ready.poll(0):
+            for _ in range(READS_PER_TURN):
+                try:
+                    data = os.read(descriptor, READ_BYTES)
+                except BlockingIOError:
+                    break
+                if not data:
+                    self._pipes_ready.unregister(descriptor)
+                    self._loop.remove_reader(descriptor)
+                    break
+                self._add_direct_output(self._pipes[descriptor], data)
 
     def _add_direct_output(self, stream: wire.Stream, data: bytes) -> None:
-        first = self.first
-        if first is not None and (len(self.calls) == 1 or not self.concurrent):
-            first.work.output.write(stream, data)
+        call = self.first
+        if not self.concurrent and (current := self.current) is not None:
+            call = current[0]
+        if call is not None and (len(self.calls) == 1 or not self.concurrent):
+            call.work.output.write(stream, data)
             if not self.concurrent:
-                self._listener.wrote_directly(self, first.function)
+                self._listener.wrote_directly(self, call.function)
         else:
             log.info("runner.output", stream=stream, text=data.decode("utf-8", "replace").rstrip())
 
     # End -----------------------------------------------------------------------------------------------
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def _ended(self) -> None:
         """All its messages have been received; the process has exited or is exiting."""
         self.ready = False
-        asyncio.get_running_loop().create_task(self._reap())
+        self._loop.remove_reader(self._sock)
+        self._loop.remove_writer(self._sock)
+        self._reaping = self._loop.create_task(self._reap())
 
     async def _reap(self) -> None:
         assert self._process is not None
         process = self._process
         self.kill(signal.SIGKILL)  # processes that it started, too
-        code = await asyncio.get_running_loop().run_in_executor(None, process.wait)
+        code = await self._loop.run_in_executor(None, process.wait)
         self._read_pipes()
         for pipe in (process.stdout, process.stderr):
             assert pipe is not None
-            asyncio.get_running_loop().remove_reader(pipe.fileno())
+            self._loop.remove_reader(pipe.fileno())
             pipe.close()
-        self._pipes.clear()
         self._cleanup.remove_process_group(process.pid)
-        calls = list(self.calls.values())
+        self._receive_lines(self._memory.held())  # results that it did not send, or that were received already
+        calls, begun = list(self.calls.values()), self._memory.begun
         self.calls.clear()
-        self._listener.ended(self, calls, code)
+        self._close()
+        self._listener.ended(self, calls, begun, code)
+
+    def _close(self) -> None:
+        self._sock.close()
+        self._control.close()
+        self._memory.close()
 
 
-def _spawn(descriptor: int, targets: Sequence[str], wrap: CommandWrapper | None) -> subprocess.Popen[bytes]:
+def _spawn(
+    descriptors: tuple[int, ...], targets: Sequence[str], wrap: CommandWrapper | None
+) -> subprocess.Popen[bytes]:
     env = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    argv = [sys.executable, "-m", "mainspring.runner", str(descriptor), *targets]
+    argv = [sys.executable, "-m", "mainspring.runner", ",".join(map(str, descriptors)), *targets]
     if wrap is not None:
         argv, more = wrap(argv)
         env |= more
@@ -256,6 +346,6 @@ def _spawn(descriptor: int, targets: Sequence[str], wrap: CommandWrapper | None)
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=env,
-        pass_fds=(descriptor,),
+        pass_fds=descriptors,
         start_new_session=True,
     )
