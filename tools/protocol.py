@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -18,7 +18,7 @@ from tools.tree import ROOT
 RECORD = ROOT / "tests" / "dispatch" / "protocol.json"
 MESSAGES: tuple[type[msgspec.Struct], ...] = (
     wire.Register, wire.Registered, wire.Poll, wire.Polled, wire.Results, wire.Settled, wire.Heartbeat, wire.Beat,
-    wire.Goodbye,
+    wire.Goodbye, *get_args(wire.WorkerMessage), *get_args(wire.ApiMessage),
 )  # fmt: skip
 _ANNOTATIONS = frozenset(("title", "description", "default"))
 

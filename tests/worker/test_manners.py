@@ -78,7 +78,7 @@ async def test_an_error_of_its_own_does_not_end_a_workers_loop_and_it_is_asked_w
     Clumsy.stumbled = asyncio.Event()
     monkeypatch.setattr(service, "ApiClient", Clumsy)
     queue = f"q{uuid4().hex}"
-    async with cluster.client() as client, cluster.worker(queues=(queue,), name=queue):
+    async with cluster.client() as client, cluster.worker(queues=(queue,), name=queue, streams=False):
         await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue})
         run = await client.trigger(queue)
         await asyncio.wait_for(Clumsy.stumbled.wait(), 10)
@@ -167,7 +167,7 @@ async def test_what_a_worker_can_not_read_fails_with_the_reason(
 
     monkeypatch.setattr(service, "ApiClient", Old)
     queue = f"q{uuid4().hex}"
-    async with cluster.client() as client, cluster.worker(queues=(queue,)):
+    async with cluster.client() as client, cluster.worker(queues=(queue,), streams=False):
         await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue, "retries": {"max": 0}})
         done = await client.wait((await client.trigger(queue)).execution_id, timeout_s=30)
     assert done.state == "failed"

@@ -25,6 +25,7 @@ from mainspring.api import (
     reservations,
     runs,
     system,
+    worker_stream,
     workers,
     workflows,
 )
@@ -44,7 +45,8 @@ def endpoints() -> list[Endpoint]:
     """Every endpoint, in the order of matching."""
     tables = (
         jobs.table, backfills.table, calendars.table, blackouts.table, executions.table, dead_letters.table,
-        queues.table, reservations.table, workers.table, artifacts.table, workflows.table, runs.table, alerts.table,
+        queues.table, reservations.table, workers.table, worker_stream.table, artifacts.table,
+        workflows.table, runs.table, alerts.table,
         audit.table,
         system.table, docs,
     )  # fmt: skip

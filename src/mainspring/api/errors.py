@@ -8,7 +8,7 @@ import structlog
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from mainspring.api.problem import problem, problem_of
+from mainspring.api.problem import problem_of
 from mainspring.domain.errors import MainspringError, Unavailable
 from mainspring.store.db import AWAY, CONFLICTS
 
@@ -19,15 +19,20 @@ async def guarded(work: Callable[[], Awaitable[Response]]) -> Response:
     """Turn every error into a problem document that reveals no internals."""
     try:
         return await work()
-    except MainspringError as error:
-        return problem_of(error)
-    except CONFLICTS:
-        return problem_of(Unavailable("concurrent changes conflicted; nothing was written, try again"))
     except ClientDisconnect:
         return Response(status_code=499)
-    except AWAY as error:
+    except Exception as error:
+        return problem_of(public_error(error))
+
+
+def public_error(error: Exception) -> MainspringError:
+    """Return the error that a caller may see. Logs what is not the caller's fault."""
+    if isinstance(error, MainspringError):
+        return error
+    if isinstance(error, CONFLICTS):
+        return Unavailable("concurrent changes conflicted; nothing was written, try again")
+    if isinstance(error, AWAY):
         log.warning("database.unavailable", error=repr(error))
-        return problem_of(Unavailable("the database is unavailable; nothing was written, try again"))
-    except Exception:
-        log.exception("request.failed")
-        return problem(500, "error", "internal error; the server log has the details")
+        return Unavailable("the database is unavailable; nothing was written, try again")
+    log.error("request.failed", exc_info=error)
+    return MainspringError("internal error; the server log has the details", code="error")

@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from mainspring import wire
+from mainspring.api.context import Context
 from mainspring.api.route import Call, Table
 from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Forbidden, Invalid, invalid
@@ -31,7 +32,7 @@ MOST_CHECKPOINT_BYTES = 64_000
 @table.route("POST", WORKER + "/sessions", scope="worker", body=wire.Register, response=wire.Registered, status=201)
 async def register(call: Call) -> wire.Registered:
     """Register a worker process and start its session."""
-    _check_protocol(call)
+    check_protocol(call)
     for queue in call.body.queues:
         if not QUEUE.match(queue):
             raise Invalid(f"{queue!r} is not a queue name")
@@ -52,14 +53,14 @@ async def register(call: Call) -> wire.Registered:
         )
         schemas = call.body.schemas or {}
         await plugins.register_schemas(connection, schemas, tenant=call.tenant, shared=call.body.shared)
-    takes = ["progress", "no_retry", "checkpoints", "artifacts", "artifacts_in"]
+    takes = ["progress", "no_retry", "checkpoints", "artifacts", "artifacts_in", "stream"]
     return wire.Registered(session_id=session_id, lease_s=lease_s, heartbeat_s=lease_s / 4, takes=takes)
 
 
 @table.route("POST", WORKER + "/poll", scope="worker", body=wire.Poll, response=wire.Polled)
 async def poll(call: Call) -> wire.Polled | Response:
     """Claim executions; the response is delayed until there are some or `wait_s` have passed."""
-    _check_protocol(call)
+    check_protocol(call)
     polling = asyncio.ensure_future(call.context.dispatcher.poll(call.body, tenant=call.tenant))
     gone = asyncio.ensure_future(_disconnected(call))
     try:
@@ -77,20 +78,10 @@ async def poll(call: Call) -> wire.Polled | Response:
 )
 async def results(call: Call) -> wire.Settled:
     """Report the outcomes and the log output of attempts."""
-    _check_protocol(call)
+    check_protocol(call)
     body: wire.Results = call.body
     await _serves(call, body.session_id)
-    ended = [
-        AttemptResult(
-            r.execution_id, r.attempt, body.session_id, r.outcome, r.duration_ms, r.exit_code, r.error, r.result
-        )
-        for r in body.results
-    ]
-    if body.no_retry:
-        final = set(body.no_retry)
-        ended = [msgspec.structs.replace(e, retry=False) if e.execution_id in final else e for e in ended]
-    stale = await call.context.settler.settle(Report(body.session_id, ended, body.output))
-    return wire.Settled(stale=sorted(stale))
+    return await settle_results(call.context, body, session_id=body.session_id)
 
 
 @table.route(
@@ -98,27 +89,15 @@ async def results(call: Call) -> wire.Settled:
 )
 async def heartbeat(call: Call) -> wire.Beat:
     """Renew the session's lease; the response lists what to cancel."""
-    _check_protocol(call)
+    check_protocol(call)
     body: wire.Heartbeat = call.body
-    beat = Heartbeat(call.tenant, body.session_id, body.running, body.draining, body.progress)
-    renewed = await call.context.heartbeats.beat(beat)
-    if renewed is None:
-        raise Conflict("this session has ended; register again", code="session_ended")
-    if body.progress:
-        call.context.announcer.announce("output", [report.execution_id for report in body.progress])
-    if renewed.strays:
-        ended = [
-            AttemptResult(execution, attempt, body.session_id, "preempted") for execution, attempt in renewed.strays
-        ]
-        await call.context.settler.settle(Report(body.session_id, ended))
-    preempts = [wire.Preempt(execution_id=execution, attempt=attempt) for execution, attempt in renewed.preempts]
-    return wire.Beat(lease_s=renewed.lease_s, cancels=renewed.cancels, gone=renewed.gone, preempts=preempts)
+    return await renew_lease(call.context, body, session_id=body.session_id, tenant=call.tenant)
 
 
 @table.route("POST", WORKER + "/checkpoints", scope="worker", body=wire.SaveCheckpoints, limit=MOST_RESULT_BYTES)
 async def save_checkpoints(call: Call) -> None:
     """Save checkpoints of running attempts."""
-    _check_protocol(call)
+    check_protocol(call)
     body: wire.SaveCheckpoints = call.body
     await _serves(call, body.session_id)
     for index, report in enumerate(body.checkpoints):
@@ -137,7 +116,7 @@ async def save_checkpoints(call: Call) -> None:
 @table.route("POST", WORKER + "/checkpoints/read", scope="worker", body=wire.ReadCheckpoints, response=wire.Checkpoints)
 async def read_checkpoints(call: Call) -> wire.Checkpoints:
     """Read the checkpoints of earlier attempts."""
-    _check_protocol(call)
+    check_protocol(call)
     body: wire.ReadCheckpoints = call.body
     await _serves(call, body.session_id)
     async with call.context.database.connection() as connection:
@@ -148,7 +127,7 @@ async def read_checkpoints(call: Call) -> wire.Checkpoints:
 @table.route("POST", WORKER + "/jobs", scope="worker", body=wire.Declare, response=wire.DeclareAnswer)
 async def declare_jobs(call: Call) -> wire.DeclareAnswer:
     """Create or update the jobs that a worker's code declares; unchanged jobs keep their version."""
-    _check_protocol(call)
+    check_protocol(call)
     found = [
         await declare(
             call.context.database, spec, tenant=call.tenant, by=call.caller.name, may_exceed=call.caller.may_exceed
@@ -174,6 +153,36 @@ async def list_workers(call: Call) -> wire.Page[wire.Worker]:
     return wire.Page(items=await worker_views.list_workers(call.context.database, tenant=call.tenant))
 
 
+async def settle_results(
+    context: Context, body: wire.Results | wire.ReportResults, *, session_id: UUID
+) -> wire.Settled:
+    ended = [
+        AttemptResult(r.execution_id, r.attempt, session_id, r.outcome, r.duration_ms, r.exit_code, r.error, r.result)
+        for r in body.results
+    ]
+    if body.no_retry:
+        final = set(body.no_retry)
+        ended = [msgspec.structs.replace(e, retry=False) if e.execution_id in final else e for e in ended]
+    stale = await context.settler.settle(Report(session_id, ended, body.output))
+    return wire.Settled(stale=sorted(stale))
+
+
+async def renew_lease(
+    context: Context, body: wire.Heartbeat | wire.RenewLease, *, session_id: UUID, tenant: int
+) -> wire.Beat:
+    beat = Heartbeat(tenant, session_id, body.running, body.draining, body.progress)
+    renewed = await context.heartbeats.beat(beat)
+    if renewed is None:
+        raise Conflict("this session has ended; register again", code="session_ended")
+    if body.progress:
+        context.announcer.announce("output", [report.execution_id for report in body.progress])
+    if renewed.strays:
+        ended = [AttemptResult(execution, attempt, session_id, "preempted") for execution, attempt in renewed.strays]
+        await context.settler.settle(Report(session_id, ended))
+    preempts = [wire.Preempt(execution_id=execution, attempt=attempt) for execution, attempt in renewed.preempts]
+    return wire.Beat(lease_s=renewed.lease_s, cancels=renewed.cancels, gone=renewed.gone, preempts=preempts)
+
+
 async def _serves(call: Call, session_id: UUID) -> None:
     if not await call.context.dispatcher.sessions.belongs_to(session_id, tenant=call.tenant):
         raise Conflict("unknown or ended session; register again", code="session_ended")
@@ -185,7 +194,7 @@ async def _disconnected(call: Call) -> None:
         pass
 
 
-def _check_protocol(call: Call) -> None:
+def check_protocol(call: Call) -> None:
     given = call.request.headers.get("mainspring-protocol")
     if given != wire.PROTOCOL:
         raise Invalid(

@@ -102,6 +102,13 @@ async def work_until_stopped(config: WorkerConfig) -> None:
     show_envvar=True,
     help="Unix socket of the container engine, or `auto` to find Podman or Docker.  [default: no containers]",
 )
+@click.option(
+    "--poll",
+    is_flag=True,
+    envvar="MAINSPRING_POLL",
+    show_envvar=True,
+    help="Receive work by long polls only, for proxies that do not pass streams on.",
+)
 @click.option("--no-pull", is_flag=True, help="Use local container images only.")
 @log_option
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
@@ -119,6 +126,7 @@ def worker(
     reload: bool,
     allow_net: tuple[str, ...],
     engine: str | None,
+    poll: bool,
     no_pull: bool,
     level: str,
     parent: int | None,
@@ -146,6 +154,7 @@ def worker(
         name=name or socket.gethostname(),
         engine=find_engine(engine),
         pull=not no_pull,
+        streams=not poll,
     )
     run(work_until_stopped(config))
 

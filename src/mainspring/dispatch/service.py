@@ -1,4 +1,4 @@
-"""The dispatcher: holds the long polls of its workers and claims for them in batches.
+"""The dispatcher: holds the streams and long polls of its workers and claims for them in batches.
 
 Claims ask only for lines that are fresh (they may have queued executions) and that a waiting worker can run. Losing a
 NOTIFY costs at most the interval of the slow poll, never an execution.
@@ -7,6 +7,7 @@ NOTIFY costs at most the interval of the slow poll, never an execution.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from uuid import UUID
 
 from mainspring import ports, wire
@@ -23,13 +24,16 @@ from mainspring.dispatch.reservation_cache import ReservationCache
 from mainspring.dispatch.session_cache import SessionCache
 from mainspring.dispatch.settings import DispatchSettings
 from mainspring.dispatch.starvation import StarvationGuard
+from mainspring.dispatch.streams import WorkerStream
 from mainspring.dispatch.waiting import ClaimOffer, OpenPoll, WaitingWorker, WaitingWorkers
+from mainspring.domain.errors import Unavailable
 from mainspring.service import Loops, Service
 from mainspring.store import claims, evictions, lines, sessions
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 
 SLOW_POLL_S = 2.0
+SILENT_S = 90.0
 MAX_QUEUED_LINES = 20_000
 
 
@@ -79,6 +83,7 @@ class Dispatcher(Service):
         self._loops.forever("claim", self._claim_step, backoff_s=0.1)
         self._loops.forever("slow poll", self._slow_poll)
         self._loops.forever("preempt", self._preemption.step)
+        self._loops.forever("close silent streams", self._close_silent)
 
     async def drain(self) -> None:
         """Answer all polls with nothing, so that the workers ask another api process."""
@@ -125,7 +130,68 @@ class Dispatcher(Service):
         self._cancelled.discard(session_id)
         if worker := self._waiting.by_session.get(session_id):
             self._waiting.remove(worker)
-            worker.close()
+            worker.close(session_ended=True)
+
+    # Streams -------------------------------------------------------------------------------------------
+
+    async def open_stream(
+        self, request: wire.OpenStream, send: Callable[[wire.ApiMessage], None], *, tenant: int
+    ) -> WorkerStream:
+        """Begin to send work through `send`. Raises Conflict if the session has ended."""
+        is_new = request.session_id not in self.sessions
+        session, profile = await self.sessions.get(request.session_id, tenant=tenant)
+        if is_new:
+            self._poll_now.set()
+        if self._waiting.closed:
+            raise Unavailable("this api process is stopping; try another one")
+        stream = WorkerStream(session, profile, send, heard_at=self._clock.monotonic())
+        while previous := self._waiting.by_session.get(session.session_id):
+            if isinstance(previous, WorkerStream):
+                previous.replaced_by = stream
+            await self._waiting.end(previous)
+        self._waiting.add(stream)
+        try:
+            if request.held is not None:
+                await self._send_again(stream, request.held)
+        except BaseException:
+            self._waiting.remove(stream)
+            raise
+        self._cancelled.discard(session.session_id)
+        if request.held:
+            self._loops.spawn(self._send_cancels(stream), "cancel")
+        self.state_capacity(stream, request.capacity)
+        return stream
+
+    async def _send_again(self, stream: WorkerStream, held: list[UUID]) -> None:
+        """Send what was claimed for this session and never reached it."""
+        async with self._database.connection() as connection:
+            rows = await claims.undelivered(connection, session_id=stream.session.session_id, held=held)
+        if rows:
+            await self._assignments.send(rows, {stream.session.session_id: stream})
+
+    def state_capacity(self, stream: WorkerStream, capacity: wire.Capacity) -> None:
+        if stream.state(capacity):
+            self._waiting.update(stream)
+            self._capacity_grew()
+
+    async def recall(self, stream: WorkerStream) -> None:
+        """Return when no more work will be sent, until the worker states its capacity again."""
+        stream.block()
+        self._waiting.update(stream)
+        await stream.quiet()
+
+    def close_stream(self, stream: WorkerStream) -> None:
+        """Send nothing more: the connection has ended. What was lost with it is sent again in the next stream."""
+        self._waiting.remove(stream)
+
+    async def _close_silent(self) -> None:
+        """Close streams whose worker is gone without a sign: a worker sends something at least every 20 s."""
+        await asyncio.sleep(SILENT_S / 3)
+        before = self._clock.monotonic() - SILENT_S
+        for worker in list(self._waiting.by_session.values()):
+            if isinstance(worker, WorkerStream) and worker.heard_at < before:
+                self._waiting.remove(worker)
+                worker.close()
 
     def _capacity_grew(self) -> None:
         self._claimer.reopen_capped()

@@ -24,6 +24,7 @@ class WaitingWorker:
         self.capacity = capacity
         self.is_open = True
         self.in_claim = False
+        self.reserved = 0  # slots reserved for handoffs
         self._pending = 0  # claims and handoffs under way that may bring it work
         self._quiet: asyncio.Event | None = None
 
@@ -50,7 +51,7 @@ class WaitingWorker:
         """Claim nothing for the worker until it asks again: its session may have ended."""
         raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self, *, session_ended: bool = False) -> None:
         """Notify the worker that this process sends nothing more."""
         raise NotImplementedError
 
@@ -98,7 +99,7 @@ class OpenPoll(WaitingWorker):
     def decline(self) -> None:
         self.close()
 
-    def close(self) -> None:
+    def close(self, *, session_ended: bool = False) -> None:
         self.deliver([], {}, demanding=False)
 
     def result(self) -> wire.Polled:
@@ -192,11 +193,13 @@ class WaitingWorkers:
 
     def reserve(self, worker: WaitingWorker, slots: int) -> None:
         worker.hold()
+        worker.reserved += slots
         worker.capacity.free -= slots
         self.update(worker)
 
     def release(self, worker: WaitingWorker, slots: int) -> None:
         """Return reserved slots; those that were used have been deducted a second time by the delivery."""
+        worker.reserved -= slots
         worker.capacity.free += slots
         worker.let_go()
         self.update(worker)

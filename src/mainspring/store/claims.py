@@ -45,6 +45,12 @@ async def claim(
     return rows
 
 
+async def undelivered(connection: Connection, *, session_id: UUID, held: Sequence[UUID]) -> list[Claimed]:
+    """Return the running executions of a session that its worker does not hold."""
+    rows: list[Claimed] = await connection.fetch(q("undelivered"), session_id, held)
+    return rows
+
+
 async def peek(
     connection: Connection, *, lines: Sequence[tuple[int, Position, int]]
 ) -> dict[int, list[tuple[int, UUID]]]:

@@ -41,7 +41,7 @@ class Registered(Response):
     heartbeat_s: float
     takes: list[str] = []
     """Optional protocol features that this server supports: `progress`, `no_retry`, `checkpoints`, `artifacts`,
-    `artifacts_in`."""
+    `artifacts_in`, `stream`."""
 
 
 class Poll(Request):

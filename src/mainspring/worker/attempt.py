@@ -105,6 +105,14 @@ class Attempts:
             for work in waiting:  # cancelled: what is held must still end
                 self._advance(work, self._run(work))
 
+    def begin_now(self, taken: list[Work]) -> None:
+        """Begin a few attempts at once, and many in batches."""
+        if len(taken) > BEGIN_BATCH:
+            self._tasks.spawn(self.begin(taken), "begin")
+            return
+        for work in taken:
+            self._advance(work, self._run(work))
+
     # The pipeline ------------------------------------------------------------------------------------
 
     def _run(self, work: Work) -> Pipeline:

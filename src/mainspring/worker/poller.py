@@ -26,6 +26,7 @@ FULL_S = 0.2
 """How long to wait for a free slot before polling for cancellations only."""
 LARGE_ANSWER = 100
 """From this many executions in one answer on, the next poll is sent before they begin."""
+MOST_OFFERED = 10_000
 RECALL_S = 1.0
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 10.0
 
@@ -42,7 +43,6 @@ class Poller:
         self._task: asyncio.Task[None] | None = None
         self._ahead: asyncio.Task[PollAnswer] | None = None  # sent before the last answer has begun
         self._open = False  # a poll waits that states the capacity of when it was sent
-        slots.on_resources_freed = self._refresh
 
     def start(self) -> asyncio.Task[None]:
         """Poll until the session ends or drains; the task returned ends then."""
@@ -101,7 +101,7 @@ class Poller:
 
     async def _request(self, free: int) -> PollAnswer:
         """Ask for work. Of very many free slots only half are offered, so that the next poll can be sent ahead."""
-        offered = free if free < 2 * LARGE_ANSWER else free // 2
+        offered = min(MOST_OFFERED, free if free < 2 * LARGE_ANSWER else free // 2)
         wait_s = BUSY_POLL_S if self._slots.busy else POLL_S
         self._open = True
         try:
@@ -124,7 +124,7 @@ class Poller:
             freed.cancel()
             poll.cancel()  # with free=0 it can't bring work
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Have the open poll answered: it states less capacity than is free now, and the next one states it all."""
         if self._open and not self._session.draining:
             self._open = False

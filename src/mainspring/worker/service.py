@@ -24,9 +24,12 @@ from mainspring.worker.poller import Poller
 from mainspring.worker.python.loader import ModuleLoader, Reloadable
 from mainspring.worker.session import Session
 from mainspring.worker.slots import Slots
+from mainspring.worker.source import WorkSource
+from mainspring.worker.stream import WorkStream
 from mainspring.worker.transport.api_client import ApiAddress, ApiClient, ApiUnavailable, Refused, SessionEnded
 from mainspring.worker.transport.delivery import ResultDelivery
 from mainspring.worker.transport.download import InputDownloads
+from mainspring.worker.transport.stream_connection import is_direct
 
 log = structlog.get_logger()
 
@@ -51,6 +54,7 @@ class WorkerConfig:
     shared: bool = False
     engine: str | None = None  # socket of a container engine
     pull: bool = True
+    streams: bool = True  # False: long polls only
 
 
 class Worker(Service):
@@ -78,7 +82,7 @@ class Worker(Service):
         self._loader: ModuleLoader | None = None
         self._session: Session | None = None
         self._delivery: ResultDelivery | None = None
-        self._poller: Poller | None = None
+        self._source: WorkSource | None = None
         self._ready = asyncio.Event()
         self._refusal: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
         self._draining = False
@@ -128,8 +132,8 @@ class Worker(Service):
         if self._session is not None:
             self._session.draining = True
         self._slots.freed.set()
-        if self._poller is not None:
-            await self._poller.recall()
+        if self._source is not None:
+            await self._source.recall()
         if self._slots.busy:
             log.info("worker.draining", running=self._slots.busy, timeout_s=self._config.drain_s)
             with contextlib.suppress(TimeoutError):
@@ -161,22 +165,22 @@ class Worker(Service):
     # One session -------------------------------------------------------------------------------------
 
     async def _run_session(self) -> None:
-        """Register, and poll until the session ends."""
+        """Register, and receive attempts until the session ends."""
         registered = await self._register()
         ended = asyncio.Event()
-        session, poller = self._start_session(registered, on_end=ended.set)
-        polling = poller.start()
+        session, source = self._start_session(registered, on_end=ended.set)
+        receiving = source.start()
         waiting = asyncio.create_task(ended.wait())
         self._ready.set()
         log.info("session.started", session=str(session.session_id), slots=self._config.slots)
         try:
-            await asyncio.wait({polling, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({receiving, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if self._draining:
                 await asyncio.Event().wait()  # heartbeats continue until `drain` ends the session
-            if polling.done() and (error := polling.exception()) is not None:
-                log.error("poll.failed", error=repr(error))
+            if receiving.done() and (error := receiving.exception()) is not None:
+                log.error("session.failed", error=repr(error))
         finally:
-            polling.cancel()
+            receiving.cancel()
             waiting.cancel()
             session.stop()
         await self._abandon_session(session)
@@ -209,7 +213,7 @@ class Worker(Service):
             takes=["preempt"],
         )
 
-    def _start_session(self, registered: wire.Registered, *, on_end: Callable[[], None]) -> tuple[Session, Poller]:
+    def _start_session(self, registered: wire.Registered, *, on_end: Callable[[], None]) -> tuple[Session, WorkSource]:
         assert self._guardian is not None and self._inputs is not None
         session = self._session = Session(
             self._config.address, registered, guardian=self._guardian, slots=self._slots, on_end=on_end
@@ -230,10 +234,22 @@ class Worker(Service):
             tasks=self._tasks,
             clock=self._clock,
         )
-        poller = self._poller = Poller(self._api, session, self._slots, attempts, tasks=self._tasks)
+        stream = WorkStream(
+            self._config.address,
+            session.session_id,
+            self._slots,
+            attempts,
+            results_wait=delivery.is_sending,
+            is_draining=lambda: session.draining,
+        )
+        poller = Poller(self._api, session, self._slots, attempts, tasks=self._tasks)
+        streams = self._config.streams and "stream" in registered.takes and is_direct(self._config.address)
+        source = self._source = WorkSource(self._api, stream, poller, streams=streams)
+        self._slots.on_freed, self._slots.on_resources_freed = stream.slot_freed, source.state_capacity
+        delivery.send, session.renew_by_stream = source.results, source.renew
         session.start()
         delivery.start()
-        return session, poller
+        return session, source
 
     async def _abandon_session(self, session: Session) -> None:
         """End its attempts and report them lost, so that no rescue waits for the lease to expire."""

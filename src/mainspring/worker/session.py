@@ -45,6 +45,7 @@ class Session:
     ) -> None:
         self.session_id = registered.session_id
         self.draining = False
+        self.renew_by_stream: Callable[[wire.Heartbeat], wire.Beat | None] = lambda _: None
         self._address = address
         self._registered = registered
         self._guardian = guardian
@@ -129,8 +130,12 @@ class Session:
         body = wire.Heartbeat(
             session_id=self.session_id, running=self._slots.held(), draining=self.draining, progress=progress
         )
-        response = client.post("/api/v1/worker/heartbeat", content=encode(body))
-        beat = read_answer(response.status_code, response.content, wire.Beat)
+        beat = self.renew_by_stream(body)
+        if beat is None:
+            # There is no stream, or the event loop is blocked: this thread has a connection of its own.
+            sent_boottime, sent = boottime(), self._clock.monotonic()
+            response = client.post("/api/v1/worker/heartbeat", content=encode(body))
+            beat = read_answer(response.status_code, response.content, wire.Beat)
         # Counted from before the request was sent: never longer than what the database granted.
         self._guardian.send(f"lease {sent_boottime + beat.lease_s}")
         self._sent_progress = progress

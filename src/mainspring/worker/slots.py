@@ -26,7 +26,7 @@ class Slots:
     """
 
     def __init__(self, count: int, resources: Mapping[str, int]) -> None:
-        self._count = count
+        self.count = count
         self._resources = resources
         self._running: dict[UUID, Work] = {}
         self._unreported: set[UUID] = set()
@@ -34,6 +34,7 @@ class Slots:
         self.freed = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
+        self.on_freed: Callable[[], None] | None = None
         self.on_resources_freed: Callable[[], None] | None = None
 
     def add(self, works: Sequence[Work]) -> None:
@@ -55,6 +56,8 @@ class Slots:
             self._demanding -= 1
             if self.on_resources_freed is not None:
                 self.on_resources_freed()
+        elif self.on_freed is not None:
+            self.on_freed()
 
     def reported(self, executions: Sequence[UUID]) -> None:
         """The api has accepted the results of these executions."""
@@ -75,7 +78,7 @@ class Slots:
         """Free slots; none while an exclusive attempt runs."""
         if self._demanding and any(work.definition.exclusive for work in self._running.values()):
             return 0
-        return self._count - len(self._running)
+        return self.count - len(self._running)
 
     def remaining_resources(self) -> dict[str, int] | None:
         """Resources beside what runs; None if all of them are free."""
@@ -83,11 +86,18 @@ class Slots:
             return None
         return remaining(self._resources, (work.definition for work in self._running.values()))
 
+    def is_demanding(self, works: Sequence[Work]) -> bool:
+        """Whether one of these attempts needs resources, or the whole worker."""
+        return self._demanding > 0 and any(map(_is_demanding, works))
+
     # Heartbeat ---------------------------------------------------------------------------------------
 
     def held(self) -> list[UUID]:
         """The executions that belong to this session: running, or ended and not yet accepted."""
         return list(self._unreported.copy())
+
+    def holds(self, execution_id: UUID) -> bool:
+        return execution_id in self._unreported
 
     def progress(self) -> list[wire.ProgressReport]:
         """The latest progress of every attempt that reports any."""

@@ -102,6 +102,12 @@ FROM free
 WHERE e.ctid = free.tid
 RETURNING e.execution_id, e.job_id, e.version, e.attempt, e.session_id, e.fire_at, e.due_at, e.params, e.line_id, e.rank;
 
+-- name: undelivered
+-- Running executions of a session that are not among those that its worker holds, in the form of a claim.
+SELECT execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank
+FROM executions WHERE session_id = $1 AND state = 'running' AND execution_id <> ALL ($2::uuid[])
+ORDER BY rank, execution_id;
+
 -- name: queued_lines
 -- Every non-empty line with its lowest rank, for the slow poll.
 WITH RECURSIVE <<nonempty_lines>>

@@ -176,12 +176,17 @@ def read_answer(status: int, content: bytes, answer: type[T]) -> T:
         problem = msgspec.json.decode(content, type=dict)
     except msgspec.DecodeError:
         problem = {}
-    detail = f"{problem.get('detail') or problem.get('title') or 'the api answered'} ({status})"
-    if problem.get("code") == "session_ended":
-        raise SessionEnded(detail)
+    raise error_of(status, problem.get("code"), problem.get("detail") or problem.get("title") or "the api answered")
+
+
+def error_of(status: int, code: str | None, text: str) -> MainspringError:
+    """Return the error that a status and a problem code stand for."""
+    detail = f"{text} ({status})"
+    if code == "session_ended":
+        return SessionEnded(detail)
     if status >= 500 or status == 429:
-        raise ApiUnavailable(detail)
-    raise Refused(detail, code=problem.get("code"))
+        return ApiUnavailable(detail)
+    return Refused(detail, code=code)
 
 
 def _expect_no_content(response: Response) -> None:

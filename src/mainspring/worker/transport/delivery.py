@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from uuid import UUID
 
 import msgspec
@@ -54,7 +54,9 @@ class ResultDelivery:
         self._pending = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
+        self.send: Callable[[wire.Results], Awaitable[wire.Settled]] = api.results
         self._sending = asyncio.Lock()  # keeps output ahead of the result that ends its attempt
+        self._gathering = False
         self._loops = Loops("delivery")
 
     def start(self) -> None:
@@ -77,6 +79,10 @@ class ResultDelivery:
         self._empty.clear()
         self._pending.set()
 
+    def is_sending(self) -> bool:
+        """Whether new results have to wait for earlier ones."""
+        return self._gathering or self._sending.locked()
+
     async def flushed(self, timeout_s: float) -> bool:
         """Return whether every result was accepted in time."""
         try:
@@ -91,7 +97,9 @@ class ResultDelivery:
     async def _send_results(self) -> None:
         await self._pending.wait()
         if (gather_s := min(MOST_GATHER_S, len(self._running) * GATHER_PER_ATTEMPT_S)) > LEAST_GATHER_S:
+            self._gathering = True
             await asyncio.sleep(gather_s)
+            self._gathering = False
         async with self._sending:
             if self._checkpoints:
                 await self._save_checkpoints(self._checkpoints)
@@ -161,7 +169,7 @@ class ResultDelivery:
         body = wire.Results(session_id=self._session_id, results=results, output=output, no_retry=no_retry)
         while True:
             try:
-                settled = await self._api.results(body)
+                settled = await self.send(body)
             except ApiUnavailable as error:
                 log.warning("results.failed", results=len(results), error=str(error), retry_s=RETRY_S)
                 await asyncio.sleep(RETRY_S)

@@ -1,0 +1,117 @@
+"""Where the attempts of a session come from: its stream or, where no stream can be opened, long polls."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import random
+
+import structlog
+
+from mainspring import wire
+from mainspring.worker.poller import Poller
+from mainspring.worker.stream import StreamUnsupported, WorkStream
+from mainspring.worker.transport.api_client import ApiClient, ApiUnavailable, Refused, SessionEnded
+
+log = structlog.get_logger()
+
+RECALL_S = 1.0
+BEAT_S = 2.0
+"""How long a heartbeat may take on the stream before the heartbeat thread sends it itself."""
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.05, 10.0
+SHORT_S = 5.0
+SHORT_STREAMS = 3
+"""So many streams in a row that broke within `SHORT_S`: something on the way does not pass streams on."""
+POLLING_S = 900.0
+"""How long to poll before a stream is tried again."""
+
+
+class WorkSource:
+    def __init__(self, api: ApiClient, stream: WorkStream, poller: Poller, *, streams: bool) -> None:
+        self._api = api
+        self._stream = stream
+        self._poller = poller
+        self._streams = streams
+        self._polling = False
+        self._loop = asyncio.get_running_loop()
+
+    def start(self) -> asyncio.Task[None]:
+        """Receive attempts until the session ends; the task returned ends then."""
+        return asyncio.create_task(self._run(), name="worker.source")
+
+    async def recall(self) -> None:
+        """Receive no more attempts, without losing any that were sent; cancellations still arrive."""
+        if self._polling:
+            await self._poller.recall()
+        with contextlib.suppress(TimeoutError, ApiUnavailable, SessionEnded, Refused):
+            await asyncio.wait_for(self._stream.recall(), RECALL_S)
+
+    async def results(self, body: wire.Results) -> wire.Settled:
+        """Report results by the stream, or by a request if there is none or it breaks meanwhile."""
+        if self._stream.is_open:
+            with contextlib.suppress(ApiUnavailable):
+                return await self._stream.results(body)
+        return await self._api.results(body)
+
+    def state_capacity(self) -> None:
+        """Resources are free: state them now, not with the next results or poll."""
+        if self._polling:
+            self._poller.refresh()
+        else:
+            self._stream.state_capacity()
+
+    def renew(self, body: wire.Heartbeat) -> wire.Beat | None:
+        """Send a heartbeat by the stream, from another thread; None if that thread has to send it."""
+        if not self._stream.is_open:
+            return None
+        sent = asyncio.run_coroutine_threadsafe(self._stream.heartbeat(body), self._loop)
+        try:
+            return sent.result(BEAT_S)
+        except (ApiUnavailable, concurrent.futures.TimeoutError, concurrent.futures.CancelledError):
+            sent.cancel()
+            return None
+
+    async def _run(self) -> None:
+        failures, backoff_s = 0, FIRST_BACKOFF_S
+        try:
+            while True:
+                if not self._streams:
+                    await self._poll(None)
+                    return
+                try:
+                    await self._stream.open()
+                    opened, backoff_s = self._loop.time(), FIRST_BACKOFF_S
+                    log.debug("stream.opened")
+                    reason = await self._stream.until_ended()
+                    failures = failures + 1 if self._loop.time() - opened < SHORT_S else 0
+                    log.info("stream.ended", reason=reason)
+                except StreamUnsupported as error:
+                    failures = SHORT_STREAMS
+                    log.debug("stream.unsupported", reason=str(error))
+                except ApiUnavailable as error:
+                    log.warning("stream.failed", error=str(error), retry_s=round(backoff_s, 1))
+                    await asyncio.sleep(random.uniform(backoff_s / 2, backoff_s))
+                    backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
+                if failures >= SHORT_STREAMS:
+                    failures = 0
+                    log.warning("stream.polling", reason="streams do not pass", retry_s=POLLING_S)
+                    await self._poll(POLLING_S)
+        except (SessionEnded, Refused) as error:
+            log.info("stream.refused", reason=str(error))
+        finally:
+            self._stream.close()
+
+    async def _poll(self, seconds: float | None) -> None:
+        """Poll until the session ends, or for so many seconds."""
+        self._polling = True
+        polling = self._poller.start()
+        try:
+            await asyncio.wait({polling}, timeout=seconds)
+            if polling.done():
+                polling.result()
+                raise SessionEnded("the session has ended")
+            await self._poller.recall()
+        finally:
+            self._polling = False
+            polling.cancel()
