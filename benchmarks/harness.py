@@ -167,7 +167,9 @@ def loop_ms() -> float:
     return sorted(found)[4]
 
 
-def publish(name: str, lines: list[str], figures: dict[str, Any], *, command: str | None = None) -> None:
+def publish(
+    name: str, lines: list[str], figures: dict[str, Any], *, command: str | None = None, written: bool = True
+) -> None:
     """Print the figures, write them to RESULTS.md under this benchmark's heading, and print one line of JSON."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -190,7 +192,8 @@ def publish(name: str, lines: list[str], figures: dict[str, Any], *, command: st
     title = "# Results\n\nEvery figure with its machine, commit and command.\n"
     old = RESULTS.read_text() if RESULTS.exists() else title
     kept = re.sub(rf"^## {re.escape(name)}\n.*?(?=^## |\Z)", "", old, flags=re.MULTILINE | re.DOTALL)
-    RESULTS.write_text(kept.rstrip() + "\n\n" + section)
+    if written:
+        RESULTS.write_text(kept.rstrip() + "\n\n" + section)
     sys.stdout.write(json.dumps(figures) + "\n")
 
 

@@ -1,0 +1,169 @@
+"""Mainspring as its users have it: `serve`, one worker, the Python client in its own process. Each row starts fresh."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness import Machine, processor_s
+from load import Load, load
+from peers import install
+from peers.processes import Client, times_of, until_empty, until_times
+
+from mainspring.domain.job import JobSpec, NoopTask, PythonTask
+
+SERVER = "api+scheduler"
+FUNCTIONS = install.FOLDER / "mainspring_functions.py"
+LEFT = "SELECT EXISTS (SELECT FROM executions)"
+DRAIN_SLOTS = 4000
+CREATORS = 16
+SAMPLE = 100  # jobs created to learn how long creating one takes
+
+
+@contextlib.contextmanager
+def recording(file: Path) -> Iterator[None]:
+    """Give the processes started meanwhile the file to which functions append."""
+    os.environ["BENCH_FILE"] = str(file)
+    try:
+        yield
+    finally:
+        del os.environ["BENCH_FILE"]
+
+
+@dataclass
+class System:
+    """One server process and what it needs."""
+
+    target: Machine
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """A running server with the jobs of all rows; afterwards nothing runs and no execution is left."""
+        self.target.serve("api", "scheduler")
+        try:
+            await self.target.until_ready()
+            async with self.target.client() as client:
+                for name in ("first_line", "nothing"):
+                    await client.create_job(JobSpec(name=name, task=PythonTask(f"mainspring_functions:{name}")))
+                await client.create_job(JobSpec(name="noop", task=NoopTask()))
+            yield
+        finally:
+            for role in ("worker", SERVER):
+                self.target.stop(role)
+            await self._clear()
+
+    async def _clear(self) -> None:
+        async with self.target.database.connection() as connection:
+            await connection.execute(
+                "TRUNCATE executions, history, attempts, job_versions, jobs, schedules, idempotency_keys CASCADE",
+                timeout=600,
+            )
+
+    def client(self, file: Path | None = None, job: str = "nothing") -> Client:
+        env = {"BENCH_DSN": self.target.url, "BENCH_TOKEN": self.target.token, "BENCH_JOB": job}
+        if file is not None:
+            env["BENCH_FILE"] = str(file)
+        return Client([sys.executable, str(install.FOLDER / "mainspring_peer.py")], env)
+
+    def used(self) -> dict[str, float]:
+        found = self.target.cpu_s()
+        (worker,) = self.target.processes["worker"]
+        own, family = processor_s(worker.pid)
+        return {
+            "api": found[SERVER],
+            "postgresql": found["postgresql"],
+            "worker": own,
+            "runner": family - own,
+        }
+
+    async def latency(self, file: Path, n: int, warm_up: int, rate: int) -> tuple[list[float], dict[str, float]]:
+        """Return milliseconds from the call to the function's first line, and CPU seconds by process."""
+        async with self.serving():
+            with recording(file):
+                self.target.work("-m", str(FUNCTIONS), slots=100)
+            used, client_s = await self.client(file).paced(n, warm_up, rate, self.used)
+            times = await until_times(file, n)
+        return [(at - sent) * 1000 for sent, at in times], {**used, "client": client_s}
+
+    async def singles(self, n: int, in_flight: int) -> float:
+        async with self.serving():
+            return float((await self.client().ask("singles", n, in_flight))["per_s"])
+
+    async def bulk(self, n: int, batch: int) -> float:
+        async with self.serving():
+            return float((await self.client(job="noop").ask("bulk", n, batch))["per_s"])
+
+    async def endpoint(self, connections: int, seconds: float) -> Load:
+        """Single submits without a worker: they are queued."""
+        async with self.serving():
+            url = f"{self.target.url}/api/v1/jobs/noop/trigger"
+            await load(url, self.target.token, connections=connections, seconds=1, method="POST", body="{}")
+            return await load(
+                url, self.target.token, connections=connections, seconds=seconds, method="POST", body="{}"
+            )
+
+    async def status(self, queued: int, connections: list[int], seconds: float) -> dict[int, Load]:
+        """Reads of a job with that many queued executions, for each number of connections."""
+        async with self.serving():
+            await self.client(job="noop").ask("bulk", queued, min(1000, queued))
+            url = f"{self.target.url}/api/v1/jobs/noop"
+            await load(url, self.target.token, connections=1, seconds=1)
+            return {
+                count: await load(url, self.target.token, connections=count, seconds=seconds) for count in connections
+            }
+
+    async def drain(self, file: Path, job: str, n: int) -> float:
+        """Return executions per second from the first start (of a function, if it is one) until none is left."""
+        async with self.serving():
+            await self.client(job=job).ask("bulk", n, 1000)
+            with recording(file):
+                self.target.work("-m", str(FUNCTIONS), slots=DRAIN_SLOTS)
+            end = await until_empty(self.target.postgres.dsn, LEFT)
+            async with self.target.database.connection() as connection:
+                row = await connection.fetchrow(
+                    "SELECT count(*) AS n, extract(epoch FROM min(started_at))::float AS first FROM history"
+                    " WHERE state = 'succeeded'"
+                )
+            assert row["n"] == n, f"{row['n']} of {n} succeeded"
+            first = min((at for _, at in times_of(file)), default=row["first"])
+            return float(n / (end - first))
+
+    async def herd(self, file: Path, count: int) -> float:
+        """Distinct schedules due at one instant: return how long after it the last function began, in seconds."""
+        async with self.serving():
+            begun = time.monotonic()
+            await self._create([_due_job(f"sample-{number}") for number in range(SAMPLE)])
+            needed_s = (time.monotonic() - begun) / SAMPLE * count
+            due = int(time.time() + 15 + 2 * needed_s)
+            start = datetime.fromtimestamp(due, UTC).isoformat()
+            # Distinct intervals from the same anchor: as many schedules, and one instant.
+            schedules = [{"every": f"{3600 + number}s", "start_at": start} for number in range(count)]
+            await self._create([_due_job(f"herd-{n}", schedule) for n, schedule in enumerate(schedules)])
+            with recording(file):
+                self.target.work("-m", str(FUNCTIONS), slots=DRAIN_SLOTS)
+            assert time.time() < due - 5, "creating the schedules took too long"
+            await asyncio.sleep(due - time.time())
+            return max(at for _, at in await until_times(file, count)) - due
+
+    async def _create(self, specs: list[dict[str, Any]]) -> None:
+        left = iter(specs)
+        async with self.target.client() as client:
+
+            async def create() -> None:
+                for spec in left:
+                    await client.create_job(spec)
+
+            await asyncio.gather(*[create() for _ in range(CREATORS)])
+
+
+def _due_job(name: str, schedule: dict[str, Any] | None = None) -> dict[str, Any]:
+    task = {"kind": "python", "function": "mainspring_functions:due"}
+    return {"name": name, "task": task} | ({"schedule": schedule} if schedule else {})
