@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -65,6 +66,35 @@ class Server:
         finally:
             self.open -= 1
             writer.close()
+
+
+class KeepAlive(BaseHTTPRequestHandler):
+    """A handler that keeps its connections, for a server in a thread."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"hi")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def serving_in_a_thread() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), KeepAlive)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 class Calls:
@@ -297,20 +327,16 @@ async def test_a_connection_that_was_idle_too_long_is_not_reused(blocking: bool)
         assert server.connections == 2
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_client_works_in_one_event_loop_after_another() -> None:
-    client: list[Calls] = []
+    with serving_in_a_thread() as url:
+        client = HttpClient(url, {})
 
-    async def twice(answers: int) -> None:
-        async with served(*[OK] * answers) as (server, calls):
-            found = client[0] if client else calls
-            found.client._route = calls.client._route
-            client.append(found)
-            assert await found.request("GET", "/") == (200, b"hi")
-            assert server.connections == 1
-            server.repeat = OK
+        async def get() -> bytes:
+            return (await client.request("GET", "/")).body
 
-    asyncio.run(twice(1))
-    asyncio.run(twice(1))
+        assert asyncio.run(get()) == asyncio.run(get()) == b"hi"
+        client.close()
 
 
 async def test_nothing_listens(blocking: bool) -> None:

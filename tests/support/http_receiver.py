@@ -22,6 +22,7 @@ class Received:
 class Receiver:
     answer: Answer
     port: int = 0
+    connections: int = 0
     got: list[Received] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
@@ -30,6 +31,7 @@ class Receiver:
         return f"{scheme}://{host}:{self.port}{path}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
             while line := (await reader.readline()).decode().strip():
                 headers = {}

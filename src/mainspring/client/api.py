@@ -11,6 +11,7 @@ from mainspring.client.fleet import FleetMethods
 from mainspring.client.jobs import JobMethods
 from mainspring.client.system import SystemMethods
 from mainspring.client.workflows import WorkflowMethods
+from mainspring.http_client.network import Network
 
 
 class AsyncClient(
@@ -23,10 +24,22 @@ class AsyncClient(
     FleetMethods,
     SystemMethods,
 ):
-    """A connection to one server; without arguments, to the one that `discover` finds. Use it with `async with`."""
+    """A connection to one server; without arguments, to the one that `discover` finds. Use it with `async with`.
 
-    def __init__(self, url: str | None = None, token: str | None = None, *, server: Server | None = None) -> None:
-        super().__init__(server or discover(url, token))
+    Calls share `max_connections`; further ones wait in order. Calls that wait on the server (`wait`) have as many of
+    their own. Streams are not limited.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        server: Server | None = None,
+        network: Network | None = None,
+        max_connections: int = 64,
+    ) -> None:
+        super().__init__(server or discover(url, token), network=network, max_connections=max_connections)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -35,4 +48,4 @@ class AsyncClient(
         await self.aclose()
 
     async def aclose(self) -> None:
-        await self._transport.aclose()
+        self._transport.close()

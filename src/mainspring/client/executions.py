@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 from collections.abc import AsyncGenerator, Sequence
+from time import monotonic
 from uuid import UUID
 
 from mainspring import wire
@@ -22,7 +22,13 @@ class ExecutionMethods(Connected):
     async def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:
         """Submit up to 1,000 executions in one request; results are in the order of `items`."""
         body = wire.Batch(items=list(items))
-        return await self._transport.request(wire.BatchAnswer, "POST", "/api/v1/executions:batch", body=body)
+        return await self._transport.request(
+            wire.BatchAnswer,
+            "POST",
+            "/api/v1/executions:batch",
+            body=body,
+            repeatable=all(item.key is not None for item in body.items),
+        )
 
     async def executions(
         self,
@@ -69,7 +75,7 @@ class ExecutionMethods(Connected):
 
     async def follow(self, ref: Ref) -> AsyncGenerator[wire.LogChunk | wire.Progress, None]:
         """Yield log and progress live until the execution is final. Reconnects when the server restarts."""
-        path, place, reconnect = await self._execution(ref, "logs"), "", Reconnect()
+        path, place, reconnect = await self._execution(ref, "logs"), "", Reconnect(self._transport.sleep)
         while True:
             try:
                 params: Params = {"follow": "true", "place": place}
@@ -100,11 +106,11 @@ class ExecutionMethods(Connected):
 
     async def wait(self, ref: Ref, *, timeout_s: float = math.inf) -> wire.Execution:
         """Return the execution once it is final; raise `WaitTimedOut` after `timeout_s`."""
-        until = asyncio.get_running_loop().time() + timeout_s
-        execution, reconnect = await self.execution(ref), Reconnect()
+        until = monotonic() + timeout_s
+        execution, reconnect = await self.execution(ref), Reconnect(self._transport.sleep)
         reconnect.connected()
         while execution.state not in FINAL:
-            left = until - asyncio.get_running_loop().time()
+            left = until - monotonic()
             if left <= 0:
                 raise WaitTimedOut(execution)
             try:
@@ -116,7 +122,7 @@ class ExecutionMethods(Connected):
 
     async def feed(self) -> AsyncGenerator[wire.Execution, None]:
         """Yield each execution as it starts and ends, from now on. Once connected, it reconnects indefinitely."""
-        reconnect, last = Reconnect(give_up_s=math.inf), ""
+        reconnect, last = Reconnect(self._transport.sleep, give_up_s=math.inf), ""
         while True:
             try:
                 async with self._transport.events("/api/v1/stream", after=last) as events:
@@ -131,11 +137,10 @@ class ExecutionMethods(Connected):
 
     async def _poll(self, execution_id: UUID, wait_s: float) -> wire.Execution:
         """Long-poll once. Sleep even if the server responds at once, as it does while shutting down."""
-        loop = asyncio.get_running_loop()
-        earliest = loop.time() + min(wait_s, 0.2)
+        earliest = monotonic() + min(wait_s, 0.2)
         execution = await self.execution(execution_id, wait_s=wait_s)
         if execution.state not in FINAL:
-            await asyncio.sleep(earliest - loop.time())
+            await self._transport.sleep(earliest - monotonic())
         return execution
 
     async def _execution(self, ref: Ref, action: str = "") -> str:

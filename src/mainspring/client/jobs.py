@@ -59,7 +59,9 @@ class JobMethods(Connected):
     async def trigger(self, ref: Ref, request: wire.RunNow | None = None) -> wire.Execution:
         """Run a job now, or when `request` says; the same `request.key` returns the same execution."""
         body = request or wire.RunNow()
-        return await self._transport.request(wire.Execution, "POST", job_path(ref, "trigger"), body=body)
+        return await self._transport.request(
+            wire.Execution, "POST", job_path(ref, "trigger"), body=body, repeatable=body.key is not None
+        )
 
     async def fires(self, ref: Ref, *, count: int = 10, after: datetime | None = None) -> wire.Fires:
         params: Params = {"count": count, "after": None if after is None else after.isoformat()}

@@ -1,11 +1,9 @@
-"""The client without coroutines: every call runs on an event loop in a background thread."""
+"""The client without coroutines: the methods of `AsyncClient` on blocking connections, which never suspend."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -19,20 +17,27 @@ from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec
 from mainspring.domain.workflow.spec import WorkflowSpec
+from mainspring.http_client import BlockingNetwork, finish
 
 T = TypeVar("T")
 
 
 class Client:
-    """`AsyncClient` with blocking methods; safe to share between threads. Use it with `with`."""
+    """`AsyncClient` with blocking methods; safe to share between threads, and with forked processes.
 
-    def __init__(self, url: str | None = None, token: str | None = None, *, server: Server | None = None) -> None:
-        self._inner = AsyncClient(url, token, server=server)
+    Use it with `with`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        server: Server | None = None,
+        max_connections: int = 64,
+    ) -> None:
+        self._inner = AsyncClient(url, token, server=server, network=BlockingNetwork(), max_connections=max_connections)
         self.server = self._inner.server
-        self._loop = asyncio.new_event_loop()
-        # A separate loop also works where the caller already runs one, as in a notebook.
-        self._thread = threading.Thread(target=self._loop.run_forever, name="mainspring-client", daemon=True)
-        self._thread.start()
 
     def __enter__(self) -> Client:
         return self
@@ -41,15 +46,10 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        self._wait(self._inner.aclose())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        finish(self._inner.aclose())
 
     def create_job(self, spec: JobSpec | dict[str, Any]) -> wire.Job:
-        return self._wait(self._inner.create_job(spec))
+        return finish(self._inner.create_job(spec))
 
     def jobs(
         self,
@@ -59,168 +59,168 @@ class Client:
         prefix: str | None = None,
         filter: str | None = None,
     ) -> wire.Page[wire.Job]:
-        return self._wait(self._inner.jobs(limit=limit, cursor=cursor, prefix=prefix, filter=filter))
+        return finish(self._inner.jobs(limit=limit, cursor=cursor, prefix=prefix, filter=filter))
 
     def job(self, ref: Ref) -> wire.Job:
-        return self._wait(self._inner.job(ref))
+        return finish(self._inner.job(ref))
 
     def patch_job(self, ref: Ref, patch: dict[str, Any]) -> wire.Job:
-        return self._wait(self._inner.patch_job(ref, patch))
+        return finish(self._inner.patch_job(ref, patch))
 
     def delete_job(self, ref: Ref, *, reason: str = "", detach: bool = False) -> None:
-        self._wait(self._inner.delete_job(ref, reason=reason, detach=detach))
+        finish(self._inner.delete_job(ref, reason=reason, detach=detach))
 
     def needs(self, ref: Ref) -> wire.Dependencies:
-        return self._wait(self._inner.needs(ref))
+        return finish(self._inner.needs(ref))
 
     def add_need(
         self, ref: Ref, parent: str, *, timeout: str | float | None = None, wait: str | float | None = None
     ) -> wire.Dependencies:
-        return self._wait(self._inner.add_need(ref, parent, timeout=timeout, wait=wait))
+        return finish(self._inner.add_need(ref, parent, timeout=timeout, wait=wait))
 
     def remove_need(self, ref: Ref, parent: Ref) -> None:
-        self._wait(self._inner.remove_need(ref, parent))
+        finish(self._inner.remove_need(ref, parent))
 
     def pause_job(self, ref: Ref, reason: str = "", *, until: datetime | None = None) -> wire.Job:
-        return self._wait(self._inner.pause_job(ref, reason, until=until))
+        return finish(self._inner.pause_job(ref, reason, until=until))
 
     def resume_job(self, ref: Ref, *, catch_up: bool = False) -> wire.Job:
-        return self._wait(self._inner.resume_job(ref, catch_up=catch_up))
+        return finish(self._inner.resume_job(ref, catch_up=catch_up))
 
     def trigger(self, ref: Ref, request: wire.RunNow | None = None) -> wire.Execution:
-        return self._wait(self._inner.trigger(ref, request))
+        return finish(self._inner.trigger(ref, request))
 
     def fires(self, ref: Ref, *, count: int = 10, after: datetime | None = None) -> wire.Fires:
-        return self._wait(self._inner.fires(ref, count=count, after=after))
+        return finish(self._inner.fires(ref, count=count, after=after))
 
     def history(self, ref: Ref, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Execution]:
-        return self._wait(self._inner.history(ref, limit=limit, cursor=cursor))
+        return finish(self._inner.history(ref, limit=limit, cursor=cursor))
 
     def ledger(self, ref: Ref, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.LedgerEntry]:
-        return self._wait(self._inner.ledger(ref, limit=limit, cursor=cursor))
+        return finish(self._inner.ledger(ref, limit=limit, cursor=cursor))
 
     def versions(self, ref: Ref, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Version]:
-        return self._wait(self._inner.versions(ref, limit=limit, cursor=cursor))
+        return finish(self._inner.versions(ref, limit=limit, cursor=cursor))
 
     def rollback(self, ref: Ref, version: int) -> wire.Job:
-        return self._wait(self._inner.rollback(ref, version))
+        return finish(self._inner.rollback(ref, version))
 
     def try_patch(self, ref: Ref, patch: dict[str, Any]) -> wire.Change:
-        return self._wait(self._inner.try_patch(ref, patch))
+        return finish(self._inner.try_patch(ref, patch))
 
     def preview(self, request: wire.PreviewRequest) -> wire.Preview:
-        return self._wait(self._inner.preview(request))
+        return finish(self._inner.preview(request))
 
     def start_backfill(self, ref: Ref, request: wire.BackfillRequest) -> wire.Backfill:
-        return self._wait(self._inner.start_backfill(ref, request))
+        return finish(self._inner.start_backfill(ref, request))
 
     def plan_backfill(self, ref: Ref, request: wire.BackfillRequest) -> wire.BackfillPlan:
-        return self._wait(self._inner.plan_backfill(ref, request))
+        return finish(self._inner.plan_backfill(ref, request))
 
     def backfills(
         self, *, job: str | None = None, limit: int | None = None, cursor: str | None = None
     ) -> wire.Page[wire.Backfill]:
-        return self._wait(self._inner.backfills(job=job, limit=limit, cursor=cursor))
+        return finish(self._inner.backfills(job=job, limit=limit, cursor=cursor))
 
     def backfill(self, backfill_id: Ref) -> wire.Backfill:
-        return self._wait(self._inner.backfill(backfill_id))
+        return finish(self._inner.backfill(backfill_id))
 
     def pause_backfill(self, backfill_id: Ref) -> wire.Backfill:
-        return self._wait(self._inner.pause_backfill(backfill_id))
+        return finish(self._inner.pause_backfill(backfill_id))
 
     def resume_backfill(self, backfill_id: Ref) -> wire.Backfill:
-        return self._wait(self._inner.resume_backfill(backfill_id))
+        return finish(self._inner.resume_backfill(backfill_id))
 
     def cancel_backfill(self, backfill_id: Ref) -> wire.Backfill:
-        return self._wait(self._inner.cancel_backfill(backfill_id))
+        return finish(self._inner.cancel_backfill(backfill_id))
 
     def calendars(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Calendar]:
-        return self._wait(self._inner.calendars(limit=limit, cursor=cursor))
+        return finish(self._inner.calendars(limit=limit, cursor=cursor))
 
     def calendar(self, name: str) -> wire.Calendar:
-        return self._wait(self._inner.calendar(name))
+        return finish(self._inner.calendar(name))
 
     def put_calendar(self, name: str, days: wire.CalendarDays) -> wire.Calendar:
-        return self._wait(self._inner.put_calendar(name, days))
+        return finish(self._inner.put_calendar(name, days))
 
     def try_calendar(self, name: str, days: wire.CalendarDays) -> wire.CalendarChange:
-        return self._wait(self._inner.try_calendar(name, days))
+        return finish(self._inner.try_calendar(name, days))
 
     def delete_calendar(self, name: str) -> None:
-        self._wait(self._inner.delete_calendar(name))
+        finish(self._inner.delete_calendar(name))
 
     def calendar_versions(
         self, name: str, *, limit: int | None = None, cursor: str | None = None
     ) -> wire.Page[wire.CalendarVersion]:
-        return self._wait(self._inner.calendar_versions(name, limit=limit, cursor=cursor))
+        return finish(self._inner.calendar_versions(name, limit=limit, cursor=cursor))
 
     def closed_days(self, name: str, *, count: int = 90) -> wire.ClosedDays:
-        return self._wait(self._inner.closed_days(name, count=count))
+        return finish(self._inner.closed_days(name, count=count))
 
     def scaling(self, *, target: float | None = None) -> wire.Scaling:
-        return self._wait(self._inner.scaling(target=target))
+        return finish(self._inner.scaling(target=target))
 
     def reservations(self) -> wire.Page[wire.Reservation]:
-        return self._wait(self._inner.reservations())
+        return finish(self._inner.reservations())
 
     def add_reservation(self, reservation: wire.NewReservation) -> wire.Reservation:
-        return self._wait(self._inner.add_reservation(reservation))
+        return finish(self._inner.add_reservation(reservation))
 
     def delete_reservation(self, name: str) -> None:
-        self._wait(self._inner.delete_reservation(name))
+        finish(self._inner.delete_reservation(name))
 
     def blackouts(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Blackout]:
-        return self._wait(self._inner.blackouts(limit=limit, cursor=cursor))
+        return finish(self._inner.blackouts(limit=limit, cursor=cursor))
 
     def add_blackout(self, blackout: wire.NewBlackout) -> wire.Blackout:
-        return self._wait(self._inner.add_blackout(blackout))
+        return finish(self._inner.add_blackout(blackout))
 
     def delete_blackout(self, blackout_id: UUID) -> None:
-        self._wait(self._inner.delete_blackout(blackout_id))
+        finish(self._inner.delete_blackout(blackout_id))
 
     def alerts(
         self, *, state: str | None = None, limit: int | None = None, cursor: str | None = None
     ) -> wire.Page[wire.Alert]:
-        return self._wait(self._inner.alerts(state=state, limit=limit, cursor=cursor))
+        return finish(self._inner.alerts(state=state, limit=limit, cursor=cursor))
 
     def alert_rules(self) -> wire.Page[wire.AlertRule]:
-        return self._wait(self._inner.alert_rules())
+        return finish(self._inner.alert_rules())
 
     def put_alert_rule(self, name: str, rule: Rule) -> wire.AlertRule:
-        return self._wait(self._inner.put_alert_rule(name, rule))
+        return finish(self._inner.put_alert_rule(name, rule))
 
     def delete_alert_rule(self, name: str) -> None:
-        self._wait(self._inner.delete_alert_rule(name))
+        finish(self._inner.delete_alert_rule(name))
 
     def silences(self) -> wire.Page[wire.Silence]:
-        return self._wait(self._inner.silences())
+        return finish(self._inner.silences())
 
     def add_silence(self, silence: wire.NewSilence) -> wire.Silence:
-        return self._wait(self._inner.add_silence(silence))
+        return finish(self._inner.add_silence(silence))
 
     def delete_silence(self, silence_id: UUID) -> None:
-        self._wait(self._inner.delete_silence(silence_id))
+        finish(self._inner.delete_silence(silence_id))
 
     def channels(self) -> wire.Page[wire.Channel]:
-        return self._wait(self._inner.channels())
+        return finish(self._inner.channels())
 
     def channel(self, name: str) -> wire.Channel:
-        return self._wait(self._inner.channel(name))
+        return finish(self._inner.channel(name))
 
     def add_channel(self, channel: wire.NewChannel) -> wire.Channel:
-        return self._wait(self._inner.add_channel(channel))
+        return finish(self._inner.add_channel(channel))
 
     def put_channel(self, name: str, channel: wire.ChannelSpec) -> wire.Channel:
-        return self._wait(self._inner.put_channel(name, channel))
+        return finish(self._inner.put_channel(name, channel))
 
     def delete_channel(self, name: str) -> None:
-        self._wait(self._inner.delete_channel(name))
+        finish(self._inner.delete_channel(name))
 
     def test_channel(self, name: str) -> wire.ChannelTest:
-        return self._wait(self._inner.test_channel(name))
+        return finish(self._inner.test_channel(name))
 
     def enable_channel(self, name: str) -> wire.Channel:
-        return self._wait(self._inner.enable_channel(name))
+        return finish(self._inner.enable_channel(name))
 
     def deliveries(
         self,
@@ -230,13 +230,13 @@ class Client:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> wire.Page[wire.Delivery]:
-        return self._wait(self._inner.deliveries(channel=channel, state=state, limit=limit, cursor=cursor))
+        return finish(self._inner.deliveries(channel=channel, state=state, limit=limit, cursor=cursor))
 
     def events(self, ref: Ref) -> wire.Page[wire.LifecycleEvent]:
-        return self._wait(self._inner.events(ref))
+        return finish(self._inner.events(ref))
 
     def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:
-        return self._wait(self._inner.submit(items))
+        return finish(self._inner.submit(items))
 
     def executions(
         self,
@@ -247,19 +247,19 @@ class Client:
         cursor: str | None = None,
         filter: str | None = None,
     ) -> wire.Page[wire.Execution]:
-        return self._wait(self._inner.executions(job=job, state=state, limit=limit, cursor=cursor, filter=filter))
+        return finish(self._inner.executions(job=job, state=state, limit=limit, cursor=cursor, filter=filter))
 
     def execution(self, ref: Ref, *, wait_s: float = 0.0) -> wire.Execution:
-        return self._wait(self._inner.execution(ref, wait_s=wait_s))
+        return finish(self._inner.execution(ref, wait_s=wait_s))
 
     def cancel(self, ref: Ref, reason: str = "") -> wire.Execution:
-        return self._wait(self._inner.cancel(ref, reason))
+        return finish(self._inner.cancel(ref, reason))
 
     def logs(self, ref: Ref, *, place: str = "") -> wire.Logs:
-        return self._wait(self._inner.logs(ref, place=place))
+        return finish(self._inner.logs(ref, place=place))
 
     def artifacts(self, ref: Ref) -> wire.Page[wire.Artifact]:
-        return self._wait(self._inner.artifacts(ref))
+        return finish(self._inner.artifacts(ref))
 
     def artifact(self, ref: Ref, name: str) -> Iterator[bytes]:
         return self._each(self._inner.artifact(ref, name))
@@ -271,7 +271,7 @@ class Client:
         return self._each(self._inner.follow(ref))
 
     def wait(self, ref: Ref, *, timeout_s: float = math.inf) -> wire.Execution:
-        return self._wait(self._inner.wait(ref, timeout_s=timeout_s))
+        return finish(self._inner.wait(ref, timeout_s=timeout_s))
 
     def dead_letters(
         self,
@@ -282,96 +282,96 @@ class Client:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> wire.Page[wire.DeadLetter]:
-        return self._wait(
+        return finish(
             self._inner.dead_letters(job=job, fingerprint=fingerprint, state=state, limit=limit, cursor=cursor)
         )
 
     def dead_letter_groups(
         self, *, limit: int | None = None, cursor: str | None = None
     ) -> wire.Page[wire.DeadLetterGroup]:
-        return self._wait(self._inner.dead_letter_groups(limit=limit, cursor=cursor))
+        return finish(self._inner.dead_letter_groups(limit=limit, cursor=cursor))
 
     def dead_letter(self, ref: Ref) -> wire.DeadLetter:
-        return self._wait(self._inner.dead_letter(ref))
+        return finish(self._inner.dead_letter(ref))
 
     def claim_dead_letter(self, ref: Ref, *, for_: str | int | float = "10m") -> wire.DeadLetter:
-        return self._wait(self._inner.claim_dead_letter(ref, for_=for_))
+        return finish(self._inner.claim_dead_letter(ref, for_=for_))
 
     def claim_dead_letters(self, request: wire.DeadLetterClaim | None = None) -> wire.Page[wire.DeadLetter]:
-        return self._wait(self._inner.claim_dead_letters(request))
+        return finish(self._inner.claim_dead_letters(request))
 
     def release_dead_letter(self, ref: Ref) -> wire.DeadLetter:
-        return self._wait(self._inner.release_dead_letter(ref))
+        return finish(self._inner.release_dead_letter(ref))
 
     def edit_dead_letter(self, ref: Ref, edit: wire.DeadLetterEdit) -> wire.DeadLetter:
-        return self._wait(self._inner.edit_dead_letter(ref, edit))
+        return finish(self._inner.edit_dead_letter(ref, edit))
 
     def replay_dead_letter(self, ref: Ref, request: wire.ReplayOne | None = None) -> wire.Replay:
-        return self._wait(self._inner.replay_dead_letter(ref, request))
+        return finish(self._inner.replay_dead_letter(ref, request))
 
     def replay_dead_letters(self, request: wire.ReplayMany) -> wire.Replay:
-        return self._wait(self._inner.replay_dead_letters(request))
+        return finish(self._inner.replay_dead_letters(request))
 
     def dismiss_dead_letter(self, ref: Ref, reason: str) -> wire.DeadLetter:
-        return self._wait(self._inner.dismiss_dead_letter(ref, reason))
+        return finish(self._inner.dismiss_dead_letter(ref, reason))
 
     def dismiss_dead_letters(self, request: wire.DismissMany) -> wire.Dismissed:
-        return self._wait(self._inner.dismiss_dead_letters(request))
+        return finish(self._inner.dismiss_dead_letters(request))
 
     def feed(self) -> Iterator[wire.Execution]:
         return self._each(self._inner.feed())
 
     def shards(self) -> wire.Shards:
-        return self._wait(self._inner.shards())
+        return finish(self._inner.shards())
 
     def queues(self) -> wire.Queues:
-        return self._wait(self._inner.queues())
+        return finish(self._inner.queues())
 
     def set_queue(self, name: str, changes: dict[str, Any]) -> wire.Queue:
-        return self._wait(self._inner.set_queue(name, changes))
+        return finish(self._inner.set_queue(name, changes))
 
     def why(self, ref: Ref) -> wire.Why:
-        return self._wait(self._inner.why(ref))
+        return finish(self._inner.why(ref))
 
     def why_job(self, ref: Ref) -> wire.Why:
-        return self._wait(self._inner.why_job(ref))
+        return finish(self._inner.why_job(ref))
 
     def apply_workflow(self, spec: WorkflowSpec | dict[str, Any]) -> wire.Workflow:
-        return self._wait(self._inner.apply_workflow(spec))
+        return finish(self._inner.apply_workflow(spec))
 
     def check_workflow(self, spec: WorkflowSpec | dict[str, Any]) -> wire.WorkflowOrder:
-        return self._wait(self._inner.check_workflow(spec))
+        return finish(self._inner.check_workflow(spec))
 
     def workflows(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.WorkflowLine]:
-        return self._wait(self._inner.workflows(limit=limit, cursor=cursor))
+        return finish(self._inner.workflows(limit=limit, cursor=cursor))
 
     def workflow(self, ref: Ref) -> wire.Workflow:
-        return self._wait(self._inner.workflow(ref))
+        return finish(self._inner.workflow(ref))
 
     def workflow_versions(
         self, ref: Ref, *, limit: int | None = None, cursor: str | None = None
     ) -> wire.Page[wire.WorkflowChange]:
-        return self._wait(self._inner.workflow_versions(ref, limit=limit, cursor=cursor))
+        return finish(self._inner.workflow_versions(ref, limit=limit, cursor=cursor))
 
     def workflow_version(self, ref: Ref, version: int) -> wire.WorkflowVersion:
-        return self._wait(self._inner.workflow_version(ref, version))
+        return finish(self._inner.workflow_version(ref, version))
 
     def rollback_workflow(self, ref: Ref, version: int) -> wire.Workflow:
-        return self._wait(self._inner.rollback_workflow(ref, version))
+        return finish(self._inner.rollback_workflow(ref, version))
 
     def delete_workflow(self, ref: Ref, *, reason: str = "", detach: bool = False) -> None:
-        self._wait(self._inner.delete_workflow(ref, reason=reason, detach=detach))
+        finish(self._inner.delete_workflow(ref, reason=reason, detach=detach))
 
     def start_run(
         self, ref: Ref, params: dict[str, Any] | None = None, *, key: str | None = None, reason: str | None = None
     ) -> wire.Run:
-        return self._wait(self._inner.start_run(ref, params, key=key, reason=reason))
+        return finish(self._inner.start_run(ref, params, key=key, reason=reason))
 
     def force_complete_job(self, ref: Ref, reason: str) -> wire.Job:
-        return self._wait(self._inner.force_complete_job(ref, reason))
+        return finish(self._inner.force_complete_job(ref, reason))
 
     def skip_job(self, ref: Ref, reason: str) -> wire.Job:
-        return self._wait(self._inner.skip_job(ref, reason))
+        return finish(self._inner.skip_job(ref, reason))
 
     def audit(
         self,
@@ -382,7 +382,7 @@ class Client:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> wire.Page[wire.AuditEntry]:
-        return self._wait(self._inner.audit(subject=subject, actor=actor, action=action, limit=limit, cursor=cursor))
+        return finish(self._inner.audit(subject=subject, actor=actor, action=action, limit=limit, cursor=cursor))
 
     def runs(
         self,
@@ -392,51 +392,43 @@ class Client:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> wire.Page[wire.Run]:
-        return self._wait(self._inner.runs(workflow=workflow, states=states, limit=limit, cursor=cursor))
+        return finish(self._inner.runs(workflow=workflow, states=states, limit=limit, cursor=cursor))
 
     def run(self, ref: Ref, *, items: bool = False) -> wire.Run:
-        return self._wait(self._inner.run(ref, items=items))
+        return finish(self._inner.run(ref, items=items))
 
     def step_timeline(self, ref: Ref, step: str, *, item: int | None = None) -> wire.StepTimeline:
-        return self._wait(self._inner.step_timeline(ref, step, item=item))
+        return finish(self._inner.step_timeline(ref, step, item=item))
 
     def grid(self, workflow: Ref, *, runs: int | None = None) -> wire.Grid:
-        return self._wait(self._inner.grid(workflow, runs=runs))
+        return finish(self._inner.grid(workflow, runs=runs))
 
     def cancel_run(self, ref: Ref, reason: str = "") -> wire.Run:
-        return self._wait(self._inner.cancel_run(ref, reason))
+        return finish(self._inner.cancel_run(ref, reason))
 
     def rerun(self, ref: Ref, *, from_step: str | None = None) -> wire.Run:
-        return self._wait(self._inner.rerun(ref, from_step=from_step))
+        return finish(self._inner.rerun(ref, from_step=from_step))
 
     def send_event(self, ref: Ref, name: str, payload: Any = None) -> wire.Run:
-        return self._wait(self._inner.send_event(ref, name, payload))
+        return finish(self._inner.send_event(ref, name, payload))
 
     def decide(self, ref: Ref, step: str, *, approved: bool, note: str = "") -> wire.Run:
-        return self._wait(self._inner.decide(ref, step, approved=approved, note=note))
+        return finish(self._inner.decide(ref, step, approved=approved, note=note))
 
     def skip_step(self, ref: Ref, step: str, reason: str) -> wire.Run:
-        return self._wait(self._inner.skip_step(ref, step, reason))
+        return finish(self._inner.skip_step(ref, step, reason))
 
     def force_complete_step(self, ref: Ref, step: str, reason: str, result: Any = None) -> wire.Run:
-        return self._wait(self._inner.force_complete_step(ref, step, reason, result))
+        return finish(self._inner.force_complete_step(ref, step, reason, result))
 
     def workers(self) -> wire.Page[wire.Worker]:
-        return self._wait(self._inner.workers())
+        return finish(self._inner.workers())
 
     def doctor(self, *, everything: bool = False) -> wire.Diagnosis:
-        return self._wait(self._inner.doctor(everything=everything))
+        return finish(self._inner.doctor(everything=everything))
 
     def login_link(self) -> wire.LoginLink:
-        return self._wait(self._inner.login_link())
-
-    def _wait(self, call: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(call, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return finish(self._inner.login_link())
 
     def _each(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
         async def following() -> tuple[T] | None:
@@ -445,8 +437,7 @@ class Client:
             return None
 
         try:
-            while (found := self._wait(following())) is not None:
+            while (found := finish(following())) is not None:
                 yield found[0]
         finally:
-            if not self._loop.is_closed():
-                self._wait(items.aclose())
+            finish(items.aclose())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
-import httpx2
 import msgspec
 
 from mainspring import __version__
@@ -16,6 +16,9 @@ from mainspring.client.discovery import Server
 from mainspring.client.problems import Unreachable, problem, unexpected_response
 from mainspring.codec import encode
 from mainspring.domain.errors import MainspringError, Unavailable
+from mainspring.http_client import Head, HttpClient, HttpError, ResponseTooLarge, StreamedResponse
+from mainspring.http_client.events import ServerSentEvent, read_events
+from mainspring.http_client.network import Network
 
 T = TypeVar("T")
 Params = Mapping[str, str | int | Sequence[str] | None]
@@ -27,28 +30,31 @@ STREAM_IDLE_S = 60.0
 RATE_LIMIT_RETRIES = 8
 """How often a rate-limited request is retried, each time after the `Retry-After` of the response."""
 LONGEST_RETRY_AFTER_S = 10.0
+MAX_PROBLEM_BYTES = 1024 * 1024
+JSON = {"Content-Type": "application/json"}
 
 
 class Transport:
-    """The HTTP connections to one server. Close it with `aclose`."""
+    """The HTTP connections to one server. Close it with `close`."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, network: Network | None = None, max_connections: int = 64) -> None:
         self.server = server
         headers = {"User-Agent": f"mainspring/{__version__}", "Accept": "application/json"}
         if server.token is not None:
             headers["Authorization"] = f"Bearer {server.token}"
-        self._http = httpx2.AsyncClient(
-            base_url=server.url,
-            headers=headers,
-            timeout=_timeout(RESPONSE_S),
+        self._http = HttpClient(
+            server.url,
+            headers,
+            network=network,
             # Proxy environment variables are ignored for a server on this machine.
-            trust_env=not server.is_local,
-            # Loading certificates takes 0.1 s; plain HTTP does not need them.
-            verify=server.url.startswith("https:"),
+            env={} if server.is_local else None,
+            max_connections=max_connections,
+            connect_s=CONNECT_S,
         )
+        self.sleep = self._http.sleep
 
-    async def aclose(self) -> None:
-        await self._http.aclose()
+    def close(self) -> None:
+        self._http.close()
 
     async def request(
         self,
@@ -59,51 +65,54 @@ class Transport:
         params: Params | None = None,
         body: Any = None,
         wait_s: float = 0.0,
+        repeatable: bool = False,
     ) -> T:
         """Send one request and decode the response. The server may delay the response by `wait_s`."""
-        content = await self.send(method, path, params=params, body=body, wait_s=wait_s)
+        content = await self.send(method, path, params=params, body=body, wait_s=wait_s, repeatable=repeatable)
         return self.decode(response_type, content)
 
     async def send(
-        self, method: str, path: str, *, params: Params | None = None, body: Any = None, wait_s: float = 0.0
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: Any = None,
+        wait_s: float = 0.0,
+        repeatable: bool = False,
     ) -> bytes:
+        """Return the content of the response; `repeatable`: the server detects that it got the request twice."""
         content = None if body is None else encode(body)
-        headers = {} if body is None else {"Content-Type": "application/json"}
+        headers = None if body is None else JSON
+        target = path if params is None else _with_query(path, params)
         retries = 0
         while True:
             try:
                 response = await self._http.request(
                     method,
-                    path,
-                    params=_given(params),
-                    content=content,
+                    target,
+                    content,
                     headers=headers,
-                    timeout=_timeout(RESPONSE_S + wait_s),
+                    timeout_s=RESPONSE_S + wait_s,
+                    repeatable=repeatable,
+                    long=wait_s > 0,
                 )
-            except httpx2.TransportError as failure:
-                raise self._unreachable(failure) from None
-            if response.is_success:
-                return response.content
-            error = problem(self.server, response.status_code, _content_type(response), response.content)
+            except HttpError as failure:
+                raise self._failed(failure) from None
+            if response.status // 100 == 2:
+                return response.body
+            error = problem(self.server, response.status, response.header("content-type"), response.body)
             if error.code != "rate_limited" or retries == RATE_LIMIT_RETRIES:
                 raise error
             # A rejected request changed nothing, so any method may be retried. Jitter spreads the clients.
-            await asyncio.sleep(_retry_after(response) * random.uniform(1, 1.5))
+            await self.sleep(_retry_after(response) * random.uniform(1, 1.5))
             retries += 1
 
     @asynccontextmanager
     async def stream(self, path: str, *, params: Params | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
         """The response body in chunks."""
-        try:
-            async with self._http.stream(
-                "GET", path, params=_given(params), timeout=_timeout(STREAM_IDLE_S)
-            ) as response:
-                if not response.is_success:
-                    body = await response.aread()
-                    raise problem(self.server, response.status_code, _content_type(response), body)
-                yield response.aiter_bytes()
-        except httpx2.TransportError as error:
-            raise self._unreachable(error) from None
+        async with self._open(_with_query(path, params or {}), {}) as response:
+            yield response.chunks()
 
     def decode(self, response_type: type[T], content: str | bytes) -> T:
         try:
@@ -114,34 +123,38 @@ class Transport:
     @asynccontextmanager
     async def events(
         self, path: str, *, params: Params | None = None, after: str = ""
-    ) -> AsyncIterator[AsyncIterator[httpx2.ServerSentEvent]]:
+    ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
         """Server-sent events after the id `after`. The context is entered once the stream is open."""
-        headers = {"Last-Event-ID": after} if after else {}
-        timeout = _timeout(STREAM_IDLE_S)
-        try:
-            async with self._http.sse(
-                path, params=_given(params), headers=headers, timeout=timeout, max_event_size=None
-            ) as source:
-                response = source.response
-                if not response.is_success:
-                    body = await response.aread()
-                    raise problem(self.server, response.status_code, _content_type(response), body)
-                yield aiter(source)
-        except httpx2.TransportError as error:
-            raise self._unreachable(error) from None
+        headers = {"Last-Event-ID": after} if after and after.isascii() else {}
+        async with self._open(_with_query(path, params or {}), headers) as response:
+            kind = response.header("content-type")
+            if kind.partition(";")[0].strip().lower() != "text/event-stream":
+                raise unexpected_response(self.server, f"no event stream (the content type is {kind!r})")
+            yield read_events(response.chunks())
 
-    def _unreachable(self, error: httpx2.TransportError) -> MainspringError:
-        if isinstance(error, httpx2.SSEError):
-            return unexpected_response(self.server, f"no event stream ({error})")
-        return Unreachable(self.server, str(error) or type(error).__name__)
+    @asynccontextmanager
+    async def _open(self, target: str, headers: dict[str, str]) -> AsyncIterator[StreamedResponse]:
+        try:
+            async with self._http.stream("GET", target, headers=headers, timeout_s=STREAM_IDLE_S) as response:
+                if response.status // 100 != 2:
+                    body = await response.read(MAX_PROBLEM_BYTES)
+                    raise problem(self.server, response.status, response.header("content-type"), body)
+                yield response
+        except HttpError as error:
+            raise self._failed(error) from None
+
+    def _failed(self, error: HttpError) -> MainspringError:
+        if isinstance(error, ResponseTooLarge):
+            return unexpected_response(self.server, f"too much ({error})")
+        return Unreachable(self.server, str(error))
 
 
 class Connected:
     """What every group of client methods has: a server, and the transport to it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, network: Network | None = None, max_connections: int = 64) -> None:
         self.server = server
-        self._transport = Transport(server)
+        self._transport = Transport(server, network=network, max_connections=max_connections)
 
 
 class Reconnect:
@@ -150,7 +163,8 @@ class Reconnect:
     A server that never responded is not retried.
     """
 
-    def __init__(self, give_up_s: float = 30.0) -> None:
+    def __init__(self, sleep: Callable[[float], Awaitable[None]], *, give_up_s: float = 30.0) -> None:
+        self._sleep = sleep
         self._give_up_s = give_up_s
         self._failures = 0
         self._since: float | None = None
@@ -162,26 +176,19 @@ class Reconnect:
 
     async def wait(self, error: Unavailable) -> None:
         """Sleep before the next attempt, or raise `error` once `give_up_s` have passed."""
-        now = asyncio.get_running_loop().time()
+        now = monotonic()
         self._since = now if self._since is None else self._since
         if not self._connected or now - self._since >= self._give_up_s:
             raise error
-        await asyncio.sleep(min(5.0, 0.1 * 2**self._failures))
+        await self._sleep(min(5.0, 0.1 * 2**self._failures))
         self._failures = min(self._failures + 1, 10)
 
 
-def _timeout(read_s: float) -> httpx2.Timeout:
-    return httpx2.Timeout(read_s, connect=CONNECT_S)
+def _with_query(path: str, params: Params) -> str:
+    given = {name: value for name, value in params.items() if value not in (None, "", [], ())}
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
 
 
-def _given(params: Params | None) -> dict[str, Any]:
-    return {name: value for name, value in (params or {}).items() if value not in (None, "", [], ())}
-
-
-def _retry_after(response: httpx2.Response) -> float:
-    header = str(response.headers.get("retry-after", ""))
+def _retry_after(response: Head) -> float:
+    header = response.header("retry-after")
     return min(float(header), LONGEST_RETRY_AFTER_S) if header.isdecimal() else 1.0
-
-
-def _content_type(response: httpx2.Response) -> str:
-    return str(response.headers.get("content-type", ""))

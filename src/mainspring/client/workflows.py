@@ -58,7 +58,8 @@ class WorkflowMethods(Connected):
     ) -> wire.Run:
         """Start a run of a workflow now. With a `reason`, even an empty one, it is recorded in the audit log."""
         body = wire.RunRequest(params=params, key=key, reason=reason)
-        return await self._transport.request(wire.Run, "POST", path_of("workflows", ref, "run"), body=body)
+        path = path_of("workflows", ref, "run")
+        return await self._transport.request(wire.Run, "POST", path, body=body, repeatable=key is not None)
 
     async def runs(
         self,

@@ -31,6 +31,9 @@ class AsyncNetwork:
         current, self._loop = self._loop is loop, loop
         return current
 
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
     async def connect(
         self, address: Address, tls: ssl.SSLContext | None, name: str, *, timeout_s: float
     ) -> AsyncConnection:
@@ -102,7 +105,7 @@ class AsyncConnection(asyncio.Protocol):
         self._fail(ConnectionLost("the connection was closed"))
         if self._timer is not None:
             self._timer.cancel()
-        if self._transport is not None:
+        if self._transport is not None and not self._loop.is_closed():
             self._transport.abort()
 
     async def _wait(self, what: int, timeout_s: float) -> None:

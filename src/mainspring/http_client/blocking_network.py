@@ -7,6 +7,7 @@ import select
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, TypeVar
@@ -42,6 +43,9 @@ class BlockingNetwork:
         pid = os.getpid()
         current, self._pid = self._pid == pid, pid
         return current
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(max(seconds, 0.0))  # noqa: ASYNC251 - it blocks its thread on purpose
 
     async def connect(
         self, address: Address, tls: ssl.SSLContext | None, name: str, *, timeout_s: float

@@ -63,6 +63,7 @@ class HttpClient:
         self._prefix = _prefix(self._route) + parts.path.rstrip("/")
         self._headers = header_lines([("Host", origin.host), *_proxy_headers(self._route), *headers.items()])
         self._idle: list[Connection] = []
+        self._closed = False
         self._slots: AbstractAsyncContextManager[None] | None = None
         self._slots_of_long: AbstractAsyncContextManager[None] | None = None
 
@@ -134,6 +135,15 @@ class HttpClient:
             connection.close()
 
     def close(self) -> None:
+        """Close the idle connections now, and those in use after their response."""
+        self._closed = True
+        self._drop_idle()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait as the network does: the task in an event loop, or the thread."""
+        await self._network.sleep(seconds)
+
+    def _drop_idle(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
@@ -154,7 +164,7 @@ class HttpClient:
     def _renew_pool(self) -> None:
         """Begin with an empty pool in another event loop and after a fork."""
         if not self._network.is_current() or self._slots is None:
-            self.close()
+            self._drop_idle()
             self._slots = self._network.slots(self._max_connections)
             self._slots_of_long = self._network.slots(self._max_connections)
 
@@ -172,7 +182,7 @@ class HttpClient:
 
     def _release(self, connection: Connection) -> None:
         parser = connection.parser
-        if parser.complete and parser.keep_alive and len(self._idle) < self._max_connections:
+        if parser.complete and parser.keep_alive and not self._closed and len(self._idle) < self._max_connections:
             connection.idle_since = monotonic()
             self._idle.append(connection)
         else:
@@ -207,8 +217,7 @@ class HttpClient:
                 return await self._tunnel(connection, tls)
             except OSError as error:
                 failure = error
-        reason = "timed out" if isinstance(failure, TimeoutError) else failure
-        raise ConnectFailed(f"cannot connect to {host}:{port}: {reason}") from failure
+        raise ConnectFailed(f"cannot connect to {host}:{port}: {_reason(failure)}") from failure
 
     async def _tunnel(self, connection: Connection, tls: ssl.SSLContext | None) -> Connection:
         """Ask the proxy for a connection to the origin, then encrypt it."""
@@ -288,6 +297,14 @@ async def _send_chunks(connection: Connection, head: bytes, body: AsyncIterator[
             return False
         await connection.send(chunk, timeout_s=timeout_s)
     return True
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    if error.errno is None or error.errno < 0 or isinstance(error, ssl.SSLError):
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 def _prefix(route: Route) -> str:
