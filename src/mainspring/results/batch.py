@@ -32,4 +32,4 @@ class ResultBatch:
         self.succeeded = [e for e in self.ended if e.outcome == "succeeded"]
         self.unsuccessful = [e for e in self.ended if e.outcome != "succeeded"]
         self.steps = [e for e in self.ended if is_step(e.execution_id)]
-        self.output = [report for report in reports if report.output]
+        self.output = [(report.session_id, chunk) for report in reports for chunk in report.output]

@@ -115,17 +115,15 @@ class Settler:
         batch, settled = ResultBatch(reports), Settled()
         follow_up = FollowUp()
         async with StepHandoff(self._handoff, self._successors) as handoff, self._database.hot() as connection:
-            simple = not batch.unsuccessful and not batch.output and not self._success_has_subscribers()
-            if simple and not batch.steps:
-                if batch.succeeded:
-                    await results.settle_succeeded(connection, ended=batch.succeeded, settled=settled)
-            elif (
-                defer_runs
-                or not simple
-                or not await self._settle_with_successor(connection, batch.ended, handoff, settled)
-            ):
-                async with connection.transaction():
-                    follow_up = await self._settle_batch(connection, batch, handoff, settled, defer_runs=defer_runs)
+            if batch.ended and not batch.unsuccessful and not batch.steps and not self._success_has_subscribers():
+                await results.settle_succeeded(connection, ended=batch.ended, chunks=batch.output, settled=settled)
+            else:
+                if batch.output:
+                    await logs.append_logs(connection, chunks=batch.output)
+                if batch.ended:
+                    follow_up = await self._settle_with_effects(
+                        connection, batch, handoff, settled, defer_runs=defer_runs
+                    )
             await handoff.send()
             if settled.freed:
                 await self._notify_freed(connection, settled.freed)
@@ -136,6 +134,15 @@ class Settler:
         if len(settled.executions) == len(batch.ended):
             return [set() for _ in reports]
         return [{e.execution_id for e in r.ended} - settled.executions for r in reports]
+
+    async def _settle_with_effects(
+        self, connection: Connection, batch: ResultBatch, handoff: StepHandoff, settled: Settled, *, defer_runs: bool
+    ) -> FollowUp:
+        simple = not defer_runs and not batch.unsuccessful and not self._success_has_subscribers()
+        if simple and await self._settle_with_successor(connection, batch.ended, handoff, settled):
+            return FollowUp()
+        async with connection.transaction():
+            return await self._settle_batch(connection, batch, handoff, settled, defer_runs=defer_runs)
 
     def _success_has_subscribers(self) -> bool:
         """Whether a success must be written to the outbox or may release a job that needs it."""
@@ -165,9 +172,7 @@ class Settler:
     async def _settle_batch(
         self, connection: Connection, batch: ResultBatch, handoff: StepHandoff, settled: Settled, *, defer_runs: bool
     ) -> FollowUp:
-        """Settle any batch in the caller's transaction: output, results, and their effects."""
-        for report in batch.output:
-            await logs.append_logs(connection, session_id=report.session_id, output=report.output)
+        """Settle any batch in the caller's transaction: results and their effects."""
         pausing, locked = [], []
         if batch.unsuccessful:
             pausing = await lock_auto_pausing(connection, [e.execution_id for e in batch.unsuccessful])
@@ -277,7 +282,7 @@ class Settler:
             self._announcer.announce("paused", settled.paused)
         self._announcer.announce("finished", settled.executions)
         if batch.output:
-            self._announcer.announce("output", {chunk.execution_id for r in batch.output for chunk in r.output})
+            self._announcer.announce("output", {chunk.execution_id for _, chunk in batch.output})
         metrics.STALE_RESULTS.inc(len(batch.ended) - len(settled.executions))
         for state, n in settled.final.items():
             metrics.JOBS_COMPLETED.labels(state).inc(n)

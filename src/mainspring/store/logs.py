@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from mainspring import wire
@@ -11,17 +12,23 @@ from mainspring.domain.execution import fire_ms_of
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
+Chunk = tuple[UUID, wire.Output]
+"""Output of one attempt, and the session that reports it."""
 
-async def append_logs(connection: Connection, *, session_id: UUID, output: Sequence[wire.Output]) -> None:
-    """Append chunks of attempts that this session runs; others are ignored. The tenant is the execution's."""
-    await connection.execute(
-        q("append_logs"),
-        session_id,
-        [o.execution_id for o in output],
-        [o.attempt for o in output],
-        [o.seq for o in output],
-        [o.stream for o in output],
-        [o.data for o in output],
+
+async def append_logs(connection: Connection, *, chunks: Sequence[Chunk]) -> None:
+    """Append chunks of attempts that their sessions run; others are ignored. The tenant is the execution's."""
+    await connection.execute(q("append_logs"), *chunk_arrays(chunks))
+
+
+def chunk_arrays(chunks: Sequence[Chunk]) -> tuple[list[Any], ...]:
+    return (
+        [session_id for session_id, _ in chunks],
+        [o.execution_id for _, o in chunks],
+        [o.attempt for _, o in chunks],
+        [o.seq for _, o in chunks],
+        [o.stream for _, o in chunks],
+        [o.data for _, o in chunks],
     )
 
 

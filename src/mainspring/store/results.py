@@ -7,13 +7,20 @@ from typing import Any
 from uuid import UUID
 
 from mainspring.domain.settlement import AttemptResult, Final, LockedExecution, Retry, Settled, Successor
+from mainspring.store import logs
 from mainspring.store.db import Connection, Outdated, json_array
 from mainspring.store.queries import q
 
 
-async def settle_succeeded(connection: Connection, *, ended: Sequence[AttemptResult], settled: Settled) -> None:
-    """Settle successes and add them to `settled`; the others were stale."""
-    settled.add(await connection.fetch(q("settle_succeeded"), *_succeeded(ended)))
+async def settle_succeeded(
+    connection: Connection, *, ended: Sequence[AttemptResult], chunks: Sequence[logs.Chunk] = (), settled: Settled
+) -> None:
+    """Settle successes and add them to `settled`; the others were stale. `chunks` of output are stored with them."""
+    if chunks:
+        rows = await connection.fetch(q("settle_with_output"), *_succeeded(ended), *logs.chunk_arrays(chunks))
+    else:
+        rows = await connection.fetch(q("settle_succeeded"), *_succeeded(ended))
+    settled.add(rows)
 
 
 async def settle_steps(connection: Connection, *, ended: Sequence[AttemptResult], settled: Settled) -> list[Any]:

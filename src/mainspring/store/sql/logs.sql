@@ -1,12 +1,18 @@
--- name: append_logs
--- Appends log chunks, only from the session that runs the attempt; a chunk sent twice is stored once.
-INSERT INTO log_chunks (execution_id, attempt, seq, tenant_id, stream, data, started_at)
+-- part: log_chunks_of_running
+-- Log chunks whose session runs their attempt, for an INSERT; a chunk sent twice is stored once.
 SELECT e.execution_id, e.attempt, c.seq, e.tenant_id, c.stream, c.data, e.started_at
-FROM unnest($2::uuid[], $3::smallint[], $4::int[], $5::text[], $6::bytea[])
-    AS c (execution_id, attempt, seq, stream, data)
-JOIN executions e ON e.execution_id = c.execution_id AND e.attempt = c.attempt
-WHERE e.session_id = $1 AND e.state = 'running'
-ON CONFLICT DO NOTHING;
+FROM c JOIN executions e ON e.execution_id = c.execution_id AND e.attempt = c.attempt
+WHERE e.session_id IS NOT DISTINCT FROM c.session_id AND e.state = 'running'
+ON CONFLICT DO NOTHING
+
+-- name: append_logs
+-- Appends log chunks, each only from the session that runs its attempt.
+WITH c AS (
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::int[], $5::text[], $6::bytea[])
+        AS c (session_id, execution_id, attempt, seq, stream, data)
+)
+INSERT INTO log_chunks (execution_id, attempt, seq, tenant_id, stream, data, started_at)
+<<log_chunks_of_running>>;
 
 -- name: read_logs
 -- Log chunks in order, after a position. The time inside the id excludes earlier partitions.
