@@ -262,3 +262,23 @@ async def test_a_step_for_a_worker_that_is_gone_is_queued(fresh: Database) -> No
         await end_first(settler, session, polled)
         assert await worker.given() == []
         assert len(await Waiter(found, await found.session()).given()) == 1
+
+
+async def test_a_batch_starts_in_all_free_slots(fresh: Database) -> None:
+    """Submissions that arrive together: as many as there are free slots start at once, and the others are queued."""
+    async with fleet(fresh, dispatchers=1) as found:
+        submitter, job = await at_the_counter(found)
+        other = await found.job("other", queue="long")
+        await submitter.submit(Submission(TENANT, "test", other))
+        found.started.clear()
+        await found.work(found.dispatchers[0], await found.session(), lambda: bool(found.started))
+        await idle(found)
+        short = await waiting(found, await found.session(queues=["short"]), free=3)
+        long = await waiting(found, await found.session(queues=["long"]), free=2)
+        made = await asyncio.gather(*[submitted(submitter, job if n < 5 else other) for n in range(8)])
+        states = [await state_of(fresh, execution) for execution in made]
+        assert Counter(states) == {("running", short.session): 3, ("running", long.session): 2, ("queued", None): 3}
+        given = [await short.given(), await long.given()]
+        running = [e for e, (state, _) in zip(made, states, strict=True) if state == "running"]
+        assert sorted(given[0] + given[1]) == sorted(running)
+        assert set(given[0]) <= set(made[:5]) and set(given[1]) <= set(made[5:])

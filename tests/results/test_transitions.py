@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from mainspring import wire
-from mainspring.domain.execution import LIVE, TRANSITIONS, can_change
+from mainspring.domain.execution import LIVE, TRANSITIONS, can_change, new_id_suffixes
 from mainspring.domain.retry import RetryPolicy
 from mainspring.duties.deadlines import skip_overdue
 from mainspring.intake import dependencies, executions
@@ -70,16 +70,21 @@ class Flows:
             row = await jobs.job_by_id(connection, tenant=TENANT, job_id=job_id)
             assert row is not None
             line_id = await connection.fetchval("SELECT line_id FROM jobs WHERE job_id = $1", job_id)
-            handed = await store_executions.insert_one(
+            (handed,) = await store_executions.submit(
                 connection,
-                tenant=TENANT,
-                job_id=job_id,
-                trigger_key="manual:handoff",
-                params=None,
-                created_by="test",
-                fire_at=None,
-                session_id=session,
-                line_id=line_id,
+                store_executions.SubmissionColumns(
+                    suffixes=new_id_suffixes(1),
+                    tenants=[TENANT],
+                    job_ids=[job_id],
+                    versions=[None],
+                    created_by=["test"],
+                    at_ms=[None],
+                    fire_at=[None],
+                    params=[None],
+                    lines=[None],
+                    sessions=[session],
+                    session_lines=[line_id],
+                ),
             )
         assert handed["state"] == "running"
         assert await self._bench.end(handed["execution_id"], session, "succeeded")

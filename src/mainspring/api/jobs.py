@@ -9,12 +9,10 @@ from starlette.responses import Response
 
 from mainspring import wire
 from mainspring.api import etag
-from mainspring.api.route import Call, Table
+from mainspring.api.route import Call, JsonResponse, Table
 from mainspring.codec import encode
 from mainspring.domain.job import JobSpec
 from mainspring.intake import dependencies, jobs
-from mainspring.intake.executions import Submission, SubmissionAudit
-from mainspring.intake.validate.params import check_params
 from mainspring.views import dependencies as dependency_views
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
@@ -252,22 +250,14 @@ async def resume(call: Call) -> wire.Job:
 async def trigger(call: Call) -> Response:
     """Run a job now, or at `at`; its schedule is not affected."""
     body: wire.RunNow = call.body
-    key = body.key or call.header("idempotency-key")
-    submit, ref, by = call.context.submitter, call.path("ref"), call.caller.name
-    execution_id = None
-    if key is None and body == wire.RunNow():
-        execution_id = await submit.submit_known(ref, tenant=call.tenant, by=by)
-    if execution_id is None:
-        row = await refs.job_row(call.context.database, ref, tenant=call.tenant)
-        check_params(row.spec, body.params)
-        entry = None if body.reason is None else SubmissionAudit.of(row, body.reason)
-        submission = Submission(call.tenant, by, row.job_id, body.at, body.params, body.fire_at, entry)
-        execution_id = await (submit.submit_once(submission, key) if key else submit.submit(submission))
-        submit.seen(ref, row, tenant=call.tenant)
-    found = await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
-    return Response(
-        encode(found), 201, {"Location": f"/api/v1/executions/{execution_id}"}, media_type="application/json"
+    made = await call.context.submitter.trigger(
+        call.path("ref"),
+        body,
+        key=body.key or call.header("idempotency-key") or None,
+        tenant=call.tenant,
+        by=call.caller.name,
     )
+    return JsonResponse(encode(made), 201, (b"location", b"/api/v1/executions/%b" % str(made.execution_id).encode()))
 
 
 @table.route("GET", JOB + "/fires", scope="read", response=wire.Fires, query=("count", "after"))

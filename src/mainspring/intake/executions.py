@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from mainspring import ports, wire
 from mainspring.batch import Batcher
-from mainspring.clock import instant, millis
+from mainspring.clock import millis
 from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Invalid, NotFound
-from mainspring.domain.execution import can_change, execution_id, is_step
-from mainspring.domain.job import WorkflowTask, needed_params
+from mainspring.domain.execution import can_change, id_suffix, is_step, new_id_suffixes
+from mainspring.domain.job import WorkflowTask
 from mainspring.domain.placement.line import line_of
 from mainspring.domain.workflow.run import ExecutionEnd
-from mainspring.intake.validate.params import JobsWithParams, check_params
+from mainspring.intake.known_jobs import KnownJob, KnownJobs
+from mainspring.intake.slots import Slots
+from mainspring.intake.validate.params import JobsWithParams
 from mainspring.runs.advance import advance
 from mainspring.runs.plans import PlanCache
 from mainspring.store import audit, executions, jobs, lines, outbox, overlaps
-from mainspring.store.db import Connection, Database, database_now_ms
+from mainspring.store.db import Connection, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.executions import NewExecution
+from mainspring.store.lines import LineRef
+from mainspring.views import executions as execution_views
+from mainspring.views import refs
 from mainspring.views.refs import is_id
+
+Accepted = tuple[UUID, Any]
+"""The id of an execution, and its row if it was inserted now; None if its idempotency key was used before."""
 
 MAX_CACHED_JOBS = 100_000
 
@@ -58,98 +68,110 @@ class Submission:
     fire_at: datetime | None = None  # the nominal time that templates see; None: when it is due
     audit: SubmissionAudit | None = None
     version: int | None = None  # only if the job still has this one
+    keyed: bool | None = None  # whether a limit key depends on its params; None: not known
 
 
 class Submitter:
-    """Inserts executions. Concurrent submissions are written in one statement."""
+    """Inserts executions. Concurrent submissions, of all tenants, are written in one statement."""
 
     def __init__(
         self, database: Database, definitions: Definitions | None = None, handoff: ports.DirectHandoff | None = None
     ) -> None:
         self._database = database
         self._handoff = handoff
-        self._lines: dict[
-            UUID, int
-        ] = {}  # line of recently submitted jobs: where a worker may wait for a direct handoff
-        self._plain: dict[
-            tuple[int, str], tuple[UUID, int]
-        ] = {}  # id and version of jobs without params, by tenant and ref
+        self._lines: dict[UUID, int] = {}  # line of recently submitted jobs, where workers may wait
+        self._jobs = KnownJobs()
         self._with_params = JobsWithParams(definitions or Definitions(database))
-        self._batcher: Batcher[Submission, UUID | None] = Batcher(self._insert, max_items=1000)
+        self._batcher: Batcher[Submission, Any] = Batcher(self._write_hot, max_items=1000)
+
+    async def trigger(self, ref: str, request: wire.RunNow, *, key: str | None, tenant: int, by: str) -> wire.Execution:
+        """Run a job, given by name or id; return the execution as it was committed.
+
+        Most requests take one statement: it checks that the cached version of the job is current. If not, the job is
+        read again.
+        """
+        while True:
+            row, job = None, self._jobs.get(tenant, ref) if request.reason is None else None
+            if job is None:
+                row = await refs.job_row(self._database, ref, tenant=tenant)
+                if row.deleted_at is not None:
+                    raise NotFound(f"there is no job {row.job_id}")
+                job = KnownJob.of(row)
+                self._jobs.put(tenant, ref, job)
+            found = None
+            if _allowed(job, request.params, fresh=row is not None):
+                found = await self._accept(_submission(job, row, request, tenant=tenant, by=by), key)
+            if found is not None:
+                break
+            self._jobs.forget(tenant, ref)
+        execution_id, inserted = found
+        if inserted is None:
+            return await execution_views.get(self._database, execution_id, tenant=tenant)
+        return executions.submitted(inserted, job=job.name, metadata=job.metadata)
 
     async def submit(self, submission: Submission) -> UUID:
         """Insert an execution and return its id; it is committed when this returns."""
-        if submission.audit is not None:
-            async with self._database.transaction() as connection:
-                return await insert_one(connection, submission, None)
-        found = await self._batcher.submit(submission)
-        if found is None:
-            raise NotFound(f"there is no job {submission.job_id}")
-        return found
-
-    async def submit_known(self, ref: str, *, tenant: int, by: str) -> UUID | None:
-        """Like `submit`, due now and without params, for a job `seen` under this name or id; None if it is not cached.
-
-        Saves the query for the job: the statement that inserts the execution checks the job's version. For several at
-        once, a query just before it checks their versions.
-        """
-        if (found := self._plain.get((tenant, ref))) is None:
-            return None
-        execution = await self._batcher.submit(Submission(tenant, by, found[0], version=found[1]))
-        if execution is None:
-            self._plain.pop((tenant, ref), None)
-        return execution
-
-    def seen(self, ref: str, row: jobs.JobRow, *, tenant: int) -> None:
-        """Cache a job without params for `submit_known`. Any later change, also of its name, is a new version."""
-        if row.spec.params or needed_params(row.spec.task):
-            return
-        if len(self._plain) > MAX_CACHED_JOBS:
-            self._plain.clear()
-        self._plain[tenant, ref] = (row.job_id, row.version)
+        return await self._accepted_id(submission, None)
 
     async def submit_once(self, submission: Submission, key: str) -> UUID:
         """Like `submit`, but the same key returns the same execution for a day."""
-        async with self._database.transaction() as connection:
-            return await insert_one(connection, submission, key)
+        return await self._accepted_id(submission, key)
+
+    async def _accepted_id(self, submission: Submission, key: str | None) -> UUID:
+        found = await self._accept(submission, key)
+        if found is None:
+            raise NotFound(f"there is no job {submission.job_id}")
+        return found[0]
+
+    async def _accept(self, submission: Submission, key: str | None) -> Accepted | None:
+        if submission.audit is not None:
+            async with self._database.transaction() as connection:
+                return await _insert(connection, submission, key)
+        if key is not None:
+            async with self._database.hot() as connection:
+                return await _insert(connection, submission, key)
+        row = await self._batcher.submit(submission)
+        return None if row is None else (row["execution_id"], row)
 
     async def submit_batch(self, batch: wire.Batch, *, tenant: int, by: str) -> wire.BatchAnswer:
         """Submit many; each item gets its own status, in order."""
+        wanted = {item.job for item in batch.items}
         async with self._database.connection() as connection:
-            wanted = {item.job for item in batch.items}
             ids = [UUID(ref) for ref in wanted if is_id(ref)]
             found = await jobs.find_jobs(connection, tenant=tenant, names=list(wanted), job_ids=ids)
-        known = {ref: job_id for ref, (job_id, _) in found.items()}
         wrong = await self._wrong_params(batch, found)
         plain = [
-            Submission(tenant, by, known[i.job], i.at, i.params, i.fire_at)
+            Submission(tenant, by, found[i.job][0], i.at, i.params, i.fire_at)
             for place, i in enumerate(batch.items)
-            if i.job in known and not i.key and place not in wrong
+            if not i.key and i.job in found and place not in wrong
         ]
-        made = iter(await self._insert(plain) if plain else [])
+        # Not on a hot connection: a few large batches at a time would leave none for claims and settles.
+        made = iter(await self._write(plain, self._database.connection()) if plain else [])
         answers = []
         for place, item in enumerate(batch.items):
-            if item.job not in known:
+            if item.job not in found:
                 answers.append(wire.Submitted(status=404, error=f"there is no job {item.job!r}"))
             elif place in wrong:
                 answers.append(wire.Submitted(status=422, error=wrong[place]))
             elif item.key:
-                submission = Submission(tenant, by, known[item.job], item.at, item.params, item.fire_at)
+                submission = Submission(tenant, by, found[item.job][0], item.at, item.params, item.fire_at)
                 answers.append(await self._one_of_batch(submission, item.key))
+            elif (row := next(made)) is None:  # deleted between the two queries
+                answers.append(wire.Submitted(status=404, error=f"there is no job {item.job!r}"))
             else:
-                answers.append(_submitted(item.job, next(made)))
+                answers.append(wire.Submitted(201, row["execution_id"]))
         return wire.BatchAnswer(items=answers)
 
     async def _wrong_params(self, batch: wire.Batch, found: dict[str, tuple[UUID, int]]) -> dict[int, str]:
         """Problems with the params of items, by position."""
-        asking = await self._with_params.of(found.values())
+        rules = await self._with_params.of(set(found.values()))
         wrong: dict[int, str] = {}
-        if not asking:
+        if not rules:
             return wrong
         for place, item in enumerate(batch.items):
-            if item.job in found and (definition := asking.get(found[item.job])) is not None:
+            if item.job in found and (rule := rules.get(found[item.job])) is not None:
                 try:
-                    check_params(definition, item.params)
+                    rule.check(item.params)
                 except Invalid as error:
                     wrong[place] = error.message
         return wrong
@@ -162,143 +184,179 @@ class Submitter:
         except NotFound as error:
             return wire.Submitted(status=404, error=error.message)
 
-    async def _insert(self, batch: list[Submission]) -> list[UUID | None]:
-        if len(batch) == 1 and batch[0].at is None and not batch[0].params:
-            return [await self._insert_one(batch[0])]
-        answers: list[UUID | None] = [None] * len(batch)
-        groups: dict[tuple[int, str], list[int]] = {}
-        for place, submission in enumerate(batch):
-            groups.setdefault((submission.tenant, submission.by), []).append(place)
-        async with self._database.connection() as connection:
-            now_ms = int(await database_now_ms(connection))
-            for (tenant, by), of_group in groups.items():
-                places = await _current(connection, batch, of_group, tenant=tenant)
-                new = [_new(batch[place], now_ms, None) for place in places]
-                new = await with_lines(connection, new, tenant=tenant)
-                added = await executions.insert_executions(connection, tenant=tenant, new=new, created_by=by)
-                for place, execution in zip(places, new, strict=True):
-                    answers[place] = execution.execution_id if execution.execution_id in added else None
-        return answers
+    async def _write_hot(self, batch: list[Submission]) -> list[Any]:
+        return await self._write(batch, self._database.hot())
 
-    async def _insert_one(self, submission: Submission) -> UUID | None:
-        """The common case: one statement, which may also start the execution on a waiting worker."""
-        line_id = self._lines.get(submission.job_id)
-        if self._handoff is None or line_id is None:
-            return await self._write_one(submission, None, None)
-        with self._handoff.reserve(line_id, 1, tenant=submission.tenant) as reserved:
-            return await self._write_one(submission, reserved, line_id)
+    async def _write(self, batch: list[Submission], borrowed: AbstractAsyncContextManager[Connection]) -> list[Any]:
+        """Insert a batch in one statement and start as much of it as workers have free slots for.
 
-    async def _write_one(
-        self, submission: Submission, reserved: ports.Reservation | None, line_id: int | None
-    ) -> UUID | None:
-        async with self._database.connection() as connection:
-            row = await executions.insert_one(
-                connection,
-                tenant=submission.tenant,
-                job_id=submission.job_id,
-                trigger_key=f"manual:{uuid4()}",
-                params=submission.params,
-                created_by=submission.by,
-                fire_at=submission.fire_at,
-                session_id=reserved.sessions[0] if reserved is not None and reserved.sessions else None,
-                line_id=line_id,
-                version=submission.version,
-            )
-        if row is None:
-            return None
+        Return the rows in order; None: the job is deleted, or has another version.
+        """
+        keyed = await self._keyed_lines(batch)
+        lines = [
+            None if s.at is not None else self._lines.get(s.job_id) if line is None else line.line_id
+            for s, line in zip(batch, keyed, strict=True)
+        ]
+        with Slots(self._handoff, [s.tenant for s in batch], lines) as slots:
+            new = _columns(batch, new_id_suffixes(len(batch)), keyed, slots.sessions, lines)
+            async with borrowed as connection:
+                rows = await executions.submit(connection, new)
+            await slots.assign(rows)
+        self._remember_lines(rows, keyed)
+        return rows
+
+    def _remember_lines(self, rows: list[Any], keyed: list[LineRef | None]) -> None:
         if len(self._lines) > MAX_CACHED_JOBS:
             self._lines.clear()
-        self._lines[submission.job_id] = row["line_id"]
-        if reserved is not None and row["state"] == "running":
-            await reserved.assign([row])
-        execution: UUID = row["execution_id"]
-        return execution
+        for row, line in zip(rows, keyed, strict=True):
+            if row is not None and line is None:
+                self._lines[row["job_id"]] = row["line_id"]
+
+    async def _keyed_lines(self, batch: list[Submission]) -> list[LineRef | None]:
+        """The lines of executions whose limit keys depend on their params."""
+        found: list[LineRef | None] = [None] * len(batch)
+        by_tenant: dict[int, list[int]] = {}
+        for place, submission in enumerate(batch):
+            if submission.params and submission.keyed is not False:
+                by_tenant.setdefault(submission.tenant, []).append(place)
+        if by_tenant:
+            async with self._database.connection() as connection:
+                for tenant, places in by_tenant.items():
+                    given = [(batch[place].job_id, batch[place].params) for place in places]
+                    for place, line in zip(places, await _lines_by_params(connection, given, tenant), strict=True):
+                        found[place] = line
+        return found
 
 
-async def _current(connection: Connection, batch: list[Submission], places: list[int], *, tenant: int) -> list[int]:
-    """Leave out submissions for a version that is no longer the job's current one."""
-    wanted = {batch[place].job_id for place in places if batch[place].version is not None}
-    if not wanted:
-        return places
-    found = await jobs.find_jobs(connection, tenant=tenant, names=[], job_ids=list(wanted))
-    versions = dict(found.values())
-    return [p for p in places if batch[p].version is None or batch[p].version == versions.get(batch[p].job_id)]
+def _allowed(job: KnownJob, params: dict[str, Any] | None, *, fresh: bool) -> bool:
+    """Check the params; False: they do not match the cached version, so read the job again."""
+    if job.rules is None:
+        return True
+    try:
+        job.rules.check(params)
+    except Invalid:
+        if fresh:
+            raise
+        return False
+    return True
+
+
+def _submission(job: KnownJob, row: jobs.JobRow | None, request: wire.RunNow, *, tenant: int, by: str) -> Submission:
+    entry = None if row is None or request.reason is None else SubmissionAudit.of(row, request.reason)
+    return Submission(
+        tenant, by, job.job_id, request.at, request.params, request.fire_at, entry, job.version, job.keyed
+    )
+
+
+def _columns(
+    batch: Sequence[Submission],
+    suffixes: Sequence[str],
+    lines: Sequence[LineRef | None],
+    sessions: Sequence[UUID | None],
+    session_lines: Sequence[int | None],
+) -> executions.SubmissionColumns:
+    return executions.SubmissionColumns(
+        suffixes=suffixes,
+        tenants=[s.tenant for s in batch],
+        job_ids=[s.job_id for s in batch],
+        versions=[s.version for s in batch],
+        created_by=[s.by for s in batch],
+        at_ms=[None if s.at is None else millis(s.at) for s in batch],
+        fire_at=[s.fire_at for s in batch],
+        params=[s.params for s in batch],
+        lines=lines,
+        sessions=sessions,
+        session_lines=session_lines,
+    )
 
 
 async def insert_one(connection: Connection, submission: Submission, key: str | None) -> UUID:
     """Insert an execution, or return the one of its idempotency key. Needs a transaction."""
-    now_ms = int(await database_now_ms(connection))
-    (new,) = await with_lines(connection, [_new(submission, now_ms, key)], tenant=submission.tenant)
-    known_id, first = new.execution_id, True
-    if key is not None:
-        asked = [submission.at, submission.params]
-        asked += [] if submission.fire_at is None else [submission.fire_at]
-        digest = hashlib.sha256(encode(asked)).digest()
-        known_id, first_digest, first = await executions.insert_idempotency_key(
-            connection,
-            tenant=submission.tenant,
-            job_id=submission.job_id,
-            key=key,
-            execution_id=new.execution_id,
-            digest=digest,
-        )
-        if first_digest != digest:
-            raise Conflict(f"the key {key!r} was used for a different request", code="key_reused")
-    if first and not await executions.insert_executions(
-        connection, tenant=submission.tenant, new=[new], created_by=submission.by
-    ):
+    found = await _insert(connection, submission, key)
+    if found is None:
         raise NotFound(f"there is no job {submission.job_id}")
-    if first and (entry := submission.audit) is not None:
-        details = {} if entry.subject is None else {"execution_id": str(known_id)}
-        await audit.record(
-            connection,
-            entry.action,
-            entry.subject or known_id,
-            tenant=submission.tenant,
-            by=submission.by,
-            name=entry.name,
-            reason=entry.reason,
-            **details,
-        )
-    return known_id
+    return found[0]
 
 
-def _submitted(job: str, execution: UUID | None) -> wire.Submitted:
-    if execution is None:  # deleted between the two queries
-        return wire.Submitted(status=404, error=f"there is no job {job!r}")
-    return wire.Submitted(status=201, execution_id=execution)
+async def _insert(connection: Connection, submission: Submission, key: str | None) -> Accepted | None:
+    """Insert an execution with its idempotency key and audit entry. None: no such job, or another version."""
+    given = [(submission.job_id, submission.params)]
+    lines = await _lines_by_params(connection, given, submission.tenant) if submission.keyed is not False else [None]
+    if key is None:
+        (row,) = await executions.submit(connection, _columns([submission], new_id_suffixes(1), lines, [None], [None]))
+        if row is None:
+            return None
+    else:
+        suffix = id_suffix(submission.job_id, f"manual:{key}")
+        digest = _digest(submission)
+        new = _columns([submission], [suffix], lines, [None], [None])
+        row = await executions.submit_once(connection, new, key=key, digest=digest)
+        if row is None:
+            return await _first_of_key(connection, submission, key, digest)
+    if submission.audit is not None:
+        await _record_submission(connection, submission, submission.audit, row["execution_id"])
+    return row["execution_id"], row
 
 
-def _new(submission: Submission, now_ms: int, key: str | None) -> NewExecution:
-    due_ms = now_ms if submission.at is None else max(now_ms, millis(submission.at))
-    trigger_key = f"manual:{key or uuid4()}"
-    return NewExecution(
-        execution_id(submission.job_id, due_ms, trigger_key),
-        submission.job_id,
-        "manual",
-        instant(due_ms),
-        submission.params,
-        submission.fire_at,
+async def _first_of_key(connection: Connection, submission: Submission, key: str, digest: bytes) -> Accepted | None:
+    first = await executions.idempotency_key(connection, tenant=submission.tenant, job_id=submission.job_id, key=key)
+    if first is None:
+        return None
+    execution_id, first_digest = first
+    if first_digest != digest:
+        raise Conflict(f"the key {key!r} was used for a different request", code="key_reused")
+    return execution_id, None
+
+
+def _digest(submission: Submission) -> bytes:
+    asked = [submission.at, submission.params]
+    asked += [] if submission.fire_at is None else [submission.fire_at]
+    return hashlib.sha256(encode(asked)).digest()
+
+
+async def _record_submission(
+    connection: Connection, submission: Submission, entry: SubmissionAudit, execution_id: UUID
+) -> None:
+    details = {} if entry.subject is None else {"execution_id": str(execution_id)}
+    await audit.record(
+        connection,
+        entry.action,
+        entry.subject or execution_id,
+        tenant=submission.tenant,
+        by=submission.by,
+        name=entry.name,
+        reason=entry.reason,
+        **details,
     )
 
 
 async def with_lines(connection: Connection, new: list[NewExecution], *, tenant: int) -> list[NewExecution]:
     """Assign a line by params to executions whose limit keys depend on them; the others use their job's line."""
-    jobs_with_params = sorted({e.job_id for e in new if e.params})
+    found = await _lines_by_params(connection, [(e.job_id, e.params) for e in new], tenant)
+    return [e if line is None else replace(e, line=line) for e, line in zip(new, found, strict=True)]
+
+
+async def _lines_by_params(
+    connection: Connection, given: Sequence[tuple[UUID, Any]], tenant: int
+) -> list[LineRef | None]:
+    """The lines of executions of (job, params); None for the line of the job."""
+    found: list[LineRef | None] = [None] * len(given)
+    jobs_with_params = sorted({job_id for job_id, params in given if params})
     if not jobs_with_params:
-        return new
+        return found
     specs = await jobs.keyed_specs(connection, tenant=tenant, job_ids=jobs_with_params)
-    wanted = [n for n, e in enumerate(new) if e.params and e.job_id in specs]
+    wanted = [n for n, (job_id, params) in enumerate(given) if params and job_id in specs]
     if not wanted:
-        return new
-    refs = await lines.intern_lines(
+        return found
+    line_refs = await lines.intern_lines(
         connection,
         tenant=tenant,
-        specs=[line_of(specs[new[n].job_id], job_id=new[n].job_id, params=new[n].params) for n in wanted],
+        specs=[
+            line_of(specs[job_id], job_id=job_id, params=params) for job_id, params in map(given.__getitem__, wanted)
+        ],
     )
-    found = list(new)
-    for n, ref in zip(wanted, refs, strict=True):
-        found[n] = replace(new[n], line=ref)
+    for n, line in zip(wanted, line_refs, strict=True):
+        found[n] = line
     return found
 
 

@@ -147,7 +147,7 @@ class Database:
 
     @asynccontextmanager
     async def hot(self) -> AsyncIterator[Connection]:
-        """A connection for claiming, settling and firing only."""
+        """A connection for submitting, claiming, settling and firing only."""
         assert self._hot_pool is not None, "open the database first"
         async with self._lend(self._hot_pool) as connection:
             yield connection

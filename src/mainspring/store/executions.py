@@ -57,26 +57,64 @@ async def insert_executions(
     return {r["execution_id"] for r in rows}
 
 
-async def insert_one(
-    connection: Connection,
-    *,
-    tenant: int,
-    job_id: UUID,
-    trigger_key: str,
-    params: Any,
-    created_by: str,
-    fire_at: datetime | None,
-    session_id: UUID | None,
-    line_id: int | None,
-    version: int | None = None,
-) -> Any:
-    """Insert one execution; return its row in the form of a claim. None: no such job, or another version."""
-    row = await connection.fetchrow(
-        q("insert_one"), tenant, job_id, trigger_key, params, created_by, fire_at, session_id, line_id, version
-    )
+@dataclass(frozen=True, slots=True)
+class SubmissionColumns:
+    """Requested manual executions, by column: a batch is one array parameter each."""
+
+    suffixes: Sequence[str]  # of their ids; see domain/execution.py
+    tenants: Sequence[int]
+    job_ids: Sequence[UUID]
+    versions: Sequence[int | None]  # None: any
+    created_by: Sequence[str]
+    at_ms: Sequence[int | None]  # None: due now
+    fire_at: Sequence[datetime | None]  # nominal; None: when it is due
+    params: Sequence[Any]
+    lines: Sequence[LineRef | None]  # None: the line of its job
+    sessions: Sequence[UUID | None]  # with a free slot, for direct handoff
+    session_lines: Sequence[int | None]  # the line for which the slot was reserved
+
+    def arguments(self) -> tuple[Sequence[Any], ...]:
+        return (
+            self.suffixes,
+            self.tenants,
+            self.job_ids,
+            self.versions,
+            self.created_by,
+            self.at_ms,
+            self.fire_at,
+            self.params,
+            [line and line.line_id for line in self.lines],
+            [line and line.limit_id for line in self.lines],
+            self.sessions,
+            self.session_lines,
+        )
+
+
+async def submit(connection: Connection, new: SubmissionColumns) -> list[Any]:
+    """Insert manual executions; return their rows in order, each in the form of a claim.
+
+    None: the job is deleted, or has another tenant or version.
+    """
+    rows = await connection.fetch(q("submit"), *new.arguments())
+    hint_placed(connection, rows)
+    if len(rows) == 1 == len(new.suffixes):
+        return rows
+    by_suffix = {row["execution_id"].hex[12:]: row for row in rows}
+    return [by_suffix.get(suffix) for suffix in new.suffixes]
+
+
+async def submit_once(connection: Connection, new: SubmissionColumns, *, key: str, digest: bytes) -> Any:
+    """Insert one manual execution with its idempotency key; return its row as `submit` does. None: the key is known."""
+    row = await connection.fetchrow(q("submit_once"), *new.arguments(), key, digest)
     if row is not None:
         hint_placed(connection, [row])
     return row
+
+
+async def idempotency_key(connection: Connection, *, tenant: int, job_id: UUID, key: str) -> tuple[UUID, bytes] | None:
+    """Return the execution of an idempotency key, and the digest of its request."""
+    row = await connection.fetchrow(q("idempotency_key"), tenant, job_id, key)
+    return None if row is None else (row["execution_id"], bytes(row["digest"]))
 
 
 async def insert_idempotency_key(
@@ -87,6 +125,37 @@ async def insert_idempotency_key(
         row = await connection.fetchrow(q("insert_idempotency_key"), tenant, job_id, key, execution_id, digest)
         if row is not None:
             return row["execution_id"], bytes(row["digest"]), row["first"]
+
+
+def submitted(row: Any, *, job: str, metadata: dict[str, Any]) -> wire.Execution:
+    """Return an execution as it was committed by `submit`."""
+    return wire.Execution(
+        execution_id=row["execution_id"],
+        job_id=row["job_id"],
+        job=job,
+        version=row["version"],
+        state=row["state"],
+        trigger="manual",
+        queue=row["queue"],
+        priority=row["priority"],
+        attempt=row["attempt"],
+        fire_at=row["fire_at"],
+        due_at=row["due_at"],
+        queued_at=row["queued_at"],
+        started_at=row["started_at"],
+        finished_at=None,
+        duration_ms=None,
+        exit_code=None,
+        worker=row["worker_name"],
+        cancelling=False,
+        reason=None,
+        error=None,
+        result=None,
+        params=row["params"],
+        created_by=row["created_by"],
+        fires=1,
+        metadata=metadata,
+    )
 
 
 async def execution_by_id(connection: Connection, *, tenant: int, execution_id: UUID) -> wire.Execution | None:

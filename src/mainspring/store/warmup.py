@@ -22,6 +22,9 @@ REPEATED_READS = 3
 """PostgreSQL keeps a generic plan after five; reading a missing execution runs two statements."""
 NO_TENANT = 0
 NO_ID = UUID(int=0)
+NO_SUBMISSION = executions.SubmissionColumns(
+    [""], [NO_TENANT], [NO_ID], [None], [""], [None], [None], [None], [None], [None], [None]
+)
 
 
 async def warm_up(database: Database) -> None:
@@ -29,32 +32,23 @@ async def warm_up(database: Database) -> None:
     try:
         async with AsyncExitStack() as stack:
             for _ in range(CONNECTIONS):
-                await _submit_and_read(await stack.enter_async_context(database.connection()))
+                await _read(await stack.enter_async_context(database.connection()))
         async with AsyncExitStack() as stack:
             for _ in range(HOT_CONNECTIONS):
-                await _claim_and_settle(await stack.enter_async_context(database.hot()))
+                await _submit_claim_and_settle(await stack.enter_async_context(database.hot()))
     except Exception as error:
         log.debug("warmup.failed", error=repr(error))
 
 
-async def _submit_and_read(connection: Connection) -> None:
+async def _read(connection: Connection) -> None:
     await jobs.job_by_name(connection, tenant=NO_TENANT, name="")
-    await executions.insert_one(
-        connection,
-        tenant=NO_TENANT,
-        job_id=NO_ID,
-        trigger_key="",
-        params=None,
-        created_by="",
-        fire_at=None,
-        session_id=None,
-        line_id=None,
-    )
     for _ in range(REPEATED_READS):
         await executions.execution_by_id(connection, tenant=NO_TENANT, execution_id=NO_ID)
 
 
-async def _claim_and_settle(connection: Connection) -> None:
+async def _submit_claim_and_settle(connection: Connection) -> None:
+    await executions.submit(connection, NO_SUBMISSION)
+    await executions.submit_once(connection, NO_SUBMISSION, key="", digest=b"")
     await claims.claim(
         connection, tenant=NO_TENANT, line_id=0, after=claims.LINE_START, sessions=[NO_ID], slot_order=[1]
     )

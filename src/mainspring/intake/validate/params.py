@@ -2,38 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mainspring.domain.errors import Invalid
 from mainspring.domain.job import Definition, JobSpec, needed_params
-from mainspring.domain.params import given_problems
+from mainspring.domain.params import Param, given_problems
 from mainspring.domain.task import PythonTask
 from mainspring.store.definitions import Definitions, Version
 
-MAX_CACHED = 100_000
+MAX_CACHED = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ParamRules:
+    """The params that executions of one job version must and may have."""
+
+    declared: Mapping[str, Param]
+    needed: frozenset[str]
+    optional: frozenset[str]
+
+    @classmethod
+    def of(cls, job: JobSpec | Definition) -> ParamRules | None:
+        """None: the job declares none and its task uses none, so anything is allowed."""
+        needed = needed_params(job.task)
+        if not job.params and not needed:
+            return None
+        return cls(job.params, needed, frozenset(job.task.args) if isinstance(job.task, PythonTask) else frozenset())
+
+    def check(self, given: dict[str, Any] | None) -> None:
+        """Refuse missing, unknown and wrongly typed params, with all problems at once."""
+        problems = given_problems(self.declared, self.needed, given or {}, self.optional)
+        if problems:
+            raise Invalid(problems[0].message, problems=tuple(problems))
 
 
 def check_params(job: JobSpec | Definition, given: dict[str, Any] | None) -> None:
-    """Refuse missing, unknown and wrongly typed params, with all problems at once."""
-    also = frozenset(job.task.args) if isinstance(job.task, PythonTask) else frozenset[str]()
-    problems = given_problems(job.params, needed_params(job.task), given or {}, also)
-    if problems:
-        raise Invalid(problems[0].message, problems=tuple(problems))
+    """Refuse missing, unknown and wrongly typed params of one execution."""
+    if (rules := ParamRules.of(job)) is not None:
+        rules.check(given)
 
 
 class JobsWithParams:
-    """Which job versions declare params. Caches those without, so that most batches need no check."""
+    """The rules for params by job version, cached; a version never changes."""
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
-        self._plain: set[Version] = set()
+        self._known: dict[Version, ParamRules | None] = {}
 
-    async def of(self, versions: Iterable[Version]) -> dict[Version, Definition]:
-        """The definitions of the versions that declare params."""
-        known = await self._definitions.get(set(versions) - self._plain)
-        asking = {v: d for v, d in known.items() if d.params or needed_params(d.task)}
-        if len(self._plain) > MAX_CACHED:
-            self._plain.clear()
-        self._plain.update(known.keys() - asking.keys())
-        return asking
+    async def of(self, versions: Collection[Version]) -> dict[Version, ParamRules]:
+        """The rules of the versions that have any."""
+        if missing := {version for version in versions if version not in self._known}:
+            found = await self._definitions.get(missing)
+            if len(self._known) + len(found) > MAX_CACHED:
+                self._known.clear()
+            self._known |= {version: ParamRules.of(definition) for version, definition in found.items()}
+        rules = {version: self._known.get(version) for version in versions}
+        return {version: found for version, found in rules.items() if found is not None}

@@ -23,30 +23,71 @@ FROM wanted
 ON CONFLICT (execution_id) DO NOTHING
 RETURNING execution_id, state, due_at, line_id, rank;
 
--- name: insert_one
--- Inserts one manual execution, due now, in one round trip; with $9 only for that version of the job. With a session $7
--- that has a free slot for line $8, it starts there as running (direct handoff), if the session is alive and the job
--- still belongs to that line.
-WITH wanted AS (
-    SELECT j.*, clock.ms, clock.at, timestamptz 'epoch' + clock.ms * interval '1 millisecond' AS due_at,
-           CASE WHEN j.line_id = $8::int THEN (
-               SELECT session_id FROM sessions
-               WHERE session_id = $7::uuid AND state = 'active' AND lease_expires_at > clock.at
-           ) END AS session_id
-    FROM jobs j
-    CROSS JOIN (SELECT at, floor(extract(epoch FROM at) * 1000)::bigint AS ms FROM (SELECT db_now()) AS c (at)) AS clock
-    WHERE j.job_id = $2 AND j.tenant_id = $1 AND j.deleted_at IS NULL AND ($9::int IS NULL OR j.version = $9)
+-- part: submission_columns
+-- The columns of executions that submissions fill, in the order of submission_rows.
+execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue, rank, fire_at, due_at, queued_at, params,
+created_by, start_by_at, line_id, limit_id, session_id, attempt, started_at
+
+-- part: submission_rows
+-- Rows of requested executions: queued; waiting when due later ($6, in ms); or running on a session ($11) that has a free
+-- slot for line $12 (direct handoff), if the session is alive and the execution still belongs to that line. A submission
+-- has no row if its job is deleted, or is not of its tenant or its version ($4; null: any). The id is the due time followed
+-- by $1. OFFSET 0 keeps the primary key as the only way to a job: while the table has no statistics, a generic plan would
+-- otherwise read all jobs.
+SELECT (lpad(to_hex(due_ms), 12, '0') || suffix)::uuid AS execution_id, job_id, tenant_id, version, shard, priority,
+       CASE WHEN due_ms > now_ms THEN 'waiting' WHEN session_id IS NULL THEN 'queued' ELSE 'running' END AS state,
+       'manual' AS trigger, queue, claim_rank(due_ms, priority) AS rank, coalesce(fire_at, due_at) AS fire_at, due_at,
+       CASE WHEN due_ms <= now_ms THEN now END AS queued_at, params, created_by,
+       due_at + make_interval(secs => start_by_s) AS start_by_at, line_id, limit_id, session_id,
+       (session_id IS NOT NULL)::int AS attempt, CASE WHEN session_id IS NOT NULL THEN now END AS started_at
+FROM (
+    SELECT w.suffix, w.created_by, w.fire_at, w.params, j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue,
+           j.start_by_s, coalesce(w.line_id, j.line_id) AS line_id,
+           CASE WHEN w.line_id IS NULL THEN j.limit_id ELSE w.limit_id END AS limit_id, s.session_id,
+           clock.now, clock.now_ms, greatest(w.at_ms, clock.now_ms) AS due_ms,
+           timestamptz 'epoch' + greatest(w.at_ms, clock.now_ms) * interval '1 millisecond' AS due_at
+    FROM unnest($1::text[], $2::int[], $3::uuid[], $4::int[], $5::text[], $6::bigint[], $7::timestamptz[], $8::jsonb[],
+                $9::int[], $10::bigint[], $11::uuid[], $12::int[])
+        AS w (suffix, tenant_id, job_id, version, created_by, at_ms, fire_at, params, line_id, limit_id, session_id,
+              session_line)
+    CROSS JOIN (
+        SELECT at, floor(extract(epoch FROM at) * 1000)::bigint FROM (SELECT db_now()) AS c (at)
+    ) AS clock (now, now_ms)
+    CROSS JOIN LATERAL (SELECT * FROM jobs WHERE jobs.job_id = w.job_id OFFSET 0) AS j
+    LEFT JOIN sessions s ON s.session_id = w.session_id AND s.state = 'active' AND s.lease_expires_at > clock.now
+     AND w.session_line = coalesce(w.line_id, j.line_id) AND w.at_ms IS NULL
+    WHERE j.tenant_id = w.tenant_id AND j.deleted_at IS NULL AND j.version = coalesce(w.version, j.version)
+) AS wanted
+
+-- part: submission_answer
+-- First the columns of a claim, for direct handoff; then those that only the response needs.
+execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank, state, queue, priority,
+queued_at, started_at, created_by, CASE WHEN session_id IS NOT NULL THEN (
+    SELECT w.name FROM sessions s JOIN workers w USING (worker_id) WHERE s.session_id = executions.session_id
+) END AS worker_name
+
+-- name: submit
+-- Inserts manual executions of any tenants and jobs in one round trip. Their ids are new, so history is not checked.
+INSERT INTO executions (<<submission_columns>>)
+<<submission_rows>>
+RETURNING <<submission_answer>>;
+
+-- name: submit_once
+-- Inserts one manual execution and its idempotency key ($13, $14); nothing if the key is known.
+WITH wanted AS MATERIALIZED (
+    <<submission_rows>>
+), first AS (
+    INSERT INTO idempotency_keys (tenant_id, job_id, key, execution_id, digest)
+    SELECT tenant_id, job_id, $13, execution_id, $14 FROM wanted ON CONFLICT (tenant_id, job_id, key) DO NOTHING
+    RETURNING execution_id
 )
-INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue,
-                        rank, fire_at, due_at, queued_at, params, created_by, start_by_at, line_id, limit_id,
-                        session_id, attempt, started_at)
-SELECT execution_id(lpad(to_hex(ms), 12, '0'), job_id, $3), job_id, tenant_id, version, shard, priority,
-       CASE WHEN session_id IS NULL THEN 'queued' ELSE 'running' END, 'manual', queue,
-       claim_rank(ms, priority), coalesce($6, due_at), due_at, at, $4, $5,
-       due_at + make_interval(secs => start_by_s), line_id, limit_id,
-       session_id, (session_id IS NOT NULL)::int, CASE WHEN session_id IS NOT NULL THEN at END
-FROM wanted
-RETURNING execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank, state;
+INSERT INTO executions (<<submission_columns>>)
+SELECT <<submission_columns>> FROM wanted JOIN first USING (execution_id)
+RETURNING <<submission_answer>>;
+
+-- name: idempotency_key
+-- The first request with this key.
+SELECT execution_id, digest FROM idempotency_keys WHERE tenant_id = $1 AND job_id = $2 AND key = $3;
 
 -- name: insert_idempotency_key
 -- Inserts an idempotency key with its execution; returns the row of the first request with that key.
