@@ -6,11 +6,12 @@ from uuid import UUID
 
 import pytest
 
+from mainspring.clock import instant
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs as intake
 from mainspring.store import executions, jobs
-from mainspring.store.db import Database
+from mainspring.store.db import Database, database_now_ms
 from tests.support.clocks import VirtualClock
 
 LAST = UUID(int=(1 << 128) - 1)
@@ -53,11 +54,14 @@ async def test_the_last_executions_of_a_job_reach_back_beyond_two_days(fresh: Da
     job_id = await made(fresh, "spread", "1h")
     async with fresh.connection() as connection:
         await connection.execute(SPREAD.replace("to_hex(n)", "to_hex(1000 - n)"), job_id, 1)
-        for each, days in ((5, 1), (40, 5)):
-            found = (await jobs.last_executions(connection, tenant=1, job_ids=[job_id], each=each))[job_id]
-            ids = [e.execution_id for e in found]
-            assert len(ids) == each and ids == sorted(ids, reverse=True)
-            assert (found[0].fire_at - found[-1].fire_at).days < days
+        now = instant(await database_now_ms(connection))
+        found = (await jobs.last_executions(connection, tenant=1, job_ids=[job_id], now=now))[job_id]
+        ids = [e.execution_id for e in found]
+        assert len(ids) == 20 and ids == sorted(ids, reverse=True)
+        assert (found[0].fire_at - found[-1].fire_at).days == 2
+        other = await made(fresh, "other", "1h")
+        both = await jobs.last_executions(connection, tenant=1, job_ids=[job_id, other], now=now)
+        assert both == {job_id: found, other: []}, "one job and several are read by different statements"
 
 
 async def test_the_schedules_of_a_tenant_with_many_jobs_are_those_of_any(

@@ -189,8 +189,12 @@ async def list_executions(
 ) -> list[wire.Execution]:
     if job_id is None and states and EXCEPTIONS.issuperset(states):
         rows = await connection.fetch(q("list_exceptions"), tenant, before, limit, list(set(states)))
+    elif states and set(states) == {"running"}:
+        rows = await connection.fetch(q("list_running"), tenant, before, limit, job_id)
+    elif job_id is None:
+        rows = await connection.fetch(q("list_executions"), tenant, before, limit, states or None)
     else:
-        rows = await connection.fetch(q("list_executions"), tenant, before, limit, job_id, states or None)
+        rows = await connection.fetch(q("list_executions_of_job"), tenant, before, limit, states or None, job_id)
     return await _executions(connection, rows)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +22,8 @@ from mainspring.zones import rules_version
 MANY_JOBS = 20_000
 """Above this number of jobs of a tenant, distinct schedules are found by walking the index."""
 WALKED_SCHEDULES = 5_000
+RECENT = timedelta(days=2)
+"""Of the history, so many days are read first for the latest executions."""
 AFTER_ANY_NAME = "\U0010ffff"
 """Sorts after every character of a name."""
 
@@ -267,10 +269,16 @@ def name_range(prefixes: Sequence[str]) -> tuple[str, str]:
 
 
 async def last_executions(
-    connection: Connection, *, tenant: int, job_ids: Sequence[UUID], each: int
+    connection: Connection, *, tenant: int, job_ids: Sequence[UUID], now: datetime
 ) -> dict[UUID, list[LastRow]]:
+    """Return the latest 20 executions of each job, newest first."""
     found: dict[UUID, list[LastRow]] = {job_id: [] for job_id in job_ids}
-    for r in await connection.fetch(q("last_executions"), tenant, list(job_ids), each):
+    recent = now - RECENT
+    if len(job_ids) == 1:
+        rows = await connection.fetch(q("last_executions_of_job"), tenant, job_ids[0], recent)
+    else:
+        rows = await connection.fetch(q("last_executions"), tenant, list(job_ids), recent)
+    for r in rows:
         found[r["job_id"]].append(LastRow(*r.values()))
     return found
 

@@ -407,7 +407,7 @@ CREATE TABLE executions (
 CREATE INDEX executions_line ON executions (line_id, rank, execution_id) WHERE state = 'queued';
 CREATE INDEX executions_limit ON executions (limit_id) WHERE limit_id IS NOT NULL AND session_id IS NOT NULL;
 CREATE INDEX executions_waiting ON executions (shard, due_at) WHERE state = 'waiting';
-CREATE INDEX executions_job ON executions (job_id);
+CREATE INDEX executions_job ON executions (job_id, execution_id);
 CREATE INDEX executions_blocked ON executions (job_id, rank) WHERE state = 'blocked';
 CREATE INDEX executions_session ON executions (session_id) WHERE session_id IS NOT NULL;
 CREATE INDEX executions_start_by ON executions (start_by_at) WHERE start_by_at IS NOT NULL AND attempt = 0;

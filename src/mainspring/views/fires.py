@@ -16,7 +16,6 @@ from mainspring.store.db import Database, database_now_ms
 from mainspring.store.jobs import JobRow
 from mainspring.views.refs import check_limit, job_row, parse_cursor
 
-LAST_SHOWN = 20
 BLACKOUT_NOTES = 3
 MOST_SCHEDULES = 2000
 ONE_TIME_PER_JOB = 40
@@ -57,7 +56,8 @@ async def _fires_of(database: Database, row: JobRow, *, after_ms: int, count: in
     if not fires_once(row):
         return [instant(ms) for ms in next_fires(row, after_ms=after_ms, count=count)]
     async with database.connection() as connection:
-        last = await jobs.last_executions(connection, tenant=row.tenant, job_ids=[row.job_id], each=LAST_SHOWN)
+        now = instant(await database_now_ms(connection))
+        last = await jobs.last_executions(connection, tenant=row.tenant, job_ids=[row.job_id], now=now)
     return [e.fire_at for e in last[row.job_id] if e.state == "waiting" and millis(e.fire_at) > after_ms][:count]
 
 

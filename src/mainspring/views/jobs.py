@@ -16,13 +16,13 @@ from mainspring.domain.schedule.schedule import describe_spec, job_seed
 from mainspring.store import deadlines, jobs
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow, LastRow
-from mainspring.views.fires import LAST_SHOWN, fires_once, next_fires
-from mainspring.views.refs import bad_cursor, check_limit, job_row
+from mainspring.views.fires import fires_once, next_fires
+from mainspring.views.refs import bad_cursor, check_limit, job_row, known_job
 
 
 async def get(database: Database, ref: str, *, tenant: int) -> wire.Job:
-    row = await job_row(database, ref, tenant=tenant)
-    async with database.connection() as connection:
+    async with database.reading() as connection:
+        row = await known_job(connection, ref, tenant=tenant)
         return (await as_jobs(connection, [row], tenant=tenant))[0]
 
 
@@ -35,7 +35,7 @@ async def list_jobs(
         raise bad_cursor()
     if prefix and not NAME.match(prefix):
         return wire.Page(items=[])
-    async with database.connection() as connection:
+    async with database.reading() as connection:
         rows = await jobs.list_jobs(connection, tenant=tenant, after=cursor or "", limit=limit + 1, prefix=prefix)
         page = await as_jobs(connection, rows[:limit], tenant=tenant)
     return wire.Page(items=page, next_cursor=page[-1].name if len(rows) > limit else None)
@@ -73,7 +73,9 @@ async def as_jobs(connection: Connection, rows: Sequence[JobRow], *, tenant: int
     if not rows:
         return []
     now_ms = int(await database_now_ms(connection))
-    last = await jobs.last_executions(connection, tenant=tenant, job_ids=[row.job_id for row in rows], each=LAST_SHOWN)
+    last = await jobs.last_executions(
+        connection, tenant=tenant, job_ids=[row.job_id for row in rows], now=instant(now_ms)
+    )
     judged = await deadlines.judge(connection, rows, tenant=tenant, now_ms=now_ms)
     return [_as_job(row, last[row.job_id], judged[row.job_id], now_ms) for row in rows]
 

@@ -18,7 +18,12 @@ _AFTER_ALL = UUID(int=(1 << 128) - 1)
 async def job_row(database: Database, ref: str, *, tenant: int) -> JobRow:
     """A job by name or id."""
     async with database.connection() as connection:
-        row = await find_job(connection, ref, tenant=tenant)
+        return await known_job(connection, ref, tenant=tenant)
+
+
+async def known_job(connection: Connection, ref: str, *, tenant: int) -> JobRow:
+    """A job by name or id, on a given connection."""
+    row = await find_job(connection, ref, tenant=tenant)
     if row is None:
         raise NotFound(f"there is no job {ref!r}")
     return row

@@ -141,17 +141,51 @@ LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
 WHERE e.execution_id = ANY ($1::uuid[]) AND e.tenant_id = $2 AND coalesce(e.finished_at, 'infinity') >= $3;
 
 -- name: list_executions
--- A page of executions, newest fire first, before an id; optionally of one job and of some states.
+-- A page of executions, newest fire first, before an id; optionally of some states.
 SELECT e.*, j.name AS job_name, w.name AS worker_name,
        CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress,
        step.step_run, step.step_workflow, step.step_item, step.step_name, step.step_number, step.step_job,
        step.step_version
-FROM all_executions e JOIN jobs j USING (job_id)
-LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+FROM (
+    SELECT * FROM all_executions
+    WHERE tenant_id = $1 AND execution_id < $2 AND ($4::text[] IS NULL OR state = ANY ($4))
+    ORDER BY execution_id DESC LIMIT $3
+) AS e
+JOIN jobs j USING (job_id) LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
 <<step_of>>
-WHERE e.tenant_id = $1 AND e.execution_id < $2
-  AND ($4::uuid IS NULL OR e.job_id = $4) AND ($5::text[] IS NULL OR e.state = ANY ($5))
-ORDER BY e.execution_id DESC LIMIT $3;
+ORDER BY e.execution_id DESC;
+
+-- name: list_executions_of_job
+-- The same for one job, from its indexes.
+SELECT e.*, j.name AS job_name, w.name AS worker_name,
+       CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress,
+       step.step_run, step.step_workflow, step.step_item, step.step_name, step.step_number, step.step_job,
+       step.step_version
+FROM (
+    SELECT * FROM all_executions
+    WHERE tenant_id = $1 AND execution_id < $2 AND ($4::text[] IS NULL OR state = ANY ($4)) AND job_id = $5
+    ORDER BY execution_id DESC LIMIT $3
+) AS e
+JOIN jobs j USING (job_id) LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+<<step_of>>
+ORDER BY e.execution_id DESC;
+
+-- name: list_running
+-- A page of running executions, newest fire first, before an id; optionally of one job. Reads every running execution, at
+-- most as many as there are slots, and none that is queued.
+SELECT e.*, j.name AS job_name, w.name AS worker_name,
+       CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress,
+       step.step_run, step.step_workflow, step.step_item, step.step_name, step.step_number, step.step_job,
+       step.step_version
+FROM (
+    SELECT * FROM all_executions
+    WHERE tenant_id = $1 AND execution_id < $2 AND ($4::uuid IS NULL OR job_id = $4) AND finished_at IS NULL
+      AND session_id IS NOT NULL
+    ORDER BY execution_id DESC LIMIT $3
+) AS e
+JOIN jobs j USING (job_id) LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+<<step_of>>
+ORDER BY e.execution_id DESC;
 
 -- name: list_exceptions
 -- A page of executions that ended in some states other than succeeded, newest fire first, before an id. Each state is

@@ -75,27 +75,38 @@ WHERE j.tenant_id = $1 AND j.deleted_at IS NULL AND j.name COLLATE "C" > $2 AND 
   AND j.name COLLATE "C" < $5
 ORDER BY j.name COLLATE "C" LIMIT $3;
 
--- name: last_executions
--- The latest few executions of each of these jobs, newest first. A job has few live executions, found by its index: OFFSET
--- keeps the planner from walking all live executions in order instead, for each job. The last two days of history are
--- read first, and earlier ones only if these are not enough.
-SELECT wanted.job_id, e.execution_id, e.state, e.fire_at, e.finished_at, e.duration_ms
-FROM unnest($2::uuid[]) AS wanted (job_id)
+-- part: last_of_job
+-- The latest 20 executions of the job wanted.job_id, newest first. Live ones come in order from executions_job: rows are
+-- compared instead of job_id alone, so the planner cannot walk all live executions by id. The days of history since $3 are
+-- read first, and earlier ones only if these are not enough. The limit is written out: with a parameter, PostgreSQL
+-- estimates a plan for all parameters as so costly that it plans each call again, which took 2 ms with 30 days of history.
 CROSS JOIN LATERAL (
-    (SELECT execution_id, state, fire_at, NULL::timestamptz AS finished_at, NULL::int AS duration_ms
-     FROM executions WHERE job_id = wanted.job_id AND tenant_id = $1 OFFSET 0)
+    (SELECT execution_id, state, fire_at, NULL::timestamptz AS finished_at, NULL::int AS duration_ms FROM executions
+     WHERE (job_id, execution_id) >= (wanted.job_id, '00000000-0000-0000-0000-000000000000'::uuid)
+       AND (job_id, execution_id) <= (wanted.job_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid) AND tenant_id = $1
+     ORDER BY job_id DESC, execution_id DESC LIMIT 20)
     UNION ALL
     (SELECT * FROM (
          (SELECT execution_id, state, fire_at, finished_at, duration_ms FROM history
-          WHERE job_id = wanted.job_id AND tenant_id = $1 AND finished_at >= (SELECT db_now()) - interval '2 days'
-          ORDER BY execution_id DESC LIMIT $3)
+          WHERE job_id = wanted.job_id AND tenant_id = $1 AND finished_at >= $3
+          ORDER BY execution_id DESC LIMIT 20)
          UNION ALL
          (SELECT execution_id, state, fire_at, finished_at, duration_ms FROM history
-          WHERE job_id = wanted.job_id AND tenant_id = $1 AND finished_at < (SELECT db_now()) - interval '2 days'
-          ORDER BY execution_id DESC LIMIT $3)
-     ) AS past LIMIT $3)
-    ORDER BY execution_id DESC LIMIT $3
-) AS e;
+          WHERE job_id = wanted.job_id AND tenant_id = $1 AND finished_at < $3
+          ORDER BY execution_id DESC LIMIT 20)
+     ) AS past LIMIT 20)
+    ORDER BY execution_id DESC LIMIT 20
+) AS e
+
+-- name: last_executions
+-- The latest 20 executions of each of these jobs.
+SELECT wanted.job_id, e.execution_id, e.state, e.fire_at, e.finished_at, e.duration_ms
+FROM unnest($2::uuid[]) AS wanted (job_id) <<last_of_job>>;
+
+-- name: last_executions_of_job
+-- The same for one job, with a plan that is kept; an array is planned each time.
+SELECT wanted.job_id, e.execution_id, e.state, e.fire_at, e.finished_at, e.duration_ms
+FROM (SELECT $2::uuid AS job_id) AS wanted <<last_of_job>>;
 
 -- name: definitions
 -- The definitions of these versions, for dispatch and settling; they never change, so callers cache them.
