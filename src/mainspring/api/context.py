@@ -10,6 +10,7 @@ from mainspring.announce import Announcer
 from mainspring.api.auth import Authenticator
 from mainspring.api.live import LiveUpdates
 from mainspring.api.rate_limit import RequestLimits
+from mainspring.api.read_cache import ReadCache
 from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
 from mainspring.intake.artifacts import Artifacts
@@ -40,5 +41,6 @@ class Context:
     sender: Sender
     rates: RequestLimits
     quotas: Quotas
+    reads: ReadCache
     session_lease_s: float = 20.0
     registering: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_REGISTRATIONS))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from uuid import UUID
 
 import msgspec
 from starlette.responses import Response
 
 from mainspring import wire
-from mainspring.api import sse
+from mainspring.api import sse, status_reads
+from mainspring.api.read_cache import Label, job_label
 from mainspring.api.route import Call, Table
 from mainspring.domain.events import event_of
 from mainspring.intake import executions as intake
@@ -24,7 +25,18 @@ EXECUTION = EXECUTIONS + "/{ref}"
 LONGEST_WAIT_S = 60.0
 
 
-@table.route("POST", EXECUTIONS + ":batch", scope="write", body=wire.Batch, response=wire.BatchAnswer)
+def _jobs_of_batch(call: Call) -> Iterable[Label]:
+    return (job_label(call.tenant, ref) for ref in {item.job for item in call.body.items})
+
+
+@table.route(
+    "POST",
+    EXECUTIONS + ":batch",
+    scope="write",
+    body=wire.Batch,
+    response=wire.BatchAnswer,
+    changes=_jobs_of_batch,
+)
 async def submit_batch(call: Call) -> wire.BatchAnswer:
     """Submit up to 1,000 executions; each item has its own status, in order."""
     return await call.context.submitter.submit_batch(call.body, tenant=call.tenant, by=call.caller.name)
@@ -36,6 +48,7 @@ async def submit_batch(call: Call) -> wire.BatchAnswer:
     scope="read",
     response=wire.Page[wire.Execution],
     query=("job", "state", "limit", "cursor", "filter"),
+    cached=status_reads.EXECUTIONS,
 )
 async def list_executions(call: Call) -> wire.Page[wire.Execution]:
     """List executions, latest fire first.
@@ -60,7 +73,7 @@ async def list_executions(call: Call) -> wire.Page[wire.Execution]:
     )
 
 
-@table.route("GET", EXECUTION, scope="read", response=wire.Execution, query=("wait",))
+@table.route("GET", EXECUTION, scope="read", response=wire.Execution, query=("wait",), cached=status_reads.EXECUTION)
 async def get(call: Call) -> wire.Execution:
     """Get an execution.
 
@@ -69,7 +82,9 @@ async def get(call: Call) -> wire.Execution:
     execution_id = await _id(call)
     wait_s = call.seconds("wait", 0.0, LONGEST_WAIT_S)
     if wait_s > 0:
-        return await call.context.live.until_final(execution_id, tenant=call.tenant, wait_s=wait_s)
+        found = await call.context.live.until_final(execution_id, tenant=call.tenant, wait_s=wait_s)
+        call.context.reads.observed(execution_id)
+        return found
     return await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
 
 

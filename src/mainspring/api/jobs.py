@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
 from mainspring import wire
-from mainspring.api import etag
+from mainspring.api import etag, status_reads
+from mainspring.api.read_cache import Label, job_label
 from mainspring.api.route import Call, JsonResponse, Table
 from mainspring.codec import encode
 from mainspring.domain.job import JobSpec
@@ -25,6 +27,10 @@ JOBS = "/api/v1/jobs"
 JOB = JOBS + "/{ref}"
 
 
+def _this_job(call: Call) -> Iterable[Label]:
+    return (job_label(call.tenant, call.path("ref")),)
+
+
 @table.route("POST", JOBS, scope="write", body=JobSpec, response=wire.Job, status=201)
 async def create(call: Call) -> Response:
     """Create a job."""
@@ -36,7 +42,14 @@ async def create(call: Call) -> Response:
     return etag.with_etag(await _with_warnings(call, found), 201)
 
 
-@table.route("GET", JOBS, scope="read", response=wire.Page[wire.Job], query=("limit", "cursor", "prefix", "filter"))
+@table.route(
+    "GET",
+    JOBS,
+    scope="read",
+    response=wire.Page[wire.Job],
+    query=("limit", "cursor", "prefix", "filter"),
+    cached=status_reads.JOBS,
+)
 async def list_jobs(call: Call) -> wire.Page[wire.Job]:
     """List jobs by name.
 
@@ -59,16 +72,16 @@ async def list_jobs(call: Call) -> wire.Page[wire.Job]:
     )
 
 
-@table.route("GET", JOB, scope="read", response=wire.Job)
-async def get(call: Call) -> Response:
+@table.route("GET", JOB, scope="read", response=wire.Job, cached=status_reads.JOB)
+async def get(call: Call) -> wire.Job:
     """Get a job by name or id.
 
     Send its ETag as `If-Match` with a change, and the change is rejected if the job was edited in between.
     """
-    return etag.with_etag(await job_views.get(call.context.database, call.path("ref"), tenant=call.tenant))
+    return await job_views.get(call.context.database, call.path("ref"), tenant=call.tenant)
 
 
-@table.route("PATCH", JOB, scope="write", body=dict[str, Any], response=wire.Job, query=("dry_run",))
+@table.route("PATCH", JOB, scope="write", body=dict[str, Any], response=wire.Job, query=("dry_run",), changes=_this_job)
 async def patch(call: Call) -> Response | wire.Change:
     """Change a job with a JSON merge patch.
 
@@ -222,7 +235,7 @@ async def delete(call: Call) -> None:
     await etag.guard(call, change)
 
 
-@table.route("POST", JOB + "/pause", scope="write", body=wire.Pause, response=wire.Job)
+@table.route("POST", JOB + "/pause", scope="write", body=wire.Pause, response=wire.Job, changes=_this_job)
 async def pause(call: Call) -> wire.Job:
     """Pause a job: it does not fire until it is resumed, or until `until`."""
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
@@ -233,7 +246,7 @@ async def pause(call: Call) -> wire.Job:
     return await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
-@table.route("POST", JOB + "/resume", scope="write", body=wire.Resume, response=wire.Job)
+@table.route("POST", JOB + "/resume", scope="write", body=wire.Resume, response=wire.Job, changes=_this_job)
 async def resume(call: Call) -> wire.Job:
     """Resume a paused job.
 
@@ -246,7 +259,15 @@ async def resume(call: Call) -> wire.Job:
     return await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
-@table.route("POST", JOB + "/trigger", scope="write", body=wire.RunNow, response=wire.Execution, status=201)
+@table.route(
+    "POST",
+    JOB + "/trigger",
+    scope="write",
+    body=wire.RunNow,
+    response=wire.Execution,
+    status=201,
+    changes=_this_job,
+)
 async def trigger(call: Call) -> Response:
     """Run a job now, or at `at`; its schedule is not affected."""
     body: wire.RunNow = call.body
@@ -273,7 +294,12 @@ async def fires(call: Call) -> wire.Fires:
 
 
 @table.route(
-    "GET", JOB + "/executions", scope="read", response=wire.Page[wire.Execution], query=("limit", "cursor", "state")
+    "GET",
+    JOB + "/executions",
+    scope="read",
+    response=wire.Page[wire.Execution],
+    query=("limit", "cursor", "state"),
+    cached=status_reads.EXECUTIONS_OF_JOB,
 )
 async def executions(call: Call) -> wire.Page[wire.Execution]:
     """List the executions of a job, newest first."""

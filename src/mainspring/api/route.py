@@ -7,7 +7,7 @@ There is no other way in, so no endpoint can be public by accident. OpenAPI is g
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from mainspring.api.auth import Caller, header
 from mainspring.api.context import Context
 from mainspring.api.errors import guarded
+from mainspring.api.read_cache import SEEN_AFTER, WRITTEN, CachedRead, Encoded, Key, Label
 from mainspring.codec import MAX_BODY, decode, encode
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, TooLarge, Unauthenticated
@@ -58,6 +59,10 @@ class Call:
 
     def query(self, name: str) -> str | None:
         return self.request.query_params.get(name)
+
+    def asks(self, *names: str) -> bool:
+        """Whether the query has one of these parameters."""
+        return any(name in self.request.query_params for name in names)
 
     def number(self, name: str, default: int) -> int:
         text = self.query(name)
@@ -116,6 +121,11 @@ def bad_query(name: str, message: str) -> Invalid:
     return Invalid(f"{name}: {message}", code="bad_query")
 
 
+Changes = Callable[[Call], Iterable[Label]]
+UNCACHED = ("wait", "cursor")
+"""Query parameters whose responses are not cached: of long polls, and of pages after the first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     method: str
@@ -129,6 +139,8 @@ class Endpoint:
     limit: int = MAX_BODY
     summary: str = ""
     description: str = ""
+    cached: CachedRead | None = None
+    changes: Changes | None = None
 
 
 class Table:
@@ -148,12 +160,32 @@ class Table:
         status: int = 200,
         query: tuple[str, ...] = (),
         limit: int = MAX_BODY,
+        cached: CachedRead | None = None,
+        changes: Changes | None = None,
     ) -> Callable[[Callable[[Call], Awaitable[Any]]], Callable[[Call], Awaitable[Any]]]:
+        """Declare an endpoint.
+
+        With `cached`, its responses are kept for a second. `changes` names what a write changes; without it, a write
+        removes all cached responses of its tenant.
+        """
+
         def declare(handle: Callable[[Call], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
             summary, _, description = (inspect.getdoc(handle) or "").partition("\n")
             self.endpoints.append(
                 Endpoint(
-                    method, path, scope, handle, body, response, status, query, limit, summary, description.strip()
+                    method,
+                    path,
+                    scope,
+                    handle,
+                    body,
+                    response,
+                    status,
+                    query,
+                    limit,
+                    summary,
+                    description.strip(),
+                    cached,
+                    changes,
                 )
             )
             return handle
@@ -184,12 +216,44 @@ async def serve(endpoint: Endpoint, context: Context, request: Request) -> Respo
     if endpoint.body is not None:
         raw = await read_body(request, endpoint.limit)
         body = decode(raw or b"{}", endpoint.body, limit=endpoint.limit)
-    result = await endpoint.handle(Call(context, caller, request, body))
+    call = Call(context, caller, request, body)
+    if endpoint.cached is not None and not (request.scope["query_string"] and call.asks(*UNCACHED)):
+        return await _read(endpoint, endpoint.cached, call)
+    if endpoint.method == "GET" or endpoint.scope == "worker":
+        return _response(endpoint, await endpoint.handle(call))
+    return await _write(endpoint, call)
+
+
+def _response(endpoint: Endpoint, result: Any) -> Response:
     if isinstance(result, Response):
         return result
     if result is None:
         return Response(status_code=204)
     return JsonResponse(encode(result), endpoint.status)
+
+
+async def _read(endpoint: Endpoint, cached: CachedRead, call: Call) -> Response:
+    async def load() -> tuple[Encoded, Iterable[Label]]:
+        found = await endpoint.handle(call)
+        return Encoded(encode(found), cached.headers(found)), cached.labels(call.tenant, found)
+
+    scope = call.request.scope
+    key = Key(call.tenant, f"{scope['path']}?{scope['query_string'].decode('latin-1')}")
+    seen_after = header(scope, SEEN_AFTER)
+    found = await call.context.reads.get(key, load, seen_after=seen_after, kind=cached.kind)
+    return JsonResponse(found.body, endpoint.status, *found.headers)
+
+
+async def _write(endpoint: Endpoint, call: Call) -> Response:
+    labels = None
+    try:
+        result = await endpoint.handle(call)
+        labels = None if endpoint.changes is None else endpoint.changes(call)
+    finally:  # also after an error: it may have come after the commit
+        written = call.context.reads.wrote(call.tenant, labels)
+    response = _response(endpoint, result)
+    response.raw_headers.append((WRITTEN, written.encode()))
+    return response
 
 
 async def authenticate(context: Context, request: Request, *, counted: bool = True) -> Caller:

@@ -9,6 +9,7 @@ from mainspring.api.auth import Authenticator
 from mainspring.api.context import Context
 from mainspring.api.live import LiveUpdates
 from mainspring.api.rate_limit import RequestLimits
+from mainspring.api.read_cache import ReadCache
 from mainspring.api.router import ApiRouter
 from mainspring.api.service import HttpServer
 from mainspring.backends.stores import open_store
@@ -63,6 +64,7 @@ class ApiProcess:
             sender=sender,
             rates=RequestLimits(config.rate_limit),
             quotas=Quotas(database, config.schedule_quota),
+            reads=ReadCache(bus),
             session_lease_s=config.session_lease_s,
         )
         app = ApiRouter(build(self.context, pages=pages, error_page=not_found_page), endpoints(), self.context)

@@ -74,10 +74,11 @@ HOT = {
     "jit": "off",
 }
 """Settings of connections that only run statements whose best plan is always the same, planned once: the hot path, and
-reads of jobs and executions. The plans are nested loops over indexes. By default, PostgreSQL plans each batch again (3 µs an execution) and,
-while the statistics of these fast-changing tables are stale, occasionally chooses a sequential scan."""
+reads of jobs and executions. The plans are nested loops over indexes. By default, PostgreSQL plans each batch again
+(3 µs an execution) and, while the statistics of these fast-changing tables are stale, occasionally chooses a sequential
+scan."""
 
-
+READ_CONNECTIONS = 4
 CONNECT_TIMEOUT_S = 10.0
 """Longest time to open a connection. `end_stalled` cannot end one that is still being opened, so a network that breaks
 meanwhile would block its caller for the minute that asyncpg allows."""
@@ -87,13 +88,12 @@ NOTIFY_TIMEOUT_S = 5.0
 
 
 class Database:
-    """Connection pools with schema, types and time zone set: a general one, one for the hot path, one for status reads."""
+    """Connection pools with schema, types and time zone set: a general one, one for the hot path, one for reads."""
 
-    def __init__(self, dsn: str, *, size: int = 10, hot_size: int = 4, read_size: int = 4, prepared: bool = True) -> None:
+    def __init__(self, dsn: str, *, size: int = 10, hot_size: int = 4, prepared: bool = True) -> None:
         self.dsn = dsn
         self._size = size
         self._hot_size = hot_size
-        self._read_size = read_size
         self._prepared = prepared
         self._pool: Pool | None = None
         self._hot_pool: Pool | None = None
@@ -104,7 +104,7 @@ class Database:
     async def open(self) -> None:
         self._pool = await self._make_pool(self._size, {})
         self._hot_pool = await self._make_pool(self._hot_size, HOT)
-        self._read_pool = await self._make_pool(self._read_size, HOT)
+        self._read_pool = await self._make_pool(READ_CONNECTIONS, HOT)
 
     async def _make_pool(self, size: int, settings: dict[str, str]) -> Pool:
         return await asyncpg.create_pool(

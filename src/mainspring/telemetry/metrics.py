@@ -49,6 +49,11 @@ RUNS_IN_TIME = Counter(
 )
 PREEMPTIONS = Counter("mainspring_preemptions", "Attempts preempted for more urgent executions")
 RUN_SLA_RATIO = Gauge("mainspring_run_sla_ratio", "Share of the last day's runs with an SLA that met it", ["workflow"])
+READ_CACHE = Counter(
+    "mainspring_read_cache_requests",
+    "Status reads by what was read (job, execution, list) and whether the cache had it (hit, miss)",
+    ["kind", "result"],
+)
 RESCUED = Counter("mainspring_executions_rescued", "Executions rescued from lost sessions")
 
 

@@ -84,7 +84,10 @@ def changing(context: Context, handle: Handle, scope: str = "write") -> Endpoint
             raise Forbidden("forms need a browser session; use /api/v1 with a token instead")
         if not hmac.compare_digest(form.get("csrf", "").encode(), caller.csrf.encode()):
             raise Forbidden("the form's CSRF token does not match your session; reload the page and try again")
-        return await handle(PageRequest(context, request, caller, form))
+        try:
+            return await handle(PageRequest(context, request, caller, form))
+        finally:
+            context.reads.wrote(caller.tenant, None)
 
     return _answering(context, enter)
 

@@ -1,0 +1,275 @@
+"""A cache of encoded responses to status reads: jobs, executions, and the first pages of their lists.
+
+An entry expires after `TTL_S`; that is the guarantee for everybody. Three things remove it earlier:
+
+- A write through this process, before its response is sent: the writer's next read shows it.
+- A message on the bus, usually within milliseconds of a change in another process.
+- The header `Mainspring-Seen-After` of a request, for that request only: it names writes through other processes, as
+  their responses did in `Mainspring-Written`. Entries that were read before this process first saw a name are ignored.
+
+Entries have labels, such as the id and the name of a job; a change removes the entries with its labels. A read that is
+under way when a change arrives is not kept and not shared with later requests, because it may have missed the change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+from uuid import UUID
+
+import msgspec
+
+from mainspring import ports
+from mainspring.clock import Clock, SystemClock
+from mainspring.domain.events import Event
+from mainspring.telemetry import metrics
+
+TTL_S = 0.9
+"""With the time to send the response, no reader sees data older than one second."""
+MOST_ENTRIES = 10_000
+MOST_BYTES = 32_000_000
+MOST_ENTRY_BYTES = 400_000
+MOST_KEY = 500
+"""Longer paths and queries are not cached."""
+MOST_WRITES_SEEN = 10_000
+MOST_CHANGED = 10_000
+MOST_NAMES = 16
+"""Writes that a request can name; with more, it is served without the cache."""
+WRITTEN = b"mainspring-written"
+SEEN_AFTER = b"mainspring-seen-after"
+_WRITE = re.compile(r"([0-9a-f]{16})-(\d{1,18})")
+
+Kind = Literal["job", "execution", "list"]
+_HITS = {kind: metrics.READ_CACHE.labels(kind, "hit") for kind in get_args(Kind)}
+_MISSES = {kind: metrics.READ_CACHE.labels(kind, "miss") for kind in get_args(Kind)}
+Label = Hashable
+Load = Callable[[], Awaitable[tuple["Encoded", Iterable[Label]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A response as it is sent."""
+
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRead:
+    """How the response of an endpoint is cached: its labels by tenant and value, and its headers."""
+
+    kind: Kind
+    labels: Callable[[int, Any], Iterable[Label]]
+    headers: Callable[[Any], tuple[tuple[bytes, bytes], ...]] = lambda _: ()
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A read of a tenant: the path and query as they arrived. No tenant can name another's key."""
+
+    tenant: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Entry:
+    response: Encoded
+    began: int  # the step at which its read began
+    expires: float
+    labels: frozenset[Label]
+    size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Read:
+    """A read under way."""
+
+    began: int
+    at: float
+    task: asyncio.Task[Encoded]
+
+
+class ReadCache:
+    """Encoded responses by tenant, path and query. Every change and every read has a step, a number that only grows."""
+
+    def __init__(self, bus: ports.Bus | None = None, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._process = secrets.token_hex(8)
+        self._step = 0
+        self._entries: dict[Key, _Entry] = {}  # in the order of their reads' ends
+        self._by_label: dict[Label, set[Key]] = {}
+        self._bytes = 0
+        self._reads: dict[Key, _Read] = {}
+        self._reading = 0
+        self._changed: dict[Label, int] = {}  # labels of the changes during reads under way, with the last step
+        self._seen: dict[tuple[int, str], int] = {}  # writes through other processes, by the step of their first sight
+        self._written: dict[int, int] = {}  # the step of each tenant's last write through this process
+        self._decode = msgspec.json.Decoder(list[Event]).decode
+        if bus is not None:
+            bus.subscribe(ports.EVENTS, self._on_events, on_gap=self.clear)
+            bus.subscribe(ports.SHARDS, self._on_shards, on_gap=lambda: None)
+
+    async def get(self, key: Key, load: Load, *, seen_after: str | None = None, kind: Kind) -> Encoded:
+        """Return the cached response, or load it. Concurrent loads of a key are shared where that hides no change."""
+        oldest = self._first_sight(key.tenant, seen_after) if seen_after else 0
+        entry = self._entries.get(key)
+        if entry is not None and entry.began > oldest and entry.expires > self._clock.monotonic():
+            _HITS[kind].inc()
+            return entry.response
+        _MISSES[kind].inc()
+        if oldest < 0 or len(key.target) > MOST_KEY:
+            return (await load())[0]
+        read = self._reads.get(key)
+        now = self._clock.monotonic()
+        if read is None or read.began <= max(oldest, self._written.get(key.tenant, 0)) or now - read.at >= TTL_S:
+            read = self._start(key, load, now)
+        # A client that disconnects must not end the read for the others.
+        return await asyncio.shield(read.task)
+
+    def wrote(self, tenant: int, labels: Iterable[Label] | None) -> str:
+        """Remove what a write through this process changed, the whole tenant without labels; return its name."""
+        labels = [tenant_label(tenant)] if labels is None else [*labels, lists_label(tenant)]
+        self._drop(labels)
+        if len(self._written) > MOST_WRITES_SEEN:
+            # Without a step for a tenant, a read under way could be shared with its writer.
+            self._written.clear()
+            self._reads.clear()
+        self._written[tenant] = self._step
+        return f"{self._process}-{self._step}"
+
+    def observed(self, execution_id: UUID) -> None:
+        """Remove what shows a live execution: a reader has seen it change without the cache."""
+        self._drop([execution_label(execution_id)])
+
+    def clear(self) -> None:
+        """Remove everything, for example after messages were lost."""
+        self._drop([None])
+        self._entries.clear()
+        self._by_label.clear()
+        self._bytes = 0
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The number of entries and their bytes."""
+        return len(self._entries), self._bytes
+
+    def _start(self, key: Key, load: Load, now: float) -> _Read:
+        self._step += 1
+        self._reading += 1
+        read = _Read(self._step, now, asyncio.create_task(self._load(key, load, self._step, now)))
+        self._reads[key] = read
+        read.task.add_done_callback(lambda _: self._end(key, read))
+        return read
+
+    def _end(self, key: Key, read: _Read) -> None:
+        self._reading -= 1
+        if self._reads.get(key) is read:
+            del self._reads[key]
+        if not self._reading:
+            self._changed.clear()
+        if not read.task.cancelled():
+            read.task.exception()  # every waiting request may be gone
+
+    async def _load(self, key: Key, load: Load, began: int, now: float) -> Encoded:
+        response, found = await load()
+        labels = frozenset((None, tenant_label(key.tenant), *found))
+        if all(self._changed.get(label, 0) < began for label in labels):
+            size = len(response.body) + len(key.target) + 100 * len(labels)
+            if size <= MOST_ENTRY_BYTES:
+                self._keep(key, _Entry(response, began, now + TTL_S, labels, size))
+        return response
+
+    def _keep(self, key: Key, entry: _Entry) -> None:
+        known = self._entries.get(key)
+        if known is not None and known.began > entry.began:
+            return
+        self._remove(key)
+        now = self._clock.monotonic()
+        while self._entries:
+            first = next(iter(self._entries))
+            full = len(self._entries) >= MOST_ENTRIES or self._bytes + entry.size > MOST_BYTES
+            if self._entries[first].expires > now and not full:
+                break
+            self._remove(first)
+        self._entries[key] = entry
+        self._bytes += entry.size
+        for label in entry.labels:
+            self._by_label.setdefault(label, set()).add(key)
+
+    def _remove(self, key: Key) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return
+        self._bytes -= entry.size
+        for label in entry.labels:
+            keys = self._by_label[label]
+            keys.discard(key)
+            if not keys:
+                del self._by_label[label]
+
+    def _drop(self, labels: Iterable[Label]) -> None:
+        self._step += 1
+        for label in labels:
+            if self._reading:
+                if len(self._changed) >= MOST_CHANGED:
+                    self._changed = {None: self._step}  # every entry has this label
+                self._changed[label] = self._step
+            if label is not None:
+                for key in list(self._by_label.get(label, ())):
+                    self._remove(key)
+
+    def _first_sight(self, tenant: int, seen_after: str) -> int:
+        """Return the step before which entries may lack the writes of this header; -1 to read without the cache."""
+        names = [name.strip() for name in seen_after[: MOST_NAMES * 40].split(",")]
+        oldest = 0
+        for name in names:
+            parts = _WRITE.fullmatch(name)
+            if parts is None or len(names) > MOST_NAMES:
+                return -1
+            if parts[1] == self._process:
+                continue  # that write has removed what it changed
+            step = self._seen.get((tenant, name))
+            if step is None:
+                if len(self._seen) >= MOST_WRITES_SEEN:
+                    self._seen.clear()  # names that return cost a read each
+                self._step += 1
+                step = self._seen[tenant, name] = self._step
+            oldest = max(oldest, step)
+        return oldest
+
+    def _on_events(self, payload: str) -> None:
+        if self._entries or self._reading:
+            self._drop([execution_label(id_) for event in self._decode(payload) for id_ in event.executions])
+
+    def _on_shards(self, payload: str) -> None:
+        what, _, shard = payload.partition(" ")
+        if what == "edit" and shard.isdigit():
+            self._drop([shard_label(int(shard))])
+
+
+def tenant_label(tenant: int) -> Label:
+    return ("tenant", tenant)
+
+
+def lists_label(tenant: int) -> Label:
+    """Of lists that any job or execution of the tenant may enter."""
+    return ("lists", tenant)
+
+
+def job_label(tenant: int, ref: str | UUID) -> Label:
+    """Of what shows a job or its executions, by name and by id."""
+    return (tenant, str(ref).lower())
+
+
+def execution_label(execution_id: UUID) -> Label:
+    """Of what shows a live execution."""
+    return execution_id
+
+
+def shard_label(shard: int) -> Label:
+    """Of jobs in a shard; the bus names only the shard of an edit."""
+    return ("shard", shard)

@@ -1,0 +1,62 @@
+"""The responses that are cached: which changes each of them shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mainspring import wire
+from mainspring.api.etag import tag
+from mainspring.api.read_cache import (
+    CachedRead,
+    Label,
+    execution_label,
+    job_label,
+    lists_label,
+    shard_label,
+)
+from mainspring.domain.execution import LIVE
+from mainspring.ids import shard_of
+
+
+def _live(executions: Iterable[wire.Execution | wire.LastExecution]) -> Iterable[Label]:
+    return (execution_label(e.execution_id) for e in executions if e.state in LIVE)
+
+
+def _job(tenant: int, job: wire.Job) -> Iterable[Label]:
+    return (
+        job_label(tenant, job.job_id),
+        job_label(tenant, job.name),
+        shard_label(shard_of(job.job_id)),
+        *_live(job.last),
+    )
+
+
+def _job_headers(job: wire.Job) -> tuple[tuple[bytes, bytes], ...]:
+    return ((b"etag", tag(job.job_id, job.version).encode()),)
+
+
+def _execution(tenant: int, execution: wire.Execution) -> Iterable[Label]:
+    return (job_label(tenant, execution.job_id), job_label(tenant, execution.job), *_live([execution]))
+
+
+def _jobs(tenant: int, page: wire.Page[wire.Job]) -> Iterable[Label]:
+    shards = {shard_of(job.job_id) for job in page.items}
+    return (lists_label(tenant), *map(shard_label, shards), *(e for job in page.items for e in _live(job.last)))
+
+
+def _executions(tenant: int, page: wire.Page[wire.Execution]) -> Iterable[Label]:
+    return (lists_label(tenant), *_live(page.items))
+
+
+def _executions_of_job(tenant: int, page: wire.Page[wire.Execution]) -> Iterable[Label]:
+    if not page.items:
+        return (lists_label(tenant),)
+    first = page.items[0]
+    return (job_label(tenant, first.job_id), job_label(tenant, first.job), *_live(page.items))
+
+
+JOB = CachedRead("job", _job, _job_headers)
+EXECUTION = CachedRead("execution", _execution)
+JOBS = CachedRead("list", _jobs)
+EXECUTIONS = CachedRead("list", _executions)
+EXECUTIONS_OF_JOB = CachedRead("list", _executions_of_job)
