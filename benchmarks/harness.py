@@ -127,7 +127,7 @@ async def machine(
                 async with database.connection() as connection:
                     token = await issue_token(connection, tenant=1, name="bench", scopes=("admin",))
                     worker = await issue_token(connection, tenant=1, name="bench worker", scopes=("worker",))
-                found = Machine(postgres, database, f"http://127.0.0.1:{_free_port()}", token, worker)
+                found = Machine(postgres, database, f"http://127.0.0.1:{free_port()}", token, worker)
                 try:
                     yield found
                 finally:
@@ -197,7 +197,7 @@ def publish(
     sys.stdout.write(json.dumps(figures) + "\n")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])

@@ -89,7 +89,7 @@ def addresses(refs: dict[str, str]) -> list[str]:
         if isinstance(route, Route) and "GET" in (route.methods or ()) and route.path not in NOT_LISTS:
             path = route.path.replace("{ref}", refs.get(route.path.split("/")[1], "none"))
             found.append(path + QUERIES.get(route.path, ""))
-    lists = [e.path for e in endpoints() if e.method == "GET" and e.answer is not None and "{" not in e.path]
+    lists = [e.path for e in endpoints() if e.method == "GET" and e.response is not None and "{" not in e.path]
     found += [path for path in lists if path not in NOT_LISTS]
     return list(dict.fromkeys(re.sub(r"\{(\w+)\}", lambda m: refs[m[1]], a) for a in (*found, *MORE)))
 

@@ -39,6 +39,21 @@ def page() -> str:
         "Send a token as `Authorization: Bearer ms_…`. Bodies and answers are JSON; times are RFC 3339 in UTC. Each"
         " route needs the scope that it lists; the scope `admin` includes all others. The same description is served"
         " as OpenAPI 3.1 at `/api/openapi.json`.",
+        "## Freshness\n\nReads of jobs, executions and the first pages of their lists are cached: a response is at most"
+        " one second old. Your own writes are always visible in your next read, as long as one api process serves you."
+        " Behind a load balancer, send back what the responses to your writes said:",
+        table(
+            ("Header", "Meaning"),
+            [
+                ("`Mainspring-Written`", "in the response to a write: a name of that write"),
+                (
+                    "`Mainspring-Seen-After`",
+                    "in a read: the names of your writes of the last two seconds, separated by commas, at most 16;"
+                    " the response shows all of them",
+                ),
+            ],
+        ),
+        "Long polls (`wait`), pages after the first (`cursor`), logs and streams are never cached.",
         *(text for tag, texts in sorted(groups.items()) for text in (f"## {tag}", *texts)),
         "## Errors\n\nAn error is a problem document (RFC 9457) of the type [Problem](#problem). `code` is stable:"
         " programs should test it, not `detail`.",

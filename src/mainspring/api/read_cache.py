@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import sys
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -39,6 +40,8 @@ MOST_WRITES_SEEN = 10_000
 MOST_CHANGED = 10_000
 MOST_NAMES = 16
 """Writes that a request can name; with more, it is served without the cache."""
+UNKNOWN = sys.maxsize
+"""Later than every step: the request names writes in a way that cannot be understood, so it does not use the cache."""
 WRITTEN = b"mainspring-written"
 SEEN_AFTER = b"mainspring-seen-after"
 _WRITE = re.compile(r"([0-9a-f]{16})-(\d{1,18})")
@@ -121,7 +124,7 @@ class ReadCache:
             _HITS[kind].inc()
             return entry.response
         _MISSES[kind].inc()
-        if oldest < 0 or len(key.target) > MOST_KEY:
+        if oldest == UNKNOWN or len(key.target) > MOST_KEY:
             return (await load())[0]
         read = self._reads.get(key)
         now = self._clock.monotonic()
@@ -223,13 +226,12 @@ class ReadCache:
                     self._remove(key)
 
     def _first_sight(self, tenant: int, seen_after: str) -> int:
-        """Return the step before which entries may lack the writes of this header; -1 to read without the cache."""
-        names = [name.strip() for name in seen_after[: MOST_NAMES * 40].split(",")]
+        """Return the step before which entries may lack the writes that this header names."""
         oldest = 0
-        for name in names:
+        for name in map(str.strip, seen_after.split(",", MOST_NAMES)):  # the last one of too many contains a comma
             parts = _WRITE.fullmatch(name)
-            if parts is None or len(names) > MOST_NAMES:
-                return -1
+            if parts is None:
+                return UNKNOWN
             if parts[1] == self._process:
                 continue  # that write has removed what it changed
             step = self._seen.get((tenant, name))

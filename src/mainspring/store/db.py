@@ -160,7 +160,7 @@ class Database:
     async def reading(self) -> AsyncIterator[Connection]:
         """A connection for reads of jobs and executions whose statements have one best plan.
 
-        PostgreSQL would plan them anew for each job, because it expects a gain: with 30 days of history, planning took
+        PostgreSQL would plan them again for each job, because it expects a gain: with 30 days of history, planning took
         2 to 5 ms, and reading 0.3.
         """
         assert self._read_pool is not None, "open the database first"
