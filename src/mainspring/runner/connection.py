@@ -27,8 +27,12 @@ class WorkerConnection:
         self._held = 0
         self._held_since = 0.0
         self._holding = threading.Event()
+        self.in_child = False  # a function has forked, and this is the new process
 
     def start(self) -> None:
+        os.register_at_fork(
+            before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._after_fork
+        )
         threading.Thread(target=self._send_late, name="mainspring-send", daemon=True).start()
 
     def send(self, message: protocol.RunnerMessage) -> None:
@@ -56,6 +60,11 @@ class WorkerConnection:
         with self._lock:
             if self._held:
                 self._write()
+
+    def _after_fork(self) -> None:
+        self._held = 0  # the parent process sends them
+        self.in_child = True
+        self._lock.release()
 
     def _write(self, line: bytes = b"") -> None:
         if self._held:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -69,6 +70,9 @@ class Functions:
     def __init__(self, modules: Sequence[ModuleType]) -> None:
         self._modules = [module.__name__ for module in modules]
         self._known: dict[str, Function] = {}
+        for name in declared:  # now, so that first calls are as quick as others
+            with contextlib.suppress(Exception):  # reported by its calls
+                self.find(name)
 
     def find(self, name: str) -> Function:
         if (found := self._known.get(name)) is None:

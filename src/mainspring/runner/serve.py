@@ -33,7 +33,7 @@ from mainspring.runner_protocol import BadModule
 from mainspring.sdk.context import current
 from mainspring.sdk.transaction import AlreadyDone
 
-READ_BYTES = 1 << 20
+READ_BYTES = 65_536  # a larger buffer is mapped and unmapped for each read
 MAX_RESULT_BYTES = 262_144
 MAX_ERROR_CHARS = 9_000
 SESSION_VARIABLE = "MAINSPRING_SESSION_ID"
@@ -137,6 +137,8 @@ class RunnerServer:
         self._connection.flush()
 
     def _answer(self, returned: protocol.Returned, *, is_last: bool) -> None:
+        if self._connection.in_child:
+            os._exit(0)  # the function returned in its parent process, too
         if self._terminated or self._memory.stop == returned.number:
             # Even if the function ignored it: no further call begins here.
             returned.exits = True

@@ -89,6 +89,15 @@ def die(file: str = "") -> None:
     os.kill(os.getpid(), 9)
 
 
+def forks(file: str) -> None:
+    """Return in two processes."""
+    child = os.fork()
+    with open(file, "a") as written:
+        written.write("parent " if child else "child ")
+    if child:
+        os.waitpid(child, 0)
+
+
 def whoami() -> int:
     return os.getpid()
 

@@ -175,6 +175,13 @@ async def test_a_coroutine_that_is_cancelled_before_it_arrives_does_not_begin(ru
     assert not second.exists()
 
 
+async def test_a_process_that_a_function_forked_makes_no_calls(runner: Runner, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    runner.call("forks", *({"file": str(file)} for _ in range(3)))
+    assert [runner.receive() for _ in range(3)] == [returned(n, None) for n in (1, 2, 3)]
+    assert sorted(file.read_text().split()) == ["child"] * 3 + ["parent"] * 3
+
+
 async def test_it_ends_with_its_worker_while_a_call_hangs(runner: Runner, tmp_path: Path) -> None:
     runner.call("maybe_hang", {"file": str(tmp_path / "go"), "hang": True})
     await runner.until_begun(1)

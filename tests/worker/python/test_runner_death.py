@@ -1,4 +1,4 @@
-"""Runners that die with many calls: every call that had begun ends once, and every other one runs elsewhere."""
+"""Runners that die or must end a call, with many calls: each ends once, and those not begun run elsewhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from mainspring.domain.task import PythonTask
 from mainspring.worker.executors import Done, Host, Work
 from mainspring.worker.executors.python import PythonExecutor
 from tests.support.attempts import Registry, attempt
+from tests.support.processes import until
 
 pytestmark = pytest.mark.anyio
 
@@ -33,15 +35,15 @@ class Calls:
         self.kill_after = 0  # as soon as so many have ended
         self.ended = asyncio.Event()
 
-    def _work(self, name: str, *, die: bool = False) -> Work:
-        params = {"file": str(self._file), "name": name, "die": die}
-        return attempt(PythonTask(f"{APP}:journal"), params)
+    def _work(self, name: str, **more: Any) -> Work:
+        return attempt(PythonTask(f"{APP}:journal"), {"file": str(self._file), "name": name, **more})
 
-    def begin(self, name: str, *, die: bool = False) -> None:
+    def begin(self, name: str, **more: Any) -> Work:
         self.begun += 1
-        work = self._work(name, die=die)
+        work = self._work(name, **more)
         work.definition = self._template.definition  # of the same job
         self._made.begin(work, self._finish)
+        return work
 
     def _finish(self, work: Work, done: Done) -> None:
         name = work.params["name"]
@@ -59,9 +61,12 @@ class Calls:
                 self.ended.clear()
                 await self.ended.wait()
 
+    def journal(self) -> str:
+        return self._file.read_text()
+
     def check(self, *, deaths: int) -> None:
         """Every call succeeded after it was made once, or was the one that its runner made when it died."""
-        journal = Counter(self._file.read_text().splitlines())
+        journal = Counter(self.journal().splitlines())
         assert set(journal.values()) == {1}, "no call is made twice"
         failed = {name for name, done in self.done.items() if done.outcome != "succeeded"}
         assert len(failed) <= deaths
@@ -105,3 +110,25 @@ async def test_runners_killed_at_random_points(tmp_path: Path, seed: int) -> Non
     await made.stop()
     assert calls.kills >= 15
     calls.check(deaths=calls.kills)
+
+
+async def test_of_many_calls_in_a_runner_only_those_cancelled_end(tmp_path: Path) -> None:
+    made = await start()
+    calls, never = Calls(made, tmp_path / "journal"), str(tmp_path / "never")
+    for n in range(300):  # until it is known to be fast
+        calls.begin(f"first-{n}")
+    await calls.until_all()
+    works = [calls.begin(f"then-{n}", wait_for=never if n == 40 else "") for n in range(200)]
+    await until("the call that hangs", lambda: "begins then-40\n" in calls.journal(), within_s=60)
+    behind = [work for work in works[41:] if work.params["name"] not in calls.done][-2:]
+    for work in (works[40], *behind):
+        work.request_stop("cancelled")
+    await calls.until_all()
+    await made.stop()
+    cancelled = {name for name, done in calls.done.items() if done.outcome == "cancelled"}
+    assert cancelled == {work.params["name"] for work in (works[40], *behind)}
+    assert Counter(done.outcome for done in calls.done.values()) == {
+        "succeeded": 500 - len(cancelled),
+        "cancelled": len(cancelled),
+    }
+    assert set(Counter(calls.journal().splitlines()).values()) == {1}, "no call is made twice"

@@ -61,12 +61,14 @@ class PythonExecutor:
             problem = "this worker has no Python modules: start it with `mainspring worker -m MODULE`"
             finish(work, Done("failed", error=problem))
             return
-        try:
-            args: dict[str, Any] = fill(task.args, work.values()) if task.args else {}
-        except KeyError as error:
-            finish(work, missing_parameter(error))
-            return
-        call = QueuedCall(work, task.function, args | work.params, finish)
+        args: dict[str, Any] = work.params
+        if task.args:
+            try:
+                args = fill(task.args, work.values()) | args
+            except KeyError as error:
+                finish(work, missing_parameter(error))
+                return
+        call = QueuedCall(work, task.function, args, finish)
         if work.definition.sandbox is None:
             self._pool.submit(call)
             return

@@ -41,6 +41,7 @@ BROKEN_RETRY_S = 5.0
 MAX_DEATHS = 3
 """A call whose runners die before they begin it is not sent to further ones."""
 NULL = b"null"
+_SUCCEEDED = Done("succeeded")
 
 
 class RunnerPool:
@@ -386,7 +387,7 @@ def _done(call: QueuedCall, answer: protocol.Returned) -> Done:
     if answer.error is not None:
         return Done("failed", error=answer.error, retry=answer.retry)
     # Passed on as JSON: the worker never decodes results.
-    return Done("succeeded", result=None if answer.result == NULL else msgspec.Raw(answer.result))
+    return _SUCCEEDED if answer.result == NULL else Done("succeeded", result=msgspec.Raw(answer.result))
 
 
 def _stopped(call: QueuedCall) -> Done:
