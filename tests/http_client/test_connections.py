@@ -30,6 +30,8 @@ pytestmark = pytest.mark.anyio
 CUT_OFF = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 CLOSING = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi"
+ABANDONED = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlast"
+"""As an answer: send it, then close the connection without having announced it."""
 CLOSE = b""
 """As an answer: close the connection."""
 
@@ -45,6 +47,7 @@ class Server:
         self.answers: list[bytes] = []
         self.repeat: bytes | None = None  # the answer once there are no others
         self.asked = asyncio.Event()
+        self.closed = asyncio.Event()
         self.url = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -61,13 +64,14 @@ class Server:
                 if answer is None:
                     continue
                 writer.write(answer)
-                if answer in (CLOSE, CUT_OFF, CLOSING):
+                if answer in (CLOSE, CUT_OFF, CLOSING, ABANDONED):
                     return
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         finally:
             self.open -= 1
             writer.close()
+            self.closed.set()
 
 
 class KeepAlive(BaseHTTPRequestHandler):
@@ -189,6 +193,14 @@ async def test_a_repeatable_request_on_a_stale_connection_is_sent_again(
         await calls.request(method, "/1")
         assert await calls.request(method, "/2", **options) == (200, b"hi")
         assert [request.split()[1] for request in server.requests] == [b"/1", b"/2", b"/2"]
+
+
+async def test_a_connection_that_the_server_closed_is_not_used_for_a_post(blocking: bool) -> None:
+    async with served(ABANDONED, OK, blocking=blocking) as (server, calls):
+        await calls.post("/1", b"")
+        await server.closed.wait()
+        assert await calls.post("/2", b"") == (200, b"hi")
+        assert server.connections == 2
 
 
 async def test_a_post_that_may_have_been_processed_is_not_sent_again(blocking: bool) -> None:

@@ -5,12 +5,13 @@
         print(client.wait(execution.execution_id).state)
 
 `AsyncClient` has the same methods as coroutines. Both raise the errors of `mainspring.domain.errors`, plus
-`Unreachable` and `WaitTimedOut`.
+`Unreachable`, `WaitTimedOut` and `SubmitFailed`.
 """
 
 from mainspring.client.api import AsyncClient
 from mainspring.client.discovery import Server, discover
 from mainspring.client.problems import Unreachable, WaitTimedOut
+from mainspring.client.submission import SubmitFailed
 from mainspring.client.sync import Client
 
-__all__ = ["AsyncClient", "Client", "Server", "Unreachable", "WaitTimedOut", "discover"]
+__all__ = ["AsyncClient", "Client", "Server", "SubmitFailed", "Unreachable", "WaitTimedOut", "discover"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from time import monotonic
 from uuid import UUID
 
 from mainspring import wire
 from mainspring.client.paths import Ref, path_of
 from mainspring.client.problems import Unreachable, WaitTimedOut
+from mainspring.client.submission import IN_FLIGHT, Submission, send_in_tasks
 from mainspring.client.transport import Connected, Params, Reconnect
 from mainspring.domain.errors import NotFound, Unavailable
 from mainspring.domain.execution import FINAL, State
@@ -29,6 +30,15 @@ class ExecutionMethods(Connected):
             body=body,
             repeatable=all(item.key is not None for item in body.items),
         )
+
+    async def submit_many(self, items: Iterable[wire.BatchItem], *, in_flight: int = IN_FLIGHT) -> list[UUID]:
+        """Submit any number of executions in batches, `in_flight` at a time; return their ids in order.
+
+        Raises `SubmitFailed` if some were not submitted. Items with a `key` can be submitted again safely.
+        """
+        submission = Submission(items)
+        await send_in_tasks(submission, self.submit, in_flight)
+        return submission.result()
 
     async def executions(
         self,

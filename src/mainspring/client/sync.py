@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -12,6 +12,7 @@ from mainspring import wire
 from mainspring.client.api import AsyncClient
 from mainspring.client.discovery import Server
 from mainspring.client.paths import Ref
+from mainspring.client.submission import IN_FLIGHT, Submission, send_in_threads
 from mainspring.domain.alert import Rule
 from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.execution import State
@@ -237,6 +238,11 @@ class Client:
 
     def submit(self, items: Sequence[wire.BatchItem]) -> wire.BatchAnswer:
         return finish(self._inner.submit(items))
+
+    def submit_many(self, items: Iterable[wire.BatchItem], *, in_flight: int = IN_FLIGHT) -> list[UUID]:
+        submission = Submission(items)
+        send_in_threads(submission, self._inner.submit, in_flight)
+        return submission.result()
 
     def executions(
         self,

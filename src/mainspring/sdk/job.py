@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from mainspring.wire import Execution
 
 P = ParamSpec("P")
@@ -60,6 +62,19 @@ class Job(Protocol[P, R]):
 
     def submit(self, *, at: datetime | str | None = None, key: str | None = None, **params: Any) -> Execution:
         """Submit an execution, due now or `at` a time; for a day, the same `key` returns the same execution."""
+        ...
+
+    def submit_many(
+        self,
+        params: Iterable[Mapping[str, Any]],
+        *,
+        at: datetime | str | None = None,
+        keys: Iterable[str] | None = None,
+    ) -> list[UUID]:
+        """Submit one execution per element of `params` and return their ids in order.
+
+        Raises `mainspring.client.SubmitFailed`, which lists each item that was not submitted and why.
+        """
         ...
 
 
@@ -110,6 +125,7 @@ def job(function: Any = None, /, *, name: str | None = None, **options: Any) -> 
         marked = cast(Any, function)
         marked.declaration = declaration
         marked.submit = _submitter(declaration)
+        marked.submit_many = _many_submitter(declaration)
         return cast("Job[P, R]", function)
 
     return declare if function is None else declare(function)
@@ -185,3 +201,15 @@ def _submitter(declaration: Declaration) -> Callable[..., Execution]:
         return send(declaration, at=at, key=key, params=params)
 
     return submit
+
+
+def _many_submitter(declaration: Declaration) -> Callable[..., list[UUID]]:
+    def submit_many(
+        params: Iterable[Mapping[str, Any]], *, at: datetime | str | None = None, keys: Iterable[str] | None = None
+    ) -> list[UUID]:
+        """Submit one execution per element of `params` and return their ids in order."""
+        from mainspring.sdk.submit import submit_many as send
+
+        return send(declaration, params, at=at, keys=keys)
+
+    return submit_many
