@@ -11,7 +11,7 @@ from mainspring import runner_protocol as protocol
 from mainspring.runner_memory import RunnerMemory
 
 HOLD_S = 0.001
-MAX_HELD = 50
+MAX_HELD = 100
 """Limits of what is held while further calls end: the worker sends more calls when it has the results."""
 LATE_S = 0.005
 """If the next call does not end, another thread sends what is held."""

@@ -185,7 +185,9 @@ class RunnerProcess:
 
     def kill(self, number: signal.Signals) -> None:
         """Signal the whole process group: processes that a function started end with it."""
-        signal_group(self.pid, number)
+        assert self._process is not None
+        if self._process.returncode is None:  # else another process may have its id
+            signal_group(self._process.pid, number)
 
     def _write(self, data: bytes) -> None:
         """Send now what the socket takes, and the rest when it can be written again."""
