@@ -64,7 +64,7 @@ class ServeConfig:
     artifact_kept_s: float = 30 * 86_400.0
     allow_net: tuple[str, ...] = ()
     apprise: bool = False
-    rate_limit: float = 500.0  # requests per second and token; 0: unlimited
+    rate_limit: float = 10_000.0  # requests per second and token; 0: unlimited
     schedule_quota: int = 100_000  # schedules that a token may create per hour; 0: unlimited
 
 

@@ -160,7 +160,7 @@ _OPTIONS = (
         "--rate-limit",
         envvar="MAINSPRING_RATE_LIMIT",
         show_envvar=True,
-        default=500.0,
+        default=10_000.0,
         show_default=True,
         type=click.FloatRange(min=0),
         metavar="N",
