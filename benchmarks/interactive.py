@@ -51,6 +51,7 @@ ENDPOINT = [1, 8, 32]
 STATUS = [1, 8]
 LEAST_DRAIN = 200
 ROWS = ["latency", "submits", "endpoint", "bulk", "drain", "status", "cpu", "herd"]
+PEER_ROWS = {"latency", "submits", "bulk", "drain"}
 US = report.US
 
 
@@ -60,7 +61,7 @@ class Run:
 
     target: Machine
     folder: Path
-    only: list[str]
+    only: set[str]
     system: System
     peers: list[Peer] = field(default_factory=list)
     samples: Samples = field(default_factory=Samples)
@@ -237,21 +238,20 @@ PARTS = {
 
 
 async def measure_all(run: Run, names: list[str], redis_url: str, why_no_redis: str) -> None:
-    wanted = set(run.only) | ({"latency"} if "cpu" in run.only else set())
-    for name in names if wanted & {"latency", "submits", "bulk", "drain"} else []:
+    for name in names:
         definition = PEERS[name]
         try:
             if definition.on_redis and not redis_url:
                 raise install.NotInstalled(why_no_redis)
             run.peers.append(await prepare(definition, run.target, redis_url))
         except (install.NotInstalled, RuntimeError) as error:
-            for row in ("latency", "submits", "bulk", "drain"):
+            for row in PEER_ROWS & run.only:
                 run.samples.fail(row, name, str(error))
             print(f"{name}: not measured: {error}", flush=True)
     for number in range(ROUNDS):
         print(f"round {number + 1} of {ROUNDS}", flush=True)
         for name, part in PARTS.items():
-            if name in wanted:
+            if name in run.only:
                 await part(run)
 
 
@@ -263,17 +263,19 @@ async def main(only: list[str], names: list[str]) -> None:
         with contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-times-")))
             redis_url, why = "", ""
-            if any(PEERS[name].on_redis for name in names):
+            rows = set(only) | ({"latency"} if "cpu" in only else set())  # CPU is measured with the latency
+            used = names if rows & PEER_ROWS else []
+            if any(PEERS[name].on_redis for name in used):
                 try:
                     redis_url = stack.enter_context(redis())
                 except install.NotInstalled as error:
                     why = str(error)
-            run = Run(target, folder, only, System(target))
-            await measure_all(run, names, redis_url, why)
+            run = Run(target, folder, rows, System(target))
+            await measure_all(run, used, redis_url, why)
     counts = report.Counts(ROUNDS, LATENCY_N, RATE, SINGLES_N, IN_FLIGHT, BULK_N, BATCH, DRAIN_N, QUEUED, HERD)
     complete = not QUICK and set(only) == set(ROWS) and set(names) == set(PEERS)
     report.publish_all(
-        run.samples, counts, names, postgresql=target.postgres.version, generator=generator(), written=complete
+        run.samples, counts, used, postgresql=target.postgres.version, generator=generator(), written=complete
     )
     if any(name == US for _, name in run.samples.reasons):
         raise SystemExit(1)
