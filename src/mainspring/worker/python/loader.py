@@ -61,6 +61,7 @@ async def read_declared(targets: Sequence[str], cleanup: CleanupRegistry) -> lis
         raise BadModule(f"{', '.join(targets)}: not loaded after {LOAD_S:g} s") from None
     finally:
         signal_group(process.pid, signal.SIGKILL)
+        await process.wait()  # not yet reaped if it was given up
         cleanup.remove_process_group(process.pid)
     messages = protocol.decode_runner_messages(written)
     last = messages[-1] if messages else None
