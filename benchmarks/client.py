@@ -38,8 +38,15 @@ SERVER = """
 import asyncio, sys, httptools, uvloop
 BODY = sys.stdin.buffer.read()
 HEADERS = [
-    b"HTTP/1.1 200 OK", b"date: Mon, 16 Nov 2026 00:00:00 GMT", b"server: mainspring",
-    b"content-length: %d" % len(BODY), b"content-type: application/json", b"cache-control: no-store", b"x-request-id: 0193a4c1", b"", BODY,
+    b"HTTP/1.1 200 OK",
+    b"date: Mon, 16 Nov 2026 00:00:00 GMT",
+    b"server: mainspring",
+    b"content-length: %d" % len(BODY),
+    b"content-type: application/json",
+    b"cache-control: no-store",
+    b"x-request-id: 0193a4c1",
+    b"",
+    BODY,
 ]
 ANSWER = b"\\r\\n".join(HEADERS)
 

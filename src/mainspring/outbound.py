@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable, Sequence
-
-import httpcore2
-import httpx2
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 from mainspring.domain.address import Network, read_address, refusal
 from mainspring.domain.errors import MainspringError
+from mainspring.http_client import HttpClient, StreamedResponse
+from mainspring.http_client.request import split_url
 
 CONNECT_S = 10.0
+KEEP_ALIVE_S = 5.0
+MAX_IDLE = 20
+"""Servers whose connections are kept; beyond them, all idle connections are closed."""
+_SAFE = "!#$%&'()*+,/:;=?@[]~"  # an escape such as %2F stays as it is
 
 
 class RefusedAddress(MainspringError):
@@ -31,27 +36,38 @@ class UnknownHost(MainspringError):
     code = "unknown_host"
 
 
-class _CheckedBackend(httpcore2.AsyncNetworkBackend):
+class Outbound:
+    """Sends requests to allowed addresses only. It follows no redirects and stores no cookies."""
+
     def __init__(self, allowed: Sequence[Network]) -> None:
         self._allowed = allowed
-        self._backend = httpcore2.AnyIOBackend()
+        self._clients: dict[str, HttpClient] = {}
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        failure: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
-        for address in await addresses(host, port, self._allowed):
-            try:
-                return await self._backend.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
-                failure = error
-        assert failure is not None
-        raise failure
+    @asynccontextmanager
+    async def stream(
+        self, method: str, url: str, body: bytes | None, *, headers: Mapping[str, str], timeout_s: float
+    ) -> AsyncIterator[StreamedResponse]:
+        """Enter with the head of the response. `timeout_s` is the longest silence of the server."""
+        origin, parts = split_url(url)
+        server = f"{origin.scheme}://{origin.host}"
+        target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
+        client = self._clients.get(server)
+        if client is None:
+            if len(self._clients) >= MAX_IDLE:
+                self.close()
+            client = self._clients[server] = HttpClient(
+                server, {}, env={}, resolve=self._resolve, connect_s=CONNECT_S, keep_alive_s=KEEP_ALIVE_S
+            )
+        async with client.stream(method, target, body, headers=headers, timeout_s=timeout_s) as response:
+            yield response
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    async def _resolve(self, host: str, port: int) -> list[str]:
+        return await addresses(host, port, self._allowed)
 
 
 async def addresses(host: str, port: int, allowed: Sequence[Network]) -> list[str]:
@@ -73,20 +89,3 @@ async def addresses(host: str, port: int, allowed: Sequence[Network]) -> list[st
             " allow it with --allow-net CIDR (mainspring worker for tasks, mainspring serve for notifications)"
         )
     return permitted
-
-
-class _Transport(httpx2.AsyncHTTPTransport):
-    def __init__(self, allowed: Sequence[Network]) -> None:
-        super().__init__(verify=False, trust_env=False)  # its pool is replaced before it is used
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=httpx2.create_ssl_context(),
-            max_connections=None,
-            max_keepalive_connections=20,
-            keepalive_expiry=5.0,
-            network_backend=_CheckedBackend(allowed),
-        )
-
-
-def client(allowed: Sequence[Network]) -> httpx2.AsyncClient:
-    """Return a client that connects to allowed addresses only. It follows no redirects and stores no cookies."""
-    return httpx2.AsyncClient(transport=_Transport(allowed), trust_env=False, follow_redirects=False, timeout=None)

@@ -6,8 +6,6 @@ import asyncio
 import smtplib
 from collections.abc import Sequence
 
-import httpx2
-
 from mainspring import outbound
 from mainspring.alerts import format, mail, sign
 from mainspring.alerts.format import Notification
@@ -23,6 +21,7 @@ from mainspring.domain.channel import (
     WebhookTarget,
 )
 from mainspring.domain.errors import MainspringError
+from mainspring.http_client import HttpError, InvalidRequest
 from mainspring.store.outbox import Sent
 
 TIMEOUT_S = 15.0
@@ -40,12 +39,10 @@ class Sender:
         self._allowed = allowed
         self._apprise = apprise
         self._clock = clock or SystemClock()
-        self._http: httpx2.AsyncClient | None = None
+        self._http = outbound.Outbound(allowed)
 
     async def close(self) -> None:
-        client, self._http = self._http, None
-        if client is not None:
-            await client.aclose()
+        self._http.close()
 
     async def send(self, target: Target, notification: Notification) -> Sent:
         """Send the notification; `error` of the result is None if the receiver accepted it."""
@@ -63,7 +60,7 @@ class Sender:
         except smtplib.SMTPResponseException as problem:
             status, excerpt = problem.smtp_code, _text(problem.smtp_error)
             error = f"the mail server answered {problem.smtp_code}"
-        except (httpx2.HTTPError, httpx2.InvalidURL, smtplib.SMTPException, OSError) as problem:
+        except (HttpError, InvalidRequest, smtplib.SMTPException, OSError) as problem:
             error = f"{type(problem).__name__}: {problem}"
         duration_ms = round((self._clock.monotonic() - started) * 1000)
         return Sent(
@@ -98,16 +95,9 @@ class Sender:
                 return await _apprise(url or "", notification)
 
     async def _post(self, url: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
-        if self._http is None:
-            self._http = outbound.client(self._allowed)
-        headers = {**headers, "content-type": "application/json", "user-agent": "mainspring"}
-        async with self._http.stream("POST", url, content=body, headers=headers, timeout=TIMEOUT_S) as answer:
-            excerpt = b""
-            async for chunk in answer.aiter_bytes():
-                excerpt += chunk
-                if len(excerpt) >= MAX_EXCERPT * 4:
-                    break
-            return answer.status_code, _text(excerpt[: MAX_EXCERPT * 4])
+        headers = {**headers, "accept": "*/*", "content-type": "application/json", "user-agent": "mainspring"}
+        async with self._http.stream("POST", url, body, headers=headers, timeout_s=TIMEOUT_S) as answer:
+            return answer.status, _text(await answer.read(MAX_EXCERPT * 4))
 
 
 async def _apprise(url: str, notification: Notification) -> tuple[int | None, str | None]:

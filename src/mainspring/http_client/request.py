@@ -44,9 +44,11 @@ def split_url(url: str) -> tuple[Origin, SplitResult]:
 
 def _ascii_host(name: str) -> str:
     if not name.isascii():
+        import idna  # takes 20 ms to import, and few URLs need it
+
         try:
-            name = name.encode("idna").decode("ascii")
-        except UnicodeError as error:
+            name = idna.encode(name, uts46=True).decode("ascii")
+        except idna.IDNAError as error:
             raise InvalidRequest(f"invalid host name {name!r}: {error}") from None
     if not re.fullmatch(r"[0-9A-Za-z._:%~-]+", name):
         raise InvalidRequest(f"invalid host name {name!r}")

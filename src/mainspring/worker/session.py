@@ -11,16 +11,16 @@ import json
 import threading
 from collections.abc import Callable
 
-import httpx2
 import structlog
 
 from mainspring import wire
 from mainspring.clock import SystemClock, boottime
 from mainspring.codec import encode
 from mainspring.domain.errors import MainspringError
+from mainspring.http_client import BlockingNetwork, HttpClient, HttpError, finish
 from mainspring.worker.cleanup import GuardianPipe
 from mainspring.worker.slots import Slots
-from mainspring.worker.transport.api_client import ApiAddress, ApiUnavailable, SessionEnded, read_answer
+from mainspring.worker.transport.api_client import JSON, ApiAddress, ApiUnavailable, SessionEnded, read_answer
 
 log = structlog.get_logger()
 
@@ -29,6 +29,7 @@ KEEPALIVE_S = 60.0
 PROGRESS_S = 1.0
 """How often the thread checks for progress; it is sent at most this often, for all attempts together."""
 RETRY_S = 1.0
+RESPONSE_S = 5.0
 
 
 class Session:
@@ -74,15 +75,19 @@ class Session:
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join, 10)
 
     def _run(self) -> None:
-        with httpx2.Client(
-            base_url=self._address.url,
-            headers=self._address.headers,
-            timeout=5,
-            limits=httpx2.Limits(keepalive_expiry=KEEPALIVE_S),
-        ) as client:
+        client = HttpClient(
+            self._address.url,
+            self._address.headers,
+            network=BlockingNetwork(),
+            connect_s=RESPONSE_S,
+            keep_alive_s=KEEPALIVE_S,
+        )
+        try:
             self._send_heartbeats(client)
+        finally:
+            client.close()
 
-    def _send_heartbeats(self, client: httpx2.Client) -> None:
+    def _send_heartbeats(self, client: HttpClient) -> None:
         wait_s = self._registered.heartbeat_s
         while not self._wait(wait_s):
             if self._skips():
@@ -94,7 +99,7 @@ class Session:
                 log.warning("session.ended", reason=str(error))
                 self._loop.call_soon_threadsafe(self._on_end)
                 return
-            except (ApiUnavailable, httpx2.TransportError) as error:
+            except (ApiUnavailable, HttpError) as error:
                 log.warning("heartbeat.failed", error=str(error), retry_s=RETRY_S)
                 self._skipped, wait_s = True, RETRY_S
             except MainspringError as error:
@@ -124,7 +129,7 @@ class Session:
     def _progress(self) -> list[wire.ProgressReport]:
         return self._slots.progress() if "progress" in self._registered.takes else []
 
-    def _send_heartbeat(self, client: httpx2.Client) -> None:
+    def _send_heartbeat(self, client: HttpClient) -> None:
         sent_boottime, sent = boottime(), self._clock.monotonic()
         progress = self._progress()
         body = wire.Heartbeat(
@@ -134,8 +139,17 @@ class Session:
         if beat is None:
             # There is no stream, or the event loop is blocked: this thread has a connection of its own.
             sent_boottime, sent = boottime(), self._clock.monotonic()
-            response = client.post("/api/v1/worker/heartbeat", content=encode(body))
-            beat = read_answer(response.status_code, response.content, wire.Beat)
+            response = finish(
+                client.request(
+                    "POST",
+                    "/api/v1/worker/heartbeat",
+                    encode(body),
+                    headers=JSON,
+                    timeout_s=RESPONSE_S,
+                    repeatable=True,
+                )
+            )
+            beat = read_answer(response.status, response.body, wire.Beat)
         # Counted from before the request was sent: never longer than what the database granted.
         self._guardian.send(f"lease {sent_boottime + beat.lease_s}")
         self._sent_progress = progress

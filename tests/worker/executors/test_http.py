@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -252,3 +254,61 @@ async def test_tls_is_checked_against_the_name_in_the_url(
 async def test_a_mistake_in_the_allowed_networks_is_told_at_the_start() -> None:
     with pytest.raises(Invalid, match=r"'10\.0\.0\.1/8' is not a network"):
         await HttpExecutor().start(host(allow_net=("10.0.0.1/8",)))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", gzip.compress(b"hello")),
+        ("deflate", zlib.compress(b"hello")),
+        ("deflate", zlib.compress(b"hello")[2:-4]),
+        ("identity", b"hello"),
+        ("unknown", b"hello"),
+    ],
+)
+async def test_compressed_responses(encoding: str, body: bytes) -> None:
+    async with receiving(lambda _: reply(body=body, content_encoding=encoding)) as server:
+        done = await call(attempt(HttpTask(server.url())))
+    assert (done.outcome, done.result["body"]) == ("succeeded", "hello")
+
+
+async def test_a_compressed_response_that_is_too_large_or_broken() -> None:
+    bomb = gzip.compress(bytes(50_000_000))
+    async with receiving(lambda _: reply(body=bomb, content_encoding="gzip")) as server:
+        large = await call(attempt(HttpTask(server.url(), max_bytes=1_000_000)))
+        server.answer = lambda _: reply(body=b"no gzip", content_encoding="gzip")
+        broken = await call(attempt(HttpTask(server.url())))
+    assert large.error == "the response has more than 1,000,000 bytes (max_bytes)"
+    assert broken.error is not None and broken.error.startswith("cannot decode the response: ")
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "then"),
+    [
+        ("301 Moved", "POST", "GET"),
+        ("302 Found", "POST", "GET"),
+        ("302 Found", "PUT", "PUT"),
+        ("303 See Other", "PUT", "GET"),
+        ("307 Temporary Redirect", "POST", "POST"),
+        ("308 Permanent Redirect", "POST", "POST"),
+    ],
+)
+async def test_methods_of_redirects(status: str, method: Any, then: str) -> None:
+    def answer(got: Received) -> bytes:
+        return reply(status, location="../b?x=1#top") if " /dir/a" in got.line else reply(body=got.body)
+
+    async with receiving(answer) as server:
+        task = HttpTask(server.url("/dir/a"), method=method, body={"a": 1}, follow_redirects=1)
+        done = await call(attempt(task))
+    assert server.got[1].line == f"{then} /b?x=1 HTTP/1.1"
+    assert server.got[1].body == (b"" if then == "GET" else b'{"a":1}')
+    assert ("content-type" in server.got[1].headers) == (then != "GET")
+    assert done.result["url"] == server.url("/b?x=1")
+
+
+async def test_a_url_is_escaped_where_it_must_be() -> None:
+    async with receiving(lambda _: reply()) as server:
+        for path in ("/ä b/%2F?q=ü v&r=%20", "?q=1", ""):
+            await call(attempt(HttpTask(server.url(path))))
+    lines = [got.line for got in server.got]
+    assert lines == ["GET /%C3%A4%20b/%2F?q=%C3%BC%20v&r=%20 HTTP/1.1", "GET /?q=1 HTTP/1.1", "GET / HTTP/1.1"]

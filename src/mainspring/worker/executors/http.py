@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Coroutine
+from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import urldefrag, urljoin
 
-import httpx2
 import msgspec
 
 from mainspring import __version__, codec, outbound
@@ -17,9 +19,15 @@ from mainspring.domain.address import read_networks
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.task import HttpTask, expects, url_problem
 from mainspring.domain.template import fill, render
+from mainspring.http_client import ConnectFailed, Head, HttpError, InvalidRequest, StreamedResponse
+from mainspring.http_client.decoding import InvalidContent, decoded
+from mainspring.http_client.request import header_lines, split_url
 from mainspring.worker.executors import Done, Host, Work
 
 KEPT_HEADERS = ("content-type", "content-length", "date", "etag", "last-modified", "location", "retry-after", "server")
+REDIRECTS = (301, 302, 303, 307, 308)
+LONGEST_SILENCE_S = 7 * 86400.0
+"""The attempt's own timeout ends a call."""
 MAX_KEPT_BYTES = 64_000
 """Of a response body: results are stored as long as their executions are."""
 
@@ -33,21 +41,33 @@ class CallFailed(Exception):
         self.result = result
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of a call."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: bytes | None
+
+    @property
+    def server(self) -> str:
+        origin, _ = split_url(self.url)
+        return f"{origin.name}:{origin.port}"
+
+
 class HttpExecutor:
     """The `http` kind."""
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._client: httpx2.AsyncClient | None = None
-        self._host: Host | None = None
+        self._outbound = outbound.Outbound(())
 
     async def start(self, host: Host) -> None:
-        self._host = host
-        read_networks(host.allow_net)  # fails at startup if one is invalid
+        self._outbound = outbound.Outbound(read_networks(host.allow_net))  # fails at startup if one is invalid
 
     async def stop(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
+        self._outbound.close()
 
     async def execute(self, work: Work) -> Done:
         task = work.definition.task
@@ -71,23 +91,21 @@ class HttpExecutor:
         while True:
             started = self._clock.monotonic()
             _log(work, f"{request.method} {request.url}")
-            response = await self._send(request)
-            try:
-                body = await _read(response, task)
-            finally:
-                await response.aclose()
+            response, body = await self._send(request, task)
             took_ms = round((self._clock.monotonic() - started) * 1000)
-            _log(work, f"{response.status_code} {response.reason_phrase} · {len(body):,} bytes · {took_ms} ms")
-            if response.next_request is None or not task.follow_redirects:
-                return _check_status(task, response, body, redirects)
+            _log(work, f"{_status(response)} · {len(body):,} bytes · {took_ms} ms")
+            location = response.header("location")
+            if response.status not in REDIRECTS or not location or not task.follow_redirects:
+                return _check_status(task, response, body, request.url, redirects)
             redirects += 1
             if redirects > task.follow_redirects:
                 raise CallFailed(
-                    f"more than {task.follow_redirects} redirects", result=_result(response, body, redirects)
+                    f"more than {task.follow_redirects} redirects",
+                    result=_result(response, body, request.url, redirects),
                 )
-            request = _redirect(request, response.next_request)
+            request = _redirect(request, response.status, location)
 
-    def _request(self, task: HttpTask, work: Work) -> httpx2.Request:
+    def _request(self, task: HttpTask, work: Work) -> Request:
         values = work.values()
         try:
             url = render(task.url, values)
@@ -106,36 +124,34 @@ class HttpExecutor:
         # A compressed body could become a thousand times as large as it was sent.
         headers.setdefault("accept-encoding", "identity")
         headers.setdefault("user-agent", f"mainspring/{__version__}")
+        headers.setdefault("accept", "*/*")
         try:
-            return self._get_client().build_request(
-                task.method, url, headers=headers | _identity(work), content=content
-            )
-        except (httpx2.InvalidURL, UnicodeError, ValueError) as error:
-            raise CallFailed(f"invalid URL {url!r}: {error}", retry=False) from None
+            split_url(url)
+            header_lines(headers)
+        except InvalidRequest as error:
+            raise CallFailed(str(error), retry=False) from None
+        return Request(task.method, urldefrag(url).url, headers | _identity(work), content)
 
-    def _get_client(self) -> httpx2.AsyncClient:
-        # Created on the first call: loading certificates takes 0.1 s, and most workers never need them.
-        if self._client is None:
-            allowed = () if self._host is None else read_networks(self._host.allow_net)
-            self._client = outbound.client(allowed)
-        return self._client
-
-    async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        where = f"{request.url.host}:{request.url.port or (443 if request.url.scheme == 'https' else 80)}"
+    async def _send(self, request: Request, task: HttpTask) -> tuple[Head, bytes]:
+        where = request.server
+        received = False
         try:
-            return await self._get_client().send(request, stream=True)
+            async with self._outbound.stream(
+                request.method, request.url, request.body, headers=request.headers, timeout_s=LONGEST_SILENCE_S
+            ) as response:
+                received = True
+                return response, await _read(response, task)
         except outbound.RefusedAddress as error:
             raise CallFailed(error.message, retry=False) from None
         except outbound.UnknownHost as error:
             raise CallFailed(error.message) from None
-        except httpx2.UnsupportedProtocol:
-            raise CallFailed(
-                f"invalid URL {str(request.url)!r}: only http and https are supported", retry=False
-            ) from None
-        except httpx2.ConnectError as error:
+        except InvalidRequest as error:
+            raise CallFailed(str(error), retry=False) from None
+        except ConnectFailed as error:
             raise CallFailed(_unreachable(where, error)) from None
-        except httpx2.TransportError as error:
-            raise CallFailed(f"{where} closed the connection: {_describe(error)}") from None
+        except HttpError as error:
+            broke = "the connection broke while reading the response" if received else f"{where} closed the connection"
+            raise CallFailed(f"{broke}: {error}") from None
 
 
 def _identity(work: Work) -> dict[str, str]:
@@ -149,66 +165,74 @@ def _identity(work: Work) -> dict[str, str]:
     }
 
 
-def _redirect(request: httpx2.Request, to: httpx2.Request) -> httpx2.Request:
+def _redirect(request: Request, status: int, location: str) -> Request:
     """Return the next request of a redirect chain; another origin does not get the task's own headers."""
-    if problem := url_problem(str(to.url)):
+    url = urldefrag(urljoin(request.url, location)).url
+    if problem := url_problem(url):
         raise CallFailed(f"redirected: {problem}", retry=False)
-    before, after = request.url, to.url
-    if (before.scheme, before.host, before.port) != (after.scheme, after.host, after.port):
-        kept = ("host", "user-agent", "accept", "content-type", "content-length", "idempotency-key")
-        for name in [name for name in to.headers if name not in kept and not name.startswith("mainspring-")]:
-            del to.headers[name]
-    return to
+    method, body, headers = request.method, request.body, dict(request.headers)
+    if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
+        method, body = "GET", None
+        headers.pop("content-type", None)
+    try:
+        moved = split_url(request.url)[0] != split_url(url)[0]
+    except InvalidRequest as error:
+        raise CallFailed(f"redirected: {error}", retry=False) from None
+    if moved:
+        kept = ("user-agent", "accept", "content-type", "idempotency-key")
+        headers = {n: value for n, value in headers.items() if n in kept or n.startswith("mainspring-")}
+    return Request(method, url, headers, body)
 
 
-async def _read(response: httpx2.Response, task: HttpTask) -> bytes:
+async def _read(response: StreamedResponse, task: HttpTask) -> bytes:
     """Read the body, up to `max_bytes`."""
     parts, size = [], 0
     try:
-        async for part in response.aiter_bytes():
+        async for part in decoded(response):
             size += len(part)
             if size > task.max_bytes:
                 raise CallFailed(f"the response has more than {task.max_bytes:,} bytes (max_bytes)", retry=False)
             parts.append(part)
-    except httpx2.DecodingError as error:
+    except InvalidContent as error:
         raise CallFailed(f"cannot decode the response: {error}") from None
-    except httpx2.TransportError as error:
-        raise CallFailed(f"the connection broke while reading the response: {_describe(error)}") from None
     return b"".join(parts)
 
 
-def _check_status(task: HttpTask, response: httpx2.Response, body: bytes, redirects: int) -> dict[str, Any]:
-    result = _result(response, body, redirects)
-    if not expects(task, response.status_code):
+def _status(response: Head) -> str:
+    try:
+        reason = response.reason or HTTPStatus(response.status).phrase
+    except ValueError:
+        reason = ""
+    return f"{response.status} {reason}".strip()
+
+
+def _check_status(task: HttpTask, response: Head, body: bytes, url: str, redirects: int) -> dict[str, Any]:
+    result = _result(response, body, url, redirects)
+    if not expects(task, response.status):
         expected = ", ".join(str(status) for status in task.expect)
-        status = f"{response.status_code} {response.reason_phrase}"
-        raise CallFailed(f"the response status was {status}, not {expected}", result=result)
+        raise CallFailed(f"the response status was {_status(response)}, not {expected}", result=result)
     return result
 
 
-def _result(response: httpx2.Response, body: bytes, redirects: int) -> dict[str, Any]:
-    kept = {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers}
-    result = {"status": response.status_code, "headers": kept, "body": _content(response, body)}
+def _result(response: Head, body: bytes, url: str, redirects: int) -> dict[str, Any]:
+    kept = {name: value for name in KEPT_HEADERS if (value := response.header(name))}
+    result = {"status": response.status, "headers": kept, "body": _content(response, body)}
     if redirects:
-        result["url"], result["redirects"] = str(response.url), redirects
+        result["url"], result["redirects"] = url, redirects
     if len(body) > MAX_KEPT_BYTES:
         result["truncated"] = True
     return result
 
 
-def _content(response: httpx2.Response, body: bytes) -> Any:
+def _content(response: Head, body: bytes) -> Any:
     """Return a JSON body decoded if it can be stored as JSON, any other body as text."""
-    is_json = "json" in response.headers.get("content-type", "")
+    is_json = "json" in response.header("content-type")
     if is_json and len(body) <= MAX_KEPT_BYTES and codec.depth(body) <= codec.MAX_DEPTH - 4 and b"\\u0000" not in body:
         try:
             return msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass
     return body[:MAX_KEPT_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd") or None
-
-
-def _describe(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def _unreachable(where: str, error: Exception) -> str:
@@ -219,7 +243,7 @@ def _unreachable(where: str, error: Exception) -> str:
                 f" ({cause.verify_message})" if isinstance(cause, ssl.SSLCertVerificationError) else ""
             )
         cause = cause.__cause__ or cause.__context__
-    return f"cannot connect to {where}: {_describe(error)}"
+    return str(error)
 
 
 def _log(work: Work, text: str) -> None:
