@@ -70,7 +70,7 @@ def program(name: str) -> tuple[list[str], dict[str, str]]:
         return [found], {}
     apt, dpkg = shutil.which("apt-get"), shutil.which("dpkg")
     if apt is None or dpkg is None:
-        raise NotInstalled(f"{command} is not installed, and this is not Debian")
+        raise NotInstalled(f"{command} is not installed, and neither are apt-get and dpkg")
     folder = cache() / name
     if not (folder / "installed").exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -108,7 +108,7 @@ def _python(name: str) -> str:
     """Return an interpreter that is new enough for the peer."""
     needed = NEWER_PYTHON.get(name, (3, 11))
     if sys.version_info >= needed:
-        return sys.executable
+        return str(Path(sys.executable).resolve())  # the same from every checkout
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     names = [f"python3.{minor}" for minor in range(needed[1], 16)]
     managed = [str(path) for minor in names for path in root.glob(f"versions/*/bin/{minor}")]
