@@ -51,9 +51,9 @@ async def drive(given: dict[str, Any], tally: Tally, until: float, seed: int) ->
             continue
         path = f"/api/v1/jobs/{job}"
         what = draw.random()
-        if what < 0.2:
+        if what < 0.1:
             path += "/executions"
-        elif what < 0.5 and given["executions"].get(job):
+        elif what < 0.4 and given["executions"].get(job):
             path = f"/api/v1/executions/{draw.choice(given['executions'][job])}"
         begun = time.perf_counter()
         status, _ = await connection.request("GET", path)

@@ -103,7 +103,7 @@ async def mix(target: Machine, http: httpx2.AsyncClient) -> dict[str, Any]:
             for r in await connection.fetch("SELECT name FROM jobs WHERE name LIKE 'ml-%' ORDER BY 1 LIMIT 50")
         ]
     executions = {
-        name: [e["execution_id"] for e in (await http.get(f"/api/v1/jobs/{name}")).json()["last"][:5]] for name in names
+        name: [e["execution_id"] for e in (await http.get(f"/api/v1/jobs/{name}")).json()["last"][:3]] for name in names
     }
     before = await cache_counts(http)
     found = await load(target, 8, names, executions=executions, writes=0.05)

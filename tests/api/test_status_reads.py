@@ -113,6 +113,26 @@ async def test_a_write_by_id_shows_in_reads_by_name(clock: ManualClock, client: 
     assert (await client.job(name)).state == "paused"
 
 
+async def test_a_new_name_shows_in_reads_of_executions(clock: ManualClock, client: AsyncClient, name: str) -> None:
+    final = await client.cancel((await client.trigger(name)).execution_id, reason="a test")
+    live = await client.trigger(name)
+    for execution in (final, live):
+        assert (await client.execution(execution.execution_id)).job == name
+    await client.patch_job(name, {"name": f"{name}-2"})
+    for execution in (final, live):
+        assert (await client.execution(execution.execution_id)).job == f"{name}-2"
+    assert {e.job for e in (await client.history(f"{name}-2")).items} == {f"{name}-2"}
+
+
+async def test_an_edit_shows_in_reads_of_waiting_executions(clock: ManualClock, client: AsyncClient, name: str) -> None:
+    once = f"{name}-once"
+    await client.create_job({"name": once, "task": {"kind": "noop"}, "schedule": {"at": "2099-01-01T00:00:00Z"}})
+    [waiting] = (await client.history(once)).items
+    assert (await client.execution(waiting.execution_id)).state == "waiting"
+    await client.patch_job(once, {"schedule": None})
+    assert (await client.execution(waiting.execution_id)).state != "waiting"
+
+
 async def test_deletion_is_visible_and_a_missing_job_is_not_remembered(
     http: httpx2.AsyncClient, clock: ManualClock, client: AsyncClient, name: str
 ) -> None:

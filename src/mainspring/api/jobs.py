@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from mainspring import wire
 from mainspring.api import etag, status_reads
-from mainspring.api.read_cache import Label, job_label
+from mainspring.api.read_cache import Label, final_label, job_label, live_label
 from mainspring.api.route import Call, JsonResponse, Table
 from mainspring.codec import encode
 from mainspring.domain.job import JobSpec
@@ -27,8 +27,15 @@ JOBS = "/api/v1/jobs"
 JOB = JOBS + "/{ref}"
 
 
-def _this_job(call: Call) -> Iterable[Label]:
+def _new_execution(call: Call) -> Iterable[Label]:
     return (job_label(call.tenant, call.path("ref")),)
+
+
+def _edited_job(call: Call) -> Iterable[Label]:
+    ref = call.path("ref")
+    labels = (job_label(call.tenant, ref), live_label(call.tenant, ref))
+    renamed = isinstance(call.body, dict) and "name" in call.body
+    return (*labels, final_label(call.tenant, ref)) if renamed else labels
 
 
 @table.route("POST", JOBS, scope="write", body=JobSpec, response=wire.Job, status=201)
@@ -81,7 +88,9 @@ async def get(call: Call) -> wire.Job:
     return await job_views.get(call.context.database, call.path("ref"), tenant=call.tenant)
 
 
-@table.route("PATCH", JOB, scope="write", body=dict[str, Any], response=wire.Job, query=("dry_run",), changes=_this_job)
+@table.route(
+    "PATCH", JOB, scope="write", body=dict[str, Any], response=wire.Job, query=("dry_run",), changes=_edited_job
+)
 async def patch(call: Call) -> Response | wire.Change:
     """Change a job with a JSON merge patch.
 
@@ -235,7 +244,7 @@ async def delete(call: Call) -> None:
     await etag.guard(call, change)
 
 
-@table.route("POST", JOB + "/pause", scope="write", body=wire.Pause, response=wire.Job, changes=_this_job)
+@table.route("POST", JOB + "/pause", scope="write", body=wire.Pause, response=wire.Job, changes=_edited_job)
 async def pause(call: Call) -> wire.Job:
     """Pause a job: it does not fire until it is resumed, or until `until`."""
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
@@ -246,7 +255,7 @@ async def pause(call: Call) -> wire.Job:
     return await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
-@table.route("POST", JOB + "/resume", scope="write", body=wire.Resume, response=wire.Job, changes=_this_job)
+@table.route("POST", JOB + "/resume", scope="write", body=wire.Resume, response=wire.Job, changes=_edited_job)
 async def resume(call: Call) -> wire.Job:
     """Resume a paused job.
 
@@ -266,7 +275,7 @@ async def resume(call: Call) -> wire.Job:
     body=wire.RunNow,
     response=wire.Execution,
     status=201,
-    changes=_this_job,
+    changes=_new_execution,
 )
 async def trigger(call: Call) -> Response:
     """Run a job now, or at `at`; its schedule is not affected."""

@@ -263,12 +263,22 @@ def lists_label(tenant: int) -> Label:
 
 
 def job_label(tenant: int, ref: str | UUID) -> Label:
-    """Of what shows a job or its executions, by name and by id."""
+    """Of a job and the list of its executions, by name and by id."""
     return (tenant, str(ref).lower())
 
 
+def live_label(tenant: int, ref: str | UUID) -> Label:
+    """Of the live executions of a job, which an edit or a pause may change."""
+    return ("live", tenant, str(ref).lower())
+
+
+def final_label(tenant: int, ref: str | UUID) -> Label:
+    """Of the final executions of a job: they show its name, and nothing else that can change."""
+    return ("final", tenant, str(ref).lower())
+
+
 def execution_label(execution_id: UUID) -> Label:
-    """Of what shows a live execution."""
+    """Of what shows a certain live execution."""
     return execution_id
 
 

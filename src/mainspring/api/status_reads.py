@@ -10,8 +10,10 @@ from mainspring.api.read_cache import (
     CachedRead,
     Label,
     execution_label,
+    final_label,
     job_label,
     lists_label,
+    live_label,
     shard_label,
 )
 from mainspring.domain.execution import LIVE
@@ -36,7 +38,8 @@ def _job_headers(job: wire.Job) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def _execution(tenant: int, execution: wire.Execution) -> Iterable[Label]:
-    return (job_label(tenant, execution.job_id), job_label(tenant, execution.job), *_live([execution]))
+    label = live_label if execution.state in LIVE else final_label
+    return (label(tenant, execution.job_id), label(tenant, execution.job), *_live([execution]))
 
 
 def _jobs(tenant: int, page: wire.Page[wire.Job]) -> Iterable[Label]:
