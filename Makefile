@@ -40,7 +40,7 @@ format: install-dev ## rewrite the code in the house format
 
 bench: install-dev ## measure what the documentation claims (ARGS="name" for one)
 	@for script in benchmarks/$(or $(ARGS),[a-z]*).py; do \
-		case "$$script" in benchmarks/harness.py|benchmarks/load.py|benchmarks/seed.py|benchmarks/simulated.py) continue;; esac; \
+		case "$$script" in benchmarks/harness.py|benchmarks/load.py|benchmarks/seed*.py|benchmarks/read_load.py|benchmarks/simulated.py) continue;; esac; \
 		[ -f "$$script" ] || { echo "no benchmark $$script"; exit 1; }; \
 		echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
 	done

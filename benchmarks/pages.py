@@ -22,7 +22,8 @@ from typing import Any, cast
 import asyncpg
 import httpx2
 from harness import Machine, machine, publish, quantile
-from seed import EXECUTIONS, JOBS, Plan, seed
+from seed import seed
+from seed_plan import EXECUTIONS, JOBS, Plan
 from starlette.routing import Route
 
 from mainspring.api.app import endpoints

@@ -22,7 +22,7 @@ from typing import Any
 import httpx2
 from harness import Machine, free_port, machine, publish, quantile
 from pages import FOLDER, SETTINGS, fill
-from seed import EXECUTIONS
+from seed_plan import EXECUTIONS
 
 QUEUED = int(os.environ.get("STATUS_QUEUED", "100000"))
 SECONDS = float(os.environ.get("STATUS_SECONDS", "10"))

@@ -41,7 +41,7 @@ def page() -> str:
         " as OpenAPI 3.1 at `/api/openapi.json`.",
         "## Freshness\n\nReads of jobs, executions and the first pages of their lists are cached: a response is at most"
         " one second old. Your own writes are always visible in your next read, as long as one api process serves you."
-        " Behind a load balancer, send back what the responses to your writes said:",
+        " Behind a load balancer, send back what the responses to your writes said; the Python clients do:",
         table(
             ("Header", "Meaning"),
             [

@@ -13,6 +13,7 @@ import msgspec
 
 from mainspring import __version__
 from mainspring.client.discovery import Server
+from mainspring.client.own_writes import WRITTEN, OwnWrites
 from mainspring.client.problems import Unreachable, problem, unexpected_response
 from mainspring.codec import encode
 from mainspring.domain.errors import MainspringError, Unavailable
@@ -52,6 +53,7 @@ class Transport:
             connect_s=CONNECT_S,
         )
         self.sleep = self._http.sleep
+        self._own_writes = OwnWrites()
 
     def close(self) -> None:
         self._http.close()
@@ -83,7 +85,7 @@ class Transport:
     ) -> bytes:
         """Return the content of the response; `repeatable`: the server detects that it got the request twice."""
         content = None if body is None else encode(body)
-        headers = None if body is None else JSON
+        headers = self._own_writes.headers(None) if method == "GET" else None if body is None else JSON
         target = path if params is None else _with_query(path, params)
         retries = 0
         while True:
@@ -100,6 +102,8 @@ class Transport:
             except HttpError as failure:
                 raise self._failed(failure) from None
             if response.status // 100 == 2:
+                if method != "GET":
+                    self._own_writes.note(response.header(WRITTEN))
                 return response.body
             error = problem(self.server, response.status, response.header("content-type"), response.body)
             if error.code != "rate_limited" or retries == RATE_LIMIT_RETRIES:
