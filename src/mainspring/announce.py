@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from mainspring.codec import encode
@@ -24,9 +24,17 @@ class Announcer(Service):
         self._pending: dict[Kind, dict[UUID, None]] = {}
         self._more: dict[Kind, int] = {}
         self._any = asyncio.Event()
+        self._hear: list[Callable[[Sequence[UUID]], None]] = []
         self._loops = Loops("announcer")
 
+    def listen(self, hear: Callable[[Sequence[UUID]], None]) -> None:
+        """Call `hear` with all executions of this process's events, at once and not just a few of them."""
+        self._hear.append(hear)
+
     def announce(self, kind: Kind, executions: Iterable[UUID]) -> None:
+        executions = list(executions)
+        for hear in self._hear:
+            hear(executions)
         pending = self._pending.setdefault(kind, {})
         for execution in executions:
             if len(pending) < MOST_IDS:

@@ -203,7 +203,7 @@ async def test_a_fire_waits_for_the_job_it_needs_and_starts_with_its_success(
     assert answer.json()["needs"][0]["wait_s"] == 3600
     await client.patch_job(child, {"schedule": {"every": 1}})
     until = time.monotonic() + 30
-    while not (made := (await client.history(child, limit=1)).items):
+    while not (made := (await client.history(child)).items[-1:]):
         assert time.monotonic() < until, "it did not fire"
     assert (made[0].state, made[0].trigger) == ("waiting", "fire")
     (reason,) = (await client.why(made[0].execution_id)).reasons

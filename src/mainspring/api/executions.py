@@ -83,7 +83,7 @@ async def get(call: Call) -> wire.Execution:
     wait_s = call.seconds("wait", 0.0, LONGEST_WAIT_S)
     if wait_s > 0:
         found = await call.context.live.until_final(execution_id, tenant=call.tenant, wait_s=wait_s)
-        call.context.reads.observed(execution_id)
+        call.context.reads.observed([execution_id])
         return found
     return await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
 

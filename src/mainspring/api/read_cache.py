@@ -2,7 +2,8 @@
 
 An entry expires after `TTL_S`; that is the guarantee for everybody. Three things remove it earlier:
 
-- A write through this process, before its response is sent: the writer's next read shows it.
+- A write through this process, before its response is sent: the writer's next read shows it. The same holds for starts
+  and results of executions that workers get and send through this process.
 - A message on the bus, usually within milliseconds of a change in another process.
 - The header `Mainspring-Seen-After` of a request, for that request only: it names writes through other processes, as
   their responses did in `Mainspring-Written`. Entries that were read before this process first saw a name are ignored.
@@ -62,20 +63,20 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
-class CachedRead:
-    """How the response of an endpoint is cached: its labels by tenant and value, and its headers."""
-
-    kind: Kind
-    labels: Callable[[int, Any], Iterable[Label]]
-    headers: Callable[[Any], tuple[tuple[bytes, bytes], ...]] = lambda _: ()
-
-
-@dataclass(frozen=True, slots=True)
 class Key:
     """A read of a tenant: the path and query as they arrived. No tenant can name another's key."""
 
     tenant: int
     target: str
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRead:
+    """How the response of an endpoint is cached: its labels by key and value, and its headers."""
+
+    kind: Kind
+    labels: Callable[[Key, Any], Iterable[Label]]
+    headers: Callable[[Any], tuple[tuple[bytes, bytes], ...]] = lambda _: ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,9 +145,10 @@ class ReadCache:
         self._written[tenant] = self._step
         return f"{self._process}-{self._step}"
 
-    def observed(self, execution_id: UUID) -> None:
-        """Remove what shows a live execution: a reader has seen it change without the cache."""
-        self._drop([execution_label(execution_id)])
+    def observed(self, executions: Iterable[UUID]) -> None:
+        """Remove what shows these live executions: they have changed, and someone may know."""
+        if self._entries or self._reading:
+            self._drop([execution_label(execution_id) for execution_id in executions])
 
     def clear(self) -> None:
         """Remove everything, for example after messages were lost."""
@@ -245,7 +247,8 @@ class ReadCache:
 
     def _on_events(self, payload: str) -> None:
         if self._entries or self._reading:
-            self._drop([execution_label(id_) for event in self._decode(payload) for id_ in event.executions])
+            for event in self._decode(payload):
+                self.observed(event.executions)
 
     def _on_shards(self, payload: str) -> None:
         what, _, shard = payload.partition(" ")

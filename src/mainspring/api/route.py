@@ -233,12 +233,13 @@ def _response(endpoint: Endpoint, result: Any) -> Response:
 
 
 async def _read(endpoint: Endpoint, cached: CachedRead, call: Call) -> Response:
-    async def load() -> tuple[Encoded, Iterable[Label]]:
-        found = await endpoint.handle(call)
-        return Encoded(encode(found), cached.headers(found)), cached.labels(call.tenant, found)
-
     scope = call.request.scope
     key = Key(call.tenant, f"{scope['path']}?{scope['query_string'].decode('latin-1')}")
+
+    async def load() -> tuple[Encoded, Iterable[Label]]:
+        found = await endpoint.handle(call)
+        return Encoded(encode(found), cached.headers(found)), cached.labels(key, found)
+
     seen_after = header(scope, SEEN_AFTER)
     found = await call.context.reads.get(key, load, seen_after=seen_after, kind=cached.kind)
     return JsonResponse(found.body, endpoint.status, *found.headers)

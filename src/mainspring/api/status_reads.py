@@ -8,6 +8,7 @@ from mainspring import wire
 from mainspring.api.etag import tag
 from mainspring.api.read_cache import (
     CachedRead,
+    Key,
     Label,
     execution_label,
     final_label,
@@ -24,10 +25,10 @@ def _live(executions: Iterable[wire.Execution | wire.LastExecution]) -> Iterable
     return (execution_label(e.execution_id) for e in executions if e.state in LIVE)
 
 
-def _job(tenant: int, job: wire.Job) -> Iterable[Label]:
+def _job(key: Key, job: wire.Job) -> Iterable[Label]:
     return (
-        job_label(tenant, job.job_id),
-        job_label(tenant, job.name),
+        job_label(key.tenant, job.job_id),
+        job_label(key.tenant, job.name),
         shard_label(shard_of(job.job_id)),
         *_live(job.last),
     )
@@ -37,25 +38,27 @@ def _job_headers(job: wire.Job) -> tuple[tuple[bytes, bytes], ...]:
     return ((b"etag", tag(job.job_id, job.version).encode()),)
 
 
-def _execution(tenant: int, execution: wire.Execution) -> Iterable[Label]:
+def _execution(key: Key, execution: wire.Execution) -> Iterable[Label]:
     label = live_label if execution.state in LIVE else final_label
-    return (label(tenant, execution.job_id), label(tenant, execution.job), *_live([execution]))
+    labels = (label(key.tenant, execution.job_id), label(key.tenant, execution.job), *_live([execution]))
+    # A prefix of the id may also fit the next execution.
+    return labels if str(execution.execution_id) in key.target else (*labels, lists_label(key.tenant))
 
 
-def _jobs(tenant: int, page: wire.Page[wire.Job]) -> Iterable[Label]:
+def _jobs(key: Key, page: wire.Page[wire.Job]) -> Iterable[Label]:
     shards = {shard_of(job.job_id) for job in page.items}
-    return (lists_label(tenant), *map(shard_label, shards), *(e for job in page.items for e in _live(job.last)))
+    return (lists_label(key.tenant), *map(shard_label, shards), *(e for job in page.items for e in _live(job.last)))
 
 
-def _executions(tenant: int, page: wire.Page[wire.Execution]) -> Iterable[Label]:
-    return (lists_label(tenant), *_live(page.items))
+def _executions(key: Key, page: wire.Page[wire.Execution]) -> Iterable[Label]:
+    return (lists_label(key.tenant), *_live(page.items))
 
 
-def _executions_of_job(tenant: int, page: wire.Page[wire.Execution]) -> Iterable[Label]:
+def _executions_of_job(key: Key, page: wire.Page[wire.Execution]) -> Iterable[Label]:
     if not page.items:
-        return (lists_label(tenant),)
+        return (lists_label(key.tenant),)
     first = page.items[0]
-    return (job_label(tenant, first.job_id), job_label(tenant, first.job), *_live(page.items))
+    return (job_label(key.tenant, first.job_id), job_label(key.tenant, first.job), *_live(page.items))
 
 
 JOB = CachedRead("job", _job, _job_headers)

@@ -49,6 +49,8 @@ class ApiProcess:
         store = open_store(config.artifact_store)
         artifacts = Artifacts(database, store, most_bytes=config.artifact_bytes, kept_s=config.artifact_kept_s)
         run_views = RunViews(database)
+        reads = ReadCache(bus)
+        announcer.listen(reads.observed)
         self.context = Context(
             database=database,
             auth=auth,
@@ -64,7 +66,7 @@ class ApiProcess:
             sender=sender,
             rates=RequestLimits(config.rate_limit),
             quotas=Quotas(database, config.schedule_quota),
-            reads=ReadCache(bus),
+            reads=reads,
             session_lease_s=config.session_lease_s,
         )
         app = ApiRouter(build(self.context, pages=pages, error_page=not_found_page), endpoints(), self.context)
