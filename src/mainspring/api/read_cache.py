@@ -146,7 +146,7 @@ class ReadCache:
         return f"{self._process}-{self._step}"
 
     def observed(self, executions: Iterable[UUID]) -> None:
-        """Remove what shows these live executions: they have changed, and someone may know."""
+        """Remove what shows these live executions: they have changed, and a reader may have seen it."""
         if self._entries or self._reading:
             self._drop([execution_label(execution_id) for execution_id in executions])
 
