@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -33,6 +33,8 @@ from mainspring.views import executions as execution_views
 from mainspring.views import refs
 from mainspring.views.refs import is_id
 
+CONCURRENT_LARGE_BATCHES = 2
+"""Large batches written at a time, so that hot connections are left for claims and settles."""
 Accepted = tuple[UUID, Any]
 """The id of an execution, and its row if it was inserted now; None if its idempotency key was used before."""
 
@@ -82,7 +84,8 @@ class Submitter:
         self._lines: dict[UUID, int] = {}  # line of recently submitted jobs, where workers may wait
         self._jobs = KnownJobs()
         self._with_params = JobsWithParams(definitions or Definitions(database))
-        self._batcher: Batcher[Submission, Any] = Batcher(self._write_hot, max_items=1000)
+        self._batcher: Batcher[Submission, Any] = Batcher(self._write, max_items=1000)
+        self._large = asyncio.Semaphore(CONCURRENT_LARGE_BATCHES)
 
     async def trigger(self, ref: str, request: wire.RunNow, *, key: str | None, tenant: int, by: str) -> wire.Execution:
         """Run a job, given by name or id; return the execution as it was committed.
@@ -145,8 +148,8 @@ class Submitter:
             for place, i in enumerate(batch.items)
             if not i.key and i.job in found and place not in wrong
         ]
-        # Not on a hot connection: a few large batches at a time would leave none for claims and settles.
-        made = iter(await self._write(plain, self._database.connection()) if plain else [])
+        async with self._large:
+            made = iter(await self._write(plain) if plain else [])
         answers = []
         for place, item in enumerate(batch.items):
             if item.job not in found:
@@ -184,10 +187,7 @@ class Submitter:
         except NotFound as error:
             return wire.Submitted(status=404, error=error.message)
 
-    async def _write_hot(self, batch: list[Submission]) -> list[Any]:
-        return await self._write(batch, self._database.hot())
-
-    async def _write(self, batch: list[Submission], borrowed: AbstractAsyncContextManager[Connection]) -> list[Any]:
+    async def _write(self, batch: list[Submission]) -> list[Any]:
         """Insert a batch in one statement and start as much of it as workers have free slots for.
 
         Return the rows in order; None: the job is deleted, or has another version.
@@ -199,7 +199,7 @@ class Submitter:
         ]
         with Slots(self._handoff, [s.tenant for s in batch], lines) as slots:
             new = _columns(batch, new_id_suffixes(len(batch)), keyed, slots.sessions, lines)
-            async with borrowed as connection:
+            async with self._database.hot() as connection:
                 rows = await executions.submit(connection, new)
             await slots.assign(rows)
         self._remember_lines(rows, keyed)

@@ -90,7 +90,7 @@ NOTIFY_TIMEOUT_S = 5.0
 class Database:
     """Connection pools with schema, types and time zone set: a general one, one for the hot path, one for reads."""
 
-    def __init__(self, dsn: str, *, size: int = 10, hot_size: int = 4, prepared: bool = True) -> None:
+    def __init__(self, dsn: str, *, size: int = 10, hot_size: int = 6, prepared: bool = True) -> None:
         self.dsn = dsn
         self._size = size
         self._hot_size = hot_size

@@ -49,11 +49,16 @@ def hint_queued(connection: object, rows: Iterable[Any]) -> None:
 
 def hint_placed(connection: object, rows: Iterable[Any]) -> None:
     """Note that executions were queued or wait: rows with `state`, `line_id`, `rank` and `due_at`."""
+    lowest: dict[int, int] = {}
     for row in rows:
-        if row["state"] == "queued":
-            hint(connection, ports.QUEUED, str(row["line_id"]), lowest=row["rank"])
-        elif row["state"] == "waiting":
+        state = row["state"]
+        if state == "queued":
+            line_id, rank = row["line_id"], row["rank"]
+            lowest[line_id] = min(rank, lowest.get(line_id, rank))
+        elif state == "waiting":
             hint(connection, ports.SHARDS, ports.WAIT, lowest=whole_millis(row["due_at"]))
+    for line_id, rank in lowest.items():
+        hint(connection, ports.QUEUED, str(line_id), lowest=rank)
 
 
 def add_hint(hints: Hints, channel: str, payload: str, lowest: int | None) -> None:

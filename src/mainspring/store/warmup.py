@@ -17,7 +17,7 @@ from mainspring.store.db import Connection, Database
 
 log = structlog.get_logger()
 
-CONNECTIONS, HOT_CONNECTIONS = 8, 4
+CONNECTIONS, HOT_CONNECTIONS = 8, 6
 REPEATED_READS = 3
 """PostgreSQL keeps a generic plan after five; reading a missing execution runs two statements."""
 NO_TENANT = 0

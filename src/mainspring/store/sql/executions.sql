@@ -32,8 +32,8 @@ created_by, start_by_at, line_id, limit_id, session_id, attempt, started_at
 -- Rows of requested executions: queued; waiting when due later ($6, in ms); or running on a session ($11) that has a free
 -- slot for line $12 (direct handoff), if the session is alive and the execution still belongs to that line. A submission
 -- has no row if its job is deleted, or is not of its tenant or its version ($4; null: any). The id is the due time followed
--- by $1. OFFSET 0 keeps the primary key as the only way to a job: while the table has no statistics, a generic plan would
--- otherwise read all jobs.
+-- by $1. OFFSET 0 makes the plan look up the job of each submission: while the table has no statistics, a generic plan
+-- would otherwise begin with a scan of all jobs. Use a hot connection for many: on others the look-up may be a scan.
 SELECT (lpad(to_hex(due_ms), 12, '0') || suffix)::uuid AS execution_id, job_id, tenant_id, version, shard, priority,
        CASE WHEN due_ms > now_ms THEN 'waiting' WHEN session_id IS NULL THEN 'queued' ELSE 'running' END AS state,
        'manual' AS trigger, queue, claim_rank(due_ms, priority) AS rank, coalesce(fire_at, due_at) AS fire_at, due_at,
