@@ -25,13 +25,16 @@ BACKFILLS = "mainspring_backfills"
 REPLAYS = "mainspring_replays"
 """A dead letter was replayed."""
 RUNS = "mainspring_runs"
-"""A step or run has a new timer, which may be the earliest."""
+"""`wake`: a step or run has a new timer, which may be the earliest. `needs`: what jobs need was edited."""
+WAKE, NEEDS = "wake", "needs"
 CHANNELS = "mainspring_channels"
 """A channel, or the notifications of a job, were edited."""
 OUTBOX = "mainspring_outbox"
 """The outbox has new deliveries."""
 EVENTS = "mainspring_events"
 """Events for live views; the payload is a list of events of domain/events.py."""
+WATCHING = "mainspring_watching"
+"""A process has live views and wants events for some seconds; the payload identifies the process."""
 
 
 class Bus(Protocol):
@@ -44,8 +47,8 @@ class Bus(Protocol):
 
     def subscribe(self, channel: str, hear: Callable[[str], None], *, on_gap: Callable[[], None]) -> None: ...
 
-    def publish(self, channel: str, payload: str, *, lowest: int | None = None) -> None:
-        """Deliver to the subscribers of this process at once, and send to the other processes soon.
+    def publish(self, channel: str, payload: str, *, lowest: int | None = None, only_here: bool = False) -> None:
+        """Deliver to the subscribers of this process at once and, unless `only_here`, to the other processes soon.
 
         With `lowest`, the message is `<payload> <lowest>`. Of several with the same payload that wait to be sent, only
         the one with the lowest number is. Never raises.

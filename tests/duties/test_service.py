@@ -183,7 +183,7 @@ class Wire:
     def subscribe(self, channel: str, hear: Callable[[str], None], *, on_gap: Callable[[], None]) -> None:
         self.hearers.setdefault(channel, []).append(hear)
 
-    def publish(self, channel: str, payload: str, *, lowest: int | None = None) -> None:
+    def publish(self, channel: str, payload: str, *, lowest: int | None = None, only_here: bool = False) -> None:
         for hear in self.hearers.get(channel, ()):
             hear(payload)
 

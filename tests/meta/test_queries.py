@@ -81,3 +81,17 @@ def test_the_reader_of_query_files_sees_names_and_purposes() -> None:
 def test_the_reader_of_callers_sees_every_way_of_calling() -> None:
     assert set(called("queries.fetch_job(x); q('other'); self.claim; 'third'")) == {"fetch_job", "other"}
     assert set(called("for name in ('first', 'second'): q(name)")) == {"first", "second"}
+
+
+def test_only_the_bus_notifies() -> None:
+    """A NOTIFY in a durable transaction serializes all such commits of the cluster; statements return hints instead."""
+    texts = {path.name: path.read_text(encoding="utf-8").lower() for path in sorted(STORE.rglob("*.sql"))}
+    assert {name for name, text in texts.items() if re.search(r"\b(pg_notify|notify\s+\w)", strip_comments(text))} == {
+        "bus.sql"
+    }
+    modules = {path.name for path in SOURCE.rglob("*.py") if "pg_notify" in path.read_text(encoding="utf-8").lower()}
+    assert modules == set()
+
+
+def strip_comments(sql: str) -> str:
+    return re.sub(r"--.*", "", sql)

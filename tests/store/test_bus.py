@@ -168,3 +168,12 @@ async def test_a_payload_too_long_for_notify_is_delivered_here_only(database: Da
         here.publish(ports.SETTINGS, "x" * 7999)
         assert len(near.payloads) == 2
         assert [len(payload) for payload in await far.until(1)] == [7999]
+
+
+async def test_a_transaction_commits_before_its_hints_are_sent(database: Database) -> None:
+    asked: list[str] = []
+    async with Database(database.dsn, size=1) as alone, alone.transaction() as connection:
+        connection.add_query_logger(lambda logged: asked.append(logged.query))
+        await connection.execute("CREATE TEMPORARY TABLE changed (n int)")
+        hint(connection, ports.SETTINGS, "7")
+    assert asked[1] == "COMMIT;" and "pg_notify" in asked[2] and len(asked) == 3, asked

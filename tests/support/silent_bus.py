@@ -9,5 +9,5 @@ class SilentBus:
     def subscribe(self, channel: str, hear: Callable[[str], None], *, on_gap: Callable[[], None]) -> None:
         pass
 
-    def publish(self, channel: str, payload: str, *, lowest: int | None = None) -> None:
+    def publish(self, channel: str, payload: str, *, lowest: int | None = None, only_here: bool = False) -> None:
         pass

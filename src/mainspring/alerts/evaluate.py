@@ -29,6 +29,8 @@ MAX_JOBS = 2_000
 """Jobs with a `late` or `missed` notification checked per evaluation; with more, they take turns."""
 CLEANUP_EVERY = 360
 """Evaluations."""
+REREAD_EVERY = 6
+"""Evaluations between two reads of all rules and silences, in case a hint was lost."""
 DEADLINE_REST = 10
 """After deadlines are evaluated, they rest for this many times the time that took."""
 JOB_CONDITIONS = ("finish_by", "max_gap", "run_sla")
@@ -147,7 +149,7 @@ class AlertEvaluator(Service):
         return self._rules.get(row.tenant, BUILT_IN).get(row.rule)
 
     async def _read_edits(self, connection: Connection) -> None:
-        if self._edited:
+        if self._edited or self._evaluations % REREAD_EVERY == 0:
             self._edited = False
             try:
                 written = await alerts.all_rules(connection)

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring import ports, wire
+from mainspring.announce import Announcer
 from mainspring.domain.events import Event
 from mainspring.domain.execution import LIVE
 from mainspring.service import Service
@@ -21,16 +22,20 @@ from mainspring.views import logs as log_views
 MOST_PENDING = 100
 POLL_S = 2.0
 """Waiting requests also poll at this interval, in case the bus misses an event."""
+FIRST_POLL_S = 0.05
+"""The first poll of a request with which this process begins to watch: others may not have heard of it in time."""
 
 
 class LiveUpdates(Service):
     """Subscribes to events once per process and passes them to all waiting requests."""
 
-    def __init__(self, database: Database, bus: ports.Bus) -> None:
+    def __init__(self, database: Database, bus: ports.Bus, announcer: Announcer) -> None:
         self._database = database
+        self._announcer = announcer
         self._watchers: set[asyncio.Queue[Event]] = set()
         self._closing = asyncio.Event()
         self._decode = msgspec.json.Decoder(list[Event]).decode
+        announcer.add_watch(lambda: bool(self._watchers))
         bus.subscribe(ports.EVENTS, self._receive, on_gap=lambda: None)
 
     @property
@@ -51,7 +56,7 @@ class LiveUpdates(Service):
 
     async def changes(self, *, tenant: int, silence_s: float = 15.0) -> AsyncIterator[list[wire.Execution]]:
         """Yield executions as they start and end; an empty list after `silence_s`, as a keep-alive."""
-        with self._watch() as queue:
+        with self._watch() as (queue, _):
             while not self.closing:
                 try:
                     event = await asyncio.wait_for(queue.get(), silence_s)
@@ -67,18 +72,19 @@ class LiveUpdates(Service):
 
     async def until_final(self, execution_id: UUID, *, tenant: int, wait_s: float) -> wire.Execution:
         """Return the execution when it is final or `wait_s` have passed."""
-        with self._watch() as queue:
+        with self._watch() as (queue, poll_s):
             deadline = asyncio.get_running_loop().time() + wait_s
             while True:
                 found = await execution_views.get(self._database, execution_id, tenant=tenant)
                 left = deadline - asyncio.get_running_loop().time()
                 if found.state not in LIVE or left <= 0 or self.closing:
                     return found
-                await self._event_or_timeout(queue, execution_id, min(left, POLL_S))
+                await self._event_or_timeout(queue, execution_id, min(left, poll_s))
+                poll_s = POLL_S
 
     async def output(self, execution_id: UUID, *, tenant: int, place: str | None) -> AsyncIterator[wire.Logs]:
         """Yield log output as it arrives, until the execution is final and the log complete."""
-        with self._watch() as queue:
+        with self._watch() as (queue, poll_s):
             while not self.closing:
                 logs = await log_views.read_logs(self._database, execution_id, tenant=tenant, place=place)
                 place = logs.place
@@ -86,7 +92,8 @@ class LiveUpdates(Service):
                 if logs.complete:
                     return
                 if not logs.chunks:
-                    await self._event_or_timeout(queue, execution_id, POLL_S)
+                    await self._event_or_timeout(queue, execution_id, poll_s)
+                    poll_s = POLL_S
 
     async def _event_or_timeout(self, queue: asyncio.Queue[Event], execution_id: UUID, wait_s: float) -> None:
         """Return at the next event of this execution, or after `wait_s`."""
@@ -101,11 +108,12 @@ class LiveUpdates(Service):
                 return
 
     @contextmanager
-    def _watch(self) -> Iterator[asyncio.Queue[Event]]:
+    def _watch(self) -> Iterator[tuple[asyncio.Queue[Event], float]]:
+        """Yield a queue that receives events, and how long to wait for the first before the request polls."""
         queue: asyncio.Queue[Event] = asyncio.Queue(MOST_PENDING)
         self._watchers.add(queue)
         try:
-            yield queue
+            yield queue, FIRST_POLL_S if self._announcer.say_watching() else POLL_S
         finally:
             self._watchers.discard(queue)
 

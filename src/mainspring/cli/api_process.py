@@ -54,7 +54,7 @@ class ApiProcess:
         self.context = Context(
             database=database,
             auth=auth,
-            live=LiveUpdates(database, bus),
+            live=LiveUpdates(database, bus, announcer),
             submitter=Submitter(database, definitions, dispatcher.handoff),
             dispatcher=dispatcher,
             heartbeats=Heartbeats(database, lease_s=config.session_lease_s),

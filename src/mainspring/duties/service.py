@@ -49,6 +49,8 @@ class Duties(Service):
         self._runs_due = asyncio.Event()
         self._timers = WorkflowTimers(database, announcer)
         self._loops = Loops("duties")
+        if announcer is not None:
+            announcer.add_watch(lambda: (self._backfills_open or self._replays_open) and leads())
         bus.subscribe(ports.SHARDS, self._on_shard, on_gap=self._on_gap)
         bus.subscribe(ports.BACKFILLS, lambda _: self._backfills_changed.set(), on_gap=lambda: None)
         bus.subscribe(ports.REPLAYS, lambda _: self._replays_changed.set(), on_gap=lambda: None)
@@ -125,7 +127,8 @@ class Duties(Service):
             self._deadline_edited.set()
 
     def _on_event(self, _: str) -> None:
-        # The ended execution may belong to a backfill or replay; while none is open, the event is ignored.
+        # The ended execution may belong to a backfill or replay; while none is open, the event is ignored. For needs,
+        # processes of this version publish on RUNS; older ones announce every event.
         if self._backfills_open:
             self._backfills_changed.set()
         if self._replays_open:

@@ -6,7 +6,6 @@ changes nothing and is counted.
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from mainspring.runs.successor import SuccessorCache
 from mainspring.store import logs, needs, outbox, overlaps, results
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.definitions import Definitions
+from mainspring.store.hints import hint_freed
 from mainspring.store.runs import locked_runs
 from mainspring.store.subscriptions import Subscriptions
 from mainspring.telemetry import metrics
@@ -125,8 +125,7 @@ class Settler:
                         connection, batch, handoff, settled, defer_runs=defer_runs
                     )
             await handoff.send()
-            if settled.freed:
-                await self._notify_freed(connection, settled.freed)
+            hint_freed(connection, settled.freed)
         if follow_up.runs:
             self._announcer.announce("finished", follow_up.runs)
         await self._release_deferred(follow_up, settled)
@@ -261,20 +260,13 @@ class Settler:
                 settled = (await advance(connection, self._plans, ends)).settled
                 await needs.release_after(connection, execution_ids=settled.executions)
                 await outbox.notify_settled(connection, execution_ids=sorted(settled.executions))
+                hint_freed(connection, settled.freed)
         except Exception as error:
             log.warning("run.advance_deferred", steps=len(ends), error=repr(error))
             return set()
         if settled.executions:
             self._announcer.announce("finished", settled.executions)
-        if settled.freed:
-            async with self._database.connection() as connection:
-                await self._notify_freed(connection, settled.freed)
         return settled.chained
-
-    async def _notify_freed(self, connection: Connection, limit_ids: Iterable[int]) -> None:
-        """Wake dispatchers for the next execution under these keys. Their slow poll covers a lost notification."""
-        with contextlib.suppress(*AWAY):
-            await results.notify_freed(connection, limit_ids=sorted(limit_ids))
 
     def _announce(self, batch: ResultBatch, settled: Settled) -> None:
         """Publish events and metrics of a settled batch."""

@@ -10,6 +10,8 @@ from mainspring.store import fires
 from mainspring.store.db import Database
 
 BATCH = 500
+POLL_S = 5.0
+"""How often the database is asked for waiting executions without a hint, in case one was lost."""
 
 
 class Promotion:
@@ -18,6 +20,12 @@ class Promotion:
         self.next_ms: int | None = None
         self._database = database
         self._clock = clock
+        self._asked_at = float("-inf")
+
+    def poll(self) -> None:
+        """Ask the database at the next decision, if it was not asked for a while."""
+        if self._clock.monotonic() - self._asked_at >= POLL_S:
+            self.pending = True
 
     def is_due(self, now_ms: int) -> bool:
         return self.pending or (self.next_ms is not None and self.next_ms <= now_ms)
@@ -29,11 +37,12 @@ class Promotion:
 
     async def promote(self, shards: Sequence[int]) -> None:
         self.pending = False
+        self._asked_at = self._clock.monotonic()
         try:
+            while await self._promote_batch(shards):
+                pass
             async with self._database.hot() as connection:
-                while await fires.promote_waiting(connection, shards=shards, limit=BATCH):
-                    pass
-                self.next_ms = None  # before the query: a NOTIFY that arrives meanwhile must not be overwritten
+                self.next_ms = None  # before the query: a hint that arrives meanwhile must not be overwritten
                 due_ms = await fires.next_waiting_ms(connection, shards=shards)
             if due_ms is not None and due_ms <= self._clock.now_ms():  # not promoted: its tenant has blackouts
                 await decide_waiting_fires(self._database, shards=shards)
@@ -43,3 +52,7 @@ class Promotion:
         except BaseException:
             self.pending = True
             raise
+
+    async def _promote_batch(self, shards: Sequence[int]) -> int:
+        async with self._database.hot() as connection:  # dispatchers hear of the batch when it is returned
+            return await fires.promote_waiting(connection, shards=shards, limit=BATCH)

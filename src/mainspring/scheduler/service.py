@@ -136,6 +136,7 @@ class Scheduler(Service):
             mine += await self._leases.take(changes.take)
         await self._loader.load([s for s in mine if self._is_new(s)])
         self._joined = True
+        self._promotion.poll()
         self._wake.set()
 
     def _compare(self, view: ShardView) -> None:

@@ -10,10 +10,11 @@ from uuid import UUID
 
 import msgspec
 
-from mainspring import wire
+from mainspring import ports, wire
 from mainspring.clock import millis
 from mainspring.domain.alert import Breach, OpenAlert, Rule
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint
 from mainspring.store.queries import q
 
 
@@ -49,9 +50,11 @@ async def tenant_rules(connection: Connection, *, tenant: int) -> dict[str, tupl
 
 async def upsert_rule(connection: Connection, *, tenant: int, name: str, rule: Rule, by: str) -> None:
     await connection.execute(q("upsert_rule"), tenant, name, rule, by)
+    hint(connection, ports.CHANNELS)
 
 
 async def delete_rule(connection: Connection, *, tenant: int, name: str) -> bool:
+    hint(connection, ports.CHANNELS)
     return await connection.fetchrow(q("delete_rule"), tenant, name) is not None
 
 

@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from mainspring import wire
+from mainspring import ports, wire
 from mainspring.clock import instant, millis
 from mainspring.domain.execution import State, execution_id
 from mainspring.domain.schedule.backfill import BackfillState, Order, Range, Reprocess, backfill_key
 from mainspring.domain.schedule.schedule import compile_key
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint, hint_cancelled, hint_queued
 from mainspring.store.queries import q
 
 _LAST_OF_MS = (1 << 80) - 1
@@ -78,6 +79,7 @@ async def insert_backfill(
         created_by,
         schedule_id,
     )
+    hint(connection, ports.BACKFILLS)
     return row is not None
 
 
@@ -143,7 +145,8 @@ async def instant_outcomes(
 
 async def insert_backfill_executions(connection: Connection, *, backfill: LockedBackfill, fires: Sequence[int]) -> None:
     ids = [execution_id(backfill.job_id, at, backfill_key(backfill.backfill_id, at)) for at in fires]
-    await connection.execute(q("insert_backfill_executions"), backfill.backfill_id, ids, [instant(at) for at in fires])
+    due = [instant(at) for at in fires]
+    hint_queued(connection, await connection.fetch(q("insert_backfill_executions"), backfill.backfill_id, ids, due))
 
 
 async def move_backfill(
@@ -165,6 +168,7 @@ async def set_backfill(
 ) -> UUID | None:
     """Set the state of a backfill; return its job, or None if it was in none of the states `of`."""
     job_id: UUID | None = await connection.fetchval(q("set_backfill"), backfill_id, tenant, to, list(of))
+    hint(connection, ports.BACKFILLS)
     return job_id
 
 
@@ -172,7 +176,7 @@ async def cancel_backfill_executions(connection: Connection, *, tenant: int, bac
     """Cancel its executions. They are locked first, so that none changes state between the two statements."""
     await connection.execute(q("lock_backfill_executions"), backfill_id, tenant)
     await connection.execute(q("cancel_backfill_pending"), backfill_id, tenant, reason)
-    await connection.execute(q("cancel_backfill_running"), backfill_id, tenant, reason)
+    hint_cancelled(connection, await connection.fetch(q("cancel_backfill_running"), backfill_id, tenant, reason))
 
 
 def _order(row: Any) -> Order:

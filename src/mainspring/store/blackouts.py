@@ -15,6 +15,7 @@ from mainspring.domain.schedule.blackouts import Scope
 from mainspring.domain.schedule.calendar import Blackout, RecurringBlackout
 from mainspring.domain.schedule.schedule import ScheduleSpecs, compile_key
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint_queued, hint_waiting
 from mainspring.store.queries import q
 
 Window = Blackout | RecurringBlackout
@@ -98,7 +99,10 @@ async def insert_blackout(connection: Connection, *, tenant: int, row: BlackoutR
 
 
 async def delete_blackout(connection: Connection, *, tenant: int, blackout_id: UUID, by: str) -> bool:
-    return await connection.fetchval(q("delete_blackout"), blackout_id, tenant, by) is not None
+    row = await connection.fetchrow(q("delete_blackout"), blackout_id, tenant, by)
+    if row is not None and row["due_at"] is not None:
+        hint_waiting(connection, row["due_at"])
+    return row is not None
 
 
 async def lock_gated(connection: Connection, *, shards: Sequence[int], limit: int) -> list[GatedFire]:
@@ -117,13 +121,14 @@ async def lock_gated(connection: Connection, *, shards: Sequence[int], limit: in
 
 async def apply_gate(connection: Connection, *, verdicts: Sequence[GateVerdict]) -> list[UUID]:
     """Apply verdicts; return jobs with a skipped fire, whose next execution may be released."""
-    row = await connection.fetchrow(
+    rows = await connection.fetch(
         q("apply_gate"),
         [v.execution_id for v in verdicts],
         [None if v.until_ms is None else instant(v.until_ms) for v in verdicts],
         [v.skipped for v in verdicts],
     )
-    return [] if row is None else list(row["chained"] or ())
+    hint_queued(connection, (row for row in rows if row["line_id"] is not None))
+    return [row["chained"] for row in rows if row["chained"] is not None]
 
 
 def window_of(start_at: datetime | None, end_at: datetime | None, key: str | None, lasts_ms: int | None) -> Window:

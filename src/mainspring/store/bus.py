@@ -64,9 +64,9 @@ class PostgresBus(Service):
             except AWAY as error:
                 log.debug("hints.dropped", hints=len(self._pending), error=repr(error))
 
-    def publish(self, channel: str, payload: str, *, lowest: int | None = None) -> None:
+    def publish(self, channel: str, payload: str, *, lowest: int | None = None, only_here: bool = False) -> None:
         self._deliver(channel, text_of(payload, lowest))
-        if len(payload) <= MAX_PAYLOAD and len(self._pending) < MAX_PENDING:
+        if not only_here and len(payload) <= MAX_PAYLOAD and len(self._pending) < MAX_PENDING:
             add_hint(self._pending, channel, payload, lowest)
             self._wake.set()
 

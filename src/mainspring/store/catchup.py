@@ -9,6 +9,7 @@ from mainspring.clock import instant
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.domain.schedule.misfire import MisfireVerdict
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint_cancelled, hint_queued
 from mainspring.store.queries import q
 
 
@@ -27,7 +28,7 @@ async def insert_missed(
     connection: Connection, *, tenant: int, job_id: UUID, fires: Sequence[int], chained: bool
 ) -> None:
     """Insert missed fires, with the ids they would have had on time."""
-    await connection.execute(
+    rows = await connection.fetch(
         q("insert_missed"),
         job_id,
         tenant,
@@ -36,6 +37,7 @@ async def insert_missed(
         fires,
         chained,
     )
+    hint_queued(connection, rows)
 
 
 async def skip_missed(connection: Connection, *, tenant: int, job_id: UUID, skipped: Sequence[MisfireVerdict]) -> None:
@@ -50,7 +52,7 @@ async def skip_missed(connection: Connection, *, tenant: int, job_id: UUID, skip
 
 
 async def replace_running_of(connection: Connection, *, tenant: int, job_id: UUID) -> None:
-    await connection.execute(q("replace_running_of"), job_id, tenant)
+    hint_cancelled(connection, await connection.fetch(q("replace_running_of"), job_id, tenant))
 
 
 def _id(job_id: UUID, fire_ms: int) -> UUID:

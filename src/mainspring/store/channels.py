@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from mainspring import ports
 from mainspring.domain.channel import Target, joined, kind_of, split
 from mainspring.domain.job import JobNotification
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint
 from mainspring.store.queries import q
 
 
@@ -51,6 +53,7 @@ async def insert_channel(
     await connection.execute(
         q("insert_channel"), channel_id, tenant, name, kind_of(target), shown, hidden, list(events), list(jobs), by
     )
+    hint(connection, ports.CHANNELS)
 
 
 async def list_channels(connection: Connection, *, tenant: int, name: str | None = None) -> list[ChannelRow]:
@@ -82,14 +85,17 @@ async def update_channel(
     row = await connection.fetchrow(
         q("update_channel"), tenant, name, kind_of(target), shown, hidden, list(events), list(jobs)
     )
+    hint(connection, ports.CHANNELS)
     return row is not None
 
 
 async def enable_channel(connection: Connection, *, tenant: int, name: str) -> bool:
+    hint(connection, ports.CHANNELS)
     return await connection.fetchrow(q("enable_channel"), tenant, name) is not None
 
 
 async def delete_channel(connection: Connection, *, tenant: int, name: str) -> bool:
+    hint(connection, ports.CHANNELS)
     return await connection.fetchrow(q("delete_channel"), tenant, name) is not None
 
 
@@ -100,7 +106,7 @@ async def known_channels(connection: Connection, *, tenant: int, names: Sequence
 async def replace_notifications(
     connection: Connection, *, tenant: int, job_id: UUID, rows: Sequence[JobNotification]
 ) -> None:
-    await connection.execute(
+    changed = await connection.fetchrow(
         q("replace_notifications"),
         job_id,
         tenant,
@@ -109,6 +115,8 @@ async def replace_notifications(
         [r.by_s for r in rows],
         [r.factor for r in rows],
     )
+    if changed is not None:
+        hint(connection, ports.CHANNELS)
 
 
 async def subscribed(connection: Connection) -> frozenset[str]:

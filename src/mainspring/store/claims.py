@@ -10,6 +10,7 @@ import msgspec
 
 from mainspring.domain.job import JobSpec
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint_queued
 from mainspring.store.lines import LineRef
 from mainspring.store.queries import q
 
@@ -107,7 +108,9 @@ async def assign_job_lines(connection: Connection, *, tenant: int, lines: Mappin
 
 async def assign_execution_lines(connection: Connection, *, limit: int) -> int:
     """Return how many were assigned. Over all tenants: each execution gets the line of its own job."""
-    return sum(r["n"] for r in await connection.fetch(q("assign_execution_lines"), limit))
+    rows = await connection.fetch(q("assign_execution_lines"), limit)
+    hint_queued(connection, rows)
+    return sum(r["n"] for r in rows)
 
 
 async def jobs_of_executions(connection: Connection, *, execution_ids: Sequence[UUID]) -> dict[UUID, tuple[UUID, int]]:

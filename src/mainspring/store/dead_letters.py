@@ -10,10 +10,11 @@ from uuid import UUID
 
 import msgspec
 
-from mainspring import wire
+from mainspring import ports, wire
 from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.job import JobSpec
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint
 from mainspring.store.queries import q
 
 BEFORE_FIRST_GROUP = UUID(int=0), ""
@@ -164,6 +165,7 @@ async def mark_replayed(connection: Connection, *, tenant: int, replayed: Sequen
         q("mark_replayed"), tenant, [letter for letter, _ in replayed], [execution for _, execution in replayed], by
     )
     assert len(rows) == len(replayed), "their rows are locked"
+    hint(connection, ports.REPLAYS)
 
 
 async def hold_for_canary(

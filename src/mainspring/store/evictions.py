@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from mainspring import ports
 from mainspring.domain.placement.demand import Demand, read_demand
 from mainspring.domain.placement.reservation import WorkerCapacity
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint
 from mainspring.store.queries import q
 
 
@@ -122,8 +124,11 @@ async def evict(
     """Evict all victims or none; return whether it happened. Needs a transaction: rows are locked before the check."""
     ids = [victim for victim, _ in victims]
     await connection.fetch(q("lock_for_eviction"), [urgent[0], *ids], tenant)
-    row = await connection.fetchrow(q("evict"), *urgent, tenant, session_id, ids, [attempt for _, attempt in victims])
-    return row is not None
+    asked = await connection.fetch(q("evict"), *urgent, tenant, session_id, ids, [attempt for _, attempt in victims])
+    if asked:
+        hint(connection, ports.SETTINGS, str(tenant))
+        hint(connection, ports.CANCEL, str(session_id))
+    return bool(asked)
 
 
 async def open_evictions(connection: Connection, *, within_s: float) -> list[tuple[UUID, UUID, Demand, int]]:

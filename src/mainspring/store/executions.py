@@ -12,7 +12,7 @@ from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
 from mainspring.domain.execution import FINAL, Trigger, fire_key, fire_ms_of
 from mainspring.store.db import Connection
-from mainspring.store.hints import hint_placed
+from mainspring.store.hints import hint_cancelled, hint_placed, hint_waiting
 from mainspring.store.lines import LineRef
 from mainspring.store.overlaps import release_blocked
 from mainspring.store.queries import q
@@ -264,7 +264,9 @@ async def cancel_pending(connection: Connection, *, tenant: int, execution_id: U
 
 
 async def cancel_running(connection: Connection, *, tenant: int, execution_id: UUID, reason: str) -> bool:
-    return await connection.fetchval(q("cancel_running"), execution_id, tenant, reason) is not None
+    rows = await connection.fetch(q("cancel_running"), execution_id, tenant, reason)
+    hint_cancelled(connection, rows)
+    return bool(rows)
 
 
 async def newest_live(connection: Connection, *, tenant: int, job_id: UUID) -> list[tuple[UUID, str]]:
@@ -302,7 +304,9 @@ async def hold_fires(connection: Connection, *, tenant: int, job_id: UUID) -> No
 
 async def free_fires(connection: Connection, *, tenant: int, job_id: UUID, catch_up_s: float | None = None) -> None:
     """End the hold of a pause; with `catch_up_s`, a fire missed less than that long ago still runs."""
-    await connection.execute(q("free_fires"), job_id, tenant, catch_up_s is not None, catch_up_s or 0.0)
+    due_at = await connection.fetchval(q("free_fires"), job_id, tenant, catch_up_s is not None, catch_up_s or 0.0)
+    if due_at is not None:
+        hint_waiting(connection, due_at)
 
 
 async def live_counts(connection: Connection, *, tenant: int) -> dict[str, int]:

@@ -12,6 +12,7 @@ from mainspring.domain.execution import fire_key
 from mainspring.domain.schedule.blackouts import Scope
 from mainspring.store import executions
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint_queued
 from mainspring.store.queries import q
 
 ON_TIME = -1
@@ -52,7 +53,7 @@ class BlackoutDelay:
 
 async def fire(connection: Connection, *, due: Sequence[DueFire], now_ms: int, check_ids: bool) -> FireResult:
     """With `check_ids`, skip executions that exist already instead of raising Taken."""
-    return _result(await connection.fetch(q("fire"), *_arrays(due), instant(now_ms), check_ids))
+    return _result(connection, await connection.fetch(q("fire"), *_arrays(due), instant(now_ms), check_ids))
 
 
 async def fire_delayed(
@@ -76,7 +77,7 @@ async def fire_delayed(
         [instant(b.until_ms) for b in blackouts],
         [",".join(map(str, b.inside)) for b in blackouts],
     )
-    result = _result(rows)
+    result = _result(connection, rows)
     waits = [millis(row["due_at"]) for row in rows if row["due_at"] is not None]
     result.wait_ms = min(waits, default=None)
     result.needing = [job_id for row in rows for job_id in row["needing"] or ()]
@@ -95,7 +96,8 @@ def _arrays(due: Sequence[DueFire]) -> tuple[list[Any], ...]:
     )
 
 
-def _result(rows: Sequence[Any]) -> FireResult:
+def _result(connection: Connection, rows: Sequence[Any]) -> FireResult:
+    hint_queued(connection, (row for row in rows if row["line_id"] is not None))
     result = FireResult()
     for row in rows:
         if row["queued"]:
@@ -149,6 +151,7 @@ async def abandoned(connection: Connection, *, due: Sequence[DueFire], now_ms: i
 
 async def promote_waiting(connection: Connection, *, shards: Sequence[int], limit: int) -> int:
     rows = await connection.fetch(q("promote_waiting"), shards, limit)
+    hint_queued(connection, rows)
     return sum(r["n"] for r in rows)
 
 

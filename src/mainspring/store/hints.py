@@ -8,6 +8,7 @@ that borrowed the connection ends. A process that dies in between loses them; pe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import asyncpg
@@ -41,6 +42,23 @@ def hint(connection: object, channel: str, payload: str = "", *, lowest: int | N
     add_hint(hints_of(connection), channel, payload, lowest)
 
 
+def hint_waiting(connection: object, due_at: datetime) -> None:
+    """Note that an execution waits until an instant."""
+    hint(connection, ports.SHARDS, ports.WAIT, lowest=whole_millis(due_at))
+
+
+def hint_freed(connection: object, limit_ids: Iterable[int]) -> None:
+    """Note that concurrency keys have a free slot or a new limit."""
+    for limit_id in limit_ids:
+        hint(connection, ports.FREED, str(limit_id))
+
+
+def hint_cancelled(connection: object, rows: Iterable[Any]) -> None:
+    """Note that running executions must be cancelled: rows with `session_id`."""
+    for row in rows:
+        hint(connection, ports.CANCEL, str(row["session_id"]))
+
+
 def hint_queued(connection: object, rows: Iterable[Any]) -> None:
     """Note that executions were queued: rows with `line_id` and `rank`."""
     for row in rows:
@@ -56,7 +74,7 @@ def hint_placed(connection: object, rows: Iterable[Any]) -> None:
             line_id, rank = row["line_id"], row["rank"]
             lowest[line_id] = min(rank, lowest.get(line_id, rank))
         elif state == "waiting":
-            hint(connection, ports.SHARDS, ports.WAIT, lowest=whole_millis(row["due_at"]))
+            hint_waiting(connection, row["due_at"])
     for line_id, rank in lowest.items():
         hint(connection, ports.QUEUED, str(line_id), lowest=rank)
 

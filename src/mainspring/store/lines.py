@@ -16,6 +16,7 @@ from mainspring.domain.limit import StartPacing
 from mainspring.domain.placement.demand import Demand, read_demand
 from mainspring.domain.placement.line import LimitKey, LineSpec
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint_freed
 from mainspring.store.queries import q
 
 
@@ -93,7 +94,7 @@ async def _intern_limits(connection: Connection, tenant: int, specs: Sequence[Li
         return {}
     names = sorted(keys)
     kinds, values = [kind for kind, _ in names], [value for _, value in names]
-    await connection.execute(
+    written = await connection.fetch(
         q("touch_limits"),
         tenant,
         kinds,
@@ -102,6 +103,7 @@ async def _intern_limits(connection: Connection, tenant: int, specs: Sequence[Li
         [keys[n].per_s for n in names],
         [keys[n].burst for n in names],
     )
+    hint_freed(connection, (r["limit_id"] for r in written))  # a changed limit may allow starts
     found = await connection.fetch(q("find_limits"), tenant, kinds, values)
     return dict(zip(names, [r["limit_id"] for r in found], strict=True))
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from mainspring import wire
+from mainspring import ports, wire
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint, hint_placed
 from mainspring.store.queries import q
 
 NOT_RUN = "parents_not_run"
@@ -54,9 +55,11 @@ async def insert_need(
     by: str,
 ) -> None:
     await connection.execute(q("insert_need"), child, parent, tenant, timeout_s, by, wait_s)
+    hint(connection, ports.RUNS, ports.NEEDS)
 
 
 async def delete_need(connection: Connection, *, tenant: int, child: UUID, parent: UUID) -> bool:
+    hint(connection, ports.RUNS, ports.NEEDS)
     return await connection.fetchval(q("delete_need"), child, parent, tenant) is not None
 
 
@@ -69,7 +72,8 @@ async def drop_needs(connection: Connection, *, tenant: int, job_id: UUID) -> No
     """Delete the needs of and for a job; the needs of its children are locked first, as in `release`."""
     children = [r["child_id"] for r in await connection.fetch(q("children_of"), job_id, tenant)]
     await connection.execute(q("lock_needs"), sorted([*children, job_id]))
-    await connection.execute(q("drop_needs"), job_id, tenant)
+    if await connection.fetch(q("drop_needs"), job_id, tenant):
+        hint(connection, ports.RUNS, ports.NEEDS)
 
 
 async def mark_needing(connection: Connection, *, tenant: int, child: UUID, change: int) -> None:
@@ -102,6 +106,8 @@ async def free_needs(
     children = [r["child_id"] for r in await connection.fetch(q("children_of"), parent, tenant)]
     await connection.execute(q("lock_needs"), sorted(children))
     rows = await connection.fetch(q("free_needs"), parent, tenant, freed_as, by, reason)
+    if rows:
+        hint(connection, ports.RUNS, ports.WAKE)
     return [r["child_id"] for r in rows]
 
 
@@ -113,7 +119,10 @@ async def has_needs(connection: Connection) -> bool:
 async def release_after(connection: Connection, *, execution_ids: Iterable[UUID]) -> list[UUID]:
     """Release fires that waited for executions that succeeded in this transaction, of any tenant."""
     rows = await connection.fetch(q("needing_children"), sorted(execution_ids))
-    return await release(connection, children=[r["child_id"] for r in rows]) if rows else []
+    if not all(r["scheduled"] for r in rows):  # the leader executes those without a schedule
+        hint(connection, ports.RUNS, ports.WAKE)
+    scheduled = [r["child_id"] for r in rows if r["scheduled"]]
+    return await release(connection, children=scheduled) if scheduled else []
 
 
 async def release(connection: Connection, *, children: Iterable[UUID]) -> list[UUID]:
@@ -126,6 +135,7 @@ async def release(connection: Connection, *, children: Iterable[UUID]) -> list[U
     await connection.execute(q("lock_needs"), wanted)
     await connection.execute(q("note_waits"), wanted)
     rows = await connection.fetch(q("release_met"), wanted, NOT_RUN)
+    hint_placed(connection, rows)
     return [r["execution_id"] for r in rows]
 
 

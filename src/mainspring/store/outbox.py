@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from mainspring import wire
+from mainspring import ports, wire
 from mainspring.domain.channel import Target, joined
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint
 from mainspring.store.queries import q
 
 
@@ -58,12 +59,12 @@ class Sent:
 
 async def notify_settled(connection: Connection, *, execution_ids: Sequence[UUID]) -> int:
     """Over all tenants: the executions have just been settled by the caller."""
-    return int(await connection.fetchval(q("notify_settled"), list(execution_ids)))
+    return _written(connection, await connection.fetchval(q("notify_settled"), list(execution_ids)))
 
 
 async def notify_retrying(connection: Connection, *, execution_ids: Sequence[UUID]) -> int:
     """Over all tenants: the executions have just been settled by the caller."""
-    return int(await connection.fetchval(q("notify_retrying"), list(execution_ids)))
+    return _written(connection, await connection.fetchval(q("notify_retrying"), list(execution_ids)))
 
 
 async def notify_unstarted(
@@ -75,7 +76,7 @@ async def notify_unstarted(
     """
     row = await connection.fetchrow(q("notify_late" if kind == "late" else "notify_missed"), after, limit)
     assert row is not None
-    return row["checked"], row["last"], row["n"]
+    return row["checked"], row["last"], _written(connection, row["n"])
 
 
 async def notify_alert(
@@ -91,11 +92,17 @@ async def notify_alert(
     received: UUID | None,
 ) -> int:
     """Write an alert for its channels, and for those that have received the event `received`."""
-    return int(
-        await connection.fetchval(
-            q("notify_alert"), tenant, event_id, event, stream, body, list(channels), job, received
-        )
+    written = await connection.fetchval(
+        q("notify_alert"), tenant, event_id, event, stream, body, list(channels), job, received
     )
+    return _written(connection, written)
+
+
+def _written(connection: Connection, messages: int) -> int:
+    """Wake the delivery if messages were written."""
+    if messages:
+        hint(connection, ports.OUTBOX)
+    return messages
 
 
 async def pending_heads(connection: Connection, *, after: StreamKey, limit: int) -> list[StreamHead]:
@@ -154,7 +161,11 @@ async def hold_message(connection: Connection, *, message: Message, until: datet
 
 async def disable_failing(connection: Connection, *, longer_than_s: float) -> list[tuple[str, str]]:
     """Return the names of disabled channels with their last errors. Over all tenants: a leader duty."""
-    return [(r["name"], r["last_error"] or "") for r in await connection.fetch(q("disable_failing"), longer_than_s)]
+    rows = await connection.fetch(q("disable_failing"), longer_than_s)
+    if rows:
+        hint(connection, ports.CHANNELS)
+        hint(connection, ports.OUTBOX)
+    return [(r["name"], r["last_error"] or "") for r in rows]
 
 
 async def list_deliveries(

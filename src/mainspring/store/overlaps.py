@@ -8,6 +8,7 @@ from uuid import UUID
 
 from mainspring.store import needs
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint_cancelled, hint_placed
 from mainspring.store.queries import q
 
 
@@ -22,7 +23,8 @@ async def replace_running(
 ) -> list[UUID]:
     """Apply the policy cancel_running; return the jobs with a new execution."""
     rows = await connection.fetch(q("replace_running"), schedule_ids, shards, now)
-    return [r["job_id"] for r in rows]
+    hint_cancelled(connection, (r for r in rows if r["session_id"] is not None))
+    return [r["job_id"] for r in rows if r["job_id"] is not None]
 
 
 async def lock_jobs(connection: Connection, *, job_ids: Sequence[UUID]) -> list[UUID]:
@@ -34,9 +36,10 @@ async def release_blocked(connection: Connection, *, job_ids: Sequence[UUID]) ->
     """Release the next blocked execution of jobs of any tenant; return how many. Needs a transaction."""
     needing = await lock_jobs(connection, job_ids=job_ids)
     rows = await connection.fetch(q("release_blocked"), job_ids)
+    hint_placed(connection, rows)
     if needing:
         await needs.release(connection, children=needing)
-    return sum(r["n"] for r in rows)
+    return len(rows)
 
 
 async def blocked_jobs(connection: Connection, *, limit: int) -> list[UUID]:

@@ -9,8 +9,10 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring import ports
 from mainspring.domain.queue import QueueSettings
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint
 from mainspring.store.queries import q
 
 
@@ -40,6 +42,7 @@ async def upsert_queue(connection: Connection, *, tenant: int, name: str, settin
         by,
         settings.max_duration_s,
     )
+    hint(connection, ports.SETTINGS, str(tenant))
 
 
 async def lock_queue(connection: Connection, *, tenant: int, name: str) -> QueueSettings:
@@ -63,6 +66,7 @@ async def tenant_shares(connection: Connection) -> dict[int, tuple[float, int | 
 
 async def set_tenant_share(connection: Connection, *, tenant: int, weight: float, cap: int | None) -> None:
     await connection.execute(q("set_tenant_share"), tenant, weight, cap)
+    hint(connection, ports.SETTINGS, str(tenant))
 
 
 async def lock_caps(

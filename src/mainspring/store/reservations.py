@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from mainspring import ports
 from mainspring.clock import instant, millis
 from mainspring.domain.placement.demand import read_demand
 from mainspring.domain.placement.reservation import Reservation
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint
 from mainspring.store.queries import q
 
 
@@ -53,9 +55,11 @@ async def insert_reservation(
         reason,
         by,
     )
+    hint(connection, ports.SETTINGS, str(tenant))
 
 
 async def delete_reservation(connection: Connection, *, tenant: int, name: str, by: str) -> bool:
+    hint(connection, ports.SETTINGS, str(tenant))
     return bool(await connection.fetch(q("delete_reservation"), tenant, name, by))
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 from mainspring.domain.settlement import AttemptResult, Final, LockedExecution, Retry, Settled, Successor
 from mainspring.store import logs
 from mainspring.store.db import Connection, Outdated, json_array
+from mainspring.store.hints import hint_freed, hint_placed
 from mainspring.store.queries import q
 
 
@@ -58,6 +59,7 @@ async def settle_with_successor(
         return None
     if row is not None:
         settled.add([(ended.execution_id, row["chained"], row["limit_id"])])
+        hint_placed(connection, [row])
     return row
 
 
@@ -106,6 +108,8 @@ async def settle_retries(connection: Connection, *, retries: Sequence[Retry], se
         [a.failures for a in retries],
         [a.lost for a in retries],
     )
+    hint_placed(connection, rows)
+    hint_freed(connection, (r["limit_id"] for r in rows if r["limit_id"] is not None))
     settled.executions.update(r["execution_id"] for r in rows)
 
 
@@ -129,8 +133,3 @@ async def settle_final(connection: Connection, *, final: Sequence[Final], settle
 
 def _guard(ended: Sequence[AttemptResult]) -> tuple[list[UUID], list[int], list[UUID]]:
     return [e.execution_id for e in ended], [e.attempt for e in ended], [e.session_id for e in ended]
-
-
-async def notify_freed(connection: Connection, *, limit_ids: Sequence[int]) -> None:
-    """Notify of free slots; the keys may belong to any tenant."""
-    await connection.execute(q("notify_freed"), limit_ids)

@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from mainspring import ports
 from mainspring.domain.workflow.run import CountedEnds, EndCounts, ItemGroup, NewRunStep, StepEnd, StepRef, StepRelease
 from mainspring.store.db import Connection, json_array
+from mainspring.store.hints import hint, hint_placed
 from mainspring.store.queries import q
 
 
@@ -124,13 +126,15 @@ async def start_waits(
     connection: Connection, *, waits: Sequence[tuple[StepRef, float | None, datetime | None]]
 ) -> None:
     """Let steps wait for a duration or until an instant; with neither, until an approval or event."""
-    await connection.execute(
+    rows = await connection.fetch(
         q("start_waits"),
         [p.run_id for p, _, _ in waits],
         [p.step for p, _, _ in waits],
         [wait_s for _, wait_s, _ in waits],
         [until for _, _, until in waits],
     )
+    if any(row["wake_at"] is not None for row in rows):
+        hint(connection, ports.RUNS, ports.WAKE)
 
 
 async def release_steps(
@@ -144,7 +148,7 @@ async def release_steps(
 
     With `session_id`, a step of the line `line_id` starts on that session, if the session is alive.
     """
-    return await connection.fetchrow(
+    rows = await connection.fetch(
         q("release_steps"),
         *_ref_arrays(r.ref for r in releases),
         [r.params for r in releases],
@@ -152,6 +156,8 @@ async def release_steps(
         session_id,
         line_id,
     )
+    hint_placed(connection, rows)
+    return rows[0] if rows else None
 
 
 async def release_workflows(connection: Connection, *, releases: Sequence[StepRelease]) -> list[StepRef]:
@@ -163,6 +169,7 @@ async def release_workflows(connection: Connection, *, releases: Sequence[StepRe
         [r.delay_s for r in releases],
         [r.workflow for r in releases],
     )
+    hint_placed(connection, rows)
     return [StepRef(r["run_id"], r["step"], r["item"]) for r in rows if r["run_id"] is not None]
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from mainspring import ports
 from mainspring.domain.workflow.run import (
     ENGINE_SESSION,
     ClaimedRun,
@@ -17,6 +18,7 @@ from mainspring.domain.workflow.run import (
     StepRef,
 )
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint
 from mainspring.store.queries import q
 
 SLA_SAMPLE = 10_000
@@ -73,6 +75,8 @@ async def insert_runs(connection: Connection, *, new: Sequence[NewRun]) -> None:
         [c.created_by for c in of],
         [n.rerun_of for n in new],
     )
+    if any(n.timeout_s is not None for n in new):
+        hint(connection, ports.RUNS, ports.WAKE)
 
 
 async def lock_run(connection: Connection, *, tenant: int, run_id: UUID) -> Run | None:
@@ -133,7 +137,10 @@ async def insert_run_event(
     connection: Connection, *, tenant: int, run_id: UUID, name: str, payload: Any, by: str
 ) -> bool:
     """Return whether it is the first event of that name. The caller has locked the run or its execution."""
-    return await connection.fetchval(q("insert_run_event"), run_id, tenant, name, payload, by) is not None
+    is_first = await connection.fetchval(q("insert_run_event"), run_id, tenant, name, payload, by) is not None
+    if is_first:  # the leader skipped the execution while it was locked
+        hint(connection, ports.RUNS, ports.WAKE)
+    return is_first
 
 
 async def event_of_run(connection: Connection, *, run_id: UUID, name: str) -> tuple[Any, datetime, str] | None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from mainspring import ports
 from mainspring.clock import instant, millis
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint
 from mainspring.store.queries import q
 
 
@@ -135,7 +137,9 @@ async def hand_over_shards(
     rows = await connection.fetch(
         q("hand_over_shards"), owner, lease_s, [t[0] for t in to], [t[1] for t in to], [t[2] for t in to]
     )
-    return {shard for r in rows for shard in r["shards"]}
+    for row in rows:
+        hint(connection, ports.OWNERS, str(row["owner"] or "free"))
+    return {r["shard"] for r in rows}
 
 
 async def leave_schedulers(connection: Connection, *, scheduler_id: UUID) -> None:
@@ -161,12 +165,16 @@ async def bump_shard(connection: Connection, *, shard: int) -> tuple[int, int]:
     """Return the shard's new `changes` and its watermark."""
     row = await connection.fetchrow(q("bump_shard"), shard)
     assert row is not None, f"shard {shard} does not exist"
+    hint(connection, ports.SHARDS, f"edit {shard}")
     return row["changes"], millis(row["watermark"])
 
 
 async def bump_shards(connection: Connection) -> dict[int, int]:
     """Return the watermark of every shard, all locked until the end of the transaction."""
-    return {r["shard"]: millis(r["watermark"]) for r in await connection.fetch(q("bump_shards"))}
+    rows = await connection.fetch(q("bump_shards"))
+    for row in rows:
+        hint(connection, ports.SHARDS, f"edit {row['shard']}")
+    return {r["shard"]: millis(r["watermark"]) for r in rows}
 
 
 async def bump_blackouts(connection: Connection) -> None:

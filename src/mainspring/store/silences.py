@@ -9,10 +9,12 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring import ports
 from mainspring.domain.schedule.schedule import ScheduleSpecs
 from mainspring.domain.silence import Silence
 from mainspring.store.blackouts import Window, window_of
 from mainspring.store.db import Connection
+from mainspring.store.hints import hint
 from mainspring.store.queries import q
 
 
@@ -63,12 +65,15 @@ async def insert_silence(connection: Connection, *, tenant: int, row: SilenceRow
         row.reason,
         row.created_by,
     )
+    hint(connection, ports.CHANNELS)
 
 
 async def delete_silence(connection: Connection, *, tenant: int, silence_id: UUID) -> bool:
     if await connection.fetchrow(q("delete_silence"), silence_id, tenant) is None:
         return False
     await connection.execute(q("release_held"), tenant)
+    hint(connection, ports.CHANNELS)
+    hint(connection, ports.OUTBOX)
     return True
 
 

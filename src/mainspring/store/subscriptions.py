@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from mainspring import ports
 from mainspring.service import Loops, Service
@@ -11,6 +12,8 @@ from mainspring.store.db import Database
 
 MIN_INTERVAL_S = 0.05
 """The list is read at most this often, however often channels and jobs are edited."""
+MAX_INTERVAL_S = 10.0
+"""It is read at least this often, in case a hint was lost."""
 
 
 class Subscriptions(Service):
@@ -60,11 +63,13 @@ class Subscriptions(Service):
         return "execution.retrying" in self._wanted
 
     def _on_runs(self, payload: str) -> None:
-        if payload == "needs":
+        if payload == ports.NEEDS:
             self._changed.set()
 
     async def _read_step(self) -> None:
-        await self._changed.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(MAX_INTERVAL_S):
+                await self._changed.wait()
         self._changed.clear()
         try:
             await self.read()

@@ -11,8 +11,9 @@ from mainspring.announce import Announcer
 from mainspring.domain.workflow.run import Run, StepEnd
 from mainspring.runs.advance import Advanced, RunAdvance, advance
 from mainspring.runs.plans import CachedPlan
-from mainspring.store import needs, outbox, overlaps, results, runs
+from mainspring.store import needs, outbox, overlaps, runs
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
+from mainspring.store.hints import hint_freed
 from mainspring.views.pending_runs import has_no_steps
 from mainspring.views.runs import RunViews
 
@@ -41,8 +42,7 @@ class RunTransactions:
             if settled.executions:
                 await needs.release_after(connection, execution_ids=settled.executions)
                 await outbox.notify_settled(connection, execution_ids=sorted(settled.executions))
-            if settled.freed:
-                await results.notify_freed(connection, limit_ids=sorted(settled.freed))
+            hint_freed(connection, settled.freed)
         if settled.executions and self._announcer is not None:
             self._announcer.announce("finished", settled.executions)
         if settled.chained:

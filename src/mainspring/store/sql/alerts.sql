@@ -9,12 +9,11 @@ SELECT name, rule, updated_at, updated_by FROM alert_rules WHERE tenant_id = $1;
 -- name: upsert_rule
 -- Writes a rule, which may replace a built-in one.
 INSERT INTO alert_rules (tenant_id, name, rule, updated_by) VALUES ($1, $2, $3, $4)
-ON CONFLICT (tenant_id, name) DO UPDATE SET rule = $3, updated_at = db_now(), updated_by = $4
-RETURNING pg_notify('mainspring_channels', '');
+ON CONFLICT (tenant_id, name) DO UPDATE SET rule = $3, updated_at = db_now(), updated_by = $4;
 
 -- name: delete_rule
 -- Deletes a rule; a built-in one gets its defaults back.
-DELETE FROM alert_rules WHERE tenant_id = $1 AND name = $2 RETURNING pg_notify('mainspring_channels', '');
+DELETE FROM alert_rules WHERE tenant_id = $1 AND name = $2 RETURNING name;
 
 -- name: open_alerts
 -- Alerts of all tenants that are not resolved.

@@ -6,7 +6,7 @@ INSERT INTO backfills (backfill_id, tenant_id, job_id, schedule_id, from_at, to_
                        concurrency, priority, params, state, instants, created_by)
 SELECT $1, $2, $3, schedule_id, $4, $5, $6, $7, $8, $9, $10, 'running', $11, $12
 FROM jobs WHERE job_id = $3 AND tenant_id = $2 AND schedule_id = $13 AND deleted_at IS NULL
-RETURNING pg_notify('mainspring_backfills', '');
+RETURNING job_id;
 
 -- name: backfill_by_id
 -- One backfill.
@@ -75,7 +75,7 @@ WITH fresh AS (
     ON CONFLICT (execution_id) DO NOTHING
     RETURNING line_id, rank
 )
-SELECT line_id, pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh GROUP BY line_id;
+SELECT line_id, min(rank) AS rank FROM fresh GROUP BY line_id;
 
 -- name: move_backfill
 -- Last statement of a feeding transaction: moves the cursor past the decided instants.
@@ -93,7 +93,7 @@ RETURNING backfill_id;
 -- Pauses, resumes or cancels a backfill that is in one of the states $4.
 UPDATE backfills SET state = $3, ended_at = CASE WHEN $3 = 'cancelled' THEN db_now() END
 WHERE backfill_id = $1 AND tenant_id = $2 AND state = ANY ($4::text[])
-RETURNING job_id, pg_notify('mainspring_backfills', '');
+RETURNING job_id;
 
 -- name: lock_backfill_executions
 -- Locks the live executions of a backfill in key order, before they are cancelled.
@@ -116,7 +116,7 @@ FROM gone;
 -- Requests the cancellation of running executions of a backfill.
 UPDATE executions SET cancel_at = coalesce(cancel_at, db_now()), cancel_reason = coalesce(cancel_reason, $3)
 WHERE backfill_id = $1 AND tenant_id = $2 AND state = 'running'
-RETURNING pg_notify('mainspring_cancel', session_id::text);
+RETURNING session_id;
 
 -- name: forget_backfills
 -- Deletes up to $2 backfills that ended $1 seconds ago.

@@ -34,10 +34,7 @@ WITH gone AS (
       AND e.due_at > gone.deleted_at AND e.due_at > e.fire_at + coalesce(j.jitter_ms, 0) * interval '1 ms'
     RETURNING e.due_at
 )
-SELECT blackout_id, (
-    SELECT count(pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM due_at) * 1000))) FROM free
-) AS freed
-FROM gone;
+SELECT blackout_id, (SELECT min(due_at) FROM free) AS due_at FROM gone;
 
 -- name: lock_gated
 -- Locks due fires of tenants with blackouts: `promote_waiting` leaves them to the gate.
@@ -72,7 +69,7 @@ WITH verdict AS (
     UPDATE executions e SET state = 'queued', queued_at = db_now() FROM verdict v
     WHERE e.execution_id = v.execution_id AND e.state = 'waiting' AND NOT v.skipped AND v.until IS NULL
     RETURNING e.line_id, e.rank
-), notified AS (
-    SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM queued GROUP BY line_id
 )
-SELECT (SELECT count(*) FROM notified) AS notified, (SELECT array_agg(job_id) FROM gone WHERE chained) AS chained;
+SELECT line_id, min(rank) AS rank, NULL::uuid AS chained FROM queued GROUP BY line_id
+UNION ALL
+SELECT NULL, NULL, job_id FROM gone WHERE chained;

@@ -31,8 +31,7 @@ WITH fresh AS (
     ON CONFLICT (execution_id) DO NOTHING
     RETURNING line_id, rank, state
 )
-SELECT line_id, pg_notify('mainspring_queued', line_id || ' ' || min(rank))
-FROM fresh WHERE state = 'queued' GROUP BY line_id;
+SELECT line_id, min(rank) AS rank FROM fresh WHERE state = 'queued' GROUP BY line_id;
 
 -- name: skip_missed
 -- Records missed instants that are skipped, one row each.
@@ -68,4 +67,4 @@ WITH newest AS (
            due_at, queued_at, started_at, db_now(), 'overlap', params, created_by
     FROM gone
 )
-SELECT count(pg_notify('mainspring_cancel', session_id::text)) FROM asked;
+SELECT DISTINCT session_id FROM asked;

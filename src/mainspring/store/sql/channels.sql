@@ -1,8 +1,7 @@
 -- name: insert_channel
--- Inserts a channel; the NOTIFY makes settlers write its events from now on.
+-- Inserts a channel. Settlers write its events as soon as they have read it.
 INSERT INTO channels (channel_id, tenant_id, name, kind, target, secrets, events, jobs, created_by)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-RETURNING pg_notify('mainspring_channels', '');
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: list_channels
 -- A tenant's channels by name; with $2 one of them.
@@ -14,26 +13,26 @@ FROM channels c WHERE c.tenant_id = $1 AND ($2::text IS NULL OR c.name = $2::tex
 UPDATE channels SET kind = $3, target = $4, secrets = $5, events = $6, jobs = $7, updated_at = db_now(),
     failing_since = NULL, last_error = NULL, disabled_at = NULL
 WHERE tenant_id = $1 AND name = $2
-RETURNING pg_notify('mainspring_channels', '');
+RETURNING channel_id;
 
 -- name: enable_channel
 -- Enables a channel and clears its failures.
 UPDATE channels SET failing_since = NULL, last_error = NULL, disabled_at = NULL, updated_at = db_now()
 WHERE tenant_id = $1 AND name = $2
-RETURNING pg_notify('mainspring_channels', '');
+RETURNING channel_id;
 
 -- name: delete_channel
 -- Deletes a channel with its deliveries, unless jobs notify it.
 DELETE FROM channels c WHERE c.tenant_id = $1 AND c.name = $2
   AND NOT EXISTS (SELECT FROM job_notices n WHERE n.tenant_id = $1 AND n.channel = c.name)
-RETURNING pg_notify('mainspring_channels', '');
+RETURNING channel_id;
 
 -- name: known_channels
 -- The existing channels among these names, locked against deletion until the end of the transaction.
 SELECT name FROM channels WHERE tenant_id = $1 AND name = ANY ($2::text[]) FOR KEY SHARE;
 
 -- name: replace_notifications
--- Replaces what a job notifies of, and which channels. Publishes only if there are or were any.
+-- Replaces what a job notifies of, and which channels. Returns a row if there are or were any.
 WITH gone AS (
     DELETE FROM job_notices WHERE job_id = $1 AND tenant_id = $2
       AND (notice, channel) NOT IN (SELECT * FROM unnest($3::text[], $4::text[]))
@@ -44,7 +43,7 @@ WITH gone AS (
     ON CONFLICT (notice, job_id, channel) DO UPDATE SET by_s = excluded.by_s, factor = excluded.factor
     RETURNING job_id
 )
-SELECT pg_notify('mainspring_channels', '') FROM (SELECT * FROM gone UNION ALL SELECT * FROM fresh) AS any_of LIMIT 1;
+SELECT job_id FROM (SELECT * FROM gone UNION ALL SELECT * FROM fresh) AS any_of LIMIT 1;
 
 -- name: subscribed
 -- Names of the events with a subscriber, over all tenants: a handful, each found by one index probe.

@@ -143,5 +143,4 @@ WITH unassigned AS (
     WHERE e.execution_id = unassigned.execution_id AND e.state = unassigned.state AND j.line_id > 0
     RETURNING e.line_id, e.rank
 )
-SELECT line_id, min(rank) AS rank, count(*) AS n,
-       pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM found GROUP BY line_id;
+SELECT line_id, min(rank) AS rank, count(*) AS n FROM found GROUP BY line_id;

@@ -121,16 +121,13 @@ FROM tied WHERE d.dead_letter_id = tied.dead_letter_id AND d.state = 'open'
 RETURNING d.dead_letter_id;
 
 -- name: mark_replayed
--- Marks locked dead letters as replaying, with their new executions, and notifies the leader.
-WITH marked AS (
-    UPDATE dead_letters d SET state = 'replaying', replayed_as = w.execution_id, replayed_at = db_now(),
-        replayed_by = $4, replays = replays + 1, replay_after = NULL, replay_gap_s = NULL,
-        claimed_by = NULL, claimed_until = NULL
-    FROM unnest($2::uuid[], $3::uuid[]) AS w (dead_letter_id, execution_id)
-    WHERE d.tenant_id = $1 AND d.dead_letter_id = w.dead_letter_id AND d.state IN ('open', 'held')
-    RETURNING d.dead_letter_id
-)
-SELECT dead_letter_id, pg_notify('mainspring_replays', '') FROM marked;
+-- Marks locked dead letters as replaying, with their new executions.
+UPDATE dead_letters d SET state = 'replaying', replayed_as = w.execution_id, replayed_at = db_now(),
+    replayed_by = $4, replays = replays + 1, replay_after = NULL, replay_gap_s = NULL,
+    claimed_by = NULL, claimed_until = NULL
+FROM unnest($2::uuid[], $3::uuid[]) AS w (dead_letter_id, execution_id)
+WHERE d.tenant_id = $1 AND d.dead_letter_id = w.dead_letter_id AND d.state IN ('open', 'held')
+RETURNING d.dead_letter_id;
 
 -- name: hold_for_canary
 -- Holds locked dead letters until the replay of one other has succeeded.

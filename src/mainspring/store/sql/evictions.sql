@@ -58,8 +58,7 @@ WITH urgent AS (
     WHERE (SELECT count(*) FROM victims) = cardinality($5)
     RETURNING execution_id
 )
-SELECT count(*) AS n, pg_notify('mainspring_settings', $3::text), pg_notify('mainspring_cancel', $4::text)
-FROM asked HAVING count(*) > 0;
+SELECT execution_id FROM asked;
 
 -- name: open_evictions
 -- Capacity that evictions free, or have freed, for executions that have not started yet.

@@ -259,7 +259,7 @@ SELECT job_id, chained FROM gone;
 -- Requests the cancellation of a running execution from its session. Settling makes it cancelled.
 UPDATE executions SET cancel_at = coalesce(cancel_at, db_now()), cancel_reason = coalesce(cancel_reason, $3)
 WHERE execution_id = $1 AND tenant_id = $2 AND state = 'running'
-RETURNING session_id, pg_notify('mainspring_cancel', session_id::text);
+RETURNING session_id;
 
 -- name: newest_live
 -- The newest live execution of a job, backfills excluded.
@@ -307,8 +307,7 @@ WITH passed AS (
       AND (fire_at > (SELECT db_now()) OR $3 AND fire_at >= (SELECT db_now()) - make_interval(secs => $4))
     RETURNING fire_at
 )
-SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(fire_at)) * 1000))
-FROM freed HAVING count(*) > 0;
+SELECT min(fire_at) FROM freed;
 
 -- name: skip_undecided
 -- Records as skipped the fires of a job that an edit removed before they were decided; $3 is the last of them, $7 their

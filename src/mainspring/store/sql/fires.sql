@@ -67,13 +67,12 @@ WITH due AS (
     ORDER BY job_id
     RETURNING line_id, rank, state
 ), <<record_skipped>>
-SELECT NULL::text AS reason, true AS queued, count(*) AS n,
-       pg_notify('mainspring_queued', line_id || ' ' || min(rank))
+SELECT NULL::text AS reason, true AS queued, count(*) AS n, line_id, min(rank) AS rank
 FROM queued WHERE state = 'queued' GROUP BY line_id
 UNION ALL
-SELECT NULL, true, count(*), NULL FROM queued WHERE state = 'blocked' HAVING count(*) > 0
+SELECT NULL, true, count(*), NULL, NULL FROM queued WHERE state = 'blocked' HAVING count(*) > 0
 UNION ALL
-SELECT reason, false, count(*), NULL FROM skipped GROUP BY reason;
+SELECT reason, false, count(*), NULL, NULL FROM skipped GROUP BY reason;
 
 -- name: fire_delayed
 -- Like `fire`, for schedules with jobs that start later than their instant: because of jitter, of a blackout, or because
@@ -140,14 +139,14 @@ WITH due AS (
     RETURNING state, due_at, line_id, rank, job_id, needs_by_at
 ), <<record_skipped>>
 SELECT NULL::text AS reason, true AS queued, count(*) AS n, NULL::timestamptz AS due_at, NULL::uuid[] AS needing,
-       pg_notify('mainspring_queued', line_id || ' ' || min(rank))
+       line_id, min(rank) AS rank
 FROM queued WHERE state = 'queued' GROUP BY line_id
 UNION ALL
 SELECT NULL, true, count(*), min(due_at) FILTER (WHERE state = 'waiting' AND needs_by_at IS NULL),
-       array_agg(job_id) FILTER (WHERE needs_by_at IS NOT NULL), NULL
+       array_agg(job_id) FILTER (WHERE needs_by_at IS NOT NULL), NULL, NULL
 FROM queued WHERE state <> 'queued' GROUP BY state
 UNION ALL
-SELECT reason, false, count(*), NULL, NULL, NULL FROM skipped GROUP BY reason;
+SELECT reason, false, count(*), NULL, NULL, NULL, NULL FROM skipped GROUP BY reason;
 
 -- name: skip_range
 -- Records missed instants that are too many to list as one skipped row per job: from $2 to $3, $7 of them. Jobs active
@@ -200,7 +199,7 @@ WITH due AS (
     FROM due WHERE e.execution_id = due.execution_id AND e.state = due.state
     RETURNING e.line_id, e.rank
 )
-SELECT count(*) AS n, pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM queued GROUP BY line_id;
+SELECT count(*) AS n, line_id, min(rank) AS rank FROM queued GROUP BY line_id;
 
 -- name: next_waiting
 -- When the next waiting execution of these shards is due.

@@ -18,17 +18,14 @@ ORDER BY w.n;
 SELECT line_id, tenant_id, queue, demand, limit_id, rate_id FROM lines WHERE line_id = ANY ($1::int[]);
 
 -- name: touch_limits
--- Inserts keys, or overwrites their limit; the last writer wins. A changed limit may allow starts, hence the NOTIFY.
-WITH written AS (
-    INSERT INTO limits (tenant_id, kind, key, most, per_s, burst)
-    SELECT $1, * FROM unnest($2::text[], $3::text[], $4::int[], $5::float8[], $6::int[])
-    ON CONFLICT (tenant_id, kind, key) DO UPDATE
-    SET most = EXCLUDED.most, per_s = EXCLUDED.per_s, burst = EXCLUDED.burst, used_at = db_now()
-    WHERE (limits.most, limits.per_s, limits.burst) IS DISTINCT FROM (EXCLUDED.most, EXCLUDED.per_s, EXCLUDED.burst)
-       OR limits.used_at < db_now() - interval '1 day'
-    RETURNING limit_id
-)
-SELECT pg_notify('mainspring_freed', limit_id::text) FROM written;
+-- Inserts keys, or overwrites their limit; the last writer wins. Returns the written ones.
+INSERT INTO limits (tenant_id, kind, key, most, per_s, burst)
+SELECT $1, * FROM unnest($2::text[], $3::text[], $4::int[], $5::float8[], $6::int[])
+ON CONFLICT (tenant_id, kind, key) DO UPDATE
+SET most = EXCLUDED.most, per_s = EXCLUDED.per_s, burst = EXCLUDED.burst, used_at = db_now()
+WHERE (limits.most, limits.per_s, limits.burst) IS DISTINCT FROM (EXCLUDED.most, EXCLUDED.per_s, EXCLUDED.burst)
+   OR limits.used_at < db_now() - interval '1 day'
+RETURNING limit_id;
 
 -- name: find_limits
 -- Ids of keys by name, in the order asked.

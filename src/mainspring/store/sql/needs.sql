@@ -17,13 +17,12 @@ SELECT names FROM ways WHERE child_id = $3 LIMIT 1;
 
 -- name: insert_need
 -- Makes a job need another.
-INSERT INTO job_needs (child_id, parent_id, tenant_id, timeout_s, created_by, wait_s) VALUES ($1, $2, $3, $4, $5, $6)
-RETURNING pg_notify('mainspring_runs', 'needs');
+INSERT INTO job_needs (child_id, parent_id, tenant_id, timeout_s, created_by, wait_s) VALUES ($1, $2, $3, $4, $5, $6);
 
 -- name: delete_need
 -- Deletes a need.
 DELETE FROM job_needs WHERE child_id = $1 AND parent_id = $2 AND tenant_id = $3
-RETURNING parent_id, pg_notify('mainspring_runs', 'needs');
+RETURNING parent_id;
 
 -- name: mark_needing
 -- Updates the flag of a job that needs others, which firing reads. The caller has locked its shard's row (bump_shard).
@@ -92,23 +91,23 @@ WHERE n.parent_id = $1 AND n.tenant_id = $2 ORDER BY c.job_id;
 -- name: drop_needs
 -- Deletes all needs of and for a deleted job. The caller has locked the needs of its children.
 DELETE FROM job_needs WHERE (parent_id = $1 OR child_id = $1) AND tenant_id = $2
-RETURNING pg_notify('mainspring_runs', 'needs');
+RETURNING child_id;
 
 -- name: free_needs
 -- Releases the jobs that need this one without its success, at a user's request.
 UPDATE job_needs SET freed_at = db_now(), freed_as = $3, freed_by = $4, reason = $5
 WHERE parent_id = $1 AND tenant_id = $2
-RETURNING child_id, pg_notify('mainspring_runs', 'wake');
+RETURNING child_id;
 
 -- name: has_needs
 -- Whether any job needs another.
 SELECT EXISTS (SELECT FROM job_needs);
 
 -- name: needing_children
--- Jobs with a schedule that need the job of an execution that has just succeeded.
-SELECT DISTINCT n.child_id
+-- Jobs that need the job of an execution that has just succeeded, and whether they have a schedule.
+SELECT DISTINCT n.child_id, c.schedule_id IS NOT NULL AS scheduled
 FROM history h JOIN job_needs n ON n.parent_id = h.job_id
-JOIN jobs c ON c.job_id = n.child_id AND c.schedule_id IS NOT NULL
+JOIN jobs c ON c.job_id = n.child_id
 WHERE h.execution_id = ANY ($1::uuid[]) AND h.finished_at >= (SELECT db_now()) - interval '5 minutes'
   AND h.state = 'succeeded';
 
@@ -156,23 +155,16 @@ WITH met AS (
     )
 ), used AS (
     UPDATE job_needs n SET since_at = db_now() FROM met WHERE n.child_id = met.child_id
-), freed AS (
-    UPDATE executions e
-    SET state = CASE WHEN met.gated THEN 'waiting' ELSE 'queued' END, due_at = now.at,
-        queued_at = CASE WHEN NOT met.gated THEN now.at END, needs_by_at = NULL,
-        params = CASE WHEN met.not_run IS NOT NULL AND v.spec -> 'params' ? $2
-                      THEN coalesce(e.params, '{}') || jsonb_build_object($2, met.not_run) ELSE e.params END
-    FROM met, job_versions v, (SELECT db_now()) AS now (at)
-    WHERE e.execution_id = met.execution_id AND e.state = 'waiting' AND e.needs_by_at IS NOT NULL
-      AND v.job_id = e.job_id AND v.version = e.version
-    RETURNING e.execution_id, e.state, e.line_id, e.rank, e.due_at
-), notified AS (
-    SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM freed WHERE state = 'queued' GROUP BY line_id
-    UNION ALL
-    SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
-    FROM freed WHERE state = 'waiting' HAVING count(*) > 0
 )
-SELECT execution_id, (SELECT count(*) FROM notified) AS notified FROM freed;
+UPDATE executions e
+SET state = CASE WHEN met.gated THEN 'waiting' ELSE 'queued' END, due_at = now.at,
+    queued_at = CASE WHEN NOT met.gated THEN now.at END, needs_by_at = NULL,
+    params = CASE WHEN met.not_run IS NOT NULL AND v.spec -> 'params' ? $2
+                  THEN coalesce(e.params, '{}') || jsonb_build_object($2, met.not_run) ELSE e.params END
+FROM met, job_versions v, (SELECT db_now()) AS now (at)
+WHERE e.execution_id = met.execution_id AND e.state = 'waiting' AND e.needs_by_at IS NOT NULL
+  AND v.job_id = e.job_id AND v.version = e.version
+RETURNING e.execution_id, e.state, e.line_id, e.rank, e.due_at;
 
 -- name: waiting_children
 -- Jobs with an execution that waits for their needs.

@@ -1,14 +1,6 @@
 -- Messages are written in the transaction of the change they report. Their ids are derived from the event, so that writing
 -- one twice has no effect.
 
--- part: wake_delivery_paged
-SELECT (SELECT count(*) FROM checked) AS checked, (SELECT max(job_id::text) FROM checked)::uuid AS last, count(*) AS n,
-       CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox', '') END
-FROM fresh
-
--- part: wake_delivery
-SELECT count(*) AS n, CASE WHEN count(*) > 0 THEN pg_notify('mainspring_outbox', '') END FROM fresh
-
 -- name: notify_settled
 -- Executions that have just ended, for every subscribed channel and every `notify` of their jobs. Runs after the settling,
 -- in the same transaction.
@@ -62,7 +54,7 @@ WITH ended AS (
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
 )
-<<wake_delivery>>;
+SELECT count(*) AS n FROM fresh;
 
 -- name: notify_retrying
 -- Attempts that did not succeed and are followed by another.
@@ -88,7 +80,7 @@ WITH fresh AS (
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
 )
-<<wake_delivery>>;
+SELECT count(*) AS n FROM fresh;
 
 -- name: notify_late
 -- Executions that have not started in time, of jobs that notify when late. Checks at most $2 such jobs, after $1.
@@ -113,7 +105,8 @@ WITH checked AS (
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
 )
-<<wake_delivery_paged>>;
+SELECT (SELECT count(*) FROM checked) AS checked, (SELECT max(job_id::text) FROM checked)::uuid AS last, count(*) AS n
+FROM fresh;
 
 -- name: notify_missed
 -- Fires skipped in the last hour because they were missed, of jobs that notify of that. Paged like notify_late.
@@ -138,7 +131,8 @@ WITH checked AS (
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
 )
-<<wake_delivery_paged>>;
+SELECT (SELECT count(*) FROM checked) AS checked, (SELECT max(job_id::text) FROM checked)::uuid AS last, count(*) AS n
+FROM fresh;
 
 -- name: notify_alert
 -- An alert, for the channels of its rule ($6), or if there are none for the subscribed ones; for those of its job ($7);
@@ -158,7 +152,7 @@ WITH fresh AS (
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
 )
-<<wake_delivery>>;
+SELECT count(*) AS n FROM fresh;
 
 -- name: pending_heads
 -- The oldest pending message of each channel and stream with its wait: at most $3, after a channel and stream. One index
@@ -240,11 +234,8 @@ WITH gone AS (
     FROM gone JOIN channels c ON c.tenant_id = gone.tenant_id AND c.channel_id <> gone.channel_id
      AND c.disabled_at IS NULL AND 'channel.disabled' = ANY (c.events)
     ON CONFLICT (channel_id, event_id) DO NOTHING
-    RETURNING message_id
 )
-SELECT gone.name, gone.last_error, (SELECT count(*) FROM notified) AS notified,
-       pg_notify('mainspring_channels', ''), pg_notify('mainspring_outbox', '')
-FROM gone;
+SELECT name, last_error FROM gone;
 
 -- name: list_deliveries
 -- Deliveries of a tenant, newest first, before an id; of one channel or in one state, if given.

@@ -45,11 +45,7 @@ WITH free AS (
     WHERE e.execution_id = free.execution_id AND e.state = 'blocked' AND e.chained
     RETURNING e.line_id, e.rank, e.state, e.due_at
 )
-SELECT count(*) AS n, pg_notify('mainspring_queued', line_id || ' ' || min(rank))
-FROM freed WHERE state = 'queued' GROUP BY line_id
-UNION ALL
-SELECT count(*), pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
-FROM freed WHERE state = 'waiting' AND due_at < 'infinity' HAVING count(*) > 0;
+SELECT line_id, rank, state, due_at FROM freed WHERE due_at < 'infinity';
 
 -- name: lock_jobs
 -- Locks job rows in order, so that later statements see all decisions about them.
@@ -87,5 +83,6 @@ WITH newest AS (
            due_at, queued_at, started_at, $3, 'overlap', params, created_by
     FROM gone
 )
-SELECT n.job_id, (SELECT count(pg_notify('mainspring_cancel', session_id::text)) FROM asked) AS notified
-FROM newest n WHERE n.execution_id IS NOT NULL;
+SELECT job_id, NULL::uuid AS session_id FROM newest WHERE execution_id IS NOT NULL
+UNION ALL
+SELECT NULL, session_id FROM asked;

@@ -4,8 +4,7 @@ INSERT INTO queues (tenant_id, name, cap, lease_s, patience_s, placement, may_he
 VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $8 THEN db_now() END, $9, $10)
 ON CONFLICT (tenant_id, name) DO UPDATE
 SET cap = $3, lease_s = $4, patience_s = $5, placement = $6, may_help = $7, max_duration_s = $10,
-    paused_at = CASE WHEN $8 THEN coalesce(queues.paused_at, db_now()) END, updated_at = db_now(), updated_by = $9
-RETURNING pg_notify('mainspring_settings', $1::text);
+    paused_at = CASE WHEN $8 THEN coalesce(queues.paused_at, db_now()) END, updated_at = db_now(), updated_by = $9;
 
 -- name: queue_settings
 -- The settings of a tenant's queues; a queue with default settings has no row.
@@ -26,7 +25,7 @@ SELECT tenant_id, weight, cap FROM tenants WHERE weight <> 1 OR cap IS NOT NULL;
 
 -- name: set_tenant_share
 -- Writes a tenant's weight and cap.
-UPDATE tenants SET weight = $2, cap = $3 WHERE tenant_id = $1 RETURNING pg_notify('mainspring_settings', $1::text);
+UPDATE tenants SET weight = $2, cap = $3 WHERE tenant_id = $1;
 
 -- name: lock_queue_caps
 -- Locks the queues with a cap, in order, before the count, so that only one transaction counts at a time.

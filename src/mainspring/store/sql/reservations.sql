@@ -10,23 +10,16 @@ WHERE r.deleted_at IS NULL AND r.end_at > db_now() AND ($1::int IS NULL OR r.ten
 ORDER BY r.start_at, r.reservation_id;
 
 -- name: insert_reservation
--- Adds a reservation and notifies dispatchers, which keep its slots free from now on.
-WITH added AS (
-    INSERT INTO reservations (reservation_id, tenant_id, name, start_at, end_at, slots, resources, labels, queue, job_id,
-                              shared, workers, reason, created_by)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-    RETURNING tenant_id
-)
-SELECT pg_notify('mainspring_settings', tenant_id::text) FROM added;
+-- Adds a reservation. Dispatchers keep its slots free as soon as they read it.
+INSERT INTO reservations (reservation_id, tenant_id, name, start_at, end_at, slots, resources, labels, queue, job_id,
+                          shared, workers, reason, created_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
 
 -- name: delete_reservation
--- Deletes a reservation and notifies dispatchers.
-WITH gone AS (
-    UPDATE reservations SET deleted_at = db_now(), deleted_by = $3
-    WHERE tenant_id = $1 AND name = $2 AND deleted_at IS NULL
-    RETURNING tenant_id
-)
-SELECT pg_notify('mainspring_settings', tenant_id::text) FROM gone;
+-- Deletes a reservation.
+UPDATE reservations SET deleted_at = db_now(), deleted_by = $3
+WHERE tenant_id = $1 AND name = $2 AND deleted_at IS NULL
+RETURNING reservation_id;
 
 -- name: end_past_reservations
 -- Frees the name of a reservation whose window has ended.

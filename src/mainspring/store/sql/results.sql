@@ -86,8 +86,7 @@ FROM done LEFT JOIN held ON held.execution_id = done.execution_id;
     RETURNING s.run_id, s.step, s.execution_id, $12::jsonb AS params, now.at AS now, now.at AS due_at
 ), <<become_executions>>
 SELECT fresh.*, CASE WHEN done.chained THEN done.job_id END AS chained, done.limit_id,
-       CASE WHEN (SELECT count(*) FROM fresh) = 1 THEN 1 ELSE raise_outdated() END AS released,
-       (SELECT count(*) FROM notified) AS notified
+       CASE WHEN (SELECT count(*) FROM fresh) = 1 THEN 1 ELSE raise_outdated() END AS released
 FROM done LEFT JOIN fresh ON true;
 
 -- name: lock_results
@@ -115,25 +114,16 @@ WITH r AS (
     FROM executions e JOIN r ON e.execution_id = r.execution_id AND e.attempt = r.attempt
      AND e.session_id IS NOT DISTINCT FROM r.session_id
     WHERE e.state = 'running'
-), back AS (
-    UPDATE executions e
-    SET state = CASE WHEN r.delay_s > 0 THEN 'waiting' ELSE 'queued' END,
-        due_at = CASE WHEN r.delay_s > 0 THEN db_now() + make_interval(secs => r.delay_s) ELSE e.due_at END,
-        queued_at = CASE WHEN r.delay_s > 0 THEN NULL ELSE db_now() END, session_id = NULL,
-        cancel_at = NULL, cancel_reason = NULL, failures = r.failures, lost = r.lost
-    FROM r
-    WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
-      AND e.state = 'running'
-    RETURNING e.execution_id, e.state, e.due_at, e.line_id, e.limit_id, e.rank
-), notified AS (
-    SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM back WHERE state = 'queued' GROUP BY line_id
-    UNION ALL
-    SELECT pg_notify('mainspring_freed', limit_id::text) FROM back WHERE limit_id IS NOT NULL GROUP BY limit_id
-    UNION ALL
-    SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
-    FROM back WHERE state = 'waiting' HAVING count(*) > 0
 )
-SELECT execution_id, (SELECT count(*) FROM notified) AS notified FROM back;
+UPDATE executions e
+SET state = CASE WHEN r.delay_s > 0 THEN 'waiting' ELSE 'queued' END,
+    due_at = CASE WHEN r.delay_s > 0 THEN db_now() + make_interval(secs => r.delay_s) ELSE e.due_at END,
+    queued_at = CASE WHEN r.delay_s > 0 THEN NULL ELSE db_now() END, session_id = NULL,
+    cancel_at = NULL, cancel_reason = NULL, failures = r.failures, lost = r.lost
+FROM r
+WHERE e.execution_id = r.execution_id AND e.attempt = r.attempt AND e.session_id IS NOT DISTINCT FROM r.session_id
+  AND e.state = 'running'
+RETURNING e.execution_id, e.state, e.due_at, e.line_id, e.limit_id, e.rank;
 
 -- name: settle_final
 -- Ends executions without another attempt. Writes their last attempts, and a dead letter where leaves_dead_letter is
@@ -189,7 +179,3 @@ WITH r AS (
     ON CONFLICT (dead_letter_id) DO NOTHING
 )
 SELECT execution_id, CASE WHEN chained THEN job_id END AS chained, limit_id FROM done;
-
--- name: notify_freed
--- Notifies dispatchers, after the commit, of free slots of concurrency keys.
-SELECT pg_notify('mainspring_freed', limit_id::text) FROM unnest($1::bigint[]) AS freed (limit_id);

@@ -120,16 +120,11 @@ fresh AS (
     ) AS w
     LEFT JOIN reserved h ON w.line_id = h.line_id AND m.due_at <= m.now
     RETURNING execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank, state
-), notified AS (
-    SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh WHERE state = 'queued' GROUP BY line_id
-    UNION ALL
-    SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
-    FROM fresh WHERE state = 'waiting' HAVING count(*) > 0
 )
 
 -- name: release_steps
 -- Turns ready steps into executions. Arrays: run, step, item, params, delay in seconds. $6: a session with a free slot
--- for an execution of line $7.
+-- for an execution of line $7. Returns the most urgent execution of each line and state.
 WITH reserved AS (
     SELECT session_id, $7::int AS line_id FROM sessions
     WHERE session_id = $6::uuid AND state = 'active' AND lease_expires_at > db_now()
@@ -144,11 +139,12 @@ WITH reserved AS (
     RETURNING s.run_id, s.step, s.execution_id, g.params, now.at AS now,
               now.at + make_interval(secs => coalesce(g.delay_s, 0)) AS due_at
 ), <<become_executions>>
-SELECT fresh.*, (SELECT count(*) FROM notified) AS notified FROM fresh LIMIT 1;
+SELECT DISTINCT ON (line_id, state) * FROM fresh
+ORDER BY line_id, state, CASE WHEN state = 'waiting' THEN due_at END, rank;
 
 -- name: release_workflows
 -- Turns ready steps into executions of the current version of other workflows. Arrays: run, step, item, params, delay
--- in seconds, workflow name. Returns the steps whose workflow does not exist.
+-- in seconds, workflow name. Returns the steps whose workflow does not exist, and the lines of the others.
 WITH marked AS (
     UPDATE run_steps s SET state = 'running', released_at = now.at
     FROM unnest($1::uuid[], $2::int[], $3::int[], $4::jsonb[], $5::float8[], $6::text[])
@@ -173,15 +169,11 @@ WITH marked AS (
            CASE WHEN n.due_at <= n.now THEN n.now END, n.params, n.created_by, j.line_id, j.limit_id
     FROM named n JOIN jobs j USING (job_id)
     RETURNING state, due_at, line_id, rank
-), notified AS (
-    SELECT pg_notify('mainspring_queued', line_id || ' ' || min(rank)) FROM fresh WHERE state = 'queued' GROUP BY line_id
-    UNION ALL
-    SELECT pg_notify('mainspring_shards', 'wait ' || floor(extract(epoch FROM min(due_at)) * 1000))
-    FROM fresh WHERE state = 'waiting' HAVING count(*) > 0
 )
--- The count is outside the join: inside, PostgreSQL would evaluate it, and notify, only for a missing workflow.
-SELECT n.run_id, n.step, n.item, t.notified
-FROM (SELECT count(*) AS notified FROM notified) AS t LEFT JOIN named n ON n.job_id IS NULL;
+SELECT run_id, step, item, NULL AS state, NULL::timestamptz AS due_at, NULL::int AS line_id, NULL::bigint AS rank
+FROM named WHERE job_id IS NULL
+UNION ALL
+SELECT NULL, NULL, NULL, state, min(due_at), line_id, min(rank) FROM fresh GROUP BY state, line_id;
 
 -- name: update_item_groups
 -- Writes the item counts of mapped or repeated steps that start or release further items.
@@ -211,7 +203,7 @@ SET state = 'waiting', released_at = now.at, wake_at = coalesce(w.until, now.at 
 FROM unnest($1::uuid[], $2::int[], $3::float8[], $4::timestamptz[]) AS w (run_id, step, wait_s, until),
      (SELECT db_now()) AS now (at)
 WHERE s.run_id = w.run_id AND s.step = w.step AND s.item = -1 AND s.state = 'blocked'
-RETURNING CASE WHEN s.wake_at IS NOT NULL THEN pg_notify('mainspring_runs', 'wake') END;
+RETURNING s.wake_at;
 
 -- name: step_outcomes
 -- State, result and flag of steps, for expressions and templates.

@@ -36,7 +36,6 @@ RETURNING e.execution_id, e.job_id, e.tenant_id, e.version, e.attempt, e.fire_at
 
 -- name: insert_runs
 -- Inserts runs. Arrays, one entry per run.
-WITH fresh AS (
 INSERT INTO runs (run_id, tenant_id, job_id, version, attempt, depth, state, open_steps, params, fire_at, started_at,
                   timeout_at, sla_at, created_by, rerun_of)
 SELECT n.run_id, n.tenant_id, n.job_id, n.version, n.attempt, n.depth, 'running', n.open_steps, n.params, n.fire_at,
@@ -45,10 +44,7 @@ SELECT n.run_id, n.tenant_id, n.job_id, n.version, n.attempt, n.depth, 'running'
 FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::int[], $5::smallint[], $6::smallint[], $7::int[], $8::jsonb[],
             $9::timestamptz[], $10::timestamptz[], $11::float8[], $12::float8[], $13::text[], $14::uuid[])
     AS n (run_id, tenant_id, job_id, version, attempt, depth, open_steps, params, fire_at, started_at, timeout_s, sla_s,
-          created_by, rerun_of)
-RETURNING timeout_at
-)
-SELECT pg_notify('mainspring_runs', 'wake') FROM fresh WHERE timeout_at IS NOT NULL LIMIT 1;
+          created_by, rerun_of);
 
 -- name: lock_run
 -- Locks one run.
@@ -77,10 +73,9 @@ WHERE run_id = $1 AND tenant_id = $2 AND state = 'running'
 RETURNING run_id;
 
 -- name: insert_run_event
--- Stores an event of a run, or of an execution that will become a run; no row if the run has one of that name. The
--- notification wakes the leader, which skipped the execution while it was locked.
+-- Stores an event of a run, or of an execution that will become a run; no row if the run has one of that name.
 INSERT INTO run_events (run_id, tenant_id, name, payload, received_by) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (run_id, name) DO NOTHING RETURNING received_at, pg_notify('mainspring_runs', 'wake');
+ON CONFLICT (run_id, name) DO NOTHING RETURNING received_at;
 
 -- name: event_of_run
 -- An event that a run has received.

@@ -53,22 +53,19 @@ FROM free WHERE s.shard = free.shard
 RETURNING s.shard, s.epoch, s.watermark, s.changes;
 
 -- name: hand_over_shards
--- Hands shards over to peers, or frees them, and notifies the new owners. Checks the old owner's epoch and the peer: one
--- that drains meanwhile gets nothing.
+-- Hands shards over to peers, or frees them. Checks the old owner's epoch and the peer: one that drains meanwhile gets
+-- nothing.
 WITH given AS (
     SELECT s.shard, g.successor FROM shards s
     JOIN unnest($3::smallint[], $4::bigint[], $5::uuid[]) AS g (shard, epoch, successor) ON g.shard = s.shard
     LEFT JOIN schedulers peer ON peer.scheduler_id = g.successor AND NOT peer.draining
     WHERE s.owner = $1 AND s.epoch = g.epoch AND (g.successor IS NULL OR peer.scheduler_id IS NOT NULL)
     ORDER BY s.shard FOR UPDATE OF s
-), moved AS (
-    UPDATE shards s SET owner = given.successor, epoch = epoch + 1,
-        lease_expires_at = CASE WHEN given.successor IS NOT NULL THEN db_now() + make_interval(secs => $2) END
-    FROM given WHERE s.shard = given.shard AND s.owner = $1
-    RETURNING s.shard, s.owner
 )
-SELECT array_agg(shard) AS shards, pg_notify('mainspring_owners', coalesce(owner::text, 'free'))
-FROM moved GROUP BY owner;
+UPDATE shards s SET owner = given.successor, epoch = epoch + 1,
+    lease_expires_at = CASE WHEN given.successor IS NOT NULL THEN db_now() + make_interval(secs => $2) END
+FROM given WHERE s.shard = given.shard AND s.owner = $1
+RETURNING s.shard, s.owner;
 
 -- name: leave_schedulers
 -- The last statement of a scheduler; also deletes peers that died long ago.
@@ -93,13 +90,13 @@ WHERE owner = $1 AND shard = ANY ($2::smallint[]) AND watermark < $3;
 -- name: bump_shard
 -- First statement of every edit of a job: orders the edit against the shard's ticks.
 UPDATE shards SET changes = changes + 1 WHERE shard = $1
-RETURNING changes, watermark, pg_notify('mainspring_shards', 'edit ' || shard);
+RETURNING changes, watermark;
 
 -- name: bump_shards
 -- First statement of an edit that may touch jobs of any shard: locks all of them, in order, against ticks and edits.
 WITH locked AS (SELECT shard FROM shards ORDER BY shard FOR UPDATE)
 UPDATE shards s SET changes = changes + 1 FROM locked WHERE s.shard = locked.shard
-RETURNING s.shard, s.watermark, pg_notify('mainspring_shards', 'edit ' || s.shard);
+RETURNING s.shard, s.watermark;
 
 -- name: bump_blackouts
 -- First statement of an edit of blackouts: orders it against every tick, which reloads them.

@@ -14,15 +14,13 @@ ORDER BY created_at DESC, silence_id LIMIT $3;
 -- Inserts a silence or maintenance window.
 INSERT INTO silences (silence_id, tenant_id, matchers, start_at, end_at, schedule, schedule_key, lasts_ms, reason,
                       created_by)
-VALUES ($1, $2, $3, coalesce($4, CASE WHEN $5::timestamptz IS NOT NULL THEN db_now() END), $5, $6, $7, $8, $9, $10)
-RETURNING pg_notify('mainspring_channels', '');
+VALUES ($1, $2, $3, coalesce($4, CASE WHEN $5::timestamptz IS NOT NULL THEN db_now() END), $5, $6, $7, $8, $9, $10);
 
 -- name: delete_silence
 -- Deletes a silence; the next evaluation sends what it held back.
-DELETE FROM silences WHERE silence_id = $1 AND tenant_id = $2 RETURNING pg_notify('mainspring_channels', '');
+DELETE FROM silences WHERE silence_id = $1 AND tenant_id = $2 RETURNING silence_id;
 
 -- name: release_held
 -- Makes messages due that a silence of the tenant holds back; other silences in force hold them back again.
 UPDATE outbox SET next_at = db_now()
-WHERE tenant_id = $1 AND state = 'pending' AND tries = 0 AND next_at > db_now()
-RETURNING pg_notify('mainspring_outbox', '');
+WHERE tenant_id = $1 AND state = 'pending' AND tries = 0 AND next_at > db_now();
