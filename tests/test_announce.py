@@ -17,6 +17,7 @@ from mainspring.embedded.server import EmbeddedServer
 from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
 from tests.conftest import clone, started
+from tests.support.processes import until, until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -74,9 +75,7 @@ async def test_a_watcher_of_another_process_hears_events(database: Database) -> 
         there.watches = True
         assert there.announcer.say_watching()
         assert not there.announcer.say_watching(), "it has just said so"
-        async with asyncio.timeout(30):
-            while not here.announcer._others_watch:
-                await asyncio.sleep(0.01)
+        await until("the hint", lambda: here.announcer._others_watch, within_s=30)
         execution = uuid4()
         here.announcer.announce("finished", [execution])
         await there.heard(execution)
@@ -86,9 +85,7 @@ async def test_a_process_repeats_that_it_watches(database: Database, monkeypatch
     monkeypatch.setattr("mainspring.announce.WATCH_S", 0.05)
     async with processes(database, 2) as (here, there):
         there.watches = True
-        async with asyncio.timeout(30):
-            while not here.announcer._others_watch:
-                await asyncio.sleep(0.01)
+        await until("the hint", lambda: here.announcer._others_watch, within_s=30)
 
 
 async def test_an_execution_without_watchers_causes_no_announcement(
@@ -105,9 +102,11 @@ async def test_an_execution_without_watchers_causes_no_announcement(
     async with started(await clone(postgres)) as cluster, cluster.worker(), cluster.client() as client:
         await client.create_job({"name": "unwatched", "task": {"kind": "noop"}})
         execution = (await client.trigger("unwatched")).execution_id
-        async with asyncio.timeout(60):
-            while (await client.execution(execution)).state != "succeeded":
-                await asyncio.sleep(0.05)
+
+        async def has_succeeded() -> bool:
+            return (await client.execution(execution)).state == "succeeded"
+
+        await until_async("its success", has_succeeded, within_s=60)
         assert ports.EVENTS not in published
         again = (await client.trigger("unwatched")).execution_id
         await client.wait(again, timeout_s=60)

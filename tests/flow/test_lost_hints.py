@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ from mainspring.duties import service as duties
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.store.bus import PostgresBus
 from tests.conftest import clone, started
+from tests.support.processes import until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -73,17 +73,21 @@ async def test_an_edited_schedule_fires(silent: Silent) -> None:
     spec = {"name": "edited", "task": {"kind": "noop"}, "schedule": {"cron": "0 0 1 1 *"}}
     await silent.client.create_job(spec)
     await silent.client.patch_job("edited", {"schedule": {"every": "1s"}})
-    async with asyncio.timeout(WAIT_S):
-        while not [e for e in (await silent.client.history("edited")).items if e.state == "succeeded"]:
-            await asyncio.sleep(0.2)
+
+    async def has_fired() -> bool:
+        return "succeeded" in {e.state for e in (await silent.client.history("edited")).items}
+
+    await until_async("a fire of the new schedule", has_fired, within_s=WAIT_S)
 
 
 async def test_a_running_execution_is_cancelled(silent: Silent) -> None:
     await silent.client.create_job({"name": "endless", "task": {"kind": "shell", "argv": ["sleep", "1000"]}})
     execution = await silent.client.trigger("endless")
-    async with asyncio.timeout(WAIT_S):
-        while (await silent.client.execution(execution.execution_id)).state != "running":
-            await asyncio.sleep(0.2)
+
+    async def is_running() -> bool:
+        return (await silent.client.execution(execution.execution_id)).state == "running"
+
+    await until_async("its start", is_running, within_s=WAIT_S)
     await silent.client.cancel(execution.execution_id)
     assert await silent.ends(execution) == "cancelled"
     assert "mainspring_cancel" in silent.lost
@@ -93,7 +97,10 @@ async def test_the_steps_of_a_workflow_are_executed(silent: Silent) -> None:
     steps = {"first": {"task": {"kind": "noop"}}, "second": {"task": {"kind": "noop"}, "needs": ["first"]}}
     await silent.client.apply_workflow({"name": "flow", "steps": steps})
     run = await silent.client.start_run("flow")
-    async with asyncio.timeout(WAIT_S):
-        while (found := await silent.client.run(run.run_id)).state == "running":
-            await asyncio.sleep(0.2)
+
+    async def is_over() -> bool:
+        return (await silent.client.run(run.run_id)).state != "running"
+
+    await until_async("the end of the run", is_over, within_s=WAIT_S)
+    found = await silent.client.run(run.run_id)
     assert [step.state for step in found.steps] == ["succeeded", "succeeded"]

@@ -23,7 +23,7 @@ MOST_PENDING = 100
 POLL_S = 2.0
 """Waiting requests also poll at this interval, in case the bus misses an event."""
 FIRST_POLL_S = 0.05
-"""The first poll of a request with which this process begins to watch: others may not have heard of it in time."""
+"""The first poll of a request with which this process begins to watch: the hint may arrive late at others."""
 
 
 class LiveUpdates(Service):

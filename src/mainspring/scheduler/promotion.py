@@ -10,8 +10,8 @@ from mainspring.store import fires
 from mainspring.store.db import Database
 
 BATCH = 500
-POLL_S = 5.0
-"""How often the database is asked for waiting executions without a hint, in case one was lost."""
+POLL_S = 10.0
+"""How often the database is asked for the next waiting execution without a hint, in case one was lost."""
 
 
 class Promotion:
@@ -22,10 +22,12 @@ class Promotion:
         self._clock = clock
         self._asked_at = float("-inf")
 
-    def poll(self) -> None:
-        """Ask the database at the next decision, if it was not asked for a while."""
-        if self._clock.monotonic() - self._asked_at >= POLL_S:
-            self.pending = True
+    async def poll(self, shards: Sequence[int]) -> None:
+        """Ask the database for the next waiting execution, unless it was asked recently."""
+        if shards and self._clock.monotonic() - self._asked_at >= POLL_S:
+            self._asked_at = self._clock.monotonic()
+            async with self._database.hot() as connection:
+                self.expect(await fires.next_waiting_ms(connection, shards=shards))
 
     def is_due(self, now_ms: int) -> bool:
         return self.pending or (self.next_ms is not None and self.next_ms <= now_ms)
@@ -54,5 +56,5 @@ class Promotion:
             raise
 
     async def _promote_batch(self, shards: Sequence[int]) -> int:
-        async with self._database.hot() as connection:  # dispatchers hear of the batch when it is returned
+        async with self._database.hot() as connection:  # returned after each batch, which sends its hints
             return await fires.promote_waiting(connection, shards=shards, limit=BATCH)

@@ -136,7 +136,6 @@ class Scheduler(Service):
             mine += await self._leases.take(changes.take)
         await self._loader.load([s for s in mine if self._is_new(s)])
         self._joined = True
-        self._promotion.poll()
         self._wake.set()
 
     def _compare(self, view: ShardView) -> None:
@@ -190,6 +189,7 @@ class Scheduler(Service):
         if self._joined and not self._loader:
             self._ready.set()
         self._export()
+        await self._promotion.poll(self.shards)
         now_ms = int(self._clock.now_ms())
         if self._promotion.is_due(now_ms):
             await self._promotion.promote(self.shards)

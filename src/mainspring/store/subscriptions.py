@@ -12,7 +12,7 @@ from mainspring.store.db import Database
 
 MIN_INTERVAL_S = 0.05
 """The list is read at most this often, however often channels and jobs are edited."""
-MAX_INTERVAL_S = 10.0
+MAX_INTERVAL_S = 30.0
 """It is read at least this often, in case a hint was lost."""
 
 
