@@ -13,7 +13,9 @@ import pytest
 
 from mainspring import ports
 from mainspring.announce import Announcer
+from mainspring.cli.serve import DEFAULT_TENANT
 from mainspring.embedded.server import EmbeddedServer
+from mainspring.store import executions
 from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
 from tests.conftest import clone, started
@@ -104,7 +106,9 @@ async def test_an_execution_without_watchers_causes_no_announcement(
         execution = (await client.trigger("unwatched")).execution_id
 
         async def has_succeeded() -> bool:
-            return (await client.execution(execution)).state == "succeeded"
+            async with cluster.database.connection() as connection:  # a read through the API would be a watcher
+                found = await executions.execution_by_id(connection, tenant=DEFAULT_TENANT, execution_id=execution)
+            return found is not None and found.state == "succeeded"
 
         await until_async("its success", has_succeeded, within_s=60)
         assert ports.EVENTS not in published

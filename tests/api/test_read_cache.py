@@ -245,7 +245,7 @@ class Channels:
         self.hear[channel] = hear
         self.gaps.append(on_gap)
 
-    def publish(self, channel: str, payload: str, *, lowest: int | None = None) -> None:
+    def publish(self, channel: str, payload: str, *, lowest: int | None = None, only_here: bool = False) -> None:
         self.hear[channel](payload)
 
 
@@ -301,7 +301,9 @@ async def test_expired_entries_go_before_others(monkeypatch: pytest.MonkeyPatch)
     cache = ReadCache(clock=clock)
     for n in range(50):
         await read(cache, Source().load, Key(1, f"/{n}"))
+    assert cache.in_use
     clock.at += TTL_S
+    assert not cache.in_use
     await read(cache, Source().load)
     assert cache.size[0] == 1
 

@@ -4,7 +4,7 @@ An entry expires after `TTL_S`; that is the guarantee for everybody. Three thing
 
 - A write through this process, before its response is sent: the writer's next read shows it. The same holds for starts
   and results of executions that workers get and send through this process.
-- A message on the bus, usually within milliseconds of a change in another process.
+- A message on the bus, usually within milliseconds of a change in another process that has learned of these reads.
 - The header `Mainspring-Seen-After` of a request, for that request only: it names writes through other processes, as
   their responses did in `Mainspring-Written`. Entries that were read before this process first saw a name are ignored.
 
@@ -161,6 +161,12 @@ class ReadCache:
     def size(self) -> tuple[int, int]:
         """The number of entries and their bytes."""
         return len(self._entries), self._bytes
+
+    @property
+    def in_use(self) -> bool:
+        """Whether an event may concern an entry: one has not expired, or a read is under way."""
+        newest = next(reversed(self._entries.values()), None)
+        return self._reading > 0 or (newest is not None and newest.expires > self._clock.monotonic())
 
     def _start(self, key: Key, load: Load, now: float) -> _Read:
         self._step += 1

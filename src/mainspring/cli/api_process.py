@@ -51,6 +51,7 @@ class ApiProcess:
         run_views = RunViews(database)
         reads = ReadCache(bus)
         announcer.listen(reads.observed)
+        announcer.add_watch(lambda: reads.in_use)
         self.context = Context(
             database=database,
             auth=auth,
