@@ -236,7 +236,7 @@ class ReadCache:
     def _first_sight(self, tenant: int, seen_after: str) -> int:
         """Return the step before which entries may lack the writes that this header names."""
         oldest = 0
-        for name in map(str.strip, seen_after.split(",", MOST_NAMES)):  # the last one of too many contains a comma
+        for name in map(str.strip, seen_after.split(",", MOST_NAMES - 1)):  # the last one of too many contains a comma
             parts = _WRITE.fullmatch(name)
             if parts is None:
                 return UNKNOWN
