@@ -29,6 +29,10 @@ table = Table()
 OPEN_S = 10.0
 MAX_UNANSWERED = 8
 """Messages of one worker that are worked on at the same time; the next one is read when one of them is answered."""
+MAX_OUTGOING_BYTES = 1_000_000
+"""What may wait to be sent before nothing more is read: a worker that sends and never reads costs no more memory."""
+CLOSE_S = 10.0
+"""How long the last messages may take to be sent, before the connection is given up."""
 HEADERS = [
     (b"content-type", b"application/x-ndjson"),
     (b"cache-control", b"no-store"),
@@ -104,9 +108,12 @@ class StreamResponse(Response):
         self._context = call.context
         self._lines = lines
         self._outgoing: list[bytes] = []
+        self._outgoing_bytes = 0
         self._closing = False
         self._wake = asyncio.Event()
+        self._written = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writing: asyncio.Task[None] | None = None
         self._stream: WorkerStream
 
     @classmethod
@@ -116,12 +123,21 @@ class StreamResponse(Response):
         return opened
 
     def _send(self, message: wire.ApiMessage) -> None:
-        self._outgoing.append(encode(message))
-        self._closing = self._closing or isinstance(message, wire.Closing)
+        line = encode(message)
+        self._outgoing.append(line)
+        self._outgoing_bytes += len(line)
+        if isinstance(message, wire.Closing):
+            self._closing = True
+            asyncio.get_running_loop().call_later(CLOSE_S, self._give_up)
         self._wake.set()
+
+    def _give_up(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reading = asyncio.create_task(self._read(), name="worker stream")
+        self._writing = asyncio.current_task()
         try:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             # The worker waits for a first line: it shows that no proxy holds the stream back.
@@ -129,7 +145,11 @@ class StreamResponse(Response):
             self._wake.set()
             reading.add_done_callback(lambda _: self._wake.set())
             await self._write(send, reading)
+        except asyncio.CancelledError:
+            log.warning("stream.given_up", session=str(self._stream.session.session_id), reason="it is not read")
+            raise
         finally:
+            self._writing = None
             reading.cancel()
             self._context.dispatcher.close_stream(self._stream)
 
@@ -138,9 +158,10 @@ class StreamResponse(Response):
             await self._wake.wait()
             self._wake.clear()
             if self._outgoing:
-                lines, self._outgoing = self._outgoing, []
+                lines, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
                 body = b"\n".join([*lines, b""])
                 await send({"type": "http.response.body", "body": body, "more_body": not self._closing})
+                self._written.set()
             if self._closing:
                 return
         if not reading.cancelled() and (error := reading.exception()) is not None:
@@ -152,6 +173,9 @@ class StreamResponse(Response):
     async def _read(self) -> None:
         while (line := await self._lines.next()) is not None:
             self._stream.heard_at = monotonic()
+            while self._outgoing_bytes > MAX_OUTGOING_BYTES:
+                self._written.clear()
+                await self._written.wait()
             try:
                 message = decode_message(line)
             except Invalid as error:

@@ -58,10 +58,8 @@ class Assignments:
                 given[session_id], used[session_id] = [], {}
             used[session_id][name] = definitions[job_id, version]
             given[session_id].append(wire.Assignment(execution_id, attempt, name, job_id, fire_at, params))
-        demanding = any(
-            line is None or not line.demand.plain for line in map(self._known.get, {row[8] for row in rows})
-        )
         for session_id, executions in given.items():
+            demanding = any(each.resources or each.exclusive for each in used[session_id].values())
             self._waiting.deliver(workers[session_id], executions, used[session_id], demanding=demanding)
         self._announcer.announce("started", [row[0] for row in rows])
         metrics.START_LATENCY.observe(max(0.0, (now_ms - millis(rows[0]["due_at"])) / 1000))

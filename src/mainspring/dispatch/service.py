@@ -86,8 +86,8 @@ class Dispatcher(Service):
         self._loops.forever("close silent streams", self._close_silent)
 
     async def drain(self) -> None:
-        """Answer all polls with nothing, so that the workers ask another api process."""
-        self._waiting.close()
+        """Close all polls and streams, after what is being claimed for them, so that workers ask another process."""
+        await self._waiting.close()
 
     async def stop(self) -> None:
         await self.drain()
@@ -146,9 +146,7 @@ class Dispatcher(Service):
             raise Unavailable("this api process is stopping; try another one")
         stream = WorkerStream(session, profile, send, heard_at=self._clock.monotonic())
         while previous := self._waiting.by_session.get(session.session_id):
-            if isinstance(previous, WorkerStream):
-                previous.replaced_by = stream
-            await self._waiting.end(previous)
+            await self._waiting.end(previous)  # what is under way for it is found below, if it was lost
         self._waiting.add(stream)
         try:
             if request.held is not None:
@@ -157,7 +155,7 @@ class Dispatcher(Service):
             self._waiting.remove(stream)
             raise
         self._cancelled.discard(session.session_id)
-        if request.held:
+        if request.held is not None:
             self._loops.spawn(self._send_cancels(stream), "cancel")
         self.state_capacity(stream, request.capacity)
         return stream
@@ -182,7 +180,10 @@ class Dispatcher(Service):
 
     def close_stream(self, stream: WorkerStream) -> None:
         """Send nothing more: the connection has ended. What was lost with it is sent again in the next stream."""
-        self._waiting.remove(stream)
+        if stream.is_pending and stream.is_open:
+            self._loops.spawn(self._waiting.end(stream), "close stream")  # the next stream waits for this, too
+        else:
+            self._waiting.remove(stream)
 
     async def _close_silent(self) -> None:
         """Close streams whose worker is gone without a sign: a worker sends something at least every 20 s."""

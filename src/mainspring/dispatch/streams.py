@@ -27,7 +27,6 @@ class WorkerStream(WaitingWorker):
     ) -> None:
         super().__init__(session, profile, FreeCapacity(session.session_id, session.slots, 0, session.resources))
         self.heard_at = heard_at
-        self.replaced_by: WorkerStream | None = None
         self._send = send
         self._sent = 0
         self._stated_after = 0  # statements older than this delivery do not count
@@ -56,9 +55,6 @@ class WorkerStream(WaitingWorker):
     def deliver(
         self, executions: list[wire.Assignment], definitions: dict[str, Definition], *, demanding: bool
     ) -> None:
-        if self.replaced_by is not None:
-            self.replaced_by.deliver(executions, definitions, demanding=demanding)
-            return
         self._sent += len(executions)
         self.capacity.free -= len(executions)
         if demanding:

@@ -64,6 +64,10 @@ class WaitingWorker:
         if not self._pending and self._quiet is not None:
             self._quiet.set()
 
+    @property
+    def is_pending(self) -> bool:
+        return self._pending > 0
+
     async def quiet(self) -> None:
         """Return when nothing under way can bring it work. The caller has closed it to anything new."""
         if self._pending:
@@ -161,16 +165,16 @@ class WaitingWorkers:
 
     async def end(self, worker: WaitingWorker) -> None:
         """Close the worker's poll or stream, after what is under way for it has been delivered."""
-        self.remove(worker)
+        worker.is_open = False
+        self.update(worker)
         await worker.quiet()
+        self.remove(worker)
         worker.close()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close every poll and stream, so that workers ask another api process."""
         self.closed = True
-        for worker in list(self.by_session.values()):
-            self.remove(worker)
-            worker.close()
+        await asyncio.gather(*map(self.end, list(self.by_session.values())))
 
     def change_profile(self, session_id: UUID, profile: WorkerProfile) -> None:
         if (worker := self.by_session.get(session_id)) is not None:

@@ -11,7 +11,7 @@ import structlog
 
 from mainspring import wire
 from mainspring.worker.poller import Poller
-from mainspring.worker.stream import StreamUnsupported, WorkStream
+from mainspring.worker.stream import StreamBroken, StreamUnsupported, WorkStream
 from mainspring.worker.transport.api_client import ApiClient, ApiUnavailable, Refused, SessionEnded
 
 log = structlog.get_logger()
@@ -22,9 +22,9 @@ BEAT_S = 2.0
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.05, 10.0
 SHORT_S = 5.0
 SHORT_STREAMS = 3
-"""So many streams in a row that broke within `SHORT_S`: something on the way does not pass streams on."""
-POLLING_S = 900.0
-"""How long to poll before a stream is tried again."""
+"""So many streams in a row that broke within `SHORT_S`: something on the way may not pass streams on."""
+FIRST_POLLING_S, POLLING_S = 30.0, 900.0
+"""How long to poll before a stream is tried again; longer each time, as far as `POLLING_S`."""
 
 
 class WorkSource:
@@ -73,7 +73,7 @@ class WorkSource:
             return None
 
     async def _run(self) -> None:
-        failures, backoff_s = 0, FIRST_BACKOFF_S
+        failures, backoff_s, polling_s = 0, FIRST_BACKOFF_S, FIRST_POLLING_S
         try:
             while True:
                 if not self._streams:
@@ -84,19 +84,23 @@ class WorkSource:
                     opened, backoff_s = self._loop.time(), FIRST_BACKOFF_S
                     log.debug("stream.opened")
                     reason = await self._stream.until_ended()
-                    failures = failures + 1 if self._loop.time() - opened < SHORT_S else 0
+                    failures += 1
+                    if self._loop.time() - opened >= SHORT_S:
+                        failures, polling_s = 0, FIRST_POLLING_S
                     log.info("stream.ended", reason=reason)
                 except StreamUnsupported as error:
-                    failures = SHORT_STREAMS
-                    log.debug("stream.unsupported", reason=str(error))
-                except ApiUnavailable as error:
-                    log.warning("stream.failed", error=str(error), retry_s=round(backoff_s, 1))
+                    failures, polling_s, reason = SHORT_STREAMS, POLLING_S, str(error)
+                except (ApiUnavailable, StreamBroken) as error:
+                    failures += isinstance(error, StreamBroken)
+                    reason = str(error)
+                    log.warning("stream.failed", error=reason, retry_s=round(backoff_s, 1))
                     await asyncio.sleep(random.uniform(backoff_s / 2, backoff_s))
                     backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
                 if failures >= SHORT_STREAMS:
                     failures = 0
-                    log.warning("stream.polling", reason="streams do not pass", retry_s=POLLING_S)
-                    await self._poll(POLLING_S)
+                    log.warning("stream.polling", reason=reason, retry_s=polling_s)
+                    await self._poll(polling_s)
+                    polling_s = min(polling_s * 2, POLLING_S)
         except (SessionEnded, Refused) as error:
             log.info("stream.refused", reason=str(error))
         finally:

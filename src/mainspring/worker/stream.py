@@ -45,6 +45,10 @@ class StreamUnsupported(Exception):
     """Something between worker and api does not pass streams on."""
 
 
+class StreamBroken(Exception):
+    """The connection ended before the first line. If that happens every time, streams are not passed on."""
+
+
 class _Work(msgspec.Struct, tag_field="type", tag="work"):
     """As `wire.Work`; a definition that this worker can't decode must not keep it from the others."""
 
@@ -103,29 +107,35 @@ class WorkStream:
 
     @property
     def is_open(self) -> bool:
-        return self._connection is not None
+        return self._connection is not None and self._first_line.done()
 
     async def open(self) -> None:
-        """Open the stream. Raises ApiUnavailable, SessionEnded, Refused, or StreamUnsupported."""
+        """Open the stream. Raises ApiUnavailable, SessionEnded, Refused, StreamBroken or StreamUnsupported."""
         self._ended, self._first_line = self._loop.create_future(), self._loop.create_future()
         self._received = 0
         self._definitions, self._unreadable = {}, {}
         connection = await connect(self._address, "/api/v1/worker/stream", self._on_line, self._on_end)
         held = self._slots.held() if self._opened_before else None
-        connection.write(encode(wire.OpenStream(session_id=self._session_id, capacity=self._capacity(), held=held)))
+        # No capacity until the first line has arrived: work sent into a stream that something holds back would be lost.
+        nothing = wire.Capacity(received=0, free=0)
+        connection.write(encode(wire.OpenStream(session_id=self._session_id, capacity=nothing, held=held)))
         self._connection = connection
         waits: set[asyncio.Future[Any]] = {self._first_line, self._ended}
         await asyncio.wait(waits, timeout=OPEN_S, return_when=asyncio.FIRST_COMPLETED)
         if self._first_line.done():
             self._opened_before = True
             return
-        self._connection = None
+        reason = self._ended.result() if self._ended.done() else ""
         connection.close()
-        if connection.status and connection.status != 200:
+        if connection.status not in (0, 200):
             if connection.status in (404, 405, 411, 501):
-                raise StreamUnsupported(f"the api answered {connection.status}")
+                raise StreamUnsupported(f"the answer to a stream was {connection.status}")
+            if not _is_problem(connection.problem):
+                raise StreamBroken(f"the answer to a stream was {connection.status}, and not from the api")
             read_answer(connection.status, connection.problem, dict)
-        raise StreamUnsupported(f"no answer to a stream: {self._ended.result() if self._ended.done() else 'timed out'}")
+        if reason:
+            raise StreamBroken(reason)
+        raise StreamUnsupported(f"no line of the response arrived within {OPEN_S:g} s")
 
     async def until_ended(self) -> str:
         """Return why the stream ended. Raises SessionEnded if the session has."""
@@ -166,12 +176,12 @@ class WorkStream:
         await self._call(number, wire.Recall(number=number), Any)
 
     def state_capacity(self) -> None:
-        if self._connection is not None:
+        if self.is_open:
             self._write(self._capacity())
 
     def slot_freed(self) -> None:
         """State free slots now if the next results can't do it soon."""
-        if self._connection is None or not self._results_wait():
+        if not self.is_open or not self._results_wait():
             return
         if self._received + self._slots.free - self._stated >= max(1, self._slots.count // EARLY_SHARE):
             self._write(self._capacity())
@@ -213,6 +223,7 @@ class WorkStream:
         self._heard_at = self._loop.time()
         if not self._first_line.done():
             self._first_line.set_result(None)
+            self.state_capacity()
         try:
             self._handle(_decode(line))
         except msgspec.DecodeError as error:
@@ -257,8 +268,8 @@ class WorkStream:
             executions=new, definitions=self._definitions, cancels=[], preempts=[], unreadable=self._unreadable
         )
         taken = self._attempts.take(answer)
-        if self._slots.is_demanding(taken):
-            self.state_capacity()  # the api sends nothing more until it knows what they leave
+        if self._slots.is_demanding(taken) or len(taken) < len(message.executions):
+            self.state_capacity()  # the api sends nothing more until it knows what they leave, or counts one twice
         self._attempts.begin_now(taken)
 
     def _on_end(self, reason: str) -> None:
@@ -270,6 +281,14 @@ class WorkStream:
                 future.set_exception(ApiUnavailable(f"the stream ended: {reason}"))
         if connection is not None:
             connection.close()
+
+
+def _is_problem(content: bytes) -> bool:
+    """Whether the api itself answered, not something on the way to it."""
+    try:
+        return "code" in msgspec.json.decode(content, type=dict)
+    except msgspec.DecodeError:
+        return False
 
 
 def _is_unknown(line: bytes) -> bool:
