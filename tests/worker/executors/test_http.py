@@ -265,6 +265,7 @@ async def test_a_mistake_in_the_allowed_networks_is_told_at_the_start() -> None:
         ("identity", b"hello"),
         ("unknown", b"hello"),
     ],
+    ids=["gzip", "deflate", "deflate without its header", "identity", "unknown"],
 )
 async def test_compressed_responses(encoding: str, body: bytes) -> None:
     async with receiving(lambda _: reply(body=body, content_encoding=encoding)) as server:
