@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,11 @@ async def name(client: AsyncClient) -> str:
     return name
 
 
-async def hits(http: httpx2.AsyncClient, kind: str) -> float:
-    series = f'mainspring_read_cache_requests_total{{kind="{kind}",result="hit"}} '
+KINDS = ("job", "execution", "list")
+
+
+async def reads_counted(http: httpx2.AsyncClient, kind: str, result: str) -> float:
+    series = f'mainspring_read_cache_requests_total{{kind="{kind}",result="{result}"}} '
     lines = (await http.get("/metrics")).text.splitlines()
     return float(next(line for line in lines if line.startswith(series)).rpartition(" ")[2])
 
@@ -61,11 +65,11 @@ async def test_reads_are_served_from_the_cache_and_counted(
         ("list", "/api/v1/executions?state=queued"),
     ):
         first = await http.get(path)
-        before = await hits(http, kind)
+        before = await reads_counted(http, kind, "hit")
         again = [await http.get(path) for _ in range(3)]
         assert all(r.status_code == 200 and r.content == first.content for r in again)
         assert all(r.headers.get("etag") == first.headers.get("etag") for r in again)
-        assert await hits(http, kind) == before + 3, path
+        assert await reads_counted(http, kind, "hit") == before + 3, path
 
 
 @pytest.mark.requirement(134)
@@ -78,6 +82,47 @@ async def test_others_see_a_change_within_a_second_without_any_message(
     assert (await client.job(name)).state == "active"
     clock.at += 1
     assert (await client.job(name)).state == "paused"
+
+
+@pytest.mark.requirement(134)
+async def test_most_reads_of_a_mix_at_3000_a_second_are_hits(
+    http: httpx2.AsyncClient, clock: ManualClock, client: AsyncClient
+) -> None:
+    """The mix of benchmarks/status.py: 50 jobs, their lists and latest executions, and 5 % writes."""
+    draw, prefix = random.Random(134), f"mix-{uuid4().hex[:8]}"
+    names = [f"{prefix}-{n}" for n in range(50)]
+    paths = []
+    for name in names:
+        await client.create_job({"name": name, "task": {"kind": "noop"}, "queue": prefix})
+        made = [await client.cancel((await client.trigger(name)).execution_id) for _ in range(3)]
+        ends = [f"/api/v1/executions/{e.execution_id}" for e in made]
+        paths.append((f"/api/v1/jobs/{name}", f"/api/v1/jobs/{name}/executions", *ends))
+
+    async def read() -> None:
+        job, *others = draw.choice(paths)
+        if draw.random() < 0.05:
+            if draw.random() < 0.7:
+                await http.post(f"{job}/trigger", json={})
+            else:
+                await http.patch(job, json={"description": str(draw.random())})
+            path = job
+        else:
+            path = draw.choices([job, *others], [6, 1, 1, 1, 1])[0]
+        assert (await http.get(path)).status_code == 200
+        clock.at += 1 / 3000
+
+    async def counts() -> tuple[float, float]:
+        found = [sum([await reads_counted(http, kind, what) for kind in KINDS]) for what in ("hit", "miss")]
+        return found[0], found[1]
+
+    for _ in range(1000):
+        await read()
+    before = await counts()
+    for _ in range(3000):
+        await read()
+    hit, miss = (after - first for after, first in zip(await counts(), before, strict=True))
+    assert hit + miss == 3000
+    assert hit / 3000 >= 0.85
 
 
 Write = Callable[[AsyncClient, str], Any]
