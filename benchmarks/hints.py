@@ -7,16 +7,17 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from statistics import median
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import uvloop
 from harness import Machine, machine, publish, quantile
 
+from mainspring.domain.execution import new_id_suffixes
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.intake import jobs
 from mainspring.store import executions
 from mainspring.store.bus import PostgresBus
-from mainspring.store.db import Connection, Database
+from mainspring.store.db import Database
 from mainspring.store.queries import q
 
 CLIENTS = 32
@@ -27,40 +28,33 @@ TENANT = 1
 Submit = Callable[[Database, UUID], Awaitable[object]]
 
 
+def columns(job_id: UUID) -> executions.SubmissionColumns:
+    """One submission, due now."""
+    none = [None]
+    return executions.SubmissionColumns(
+        new_id_suffixes(1), [TENANT], [job_id], none, ["bench"], none, none, none, none, none, none
+    )
+
+
 def inside() -> str:
     """The same statement with a NOTIFY in its transaction."""
     notify = "pg_notify('mainspring_queued', line_id || ' ' || rank)"
-    return f"WITH fresh AS ({q('insert_one')}) SELECT fresh.*, {notify} FROM fresh"
-
-
-async def raw(connection: Connection, statement: str, job_id: UUID) -> object:
-    key = f"manual:{uuid4()}"
-    return await connection.fetchrow(statement, TENANT, job_id, key, None, "bench", None, None, None, None)
+    return f"WITH fresh AS ({q('submit')}) SELECT fresh.*, {notify} FROM fresh"
 
 
 async def without_hint(database: Database, job_id: UUID) -> object:
     async with database.connection() as connection:
-        return await raw(connection, q("insert_one"), job_id)
+        return await connection.fetch(q("submit"), *columns(job_id).arguments())
 
 
 async def hint_inside(database: Database, job_id: UUID) -> object:
     async with database.connection() as connection:
-        return await raw(connection, inside(), job_id)
+        return await connection.fetch(inside(), *columns(job_id).arguments())
 
 
 async def hint_after(database: Database, job_id: UUID) -> object:
     async with database.connection() as connection:
-        return await executions.insert_one(
-            connection,
-            tenant=TENANT,
-            job_id=job_id,
-            trigger_key=f"manual:{uuid4()}",
-            params=None,
-            created_by="bench",
-            fire_at=None,
-            session_id=None,
-            line_id=None,
-        )
+        return await executions.submit(connection, columns(job_id))
 
 
 CASES: dict[str, Submit] = {
@@ -117,7 +111,7 @@ async def main() -> None:
         "hints",
         [
             f"- {CLIENTS} clients insert executions one by one, {ROUNDS} interleaved rounds of {ROUND_S:g} s",
-            "- one process with all clients, a second one that listens",
+            "- one process with all clients, a second one that listens; the rows were measured by turns",
             "",
             "| | commits per second, median (lowest-highest) | p99 of a commit, ms |",
             "|---|---|---|",

@@ -40,6 +40,7 @@ class PostgresBus(Service):
         self._ready = asyncio.Event()
         self._pending: Hints = {}
         self._wake = asyncio.Event()
+        self._pid = 0  # the backend that listens and publishes for this process
 
     def subscribe(self, channel: str, hear: Callable[[str], None], *, on_gap: Callable[[], None]) -> None:
         """Call before `start`."""
@@ -76,6 +77,7 @@ class PostgresBus(Service):
         except AWAY as error:
             raise ConnectionError(f"can't listen: {error}") from error
         try:
+            self._pid = connection.get_server_pid()
             connection.add_termination_listener(lambda _: self._wake.set())
             for channel in self._subscribers:
                 await connection.add_listener(channel, self._on_notification)
@@ -115,8 +117,8 @@ class PostgresBus(Service):
         if self._pending:
             self._wake.set()
 
-    def _on_notification(self, connection: Any, pid: int, channel: str, payload: object) -> None:
-        if pid != connection.get_server_pid():  # its own were delivered when they were published
+    def _on_notification(self, _connection: Any, pid: int, channel: str, payload: object) -> None:
+        if pid != self._pid:  # its own were delivered when they were published
             self._deliver(channel, str(payload))
 
     def _deliver(self, channel: str, payload: str) -> None:
