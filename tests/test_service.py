@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 import structlog.testing
 
+from mainspring import service
 from mainspring.service import Loops
 
 
@@ -93,3 +95,20 @@ async def test_stopping_waits_until_all_have_ended() -> None:
     await begun.wait()
     await loops.stop()
     assert tidied == [True]
+
+
+async def test_stop_repeats_a_cancellation_that_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "CANCEL_AGAIN_S", 0.01)
+    waiting = asyncio.Event()
+
+    async def loses_the_first() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            waiting.set()
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    loops = Loops("test")
+    task = loops.spawn(loses_the_first(), "loses")
+    await waiting.wait()
+    await asyncio.wait_for(loops.stop(), 10)
+    assert task.cancelled()

@@ -37,6 +37,9 @@ class Service(ABC):
         """End the service and release what it holds."""
 
 
+CANCEL_AGAIN_S = 2.0
+
+
 class Loops:
     """The background tasks of one service. A failing step is logged and retried; it never ends the process."""
 
@@ -55,10 +58,13 @@ class Loops:
         return task
 
     async def stop(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Cancel all tasks and wait for their end."""
+        pending = set(self._tasks)
+        while pending:
+            for task in pending:
+                task.cancel()
+            # Repeated, because `asyncio.wait_for` of Python 3.11 loses a cancellation that arrives with the result.
+            _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
 
     async def _forever(self, what: str, step: Callable[[], Awaitable[None]], backoff_s: float) -> None:
         wait = backoff_s
