@@ -20,6 +20,7 @@ from tests.support.worker_program import ENDLESS, living, worker, written
 pytestmark = pytest.mark.fault
 
 LEASE_S = 20.0 if ROUNDS > 1 else 5.0
+both_ways = pytest.mark.parametrize("way", [(), ("--poll",)], ids=["stream", "poll"])
 
 
 def tell_tale(folder: Path) -> dict[str, Any]:
@@ -33,11 +34,12 @@ def tell_tale(folder: Path) -> dict[str, Any]:
     return {"name": "tell-tale", "task": {"kind": "shell", "argv": [text], "shell": True}}
 
 
-async def test_a_worker_that_stands_still_for_three_leases(postgres: Any, tmp_path: Path) -> None:
+@both_ways
+async def test_a_worker_that_stands_still_for_three_leases(postgres: Any, tmp_path: Path, way: tuple[str, ...]) -> None:
     """Its guardian ends the child before the lease expires and another attempt starts; its later results are stale."""
     async with started(await clone(postgres), session_lease_s=LEASE_S) as cluster, cluster.client() as client:
         job = await client.create_job(tell_tale(tmp_path))
-        async with worker(tmp_path, cluster.url, cluster.worker_token, "--name", "first") as first:
+        async with worker(tmp_path, cluster.url, cluster.worker_token, "--name", "first", *way) as first:
             execution = await client.trigger(job.name)
             await until("the first attempt", lambda: written(tmp_path / "pids"), within_s=30)
             loop = asyncio.get_running_loop()
@@ -66,11 +68,12 @@ async def test_a_worker_that_stands_still_for_three_leases(postgres: Any, tmp_pa
     print(json.dumps({"fault": "SIGSTOP of a worker", "lease_s": LEASE_S, "done_elsewhere_s": round(took_s, 2)}))
 
 
-async def test_a_machine_that_is_gone(postgres: Any, tmp_path: Path) -> None:
+@both_ways
+async def test_a_machine_that_is_gone(postgres: Any, tmp_path: Path, way: tuple[str, ...]) -> None:
     """Worker, guardian and child end at once without a report, so only the lease shows it."""
     async with started(await clone(postgres), session_lease_s=LEASE_S) as cluster, cluster.client() as client:
         job = await client.create_job(tell_tale(tmp_path))
-        async with worker(tmp_path, cluster.url, cluster.worker_token, "--name", "first") as first:
+        async with worker(tmp_path, cluster.url, cluster.worker_token, "--name", "first", *way) as first:
             execution = await client.trigger(job.name)
             await until("the first attempt", lambda: written(tmp_path / "pids"), within_s=30)
             (child,) = living(tmp_path / "pids")
@@ -89,14 +92,15 @@ async def test_a_machine_that_is_gone(postgres: Any, tmp_path: Path) -> None:
     print(json.dumps({"fault": "a machine is gone", "lease_s": LEASE_S, "done_elsewhere_s": round(took_s, 2)}))
 
 
-async def test_slots_of_a_key_come_back_after_kill_9(postgres: Any, tmp_path: Path) -> None:
+@both_ways
+async def test_slots_of_a_key_come_back_after_kill_9(postgres: Any, tmp_path: Path, way: tuple[str, ...]) -> None:
     """The holders of the slots are gone; the next ones start, never more at once than the key allows."""
     async with started(await clone(postgres), session_lease_s=LEASE_S) as cluster, cluster.client() as client:
         text = f"echo $$ >> {tmp_path}/pids; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
         task = {"kind": "shell", "argv": [text], "shell": True}
         spec = {"name": "keyed", "task": task, "concurrency": {"key": "k", "limit": 2}, "retries": {"base": "1s"}}
         await client.create_job(spec)
-        async with worker(tmp_path, cluster.url, cluster.worker_token, "--slots", "8") as first:
+        async with worker(tmp_path, cluster.url, cluster.worker_token, "--slots", "8", *way) as first:
             made = [(await client.trigger("keyed")).execution_id for _ in range(4)]
             await until("two of four", lambda: written(tmp_path / "pids", 2), within_s=30)
             first.send(signal.SIGKILL)
