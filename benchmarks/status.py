@@ -1,7 +1,7 @@
 """Status reads with a backlog: rate, response times, hit ratio of the cache, and reads after own writes.
 
 One job has 100,000 queued executions (STATUS_QUEUED) beside the history that seed.py makes. Measures reads of that job
-at 1, 8 and 32 connections, then a mix: 50 jobs, their lists and their executions, with 5 % writes, each followed by a
+at 1, 8 and 32 connections, then a mix: 50 jobs and their latest executions, with 5 % writes, each followed by a
 read of what was written. Last, two api processes: a write through one, a read through the other. Reads come from a
 process of their own: wrk if it is installed, for the mix read_load.py. SEED_EXECUTIONS, STATUS_SECONDS and PAGES_FOLDER
 (a folder that keeps the filled database, shared with pages.py) make it shorter.
@@ -172,7 +172,7 @@ def report(queued: int, found: dict[int, dict[str, Any]], mixed: dict[str, Any],
             for n, f in found.items()
         ),
         "",
-        f"- mix of 50 jobs, their lists and executions, {mixed['writes']:,} writes among {mixed['reads']:,} reads, 8"
+        f"- mix of 50 jobs and their 3 latest executions, {mixed['writes']:,} writes among {mixed['reads']:,} reads, 8"
         f" connections: {mixed['per_s']:,.0f} reads/s, p50 {mixed['p50_ms']:.2f} ms, p99 {mixed['p99_ms']:.2f} ms, hit"
         f" ratio {mixed['hit_ratio']:.1%}; reads that did not show the write before them: {mixed['stale']}, errors:"
         f" {mixed['errors']}",

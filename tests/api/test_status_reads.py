@@ -88,7 +88,7 @@ async def test_others_see_a_change_within_a_second_without_any_message(
 async def test_most_reads_of_a_mix_at_3000_a_second_are_hits(
     http: httpx2.AsyncClient, clock: ManualClock, client: AsyncClient
 ) -> None:
-    """The mix of benchmarks/status.py: 50 jobs, their lists and latest executions, and 5 % writes."""
+    """As in benchmarks/status.py: 50 jobs and their latest executions, with 5 % writes; here also their lists."""
     draw, prefix = random.Random(134), f"mix-{uuid4().hex[:8]}"
     names = [f"{prefix}-{n}" for n in range(50)]
     paths = []
