@@ -42,7 +42,7 @@ BLOCKS = {
 }
 EXECUTED = {"bash", "python"}
 DECODED = {"yaml", "json"}
-SHOWN = {"text", "http", "ini", "svg"}
+SHOWN = {"text", "http", "ini", "nginx", "svg"}
 """Output, requests and unit files: read, not executed."""
 MOST_SKIPPED = 25
 DEFAULT_ADDRESS = "127.0.0.1:7171"

@@ -11,6 +11,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.clock import SystemClock
+from mainspring.codec import encode
 from mainspring.domain.job import Definition, NoopTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.service import Loops
@@ -18,7 +19,8 @@ from mainspring.worker.attempt import BEGIN_BATCH, Attempts
 from mainspring.worker.executors import Done, Executor, Work
 from mainspring.worker.executors.noop import NoopExecutor
 from mainspring.worker.slots import Slots
-from mainspring.worker.transport.api_client import ApiClient, PollAnswer
+from mainspring.worker.stream import WorkStream
+from mainspring.worker.transport.api_client import ApiAddress, ApiClient, PollAnswer
 from mainspring.worker.transport.delivery import ResultDelivery
 from mainspring.worker.transport.download import InputDownloads
 from tests.support.attempts import FIRE_AT, Registry
@@ -139,3 +141,65 @@ async def test_first_attempts_read_no_checkpoints_and_further_ones_share_a_reque
     assert bench.api.requests == []
     await bench.run(count=BEGIN_BATCH + 10, attempt=2)
     assert [len(executions) for executions in bench.api.requests] == [BEGIN_BATCH, 10]
+
+
+# What arrives on a stream ------------------------------------------------------------------------------
+
+
+def stream_of(bench: Bench) -> WorkStream:
+    return WorkStream(
+        ApiAddress("http://127.0.0.1:1", "none"),
+        uuid4(),
+        bench.slots,
+        bench.attempts,
+        results_wait=lambda: False,
+        is_draining=lambda: False,
+    )
+
+
+def assigned(definition: str, attempt: int = 1, execution_id: UUID | None = None) -> wire.Assignment:
+    return wire.Assignment(execution_id or uuid4(), attempt, definition, job_id=uuid4(), fire_at=FIRE_AT, params=None)
+
+
+async def test_a_definition_that_cannot_be_read_fails_its_attempts_only() -> None:
+    bench = Bench(NoopExecutor())
+    stream = stream_of(bench)
+    bad, good = assigned("new"), assigned("d")
+    line = encode(wire.Work(executions=[bad, good], definitions={"d": DEFINITION}))
+    strange = b'"definitions":{"new":{"name":"x","task":{"kind":"teleport"}},'
+    stream._on_line(line.replace(b'"definitions":{', strange, 1))
+    stream._on_line(encode(wire.Work(executions=[assigned("d")])))  # sent once per stream
+    found = {result.execution_id: result for result in bench.reported.results}
+    assert found[bad.execution_id].outcome == "failed"
+    assert "can't read the job" in str(found[bad.execution_id].error) and "teleport" in str(
+        found[bad.execution_id].error
+    )
+    assert [result.outcome for result in bench.reported.results].count("succeeded") == 2
+
+
+async def test_messages_of_a_newer_api_are_ignored() -> None:
+    bench = Bench(NoopExecutor())
+    stream = stream_of(bench)
+    for line in (b"{}", b'{"type":"sing","volume":11}', b'{"type":"work","executions":[],"tempo":3}'):
+        stream._on_line(line)
+    stream._on_line(encode(wire.Work(executions=[assigned("d")], definitions={"d": DEFINITION})))
+    assert [result.outcome for result in bench.reported.results] == ["succeeded"]
+
+
+async def test_the_next_attempt_may_arrive_before_the_last_result_is_answered() -> None:
+    bench = Bench(NoopExecutor())
+    stream = stream_of(bench)
+    first = assigned("d")
+    second = assigned("d", attempt=2, execution_id=first.execution_id)
+    stream._on_line(encode(wire.Work(executions=[first], definitions={"d": DEFINITION})))
+    stream._on_line(encode(wire.Work(executions=[first])))  # sent again: not a second start
+    assert [result.attempt for result in bench.reported.results] == [1]
+    stream._on_line(encode(wire.Work(executions=[second])))
+    await asyncio.sleep(0)
+    bench.slots.reported(bench.reported.results[:1])
+    assert bench.slots.held() == [first.execution_id], "the second attempt is not reported yet"
+    while len(bench.reported.results) < 2:
+        await asyncio.sleep(0)
+    bench.slots.reported(bench.reported.results[1:])
+    assert [result.attempt for result in bench.reported.results] == [1, 2]
+    assert bench.slots.held() == []

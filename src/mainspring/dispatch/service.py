@@ -231,8 +231,17 @@ class Dispatcher(Service):
                     await self._assignments.send(rows, offer.workers)
                 for session_id in self._claimer.unserved:
                     self._waiting.decline(offer.workers[session_id])
+                    self._loops.spawn(self._forget_ended(offer.workers[session_id]), "check session")
                 again |= bool(rows or self._claimer.unserved) or not self._known.fresh.issuperset(group.lines)
         return again
+
+    async def _forget_ended(self, worker: WaitingWorker) -> None:
+        """Drop a session that nothing could be claimed for, if it has ended: its worker must register again."""
+        session = worker.session
+        async with self._database.connection() as connection:
+            found = await sessions.session_by_id(connection, tenant=session.tenant, session_id=session.session_id)
+        if found is None:
+            self.forget(session.session_id)
 
     async def _refresh(self) -> None:
         """Read lines that only notifications have named so far, and changed settings."""

@@ -29,7 +29,7 @@ class Slots:
         self.count = count
         self._resources = resources
         self._running: dict[UUID, Work] = {}
-        self._unreported: set[UUID] = set()
+        self._unreported: dict[UUID, int] = {}  # attempt by execution
         self._demanding = 0  # running attempts that need resources, or the whole worker
         self.freed = asyncio.Event()
         self.idle = asyncio.Event()
@@ -41,14 +41,16 @@ class Slots:
         for work in works:
             execution_id = work.assignment.execution_id
             self._running[execution_id] = work
-            self._unreported.add(execution_id)
+            self._unreported[execution_id] = work.assignment.attempt
             self._demanding += _is_demanding(work)
         if works:
             self.idle.clear()
 
     def release(self, work: Work) -> None:
         """Free the slot of an attempt that has ended."""
-        del self._running[work.assignment.execution_id]
+        execution_id = work.assignment.execution_id
+        if self._running.get(execution_id) is work:  # and not the next attempt of the same execution
+            del self._running[execution_id]
         self.freed.set()
         if not self._running:
             self.idle.set()
@@ -59,9 +61,11 @@ class Slots:
         elif self.on_freed is not None:
             self.on_freed()
 
-    def reported(self, executions: Sequence[UUID]) -> None:
-        """The api has accepted the results of these executions."""
-        self._unreported.difference_update(executions)
+    def reported(self, results: Sequence[wire.Result]) -> None:
+        """The api has accepted these results. The next attempt of an execution may have arrived before the answer."""
+        for result in results:
+            if self._unreported.get(result.execution_id) == result.attempt:
+                del self._unreported[result.execution_id]
 
     def clear_unreported(self) -> None:
         """The session has ended: the api no longer accepts its results."""
@@ -96,8 +100,8 @@ class Slots:
         """The executions that belong to this session: running, or ended and not yet accepted."""
         return list(self._unreported.copy())
 
-    def holds(self, execution_id: UUID) -> bool:
-        return execution_id in self._unreported
+    def holds(self, assignment: wire.Assignment) -> bool:
+        return self._unreported.get(assignment.execution_id) == assignment.attempt
 
     def progress(self) -> list[wire.ProgressReport]:
         """The latest progress of every attempt that reports any."""

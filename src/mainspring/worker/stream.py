@@ -263,7 +263,7 @@ class WorkStream:
             except msgspec.DecodeError as error:
                 self._unreadable[name] = str(error)
         self._received += len(message.executions)
-        new = [each for each in message.executions if not self._slots.holds(each.execution_id)]
+        new = [each for each in message.executions if not self._slots.holds(each)]
         answer = PollAnswer(
             executions=new, definitions=self._definitions, cancels=[], preempts=[], unreadable=self._unreadable
         )

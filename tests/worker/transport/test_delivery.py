@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -55,7 +55,7 @@ async def test_output_on_its_way_arrives_before_the_result(cluster: Cluster, los
     """The api takes no output of an ended attempt, so the result must wait for it."""
     queue = f"q{uuid4().hex}"
     link = Held(ApiAddress(cluster.url, cluster.worker_token), lose=lose)
-    delivered: list[UUID] = []
+    delivered: list[wire.Result] = []
     async with cluster.client() as client, remote(cluster, queue=queue) as session:
         job = await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue})
         await client.trigger(job.name)
@@ -76,7 +76,7 @@ async def test_output_on_its_way_arrives_before_the_result(cluster: Cluster, los
         link.go.set()
         assert await sending.flushed(10)
         await sending.stop()
-        assert delivered == [given.execution_id]
+        assert [result.execution_id for result in delivered] == [given.execution_id]
         assert (await client.execution(given.execution_id)).state == "succeeded"
         chunks = (await client.logs(given.execution_id)).chunks
         assert "".join(chunk.text for chunk in chunks) == "first last"

@@ -40,7 +40,7 @@ class ResultDelivery:
         api: ApiClient,
         session_id: UUID,
         *,
-        delivered: Callable[[list[UUID]], None],
+        delivered: Callable[[list[wire.Result]], None],
         features: Collection[str] = (),
     ) -> None:
         self._api = api
@@ -124,7 +124,7 @@ class ResultDelivery:
         del self._results[:count]
         if self._no_retry:
             self._no_retry.difference_update(result.execution_id for result, _ in batch)
-        self._delivered([result.execution_id for result, _ in batch])
+        self._delivered([result for result, _ in batch])
         if not self._results:
             self._pending.clear()
             self._empty.set()
