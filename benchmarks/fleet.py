@@ -1,8 +1,9 @@
 """A fleet of ten thousand workers on one api process, with 100,000 active jobs and 50,000 waiting executions.
 
-Simulated workers (`simulated.py`) poll and send heartbeats over real HTTP; 20,000 executions of some seconds are
-assigned to them and settled, so that thousands run at once. BENCH_FLEET sets the number of workers, BENCH_FLEET_LEASE
-the lease: a slow machine needs a longer one.
+Simulated workers (`simulated.py`) receive work and send heartbeats over real HTTP; 20,000 executions of some seconds
+are assigned to them and settled, so that thousands run at once. BENCH_WAY is `stream` (the default) or `poll`: each is
+published under its own heading. BENCH_FLEET sets the number of workers, BENCH_FLEET_LEASE the lease: a slow machine
+needs a longer one.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from mainspring import wire
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.store.db import Connection
 
+WAY = os.environ.get("BENCH_WAY", "stream")
 WORKERS = int(os.environ.get("BENCH_FLEET", "10000"))
 IDLE_S = float(os.environ.get("BENCH_FLEET_S", "30"))
 JOBS = int(os.environ.get("BENCH_FLEET_JOBS", "100000"))
@@ -42,7 +44,7 @@ MOST_S = 300.0
 def start_fleet(target: Machine, first: int, count: int) -> subprocess.Popen[bytes]:
     script = Path(__file__).parent / "simulated.py"
     over_s = WORKERS / COMING_UP
-    argv = [sys.executable, script, target.url, target.worker_token, *map(str, (first, count, over_s, HOLD_S))]
+    argv = [sys.executable, script, target.url, target.worker_token, WAY, *map(str, (first, count, over_s, HOLD_S))]
     return subprocess.Popen(argv, stdout=subprocess.PIPE)
 
 
@@ -112,6 +114,8 @@ def end(fleets: list[subprocess.Popen[bytes]]) -> list[dict[str, Any]]:
 
 
 async def main() -> None:
+    if WAY not in ("stream", "poll"):
+        sys.exit(f"BENCH_WAY must be stream or poll (got {WAY})")
     fleets: list[subprocess.Popen[bytes]] = []
     async with machine() as target:
         # Yearly, half a year from now: the jobs are active, and none is due.
@@ -148,17 +152,19 @@ async def main() -> None:
 def report(found: dict[str, Any], told: list[dict[str, Any]]) -> None:
     p99, worst = (max(t[key] for t in told) * 1000 for key in ("p99", "max"))
     shares = " · ".join(f"{role} {100 * s:.0f} %" for role, s in sorted(found["idle"].items()))
-    total = {key: sum(t[key] for t in told) for key in ("registered", "failed", "broken", "refused", "done", "beats")}
+    keys = ("registered", "opened", "failed", "broken", "refused", "done", "beats")
+    total = {key: sum(t[key] for t in told) for key in keys}
     simulator_s = sum(t["cpu_s"] for t in told)
     publish(
-        "fleet",
+        "fleet" if WAY == "stream" else "fleet with polls",
         [
-            f"- {WORKERS:,} simulated workers of 4 slots, one api process, {JOBS:,} active jobs, {PENDING:,} pending"
-            f" executions; then {EXECUTIONS:,} executions of {HOLD_S:g} s among the workers",
+            f"- {WORKERS:,} simulated workers of 4 slots with {WAY}s, one api process, {JOBS:,} active jobs,"
+            f" {PENDING:,} pending executions; then {EXECUTIONS:,} executions of {HOLD_S:g} s among the workers",
             "",
             "| | measured | goal |",
             "|---|---|---|",
             f"| sessions alive, s until all were | {found['live']:,}, {found['up_s']:.0f} | {WORKERS:,} |",
+            *([f"| streams opened | {total['opened']:,} | {WORKERS:,} |"] if WAY == "stream" else []),
             f"| sessions lost, requests failed | {found['lost']}, {total['failed']} | 0, 0 |",
             f"| connections cut, requests put off by 503 | {total['broken']}, {total['refused']} | 0, 0 |",
             f"| executions settled, in attempts | {found['settled']:,}, {found['attempts']:,} | {EXECUTIONS:,} each |",
@@ -173,6 +179,7 @@ def report(found: dict[str, Any], told: list[dict[str, Any]]) -> None:
             f"| CPU of the simulator, s in all | {simulator_s:.0f} | |",
         ],
         {
+            "way": WAY,
             "workers": found["live"],
             "lost": found["lost"],
             **total,
@@ -180,12 +187,15 @@ def report(found: dict[str, Any], told: list[dict[str, Any]]) -> None:
             "running": found["running"],
             "beat_p99_ms": round(p99),
             "beat_max_ms": round(worst),
+            "api_before_rss_mb": round(found["before_mb"]),
+            "api_idle_rss_mb": round(found["idle_mb"]),
             "api_rss_mb": round(found["api_mb"]),
             "scheduler_rss_mb": round(found["scheduler_mb"]),
             "api_cpu": round(found["idle"]["api"], 2),
             "postgresql_cpu": round(found["idle"]["postgresql"], 2),
             "simulator_cpu_s": round(simulator_s),
         },
+        command="make bench ARGS=fleet" if WAY == "stream" else "BENCH_WAY=poll make bench ARGS=fleet",
     )
     for t in told:
         if t["why"]:

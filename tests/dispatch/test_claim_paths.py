@@ -1,4 +1,4 @@
-"""Both ways to an idle worker: it is told at once, or it asks. Measured as the benchmark does, a few times each."""
+"""All ways to an idle worker: it is told at once, or it asks. Measured as the benchmark does, a few times each."""
 
 from __future__ import annotations
 
@@ -39,9 +39,13 @@ async def test_an_idle_worker_is_told_or_asks(
         far = await delivery.Idle.register(ApiAddress(other.url, other.worker_token), "far")
         found["woken"] = [await delivery.idle_to_start(far, client) for _ in range(TIMES)]
         await far.close()
+        for way, server in (("pushed", cluster), ("pushed from another process", other)):
+            pushed = await delivery.Pushed.register(ApiAddress(server.url, server.worker_token), way)
+            found[way] = [await delivery.idle_to_start(pushed, client) for _ in range(TIMES)]
+            await pushed.close()
         page = await client.executions(job=delivery.JOB, limit=100)
     measured = [ms for times in found.values() for ms in times]
     assert all(0 < ms < delivery.LONG_POLL_S * 1000 for ms in measured), found
     assert {e.state for e in page.items} == {"succeeded"} and len(page.items) == len(measured)
-    assert {e.worker for e in page.items} == {"near", "far"}
+    assert {e.worker for e in page.items} == {"near", "far", "pushed", "pushed from another process"}
     assert all(e.late_ms is not None and e.late_ms >= 0 for e in page.items)
