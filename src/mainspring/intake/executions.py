@@ -149,7 +149,7 @@ class Submitter:
             if not i.key and i.job in found and place not in wrong
         ]
         async with self._large:
-            made = iter(await self._write(plain) if plain else [])
+            made = iter(await self._write(plain, ids_only=True) if plain else [])
         answers = []
         for place, item in enumerate(batch.items):
             if item.job not in found:
@@ -187,7 +187,7 @@ class Submitter:
         except NotFound as error:
             return wire.Submitted(status=404, error=error.message)
 
-    async def _write(self, batch: list[Submission]) -> list[Any]:
+    async def _write(self, batch: list[Submission], *, ids_only: bool = False) -> list[Any]:
         """Insert a batch in one statement and start as much of it as workers have free slots for.
 
         Return the rows in order; None: the job is deleted, or has another version.
@@ -200,7 +200,7 @@ class Submitter:
         with Slots(self._handoff, [s.tenant for s in batch], lines) as slots:
             new = _columns(batch, new_id_suffixes(len(batch)), keyed, slots.sessions, lines)
             async with self._database.hot() as connection:
-                rows = await executions.submit(connection, new)
+                rows = await executions.submit(connection, new, ids_only=ids_only)
             await slots.assign(rows)
         self._remember_lines(rows, keyed)
         return rows

@@ -72,6 +72,12 @@ INSERT INTO executions (<<submission_columns>>)
 <<submission_rows>>
 RETURNING <<submission_answer>>;
 
+-- name: submit_many
+-- The same without what only the responses to single submissions need.
+INSERT INTO executions (<<submission_columns>>)
+<<submission_rows>>
+RETURNING execution_id, job_id, line_id, rank, state, due_at;
+
 -- name: submit_once
 -- Inserts one manual execution and its idempotency key ($13, $14); nothing if the key is known.
 WITH wanted AS MATERIALIZED (
