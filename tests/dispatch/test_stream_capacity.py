@@ -65,6 +65,7 @@ class Way:
                 self.deliver(count, exclusive=exclusive)
             elif self.chance.random() < 0.2:
                 self.waiting.decline(self.stream)
+                self.stream.ask_again()
             self.claim, self.stream.in_claim = None, False
 
     def deliver(self, count: int, *, exclusive: bool = False) -> None:

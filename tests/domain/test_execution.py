@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from uuid import UUID, uuid4
 
@@ -20,6 +21,8 @@ from mainspring.domain.execution import (
     execution_id,
     fire_key,
     fire_ms_of,
+    is_step,
+    new_id_suffixes,
 )
 from mainspring.domain.settlement import AttemptResult, Final
 from mainspring.store.db import Database
@@ -108,3 +111,12 @@ async def test_the_database_computes_the_same_id(database: Database, ms: int) ->
     async with database.connection() as connection:
         found = await connection.fetchval("SELECT execution_id($1, $2::uuid, $3)", f"{ms:012x}", job, fire_key(ms))
     assert found == execution_id(job, ms, fire_key(ms))
+
+
+def test_executions_that_a_process_creates_in_one_millisecond_keep_their_order() -> None:
+    suffixes = [suffix for _ in range(50) for suffix in new_id_suffixes(20)]
+    ids = [UUID(f"{1_700_000_000_000:012x}{suffix}") for suffix in suffixes]
+    turns = sum(later < earlier for earlier, later in itertools.pairwise(ids))
+    assert turns <= 1, "the counter of 24 bits may turn over once"
+    assert len(set(ids)) == 1000
+    assert all(i.version == 8 and not is_step(i) for i in ids)

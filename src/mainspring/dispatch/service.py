@@ -34,6 +34,7 @@ from mainspring.store.definitions import Definitions
 
 SLOW_POLL_S = 2.0
 SILENT_S = 90.0
+DECLINED_S = 0.1
 MAX_QUEUED_LINES = 20_000
 
 
@@ -231,17 +232,20 @@ class Dispatcher(Service):
                     await self._assignments.send(rows, offer.workers)
                 for session_id in self._claimer.unserved:
                     self._waiting.decline(offer.workers[session_id])
-                    self._loops.spawn(self._forget_ended(offer.workers[session_id]), "check session")
+                    self._loops.spawn(self._check_declined(offer.workers[session_id]), "check session")
                 again |= bool(rows or self._claimer.unserved) or not self._known.fresh.issuperset(group.lines)
         return again
 
-    async def _forget_ended(self, worker: WaitingWorker) -> None:
-        """Drop a session that nothing could be claimed for, if it has ended: its worker must register again."""
+    async def _check_declined(self, worker: WaitingWorker) -> None:
+        """Drop a session that nothing could be claimed for if it has ended: its worker must register again."""
+        await asyncio.sleep(DECLINED_S)
         session = worker.session
         async with self._database.connection() as connection:
             found = await sessions.session_by_id(connection, tenant=session.tenant, session_id=session.session_id)
         if found is None:
             self.forget(session.session_id)
+        else:
+            worker.ask_again()
 
     async def _refresh(self) -> None:
         """Read lines that only notifications have named so far, and changed settings."""

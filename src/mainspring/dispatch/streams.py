@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from uuid import UUID
 
@@ -14,8 +13,6 @@ from mainspring.domain.job import Definition
 from mainspring.store.sessions import Session
 
 MAX_KNOWN_DEFINITIONS = 10_000
-DECLINED_S = 0.1
-"""A worker whose slots could not be used is asked for its capacity after this time: its lease may have expired."""
 
 
 class WorkerStream(WaitingWorker):
@@ -76,7 +73,9 @@ class WorkerStream(WaitingWorker):
 
     def decline(self) -> None:
         self.block()
-        asyncio.get_running_loop().call_later(DECLINED_S, self._send, wire.StateCapacity())
+
+    def ask_again(self) -> None:
+        self._send(wire.StateCapacity())
 
     def close(self, *, session_ended: bool = False) -> None:
         self._send(wire.Closing(session_ended=session_ended))

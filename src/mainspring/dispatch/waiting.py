@@ -51,6 +51,9 @@ class WaitingWorker:
         """Claim nothing for the worker until it asks again: its session may have ended."""
         raise NotImplementedError
 
+    def ask_again(self) -> None:
+        """Ask a declined worker for its capacity. A worker that polls states it with its next poll."""
+
     def close(self, *, session_ended: bool = False) -> None:
         """Notify the worker that this process sends nothing more."""
         raise NotImplementedError

@@ -15,6 +15,7 @@ A final state never changes: a rerun is a new execution. A state belongs to an e
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from typing import Literal, NamedTuple, get_args
 from uuid import UUID
@@ -110,10 +111,16 @@ def id_suffix(job_id: UUID, trigger_key: str) -> str:
     return _suffix(hashlib.sha256(f"{job_id}:{trigger_key}".encode()).hexdigest())
 
 
+_order = itertools.count(int.from_bytes(os.urandom(3), "big"))
+
+
 def new_id_suffixes(n: int) -> list[str]:
-    """Return random suffixes for `n` executions without a key: 0.3 to 1.2 µs each; hashes of random keys take 4."""
-    digits = os.urandom(9 * n).hex()
-    return [_suffix(digits[at : at + 18]) for at in range(0, 18 * n, 18)]
+    """Return suffixes for `n` executions without a key: 24 bits of a counter, then 48 random bits.
+
+    By the counter, executions that a process creates within a millisecond keep their order.
+    """
+    digits = os.urandom(6 * n).hex()
+    return [_suffix(f"{next(_order) & 0xFFFFFF:06x}{digits[at : at + 12]}") for at in range(0, 12 * n, 12)]
 
 
 def _suffix(digest: str) -> str:

@@ -82,7 +82,6 @@ class WorkSource:
                 try:
                     await self._stream.open()
                     opened, backoff_s = self._loop.time(), FIRST_BACKOFF_S
-                    log.debug("stream.opened")
                     reason = await self._stream.until_ended()
                     failures += 1
                     if self._loop.time() - opened >= SHORT_S:

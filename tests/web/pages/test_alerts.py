@@ -31,7 +31,7 @@ async def test_a_channel_is_shown_without_its_secrets_and_can_be_tried(
     cluster: Cluster, browser: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sender = cluster.context.sender
-    monkeypatch.setattr(sender, "_allowed", read_networks(["127.0.0.1"]))
+    monkeypatch.setattr(sender._http, "_allowed", read_networks(["127.0.0.1"]))
     async with receiving(lambda _: reply("418 Teapot", HOSTILE.encode())) as server:
         url = server.url("/services/s3cr3t")
         request = wire.NewChannel(name="ops", target=SlackTarget(url), events=["alert.firing"])
