@@ -171,7 +171,6 @@ class Worker(Service):
         session, source = self._start_session(registered, on_end=ended.set)
         receiving = source.start()
         waiting = asyncio.create_task(ended.wait())
-        self._ready.set()
         log.info("session.started", session=str(session.session_id), slots=self._config.slots)
         try:
             await asyncio.wait({receiving, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -244,7 +243,7 @@ class Worker(Service):
         )
         poller = Poller(self._api, session, self._slots, attempts, tasks=self._tasks)
         streams = self._config.streams and "stream" in registered.takes and is_direct(self._config.address)
-        source = self._source = WorkSource(self._api, stream, poller, streams=streams)
+        source = self._source = WorkSource(self._api, stream, poller, streams=streams, on_open=self._ready.set)
         self._slots.on_freed, self._slots.on_resources_freed = stream.slot_freed, source.state_capacity
         delivery.send, session.renew_by_stream = source.results, source.renew
         session.start()

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import random
+from collections.abc import Callable
 
 import structlog
 
@@ -28,11 +29,14 @@ FIRST_POLLING_S, POLLING_S = 30.0, 900.0
 
 
 class WorkSource:
-    def __init__(self, api: ApiClient, stream: WorkStream, poller: Poller, *, streams: bool) -> None:
+    def __init__(
+        self, api: ApiClient, stream: WorkStream, poller: Poller, *, streams: bool, on_open: Callable[[], None]
+    ) -> None:
         self._api = api
         self._stream = stream
         self._poller = poller
         self._streams = streams
+        self._on_open = on_open
         self._polling = False
         self._loop = asyncio.get_running_loop()
 
@@ -82,6 +86,8 @@ class WorkSource:
                 try:
                     await self._stream.open()
                     opened, backoff_s = self._loop.time(), FIRST_BACKOFF_S
+                    log.debug("stream.opened")
+                    self._on_open()
                     reason = await self._stream.until_ended()
                     failures += 1
                     if self._loop.time() - opened >= SHORT_S:
@@ -109,6 +115,7 @@ class WorkSource:
         """Poll until the session ends, or for so many seconds."""
         self._polling = True
         polling = self._poller.start()
+        self._on_open()
         try:
             await asyncio.wait({polling}, timeout=seconds)
             if polling.done():
