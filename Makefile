@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: help dev test test-random check lint types layers words format bench faults test-browser screenshots requirements docs lock assets install install-dev install-system clean
+.PHONY: help dev test test-random fuzz check lint types layers words format bench faults model teeth test-browser screenshots requirements docs clients lock assets install install-dev install-system clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
@@ -45,11 +45,23 @@ bench: install-dev ## measure what the documentation claims (ARGS="name" for one
 		echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
 	done
 
-faults: install-dev ## tests that kill, cut and freeze things, in their long form; figures are lines of JSON
-	@FAULT_ROUNDS=10 RACE_SECONDS=120 TEST_SEED=$${TEST_SEED:-random} $(BIN)/python -m pytest -s -m fault $(PYTEST_ARGS)
+faults: install-dev ## tests that kill, cut and freeze things, in their long form (F=F4: one fault); writes docs/reliability.md
+	@mkdir -p build && rm -f build/faults.jsonl
+	@FAULT_FIGURES=$(CURDIR)/build/faults.jsonl FAULT_ROUNDS=$(or $(ROUNDS),10) RACE_SECONDS=$(or $(SECONDS),120) \
+		TEST_SEED=$${TEST_SEED:-random} $(BIN)/python -m pytest -s -m fault $(if $(F),--fault $(F)) $(PYTEST_ARGS)
+	@$(BIN)/python -m tools.reliability build/faults.jsonl
+
+model: install-dev ## check the model of the protocols with two faults, and print what each missing guard leads to
+	@$(BIN)/python -m tools.model
+
+teeth: install-dev ## plant bugs in a copy of the tree, one at a time: tests must catch each (ARGS="part of a name" for some)
+	@$(BIN)/python -m tools.teeth $(ARGS)
 
 test-random: install-dev ## property tests with many random examples; prints its seed (TEST_SEED=... repeats a run)
 	@MAINSPRING_LONG=1 TEST_SEED=$${TEST_SEED:-random} $(BIN)/python -m pytest -n 2 --dist loadfile tests/domain tests/scheduler tests/runs tests/test_*.py $(PYTEST_ARGS)
+
+fuzz: install-dev ## search parsers and endpoints for superlinear cost (SECONDS=3600; TEST_SEED=... repeats a run)
+	@FUZZ_SECONDS=$(or $(SECONDS),3600) TEST_SEED=$${TEST_SEED:-random} $(BIN)/python -m pytest -s tests/fuzz -o faulthandler_timeout=0 $(PYTEST_ARGS)
 
 test-browser: install-dev install-system ## every page in a real browser: all widths, light and dark, and the first five minutes
 	@BROWSER_WALK=long $(BIN)/python -m pytest tests/browser -o faulthandler_timeout=0 $(PYTEST_ARGS)
@@ -64,6 +76,9 @@ docs: install-dev ## write the reference pages from the code, build the site int
 	@$(BIN)/python -m tools.reference
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@$(BIN)/python -m pytest -q tests/meta/test_documentation.py
+
+clients: install-dev ## write the TypeScript and Go clients from the OpenAPI document
+	@$(BIN)/python -m tools.clients
 
 lock: ## resolve the dependencies again and rewrite the lock files
 	@sh tools/lock.sh
@@ -80,8 +95,9 @@ install-dev:
 	@sh tools/bootstrap.sh dev
 	@$(BIN)/python -m tools.assets --if-possible
 
-install-system: ## a container engine, bubblewrap and a browser, for the tests that need them (root on Debian)
+install-system: ## a container engine, bubblewrap, a browser and engines, for the tests that need them (root on Debian)
 	@sh tools/system.sh
+	@sh tools/engines.sh
 
 clean: ## remove everything that was installed, built or cached (keeps .mainspring)
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

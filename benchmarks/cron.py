@@ -17,6 +17,7 @@ from croniter import croniter
 from cronsim import CronSim
 from harness import publish
 
+from mainspring.domain.schedule import cron
 from mainspring.domain.schedule.cron import parse_cron
 from mainspring.domain.schedule.cron_terms import read_field
 from mainspring.domain.schedule.schedule import Schedule, ScheduleSpec, compile_key, resolve
@@ -93,8 +94,8 @@ def measure_next(expressions: list[str], walks: dict[str, Callable[[str], Callab
 
 def forget() -> None:
     """Clear every cache of parsed expressions."""
-    parse_cron.cache_clear()
-    read_field.cache_clear()
+    for kept in (cron._read_times, cron._read_dates, read_field):
+        kept.cache_clear()
 
 
 def read_afresh(text: str) -> float:

@@ -11,6 +11,7 @@ from harness import Machine, machine, publish
 from mainspring import wire
 from mainspring.api.auth import issue_token
 from mainspring.client import AsyncClient
+from mainspring.domain.grants import EVERYTHING
 
 N = int(os.environ.get("BENCH_N", "40000"))
 SLOTS = int(os.environ.get("BENCH_SLOTS", "1000"))
@@ -60,7 +61,9 @@ async def main() -> None:
         await target.until_ready()
         async with target.database.connection() as connection:
             other = await connection.fetchval("INSERT INTO tenants (name) VALUES ('other') RETURNING tenant_id")
-            shared = await issue_token(connection, tenant=1, name="shared", scopes=("worker", "shared"))
+            shared = await issue_token(
+                connection, tenant=1, name="shared", scopes=("worker", "shared"), grants=EVERYTHING
+            )
             theirs = await issue_token(connection, tenant=other, name="theirs", scopes=("admin",))
         async with target.client() as client, AsyncClient(target.url, theirs) as their_client:
             for title, specs in CASES.items():

@@ -16,6 +16,7 @@ from harness import Machine, machine, publish, quantile
 from mainspring import wire
 from mainspring.api.auth import issue_token
 from mainspring.client import AsyncClient
+from mainspring.domain.grants import EVERYTHING
 
 FLOOD = int(os.environ.get("BENCH_FLOOD", "100000"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "10"))
@@ -61,7 +62,9 @@ async def main() -> None:
         async with target.database.connection() as connection:
             other = await connection.fetchval("INSERT INTO tenants (name) VALUES ('other') RETURNING tenant_id")
             token = await issue_token(connection, tenant=other, name="few", scopes=("admin",))
-            shared = await issue_token(connection, tenant=1, name="shared", scopes=("worker", "shared"))
+            shared = await issue_token(
+                connection, tenant=1, name="shared", scopes=("worker", "shared"), grants=EVERYTHING
+            )
         target.serve("api")
         target.serve("scheduler")
         await target.until_ready()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import Machine, machine, publish, quantile
+from harness import EMPTY, Machine, machine, publish, quantile
 
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.schedule.schedule import ScheduleSpec, resolve
@@ -75,10 +75,7 @@ async def seed(target: Machine, keys: list[str], *, jobs: int, prefix: str, over
 
 async def clear(target: Machine) -> None:
     async with target.database.connection() as connection:
-        await connection.execute(
-            "TRUNCATE executions, history, attempts, job_versions, jobs, schedules, idempotency_keys CASCADE",
-            timeout=600,
-        )
+        await connection.execute(EMPTY, timeout=600)
 
 
 async def until_owned(target: Machine) -> float:

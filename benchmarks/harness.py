@@ -23,6 +23,7 @@ import asyncpg
 
 from mainspring.api.auth import issue_token
 from mainspring.client import AsyncClient
+from mainspring.domain.grants import EVERYTHING
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.store.db import Database
 from mainspring.store.migrate import migrate
@@ -31,6 +32,18 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 TICK = os.sysconf("SC_CLK_TCK")
 WAL_FILES = 64
+EMPTY = """
+DO $$
+DECLARE
+    refusing regclass[] := ARRAY(SELECT tgrelid::regclass FROM pg_trigger WHERE tgname = 'never_truncated');
+    one regclass;
+BEGIN
+    FOREACH one IN ARRAY refusing LOOP EXECUTE format('ALTER TABLE %s DISABLE TRIGGER never_truncated', one); END LOOP;
+    TRUNCATE executions, history, attempts, job_versions, jobs, schedules, idempotency_keys CASCADE;
+    FOREACH one IN ARRAY refusing LOOP EXECUTE format('ALTER TABLE %s ENABLE TRIGGER never_truncated', one); END LOOP;
+END $$;
+"""
+"""Removes all jobs and executions. Append-only tables refuse TRUNCATE, unless their owner switches that off."""
 
 
 @dataclass
@@ -126,7 +139,9 @@ async def machine(
             async with Database(postgres.dsn, size=4) as database:
                 async with database.connection() as connection:
                     token = await issue_token(connection, tenant=1, name="bench", scopes=("admin",))
-                    worker = await issue_token(connection, tenant=1, name="bench worker", scopes=("worker",))
+                    worker = await issue_token(
+                        connection, tenant=1, name="bench worker", scopes=("worker",), grants=EVERYTHING
+                    )
                 found = Machine(postgres, database, f"http://127.0.0.1:{free_port()}", token, worker)
                 try:
                     yield found

@@ -1,6 +1,6 @@
 """Three kinds of mail as jobs: password reset, marketing, payment reminder.
 
-A worker loads them with: mainspring worker -m mails
+A worker loads them with: mainspring worker -m mails --pass-env MAIL_SERVER --pass-env BILLING_URL
 MAIL_SERVER is the mail server (localhost:25), BILLING_URL the service that lists unpaid invoices.
 
     mainspring run password_reset -p address=new@example.com -p link=https://example.com/reset/123

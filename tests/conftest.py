@@ -18,16 +18,19 @@ from mainspring.api.context import Context
 from mainspring.cli.serve import DEFAULT_TENANT, Server
 from mainspring.client import AsyncClient
 from mainspring.config import ServeConfig
+from mainspring.domain.grants import EVERYTHING
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.store.db import Database
 from mainspring.store.migrate import migrate
+from mainspring.testing.clock import VirtualClock
+from mainspring.testing.postgres import SETTINGS
 from mainspring.worker.executors import load_executors
 from mainspring.worker.service import Worker, WorkerConfig
 from mainspring.worker.transport.api_client import ApiAddress
 from tests.support import seeds
-from tests.support.clocks import VirtualClock
+from tests.support.secret_keys import key_file
 
-pytest_plugins = ("tools.requirement_plugin",)
+pytest_plugins = ("tools.requirement_plugin", "tools.fault_plugin")
 
 seeds.load_profile()
 
@@ -53,8 +56,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 @pytest.fixture(scope="session")
 async def postgres(tmp_path_factory: pytest.TempPathFactory, anyio_backend: object) -> AsyncIterator[EmbeddedServer]:
     folder: Path = tmp_path_factory.mktemp("pg")
-    # Nothing here outlives the test run, so durability would only cost time.
-    server = EmbeddedServer(folder, settings={"fsync": "off", "shared_buffers": "128MB", "max_wal_size": "1GB"})
+    server = EmbeddedServer(folder, settings=SETTINGS)
     await server.start()
     connection = await asyncpg.connect(server.superuser_dsn("postgres"))
     await connection.execute(f"CREATE DATABASE {TEMPLATE} OWNER mainspring")
@@ -129,12 +131,14 @@ class Cluster:
 
 @asynccontextmanager
 async def started(url: str, **config: Any) -> AsyncIterator[Cluster]:
-    server = Server(ServeConfig(**{"database_url": url, "port": 0, **config}))
+    server = Server(ServeConfig(**{"database_url": url, "port": 0, "secret_key_file": str(key_file()), **config}))
     await server.start()
     assert server.http is not None and server.context is not None
     async with server.database.connection() as connection:
         token = await issue_token(connection, tenant=DEFAULT_TENANT, name="test admin", scopes=("admin",))
-        worker = await issue_token(connection, tenant=DEFAULT_TENANT, name="test worker", scopes=("worker",))
+        worker = await issue_token(
+            connection, tenant=DEFAULT_TENANT, name="test worker", scopes=("worker",), grants=EVERYTHING
+        )
     try:
         yield Cluster(server, server.database, server.context, f"http://127.0.0.1:{server.http.port}", token, worker)
     finally:

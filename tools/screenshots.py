@@ -1,6 +1,7 @@
 """Take screenshots of every page for the documentation: empty and with data, light and dark.
 
-Run as `make screenshots`. It starts its own server and writes PNGs, reduced to a palette, into docs/images. File names
+Run as `make screenshots`. It starts an empty server and the shop of examples/company, and writes PNGs, reduced to a
+palette, into docs/images. File names
 and sizes are fixed; times are those of the day it runs.
 """
 
@@ -17,8 +18,8 @@ from playwright.async_api import Page
 
 from tests.browser.conftest import Site
 from tests.support.browser_pages import QUERIES, paths
-from tests.support.browser_scene import filled
 from tests.support.chromium import launched, program
+from tests.support.company import company, scene_of
 from tests.support.processes import dev
 from tools.tree import ROOT
 
@@ -40,12 +41,13 @@ async def main() -> None:
     async with launched() as browser:
         with tempfile.TemporaryDirectory(prefix="mainspring-screenshots-") as folder:
             async with dev(Path(folder)) as running:
-                site = Site(running, browser)
-                await _take(site, {name_of(path) + "-empty": path for path in SHOWN_EMPTY})
-                async with running.client() as client:
-                    scene = await filled(client)
+                await _take(Site(running, browser), {name_of(path) + "-empty": path for path in SHOWN_EMPTY})
+        with tempfile.TemporaryDirectory(prefix="mainspring-screenshots-") as folder:
+            async with company(Path(folder)) as shop:
+                async with shop.client() as client:
+                    scene = await scene_of(client)
                 wanted = [route for route in paths() if route not in LEFT_OUT]
-                await _take(site, {name_of(r): scene.path(r) + QUERIES.get(r, "") for r in wanted})
+                await _take(Site(shop, browser), {name_of(r): scene.path(r) + QUERIES.get(r, "") for r in wanted})
     total = sum(file.stat().st_size for file in FOLDER.glob("*.png"))
     print(f"{len(list(FOLDER.glob('*.png')))} screenshots, {total / 1e6:.1f} MB, in docs/images")
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import Machine, processor_s
+from harness import EMPTY, Machine, processor_s
 from load import Load, load
 from peers import install
 from peers.processes import Client, times_of, until_empty, until_times
@@ -62,10 +62,7 @@ class System:
 
     async def _clear(self) -> None:
         async with self.target.database.connection() as connection:
-            await connection.execute(
-                "TRUNCATE executions, history, attempts, job_versions, jobs, schedules, idempotency_keys CASCADE",
-                timeout=600,
-            )
+            await connection.execute(EMPTY, timeout=600)
 
     def client(self, file: Path | None = None, job: str = "nothing") -> Client:
         env = {"BENCH_DSN": self.target.url, "BENCH_TOKEN": self.target.token, "BENCH_JOB": job}
@@ -88,7 +85,7 @@ class System:
         """Return milliseconds from the call to the function's first line, and CPU seconds by process."""
         async with self.serving():
             with recording(file):
-                self.target.work("-m", str(FUNCTIONS), slots=100)
+                self.target.work("-m", str(FUNCTIONS), "--pass-env", "BENCH_FILE", slots=100)
             used, client_s = await self.client(file).paced(n, warm_up, rate, self.used)
             times = await until_times(file, n)
         return [(at - sent) * 1000 for sent, at in times], {**used, "client": client_s}
@@ -125,7 +122,7 @@ class System:
         async with self.serving():
             await self.client(job=job).ask("bulk", n, 1000)
             with recording(file):
-                self.target.work("-m", str(FUNCTIONS), slots=DRAIN_SLOTS)
+                self.target.work("-m", str(FUNCTIONS), "--pass-env", "BENCH_FILE", slots=DRAIN_SLOTS)
             end = await until_empty(self.target.postgres.dsn, LEFT)
             async with self.target.database.connection() as connection:
                 row = await connection.fetchrow(
@@ -149,7 +146,7 @@ class System:
             schedules = [{"every": f"{3600 + number}s", "start_at": start} for number in range(count)]
             await self._create([_due_job(f"herd-{n}", schedule) for n, schedule in enumerate(schedules)])
             with recording(file):
-                self.target.work("-m", str(FUNCTIONS), slots=DRAIN_SLOTS)
+                self.target.work("-m", str(FUNCTIONS), "--pass-env", "BENCH_FILE", slots=DRAIN_SLOTS)
             assert time.time() < due - 5, "creating the schedules took too long"
             await asyncio.sleep(due - time.time())
             return max(at for _, at in await until_times(file, count)) - due

@@ -17,27 +17,46 @@ ARTIFACT_STORE = ".mainspring/artifacts"
 ENVIRONMENT = (
     "MAINSPRING_ALLOW_NET",
     "MAINSPRING_ARTIFACT_STORE",
+    "MAINSPRING_BUS",
+    "MAINSPRING_CONFIG",
+    "MAINSPRING_CONNECTIONS_PER_ADDRESS",
+    "MAINSPRING_COORDINATOR",
     "MAINSPRING_DATABASE_URL",
+    "MAINSPRING_DATABASE_URL_FILE",
     "MAINSPRING_ENGINE",
+    "MAINSPRING_HEALTH_HOST",
+    "MAINSPRING_HEALTH_PORT",
     "MAINSPRING_HOST",
     "MAINSPRING_KEEP_DEAD_LETTERS",
     "MAINSPRING_KEEP_HISTORY",
     "MAINSPRING_KEEP_OUTPUT",
     "MAINSPRING_KEEP_RUNS",
     "MAINSPRING_LOG",
+    "MAINSPRING_PASS_ENV",
     "MAINSPRING_PG_AS",
     "MAINSPRING_PG_BIN",
+    "MAINSPRING_MIN_ISOLATION",
     "MAINSPRING_POLL",
     "MAINSPRING_PORT",
     "MAINSPRING_RATE_LIMIT",
     "MAINSPRING_ROLES",
     "MAINSPRING_SCHEDULE_QUOTA",
+    "MAINSPRING_SECRET_KEY",
+    "MAINSPRING_SECRET_KEY_FILE",
+    "MAINSPRING_PUBLIC_URL",
+    "MAINSPRING_STREAMS_PER_TOKEN",
+    "MAINSPRING_TLS_CERT",
+    "MAINSPRING_TLS_CLIENT_CA",
+    "MAINSPRING_TLS_KEY",
     "MAINSPRING_TOKEN",
+    "MAINSPRING_TOKEN_FILE",
+    "MAINSPRING_TRUSTED_PROXY",
     "MAINSPRING_URL",
 )
 ENVIRONMENT_ONLY = {
     "MAINSPRING_URL": "Address of the server, for the CLI, the SDK and workers.",
     "MAINSPRING_TOKEN": "API token, for the CLI, the SDK and workers.",
+    "MAINSPRING_SECRET_KEY": "Content of a key file, for a server whose master keys are not in a file.",
     "MAINSPRING_PG_BIN": "Folder with the PostgreSQL programs that `mainspring dev` uses instead of the bundled ones.",
     "MAINSPRING_PG_AS": "How `mainspring dev` starts PostgreSQL as root: `namespace` or `user`. Tries both by default.",
 }
@@ -54,6 +73,8 @@ class ServeConfig:
     roles: tuple[Role, ...] = ROLES
     host: str = "127.0.0.1"
     port: int | None = None  # None: PORT for a process with the API, no HTTP otherwise
+    health_host: str = "127.0.0.1"
+    health_port: int | None = None  # None: health is served on `port` only, by the event loop
     session_lease_s: float = 20.0
     shard_lease_s: float = 5.0
     keep_dead_letters_s: float = 14 * 86_400.0
@@ -65,8 +86,19 @@ class ServeConfig:
     artifact_kept_s: float = 30 * 86_400.0
     allow_net: tuple[str, ...] = ()
     apprise: bool = False
+    public_url: str = ""  # address of the web UI for links in notifications; empty: no links
     rate_limit: float = 10_000.0  # requests per second and token; 0: unlimited
     schedule_quota: int = 100_000  # schedules that a token may create per hour; 0: unlimited
+    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For and X-Forwarded-Proto count
+    connections_per_address: int = 1_000  # that have not authenticated
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_client_ca: str | None = None  # workers must show a certificate of this authority
+    secret_key_file: str | None = None
+    secret_key_fd: int | None = None
+    streams_per_token: int = 100  # live streams open at once; 0: unlimited
+    bus: str | None = None  # URL of the engine that carries wake-ups; None: PostgreSQL
+    coordinator: str | None = None  # URL of the engine that knows which schedulers are alive; None: PostgreSQL
 
 
 def parse_roles(text: str) -> tuple[Role, ...]:

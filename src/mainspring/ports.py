@@ -20,13 +20,20 @@ OWNERS = "mainspring_owners"
 """Shards changed owner; the payload is the new owner, `free`, or `join` when a scheduler has started."""
 CANCEL = "mainspring_cancel"
 """A running execution must be cancelled; the payload is its session."""
+FUNCTIONS = "mainspring_functions"
+"""A worker has stated other functions than before; the payload is its session."""
 BACKFILLS = "mainspring_backfills"
 """A backfill was created, paused, resumed or cancelled."""
 REPLAYS = "mainspring_replays"
 """A dead letter was replayed."""
+SUBMISSIONS = "mainspring_submissions"
+"""A client has committed a transactional submission. Sent by function `submit` of the schema."""
 RUNS = "mainspring_runs"
 """`wake`: a step or run has a new timer, which may be the earliest. `needs`: what jobs need was edited."""
 WAKE, NEEDS = "wake", "needs"
+TRIGGERS = "mainspring_triggers"
+"""`wake`: deliveries to triggers are to be decided. `edit`: a trigger was edited."""
+EDIT = "edit"
 CHANNELS = "mainspring_channels"
 """A channel, or the notifications of a job, were edited."""
 OUTBOX = "mainspring_outbox"
@@ -35,6 +42,9 @@ EVENTS = "mainspring_events"
 """Events for live views; the payload is a list of events of domain/events.py."""
 WATCHING = "mainspring_watching"
 """A process has live views and wants events for some seconds; the payload identifies the process."""
+
+CREDENTIALS = "mainspring_credentials"
+"""A token was revoked or a browser session ended; the payload is its id."""
 
 
 class Bus(Protocol):
@@ -53,6 +63,29 @@ class Bus(Protocol):
         With `lowest`, the message is `<payload> <lowest>`. Of several with the same payload that wait to be sent, only
         the one with the lowest number is. Never raises.
         """
+
+
+class Coordinator(Protocol):
+    """Knows which schedulers are alive, before their leases in the database expire.
+
+    It only speeds up the decision that a peer is gone, and raises epochs. Who owns a shard is decided in the database,
+    so an engine that is unavailable, empty or wrong costs time, never a fire.
+    """
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call `changed` when a scheduler has joined or is gone. Call it before `join`."""
+
+    async def join(self, scheduler_id: UUID, name: str) -> None:
+        """Register this scheduler until the end of the process. Returns at once and never raises."""
+
+    def gone(self) -> frozenset[UUID]:
+        """The schedulers that were registered and no longer are; empty while the engine is unavailable."""
+
+    async def fence(self) -> int:
+        """Return a number larger than all that were returned before, to any process; 0 if the engine is unavailable."""
+
+    async def leave(self) -> None:
+        """End the registration, so that the peers see it at once."""
 
 
 class Reservation(Protocol):

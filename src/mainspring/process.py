@@ -6,10 +6,13 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import hashlib
 import os
 import resource
 import signal
 from collections.abc import Coroutine
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -39,6 +42,10 @@ def raise_file_limit() -> int:
     wanted = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return open_file_limit()
+
+
+def open_file_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
@@ -57,9 +64,31 @@ def stop_signal() -> asyncio.Event:
     return stop
 
 
-def hide_environment() -> None:
-    """Hide environment and memory from other processes of this user, such as a worker's tasks (PR_SET_DUMPABLE)."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0)
+def hide_memory() -> None:
+    """Hide memory, environment and open files from other processes of this user, such as jobs (PR_SET_DUMPABLE).
+
+    Root reads them nevertheless. A program that this process starts is not hidden.
+    """
+    with contextlib.suppress(AttributeError):  # only Linux has it
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0)
+
+
+def erase_secret(secret: str) -> None:
+    """Overwrite a secret in /proc/self/environ, and in /proc/self/cmdline, which every user can read."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return
+    wanted = secret.encode()
+    for first, last in (fields[45:47], fields[47:49]):  # arg_start, arg_end; env_start, env_end
+        start, size = int(first), int(last) - int(first)
+        if not start or not wanted:
+            continue
+        memory = ctypes.string_at(start, size)
+        at = memory.find(wanted)
+        while at >= 0:
+            ctypes.memset(start + at, ord("*"), len(wanted))
+            at = memory.find(wanted, at + len(wanted))
 
 
 def die_with_parent(parent: int) -> None:
@@ -67,3 +96,15 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # the parent died before the call
         os._exit(1)
+
+
+@cache
+def machine_user() -> str:
+    """Return `uid@machine`, equal in two processes if each can see the other and both have the same user."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        spaces = "/".join(os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "user"))
+    except OSError:
+        boot, spaces = "", ""
+    machine = hashlib.sha256(f"{boot}/{spaces}".encode()).hexdigest()[:16] if boot else ""
+    return f"{os.geteuid()}@{machine}"

@@ -77,6 +77,13 @@ class DeclaredJob(msgspec.Struct, array_like=True, tag="declared_job"):
     location: str
 
 
+class StatedFunctions(msgspec.Struct, array_like=True, tag="functions"):
+    """The functions that can be called, as entries of `wire.StateFunctions`, and the versions of the modules."""
+
+    functions: list[str]
+    modules: dict[str, str]
+
+
 class Returned(msgspec.Struct, array_like=True, tag="returned", gc=False):
     """A call has ended, with a result or an error. `exits`: the runner had to end it, and begins no further call."""
 
@@ -112,10 +119,9 @@ class CheckpointSaved(msgspec.Struct, array_like=True, tag="checkpoint"):
 
 
 class ArtifactFolder(msgspec.Struct, array_like=True, tag="artifacts"):
-    """A call puts its artifacts into this folder."""
+    """A call puts artifacts into the folder of its number, below the folder that the worker gave to the runner."""
 
     number: int
-    folder: str
 
 
 class Concurrent(msgspec.Struct, array_like=True, tag="concurrent"):
@@ -133,6 +139,7 @@ class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
 RunnerMessage = (
     Loaded
     | DeclaredJob
+    | StatedFunctions
     | Returned
     | OutputWritten
     | ProgressMade

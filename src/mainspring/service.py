@@ -84,3 +84,19 @@ class Loops:
                 )
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, backoff_s * 16)
+
+
+async def together(name: str, *works: Coroutine[Any, Any, None]) -> None:
+    """Run coroutines until one of them fails; end the others and raise its error.
+
+    Unlike a TaskGroup, it cancels again what has swallowed a cancellation.
+    """
+    loops = Loops(name)
+    tasks = [loops.spawn(work, "part") for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await loops.stop()
+        errors = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+    if errors:
+        raise errors[0]

@@ -12,12 +12,12 @@ from mainspring.alerts import channels, deliver, sign
 from mainspring.alerts.format import Notification
 from mainspring.alerts.send import Sender
 from mainspring.clock import instant
-from mainspring.domain.channel import AppriseTarget, SlackTarget, SmtpTarget, WebhookTarget
+from mainspring.domain.channel import AppriseTarget, SlackTarget, SmtpTarget, WebhookTarget, new_secret
 from mainspring.domain.retry import RetryPolicy
 from mainspring.store import outbox
+from mainspring.testing.clock import VirtualClock
 from tests.support.alerts import LOOPBACK, TENANT, AlertBench, body_of
 from tests.support.certificates import make_certificate
-from tests.support.clocks import VirtualClock
 from tests.support.http_receiver import Received, receiving, reply
 from tests.support.mail_sink import postbox
 from tests.support.silent_bus import SilentBus
@@ -41,7 +41,7 @@ async def test_a_webhook_is_signed_and_says_what_ended(bench: AlertBench) -> Non
     (got,) = server.got
     assert sign.verified(secret, got.headers, got.body, now_s=time.time())
     assert not sign.verified(secret, got.headers, got.body + b" ", now_s=time.time())
-    assert not sign.verified(sign.new_secret(), got.headers, got.body, now_s=time.time())
+    assert not sign.verified(new_secret(), got.headers, got.body, now_s=time.time())
     assert not sign.verified(secret, got.headers, got.body, now_s=time.time() + 301)
     told = body_of(got)
     assert told["type"] == "execution.failed"
@@ -268,7 +268,7 @@ async def test_no_channel_reaches_into_the_network_of_the_server(bench: AlertBen
     strict = Sender()
     async with receiving(fine) as server:
         for target in (
-            WebhookTarget(f"http://{host}:{server.port}/", sign.new_secret()),
+            WebhookTarget(f"http://{host}:{server.port}/", new_secret()),
             SlackTarget(f"http://{host}:{server.port}/"),
             SmtpTarget(host.strip("[]"), "a@b.c", ("a@b.c",), port=server.port),
         ):
@@ -281,13 +281,13 @@ async def test_no_channel_reaches_into_the_network_of_the_server(bench: AlertBen
 async def test_a_redirect_is_not_followed_and_long_answers_are_cut(bench: AlertBench) -> None:
     notification = Notification("channel.test", "1", instant(0), {"channel": "x"})
     async with receiving(lambda _: reply("302 Found", location="http://127.0.0.1:1/")) as server:
-        moved = await bench.sender.send(WebhookTarget(server.url(), sign.new_secret()), notification)
+        moved = await bench.sender.send(WebhookTarget(server.url(), new_secret()), notification)
     assert (moved.status, moved.error) == (302, "the receiver answered 302")
     async with receiving(lambda _: reply(body=b"x" * 100_000)) as server:
-        long = await bench.sender.send(WebhookTarget(server.url(), sign.new_secret()), notification)
+        long = await bench.sender.send(WebhookTarget(server.url(), new_secret()), notification)
     assert long.error is None and long.excerpt == "x" * 500
     await bench.sender.close()  # also its connection to the server that no longer listens
-    nobody = await bench.sender.send(WebhookTarget(server.url(), sign.new_secret()), notification)
+    nobody = await bench.sender.send(WebhookTarget(server.url(), new_secret()), notification)
     assert nobody.status is None and nobody.error is not None and "ConnectFailed" in nobody.error
 
 
@@ -364,6 +364,32 @@ async def test_mail_says_what_failed_and_a_full_mailbox_is_tried_again(
         await virtual.advance(seconds=5)
         await bench.deliver()
     (letter,) = box.letters
-    assert letter["Subject"].endswith("failed: first line second line")
+    assert letter["Subject"].endswith("failed: first line")
     assert f"execution_id: {execution}" in str(letter.get_payload())
     assert letter["Message-ID"] == f"<{waits.event_id}@mainspring>"
+
+
+async def test_owner_runbook_and_labels_of_the_job_are_in_every_notification(bench: AlertBench) -> None:
+    runbook = "https://wiki.example.com/runbooks/nightly"
+    async with receiving(fine) as server:
+        for make in (bench.webhook, bench.slack, bench.pagerduty):
+            await make(server, "execution.failed")
+        metadata = {"owner": "finance <data>", "runbook": runbook, "labels": {"team": "finance"}, "other": {"x": 1}}
+        await bench.ended("failed", await bench.job(retries=NEVER, metadata=metadata))
+        await bench.ended(
+            "failed", await bench.job(retries=NEVER, metadata={"runbook": "javascript:alert(1)", "owner": 5})
+        )
+        await bench.deliver()
+    got = {path: [body_of(r) for r in server.got if r.line.split()[1] == path] for path in PATHS}
+    told = [message["data"] for message in got["/hook"]]
+    assert (told[0]["owner"], told[0]["runbook"], told[0]["labels"]) == ("finance <data>", runbook, {"team": "finance"})
+    assert not {"owner", "runbook", "labels", "other"} & told[1].keys()
+    assert got["/services/T0/B0/x"][0]["text"].splitlines()[1:] == [
+        "owner: finance &lt;data&gt;",
+        f"runbook: {runbook}",
+    ]
+    assert got["/v2/enqueue"][0]["links"] == [{"href": runbook, "text": "Runbook"}]
+    assert "links" not in got["/v2/enqueue"][1]
+
+
+PATHS = ("/hook", "/services/T0/B0/x", "/v2/enqueue")

@@ -22,9 +22,9 @@ from mainspring.intake import jobs
 from mainspring.intake import runs as run_actions
 from mainspring.store import measurements
 from mainspring.store import runs as store_runs
+from mainspring.testing.clock import VirtualClock
 from tests.support import runs
 from tests.support.alerts import TENANT, AlertBench, body_of
-from tests.support.clocks import VirtualClock
 from tests.support.http_receiver import receiving, reply
 from tests.support.scheduling import add, ledger, scheduler_on, step
 
@@ -197,6 +197,7 @@ class Wrong:
         return getattr(time, name)
 
 
+@pytest.mark.fault("F15")
 @pytest.mark.requirement(17)
 @pytest.mark.parametrize("off_s", [-7200.0, 5.0])
 async def test_a_clock_that_is_off_is_measured_alerted_on_and_harmless(
@@ -341,7 +342,9 @@ async def test_a_job_that_does_not_succeed_when_it_should(rig: Rig, deadline: st
 @pytest.mark.requirement(112)
 async def test_a_run_that_has_not_succeeded_within_its_sla(rig: Rig) -> None:
     bench = runs.RunBench(rig.bench.database)
-    run = await bench.begin("nightly", {"one": {}, "sign": {"approval": {}, "needs": ["one"]}}, sla="2h")
+    run = await bench.begin(
+        "nightly", {"one": {}, "sign": {"approval": {"self_approval": True}, "needs": ["one"]}}, sla="2h"
+    )
     await bench.work()
     await rig.look(minutes=119)
     assert await rig.fires() == set()

@@ -17,8 +17,8 @@ from mainspring.duties.deadlines import skip_overdue
 from mainspring.intake import executions as intake
 from mainspring.intake import jobs
 from mainspring.intake import runs as run_actions
+from mainspring.testing.clock import VirtualClock
 from tests.support.alerts import TENANT, AlertBench
-from tests.support.clocks import VirtualClock
 from tests.support.http_receiver import receiving, reply
 from tests.support.runs import RunBench
 
@@ -195,7 +195,7 @@ async def test_runs_that_people_and_time_end_are_told_as_any_other(bench: AlertB
     async with receiving(lambda _: reply()) as server:
         await bench.slack(server, "execution.succeeded", "execution.cancelled", "execution.timed_out")
     flows = RunBench(bench.database)
-    steps: dict[str, Any] = {"sign": {"approval": {}}}
+    steps: dict[str, Any] = {"sign": {"approval": {"self_approval": True}}}
     approved, cancelled = await flows.begin("flow", steps, timeout="1h"), await flows.start("flow")
     await flows.start("flow")
     await run_actions.decide(
@@ -206,3 +206,17 @@ async def test_runs_that_people_and_time_end_are_told_as_any_other(bench: AlertB
     await virtual.advance(hours=1)
     await flows.timers.run_due()
     assert await told(bench) == ["execution.succeeded", "execution.cancelled", "execution.timed_out"]
+
+
+async def test_a_workflow_notifies_of_its_runs(bench: AlertBench, hook: None, virtual: VirtualClock) -> None:
+    flows = RunBench(bench.database)
+    steps: dict[str, Any] = {"sign": {"approval": {}}}
+    await flows.begin("flow", steps, timeout="1h", notify=[{"on": ["failed"], "to": ["ops"]}], metadata={"owner": "me"})
+    await bench.subscriptions.read()
+    await virtual.advance(hours=1)
+    await flows.timers.run_due()
+    (sent,) = await bench.deliveries()
+    assert (sent.event, sent.data["job"], sent.data["state"]) == ("job.failed", "flow", "timed_out")
+    with pytest.raises(Invalid) as error:
+        await flows.apply("other", steps, notify=[{"on": ["failed"], "to": ["unknown"]}])
+    assert (error.value.code, error.value.problems[0].pointer) == ("unknown_channel", "/notify/0/to/0")

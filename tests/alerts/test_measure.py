@@ -7,10 +7,10 @@ import json
 import pytest
 
 from mainspring import wire
-from mainspring.alerts import channels, rules, sign
+from mainspring.alerts import channels, rules
 from mainspring.alerts.measure import RESULT_SAMPLES, ProcessMeasurements
 from mainspring.domain.alert import Rule
-from mainspring.domain.channel import PagerDutyTarget, WebhookTarget
+from mainspring.domain.channel import PagerDutyTarget, WebhookTarget, new_secret
 from mainspring.domain.job import JobSpec, Notify, ShellTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.embedded.server import EmbeddedServer
@@ -66,7 +66,7 @@ async def test_a_failure_reaches_its_channel_by_itself(postgres: EmbeddedServer)
         cluster.client() as client,
         cluster.worker(),
     ):
-        secret = sign.new_secret()
+        secret = new_secret()
         await client.add_channel(wire.NewChannel(name="hook", target=WebhookTarget(server.url(), secret)))
         spec = JobSpec(
             name="breaks",

@@ -9,6 +9,7 @@ import pytest
 
 from mainspring.api.auth import issue_token
 from mainspring.client import AsyncClient
+from mainspring.domain.grants import EVERYTHING
 from tests.conftest import Cluster
 from tests.support.api_tokens import Issue
 
@@ -40,7 +41,8 @@ def issue(cluster: Cluster) -> Issue:
 
     async def issue(*scopes: str, tenant: int = 1) -> str:
         async with cluster.database.connection() as connection:
-            return await issue_token(connection, tenant=tenant, name=f"test {scopes}", scopes=scopes)
+            grants = EVERYTHING if "worker" in scopes else None
+            return await issue_token(connection, tenant=tenant, name=f"test {scopes}", scopes=scopes, grants=grants)
 
     return issue
 

@@ -13,7 +13,7 @@ import pytest
 from starlette.routing import Route
 
 from mainspring.api.app import build, endpoints
-from mainspring.api.auth import COOKIE, PUBLIC
+from mainspring.api.auth import COOKIE, PUBLIC, SIGNED
 from mainspring.api.route import Endpoint
 from mainspring.store.tokens import revoke_tokens_named
 from mainspring.web.app import routes as pages
@@ -23,7 +23,7 @@ from tests.support.api_tokens import Issue
 from tools.openapi import DOCUMENT, text
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-SCOPES = ("read", "write", "operate", "worker", "admin")
+SCOPES = ("read", "write", "operate", "tokens", "worker", "secrets", "admin", "cluster")
 FOREIGN: list[dict[str, str]] = [
     {},
     {"Accept": "text/html"},
@@ -70,7 +70,22 @@ async def test_strangers_get_health_and_the_login_and_nothing_else(
                 refused = status in (401, 405, 429) or (status == 303 and then.startswith("/login"))
                 if not refused:
                     answered.add(path)
-    assert answered == set(PUBLIC) == {"/healthz", "/readyz", "/login"}
+    # A webhook is authenticated by its signature: without one it answers that there is nothing, and starts nothing.
+    hooks = {path for path in known if path.startswith("/hooks/")}
+    assert answered - hooks == set(PUBLIC) == {"/healthz", "/readyz", "/login"}
+
+
+async def test_only_webhooks_are_authenticated_by_a_signature(cluster: Cluster, asking: httpx2.AsyncClient) -> None:
+    pages_and_api = {"/login", "/healthz", "/readyz"} | {endpoint.path for endpoint in endpoints()}
+    others = {r.path for r in build(cluster.context).routes if isinstance(r, Route)} - pages_and_api
+    assert others == set(SIGNED) == {"/hooks/{trigger_id}"}
+    path = f"/hooks/{uuid4()}"
+    cluster.context.rates._unauthenticated._clear_at.clear()
+    for headers in ({}, {"Authorization": f"Bearer {cluster.token}"}):
+        answer = await asking.post(path, headers=headers, content=b"{}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), "a token opens no webhook"
+    for method in set(METHODS) - {"POST"}:
+        assert (await asking.request(method, path)).status_code in (401, 405, 429)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +107,7 @@ async def test_no_spelling_of_a_path_opens_it(asking: httpx2.AsyncClient, path: 
 
 async def test_health_tells_strangers_no_more_than_health(asking: httpx2.AsyncClient) -> None:
     assert set((await asking.get("/healthz")).json()) == {"status", "version"}
-    assert set((await asking.get("/readyz")).json()) == {"status", "version", "schema_version", "checks"}
+    assert set((await asking.get("/readyz")).json()) == {"status", "version", "schema_version", "checks", "notes"}
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -117,8 +132,9 @@ async def test_a_token_opens_what_its_scope_says_and_nothing_else(
 
 def test_every_change_needs_more_than_the_right_to_read() -> None:
     asked = {e.path for e in endpoints() if e.method != "GET" and e.scope == "read"}
-    # A link has the rights of its token, no more; a preview writes nothing.
-    assert asked == {"/api/v1/login-links", "/api/v1/schedules:preview"}
+    # A link has the rights of its token, no more; a preview and a diff write nothing; callers may sign browsers out.
+    own = {"/api/v1/browser-sessions", "/api/v1/browser-sessions/{ref}"}
+    assert asked == {"/api/v1/login-links", "/api/v1/schedules:preview", "/api/v1/manifests:diff"} | own
     assert all(e.scope == "worker" for e in endpoints() if e.path.startswith("/api/v1/worker/"))
 
 
@@ -133,7 +149,7 @@ async def test_a_revoked_token_and_its_browser_session_end(cluster: Cluster, ask
         assert (await asking.get("/api/v1/jobs", headers=headers)).status_code == 200
     async with cluster.database.connection() as connection:
         await revoke_tokens_named(connection, tenant=1, name="short-lived")
-    cluster.context.auth._known.clear()  # as after the few seconds a token is remembered
+    cluster.context.auth.expire_all()  # as after the few seconds a token is remembered
     for headers in known:
         assert (await asking.get("/api/v1/jobs", headers=headers)).status_code == 401
 
@@ -174,7 +190,8 @@ def test_every_endpoint_is_in_the_document() -> None:
 def test_an_operation_names_its_parameters_and_bodies(endpoint: Endpoint) -> None:
     operation = json.loads(text())["paths"][endpoint.path][endpoint.method.lower()]
     named = {(p["in"], p["name"]) for p in operation["parameters"]}
-    assert named == {("path", p) for p in _PART.findall(endpoint.path)} | {("query", q) for q in endpoint.query}
+    keys = {("header", "Idempotency-Key")} if endpoint.creates else set()
+    assert named == keys | {("path", p) for p in _PART.findall(endpoint.path)} | {("query", q) for q in endpoint.query}
     assert ("requestBody" in operation) == (endpoint.body is not None)
     assert ("content" in operation["responses"][str(endpoint.status)]) == (endpoint.response is not None)
 

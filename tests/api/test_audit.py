@@ -21,10 +21,13 @@ pytestmark = pytest.mark.anyio
 HARMLESS = {
     ("POST", "/api/v1/executions:batch"),  # the way of programs: each execution bears who submitted it
     ("POST", "/api/v1/login-links"),
+    ("POST", "/api/v1/manifests:diff"),
     ("POST", "/api/v1/schedules:preview"),
     ("POST", "/api/v1/channels/{name}/test"),
+    ("POST", "/api/v1/triggers/{name}/test"),
 }
 FAILING: dict[str, Any] = {"task": {"kind": "shell", "argv": ["false"]}, "retries": {"max": 0}}
+HIDDEN = "hunter2-correct-horse"
 _PART = re.compile(r"\{\w+\}")
 
 
@@ -36,8 +39,8 @@ def changing() -> set[tuple[str, str]]:
 class Walk:
     """Asks one endpoint after the other, and compares what the audit tells of each."""
 
-    def __init__(self, http: httpx2.AsyncClient, client: AsyncClient) -> None:
-        self.http, self.client = http, client
+    def __init__(self, cluster: Cluster, http: httpx2.AsyncClient, client: AsyncClient) -> None:
+        self.cluster, self.http, self.client = cluster, http, client
         self.done: set[tuple[str, str]] = set()
         self.last = 0
 
@@ -68,8 +71,8 @@ class Walk:
 
 
 @pytest.fixture
-def walk(http: httpx2.AsyncClient, client: AsyncClient) -> Walk:
-    return Walk(http, client)
+def walk(cluster: Cluster, http: httpx2.AsyncClient, client: AsyncClient) -> Walk:
+    return Walk(cluster, http, client)
 
 
 async def test_everything_that_changes_is_audited(cluster: Cluster, walk: Walk) -> None:
@@ -78,10 +81,14 @@ async def test_everything_that_changes_is_audited(cluster: Cluster, walk: Walk) 
         await _dead_letters(walk)
     await _workflows(walk)
     await _settings(walk)
+    await _secrets(walk)
+    await _triggers(walk)
+    await _manifests(walk)
     assert walk.done == changing(), "an endpoint that changes something leaves an entry, and is tried here"
     told = {e.action for e in (await walk.client.audit(limit=500)).items}
-    # Of pages, see tests/web; of workflows as needed jobs, tests/intake/test_audit.py.
-    elsewhere = {"token.create", "token.revoke", "execution.requeue"}
+    # Of pages, see tests/web; of workflows as needed jobs, tests/intake: test_audit.py, test_submissions.py; of
+    # secrets that attempts get, tests/api/test_secret_use.py.
+    elsewhere = {"execution.requeue", "execution.reject", "secret.use"}
     assert told | elsewhere >= {a for a in ACTIONS if not a.startswith("workflow.")}
 
 
@@ -106,6 +113,9 @@ async def _jobs(walk: Walk) -> None:
     later = await walk.client.trigger("a", wire.RunNow(at=datetime.now(UTC) + timedelta(days=1)))
     cancelled = "/executions/{ref}/cancel"
     await walk.does("execution.cancel", "POST", cancelled, later.execution_id, body={"reason": "no"}, reason="no")
+    requeued = "/executions/{ref}/requeue"
+    await walk.does("execution.requeue", "POST", requeued, later.execution_id, body={"reason": "yes"}, reason="yes")
+    await walk.does("execution.requeue", "POST", requeued, later.execution_id, body={}, entries=0)
     range_ = {"from": (datetime.now(UTC) - timedelta(days=1)).isoformat(), "to": datetime.now(UTC).isoformat()}
     backfill = await walk.does("backfill.create", "POST", "/jobs/{ref}/backfill", "a", body=range_)
     path = "/backfills/{backfill_id}"
@@ -137,13 +147,17 @@ async def _dead_letters(walk: Walk) -> None:
 
 
 async def _workflows(walk: Walk) -> None:
-    steps: dict[str, Any] = {n: {"approval": {}} for n in ("yes", "no", "left", "done", "open")}
+    steps: dict[str, Any] = {n: {"approval": {"self_approval": True}} for n in ("yes", "no", "left", "done", "open")}
     steps["sent"] = {"event": {"name": "go"}}
     spec: dict[str, Any] = {"name": "flow", "steps": steps}
     await walk.does("workflow.create", "POST", "/workflows", body=spec)
-    spec = {"name": "flow", "description": "new", "steps": steps | {"yes": {"approval": {"message": "?"}}}}
+    spec = {
+        "name": "flow",
+        "description": "new",
+        "steps": steps | {"yes": {"approval": {"message": "?", "self_approval": True}}},
+    }
     del spec["steps"]["open"]
-    spec["steps"]["more"] = {"approval": {}}
+    spec["steps"]["more"] = {"approval": {"self_approval": True}}
     await walk.does("workflow.edit", "POST", "/workflows", body=spec)
     assert (await walk.entry()).details == {
         "version": 2,
@@ -175,6 +189,71 @@ async def _workflows(walk: Walk) -> None:
     await walk.does("workflow.delete", "DELETE", "/workflows/{ref}", "flow")
 
 
+async def _manifests(walk: Walk) -> None:
+    """An apply records itself, and each object that it writes."""
+    body = {
+        "manifests": [{"kind": "Job", "metadata": {"name": "applied"}, "spec": {"shell": ["true"]}}],
+        "owner": "ops",
+    }
+    answer = await walk.http.post("/api/v1/manifests:apply", json=body)
+    assert answer.status_code == 200, answer.text
+    walk.done.add(("POST", "/api/v1/manifests:apply"))
+    fresh = [e for e in (await walk.client.audit(limit=50)).items if e.audit_id > walk.last]
+    assert [(e.action, e.name) for e in fresh] == [("manifest.apply", "ops"), ("job.create", "applied")]
+    assert fresh[0].details == {"created": 1, "changed": 0, "deleted": 0}
+
+
+async def _identity(walk: Walk) -> None:
+    made = await walk.does("token.create", "POST", "/tokens", body={"name": "ci", "role": "submitter"})
+    assert (await walk.entry()).details == {"scopes": [], "role": "submitter", "expires_at": None}
+    rotated = await walk.does("token.rotate", "POST", "/tokens/{ref}/rotate", made["token_id"], body={})
+    await walk.does("token.revoke", "DELETE", "/tokens/{ref}", rotated["token_id"])
+    await walk.does("role.write", "PUT", "/roles/{name}", "night", body={"scopes": ["read"]})
+    assert (await walk.entry()).details == {"scopes": ["read"], "before": None}
+    await walk.does("user.create", "POST", "/users", body={"name": "alice", "role": "night"})
+    await walk.does("user.edit", "PATCH", "/users/{name}", "alice", body={"role": "viewer"})
+    assert (await walk.entry()).details == {"changes": {"role": ["night", "viewer"]}}
+    await walk.does("user.delete", "DELETE", "/users/{name}", "alice")
+    await walk.does("role.delete", "DELETE", "/roles/{name}", "night")
+
+
+async def _tenants(walk: Walk) -> None:
+    await walk.does("tenant.create", "POST", "/tenants", body={"name": "acme", "max_jobs": 3})
+    assert (await walk.entry()).details == {"max_jobs": 3}
+    await walk.does("tenant.edit", "PATCH", "/tenants/{name}", "acme", body={"max_jobs": None})
+    assert (await walk.entry()).details == {"changes": {"max_jobs": [3, None]}}
+    token = "/tenants/{name}/tokens"
+    await walk.does("token.create", "POST", token, "acme", body={"name": "t", "role": "admin"}, entries=0)
+    await walk.does("tenant.suspend", "POST", "/tenants/{name}/suspend", "acme", body={"reason": "r"}, reason="r")
+    await walk.does("tenant.resume", "POST", "/tenants/{name}/resume", "acme")
+    await walk.does("tenant.suspend", "POST", "/tenants/{name}/suspend", "acme", body={"reason": "r"}, reason="r")
+    await walk.does("tenant.delete", "DELETE", "/tenants/{name}", "acme")
+
+
+async def _secrets(walk: Walk) -> None:
+    one, body = "/secrets/{name}", {"value": HIDDEN, "jobs": ["a"]}
+    await walk.does("secret.create", "PUT", one, "db", body=body)
+    await walk.does("secret.edit", "PUT", one, "db", body={"jobs": ["a", "c"]})
+    assert (await walk.entry()).details == {"version": 1, "changes": {"jobs": [["a"], ["a", "c"]]}}
+    await walk.does("secret.rotate", "POST", one + "/rotate", "db", body={"value": HIDDEN + "-2"})
+    assert (await walk.entry()).details == {"version": 2}
+    await walk.does("secret.rotate_key", "POST", "/secret-keys/rotate")
+    await walk.does("secret.delete", "DELETE", one, "db")
+
+
+async def _triggers(walk: Walk) -> None:
+    one, spec = "/triggers/{name}", {"source": {"kind": "webhook", "scheme": "github"}, "job": "a"}
+    await walk.does("trigger.create", "POST", "/triggers", body={"name": "push", "secret": HIDDEN, **spec})
+    assert (await walk.entry()).details == {"kind": "webhook", "job": "a"}
+    await walk.does("trigger.edit", "PUT", one, "push", body=spec | {"job": "c"})
+    assert (await walk.entry()).details == {"fields": ["job"]}
+    await walk.does("trigger.pause", "POST", one + "/pause", "push", body={"reason": "noisy"}, reason="noisy")
+    await walk.does("trigger.resume", "POST", one + "/resume", "push")
+    await walk.does("trigger.resume", "POST", one + "/resume", "push", entries=0)
+    await walk.does("trigger.rotate", "POST", one + "/rotate", "push", body={"secret": HIDDEN + "-2"})
+    await walk.does("trigger.delete", "DELETE", one, "push")
+
+
 async def _settings(walk: Walk) -> None:
     await walk.does("calendar.write", "PUT", "/calendars/{name}", "days", body={"dates": ["2030-01-01"]})
     await walk.does("calendar.write", "PUT", "/calendars/{name}", "days", body={"dates": ["2030-01-01"]}, entries=0)
@@ -184,6 +263,17 @@ async def _settings(walk: Walk) -> None:
     await walk.does("blackout.delete", "DELETE", "/blackouts/{blackout_id}", made["blackout_id"], reason="move")
     await walk.does("queue.change", "PATCH", "/queues/{name}", "short", body={"cap": 3})
     assert (await walk.entry()).details == {"changes": {"cap": [None, 3]}}
+    await walk.does("queue.change", "PATCH", "/queues", body={"min_isolation": "process"})
+    assert (await walk.entry()).details == {"changes": {"min_isolation": ["none", "process"]}}
+    async with walk.cluster.worker(name="drained", queues=("nothing",)):
+        await walk.does("worker.drain", "POST", "/workers/{name}/drain", "drained", body={"reason": "r"}, reason="r")
+        await walk.does("worker.drain", "POST", "/workers/{name}/drain", "drained", body={}, entries=0)
+        await walk.does("worker.resume", "POST", "/workers/{name}/resume", "drained", body={})
+    grants = {"queues": ["short"], "labels": ["zone=eu"]}
+    await walk.does("token.create", "POST", "/worker-tokens", body={"name": "fleet", **grants})
+    assert (await walk.entry()).details == {"scopes": ["worker"], "expires_at": None, "kinds": ["*"], **grants}
+    await _identity(walk)
+    await _tenants(walk)
     kept = {"name": "kept", "slots": 1, "anyway": True, **window}
     soon = datetime.now(UTC) + timedelta(hours=1)
     kept |= {"start_at": soon.isoformat(), "end_at": (soon + timedelta(hours=1)).isoformat()}
@@ -200,6 +290,12 @@ async def _settings(walk: Walk) -> None:
     rule = {"condition": "dead_letters", "threshold": 7}
     await walk.does("rule.write", "PUT", "/alert-rules/{name}", "mine", body=rule)
     await walk.does("rule.delete", "DELETE", "/alert-rules/{name}", "mine")
+    auth = walk.cluster.context.auth
+    for token in (walk.cluster.token, walk.cluster.token):
+        await auth.cookie_for_token(token)
+    session = (await walk.client.browser_sessions()).items[0]
+    await walk.does("browser_session.end", "DELETE", "/browser-sessions/{ref}", session.session_id)
+    await walk.does("browser_session.end_all", "DELETE", "/browser-sessions")
     silence = {"matchers": {"rule": "*"}, "end_at": "2099-01-01T00:00:00Z", "reason": "quiet"}
     made = await walk.does("silence.create", "POST", "/silences", body=silence, reason="quiet")
     await walk.does("silence.delete", "DELETE", "/silences/{silence_id}", made["silence_id"], reason="quiet")
@@ -207,7 +303,8 @@ async def _settings(walk: Walk) -> None:
 
 async def test_no_secret_is_ever_written(cluster: Cluster, client: AsyncClient) -> None:
     async with cluster.database.connection() as connection:
-        assert not await connection.fetchval("SELECT count(*) FROM audit a WHERE a::text LIKE '%whsec_%'")
+        for secret in ("whsec_", HIDDEN):
+            assert not await connection.fetchval("SELECT count(*) FROM audit a WHERE strpos(a::text, $1) > 0", secret)
 
 
 async def test_any_execution_has_a_timeline_and_what_has_ended_stays_as_it_is(cluster: Cluster, walk: Walk) -> None:

@@ -15,7 +15,7 @@ from mainspring import wire
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import NotFound
 from tests.conftest import Cluster
-from tests.support.api_jobs import named, noop, output, script
+from tests.support.api_jobs import named, noop, output
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 DAILY = {"cron": "0 3 * * *"}
@@ -36,7 +36,7 @@ async def ended(client: AsyncClient, backfill: wire.Backfill, timeout_s: float =
 
 
 async def test_a_range_of_the_past_is_executed_on_a_worker(cluster: Cluster, client: AsyncClient) -> None:
-    job = await client.create_job(script("echo {{fire_at}}", schedule=DAILY))
+    job = await client.create_job(noop(task={"kind": "shell", "argv": ["echo", "{{fire_at}}"]}, schedule=DAILY))
     await client.pause_job(job.name)
     plan = await client.plan_backfill(job.name, past(20))
     assert (plan.instants, plan.left_out, plan.page[0], plan.last) == (
@@ -126,7 +126,8 @@ async def test_the_leader_ends_a_pause_and_skips_what_starts_too_late(client: As
 
 
 async def test_a_paused_job_is_run_by_hand_for_a_nominal_time(cluster: Cluster, client: AsyncClient) -> None:
-    job = await client.create_job(script("echo {{fire_at}} {{execution_date}}", schedule=DAILY, paused=True))
+    task = {"kind": "shell", "argv": ["echo", "{{fire_at}}", "{{execution_date}}"]}
+    job = await client.create_job(noop(task=task, schedule=DAILY, paused=True))
     request = wire.RunNow(fire_at=DAY, key="again")
     async with cluster.worker():
         execution = await client.trigger(job.name, request)

@@ -79,15 +79,15 @@ TABLE = [
         "unknown field like none", spec(qqqqqq=3), "/qqqqqq", "unknown field", "known fields: "
     ),
     unfit("missing field", {"name": "new"}, "/", "missing required field `task`"),
-    unfit("wrong type", spec(priority="high"), "/priority", "Expected `int`, got `str`"),
-    unfit("priority 11", spec(priority=11), "/priority", "<= 10"),
-    unfit("priority below 0", spec(priority=-1), "/priority", ">= 0"),
+    unfit("wrong type", spec(priority="high"), "/priority", "must be a whole number, got a string"),
+    unfit("priority 11", spec(priority=11), "/priority", "at most 10, got 11", "at most 10"),
+    unfit("priority below 0", spec(priority=-1), "/priority", "at least 0, got -1", "at least 0"),
     unfit("unknown task kind", spec(task={"kind": "shel"}), "/task/kind", "shel"),
     unfit("bad name", spec(name="has space"), "/name", "not a job name", "letters, digits"),
     unfit("bad queue", spec(queue="No"), "/queue", "not a queue name", "lower case"),
     unfit("bad timeout", spec(timeout="soon"), "/timeout", "'soon' is not a duration", "10m"),
     unfit("no time at all", spec(timeout=0), "/timeout", "too short", "positive"),
-    unfit("too many retries", spec(retries={"max": 1001}), "/retries/max", "<= 1000"),
+    unfit("too many retries", spec(retries={"max": 1001}), "/retries/max", "at most 1000", "at most 1000"),
     unfit(
         "unknown jitter", spec(retries={"jitter": "some"}), "/retries/jitter", "some"
     ),
@@ -95,7 +95,7 @@ TABLE = [
         "at_most_once with retries", spec(delivery="at_most_once"), "/retries/max", "cannot be retried", '{"max": 0}'
     ),
     # Tasks
-    unfit("no argv", shell(), "/task/argv", "length >= 1"),
+    unfit("no argv", shell(), "/task/argv", "must not be empty", "at least one entry"),
     unfit("empty program", shell(""), "/task/argv/0", "empty", "such as echo"),
     unfit("NUL in argv", shell("echo", "a\0b"), "/task/argv/1", "NUL", "remove it"),
     unfit("NUL in the directory", shell("echo", cwd="/\0"), "/task/cwd", "NUL", "remove it"),
@@ -110,6 +110,14 @@ TABLE = [
     ),
     unfit(
         "unknown template name in env", shell("x", env={"A": "{{zzz}}"}), "/task/env/A", "not known", "params.<name>"
+    ),
+    unfit(
+        "a template in a script", shell("echo {{params.who}}", shell=True), "/task/argv/0", "run its value as code",
+        '"env": {"WHO": "{{params.who}}"}',
+    ),
+    unfit(
+        "a template in the code of an interpreter", shell("sh", "-c", "echo {{fire_at}}"), "/task/argv/2", "as code",
+        '"$FIRE_AT"',
     ),
     # Schedules
     unfit(
@@ -141,7 +149,7 @@ TABLE = [
         "unknown field of a member", spec(schedule=[{"every": 5}, {"crom": "* * * * *"}]), "/schedule/1/crom",
         "unknown field", "did you mean 'cron'?",
     ),
-    unfit("a text for a schedule", spec(schedule="0 2 * * *"), "/schedule", "got `str`"),
+    unfit("a text for a schedule", spec(schedule="0 2 * * *"), "/schedule", "got a string", "write an object"),
     unfit("unknown calendar", daily(calendar="dyas"), "/schedule/calendar", "no calendar 'dyas'", "calendars set dyas",
           code="unknown_calendar"),
     unfit("roll without calendar", daily(roll="next"), "/schedule/roll", "without calendar", "name the calendar",
@@ -197,7 +205,10 @@ TABLE = [
           code="bad_window", **BLACKOUT),
     unfit("a window that is over", {"start_at": "2019-01-01T00:00:00Z", "end_at": "2020-01-01T00:00:00Z"}, "/end_at",
           "past", "later", code="past_time", **BLACKOUT),
-    unfit("a start without offset", {**WINDOW, "start_at": "2089-01-01T00:00:00"}, "/start_at", "timezone", **BLACKOUT),
+    unfit(
+        "a start without offset", {**WINDOW, "start_at": "2089-01-01T00:00:00"}, "/start_at", "no UTC offset", "add Z",
+        **BLACKOUT,
+    ),
     unfit("how long is missing", {"schedule": {"cron": "0 2 * * *"}}, "/lasts", "required", "2h", code="bad_blackout",
           **BLACKOUT),
     unfit("how long is unclear", nightly(lasts="long"), "/lasts", "'long'", "2h", code="bad_duration", **BLACKOUT),
@@ -227,14 +238,17 @@ TABLE = [
     # Triggers and batches
     unfit("NUL in params", {"params": {"a": "\0"}}, "/params/a", "NUL", "remove it", path=TRIGGER),
     unfit("NUL in a key", {"key": "\0"}, "/key", "NUL", "remove it", path=TRIGGER),
-    unfit("an instant without offset", {"at": "2090-01-01T00:00:00"}, "/at", "timezone", path=TRIGGER),
-    unfit("empty batch", {"items": []}, "/items", "length >= 1", path=EXECUTIONS + ":batch"),
+    unfit("an instant without offset", {"at": "2090-01-01T00:00:00"}, "/at", "no UTC offset", "add Z", path=TRIGGER),
+    unfit("empty batch", {"items": []}, "/items", "must not be empty", "at least one", path=EXECUTIONS + ":batch"),
     unfit(
         "unknown field in a batch", {"items": [{"job": "a"}, {"jb": "b"}]}, "/items/1/jb", "unknown field",
         "did you mean 'job'?", path=EXECUTIONS + ":batch",
     ),
     # Changes
-    unfit("bad change", {"priority": 11}, "/priority", "<= 10", method="PATCH", path=f"{JOBS}/{TAKEN}"),
+    unfit(
+        "bad change", {"priority": 11}, "/priority", "at most 10, got 11", "at most 10", method="PATCH",
+        path=f"{JOBS}/{TAKEN}",
+    ),
     unfit(
         "unknown field in a change", {"priorty": 1}, "/priorty", "unknown field", "did you mean 'priority'?",
         method="PATCH", path=f"{JOBS}/{TAKEN}",
@@ -254,7 +268,7 @@ TABLE = [
     # What is asked for
     Bad("unknown job", 404, "not_found", "GET", f"{JOBS}/nowhere", says=NOWHERE),
     Bad("unknown job id", 404, "not_found", "GET", f"{JOBS}/{uuid4()}", says=NOWHERE),
-    Bad("no job name at all", 404, "not_found", "GET", f"{JOBS}/%00", says=NOWHERE),
+    Bad("no job name at all", 400, "bad_query", "GET", f"{JOBS}/%00", says="NUL"),
     Bad("deleting an unknown job", 404, "not_found", "DELETE", f"{JOBS}/nowhere", says=NOWHERE),
     Bad("unknown execution", 404, "not_found", "GET", f"{EXECUTIONS}/0197{str(uuid4())[4:]}", says=NOWHERE),
     Bad(
@@ -273,10 +287,6 @@ TABLE = [
     ),
     unfit("limit of nothing", None, "/limit", "out of range", "between 1", method="GET", path=f"{EXECUTIONS}?limit=0"),
     unfit("bad cursor", None, "/cursor", "invalid cursor", "next_cursor", method="GET", path=f"{EXECUTIONS}?cursor=x"),
-    unfit(
-        "bad cursor of jobs", None, "/cursor", "invalid cursor", "next_cursor", method="GET",
-        path=f"{JOBS}?cursor=%00",
-    ),
     unfit(
         "bad state", None, "/state", "'done' is not a state", "succeeded", method="GET",
         path=f"{EXECUTIONS}?state=done",
@@ -348,6 +358,28 @@ def check(answer: httpx2.Response, bad: Bad) -> None:
         assert bad.hint in errors[0]["hint"]
     if bad.status == 401:
         assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def _with_number(digits: bytes) -> bytes:
+    return b'{"name": "new", "task": {"kind": "noop"}, "metadata": {"x": [' + digits + b"]}}"
+
+
+TABLE += [
+    Bad("20 digits", 422, "number_out_of_range", content=_with_number(b"9" * 20), says="64 bits", hint="string"),
+    Bad("19 digits", 422, "number_out_of_range", content=_with_number(b"-9223372036854775809"), says="64 bits"),
+    Bad("5,000 digits", 422, "number_out_of_range", content=_with_number(b"9" * 5000), says="64 bits"),
+    Bad("1e400", 422, "invalid", content=_with_number(b"1e400"), says="out of range"),
+    Bad("too many values", 413, "too_large", content=_with_number(b"[]," * 300_000 + b"1"), says="JSON values"),
+    Bad("query digits", 400, "bad_query", "GET", f"{JOBS}?limit=" + "9" * 5000, says="whole number"),
+    Bad("query 64 bits", 400, "bad_query", "GET", f"{JOBS}?limit={2**40}", says="out of range"),
+    Bad("NUL in the query", 400, "bad_query", "GET", f"{JOBS}?cursor=a%00", says="NUL"),
+    Bad("NUL in the path", 400, "bad_query", "GET", f"{JOBS}/a%00b", says="NUL"),
+    Bad("cursor digits", 422, "invalid", "GET", f"{JOBS}/{TAKEN}/versions?cursor=" + "9" * 30, says="cursor"),
+    Bad("cursor ²", 422, "invalid", "GET", f"{JOBS}/{TAKEN}/versions?cursor=²", says="cursor"),
+    unfit("cpu digits", spec(resources={"cpu": "9" * 400}), "/resources/cpu", "more than 40 characters", "shorten it"),
+    unfit("cpu number", spec(resources={"cpu": 1e300}), "/resources/cpu", "out of range"),
+    unfit("a timeout of ages", spec(timeout="9" * 20 + "d"), "/timeout", "too long"),
+]
 
 
 @pytest.mark.parametrize("bad", TABLE, ids=lambda bad: bad.name)

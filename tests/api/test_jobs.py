@@ -48,7 +48,7 @@ async def test_what_was_written_is_what_is_read(client: AsyncClient, http: httpx
     found = (await http.get("/api/v1/jobs/full")).json()
     assert {**found, "warnings": ["no worker serves the queue long"]} == answer.json(), "said once, when it is written"
     assert holds(found["spec"], FULL)
-    assert (found["version"], found["state"], found["created_by"]) == (1, "active", "test admin")
+    assert (found["version"], found["state"], found["created_by"][:12]) == (1, "active", "test admin [")
     assert found["schedule_description"] == "at 02:00 every day (Europe/Berlin) until 2090-01-01T00:00:00Z"
     job = await client.job(found["job_id"])
     assert job == await client.job("full")
@@ -187,7 +187,11 @@ async def test_a_trigger_answers_with_its_execution_and_leaves_the_cadence_alone
     assert answer.status_code == 201
     execution = answer.json()
     assert answer.headers["location"] == f"/api/v1/executions/{execution['execution_id']}"
-    assert (execution["trigger"], execution["state"], execution["created_by"]) == ("manual", "queued", "test admin")
+    assert (execution["trigger"], execution["state"], execution["created_by"][:12]) == (
+        "manual",
+        "queued",
+        "test admin [",
+    )
     assert (await client.job(job.name)).next_fire_at == job.next_fire_at
 
 
@@ -256,7 +260,9 @@ async def test_the_history_of_a_job_and_of_a_user(cluster: Cluster, http: httpx2
         answer = await http.post(f"/api/v1/jobs/{job}/trigger", json=later, headers=headers)
         made.append(answer.json()["execution_id"])
     made.sort(reverse=True)
-    theirs = [e for e in made if (await http.get(f"/api/v1/executions/{e}")).json()["created_by"] == "a new user"]
+    theirs = [
+        e for e in made if (await http.get(f"/api/v1/executions/{e}")).json()["created_by"].startswith("a new user [")
+    ]
     gone = theirs[0]
     await http.post(f"/api/v1/executions/{gone}/cancel")
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import httpx2
 import pytest
 
 from mainspring import wire
 from mainspring.api.auth import issue_token
-from mainspring.api.rate_limit import MOST_KEYS, RateLimiter, RequestLimits
+from mainspring.api.rate_limit import MOST_KEYS, TOKENS_PER_TENANT, RateLimiter, RequestLimits
 from mainspring.client import AsyncClient
 from mainspring.codec import encode
 from mainspring.domain.errors import TooMany
 from mainspring.worker.transport.api_client import ApiAddress
 from tests.conftest import Cluster, started
 from tests.support.clocks import ManualClock
+from tests.support.pages import sign_in
 from tests.support.remote_worker import remote
 
 pytestmark = pytest.mark.anyio
@@ -55,6 +57,30 @@ def test_no_limit_is_no_limit() -> None:
         rates.admit_unauthenticated("127.0.0.1")
     with pytest.raises(TooMany):
         rates.admit_unauthenticated("127.0.0.1")
+
+
+def test_tokens_of_a_user_and_of_a_tenant_share_a_limit() -> None:
+    limits, user = RequestLimits(float(PER_S), clock=ManualClock()), uuid4()
+    for _ in range(2 * PER_S):
+        limits.admit(uuid4(), user=user, tenant=1)
+    with pytest.raises(TooMany, match="the user of this token exceeds 5 requests"):
+        limits.admit(uuid4(), user=user, tenant=1)
+    for _ in range(2 * PER_S * (TOKENS_PER_TENANT - 1)):
+        limits.admit(uuid4(), user=uuid4(), tenant=1)
+    with pytest.raises(TooMany, match="the tenant exceeds 100 requests"):
+        limits.admit(uuid4(), tenant=1)
+    limits.admit(uuid4(), tenant=2)
+
+
+async def test_tokens_of_a_user_share_a_limit_over_http(narrow: Cluster) -> None:
+    async with narrow.client() as client:
+        await client.create_user(wire.NewUser(name="busy", role="viewer"))
+        tokens = [(await client.issue_token(wire.NewToken(name=f"t{n}", user="busy"))).token for n in range(3)]
+    async with httpx2.AsyncClient(base_url=narrow.url, trust_env=False, timeout=30) as http:
+        headers = [{"Authorization": f"Bearer {token}"} for token in tokens for _ in range(PER_S)]
+        answers = await asyncio.gather(*[http.get("/api/v1/jobs", headers=each) for each in headers])
+    refused = [answer.json()["detail"] for answer in answers if answer.status_code == 429]
+    assert refused and all("the user of this token" in detail for detail in refused)
 
 
 @pytest.fixture
@@ -103,8 +129,7 @@ async def test_bad_input_bad_tokens_and_floods_are_refused(narrow: Cluster) -> N
 async def test_pages_are_counted_too(narrow: Cluster) -> None:
     headers = {"accept": "text/html", "sec-fetch-site": "same-origin"}
     async with httpx2.AsyncClient(base_url=narrow.url, headers=headers, trust_env=False, timeout=30) as browser:
-        caller = await narrow.context.auth.by_token(narrow.token)
-        await browser.get("/login", params={"k": narrow.context.auth.login_key(caller.token_id)})
+        await sign_in(browser, narrow.token)
         answers = await asyncio.gather(*[browser.get("/jobs") for _ in range(60)])
     refused = [answer for answer in answers if answer.status_code == 429]
     assert refused and "exceeds 5 requests per second" in refused[0].text

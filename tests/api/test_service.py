@@ -13,6 +13,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from mainspring.api.connection import ConnectionLimits
 from mainspring.api.service import HttpServer
 from mainspring.process import raise_file_limit
 
@@ -25,7 +26,7 @@ async def hello(scope: Scope, receive: Receive, send: Send) -> None:
 
 @contextlib.asynccontextmanager
 async def served(files: int) -> AsyncIterator[int]:
-    server = HttpServer(hello, host="127.0.0.1", port=0, files=files)
+    server = HttpServer(hello, host="127.0.0.1", port=0, files=files, limits=ConnectionLimits())
     await server.start()
     await server.ready()
     try:

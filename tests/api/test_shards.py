@@ -9,8 +9,8 @@ import httpx2
 
 from mainspring.store import doctor
 from mainspring.store.db import Database
+from mainspring.testing.clock import VirtualClock
 from tests.conftest import Cluster
-from tests.support.clocks import VirtualClock
 from tests.support.scheduling import scheduler_on, step
 
 

@@ -21,7 +21,11 @@ async def test_a_scheduler_alone_shows_its_health_and_its_metrics(database_url: 
             token = await issue_token(connection, tenant=1, name="scraper", scopes=("read",))
         async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.http.port}") as asking:
             assert (await asking.get("/healthz")).json()["status"] == "ok"
-            assert (await asking.get("/readyz")).json()["checks"] == {"database": "ok"}
+            assert (await asking.get("/readyz")).json()["checks"] == {
+                "event_loop": "ok",
+                "database": "ok",
+                "wheel": "ok",
+            }
             assert (await asking.get("/metrics")).status_code == 401
             shown = await asking.get("/metrics", headers={"Authorization": f"Bearer {token}"})
             assert shown.status_code == 200 and "mainspring_scheduler" in shown.text

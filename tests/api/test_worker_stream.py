@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -114,15 +115,17 @@ async def test_a_revoked_token_renews_no_lease(
 ) -> None:
     token = await issue("worker")
     async with (
-        remote(cluster, queue=queue) as worker,
+        cluster.database.connection() as connection,
+        remote(cluster, queue=queue, token=token) as worker,
         stream_of(cluster, worker.session_id, free=1, token=token) as stream,
     ):
         assert (await stream.beat())["lease_s"] > 0
-        async with cluster.database.connection() as connection:
-            await connection.execute("UPDATE tokens SET revoked_at = now() WHERE name = 'test (''worker'',)'")
+        revoke = "UPDATE tokens SET revoked_at = $1 WHERE name = 'test (''worker'',)'"
+        await connection.execute(revoke, datetime.now(UTC))
         monkeypatch.setattr(auth, "TOKEN_CACHE_S", 0.0)
         refused = await stream.beat()
         assert isinstance(refused, wire.Rejected) and refused.status == 401, refused
+        await connection.execute(revoke, None)  # its worker says goodbye
 
 
 # Messages that are wrong ---------------------------------------------------------------------------------

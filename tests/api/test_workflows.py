@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from typing import Any
 from uuid import uuid4
@@ -17,6 +18,7 @@ from mainspring.domain.params import Param
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from tests.conftest import Cluster
 from tests.support.api_tokens import Issue
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +95,9 @@ async def test_what_is_wrong_is_answered_with_its_place(http: httpx2.AsyncClient
 
 
 async def test_an_event_twice_and_a_decision_without_a_question_are_conflicts(http: httpx2.AsyncClient) -> None:
-    spec = workflow(steps={"gate": {"event": {"name": "go"}}, "sign": {"approval": {"scope": "admin"}}})
+    spec = workflow(
+        steps={"gate": {"event": {"name": "go"}}, "sign": {"approval": {"scope": "admin", "self_approval": True}}}
+    )
     await http.post("/api/v1/workflows", json=spec)
     run = (await http.post(f"/api/v1/workflows/{spec['name']}/run", json={})).json()
     base = f"/api/v1/runs/{run['run_id']}"
@@ -111,7 +115,7 @@ async def test_an_event_twice_and_a_decision_without_a_question_are_conflicts(ht
 async def test_runs_of_another_tenant_are_not_there(
     cluster: Cluster, client: AsyncClient, stranger: httpx2.AsyncClient, issue: Issue
 ) -> None:
-    spec = workflow(steps={"sign": {"approval": {}}})
+    spec = workflow(steps={"sign": {"approval": {"self_approval": True}}})
     await client.apply_workflow(spec)
     run = await client.start_run(spec["name"])
     async with cluster.database.connection() as connection:
@@ -151,6 +155,33 @@ async def test_steps_are_told_with_their_timeline_and_runs_side_by_side(cluster:
     ]
     grid = await client.grid(spec["name"], runs=5)
     assert grid.steps == ["a", "b"] and [r.steps for r in grid.runs] == [["succeeded", "succeeded"]]
+
+
+@pytest.mark.requirement(102)
+@pytest.mark.parametrize("verb", ["force-complete", "skip"])
+async def test_a_failed_step_is_freed_by_request_and_by_command(
+    cluster: Cluster, client: AsyncClient, http: httpx2.AsyncClient, verb: str
+) -> None:
+    name = f"w-{uuid4().hex[:8]}"
+    steps = {
+        "load": {"task": {"kind": "shell", "argv": ["false"]}, "retries": {"max": 0}},
+        "end": {"task": {"kind": "noop"}, "needs": ["load"]},
+    }
+    async with cluster.worker():
+        await client.apply_workflow({"name": name, "steps": steps})
+        run = await client.start_run(name)
+        assert (await client.wait(run.run_id, timeout_s=30)).state == "failed"
+        answer = await http.post(f"/api/v1/runs/{run.run_id}/steps/load/{verb}", json={"reason": "loaded by hand"})
+        assert answer.status_code == 200 and answer.json()["rerun_of"] == str(run.run_id)
+        assert (await client.wait(answer.json()["run_id"], timeout_s=30)).state == "succeeded"
+        again = await client.start_run(name)
+        await client.wait(again.run_id, timeout_s=30)
+        shown = await Shell(cluster)("-o", "json", "runs", verb, str(again.run_id), "load", "--reason", "again")
+        new = json.loads(shown.output)
+        assert new["rerun_of"] == str(again.run_id) and new["steps"][0]["flag"] in ("forced", "skipped")
+        assert (await client.wait(new["run_id"], timeout_s=30)).state == "succeeded"
+    (letter,) = [x for x in (await client.dead_letters(state=["resolved"])).items if x.run_id == run.run_id]
+    assert (letter.closed_by or "").startswith("test admin")
 
 
 @pytest.mark.requirement(102)
@@ -219,7 +250,9 @@ async def test_a_fire_waits_for_the_job_it_needs_and_starts_with_its_success(
 async def test_whoever_waits_for_a_run_hears_of_its_end_at_once(
     cluster: Cluster, client: AsyncClient, by_hand: bool
 ) -> None:
-    spec = workflow(steps={"a": NOOP, "sign": {"approval": {}, "needs": ["a"]}} if by_hand else {"a": NOOP})
+    spec = workflow(
+        steps={"a": NOOP, "sign": {"approval": {"self_approval": True}, "needs": ["a"]}} if by_hand else {"a": NOOP}
+    )
     await client.apply_workflow(spec)
     async with cluster.worker(name="heard"):
         run = await client.start_run(spec["name"])

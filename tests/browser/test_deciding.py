@@ -23,7 +23,7 @@ metadata: {name: gated}
 spec:
   steps:
     build: {shell: [echo, built]}
-    sign: {approval: {expires: 2d, message: "Is the build good?"}, needs: [build]}
+    sign: {approval: {expires: 2d, message: "Is the build good?", self_approval: true}, needs: [build]}
     deploy: {shell: [echo, deployed], needs: [sign]}
 """
 WIDE = 320

@@ -63,6 +63,7 @@ async def is_the_same(page: Page) -> bool:
 async def test_the_first_five_minutes(empty_site: Site, page: Page, tmp_path: Path) -> None:
     await page.context.clear_cookies()
     await page.goto(link_of(empty_site))
+    await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("heading", level=1)).to_contain_text("Nothing is scheduled yet")
 
     # A job of their own, and its green line without a reload.
@@ -98,7 +99,7 @@ async def test_the_first_five_minutes(empty_site: Site, page: Page, tmp_path: Pa
         (failed, *_) = (await client.history("breaks", limit=1)).items
         await client.wait(failed.execution_id)
     await page.goto("/failures")
-    await page.locator("tr").filter(has_text="breaks").get_by_role("link").last.click()
+    await page.locator(".issues li").get_by_role("link", name="breaks", exact=True).click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("breaks")
     mended.touch()
     await page.get_by_role("button", name="Replay", exact=True).click()

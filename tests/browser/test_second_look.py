@@ -56,7 +56,7 @@ async def test_a_function_from_a_file_shows_how_far_it_is(empty_site: Site, page
     await expect(page.locator("#head .progress")).to_have_text(re.compile(r"[1-9]\d* % · \d+/2,?000"))
     (tmp_path / "enough").touch()
     await expect(page.locator("#head .state").first).to_contain_text("succeeded")
-    await expect(page.locator("#head")).to_contain_text('"stopped": true')
+    await expect(page.locator("#details")).to_contain_text('"stopped": true')
 
 
 async def test_a_workflow_is_written_drawn_and_run(page: Page) -> None:

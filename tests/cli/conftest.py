@@ -1,15 +1,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from mainspring.cli.main import main
+from mainspring.client import AsyncClient
+from tests.conftest import Cluster
 from tests.support.invoke import Invoke
 from tests.support.scripted_server import Scripted, serving
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[AsyncClient]:
+    async with cluster.client() as client:
+        yield client
 
 
 @pytest.fixture

@@ -189,6 +189,7 @@ def test_list_filters_and_last_is_resolved(server: Scripted, invoke: Invoke) -> 
     assert [line.split()[2] for line in result.stdout.splitlines()[1:]] == ["✔", "▶"]
     assert invoke("executions", "list", "--state", "done").exit_code == 2
     server.on("GET", ONE, Reply(execution()))
+    server.on("GET", "/api/v1/executions:last", Reply(execution()))
     assert str(EXECUTION_ID) in invoke("executions", "get", "@last").stdout
 
 
@@ -211,7 +212,7 @@ def test_get_shows_attempts_and_whatever_is_known(server: Scripted, invoke: Invo
         "exit code   0",
         '{"n":1}',
         "[2]",
-        "12:00:05  1.5 s  exit 2",
+        "12:00:05.000  1.5 s  exit 2",
         "bad\\x07",
     ):
         assert text in shown

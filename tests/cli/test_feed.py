@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from contextlib import aclosing
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
@@ -53,7 +54,7 @@ async def test_a_quick_execution_is_told_once_across_a_reconnect(server: Scripte
     pieces = [
         [event("execution", running(), "1")],
         [event("execution", running(), "1"), event("execution", execution(), "2")],
-        [event("execution", execution(state="failed"), "3")],
+        [event("execution", execution(state="failed", execution_id=UUID(int=9)), "3")],
     ]
     server.on("GET", "/api/v1/stream", [events(*piece) for piece in pieces])
     async with (
@@ -68,6 +69,19 @@ async def test_a_long_one_is_told_when_it_starts(server: Scripted) -> None:
     server.on("GET", "/api/v1/stream", events(event("execution", running(), "1")))
     async with AsyncClient(server=Server(server.url)) as client, aclosing(follow(client, hold_s=0)) as feed:
         assert (await anext(feed)).state == "running"
+
+
+@pytest.mark.anyio
+async def test_nothing_is_told_again_after_its_end(server: Scripted) -> None:
+    """A message about its start may arrive after the one about its end."""
+    pieces = [
+        [event("execution", execution(), "1"), event("execution", running(), "2")],
+        [event("execution", execution(), "3")],
+        [event("execution", execution(state="failed", execution_id=UUID(int=9)), "4")],
+    ]
+    server.on("GET", "/api/v1/stream", [events(*piece) for piece in pieces])
+    async with AsyncClient(server=Server(server.url)) as client, aclosing(follow(client, hold_s=0)) as feed:
+        assert [(await anext(feed)).state, (await anext(feed)).state] == ["succeeded", "failed"]
 
 
 @pytest.mark.anyio

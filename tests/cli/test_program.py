@@ -274,3 +274,17 @@ async def test_the_doctor_says_by_which_time_zone_rules(terminal: Terminal, work
     assert f"time zone rules {rules_version()}" in told
     assert "1 job saved under time zone rules 1999z" in told
     assert (await terminal.type("jobs", "versions", "old", "-o", "json")).json()["items"][0]["tzdata"] == "1999z"
+
+
+async def test_a_follower_learns_of_retries_and_of_the_cause(terminal: Terminal) -> None:
+    retries = ("--retries", "1", "--retry-base", "100ms", "--retry-jitter", "none")
+    await terminal.type("add", "flaky", *retries, "--", "sh", "-c", "echo disk full >&2; exit 3")
+    done = await terminal.type("run", "flaky", "--follow")
+    assert done.code == 10
+    lines = done.err.splitlines()
+    assert lines.count("disk full") >= 2
+    again = next(n for n, line in enumerate(lines) if line.startswith("attempt 1 failed: exit code 3"))
+    assert "; retry 1 of 1 in " in lines[again]
+    assert "disk full" in lines[again:]
+    assert "  exit code 3: disk full" in lines
+    assert lines[-1].startswith("  see it with: mainspring dead-letters get ")

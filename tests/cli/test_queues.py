@@ -52,8 +52,17 @@ def test_set_sends_only_what_was_said(server: Scripted, invoke: Invoke) -> None:
     assert server.last("PATCH").json() == {"max_duration_s": 14_400.0}
     invoke("queues", "set", "long", "--max-duration", "")
     assert server.last("PATCH").json() == {"max_duration_s": None}
+    invoke("queues", "set", "long", "--min-isolation", "bwrap")
+    assert server.last("PATCH").json() == {"min_isolation": "bwrap"}
     nothing = invoke("queues", "set", "long")
     assert nothing.exit_code == 2 and "Nothing to change" in nothing.stderr
+
+
+def test_isolate_sets_the_minimum_of_all_queues(server: Scripted, invoke: Invoke) -> None:
+    server.on("PATCH", "/api/v1/queues", Reply({"items": [LONG], "limits": [], "min_isolation": "process"}))
+    assert "long" in invoke("queues", "isolate", "process").stdout
+    assert server.last("PATCH").json() == {"min_isolation": "process"}
+    assert invoke("queues", "isolate", "strong").exit_code == 2
 
 
 def test_why_names_reasons_and_holders(server: Scripted, invoke: Invoke) -> None:

@@ -20,7 +20,7 @@ spec:
   defaults: {retries: {max: 0}}
   steps:
     greet: {shell: [echo, "hello {{params.who}}"]}
-    sign: {approval: {}, needs: [greet]}
+    sign: {approval: {self_approval: true}, needs: [greet]}
     bye: {shell: [echo, bye], needs: [sign]}
 """
 
@@ -32,8 +32,8 @@ spec:
         ("{http: https://example.org}", "http cannot be a string", "write {url:"),
         ("{python: [f]}", "python cannot be a list", "write the name of the function"),
         ("{shel: [echo]}", "unknown field 'shel'", "did you mean 'shell'?"),
-        ("{shell: [sleep, 3]}", "Expected `str`, got `int`", "put it in quotes"),
-        ("{shell: [echo], needs: b}", "Expected `array`, got `str`", "write a list"),
+        ("{shell: [sleep, 3]}", "must be a string, got a whole number", "put it in quotes"),
+        ("{shell: [echo], needs: b}", "must be a list, got a string", "write a list"),
         ("{workflow: wrong}", "a cycle: wrong → wrong", "give the step a condition"),
     ],
 )

@@ -134,9 +134,9 @@ async def test_without_a_server_requests_and_streams_are_unreachable() -> None:
                 await anext(client.follow_logs(EXECUTION_ID))
 
 
-async def test_last_is_the_newest_execution(server: Scripted, client: AsyncClient) -> None:
-    empty: wire.Page[wire.Execution] = wire.Page(items=[])
-    server.on("GET", "/api/v1/executions", [Reply(empty), Reply(wire.Page(items=[execution()]))])
+async def test_last_is_resolved_by_the_server(server: Scripted, client: AsyncClient) -> None:
+    none_yet = problem(404, "not_found", "@last: there are no executions yet")
+    server.on("GET", "/api/v1/executions:last", [none_yet, Reply(execution())])
     server.on("GET", ONE, Reply(execution()))
     with pytest.raises(errors.NotFound, match="no executions yet"):
         await client.execution("@last")

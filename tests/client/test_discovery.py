@@ -73,6 +73,52 @@ def test_a_token_from_a_file_goes_only_to_the_server_of_the_same_place(places: P
     assert places.find("https://elsewhere.example", MAINSPRING_TOKEN="meant").token == "meant"
 
 
+@pytest.mark.parametrize("given", [{"token": "mine"}, {"MAINSPRING_TOKEN": "mine"}])
+@pytest.mark.parametrize("evil", ["https://evil.example", "http://127.0.0.1:9999", "https://127.0.0.1:7171"])
+def test_a_folder_cannot_redirect_a_token(places: Places, given: dict[str, Any], evil: str) -> None:
+    """A folder may come from anywhere: a cloned repository, an archive."""
+    url_file = places.project_file("url", evil)
+    with pytest.raises(Unauthenticated, match="--url") as refused:
+        places.find(**given)
+    assert refused.value.code == "token_of_another_server"
+    assert evil in refused.value.message and str(url_file) in refused.value.message
+    assert "mine" not in refused.value.message
+    places.project_file("token", "theirs")
+    with pytest.raises(Unauthenticated):
+        places.find(**given)
+    assert places.find().token == "theirs", "without a token of mine, the folder's own goes to its server"
+    both: list[dict[str, Any]] = [{"url": evil}, {"MAINSPRING_URL": evil}]
+    for named in both:
+        assert places.find(**given, **named).token == "mine", "named by whoever runs the command"
+
+
+def test_a_folder_may_name_the_server_that_is_used_without_it(places: Places) -> None:
+    places.project_file("url", "http://localhost:7171")
+    assert places.find(MAINSPRING_TOKEN="mine").token == "mine"
+    places.config('url = "https://own.example"')
+    with pytest.raises(Unauthenticated):
+        places.find(MAINSPRING_TOKEN="mine")
+    places.project_file("url", "https://OWN.example:443/")
+    assert places.find(MAINSPRING_TOKEN="mine").token == "mine"
+
+
+def test_the_token_of_the_environment_belongs_to_its_url(places: Places) -> None:
+    env: dict[str, Any] = {"MAINSPRING_URL": "https://one.example", "MAINSPRING_TOKEN": "mine"}
+    assert places.find("https://two.example", **env).token is None
+    places.config('url = "https://two.example"\ntoken = "of-two"')
+    assert places.find("https://two.example", **env).token == "of-two"
+    assert places.find("https://one.example/", **env).token == "mine"
+    assert places.find("https://two.example", "its-own", **env).token == "its-own"
+
+
+def test_a_config_that_others_can_change_does_not_name_the_server_of_a_token(places: Places) -> None:
+    places.config('url = "https://own.example"', 0o664)
+    with pytest.raises(Unauthenticated, match="chmod go-w"):
+        places.find(MAINSPRING_TOKEN="mine")
+    places.config('url = "https://own.example"', 0o644)
+    assert places.find(MAINSPRING_TOKEN="mine").url == "https://own.example"
+
+
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
 def test_a_token_that_others_can_read_is_refused(places: Places, mode: int) -> None:
     path = places.project_file("token", "open", mode)

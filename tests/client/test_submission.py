@@ -94,7 +94,7 @@ async def test_a_request_that_is_too_large_is_split(server: Scripted, submit_man
 
 
 async def test_an_invalid_item_is_named(server: Scripted, submit_many) -> None:
-    listed = [{"pointer": "/items/1/key", "message": "too long", "hint": ""}]
+    listed = [{"pointer": "/items/1/key", "message": "too long", "hint": "at most 200"}]
     server.on(
         "POST",
         PATH,
@@ -107,7 +107,7 @@ async def test_an_invalid_item_is_named(server: Scripted, submit_many) -> None:
     with pytest.raises(SubmitFailed) as failed:
         await submit_many(items(1003), in_flight=1)
     other = "another item of the same request is invalid"
-    assert failed.value.errors == {1000: other, 1001: "key: too long", 1002: other}
+    assert failed.value.errors == {1000: other, 1001: "/key: too long (at most 200)", 1002: other}
 
 
 async def test_no_item_was_submitted(server: Scripted, submit_many) -> None:

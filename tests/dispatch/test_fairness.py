@@ -10,11 +10,12 @@ import pytest
 from mainspring import wire
 from mainspring.api.auth import issue_token
 from mainspring.dispatch import service
+from mainspring.domain.grants import EVERYTHING
 from mainspring.store import queues
 from mainspring.store.db import Database
+from mainspring.testing.clock import VirtualClock
 from mainspring.worker.transport.api_client import Refused
 from tests.conftest import Cluster, started
-from tests.support.clocks import VirtualClock
 from tests.support.dispatchers import TENANT, Fleet, fleet
 from tests.support.remote_worker import remote
 from tests.support.settling import SettlingBench
@@ -72,7 +73,11 @@ async def test_sharing_is_a_right_of_its_own(database_url: str) -> None:
     async with started(database_url) as cluster, cluster.client() as client:
         async with cluster.database.connection() as connection:
             far = await issue_token(
-                connection, tenant=await add_tenant(cluster.database, "far"), name="f", scopes=("worker", "shared")
+                connection,
+                tenant=await add_tenant(cluster.database, "far"),
+                name="f",
+                scopes=("worker", "shared"),
+                grants=EVERYTHING,
             )
         for token in (cluster.token, cluster.worker_token):
             with pytest.raises(Refused, match="shared"):

@@ -21,9 +21,9 @@ from mainspring.results.rescue import rescue_orphans
 from mainspring.store import doctor, sessions
 from mainspring.store import queues as store_queues
 from mainspring.store.db import Database
+from mainspring.testing.clock import VirtualClock
 from mainspring.views import executions as execution_views
 from mainspring.views import queues
-from tests.support.clocks import VirtualClock
 from tests.support.dispatchers import TENANT, Fleet, fleet
 
 pytestmark = pytest.mark.anyio

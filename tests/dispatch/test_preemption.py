@@ -18,8 +18,8 @@ from mainspring.domain.execution import Outcome
 from mainspring.domain.settlement import AttemptResult
 from mainspring.results.batch import Report
 from mainspring.store.db import Database
+from mainspring.testing.clock import VirtualClock
 from tests.conftest import Cluster
-from tests.support.clocks import VirtualClock
 from tests.support.dispatchers import Fleet, fleet
 from tests.support.processes import until_async
 from tests.support.remote_worker import remote

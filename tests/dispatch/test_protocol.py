@@ -17,6 +17,7 @@ from mainspring.api import context
 from mainspring.client import AsyncClient
 from mainspring.codec import encode
 from mainspring.dispatch import heartbeat, service, session_cache
+from mainspring.domain.grants import EVERYTHING
 from mainspring.store import claims, sessions
 from mainspring.wire import Poll
 from mainspring.worker.transport.api_client import Refused, SessionEnded
@@ -224,7 +225,7 @@ async def test_another_tenants_session_is_nobodys(cluster: Cluster, queue: str) 
 
     async with cluster.database.connection() as connection:
         tenant = await connection.fetchval("INSERT INTO tenants (name) VALUES ('far') RETURNING tenant_id")
-        token = await issue_token(connection, tenant=tenant, name="far worker", scopes=("worker",))
+        token = await issue_token(connection, tenant=tenant, name="far worker", scopes=("worker",), grants=EVERYTHING)
     link = ApiClient(ApiAddress(cluster.url, token))
     async with cluster.client() as client, remote(cluster, queue=queue) as worker:
         await submit(client, queue, 2)
@@ -234,7 +235,8 @@ async def test_another_tenants_session_is_nobodys(cluster: Cluster, queue: str) 
         result = wire.Result(execution_id=given.execution_id, attempt=1, outcome="failed", duration_ms=1)
         with pytest.raises(SessionEnded):
             await link.results(wire.Results(session_id=worker.session_id, results=[result]))
-        await link.end_session(worker.session_id, lost=True)
+        with pytest.raises(SessionEnded):
+            await link.end_session(worker.session_id, lost=True)
         assert (await client.execution(given.execution_id)).state == "running"
         await worker.beat(given.execution_id)
         register = wire.Register(name="far", host="h", version="1", slots=9, queues=[queue], kinds=["noop"])

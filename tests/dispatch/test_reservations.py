@@ -15,9 +15,9 @@ from mainspring.domain.settlement import AttemptResult
 from mainspring.intake import reservations
 from mainspring.results.batch import Report
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import reservations as reservation_views
 from mainspring.views import why_execution
-from tests.support.clocks import START, VirtualClock
 from tests.support.dispatchers import Fleet, fleet
 
 NOON = START + timedelta(minutes=10)

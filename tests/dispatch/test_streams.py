@@ -280,7 +280,7 @@ async def test_a_long_execution_sent_again_leaves_the_other_slots_usable(
             await stream.received(1)
         async with (
             started(database_url, roles=("api",)) as other,
-            stream_of(other, worker.session_id, free=4, held=[]) as stream,
+            stream_of(other, worker.session_id, free=4, held=[], token=cluster.worker_token) as stream,
         ):
             await stream.received(1)
             assert stream.ids == ids
@@ -373,7 +373,7 @@ async def test_an_api_that_drains_closes_its_streams_after_what_it_is_claiming(
         cluster.client() as client,
         remote(cluster, queue=queue, slots=4) as worker,
     ):
-        async with stream_of(other, worker.session_id, free=1) as stream:
+        async with stream_of(other, worker.session_id, free=1, token=cluster.worker_token) as stream:
             monkeypatch.setattr(claims, "claim", slowly)
             ids = await submit(client, queue, 2)
             await asyncio.wait_for(claiming.wait(), 10)
@@ -383,7 +383,7 @@ async def test_an_api_that_drains_closes_its_streams_after_what_it_is_claiming(
             await draining
             assert stream.ids == ids[:1], "what it was claiming arrives before the end"
             assert stream.order[-1] == wire.Closing()
-        async with stream_of(other, worker.session_id, free=1, held=ids[:1]) as refused:
+        async with stream_of(other, worker.session_id, free=1, held=ids[:1], token=cluster.worker_token) as refused:
             assert (refused.status, refused.problem["code"]) == (503, "unavailable")
         async with stream_of(cluster, worker.session_id, free=1, held=ids[:1]) as stream:
             await stream.received(1)

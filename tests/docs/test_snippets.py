@@ -20,12 +20,11 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from mainspring.domain.job import JobSpec, NoopTask, Task
 from mainspring.domain.schedule.spec import ScheduleSpec
 from mainspring.embedded.server import EmbeddedServer
-from mainspring.manifest import read_workflows
+from mainspring.manifest import KINDS, check, documents_in, manifest_in
 from tests.conftest import Cluster, clone, started
 from tests.support.command_server import command_server
 from tests.support.snippets import Snippet, indented_blocks, script, snippets, write_files
@@ -42,9 +41,9 @@ BLOCKS = {
 }
 EXECUTED = {"bash", "python"}
 DECODED = {"yaml", "json"}
-SHOWN = {"text", "http", "ini", "nginx", "svg"}
+SHOWN = {"text", "http", "ini", "nginx", "svg", "toml"}
 """Output, requests and unit files: read, not executed."""
-MOST_SKIPPED = 25
+MOST_SKIPPED = 33
 DEFAULT_ADDRESS = "127.0.0.1:7171"
 JOB_FIELDS = set(JobSpec.__struct_fields__)
 SCHEDULE_FIELDS = set(ScheduleSpec.__struct_fields__)
@@ -98,6 +97,7 @@ async def test_the_blocks_of_a_page_run(page: str, postgres: EmbeddedServer, com
             env=variables
             | {
                 "PATH": f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "DATABASE_URL": cluster.database.dsn,
                 "MAINSPRING_URL": cluster.url,
                 "MAINSPRING_TOKEN": cluster.token,
                 "PYTHONPATH": str(tmp_path),
@@ -115,9 +115,10 @@ def test_python_blocks_parse(block: Snippet) -> None:
 
 @pytest.mark.parametrize("block", of("yaml"), ids=str)
 def test_yaml_blocks_are_valid(block: Snippet) -> None:
-    documents = list(yaml.safe_load_all(block.text))
-    if documents and isinstance(documents[0], dict) and documents[0].get("kind") == "Workflow":
-        assert read_workflows(block.text)
+    documents = [document.value for document in documents_in(block.text)]
+    for document in documents:
+        if isinstance(document, dict) and document.get("kind") in KINDS:
+            check(manifest_in(document))
 
 
 @pytest.mark.parametrize("block", of("json"), ids=str)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.domain.template import NAMES, fill, param_names, render, strings, unknown_names
+from mainspring.domain.template import NAMES, fill, param_names, render, strings, templates, unknown_names
 
 VALUES = {name: f"<{name}>" for name in NAMES} | {"params.who": "you", "params.bad": "{{job}}"}
 
@@ -39,7 +41,7 @@ def test_a_parameter_that_is_missing_is_named() -> None:
     [
         ("{{fire_at}} {{params.any_thing}}", []),
         ("{{fireat}}", [("fireat", "did you mean {{fire_at}}?")]),
-        ("{{x}}", [("x", "known: fire_at, execution_date, execution_id, attempt, job, run_id, params.<name>")]),
+        ("{{x}}", [("x", f"known: {', '.join(NAMES)}, params.<name>, secret:<name>")]),
         ("{{params.}}", None),
         ("{{params.a.b}}", None),
         ("{{__class__}}", None),
@@ -94,6 +96,28 @@ def test_what_is_filled_in_is_not_read_again() -> None:
 
 
 def test_every_string_is_checked_with_its_place() -> None:
-    found = dict(strings({"a": ["x", {"b": "y"}], "c": 1}, "/body"))
+    found = {str(at): text for at, text in strings({"a": ["x", {"b": "y"}], "c": 1}, "/body")}
     assert found == {"/body/a/0": "x", "/body/a/1/b": "y"}
     assert list(param_names("{{params.a}} {{job}} {{ params.b }}")) == ["a", "b"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text("a{}/", max_size=6),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("k/", max_size=2), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def strings_by_recursion(value: Any, pointer: str) -> list[tuple[str, str]]:
+    if isinstance(value, str):
+        return [(pointer, value)]
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for key, item in items for found in strings_by_recursion(item, f"{pointer}/{key}")]
+
+
+@given(JSON)
+def test_strings_are_found_in_order_with_their_pointers(value: Any) -> None:
+    found = [(str(path), text) for path, text in strings(value, "/body")]
+    assert found == strings_by_recursion(value, "/body")
+    with_template = any("{{" in text for _, text in found)
+    assert [(str(path), text) for path, text in templates(value, "/body")] == (found if with_template else [])

@@ -19,8 +19,8 @@ from mainspring.intake import runs as run_actions
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store import retention
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import executions as execution_views
-from tests.support.clocks import START, VirtualClock
 from tests.support.runs import TENANT, RunBench
 
 pytestmark = pytest.mark.anyio

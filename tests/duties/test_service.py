@@ -19,9 +19,9 @@ from mainspring.intake import jobs
 from mainspring.intake.executions import Submission
 from mainspring.store import deadlines, fires
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
-from tests.support.clocks import START, VirtualClock
 from tests.support.policies import LONG
 from tests.support.scheduling import add, ledger, scheduler_on, step
 from tests.support.settling import TENANT, SettlingBench

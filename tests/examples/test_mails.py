@@ -32,7 +32,10 @@ async def test_password_reset_marketing_and_payment_reminder(cluster: Cluster, m
         monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
         monkeypatch.setenv("MAIL_SERVER", f"127.0.0.1:{box.port}")
         monkeypatch.setenv("BILLING_URL", bills.url("").removesuffix("/"))
-        async with cluster.client() as client, cluster.worker(modules=("mails",), name="mails"):
+        async with (
+            cluster.client() as client,
+            cluster.worker(modules=("mails",), name="mails", pass_env=("MAIL_SERVER", "BILLING_URL")),
+        ):
 
             async def run(job: str, **params: object) -> wire.Execution:
                 triggered = await client.trigger(job, wire.RunNow(params=params or None))

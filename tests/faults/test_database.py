@@ -24,6 +24,7 @@ async def take_down(server: EmbeddedServer, how: str) -> None:
     await until("the end of PostgreSQL", lambda: server.pid is None, within_s=20)
 
 
+@pytest.mark.fault("F9")
 @pytest.mark.parametrize("how", ["fast", "immediate", "killed"])
 async def test_postgresql_restarted_under_load(durable: EmbeddedServer, loaded: str, tmp_path: Path, how: str) -> None:
     """Firing resumes within five seconds of the server accepting connections, and nothing is lost or doubled."""
@@ -44,6 +45,7 @@ async def test_postgresql_restarted_under_load(durable: EmbeddedServer, loaded: 
     assert max(resumed) <= 5
 
 
+@pytest.mark.fault("F9")
 @pytest.mark.requirement(28)
 async def test_an_outage_longer_than_the_lease(durable: EmbeddedServer, loaded: str, tmp_path: Path) -> None:
     """Everything that came due meanwhile appears afterwards; with `make faults` after half a minute."""

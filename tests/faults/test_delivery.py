@@ -51,6 +51,7 @@ async def scene(postgres: EmbeddedServer, *, streams: bool) -> AsyncIterator[tup
         yield found, proxy
 
 
+@pytest.mark.fault("F7")
 @both_ways
 @pytest.mark.parametrize("direction", ["up", "down"])
 async def test_connections_cut_in_the_middle_of_messages(
@@ -71,6 +72,7 @@ async def test_connections_cut_in_the_middle_of_messages(
             assert proxy.streams > 3, "streams were cut"
 
 
+@pytest.mark.fault("F5")
 @both_ways
 async def test_an_api_process_that_is_killed_and_started_again(
     postgres: EmbeddedServer, tmp_path: Path, streams: bool
@@ -114,6 +116,7 @@ async def test_an_api_process_that_stands_still(postgres: EmbeddedServer, tmp_pa
         await found.uses_all_slots()
 
 
+@pytest.mark.fault("F6")
 @both_ways
 async def test_a_worker_whose_event_loop_is_blocked_keeps_its_lease(
     postgres: EmbeddedServer, tmp_path: Path, streams: bool
@@ -132,6 +135,7 @@ async def test_a_worker_whose_event_loop_is_blocked_keeps_its_lease(
         assert len((await client.workers()).items) == 1, "one session throughout"
 
 
+@pytest.mark.fault("F7")
 @both_ways
 async def test_a_network_that_swallows_everything_for_a_while(
     postgres: EmbeddedServer, streams: bool, monkeypatch: pytest.MonkeyPatch

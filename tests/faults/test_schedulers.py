@@ -15,31 +15,34 @@ from tests.support.tcp_proxy import proxy
 pytestmark = pytest.mark.fault
 
 
+@pytest.mark.fault("F1")
 @pytest.mark.requirement(23)
 @pytest.mark.requirement(24)
 async def test_kill_9_of_one_of_three(durable: EmbeddedServer, loaded: str, tmp_path: Path) -> None:
     """Its shards fire again within seconds; those of the others are not affected."""
     gaps: list[float] = []
     others: list[float] = []
+    calm: list[float] = []
     async with fleet(durable, loaded, tmp_path) as schedulers:
         victim = "scheduler-1"
         for n in range(ROUNDS):
             orphaned = await schedulers.shards_of(victim)
             assert len(orphaned) in (21, 22)
             quiet = sorted(set(range(64)) - set(orphaned))
-            await schedulers.ask("SELECT pg_sleep(random())")  # at any time between two instants and two beats
+            await schedulers.ask("SELECT pg_sleep(3 + random())")  # at any time between two instants and two beats
             killed = await schedulers.now_s()
             await schedulers.kill(victim)
             await schedulers.decided(killed + 5)
             verdict = await schedulers.judge()
             gaps += verdict.first_after(killed, orphaned).values()
-            others += verdict.late_between(max(killed - 2, schedulers.warm_s), killed + 4, quiet)
+            calm += verdict.late_between(max(killed - 3, schedulers.warm_s), killed - 1, quiet)
+            others += verdict.late_between(killed, killed + 4, quiet)
             victim = f"scheduler-{n + 2}"
             schedulers.start()
             await schedulers.balanced(3)
         verdict = await schedulers.judge()
     gaps.sort()
-    undisturbed = sorted(others)[int(len(others) * 0.99)]
+    undisturbed, before = (sorted(late)[int(len(late) * 0.99)] for late in (others, calm))
     verdict.demand(
         "kill -9 of a scheduler",
         kills=ROUNDS,
@@ -47,11 +50,15 @@ async def test_kill_9_of_one_of_three(durable: EmbeddedServer, loaded: str, tmp_
         gap_p50_s=round(statistics.median(gaps), 3),
         gap_max_s=round(gaps[-1], 3),
         others_late_p99_s=round(undisturbed, 3),
+        others_late_p99_before_s=round(before, 3),
     )
     assert statistics.median(gaps) <= 2 and gaps[-1] <= 5
-    assert undisturbed < LEASE_S
+    # Of the others neither a fire nor the median is later than before; the machine of a test run adds noise to the p99.
+    assert statistics.median(others) < statistics.median(calm) + 0.25
+    assert undisturbed < before + 1.5
 
 
+@pytest.mark.fault("F2")
 async def test_sigstop_for_three_leases(durable: EmbeddedServer, loaded: str, tmp_path: Path) -> None:
     """Peers take over when its lease has expired; after it wakes up, it decides nothing twice."""
     gaps: list[float] = []
@@ -73,6 +80,7 @@ async def test_sigstop_for_three_leases(durable: EmbeddedServer, loaded: str, tm
     verdict.demand("SIGSTOP for three leases", lease_s=2, gap_max_s=round(max(gaps), 3))
 
 
+@pytest.mark.fault("F19")
 @pytest.mark.requirement(25)
 async def test_schedulers_join_and_leave_under_load(durable: EmbeddedServer, loaded: str, tmp_path: Path) -> None:
     async with fleet(durable, loaded, tmp_path) as schedulers:
@@ -89,6 +97,7 @@ async def test_schedulers_join_and_leave_under_load(durable: EmbeddedServer, loa
     assert late[-1] < LEASE_S, "a planned handover waits for no lease"
 
 
+@pytest.mark.fault("F18")
 @pytest.mark.requirement(26)
 async def test_a_rolling_restart_under_load(durable: EmbeddedServer, loaded: str, tmp_path: Path) -> None:
     async with fleet(durable, loaded, tmp_path) as schedulers:
@@ -104,6 +113,7 @@ async def test_a_rolling_restart_under_load(durable: EmbeddedServer, loaded: str
     assert late[-1] < LEASE_S, "a planned handover waits for no lease"
 
 
+@pytest.mark.fault("F8")
 @pytest.mark.parametrize("how", ["cut", "swallow"])
 async def test_a_scheduler_cut_from_the_database(
     durable: EmbeddedServer, loaded: str, tmp_path: Path, how: str
@@ -126,6 +136,7 @@ async def test_a_scheduler_cut_from_the_database(
     verdict.demand(f"scheduler cut off ({how})", lease_s=2, gap_max_s=round(max(gaps), 3))
 
 
+@pytest.mark.fault("F8")
 async def test_connections_that_a_broken_network_swallowed(
     durable: EmbeddedServer, loaded: str, tmp_path: Path
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import clone, started
+from tests.support.figures import record
 from tests.support.fleet import ROUNDS
 from tests.support.processes import alive, until
 from tests.support.worker_program import ENDLESS, living, worker, written
@@ -34,6 +34,7 @@ def tell_tale(folder: Path) -> dict[str, Any]:
     return {"name": "tell-tale", "task": {"kind": "shell", "argv": [text], "shell": True}}
 
 
+@pytest.mark.fault("F4")
 @both_ways
 async def test_a_worker_that_stands_still_for_three_leases(postgres: Any, tmp_path: Path, way: tuple[str, ...]) -> None:
     """Its guardian ends the child before the lease expires and another attempt starts; its later results are stale."""
@@ -65,9 +66,10 @@ async def test_a_worker_that_stands_still_for_three_leases(postgres: Any, tmp_pa
             fresh = await client.trigger((await client.create_job({**hello(), "name": "after"})).name)
             ended = await client.wait(fresh.execution_id, timeout_s=30)
             assert (ended.state, ended.worker) == ("succeeded", "first"), "it works again, with a session of its own"
-    print(json.dumps({"fault": "SIGSTOP of a worker", "lease_s": LEASE_S, "done_elsewhere_s": round(took_s, 2)}))
+    record("SIGSTOP of a worker", lease_s=LEASE_S, done_elsewhere_s=round(took_s, 2))
 
 
+@pytest.mark.fault("F4")
 @both_ways
 async def test_a_machine_that_is_gone(postgres: Any, tmp_path: Path, way: tuple[str, ...]) -> None:
     """Worker, guardian and child end at once without a report, so only the lease shows it."""
@@ -89,9 +91,10 @@ async def test_a_machine_that_is_gone(postgres: Any, tmp_path: Path, way: tuple[
             assert took_s < LEASE_S * 1.25 + 5, f"{took_s:.1f} s"
         states = {w.name: w.state for w in (await client.workers()).items}
         assert states["first"] == "lost"
-    print(json.dumps({"fault": "a machine is gone", "lease_s": LEASE_S, "done_elsewhere_s": round(took_s, 2)}))
+    record("a machine is gone", lease_s=LEASE_S, done_elsewhere_s=round(took_s, 2))
 
 
+@pytest.mark.fault("F3")
 @both_ways
 async def test_slots_of_a_key_come_back_after_kill_9(postgres: Any, tmp_path: Path, way: tuple[str, ...]) -> None:
     """The holders of the slots are gone; the next ones start, never more at once than the key allows."""

@@ -153,7 +153,7 @@ async def sender(cluster: Cluster) -> AsyncIterator[Sender]:
 @pytest.mark.parametrize("name", ["../up", "/etc/passwd", "a\0b", "a/../../b", "", "a//b"])
 async def test_names_that_lead_elsewhere_are_refused(cluster: Cluster, sender: Sender, name: str) -> None:
     before = stored(cluster)
-    assert await sender.send(name) == (422, "invalid")
+    assert await sender.send(name) == ((400, "bad_query") if "\0" in name else (422, "invalid"))
     assert stored(cluster) == before
 
 

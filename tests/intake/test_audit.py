@@ -65,9 +65,10 @@ async def test_what_is_done_to_jobs(bench: Jobs) -> None:
 
 async def test_what_is_done_to_runs_and_steps(bench: Jobs) -> None:
     steps = {
-        "sign": {"approval": {}}, "no": {"approval": {}}, "left": {"approval": {}}, "done": {"approval": {}},
-        "sent": {"event": {"name": "go"}}, "open": {"approval": {}},
-    }  # fmt: skip
+        **{name: {"approval": {"self_approval": True}} for name in ("sign", "no", "left", "done")},
+        "sent": {"event": {"name": "go"}},
+        "open": {"approval": {}},
+    }
     run = await bench.begin("flow", steps)
     runs, run_id = bench.runs, run.run_id
     await run_actions.decide(runs, run_id, "sign", wire.Decision(note="seen"), scopes=["write"], approved=True, **WHO)
@@ -158,7 +159,7 @@ async def test_entries_are_read_in_pages_by_actor_and_action(bench: Jobs) -> Non
 
 async def test_nothing_changes_what_was_written(bench: Jobs) -> None:
     await jobs.pause(bench.database, await id_of(bench, "a"), reason="x", **WHO)
-    for statement in ("UPDATE audit SET actor = 'nobody'", "DELETE FROM audit"):
+    for statement in ("UPDATE audit SET actor = 'nobody'", "DELETE FROM audit", "TRUNCATE audit"):
         async with bench.database.connection() as connection:
             with pytest.raises(asyncpg.RaiseError):
                 await connection.execute(statement)

@@ -20,12 +20,12 @@ from mainspring.intake import backfills, jobs
 from mainspring.store import backfills as rows
 from mainspring.store.db import Database
 from mainspring.store.doctor import examine
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import backfills as backfill_views
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
-from tests.support.clocks import START, VirtualClock
 from tests.support.policies import LONG
 from tests.support.scheduling import add, ledger, scheduler_on, step
 from tests.support.settling import TENANT, SettlingBench

@@ -13,11 +13,11 @@ from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import calendars, jobs
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import calendars as calendar_views
 from mainspring.views import fires as fire_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
-from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, ledger, scheduler_on, step
 
 pytestmark = pytest.mark.anyio

@@ -18,8 +18,8 @@ from mainspring.intake import dead_letters, executions, jobs, replays
 from mainspring.store import dead_letters as store
 from mainspring.store import fires
 from mainspring.store.db import Database
+from mainspring.testing.clock import VirtualClock
 from mainspring.views import dead_letters as dead_letter_views
-from tests.support.clocks import VirtualClock
 from tests.support.dead_letters import ANN, BEN, DeadLetterBench
 from tests.support.settling import TENANT
 

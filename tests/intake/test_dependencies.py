@@ -9,9 +9,11 @@ import pytest
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.params import Param
 from mainspring.intake import dependencies
+from mainspring.store import needs, overlaps
 from mainspring.store.db import Database
+from mainspring.testing.clock import VirtualClock
 from mainspring.views.dependencies import dependencies_of
-from tests.support.clocks import VirtualClock
+from mainspring.views.refs import job_row
 from tests.support.dependent_jobs import Jobs
 from tests.support.runs import TENANT
 
@@ -114,3 +116,21 @@ async def test_two_that_look_at_once_execute_it_once(bench: Jobs) -> None:
     done = await asyncio.gather(*[dependencies.execute_ready(bench.database) for _ in range(6)])
     assert sum(done) == 1
     assert await bench.queued() == ["child"]
+
+
+async def test_removing_a_need_while_the_job_is_executed_does_not_deadlock(bench: Jobs) -> None:
+    await bench.needs("child", "a")
+    child = (await job_row(bench.database, "child", tenant=TENANT)).job_id
+    async with bench.database.transaction() as executing:
+        await overlaps.lock_jobs(executing, job_ids=[child])
+        removing = asyncio.create_task(
+            dependencies.remove(bench.database, "child", "a", tenant=TENANT, by="a new user")
+        )
+        blocked = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
+        pid = executing.get_server_pid()
+        async with bench.database.connection() as watching:
+            while not await watching.fetchval(blocked, pid):
+                assert not removing.done(), "it must wait for the lock of the job"
+        await needs.use_up_needs(executing, tenant=TENANT, child=child)
+    await removing
+    assert (await dependencies_of(bench.database, "child", tenant=TENANT)).needs == []

@@ -11,11 +11,11 @@ from mainspring.domain.errors import Conflict, NotFound
 from mainspring.intake import dependencies, jobs, workflows
 from mainspring.store import doctor
 from mainspring.store.db import Database
+from mainspring.testing.clock import VirtualClock
 from mainspring.views import audit as audit_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs, why_execution
 from mainspring.views.dependencies import dependencies_of
-from tests.support.clocks import VirtualClock
 from tests.support.dependent_jobs import MINUTELY, Jobs, Waits
 from tests.support.runs import TENANT
 from tests.support.scheduling import ledger, scheduler_on, step

@@ -18,10 +18,10 @@ from mainspring.duties.pauses import end_pauses
 from mainspring.intake import jobs
 from mainspring.store import pauses
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import fires as fire_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
-from tests.support.clocks import START, VirtualClock
 from tests.support.policies import DOWN, LONG, MISFIRES, OVERLAPS
 from tests.support.scheduling import add, finish_all, ledger, scheduler_on, step
 from tests.support.settling import TENANT, SettlingBench

@@ -13,11 +13,11 @@ from mainspring.domain.job import JobSpec, Misfire, NoopTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import fires as fire_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
 from mainspring.views import schedules as schedule_views
-from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, scheduler_on, step
 
 

@@ -18,9 +18,9 @@ from mainspring.intake import runs as run_actions
 from mainspring.scheduler.blackout_gate import decide_waiting_fires
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import executions as execution_views
 from mainspring.views import refs, why_execution
-from tests.support.clocks import START, VirtualClock
 from tests.support.dependent_jobs import MINUTELY, Jobs, Waits
 from tests.support.runs import TENANT
 from tests.support.scheduling import ledger, scheduler_on, step
@@ -268,7 +268,7 @@ async def test_the_net_finds_what_a_program_that_knows_no_needs_has_settled(
 
 
 async def test_the_end_of_a_run_lets_it_go(bench: Waits, virtual: VirtualClock) -> None:
-    await bench.apply("flow", {"one": {}, "sign": {"approval": {}, "needs": ["one"]}})
+    await bench.apply("flow", {"one": {}, "sign": {"approval": {"self_approval": True}, "needs": ["one"]}})
     scheduler = await child(bench, "flow")
     await virtual.advance(seconds=60)
     await step(scheduler)

@@ -30,6 +30,9 @@ def test_the_tree_keeps_its_layers() -> None:
         ("intake/breach.py", "import asyncpg"),
         ("web/breach.py", "import mainspring.cli"),
         ("cli/breach.py", "import mainspring.web"),
+        ("importers/breach.py", "import subprocess"),
+        ("importers/breach.py", "import mainspring.client"),
+        ("importers/rules/breach.py", "import mainspring.domain"),
         ("newcomer.py", ""),
     ],
 )
@@ -44,11 +47,10 @@ def test_an_import_downwards_is_kept(tmp_path: Path) -> None:
 def contracts(tmp_path: Path, module: str, statement: str) -> str:
     """What the linter says of a skeleton that has the real package names and one module of its own."""
     package = tmp_path / "mainspring"
-    for source in (ROOT / "src" / "mainspring").iterdir():
-        if source.is_dir() and source.name != "__pycache__":
-            (package / source.name).mkdir(parents=True)
-            (package / source.name / "__init__.py").touch()
-    (package / "__init__.py").touch()
+    for source in (ROOT / "src" / "mainspring").rglob("__init__.py"):
+        copy = package / source.relative_to(ROOT / "src" / "mainspring")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.touch()
     (package / module).write_text(statement + "\n")
     command = [*LINT, "--config", str(ROOT / "pyproject.toml")]
     checked = subprocess.run(

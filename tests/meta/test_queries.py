@@ -83,12 +83,18 @@ def test_the_reader_of_callers_sees_every_way_of_calling() -> None:
     assert set(called("for name in ('first', 'second'): q(name)")) == {"first", "second"}
 
 
-def test_only_the_bus_notifies() -> None:
-    """A NOTIFY in a durable transaction serializes all such commits of the cluster; statements return hints instead."""
+def test_only_the_bus_and_the_transactions_of_clients_notify() -> None:
+    """A NOTIFY in a durable transaction serializes all such commits of the cluster; statements return hints instead.
+
+    Function `submit` runs in a transaction of the client: no process of Mainspring knows when that is committed.
+    """
     texts = {path.name: path.read_text(encoding="utf-8").lower() for path in sorted(STORE.rglob("*.sql"))}
-    assert {name for name, text in texts.items() if re.search(r"\b(pg_notify|notify\s+\w)", strip_comments(text))} == {
-        "bus.sql"
+    found = {
+        name: re.findall(r"\b(?:pg_notify|notify\s+\w)[^;]*", strip_comments(text)) for name, text in texts.items()
     }
+    of_clients = ["pg_notify('mainspring_submissions', '')"]
+    assert found.pop("schema.sql") == found.pop("0030_transactional_submissions.sql") == of_clients
+    assert {name for name, calls in found.items() if calls} == {"bus.sql"}
     modules = {path.name for path in SOURCE.rglob("*.py") if "pg_notify" in path.read_text(encoding="utf-8").lower()}
     assert modules == set()
 

@@ -16,9 +16,9 @@ from mainspring.intake import jobs
 from mainspring.results.batch import Report
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
+from mainspring.testing.clock import VirtualClock
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
-from tests.support.clocks import VirtualClock
 from tests.support.policies import LONG
 from tests.support.scheduling import add, ledger, scheduler_on, step
 from tests.support.settling import TENANT, SettlingBench

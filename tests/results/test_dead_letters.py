@@ -14,8 +14,8 @@ from mainspring.duties.retention import Retention
 from mainspring.store import dead_letters as store
 from mainspring.store import doctor, fires
 from mainspring.store.db import Database
+from mainspring.testing.clock import VirtualClock
 from mainspring.views import dead_letters as dead_letter_views
-from tests.support.clocks import VirtualClock
 from tests.support.settling import TENANT, SettlingBench
 
 pytestmark = pytest.mark.anyio

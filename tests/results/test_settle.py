@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -24,7 +25,7 @@ from mainspring.store import fires, sessions
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.telemetry import metrics
-from tests.support.clocks import VirtualClock
+from mainspring.testing.clock import VirtualClock
 from tests.support.settling import TENANT, SettlingBench
 from tests.support.silent_bus import SilentBus
 
@@ -220,6 +221,26 @@ async def test_at_most_once_is_never_started_twice(bench: SettlingBench) -> None
     assert await bench.claim(await bench.session()) == []
 
 
+async def test_at_most_once_is_not_started_again_after_its_worker_drained(bench: SettlingBench) -> None:
+    """A worker gives back what it can't finish; the task may have begun, so it must not begin again."""
+    execution, session = await bench.started(delivery="at_most_once", retries=RetryPolicy(max=0))
+    assert await bench.end(execution, session, "preempted")
+    found = await bench.look(execution)
+    assert found.state == "lost" and found.reason is not None and "at_most_once" in found.reason
+    assert await bench.claim(await bench.session()) == []
+
+
+async def test_nothing_is_promoted_before_it_is_due(bench: SettlingBench, virtual: VirtualClock) -> None:
+    execution, session = await bench.started()
+    assert await bench.end(execution, session, "failed")
+    due = (await bench.look(execution)).due_at
+    for ahead_ms, promoted in ((1, 0), (0, 1)):
+        await virtual.set(due - timedelta(milliseconds=ahead_ms))
+        async with bench.database.connection() as connection:
+            assert await fires.promote_waiting(connection, shards=list(range(64)), limit=10) == promoted
+
+
+@pytest.mark.fault("F20")
 async def test_three_lost_sessions_make_an_execution_poison(bench: SettlingBench) -> None:
     execution, session = await bench.started(retries=RetryPolicy(max=9))
     for _ in range(2):

@@ -17,7 +17,7 @@ from mainspring.intake import dependencies, executions
 from mainspring.intake import runs as run_actions
 from mainspring.store import dead_letters
 from mainspring.store.db import Database
-from tests.support.clocks import VirtualClock
+from mainspring.testing.clock import VirtualClock
 from tests.support.runs import RunBench
 from tests.support.scheduling import add, ledger, scheduler_on, step
 from tests.support.settling import TENANT, SettlingBench

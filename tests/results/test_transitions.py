@@ -17,8 +17,8 @@ from mainspring.intake import runs as run_actions
 from mainspring.store import executions as store_executions
 from mainspring.store import fires, jobs
 from mainspring.store.db import Database, IllegalTransition
+from mainspring.testing.clock import VirtualClock
 from mainspring.views import executions as execution_views
-from tests.support.clocks import VirtualClock
 from tests.support.runs import RunBench
 from tests.support.scheduling import add, scheduler_on, step
 from tests.support.settling import TENANT, SettlingBench

@@ -11,7 +11,10 @@ import pytest
 from mainspring import ports
 from mainspring.domain.errors import Invalid
 from mainspring.domain.execution import is_step
-from mainspring.store import runs
+from mainspring.domain.workflow.run import ExecutionEnd, StepRef, StepRelease
+from mainspring.runs.advance import advance
+from mainspring.runs.plans import PlanCache
+from mainspring.store import run_steps, runs
 from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
 from mainspring.views import executions as execution_views
@@ -356,3 +359,28 @@ async def test_a_failed_run_names_what_failed_and_why_through_all_levels(bench: 
 async def test_a_workflow_that_is_not_there_fails_its_step(bench: RunBench) -> None:
     run = await bench.begin("alone", {"sub": {"workflow": "nowhere"}})
     assert run.state == "failed" and "nowhere" in (run.steps[0].reason or "")
+
+
+async def test_a_step_is_released_once_though_two_decide_to(bench: RunBench) -> None:
+    """Releasing checks in the same statement that the step is still blocked."""
+    run = await bench.begin("once", {"a": {}})
+    again = [StepRelease(StepRef(run.run_id, 0))]
+    async with bench.database.transaction() as connection:
+        await run_steps.release_steps(connection, releases=again, session_id=None, line_id=None)
+    await bench.work()
+    async with bench.database.transaction() as connection:
+        await run_steps.release_steps(connection, releases=again, session_id=None, line_id=None)
+    await bench.work()
+    assert bench.log == ["a"] and (await bench.get(run)).state == "succeeded"
+
+
+async def test_an_end_that_is_reported_twice_is_counted_once(bench: RunBench) -> None:
+    """The settler drops repeated results; a sweep that repeats an end after a crash relies on the step itself."""
+    run = await bench.begin("twice", {"a": {}, "b": {}})
+    (row,) = [row for name, row in await bench.claim() if name == "a"]
+    end = [ExecutionEnd(row["execution_id"], "succeeded", None, None)]
+    for _ in range(2):
+        async with bench.database.transaction() as connection:
+            await advance(connection, PlanCache(), end)
+    assert states(await bench.get(run)) == {"a": "succeeded", "b": "running"}
+    assert (await bench.get(run)).state == "running"

@@ -12,7 +12,7 @@ from mainspring.domain.errors import Conflict, NotFound
 from mainspring.duties.retention import Retention
 from mainspring.intake import runs as run_actions
 from mainspring.store.db import Database
-from tests.support.clocks import VirtualClock
+from mainspring.testing.clock import VirtualClock
 from tests.support.runs import TENANT, RunBench
 
 pytestmark = pytest.mark.anyio

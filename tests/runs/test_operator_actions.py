@@ -15,9 +15,9 @@ from mainspring.intake import executions, jobs, workflows
 from mainspring.intake import runs as run_actions
 from mainspring.intake.replays import replay_one
 from mainspring.store.db import Database
+from mainspring.testing.clock import VirtualClock
 from mainspring.views import dead_letters as dead_letter_views
 from mainspring.views import executions as execution_views
-from tests.support.clocks import VirtualClock
 from tests.support.runs import TENANT, RunBench, states
 
 pytestmark = pytest.mark.anyio
@@ -84,6 +84,18 @@ async def test_an_approval_that_needs_an_admin_is_not_given_by_others(bench: Run
     with pytest.raises(Forbidden):
         await decide(bench, run, approved=True)
     assert (await decide(bench, run, approved=True, scopes=("admin",))).state == "succeeded"
+
+
+async def test_the_message_of_an_approval_shows_the_results_that_it_names(bench: RunBench) -> None:
+    message = "Publish {{steps.check.result.rows}} rows of {{ params.day }}? {{steps.check.result.none}}"
+    steps = {"check": {}, "sign": {"needs": ["check"], "approval": {"message": message}}}
+    run = await bench.begin("publish", steps, params={"day": {"type": "string", "default": "today"}})
+    assert run.steps[1].message == "Publish – rows of today? –"
+    await bench.work(results={"check": {"rows": 4711}})
+    found = await bench.get(run)
+    assert found.steps[1].message == "Publish 4711 rows of today? –"
+    listed = await bench.run_views.steps_by_ref(found, [(1, -1)], tenant=TENANT)
+    assert listed[0].message == "Publish 4711 rows of today? –"
 
 
 async def test_who_may_not_approve_may_not_go_around_it_either(bench: RunBench) -> None:
@@ -298,17 +310,16 @@ async def test_a_rerun_leaves_what_a_condition_or_a_person_skipped_and_all_behin
     assert sorted(bench.log) == ["b", "behind", "join", "other"]
 
 
-async def test_what_can_not_be_done_with_a_failed_step_or_a_deleted_workflow_says_the_way_out(bench: RunBench) -> None:
-    run = await bench.begin("doomed", {"a": {}, "sign": {"approval": {}}})
+async def test_what_can_not_be_done_with_a_deleted_workflow_says_the_way_out(bench: RunBench) -> None:
+    run = await bench.begin("doomed", {"a": {}})
     await bench.work(lambda _: "failed")
-    with pytest.raises(Conflict, match="mainspring runs rerun repeats it"):
-        await run_actions.force_complete(
-            bench.runs, run.run_id, "a", "it is fine", None, tenant=TENANT, by="a new user"
-        )
-    await decide(bench, run, approved=True)
     await workflows.delete(bench.database, "doomed", tenant=TENANT, by="a new user")
-    with pytest.raises(Conflict, match="doomed was deleted"):
-        await run_actions.rerun(bench.runs, run.run_id, wire.Rerun(), tenant=TENANT, by="a new user")
+    for change in (
+        run_actions.rerun(bench.runs, run.run_id, wire.Rerun(), tenant=TENANT, by="a new user"),
+        run_actions.skip(bench.runs, run.run_id, "a", "it is fine", tenant=TENANT, by="a new user"),
+    ):
+        with pytest.raises(Conflict, match="doomed was deleted"):
+            await change
 
 
 async def test_a_rerun_keeps_to_the_limit_of_runs(bench: RunBench) -> None:

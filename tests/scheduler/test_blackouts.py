@@ -16,11 +16,11 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import blackouts, jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import blackouts as blackout_views
 from mainspring.views import executions as execution_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
-from tests.support.clocks import START, VirtualClock
 from tests.support.policies import MISFIRES, OVERLAPS, LedgerLine, skipped
 from tests.support.scheduling import TENANT, add, finish_all, ledger, scheduler_on, step
 

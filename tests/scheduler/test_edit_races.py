@@ -25,9 +25,9 @@ from mainspring.intake import jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
 from mainspring.store.jobs import JobRow
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
-from tests.support.clocks import START, VirtualClock
 from tests.support.fire_checker import multiples
 from tests.support.scheduling import TENANT, step
 from tests.support.seeds import SEED

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import subprocess
+import sys
 import time
 import tracemalloc
 from uuid import UUID
@@ -16,7 +18,7 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.scheduler.schedule_wheel import ScheduleWheel
 from mainspring.store.db import Database
 from mainspring.store.schedules import ShardSchedule
-from tests.support.clocks import VirtualClock
+from mainspring.testing.clock import VirtualClock
 from tests.support.dispatchers import fleet
 from tests.support.scheduling import add, copies, scheduler_on, sees_the_time, step
 from tests.support.settling import SettlingBench
@@ -39,6 +41,7 @@ async def priorities(database: Database) -> dict[UUID, int]:
         return {r["job_id"]: r["priority"] for r in await connection.fetch("SELECT job_id, priority FROM jobs")}
 
 
+@pytest.mark.fault("F17")
 @pytest.mark.requirement(18)
 async def test_a_thousand_due_in_one_second_all_fire_the_highest_priority_first(
     fresh: Database, virtual: VirtualClock
@@ -135,6 +138,21 @@ async def test_a_cold_start_with_a_third_of_a_million_jobs(fresh: Database, virt
     assert await SettlingBench(fresh).live() == {"queued": 1001}, "and it fires"
 
 
+RESIDENT = """
+import os
+from mainspring.scheduler.schedule_wheel import ScheduleWheel
+from mainspring.store.schedules import ShardSchedule
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+wheel = ScheduleWheel(0)
+rows = (ShardSchedule(n, n % 64, '{"every_ms":%d,"phase_ms":0}' % (3600000 + n), 1, 0, False) for n in range(100_000))
+before = resident()
+wheel.add(rows, dict.fromkeys(range(64), 0), upto_ms=1000)
+print(resident() - before)
+"""
+
+
 @pytest.mark.requirement(29)
 def test_the_wheel_is_small_and_a_crowded_shard_is_told() -> None:
     """A hundred thousand jobs with a schedule of their own each, and as many that share two hundred."""
@@ -154,6 +172,9 @@ def test_the_wheel_is_small_and_a_crowded_shard_is_told() -> None:
         return size / 100_000
 
     own, shared = grown(100_000), grown(200)
+    rss_bytes = int(subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, check=True).stdout)
+    print(json.dumps({"rss_bytes_of_100000_jobs": rss_bytes}))
+    assert rss_bytes < 100_000 * 1_000, "resident memory of a process with 100,000 schedules of their own"
     print(json.dumps({"wheel_bytes_per_job": round(own), "shared": round(shared, 1)}))
     assert own < 600
     assert shared < 5

@@ -12,8 +12,8 @@ from mainspring.config import ServeConfig
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.store.db import Database
+from mainspring.testing.clock import VirtualClock
 from tests.conftest import clone
-from tests.support.clocks import VirtualClock
 from tests.support.scheduling import add, ledger, scheduler_on, step
 
 JOBS = 100_000

@@ -20,8 +20,8 @@ from mainspring.scheduler.service import Scheduler
 from mainspring.store import shards
 from mainspring.store.db import Database
 from mainspring.store.shards import DecidedShards, ShardView
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import refs
-from tests.support.clocks import START, VirtualClock
 from tests.support.flaky_database import Flaky
 from tests.support.scheduling import TENANT, add, finish_all, ledger, scheduler_on, step
 from tests.support.silent_bus import SilentBus

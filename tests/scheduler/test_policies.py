@@ -15,9 +15,9 @@ from mainspring.intake import executions, jobs
 from mainspring.results.rescue import rescue_orphans
 from mainspring.store import overlaps
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import executions as execution_views
 from mainspring.views import refs
-from tests.support.clocks import START, VirtualClock
 from tests.support.policies import DOWN, LONG, MISFIRES, OVERLAPS, LedgerLine, skipped
 from tests.support.scheduling import add, ledger, scheduler_on, step
 from tests.support.settling import TENANT, SettlingBench

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mainspring.store.db import Database
-from tests.support.clocks import VirtualClock
+from mainspring.testing.clock import VirtualClock
 from tests.support.scheduling import add, copies, scheduler_on, step
 from tests.support.settling import SettlingBench
 from tests.support.statements import listen

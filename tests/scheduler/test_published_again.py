@@ -8,8 +8,8 @@ from mainspring.clock import millis
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views.refs import job_row
-from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import add, step
 from tests.support.settling import TENANT, SettlingBench
 from tests.support.silent_bus import SilentBus

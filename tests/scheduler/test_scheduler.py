@@ -12,10 +12,10 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import executions as execution_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
-from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, finish_all, ledger, scheduler_on, sees_the_time, step
 from tests.support.silent_bus import SilentBus
 
@@ -134,8 +134,22 @@ async def test_a_deleted_job_never_fires_and_its_history_stays(fresh: Database, 
     assert (await job_views.get(fresh, str(row.job_id), tenant=TENANT)).state == "deleted"
 
 
-@pytest.mark.requirement(14)
 @pytest.mark.requirement(15)
+async def test_a_one_second_job_that_is_behind_by_sixty_ticks_runs_once(fresh: Database, virtual: VirtualClock) -> None:
+    await add(fresh, "secondly", schedule=ScheduleSpec(every=1), misfire=Misfire(policy="latest"))
+    scheduler = await scheduler_on(fresh)
+    await virtual.advance(seconds=60)
+    await step(scheduler)
+    found = await ledger(fresh, "secondly")
+    assert [at for at, _, _ in found] == list(range(1, 61)), "every tick is on record"
+    assert found[-1] == (60, "queued", None) and {entry[1:] for entry in found[:-1]} == {("skipped", "misfire")}
+    await finish_all(fresh)
+    await virtual.advance(seconds=1)
+    await step(scheduler)
+    assert (await ledger(fresh, "secondly"))[-1] == (61, "queued", None), "on time again"
+
+
+@pytest.mark.requirement(14)
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
@@ -236,13 +250,3 @@ async def test_a_handover_leaves_no_gap(fresh: Database, virtual: VirtualClock) 
     await virtual.advance(seconds=60)
     await step(second)
     assert [at for at, _, _ in await ledger(fresh, "minutely")] == [60, 120]
-
-
-@pytest.mark.requirement(21)
-async def test_jobs_spread_over_the_shards(fresh: Database) -> None:
-    from mainspring.ids import SHARDS, new_id, shard_of
-
-    counts = [0] * SHARDS
-    for n in range(64_000):
-        counts[shard_of(new_id(n))] += 1
-    assert max(counts) < 1_200 and min(counts) > 800

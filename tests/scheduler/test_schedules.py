@@ -15,13 +15,13 @@ from mainspring.domain.schedule.jitter import jitter_ms
 from mainspring.domain.schedule.schedule import ScheduleSpec, ScheduleSpecs
 from mainspring.intake import calendars, executions, jobs
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
 from mainspring.views import jobs as job_views
 from mainspring.views import refs
 from mainspring.views import schedules as schedule_views
 from tests.conftest import Cluster
-from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, finish_all, ledger, scheduler_on, step
 
 pytestmark = pytest.mark.anyio

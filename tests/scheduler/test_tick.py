@@ -8,9 +8,9 @@ import pytest
 
 from mainspring.intake import jobs
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import fires as fire_views
 from mainspring.views import refs
-from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, ledger, scheduler_on, step
 
 pytestmark = pytest.mark.anyio

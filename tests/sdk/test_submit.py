@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -13,23 +12,12 @@ import pytest
 import mainspring as ms
 from mainspring.client import AsyncClient, SubmitFailed
 from mainspring.domain.errors import Conflict, Invalid, NotFound
-from mainspring.sdk import submit
 from mainspring.sdk.job import Declaration
+from mainspring.sdk.submit import Submitter
 from tests.conftest import Cluster
 from tests.worker.app import jobs as app
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def _at_home(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The server is found by the environment, as usual."""
-    monkeypatch.setenv("MAINSPRING_URL", cluster.url)
-    monkeypatch.setenv("MAINSPRING_TOKEN", cluster.token)
-    submit.client.cache_clear()
-    yield
-    submit.client().close()
-    submit.client.cache_clear()
 
 
 async def register(client: AsyncClient) -> None:
@@ -37,7 +25,7 @@ async def register(client: AsyncClient) -> None:
         await client.create_job(app.report.declaration.spec)
 
 
-@pytest.mark.usefixtures("_at_home")
+@pytest.mark.usefixtures("at_home")
 async def test_a_function_is_submitted_with_its_parameters(cluster: Cluster) -> None:
     async with cluster.client() as client:
         await register(client)
@@ -51,14 +39,14 @@ async def test_a_function_is_submitted_with_its_parameters(cluster: Cluster) -> 
             await asyncio.to_thread(app.report.submit, regoin="us")
 
 
-@pytest.mark.usefixtures("_at_home")
+@pytest.mark.usefixtures("at_home")
 async def test_a_job_nobody_registered_says_what_registers_it() -> None:
-    spec = {"name": f"job-{uuid4()}", "task": {"kind": "python", "function": "app.jobs:x"}}
+    spec = {"name": f"job-{uuid4()}", "task": {"kind": "python", "function": "app.jobs:x"}, "params": {}}
     with pytest.raises(NotFound, match=r"register it by starting a worker: mainspring worker -m app\.jobs"):
-        await asyncio.to_thread(submit.submit, Declaration(spec, "x.py", 1), at=None, key=None, params={})
+        await asyncio.to_thread(Submitter(Declaration(spec, "x.py", 1)).submit)
 
 
-@pytest.mark.usefixtures("_at_home")
+@pytest.mark.usefixtures("at_home")
 async def test_a_workflow_is_started_with_its_parameters(cluster: Cluster) -> None:
     @ms.workflow(name="started")
     def started(flow: ms.Flow, day: str = "monday") -> None:
@@ -75,7 +63,7 @@ async def test_a_workflow_is_started_with_its_parameters(cluster: Cluster) -> No
         await asyncio.to_thread(started.start, dya="tuesday")
 
 
-@pytest.mark.usefixtures("_at_home")
+@pytest.mark.usefixtures("at_home")
 async def test_many_are_submitted_in_order(cluster: Cluster) -> None:
     async with cluster.client() as client:
         await register(client)
@@ -90,7 +78,7 @@ async def test_many_are_submitted_in_order(cluster: Cluster) -> None:
         assert again == ids
 
 
-@pytest.mark.usefixtures("_at_home")
+@pytest.mark.usefixtures("at_home")
 async def test_items_that_cannot_be_submitted_are_listed(cluster: Cluster) -> None:
     async with cluster.client() as client:
         await register(client)
@@ -103,8 +91,8 @@ async def test_items_that_cannot_be_submitted_are_listed(cluster: Cluster) -> No
         await asyncio.to_thread(app.report.submit_many, params, keys=["one"])
 
 
-@pytest.mark.usefixtures("_at_home")
+@pytest.mark.usefixtures("at_home")
 async def test_many_of_an_unregistered_job() -> None:
-    spec = {"name": f"job-{uuid4()}", "task": {"kind": "python", "function": "app.jobs:x"}}
+    spec = {"name": f"job-{uuid4()}", "task": {"kind": "python", "function": "app.jobs:x"}, "params": {}}
     with pytest.raises(NotFound, match=r"mainspring worker -m app\.jobs"):
-        await asyncio.to_thread(submit.submit_many, Declaration(spec, "x.py", 1), [{}], at=None, keys=None)
+        await asyncio.to_thread(Submitter(Declaration(spec, "x.py", 1)).submit_many, [{}])

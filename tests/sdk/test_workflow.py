@@ -114,7 +114,9 @@ def test_what_does_not_fit_is_told_with_its_step_and_place() -> None:
         flow.shell("true", name="fine")
         flow.shell("true", name="odd", rule="all_ok", after=["fine"])
 
-    with pytest.raises(Invalid, match=r"the workflow wrong \(.*test_workflow.py, line \d+\): unknown rule 'all_ok'"):
+    with pytest.raises(
+        Invalid, match=r"the workflow wrong \(.*test_workflow.py, line \d+\): /steps/odd/rule: unknown rule 'all_ok' \("
+    ):
         _ = wrong.spec
     with pytest.raises(TypeError, match="must take a Flow"):
         ms.workflow(name="none")(lambda: None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainspring.store.db import Database
-from tests.support.clocks import VirtualClock
+from mainspring.testing.clock import VirtualClock
 from tests.support.settling import SettlingBench
 
 

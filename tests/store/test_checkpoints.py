@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from mainspring.domain.settlement import AttemptResult, Retry, Settled
 from mainspring.store import checkpoints, results
-from tests.support.clocks import VirtualClock
+from mainspring.testing.clock import VirtualClock
 from tests.support.settling import SettlingBench
 
 
@@ -15,7 +15,7 @@ async def test_only_the_session_that_runs_the_attempt_saves_and_reads(bench: Set
     async with bench.database.connection() as connection:
 
         async def read(by: object = session) -> object:
-            found = await checkpoints.read_checkpoints(connection, session_id=by, executions=[execution])  # type: ignore[arg-type]
+            found = await checkpoints.read_checkpoints(connection, session_id=by, attempts=[(execution, 0)])  # type: ignore[arg-type]
             return found.get(execution)
 
         for by, attempt in ((uuid4(), 1), (session, 2), (session, 0)):
@@ -35,12 +35,12 @@ async def test_the_next_attempt_reads_it_and_the_previous_one_can_not_overwrite_
     second = await bench.session()
     await bench.claim(second)
     async with bench.database.connection() as connection:
-        assert await checkpoints.read_checkpoints(connection, session_id=second, executions=[execution]) == {
+        assert await checkpoints.read_checkpoints(connection, session_id=second, attempts=[(execution, 0)]) == {
             execution: 1
         }
         await checkpoints.save_checkpoints(connection, session_id=second, saved=[(execution, 2, 2)])
         await checkpoints.save_checkpoints(connection, session_id=first, saved=[(execution, 1, "late")])
-        assert await checkpoints.read_checkpoints(connection, session_id=second, executions=[execution]) == {
+        assert await checkpoints.read_checkpoints(connection, session_id=second, attempts=[(execution, 0)]) == {
             execution: 2
         }
 

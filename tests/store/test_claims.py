@@ -7,7 +7,8 @@ from uuid import UUID, uuid4
 from mainspring.domain.limit import Concurrency
 from mainspring.store import claims, sessions
 from mainspring.store.claims import LINE_START, Claimed
-from tests.support.clocks import VirtualClock
+from mainspring.store.db import Connection
+from mainspring.testing.clock import VirtualClock
 from tests.support.settling import TENANT, SettlingBench
 
 
@@ -31,6 +32,26 @@ async def test_a_claim_starts_the_first_executions_of_a_line_for_a_session(bench
     (row,) = await claim(bench, session)
     assert (row["execution_id"], row["attempt"], row["session_id"]) == (min(first, second), 1, session)
     assert [r["execution_id"] for r in await claim(bench, session, slots=5)] == [max(first, second)]
+    assert await bench.live() == {"running": 2}
+
+
+async def test_a_claim_neither_waits_for_nor_takes_what_another_is_claiming(bench: SettlingBench) -> None:
+    job = await bench.job()
+    made = sorted([await bench.submit(job), await bench.submit(job)])
+    session, other = await bench.session(), await bench.session()
+    async with bench.database.transaction() as first:
+        (line_id,) = await claims.queued_lines(first, limit=10)
+
+        async def one(connection: Connection, of: UUID) -> list[UUID]:
+            rows = await claims.claim(
+                connection, tenant=TENANT, line_id=line_id, after=LINE_START, sessions=[of], slot_order=[1]
+            )
+            return [row["execution_id"] for row in rows]
+
+        assert await one(first, session) == made[:1]
+        async with bench.database.transaction() as second:
+            await second.execute("SET LOCAL lock_timeout = '2s'")
+            assert await one(second, other) == made[1:], "the first transaction is still open"
     assert await bench.live() == {"running": 2}
 
 

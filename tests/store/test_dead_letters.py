@@ -10,7 +10,7 @@ from mainspring import wire
 from mainspring.store import dead_letters
 from mainspring.store.db import Connection
 from mainspring.store.dead_letters import DeadLetterFilter
-from tests.support.clocks import VirtualClock
+from mainspring.testing.clock import VirtualClock
 from tests.support.dead_letters import ANN, BEN, DeadLetterBench
 from tests.support.settling import TENANT, SettlingBench
 

@@ -12,7 +12,7 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs as intake
 from mainspring.store import executions, jobs
 from mainspring.store.db import Database, database_now_ms
-from tests.support.clocks import VirtualClock
+from mainspring.testing.clock import VirtualClock
 
 LAST = UUID(int=(1 << 128) - 1)
 SPREAD = """

@@ -10,7 +10,7 @@ from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.intake import jobs
 from mainspring.store import needs
 from mainspring.store.db import Taken
-from tests.support.clocks import VirtualClock
+from mainspring.testing.clock import VirtualClock
 from tests.support.settling import TENANT, SettlingBench
 
 

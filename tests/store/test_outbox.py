@@ -9,7 +9,7 @@ from mainspring.domain.channel import WebhookTarget
 from mainspring.store import channels, outbox
 from mainspring.store.db import Connection
 from mainspring.store.outbox import FIRST_STREAM, Message, Sent
-from tests.support.clocks import START, VirtualClock
+from mainspring.testing.clock import START, VirtualClock
 from tests.support.settling import TENANT, SettlingBench
 
 OK = Sent(200, "ok", 5)

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from mainspring.store import sessions
 from mainspring.store.sessions import Heartbeat
-from tests.support.clocks import VirtualClock
+from mainspring.testing.clock import VirtualClock
 from tests.support.settling import TENANT, SettlingBench
 
 

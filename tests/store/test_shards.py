@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from mainspring.store import shards
 from mainspring.store.db import Connection
 from mainspring.store.shards import DecidedShards, Scheduler, Shard, ShardView
-from tests.support.clocks import VirtualClock
+from mainspring.testing.clock import VirtualClock
 from tests.support.settling import SettlingBench
 
 NOTHING_DECIDED = DecidedShards(0, [])

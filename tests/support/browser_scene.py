@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import httpx2
+
 from mainspring import wire
 from mainspring.client import AsyncClient
+from mainspring.domain.trigger import WebhookSource
 from mainspring.manifest import read_workflows
+from tests.support.webhook_sender import github
 
 FAILS = 'echo "reading ledger" ; echo "connection to ledger refused" >&2 ; exit 3'
 TALKS = (
@@ -27,7 +32,7 @@ JOBS: tuple[dict[str, Any], ...] = (
      "paused": True},
     {"name": "reindex-search", "task": ("sleep", "3000"), "concurrency": {"key": "search", "limit": 1},
      "estimated_duration": "20m"},
-    {"name": "report", "task": ("sh", "-c", "echo report of {{params.day}}"),
+    {"name": "report", "task": ("echo", "report of {{params.day}}"),
      "params": {"day": {"type": "string", "default": "today"}}, "schedule": {"every": "1h"}},
     {"name": "train-model", "task": ("true",), "labels": {"gpu": "a100"}, "queue": "long"},
 )  # fmt: skip
@@ -48,7 +53,7 @@ spec:
   defaults: {retries: {max: 0}}
   steps:
     build: {shell: [echo, built]}
-    sign: {approval: {expires: 2d, message: "Is the build good?"}, needs: [build]}
+    sign: {approval: {expires: 2d, message: "Is the build good?", self_approval: true}, needs: [build]}
     deploy: {shell: [echo, deployed], needs: [sign]}
 """
 
@@ -80,11 +85,14 @@ async def filled(client: AsyncClient) -> Scene:
     await client.trigger("train-model")  # waits for a worker with its label
     await _surroundings(client)
     run, waiting = await _workflows(client)
+    trigger = await _triggers(client)
     (worker, *_) = (await client.workers()).items
     refs = {"jobs": "billing-invoices", "executions": str(good), "failures": str(bad), "workflows": "etl"}
-    exact = {"/executions/{ref}/cancel": str(lasting.execution_id)}
+    exact = {"/executions/{ref}/cancel": str(lasting.execution_id), "/api/docs/{ref}": "jobs_trigger"}
     exact |= {f"/runs/{{ref}}/{what}": str(waiting) for what in ("cancel", "decide")}
-    return Scene({**refs, "runs": str(run), "workers": str(worker.name), "queues": "short", **exact})
+    return Scene(
+        {**refs, "runs": str(run), "workers": str(worker.name), "queues": "short", "triggers": trigger, **exact}
+    )
 
 
 async def _ran(client: AsyncClient, job: str, *, times: int) -> UUID:
@@ -110,6 +118,28 @@ async def _surroundings(client: AsyncClient) -> None:
     await client.start_backfill(
         "report", wire.BackfillRequest(from_=now - timedelta(hours=6), to=now - timedelta(hours=1))
     )
+
+
+async def _triggers(client: AsyncClient) -> str:
+    """Return a webhook that has received a delivery, and was sent one with a wrong signature."""
+    source = WebhookSource(scheme="github", events=["push"])
+    made = await client.add_trigger(
+        wire.NewTrigger(
+            name="release-pushed",
+            source=source,
+            job="report",
+            when='body.ref == "main"',
+            params={"day": "{{body.day}}"},
+        )
+    )
+    assert made.secret is not None and made.path is not None
+    async with httpx2.AsyncClient(base_url=client.server.url, trust_env=False) as http:
+        for number, ref in enumerate(("main", "draft")):
+            body = json.dumps({"ref": ref, "day": "monday"}).encode()
+            headers = github(made.secret, body, delivery=str(number))
+            assert (await http.post(made.path, content=body, headers=headers)).status_code == 200
+        await http.post(made.path, content=b"{}")
+    return made.name
 
 
 async def _workflows(client: AsyncClient) -> tuple[UUID, UUID]:

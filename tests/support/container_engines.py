@@ -54,7 +54,7 @@ class EngineProgram:
     async def start(self) -> None:
         with (self.folder / "engine.log").open("ab") as screen:
             self.process = subprocess.Popen(  # noqa: ASYNC220
-                self.command(), stdout=screen, stderr=screen, start_new_session=True
+                self.command(), stdout=screen, stderr=screen, start_new_session=True, cwd=self.folder
             )
         await until("the engine's answer", self._answers, within_s=60)
 

@@ -6,7 +6,6 @@ Shares no code with the engine. Jobs under test fire at the multiples of a numbe
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -15,6 +14,8 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+
+from tests.support.figures import record
 
 JOBS = "SELECT job_id, name, shard, active_from, paused_at FROM jobs"
 FIRES = "SELECT job_id, fire_at, queued_at, state, reason, fires FROM all_executions WHERE trigger = 'fire'"
@@ -66,9 +67,18 @@ class Verdict:
 
     def demand(self, what: str, **more: Any) -> None:
         """Print the figures as one line, then assert that no fire is missing, doubled, unexpected or early."""
-        print(json.dumps({"fault": what, **self.figures(**more)}))
+        record(what, timeline=self.timeline(), **self.figures(**more))
         offenders = [self.missed[:5], self.doubled[:5], self.invented[:5], self.early[:5]]
         assert self.clean, f"missed, doubled, invented, early: {offenders}"
+
+    def timeline(self) -> list[tuple[int, int, float]]:
+        """Return for each second since the start: its number, its fires, and the lateness of the latest."""
+        seconds: dict[int, list[float]] = {}
+        for fire in self.fires:
+            if fire.queued_s is not None and fire.at_s >= self.since_s:
+                seconds.setdefault(fire.at_s, []).append(fire.late_s)
+        first = min(seconds, default=0)
+        return [(at - first, len(late), round(max(late), 3)) for at, late in sorted(seconds.items())]
 
     def first_after(self, moment_s: float, shards: Iterable[int]) -> dict[int, float]:
         """Return for each shard how long after a moment its first fire was decided."""
@@ -94,16 +104,21 @@ def interval_in_name(name: str) -> int:
     return int(name.split("-")[1])
 
 
-async def judge(url: str, *, every_s: Callable[[str], int] = interval_in_name, since_s: float = 0.0) -> Verdict:
+async def judge(
+    url: str, *, every_s: Callable[[str], int] = interval_in_name, since_s: float = 0.0, prefix: str = ""
+) -> Verdict:
     """Of one snapshot: every instant up to a shard's watermark, or a job's pause, is there once; beyond it, none.
+
+    Jobs whose name does not begin with `prefix` are left out.
 
     Lateness is told of fires since a time only; before it there was no scheduler.
     """
     connection = await asyncpg.connect(url, server_settings={"search_path": "mainspring", "timezone": "UTC"})
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
-            jobs = await connection.fetch(JOBS)
-            rows = await connection.fetch(FIRES)
+            jobs = [job for job in await connection.fetch(JOBS) if job["name"].startswith(prefix)]
+            known = {job["job_id"] for job in jobs}
+            rows = [row for row in await connection.fetch(FIRES) if row["job_id"] in known]
             watermarks = {r["shard"]: r["watermark"] for r in await connection.fetch(SHARDS)}
     finally:
         await connection.close()

@@ -173,8 +173,8 @@ class Fleet:
     async def epochs(self) -> dict[int, int]:
         return {row["shard"]: row["epoch"] for row in await self.ask("SELECT shard, epoch FROM shards")}
 
-    async def judge(self) -> Verdict:
-        return await judge(self.url, since_s=self.warm_s)
+    async def judge(self, prefix: str = "") -> Verdict:
+        return await judge(self.url, since_s=self.warm_s, prefix=prefix)
 
 
 COPY_JOBS = """

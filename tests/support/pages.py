@@ -100,3 +100,16 @@ def posted(page: Page) -> dict[str, str]:
 
 
 NAVIGATION = {"accept": "text/html,application/xhtml+xml", "sec-fetch-site": "same-origin"}
+
+
+async def sign_in(browser: httpx2.AsyncClient, token: str, *, then: str = "/") -> httpx2.Response:
+    """Sign in with a token, by the form."""
+    form = posted(Page((await browser.get("/login")).text))
+    return await browser.post("/login", data=form | {"token": token, "then": then})
+
+
+async def follow_link(browser: httpx2.AsyncClient, path: str) -> httpx2.Response:
+    """Open a login link and confirm it."""
+    answer = await browser.get(path)
+    assert answer.status_code == 200, answer.text
+    return await browser.post("/login", data=posted(Page(answer.text)))

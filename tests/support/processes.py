@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from mainspring.client import AsyncClient
+
+DEV = ("-m", "mainspring.cli.main", "dev")
 
 
 def free_port() -> int:
@@ -41,15 +43,15 @@ async def until_async(what: str, condition: Callable[[], Awaitable[bool]], *, wi
 
 
 class Dev:
-    """A running `mainspring dev`."""
+    """A running `mainspring dev`, or another program that prints the address of its UI."""
 
-    def __init__(self, folder: Path, port: int, *options: str) -> None:
+    def __init__(self, folder: Path, port: int, *options: str, command: Sequence[str] = DEV) -> None:
         self.folder = folder
         self.port = port
         self.screen = folder / "screen.txt"
         with self.screen.open("wb") as screen:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "mainspring.cli.main", "dev", "--port", str(port), *options],
+                [sys.executable, *command, "--port", str(port), *options],
                 cwd=folder,
                 stdout=screen,
                 stderr=subprocess.STDOUT,
@@ -70,6 +72,13 @@ class Dev:
     @property
     def token(self) -> str:
         return (self.folder / ".mainspring" / "token").read_text().strip()
+
+    @property
+    def database_url(self) -> str:
+        """The database URL in the environment of the server process."""
+        environ = Path(f"/proc/{self.child('mainspring.cli.main serve')}/environ").read_bytes().split(b"\0")
+        found = next(entry for entry in environ if entry.startswith(b"MAINSPRING_DATABASE_URL="))
+        return found.partition(b"=")[2].decode()
 
     def client(self) -> AsyncClient:
         return AsyncClient(f"http://127.0.0.1:{self.port}", self.token)
@@ -95,8 +104,8 @@ class Dev:
 
 
 @asynccontextmanager
-async def dev(folder: Path, *options: str) -> AsyncIterator[Dev]:
-    running = Dev(folder, free_port(), *options)
+async def dev(folder: Path, *options: str, command: Sequence[str] = DEV) -> AsyncIterator[Dev]:
+    running = Dev(folder, free_port(), *options, command=command)
     try:
         await running.up()
         yield running

@@ -19,6 +19,7 @@ import httpx2
 
 from mainspring.api.auth import issue_token
 from mainspring.client import AsyncClient
+from mainspring.domain.grants import EVERYTHING
 from mainspring.store.db import Database
 from mainspring.worker.executors import Done, Work
 from mainspring.worker.service import Worker, WorkerConfig
@@ -137,7 +138,9 @@ class Serve:
     async def issue_tokens(self) -> None:
         async with Database(self._database_url, size=1) as database, database.connection() as connection:
             self.token = await issue_token(connection, tenant=1, name="admin", scopes=("admin",))
-            self.worker_token = await issue_token(connection, tenant=1, name="worker", scopes=("worker",))
+            self.worker_token = await issue_token(
+                connection, tenant=1, name="worker", scopes=("worker",), grants=EVERYTHING
+            )
 
     def send(self, number: int) -> None:
         assert self.process is not None

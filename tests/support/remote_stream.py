@@ -155,10 +155,11 @@ class RemoteStream:
         self._changed.set()
 
 
-def request_head(url: str, token: str, *, protocol: str = wire.PROTOCOL) -> bytes:
+def request_head(url: str, token: str, *, protocol: str = wire.PROTOCOL, key: str = "") -> bytes:
     return (
         f"POST /api/v1/worker/stream HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\nAuthorization: Bearer {token}\r\n"
-        f"Mainspring-Protocol: {protocol}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        f"Mainspring-Protocol: {protocol}\r\nTransfer-Encoding: chunked\r\n"
+        + (f"{wire.SESSION_KEY}: {key}\r\n\r\n" if key else "\r\n")
     ).encode()
 
 
@@ -186,9 +187,10 @@ async def stream_of(
     resources: dict[str, int] | None = None,
     held: list[UUID] | None = None,
     token: str | None = None,
+    key: str = "",
 ) -> AsyncIterator[RemoteStream]:
     """An open stream, or one that was refused."""
-    async with request(cluster.url, token or cluster.worker_token, session_id) as stream:
+    async with request(cluster.url, token or cluster.worker_token, session_id, key=key) as stream:
         capacity = wire.Capacity(received=0, free=free, resources=resources)
         await stream.write(encode(wire.OpenStream(session_id=session_id, capacity=capacity, held=held)))
         await stream.until(lambda: stream.is_open or stream.ended)
@@ -203,6 +205,6 @@ async def streaming(
     async with (
         cluster.client() as client,
         remote(cluster, queue=queue, slots=slots, **has) as worker,
-        stream_of(cluster, worker.session_id, free=free) as stream,
+        stream_of(cluster, worker.session_id, free=free, key=worker.key) as stream,
     ):
         yield client, worker, stream

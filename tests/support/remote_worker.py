@@ -19,9 +19,10 @@ from tests.conftest import Cluster
 class Remote:
     """One session, over real HTTP."""
 
-    def __init__(self, link: ApiClient, http: httpx2.AsyncClient, session_id: UUID) -> None:
+    def __init__(self, link: ApiClient, http: httpx2.AsyncClient, session_id: UUID, key: str = "") -> None:
         self.link = link
         self.session_id = session_id
+        self.key = key  # empty: registered as older workers do
         self._http = http
 
     async def poll(self, free: int = 1, wait_s: float = 10.0, resources: dict[str, int] | None = None) -> wire.Polled:
@@ -67,7 +68,10 @@ async def remote(
     register = wire.Register(name=name, host="here", version="1", **has)
     async with httpx2.AsyncClient(base_url=cluster.url, headers=address.headers, trust_env=False) as http:
         try:
-            found = Remote(link, http, (await link.register(register)).session_id)
+            registered = await link.register(register)
+            if registered.key:
+                http.headers[wire.SESSION_KEY] = registered.key
+            found = Remote(link, http, registered.session_id, registered.key)
             try:
                 yield found
             finally:

@@ -10,8 +10,8 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from mainspring.scheduler.service import Scheduler
 from mainspring.store.db import Database
+from mainspring.testing.clock import START
 from mainspring.views import executions as execution_views
-from tests.support.clocks import START
 from tests.support.fleet import COPY_JOBS, COPY_VERSIONS
 from tests.support.silent_bus import SilentBus
 

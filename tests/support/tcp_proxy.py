@@ -10,12 +10,16 @@ from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
 CHUNK = 65536
+COMMITTED = b"C\x00\x00\x00\x0bCOMMIT\x00"
+"""PostgreSQL's message that a transaction is committed."""
 
 
 class Proxy:
     """`url` leads through it. `cut` ends all connections and refuses new ones, `swallow` just passes no bytes on.
 
-    `strand` lets new connections through again, but those from before go on leading nowhere.
+    `strand` lets new connections through again, but those from before go on leading nowhere. With `delay_s` every
+    answer of the server takes longer. `lose_commits` ends as many connections instead of passing on that a commit
+    succeeded; `lost_commits` counts them.
     """
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -30,6 +34,9 @@ class Proxy:
         self._open = asyncio.Event()
         self._open.set()
         self._refuses = False
+        self.delay_s = 0.0
+        self.lose_commits = 0
+        self.lost_commits = 0
 
     async def run(self) -> asyncio.Server:
         return await asyncio.start_unix_server(self._accept, self._socket)
@@ -67,12 +74,25 @@ class Proxy:
                     back, there = await asyncio.open_unix_connection(self._target)
                     self._writers.add(there)
                     passing = self._open
-                    await asyncio.gather(self._pass(reader, there, passing), self._pass(back, writer, passing))
+                    await asyncio.gather(self._pass(reader, there, passing), self._answer(back, writer, passing))
         finally:
             for end in filter(None, (writer, there)):
                 self._writers.discard(end)
                 end.transport.abort()
             self._tasks.discard(task)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passing: asyncio.Event) -> None:
+        while data := await reader.read(CHUNK):
+            await passing.wait()
+            if self.delay_s:
+                await later(self.delay_s)
+            if self.lose_commits and COMMITTED in data:
+                self.lose_commits -= 1
+                self.lost_commits += 1
+                raise ConnectionResetError("the answer to a commit is lost")
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionResetError("one side has ended")
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passing: asyncio.Event) -> None:
         while data := await reader.read(CHUNK):
@@ -80,6 +100,22 @@ class Proxy:
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError("one side has ended")
+
+
+async def later(delay_s: float) -> None:
+    """Return after a time: the delay is the fault, not a wait for something."""
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+
+    def end() -> None:
+        if not over.done():  # cancelled, and its task has not run since
+            over.set_result(None)
+
+    timer = loop.call_later(delay_s, end)
+    try:
+        await over
+    finally:
+        timer.cancel()
 
 
 @contextlib.asynccontextmanager

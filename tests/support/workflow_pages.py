@@ -18,8 +18,8 @@ async def begun(cluster: Cluster, name: str, steps: dict[str, Any]) -> wire.Run:
 
 
 GATES = {
-    "first": {"approval": {}},
-    "left": {"approval": {}, "needs": ["first"]},
-    "right": {"approval": {}, "needs": ["first"]},
-    "last": {"approval": {}, "needs": ["left", "right"]},
+    "first": {"approval": {"self_approval": True}},
+    "left": {"approval": {"self_approval": True}, "needs": ["first"]},
+    "right": {"approval": {"self_approval": True}, "needs": ["first"]},
+    "last": {"approval": {"self_approval": True}, "needs": ["left", "right"]},
 }

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
+import re
 from datetime import timedelta
 
 import asyncpg
 import pytest
 
+from mainspring.cli.tables.executions import execution_details
 from mainspring.domain.events import LIFECYCLE
 from mainspring.domain.retry import RetryPolicy
 from mainspring.intake import executions
 from mainspring.store import fires
 from mainspring.store.db import Database
+from mainspring.testing.clock import VirtualClock
+from mainspring.views import dead_letters as dead_letter_views
 from mainspring.views.execution_timeline import events_of
-from tests.support.clocks import VirtualClock
+from mainspring.web.draw.timeline import timeline
 from tests.support.settling import TENANT, SettlingBench
 
 pytestmark = pytest.mark.anyio
@@ -63,6 +67,59 @@ async def test_a_life_with_a_retry(bench: SettlingBench, virtual: VirtualClock) 
         "started",
         "succeeded",
     ]
+
+
+async def test_while_it_waits_for_its_next_attempt_it_has_not_started(
+    bench: SettlingBench, virtual: VirtualClock
+) -> None:
+    """A rescue requeues it: the start of the lost attempt comes before that in the timeline, and nowhere else."""
+    execution = await bench.submit(await bench.job(retries=RetryPolicy(max=3), delivery="at_least_once"))
+    await virtual.advance(seconds=1)
+    session = await bench.session(lease_s=3600)
+    await bench.claim(session)
+    started = (await bench.look(execution)).started_at
+    await virtual.advance(seconds=5)
+    await bench.end_session(session)
+    found = await bench.look(execution)
+    assert (found.state, found.started_at, found.worker, found.late_ms) == ("queued", None, None, None)
+    assert found.attempts[0].started_at == started and found.attempts[0].lasted_ms == 5000
+    assert await names(bench, execution) == ["created", "due", "queued", "started", "retrying", "queued"]
+    await executions.cancel(bench.database, execution, tenant=TENANT, by="someone", reason="")
+    found = await bench.look(execution)
+    assert (found.state, found.started_at, found.duration_ms) == ("cancelled", None, None)
+
+
+async def test_an_attempt_has_one_duration_wherever_it_is_shown(bench: SettlingBench, virtual: VirtualClock) -> None:
+    """It is the time that the worker has measured, not the time until the result arrived."""
+    execution = await bench.submit(await bench.job(retries=RetryPolicy(max=1, base="1s", jitter="none")))
+    session = await bench.session(lease_s=3600)
+    for attempt, outcome in ((1, "failed"), (2, "failed")):
+        await virtual.advance(seconds=2)
+        async with bench.database.connection() as connection:
+            await fires.promote_waiting(connection, shards=list(range(64)), limit=10)
+        await bench.claim(session)
+        await virtual.advance(seconds=9)
+        await bench.end(execution, session, outcome, attempt=attempt, duration_ms=100 * attempt)
+    found = await bench.look(execution)
+    assert (found.state, found.duration_ms) == ("failed", 200)
+    assert [a.lasted_ms for a in found.attempts] == [100, 200]
+    letter = await dead_letter_views.get(bench.database, execution, tenant=TENANT)
+    assert [a.lasted_ms for a in letter.attempts] == [100, 200]
+    ran = [step.gap for step in timeline(found, virtual.now) if step.gap is not None and step.gap.kind == "running"]
+    assert [gap.duration for gap in ran] == ["200 ms"]
+    text = execution_details(found)
+    assert "(duration 200 ms)" in text and "  100 ms" in text and "9 s" not in text
+    assert re.search(r"finished +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} ", text), "with milliseconds"
+
+
+async def test_a_lost_attempt_lasted_until_it_was_declared_lost(bench: SettlingBench, virtual: VirtualClock) -> None:
+    execution = await bench.submit(await bench.job(delivery="at_most_once", retries=RetryPolicy(max=0)))
+    session = await bench.session(lease_s=3600)
+    await bench.claim(session)
+    await virtual.advance(seconds=30)
+    await bench.end_session(session)
+    found = await bench.look(execution)
+    assert (found.state, found.duration_ms, found.attempts[0].lasted_ms) == ("lost", 30_000, 30_000)
 
 
 async def test_what_was_cancelled_before_it_began(bench: SettlingBench, virtual: VirtualClock) -> None:

@@ -12,10 +12,10 @@ from mainspring.domain.schedule.schedule import ScheduleSpec, compile_key, resol
 from mainspring.store import charts
 from mainspring.store.db import Database
 from mainspring.store.retention import make_partitions
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import executions as execution_views
 from mainspring.views import fire_calendar, fire_density
 from mainspring.views.fire_density import HOUR_MS, ScheduleLoad, ScheduleLoads
-from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, scheduler_on, step
 
 BEGIN_MS = millis(START) // HOUR_MS * HOUR_MS

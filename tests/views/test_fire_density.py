@@ -12,10 +12,10 @@ from mainspring.domain.schedule.recurrence import Interval
 from mainspring.domain.schedule.schedule import ScheduleSpec, compile_key, resolve
 from mainspring.intake import jobs
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import executions as execution_views
 from mainspring.views import fire_density, refs
 from mainspring.views.fire_density import ScheduleLoad, ScheduleLoads, quieter_minute
-from tests.support.clocks import START, VirtualClock
 from tests.support.scheduling import TENANT, add, scheduler_on, step
 
 NOW_MS = millis(START)

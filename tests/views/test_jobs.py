@@ -13,11 +13,11 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import executions, jobs
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
 from mainspring.views import jobs as job_views
 from mainspring.views import logs as log_views
-from tests.support.clocks import START, VirtualClock
 
 TENANT = 1
 

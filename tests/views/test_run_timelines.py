@@ -11,7 +11,7 @@ from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.workflow.layout import critical_path, slacks
 from mainspring.intake import runs as run_actions
 from mainspring.store.db import Database
-from tests.support.clocks import VirtualClock
+from mainspring.testing.clock import VirtualClock
 from tests.support.runs import TENANT, RunBench
 
 pytestmark = pytest.mark.anyio

@@ -20,9 +20,9 @@ from mainspring.intake.executions import Submission, Submitter
 from mainspring.store import search as store
 from mainspring.store.db import Database
 from mainspring.store.queries import q
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import jobs as job_views
 from mainspring.views import search
-from tests.support.clocks import START, VirtualClock
 
 TENANT = 1
 LAST = UUID(int=(1 << 128) - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -9,6 +10,8 @@ import pytest
 
 from mainspring import wire
 from mainspring.client import AsyncClient
+from mainspring.store import why as why_store
+from mainspring.views import why_execution
 from tests.conftest import Cluster
 from tests.support.remote_worker import remote
 
@@ -80,6 +83,33 @@ async def test_limits_rates_and_caps_with_their_holders(cluster: Cluster, queue:
         found = next(q for q in (await client.queues()).items if q.name == queue)
         assert (found.depth, found.running, found.workers, found.slots, found.exact) == (2, 2, 1, 100, True)
         assert found.by_priority == {"5": 2} and found.oldest_s >= 0
+
+
+async def test_what_is_held_back_is_not_about_to_start(cluster: Cluster, queue: str) -> None:
+    async with cluster.client() as client, remote(cluster, queue=queue) as worker:
+        rate = {"key": queue, "limit": 1, "per": "1h"}
+        first = await submit(client, queue, rate=rate)
+        assert await worker.ids() == [first]
+        later, last = await submit(client, queue, rate=rate), await submit(client, queue, rate=rate)
+        assert await codes(client, later) == ["rate"]
+        assert [r.message for r in (await client.why(last)).reasons][1:] == ["1 ahead of it, when that is over"]
+
+
+async def test_what_is_due_has_no_time_to_wait_until(cluster: Cluster, queue: str) -> None:
+    async with cluster.client() as client:
+        job = await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue})
+        later = datetime.now(UTC) + timedelta(hours=1)
+        execution = (await client.trigger(job.name, wire.RunNow(at=later))).execution_id
+        assert (await reason(client, execution, "not_due")).until is not None
+        async with cluster.database.transaction() as connection:
+            # Before the scheduler has noticed: it sees the change once this has been looked at.
+            await connection.execute(
+                "UPDATE executions SET due_at = db_now() - interval '1 s' WHERE execution_id = $1", execution
+            )
+            row = await why_store.pending_execution(connection, tenant=1, execution_id=execution)
+            assert row is not None
+            found = why_execution._waiting(row)
+        assert (found.code, found.until) == ("due", None) and "about to be queued" in found.message
 
 
 async def test_busy_workers_and_how_many_are_ahead(cluster: Cluster, queue: str) -> None:

@@ -13,9 +13,9 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import blackouts, dependencies, jobs, queues
 from mainspring.intake.executions import Submission, Submitter
 from mainspring.store.db import Database
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import why_job
 from mainspring.views.why_job import Check
-from tests.support.clocks import START, VirtualClock
 
 TENANT = 1
 

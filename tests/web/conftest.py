@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from tests.conftest import Cluster
-from tests.support.pages import NAVIGATION
+from tests.support.pages import NAVIGATION, follow_link
 
 
 @pytest.fixture
@@ -22,6 +22,6 @@ async def stranger(cluster: Cluster) -> AsyncIterator[httpx2.AsyncClient]:
 async def browser(cluster: Cluster, stranger: httpx2.AsyncClient) -> httpx2.AsyncClient:
     """A browser that followed the link of an administrator."""
     caller = await cluster.context.auth.by_token(cluster.token)
-    answer = await stranger.get("/login", params={"k": cluster.context.auth.login_key(caller.token_id)})
-    assert answer.status_code == 200
+    key, _ = await cluster.context.auth.new_login_link(caller)
+    assert (await follow_link(stranger, f"/login?k={key}")).status_code == 303
     return stranger

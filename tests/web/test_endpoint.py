@@ -16,7 +16,7 @@ from mainspring.intake import jobs
 from mainspring.views import jobs as job_views
 from mainspring.web.app import routes
 from tests.conftest import Cluster, clone, started
-from tests.support.pages import NAVIGATION, Page, open_page
+from tests.support.pages import NAVIGATION, Page, open_page, sign_in
 
 pytestmark = pytest.mark.anyio
 
@@ -158,7 +158,7 @@ async def test_one_session_s_token_is_no_good_in_another(
 ) -> None:
     csrf = (await open_page(browser, "/jobs/guarded")).csrf
     async with httpx2.AsyncClient(base_url=cluster.url, headers=browser.headers) as other:
-        await other.post("/login", data={"token": cluster.worker_token})
+        await sign_in(other, cluster.worker_token)
         assert (await other.post("/jobs/guarded/pause", data={"csrf": csrf})).status_code == 403
     program = {"authorization": f"Bearer {cluster.token}"}
     async with httpx2.AsyncClient(base_url=cluster.url, headers=browser.headers | program) as api:
@@ -185,7 +185,7 @@ async def test_get_never_changes_anything(cluster: Cluster, browser: httpx2.Asyn
 KEPT = (
     "alert_rules", "backfills", "blackouts", "calendars", "channels", "dead_letters", "executions", "history",
     "idempotency_keys", "job_needs", "job_versions", "jobs", "outbox", "queues", "runs", "run_steps", "silences",
-    "tokens", "workflow_versions",
+    "tokens", "triggers", "workflow_versions",
 )  # fmt: skip
 
 
@@ -230,7 +230,7 @@ async def test_a_fault_of_ours_is_told_with_the_name_the_log_has(
         started(await clone(postgres)) as broken,
         httpx2.AsyncClient(base_url=broken.url, headers=NAVIGATION, timeout=30) as browser,
     ):
-        await browser.post("/login", data={"token": broken.token})
+        await sign_in(browser, broken.token)
         async with broken.database.connection() as connection:
             await connection.execute("ALTER TABLE calendars RENAME TO calendars_gone")
         answer = await browser.get("/settings")
@@ -245,6 +245,24 @@ async def test_a_form_beyond_measure_is_refused(browser: httpx2.AsyncClient, job
     csrf = (await open_page(browser, "/jobs/guarded")).csrf
     answer = await browser.post("/jobs/guarded/pause", data={"reason": "x" * 300_000, "csrf": csrf})
     assert answer.status_code == 413
+    answer = await browser.post("/jobs/guarded/pause", data={"csrf": csrf, **{f"x{n}": "" for n in range(600)}})
+    assert answer.status_code == 413
+    assert "601 fields; the limit is 500" in answer.text
+
+
+@pytest.mark.parametrize("number", ["9" * 19, "9" * 5000, "-1", "²", "1e400", "x" * 2000])
+async def test_a_number_beyond_measure_in_a_form_is_refused(browser: httpx2.AsyncClient, number: str) -> None:
+    page = await open_page(browser, "/new")
+    fields = {name: number for name in page.filled() if name != "csrf"}
+    answer = await browser.post("/new", data={**page.filled(), **fields, "name": "numbers"})
+    assert 400 <= answer.status_code < 500 or "problem" in answer.text
+    for name in fields:
+        answer = await browser.post("/new", data={**page.filled(), "name": "numbers", name: number})
+        assert answer.status_code < 500, name
+    for path in ("/executions", "/jobs", "/audit", "/calendar", "/failures", "/workflows", "/search", "/queues"):
+        for name in ("cursor", "page", "limit", "q", "filter", "day", "before", "place", "version"):
+            answer = await browser.get(path, params={name: number})
+            assert answer.status_code < 500, (path, name)
 
 
 async def test_what_is_not_there_is_told_to_people_on_a_page_and_to_programs_as_a_problem(

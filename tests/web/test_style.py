@@ -11,7 +11,7 @@ WEB = ROOT / "src" / "mainspring" / "web"
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 SELECTOR = re.compile(r"([^{}]+)\{")
 CLASS = re.compile(r"\.([a-zA-Z][\w-]*)")
-WORN = re.compile(r'\b(?:class|hue)="([^"]*)"|\b(?:classList\.add\(|className = )"([^"]*)"')
+WORN = re.compile(r'\b(?:class|hue)="([^"]*)"|\b(?:classList\.(?:add|toggle)\(|className = )"([^"]*)"')
 SAID = re.compile(r"\{\{(.*?)\}\}")
 LITERAL = re.compile(r"(?<!== )'([^']*)'")
 QUOTED = re.compile(r'"([\w -]+)"')

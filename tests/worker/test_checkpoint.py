@@ -17,9 +17,9 @@ from mainspring import wire
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.store import checkpoints
 from mainspring.store.db import Database
+from mainspring.testing.clock import VirtualClock
 from mainspring.worker.transport.api_client import ApiAddress, ApiClient, SessionEnded
 from tests.conftest import Cluster, clone, started
-from tests.support.clocks import VirtualClock
 from tests.support.processes import until
 from tests.support.remote_worker import Remote, remote
 from tests.support.worker_program import worker, written
@@ -167,12 +167,12 @@ async def test_an_execution_of_a_week_outlives_every_server(postgres: EmbeddedSe
     async with Database(url, size=2) as database:
         clock = VirtualClock(database)
         await clock.install()
-        session: UUID | None = None
+        session: tuple[str, UUID] | None = None
         given: wire.Assignment | None = None
         for day in range(7):
             async with started(url) as cluster, cluster.client() as client, at_hand(cluster, queue, session) as worker:
                 if given is None:
-                    session = worker.session_id
+                    session = cluster.worker_token, worker.session_id
                     await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue, "timeout": "10d"})
                     await client.trigger(queue)
                     (given,) = (await worker.poll()).executions
@@ -197,9 +197,10 @@ async def test_an_execution_of_a_week_outlives_every_server(postgres: EmbeddedSe
 
 
 @asynccontextmanager
-async def at_hand(cluster: Cluster, queue: str, session_id: UUID | None) -> AsyncIterator[Remote]:
-    """The same worker with any server; it registers only once."""
-    address = ApiAddress(cluster.url, cluster.worker_token)
+async def at_hand(cluster: Cluster, queue: str, session: tuple[str, UUID] | None) -> AsyncIterator[Remote]:
+    """The same worker, with its token, with any server; it registers only once."""
+    token, session_id = session or (cluster.worker_token, None)
+    address = ApiAddress(cluster.url, token)
     link = ApiClient(address)
     async with httpx2.AsyncClient(base_url=cluster.url, headers=address.headers, trust_env=False) as http:
         if session_id is None:

@@ -17,6 +17,7 @@ from tests.support.attempts import attempt
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.fault("F22")
 async def test_others_have_their_turn_while_it_is_read(tmp_path: Path) -> None:
     """A file is like a pipe that is never empty: reading it without a pause would read all of it."""
     endless = tmp_path / "endless"

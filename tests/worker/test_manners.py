@@ -56,6 +56,28 @@ async def test_every_state_of_a_worker_is_shown(cluster: Cluster) -> None:
     assert await state_of(cluster, other) == "offline"
 
 
+@pytest.mark.parametrize(("late_s", "state"), [(10.0, "idle"), (14.0, "idle"), (15.1, "suspect"), (19.0, "suspect")])
+async def test_a_heartbeat_of_an_idle_worker_may_be_late(cluster: Cluster, late_s: float, state: str) -> None:
+    """Its lease lasts 20 s and it sends one every 10 s: a busy machine does not make it suspect."""
+    name = f"w{uuid4().hex}"
+    async with remote(cluster, name=name, queue=name) as worker:
+        beat = await worker.beat()
+        assert beat.lease_s == 20
+        async with cluster.database.connection() as connection:
+            await connection.execute(
+                "UPDATE sessions SET seen_at = db_now() - make_interval(secs => $2),"
+                " lease_expires_at = db_now() + make_interval(secs => 20 - $2) WHERE session_id = $1",
+                worker.session_id,
+                late_s,
+            )
+            row = await connection.fetchrow(
+                "SELECT *, seen_at + make_interval(secs => $2) AS now FROM sessions WHERE session_id = $1",
+                worker.session_id,
+                late_s,
+            )
+        assert sessions.session_state(row) == state
+
+
 class Clumsy(ApiClient):
     """A client that fails a few times."""
 

@@ -27,7 +27,7 @@ def until_released(folder: Path, release: str, *, by: str = "") -> str:
     return f"echo $$ >> {folder}/begun{by}; while [ ! -e {folder}/{release} ]; do sleep 0.02; done; echo done"
 
 
-@pytest.mark.fault
+@pytest.mark.fault("F3")
 @pytest.mark.requirement(39, 89)
 async def test_a_killed_workers_children_end_and_its_execution_goes_on_elsewhere(
     cluster: Cluster, tmp_path: Path
@@ -59,7 +59,7 @@ async def test_a_killed_workers_children_end_and_its_execution_goes_on_elsewhere
         assert states["first"] == "lost"
 
 
-@pytest.mark.fault
+@pytest.mark.fault("F3")
 @pytest.mark.requirement(38)
 async def test_at_most_once_is_lost_with_its_worker(cluster: Cluster, tmp_path: Path) -> None:
     async with cluster.client() as client:
@@ -123,7 +123,7 @@ async def test_what_a_draining_worker_can_not_finish_in_time_is_given_back(clust
     assert (done.state, done.attempt) == ("succeeded", 2), "and costs none of its retries"
 
 
-@pytest.mark.fault
+@pytest.mark.fault("F7")
 async def test_work_goes_on_while_the_api_is_away_and_its_results_arrive_later(postgres: Any, tmp_path: Path) -> None:
     url, port = await clone(postgres), free_port()
     async with started(url, port=port) as cluster:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.reference import commands, events, metrics, routes, settings, transitions
+from tools.reference import bounds, commands, events, metrics, permissions, routes, settings, transitions
 from tools.tree import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
@@ -22,5 +22,9 @@ def pages() -> dict[Path, str]:
         "configuration.md": settings.page(),
         "events.md": events.page(),
         "metrics.md": metrics.page(),
+        "permissions.md": permissions.page(),
     }
-    return {FOLDER / name: text for name, text in texts.items()} | {transitions.transitions_page(): transitions.page()}
+    return {FOLDER / name: text for name, text in texts.items()} | {
+        transitions.transitions_page(): transitions.page(),
+        bounds.bounds_page(): bounds.page(),
+    }

@@ -23,6 +23,7 @@ _BOUNDS = {
     "minimum": "≥ {}", "maximum": "≤ {}", "exclusiveMinimum": "> {}", "exclusiveMaximum": "< {}",
     "minLength": "at least {} characters", "maxLength": "at most {} characters",
     "minItems": "at least {} items", "maxItems": "at most {} items",
+    "minProperties": "at least {} entries", "maxProperties": "at most {} entries",
 }  # fmt: skip
 
 
@@ -54,6 +55,12 @@ def page() -> str:
             ],
         ),
         "Long polls (`wait`), pages after the first (`cursor`), logs and streams are never cached.",
+        "## Rate limits\n\nEvery response to a limited token has `RateLimit-Policy` (`q` requests in `w` seconds)"
+        " and `RateLimit` (`r` requests are left; in `t` seconds all of them). Responses with status 429 and 503 have"
+        " `Retry-After`. Workers are not limited.",
+        "## Repeating requests\n\nA POST that creates something accepts `Idempotency-Key`: 1 to 255 visible ASCII"
+        " characters, such as a UUID. For 24 hours, a request of the same token with the same path, key and body gets"
+        " the response of the first one and `Idempotent-Replayed: true`; another body is a 409 (`key_reused`).",
         *(text for tag, texts in sorted(groups.items()) for text in (f"## {tag}", *texts)),
         "## Errors\n\nAn error is a problem document (RFC 9457) of the type [Problem](#problem). `code` is stable:"
         " programs should test it, not `detail`.",
@@ -68,12 +75,13 @@ def _operation(endpoint: Endpoint, operation: dict[str, Any]) -> Iterator[str]:
     yield " ".join((inspect.getdoc(endpoint.handle) or operation["summary"]).split())
     names = {
         place: ", ".join(code(each["name"]) for each in operation["parameters"] if each["in"] == place)
-        for place in ("path", "query")
+        for place in ("path", "query", "header")
     }
     rows = [
         ("Scope", code(endpoint.scope)),
         ("Path parameters", names["path"]),
         ("Query parameters", names["query"]),
+        ("Headers", names["header"]),
         ("Body", _content(operation.get("requestBody", {}))),
         ("Answer", f"{endpoint.status} {_content(operation['responses'][str(endpoint.status)])}".strip()),
     ]
@@ -144,7 +152,7 @@ def error_codes() -> set[tuple[type[errors.MainspringError], str]]:
     kinds = {kind.__name__: kind for kind in STATUS} | {"invalid": errors.Invalid, "bad_query": errors.Invalid}
     found = {(kind, kind.code) for kind in STATUS} | {(errors.Invalid, code) for code in get_args(ErrorCode)}
     for path in python_files(SOURCE):
-        if path.parts[len(SOURCE.parts)] in ("cli", "client", "sdk", "embedded", "runner"):
+        if path.parts[len(SOURCE.parts)] in ("cli", "client", "sdk", "embedded", "importers", "runner"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and (kind := kinds.get(ast.unparse(node.func).rpartition(".")[2])):

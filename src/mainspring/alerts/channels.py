@@ -8,12 +8,11 @@ from uuid import uuid4
 import msgspec
 
 from mainspring import wire
-from mainspring.alerts import sign
 from mainspring.alerts.format import Notification
 from mainspring.alerts.send import Sender
 from mainspring.clock import instant
 from mainspring.domain.audit import changes
-from mainspring.domain.channel import SECRETS, Target, WebhookTarget, channel_problems, kind_of
+from mainspring.domain.channel import Target, WebhookTarget, channel_problems, kept_secrets, kind_of, new_secret
 from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
 from mainspring.domain.events import TEST
 from mainspring.store import audit, channels, outbox
@@ -28,7 +27,7 @@ async def create(database: Database, request: wire.NewChannel, *, tenant: int, b
     """Create a channel. It receives events from now on."""
     target, secret = request.target, None
     if isinstance(target, WebhookTarget) and target.secret is None:
-        secret = sign.new_secret()
+        secret = new_secret()
         target = msgspec.structs.replace(target, secret=secret)
     _check(request.name, target, request)
     try:
@@ -60,20 +59,16 @@ async def create(database: Database, request: wire.NewChannel, *, tenant: int, b
 
 
 async def replace(database: Database, name: str, request: wire.ChannelSpec, *, tenant: int, by: str) -> wire.Channel:
-    """Replace a channel and enable it. Secrets that are left out stay as they were."""
+    """Replace a channel and enable it. Secrets that are left out stay, unless the channel gets another address."""
     async with database.transaction() as connection:
+        await channels.lock_channel(connection, tenant=tenant, name=name)
         row = await _row(connection, name, tenant=tenant)
         target = request.target
         if kind_of(target) == row.kind:
-            kept = {
-                field: row.hidden[field]
-                for field in SECRETS[row.kind]
-                if getattr(target, field) is None and field in row.hidden
-            }
-            target = msgspec.structs.replace(target, **kept)
+            target = kept_secrets(target, row.shown, row.hidden)
         secret = None
         if isinstance(target, WebhookTarget) and target.secret is None:
-            secret = sign.new_secret()
+            secret = new_secret()
             target = msgspec.structs.replace(target, secret=secret)
         _check(name, target, request)
         await channels.update_channel(

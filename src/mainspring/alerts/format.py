@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
+from urllib.parse import quote
 
 from mainspring.domain.events import TEST
 
 MAX_SUMMARY = 1000
 """PagerDuty accepts 1,024 characters."""
+CONTINUED = "\n    "
+_MENTION = re.compile(r"@(?=channel|here|everyone|all)", re.IGNORECASE)
 _OPENS = ("failed", "timed_out", "lost", "firing", "late", "missed", "slow", "disabled", "test")
 _CLOSES = ("succeeded", "recovered", "resolved")
 
@@ -23,6 +27,20 @@ class Notification:
     event_id: str
     at: datetime
     data: Mapping[str, Any]
+    public_url: str = ""
+    """Address of the web UI; without it, a notification has no link."""
+
+    @property
+    def status(self) -> Literal["firing", "resolved"] | None:
+        """Whether it reports a problem or its end; None for events that are neither."""
+        if self.event in ("alert.resolved", "job.recovered"):
+            return "resolved"
+        return "firing" if self.event.startswith(("alert.", "job.")) and self.name in _OPENS else None
+
+    @property
+    def url(self) -> str | None:
+        """The page that shows what happened."""
+        return f"{self.public_url}{_path(self)}" if self.public_url else None
 
     @property
     def name(self) -> str:
@@ -38,13 +56,34 @@ class Notification:
         return "error" if self.name in ("failed", "timed_out", "lost") else "warning"
 
 
+def _path(notification: Notification) -> str:
+    data = notification.data
+    if notification.event.startswith("alert."):
+        return "/alerts"
+    for name, folder in (("execution_id", "executions"), ("run_id", "runs"), ("job_id", "jobs")):
+        if data.get(name):
+            return f"/{folder}/{quote(str(data[name]), safe='')}"
+    return "/channels" if data.get("channel") else "/"
+
+
 def summary(notification: Notification) -> str:
     """Return a one-line summary: the subject of a mail, the text of a chat message."""
+    label = f"[{notification.status.upper()}] " if notification.status else ""
+    return label + _summary(notification)
+
+
+def error_line(text: str) -> str:
+    """Return the line of an error that names the cause: its first one, or of a traceback its last one."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    return lines[-1] if lines[0].startswith("Traceback") else lines[0]
+
+
+def _summary(notification: Notification) -> str:
     data = notification.data
     if notification.event == TEST:
         return f"Mainspring: test notification for channel {data.get('channel')}"
     if notification.event.startswith("alert."):
-        return f"[{notification.name}] {data.get('rule')}: {data.get('summary')}"
+        return f"{data.get('rule')}: {data.get('summary')}"
     if notification.event == "channel.disabled":
         return f"Channel {data.get('channel')} was disabled after repeated failures: {data.get('error')}"
     return f"{data.get('job')}: {_about_job(notification)}"
@@ -53,7 +92,7 @@ def summary(notification: Notification) -> str:
 def _about_job(notification: Notification) -> str:
     data = notification.data
     because = data.get("error") or data.get("reason")
-    tail = f": {str(because)[:300]}" if because else ""
+    tail = f": {error_line(str(because))[:300]}" if because else ""
     match notification.name:
         case "recovered":
             return "recovered: the latest execution succeeded"
@@ -71,24 +110,47 @@ def _about_job(notification: Notification) -> str:
             return name.replace("_", " ") + tail
 
 
+def letter(notification: Notification) -> str:
+    """Return the body of a mail: the summary, the link, and all fields."""
+    head = [summary(notification), *([f"Open: {notification.url}"] if notification.url else [])]
+    return "\n".join(head) + "\n\n" + details(notification)
+
+
 def details(notification: Notification) -> str:
-    """Return all fields, one per line, for the body of a mail."""
-    return "\n".join(f"{name}: {value}" for name, value in notification.data.items() if value is not None)
+    """Return all fields, one per line, for the body of a mail. Further lines of a value are indented."""
+    fields = ((name, _text(value)) for name, value in notification.data.items() if value is not None)
+    return "\n".join(f"{name}: {CONTINUED.join(value.splitlines())}" for name, value in fields)
+
+
+def _text(value: Any) -> str:
+    return ", ".join(f"{key}={item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
 
 
 def webhook(notification: Notification) -> dict[str, Any]:
-    return {"type": notification.event, "timestamp": notification.at, "data": notification.data}
+    also = {"status": notification.status, "url": notification.url}
+    known = {name: value for name, value in also.items() if value is not None}
+    return {"type": notification.event, "timestamp": notification.at, **known, "data": notification.data}
 
 
 def slack(notification: Notification) -> dict[str, Any]:
     glyph = {"info": "✔", "warning": "▲", "error": "✖", "critical": "✖"}[notification.severity]
-    text = f"{glyph} {_escaped(summary(notification))}"
-    return {"text": text, "blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": text[:3000]}}]}
+    if notification.status is not None:
+        glyph = {"firing": "🔴", "resolved": "🟢"}[notification.status]
+    contact = [f"{name}: {notification.data[name]}" for name in ("owner", "runbook") if name in notification.data]
+    text = "\n".join([f"{glyph} {_escaped(summary(notification))}", *map(_escaped, contact)])
+    section = {"type": "mrkdwn", "text": text[:3000], "verbatim": True}
+    blocks: list[dict[str, Any]] = [{"type": "section", "text": section}]
+    if notification.url:
+        label = {"type": "plain_text", "text": "Open in Mainspring"}
+        blocks.append({"type": "actions", "elements": [{"type": "button", "text": label, "url": notification.url}]})
+        text = f"{text}\n{_escaped(notification.url)}"  # for services that know no blocks
+    return {"text": text, "parse": "none", "link_names": False, "blocks": blocks}
 
 
 def _escaped(text: str) -> str:
-    """Escape the three characters that Slack reads as markup."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Escape the three characters that Slack reads as markup, and mentions that compatible services find in text."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MENTION.sub("@\u200b", text)
 
 
 def pagerduty(notification: Notification, routing_key: str) -> dict[str, Any] | None:
@@ -99,8 +161,12 @@ def pagerduty(notification: Notification, routing_key: str) -> dict[str, Any] | 
     event = {"routing_key": routing_key, "event_action": action, "dedup_key": dedup_key(notification)}
     if action == "resolve":
         return event
+    given = ((notification.url, "Open in Mainspring"), (notification.data.get("runbook"), "Runbook"))
+    links = [{"href": address, "text": text} for address, text in given if address]
     return {
         **event,
+        **({"client": "Mainspring", "client_url": notification.url} if notification.url else {}),
+        **({"links": links} if links else {}),
         "payload": {
             "summary": summary(notification)[:MAX_SUMMARY],
             "source": "mainspring",

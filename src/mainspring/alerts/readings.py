@@ -74,6 +74,9 @@ def _of_figure(f: Figure) -> Iterator[Reading]:
             yield Reading(f.condition, tenant, f.value, f"{f.key}: {runs} not succeeded within the sla", f.key)
         case "start_by":
             yield Reading(f.condition, tenant, f.value, f"{f.key}: {f.n} fires did not start in time", f.key)
+        case "schedule_too_costly":
+            says = f"{f.key} is paused: its schedule exceeds the step budget"
+            yield Reading(f.condition, tenant, f.value, says, f.key)
         case "shard_heartbeat":
             says = f"{f.n} shards have had no heartbeat for up to {f.value:.0f} s (owner: {f.about})"
             yield Reading(f.condition, tenant, f.value, says)

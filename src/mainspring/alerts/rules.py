@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-import math
 from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
 from mainspring import wire
-from mainspring.domain.alert import BUILT_IN, CONDITIONS, Rule, rules_of
+from mainspring.domain.alert import BUILT_IN, CONDITIONS, Rule, rule_problems, rules_of
 from mainspring.domain.audit import changes
-from mainspring.domain.channel import NAME
 from mainspring.domain.errors import Invalid, NotFound, Problem, invalid
 from mainspring.store import alerts, audit, channels
 from mainspring.store.db import Database
@@ -55,7 +52,7 @@ async def list_rules(database: Database, *, tenant: int) -> wire.Page[wire.Alert
 
 async def put_rule(database: Database, name: str, rule: Rule, *, tenant: int, by: str) -> wire.AlertRule:
     """Write a rule; it replaces a built-in rule of the same name."""
-    problems = list(_problems(name, rule))
+    problems = rule_problems(name, rule)
     async with database.transaction() as connection:
         known = (
             await channels.known_channels(connection, tenant=tenant, names=rule.channels) if rule.channels else set()
@@ -90,19 +87,6 @@ async def delete_rule(database: Database, name: str, *, tenant: int, by: str) ->
             hint = "; it is built in: to disable it, set enabled: false" if name in BUILT_IN else ""
             raise NotFound(f"no rule {name!r} to delete{hint}")
         await audit.record(connection, "rule.delete", name, tenant=tenant, by=by, name=name)
-
-
-def _problems(name: str, rule: Rule) -> list[Problem]:
-    found = []
-    if not NAME.match(name):
-        found.append(Problem("/name", f"invalid rule name {name!r}", "use lower case letters, digits, '_' and '-'"))
-    if rule.condition not in CONDITIONS:
-        close = difflib.get_close_matches(rule.condition, CONDITIONS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(CONDITIONS)}"
-        found.append(Problem("/condition", f"unknown condition {rule.condition!r}", hint))
-    if not math.isfinite(rule.threshold):
-        found.append(Problem("/threshold", "threshold must be a finite number", "for example 0.95"))
-    return found
 
 
 def _shown(name: str, rule: Rule, written: tuple[Rule, datetime, str] | None) -> wire.AlertRule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import smtplib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mainspring import outbound
 from mainspring.alerts import format, mail, sign
@@ -19,6 +20,7 @@ from mainspring.domain.channel import (
     SmtpTarget,
     Target,
     WebhookTarget,
+    without_secrets,
 )
 from mainspring.domain.errors import MainspringError
 from mainspring.http_client import HttpError, InvalidRequest
@@ -35,8 +37,16 @@ class Sender:
     apprise opens its own connections, which cannot be checked here, so an operator has to allow it.
     """
 
-    def __init__(self, allowed: Sequence[Network] = (), *, apprise: bool = False, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        allowed: Sequence[Network] = (),
+        *,
+        apprise: bool = False,
+        public_url: str = "",
+        clock: Clock | None = None,
+    ) -> None:
         self._allowed = allowed
+        self._public_url = public_url
         self._apprise = apprise
         self._clock = clock or SystemClock()
         self._http = outbound.Outbound(allowed)
@@ -47,6 +57,7 @@ class Sender:
     async def send(self, target: Target, notification: Notification) -> Sent:
         """Send the notification; `error` of the result is None if the receiver accepted it."""
         started = self._clock.monotonic()
+        notification = replace(notification, public_url=self._public_url)
         status, excerpt, error = None, None, None
         try:
             async with asyncio.timeout(TIMEOUT_S * 2):
@@ -63,9 +74,7 @@ class Sender:
         except (HttpError, InvalidRequest, smtplib.SMTPException, OSError) as problem:
             error = f"{type(problem).__name__}: {problem}"
         duration_ms = round((self._clock.monotonic() - started) * 1000)
-        return Sent(
-            status, None if excerpt is None else excerpt[:MAX_EXCERPT], duration_ms, error and error[:MAX_EXCERPT]
-        )
+        return Sent(status, _shown(excerpt, target), duration_ms, _shown(error, target))
 
     async def _send(self, target: Target, notification: Notification) -> tuple[int | None, str | None]:
         match target:
@@ -83,7 +92,7 @@ class Sender:
                 message = mail.build_message(
                     target,
                     subject=format.summary(notification),
-                    text=format.details(notification),
+                    text=format.letter(notification),
                     event_id=notification.event_id,
                 )
                 return await mail.post(target, message, self._allowed)
@@ -109,10 +118,17 @@ async def _apprise(url: str, notification: Notification) -> tuple[int | None, st
     if not service.add(url):
         raise MainspringError("apprise does not support this kind of URL")
     if not await service.async_notify(
-        title=format.summary(notification), body=format.details(notification) or format.summary(notification)
+        title=format.summary(notification),
+        body=format.letter(notification),
+        body_format=apprise.NotifyFormat.TEXT,  # so that a service that shows HTML or Markdown escapes it
     ):
         raise MainspringError("apprise could not send the notification; see the server log")
     return None, "sent by apprise"
+
+
+def _shown(text: str | None, target: Target) -> str | None:
+    """Mask the channel's secrets before the text is cut: everyone who may read the tenant sees it."""
+    return None if text is None else without_secrets(text, target)[:MAX_EXCERPT]
 
 
 def _text(data: bytes | str) -> str:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
-import secrets
 from collections.abc import Mapping
 
-from mainspring.domain.channel import SECRET_PREFIX, secret_bytes
-
-TOLERANCE_S = 300
-
-
-def new_secret() -> str:
-    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+from mainspring.domain.webhook import TOLERANCE_S, standard_signature
 
 
 def signed(secret: str, *, event_id: str, at_s: int, body: bytes) -> dict[str, str]:
     """Return the three signature headers of a webhook."""
-    content = f"{event_id}.{at_s}.".encode() + body
-    digest = hmac.new(secret_bytes(secret), content, hashlib.sha256).digest()
     return {
         "webhook-id": event_id,
         "webhook-timestamp": str(at_s),
-        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+        "webhook-signature": standard_signature(secret, event_id=event_id, at_s=at_s, body=body),
     }
 
 

@@ -51,7 +51,7 @@ async def list_silences(call: Call) -> wire.Page[wire.Silence]:
     return await silences.list_all(call.context.database, tenant=call.tenant)
 
 
-@table.route("POST", SILENCES, scope="write", body=wire.NewSilence, response=wire.Silence, status=201)
+@table.route("POST", SILENCES, scope="write", body=wire.NewSilence, response=wire.Silence, status=201, creates=True)
 async def create_silence(call: Call) -> wire.Silence:
     """Create a silence or a maintenance window."""
     return await silences.create(call.context.database, call.body, tenant=call.tenant, by=call.caller.name)
@@ -69,7 +69,7 @@ async def list_channels(call: Call) -> wire.Page[wire.Channel]:
     return await channels.list_all(call.context.database, tenant=call.tenant)
 
 
-@table.route("POST", CHANNELS, scope="write", body=wire.NewChannel, response=wire.Channel, status=201)
+@table.route("POST", CHANNELS, scope="write", body=wire.NewChannel, response=wire.Channel, status=201, creates=True)
 async def create_channel(call: Call) -> wire.Channel:
     """Create a channel; only this response contains a webhook's generated signing secret."""
     return await channels.create(call.context.database, call.body, tenant=call.tenant, by=call.caller.name)
@@ -83,7 +83,10 @@ async def get_channel(call: Call) -> wire.Channel:
 
 @table.route("PUT", CHANNEL, scope="write", body=wire.ChannelSpec, response=wire.Channel)
 async def replace_channel(call: Call) -> wire.Channel:
-    """Replace a channel; omitted secrets keep their values."""
+    """Replace a channel; omitted secrets keep their values.
+
+    A channel with another address (URL, mail server, user) needs its secrets again.
+    """
     return await channels.replace(
         call.context.database, call.path("name"), call.body, tenant=call.tenant, by=call.caller.name
     )

@@ -16,16 +16,25 @@ from mainspring.api import (
     audit,
     backfills,
     blackouts,
+    browser_sessions,
     calendars,
     dead_letters,
     executions,
+    hooks,
     jobs,
+    manifests,
     openapi,
     queues,
     reservations,
     runs,
+    secrets,
     system,
+    tenants,
+    tokens,
+    triggers,
+    users,
     worker_stream,
+    worker_tokens,
     workers,
     workflows,
 )
@@ -45,9 +54,9 @@ def endpoints() -> list[Endpoint]:
     """Every endpoint, in the order of matching."""
     tables = (
         jobs.table, backfills.table, calendars.table, blackouts.table, executions.table, dead_letters.table,
-        queues.table, reservations.table, workers.table, worker_stream.table, artifacts.table,
-        workflows.table, runs.table, alerts.table,
-        audit.table,
+        queues.table, reservations.table, workers.table, worker_stream.table, worker_tokens.table, artifacts.table,
+        workflows.table, manifests.table, runs.table, alerts.table, triggers.table,
+        audit.table, secrets.table, browser_sessions.table, tokens.table, users.table, tenants.table,
         system.table, docs,
     )  # fmt: skip
     return [endpoint for table in tables for endpoint in table.endpoints]
@@ -68,8 +77,9 @@ def build(
     """Build the application. `pages` adds the web UI; `error_page` shows browsers an unknown path or method."""
 
     table: list[BaseRoute] = [
-        *health(context.database),
+        *health(context.readiness),
         *routes(endpoints(), context),
+        *hooks.routes(context),
         *(pages(context) if pages is not None else ()),
     ]
 

@@ -11,11 +11,13 @@ from starlette.responses import Response, StreamingResponse
 from mainspring import wire
 from mainspring.api.executions import EXECUTION
 from mainspring.api.route import Call, Table, bad_query
-from mainspring.domain.errors import Conflict
+from mainspring.api.worker_identity import require_attempt
 from mainspring.intake.artifacts import ArtifactSender
 from mainspring.views import executions as execution_views
 
 table = Table()
+LENGTH = re.compile(r"\d{1,18}+", re.ASCII)
+MAX_SIZE = 10**18
 _TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}(; ?charset=[A-Za-z0-9_-]{1,32})?\Z")
 
 
@@ -32,18 +34,18 @@ async def upload(call: Call) -> None:
     With `size`, nothing is uploaded: the response says whether an artifact of that size is accepted.
     """
     sender = ArtifactSender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
-    if not await call.context.dispatcher.sessions.belongs_to(sender.session_id, tenant=call.tenant):
-        raise Conflict("unknown or ended session; register again", code="session_ended")
+    await require_attempt(call, sender.session_id, sender.execution_id, sender.attempt)
     if call.query("size") is not None:
-        await call.context.artifacts.check(sender, call.query("name") or "", call.number("size", 0))
+        await call.context.artifacts.check(sender, call.query("name") or "", call.number("size", 0, most=MAX_SIZE))
         return
+    call.allow_long_body()
     length, kind = call.request.headers.get("content-length", ""), call.request.headers.get("content-type", "")
     await call.context.artifacts.receive(
         sender,
         call.query("name") or "",
         call.request.stream(),
         content_type=kind if _TYPE.match(kind) else "application/octet-stream",
-        declared=int(length) if length.isdigit() else None,
+        declared=int(length) if LENGTH.fullmatch(length) else None,
     )
 
 
@@ -56,8 +58,7 @@ async def upload(call: Call) -> None:
 async def fetch(call: Call) -> Response:
     """Download an artifact of an earlier execution for a running attempt."""
     sender = ArtifactSender(_uuid(call, "session_id"), _uuid(call, "execution_id"), call.number("attempt", 0))
-    if not await call.context.dispatcher.sessions.belongs_to(sender.session_id, tenant=call.tenant):
-        raise Conflict("unknown or ended session; register again", code="session_ended")
+    await require_attempt(call, sender.session_id, sender.execution_id, sender.attempt)
     found, chunks = await call.context.artifacts.open_for(
         sender,
         call.query("name") or "",

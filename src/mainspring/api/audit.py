@@ -19,7 +19,7 @@ table = Table()
 async def list_entries(call: Call) -> wire.Page[wire.AuditEntry]:
     """List audit entries, newest first.
 
-    `action` is an action such as `run.cancel`, or a kind such as `run`.
+    `actor` is the id or the name of a token, `action` an action such as `run.cancel`, or a kind such as `run`.
     """
     return await audit_views.list_entries(
         call.context.database,

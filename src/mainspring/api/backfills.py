@@ -20,10 +20,16 @@ BACKFILL = BACKFILLS + "/{backfill_id}"
 
 
 @table.route(
-    "POST", "/api/v1/jobs/{ref}/backfill", scope="write", body=wire.BackfillRequest, response=wire.Backfill, status=201
+    "POST",
+    "/api/v1/jobs/{ref}/backfill",
+    scope="write",
+    body=wire.BackfillRequest,
+    response=wire.Backfill,
+    status=201,
+    creates=True,
 )
 async def create(call: Call) -> Response | wire.Backfill:
-    """Execute a range of a job's past fires, once per `Idempotency-Key`.
+    """Execute a range of a job's past fires.
 
     With `dry_run`, nothing is written and the response is a BackfillPlan.
     """
@@ -31,14 +37,7 @@ async def create(call: Call) -> Response | wire.Backfill:
     if body.dry_run:
         plan = await backfills.plan(database, call.path("ref"), body, tenant=call.tenant)
         return Response(encode(plan), media_type="application/json")
-    backfill_id = await backfills.create(
-        database,
-        call.path("ref"),
-        body,
-        tenant=call.tenant,
-        by=call.caller.name,
-        key=call.header("idempotency-key"),
-    )
+    backfill_id = await backfills.create(database, call.path("ref"), body, tenant=call.tenant, by=call.caller.name)
     found = await backfill_views.get(database, backfill_id, tenant=call.tenant)
     return Response(encode(found), 201, {"Location": f"{BACKFILLS}/{backfill_id}"}, media_type="application/json")
 

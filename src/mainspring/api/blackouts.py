@@ -19,7 +19,7 @@ async def list_blackouts(call: Call) -> wire.Page[wire.Blackout]:
     )
 
 
-@table.route("POST", BLACKOUTS, scope="write", body=wire.NewBlackout, response=wire.Blackout, status=201)
+@table.route("POST", BLACKOUTS, scope="write", body=wire.NewBlackout, response=wire.Blackout, status=201, creates=True)
 async def create(call: Call) -> wire.Blackout:
     """Create a blackout: while it is active, no fire starts."""
     return await blackouts.create(call.context.database, call.body, tenant=call.tenant, by=call.caller.name)

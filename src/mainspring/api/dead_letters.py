@@ -55,7 +55,7 @@ async def claim_some(call: Call) -> wire.Page[wire.DeadLetter]:
     return wire.Page(items=found)
 
 
-@table.route("POST", DEAD_LETTERS + ":replay", scope=SCOPE, body=wire.ReplayMany, response=wire.Replay)
+@table.route("POST", DEAD_LETTERS + ":replay", scope=SCOPE, body=wire.ReplayMany, response=wire.Replay, creates=True)
 async def replay_many(call: Call) -> wire.Replay:
     """Replay many dead letters: at a rate, after a canary, or as a `dry_run`."""
     return await replays.replay_many(call.context.database, call.body, tenant=call.tenant, by=call.caller.name)
@@ -93,7 +93,7 @@ async def release(call: Call) -> wire.DeadLetter:
     return await intake.release(call.context.database, await _id(call), tenant=call.tenant, by=call.caller.name)
 
 
-@table.route("POST", DEAD_LETTER + "/replay", scope=SCOPE, body=wire.ReplayOne, response=wire.Replay)
+@table.route("POST", DEAD_LETTER + "/replay", scope=SCOPE, body=wire.ReplayOne, response=wire.Replay, creates=True)
 async def replay(call: Call) -> wire.Replay:
     """Replay a dead letter as an execution; repeated requests return the same one."""
     return await replays.replay_one(

@@ -9,7 +9,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from mainspring.api.problem import problem_of
-from mainspring.domain.errors import MainspringError, Unavailable
+from mainspring.domain.errors import MainspringError, Unavailable, invalid
+from mainspring.domain.schedule.budget import TooCostly
+from mainspring.domain.schedule.schedule import too_costly
 from mainspring.store.db import AWAY, CONFLICTS
 
 log = structlog.get_logger()
@@ -29,6 +31,9 @@ def public_error(error: Exception) -> MainspringError:
     """Return the error that a caller may see. Logs what is not the caller's fault."""
     if isinstance(error, MainspringError):
         return error
+    if isinstance(error, TooCostly):
+        problem = too_costly(error, "/schedule")
+        return invalid(problem.pointer, problem.message, hint=problem.hint, code=problem.code)
     if isinstance(error, CONFLICTS):
         return Unavailable("concurrent changes conflicted; nothing was written, try again")
     if isinstance(error, AWAY):

@@ -14,6 +14,7 @@ from mainspring.api.read_cache import Label, job_label
 from mainspring.api.route import Call, Table
 from mainspring.domain.events import event_of
 from mainspring.intake import executions as intake
+from mainspring.intake import requeue as intake_requeue
 from mainspring.views import executions as execution_views
 from mainspring.views import logs as log_views
 from mainspring.views import refs, search
@@ -36,6 +37,8 @@ def _jobs_of_batch(call: Call) -> Iterable[Label]:
     body=wire.Batch,
     response=wire.BatchAnswer,
     changes=_jobs_of_batch,
+    creates=True,
+    checks_grants=True,
 )
 async def submit_batch(call: Call) -> wire.BatchAnswer:
     """Submit up to 1,000 executions; each item has its own status, in order."""
@@ -73,6 +76,12 @@ async def list_executions(call: Call) -> wire.Page[wire.Execution]:
     )
 
 
+@table.route("GET", EXECUTIONS + ":last", scope="read", response=wire.Execution)
+async def last(call: Call) -> wire.Execution:
+    """Get the execution that the caller requested last; if there is none, the one that was due last."""
+    return await execution_views.latest(call.context.database, tenant=call.tenant, by=call.caller.name)
+
+
 @table.route("GET", EXECUTION, scope="read", response=wire.Execution, query=("wait",), cached=status_reads.EXECUTION)
 async def get(call: Call) -> wire.Execution:
     """Get an execution.
@@ -82,7 +91,8 @@ async def get(call: Call) -> wire.Execution:
     execution_id = await _id(call)
     wait_s = call.seconds("wait", 0.0, LONGEST_WAIT_S)
     if wait_s > 0:
-        found = await call.context.live.until_final(execution_id, tenant=call.tenant, wait_s=wait_s)
+        with call.context.streams.waiting(call.caller, call.request):
+            found = await call.context.live.until_final(execution_id, tenant=call.tenant, wait_s=wait_s)
         call.context.reads.observed([execution_id])
         return found
     return await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
@@ -95,7 +105,9 @@ async def events(call: Call) -> wire.Page[wire.LifecycleEvent]:
     return wire.Page(items=events_of(found))
 
 
-@table.route("POST", EXECUTION + "/cancel", scope="write", body=wire.Cancel, response=wire.Execution)
+@table.route(
+    "POST", EXECUTION + "/cancel", scope="write", body=wire.Cancel, response=wire.Execution, checks_grants=True
+)
 async def cancel(call: Call) -> wire.Execution:
     """Cancel an execution.
 
@@ -106,6 +118,32 @@ async def cancel(call: Call) -> wire.Execution:
         call.context.database, execution_id, tenant=call.tenant, by=call.caller.name, reason=call.body.reason
     )
     return await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
+
+
+@table.route(
+    "POST",
+    EXECUTION + "/requeue",
+    scope="operate",
+    body=wire.Requeue,
+    response=wire.Execution,
+    status=201,
+    creates=True,
+    checks_grants=True,
+)
+async def requeue(call: Call) -> wire.Execution:
+    """Run an ended execution again: a new execution with the same parameters and fire time.
+
+    An open dead letter is replayed, which resolves it. For a day, repeated requests return the same execution.
+    """
+    new_id = await intake_requeue.requeue(
+        call.context.database,
+        call.context.submitter,
+        await _id(call),
+        call.body,
+        tenant=call.tenant,
+        by=call.caller.name,
+    )
+    return await execution_views.get(call.context.database, new_id, tenant=call.tenant)
 
 
 @table.route("GET", EXECUTION + "/logs", scope="read", response=wire.Logs, query=("place", "follow"))
@@ -119,24 +157,28 @@ async def logs(call: Call) -> wire.Logs | Response:
     if call.query("follow") in ("true", "1"):
         log_views.parse_place(place)
         await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
-        return sse.stream(_follow(call, execution_id, place))
+        return sse.stream(call, _follow(call, execution_id, place))
     return await log_views.read_logs(call.context.database, execution_id, tenant=call.tenant, place=place)
 
 
 @table.route("GET", "/api/v1/stream", scope="read", response=wire.StreamedExecution)
 async def watch(call: Call) -> Response:
     """Stream executions as they start and end, as server-sent events."""
-    return sse.stream(_changes(call))
+    return sse.stream(call, _changes(call))
 
 
 async def _follow(call: Call, execution_id: UUID, place: str | None) -> AsyncIterator[bytes]:
     sent: wire.Progress | None = None
+    retried: wire.Retry | None = None
     async for logs in call.context.live.output(execution_id, tenant=call.tenant, place=place):
         for chunk in logs.chunks:
             yield sse.event("chunk", chunk, id_=f"{chunk.attempt}.{chunk.seq}")
         if logs.progress is not None and logs.progress != sent:
             sent = logs.progress
             yield sse.event("progress", sent)
+        if logs.retry is not None and logs.retry != retried:
+            retried = logs.retry
+            yield sse.event("retry", retried)
         if logs.complete:
             found = await execution_views.get(call.context.database, execution_id, tenant=call.tenant)
             yield sse.event("end", {"state": found.state})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -13,6 +12,7 @@ from mainspring.api import etag, status_reads
 from mainspring.api.read_cache import Label, final_label, job_label, live_label
 from mainspring.api.route import Call, JsonResponse, Table
 from mainspring.codec import encode
+from mainspring.domain.bounds import Values
 from mainspring.domain.job import JobSpec
 from mainspring.intake import dependencies, jobs
 from mainspring.views import dependencies as dependency_views
@@ -25,6 +25,8 @@ from mainspring.views import schedules as schedule_views
 table = Table()
 JOBS = "/api/v1/jobs"
 JOB = JOBS + "/{ref}"
+DAY_S = 86_400.0
+MAX_STATS_S = 366 * DAY_S
 
 
 def _new_execution(call: Call) -> Iterable[Label]:
@@ -38,13 +40,21 @@ def _edited_job(call: Call) -> Iterable[Label]:
     return (*labels, final_label(call.tenant, ref)) if renamed else labels
 
 
-@table.route("POST", JOBS, scope="write", body=JobSpec, response=wire.Job, status=201)
+@table.route(
+    "POST",
+    JOBS,
+    scope="write",
+    body=JobSpec,
+    response=wire.Job,
+    status=201,
+    creates=True,
+    checks_grants=True,
+)
 async def create(call: Call) -> Response:
     """Create a job."""
-    async with call.schedule_quota(call.body.schedule is not None):
-        job_id = await jobs.create(
-            call.context.database, call.body, tenant=call.tenant, by=call.caller.name, may_exceed=call.caller.may_exceed
-        )
+    job_id = await jobs.create(
+        call.context.database, call.body, tenant=call.tenant, by=call.caller.name, may_exceed=call.caller.may_exceed
+    )
     found = await job_views.get(call.context.database, str(job_id), tenant=call.tenant)
     return etag.with_etag(await _with_warnings(call, found), 201)
 
@@ -89,7 +99,14 @@ async def get(call: Call) -> wire.Job:
 
 
 @table.route(
-    "PATCH", JOB, scope="write", body=dict[str, Any], response=wire.Job, query=("dry_run",), changes=_edited_job
+    "PATCH",
+    JOB,
+    scope="write",
+    body=Values,
+    response=wire.Job,
+    query=("dry_run",),
+    changes=_edited_job,
+    checks_grants=True,
 )
 async def patch(call: Call) -> Response | wire.Change:
     """Change a job with a JSON merge patch.
@@ -102,19 +119,18 @@ async def patch(call: Call) -> Response | wire.Change:
         return await jobs.preview_patch(
             call.context.database, row.job_id, call.body, tenant=call.tenant, may_exceed=call.caller.may_exceed
         )
-    async with call.schedule_quota(row.spec.schedule is None and call.body.get("schedule") is not None):
-        await etag.guard(
-            call,
-            jobs.patch(
-                call.context.database,
-                row.job_id,
-                call.body,
-                tenant=call.tenant,
-                by=call.caller.name,
-                seen=seen,
-                may_exceed=call.caller.may_exceed,
-            ),
-        )
+    await etag.guard(
+        call,
+        jobs.patch(
+            call.context.database,
+            row.job_id,
+            call.body,
+            tenant=call.tenant,
+            by=call.caller.name,
+            seen=seen,
+            may_exceed=call.caller.may_exceed,
+        ),
+    )
     found = await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
     return etag.with_etag(await _with_warnings(call, found))
 
@@ -129,7 +145,13 @@ async def dependencies_of(call: Call) -> wire.Dependencies:
 
 
 @table.route(
-    "POST", JOB + "/dependencies", scope="write", body=wire.NewDependency, response=wire.Dependencies, status=201
+    "POST",
+    JOB + "/dependencies",
+    scope="write",
+    body=wire.NewDependency,
+    response=wire.Dependencies,
+    status=201,
+    creates=True,
 )
 async def add_dependency(call: Call) -> wire.Dependencies:
     """Add a dependency: the job runs after another has succeeded.
@@ -149,7 +171,7 @@ async def remove_dependency(call: Call) -> None:
     )
 
 
-@table.route("POST", JOB + "/force-complete", scope="write", body=wire.Release, response=wire.Job)
+@table.route("POST", JOB + "/force-complete", scope="operate", body=wire.Release, response=wire.Job)
 async def force_complete(call: Call) -> wire.Job:
     """Release the jobs that depend on this one, as if it had succeeded.
 
@@ -158,7 +180,7 @@ async def force_complete(call: Call) -> wire.Job:
     return await _release(call, "forced")
 
 
-@table.route("POST", JOB + "/skip", scope="write", body=wire.Release, response=wire.Job)
+@table.route("POST", JOB + "/skip", scope="operate", body=wire.Release, response=wire.Job)
 async def skip(call: Call) -> wire.Job:
     """Release the jobs that depend on this one without running it.
 
@@ -179,6 +201,13 @@ async def _release(call: Call, freed_as: str) -> wire.Job:
     return await job_views.get(call.context.database, call.path("ref"), tenant=call.tenant)
 
 
+@table.route("GET", JOB + "/stats", scope="read", response=wire.JobStats, query=("since",))
+async def stats(call: Call) -> wire.JobStats:
+    """Get statistics of a job: successes, failures and durations in the last day, or since `since=7d`."""
+    since_s = call.seconds("since", DAY_S, MAX_STATS_S)
+    return await job_views.stats(call.context.database, call.path("ref"), tenant=call.tenant, since_s=since_s)
+
+
 @table.route("GET", JOB + "/versions", scope="read", response=wire.Page[wire.Version], query=("limit", "cursor"))
 async def versions(call: Call) -> wire.Page[wire.Version]:
     """List the versions of a job, newest first."""
@@ -191,7 +220,15 @@ async def versions(call: Call) -> wire.Page[wire.Version]:
     )
 
 
-@table.route("POST", JOB + "/rollback", scope="write", body=wire.Rollback, response=wire.Job)
+@table.route(
+    "POST",
+    JOB + "/rollback",
+    scope="write",
+    body=wire.Rollback,
+    response=wire.Job,
+    creates=True,
+    checks_grants=True,
+)
 async def rollback(call: Call) -> wire.Job:
     """Restore an earlier version as a new one."""
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
@@ -203,7 +240,8 @@ async def rollback(call: Call) -> wire.Job:
         by=call.caller.name,
         may_exceed=call.caller.may_exceed,
     )
-    return await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
+    found = await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
+    return await _with_warnings(call, found)
 
 
 @table.route("GET", JOB + "/ledger", scope="read", response=wire.Page[wire.LedgerEntry], query=("limit", "cursor"))
@@ -224,7 +262,7 @@ async def preview(call: Call) -> wire.Preview:
     return await schedule_views.preview(call.context.database, call.body, tenant=call.tenant)
 
 
-@table.route("DELETE", JOB, scope="write", status=204, query=("cascade", "reason"))
+@table.route("DELETE", JOB, scope="write", status=204, query=("cascade", "reason"), checks_grants=True)
 async def delete(call: Call) -> None:
     """Delete a job; its history is kept.
 
@@ -244,7 +282,9 @@ async def delete(call: Call) -> None:
     await etag.guard(call, change)
 
 
-@table.route("POST", JOB + "/pause", scope="write", body=wire.Pause, response=wire.Job, changes=_edited_job)
+@table.route(
+    "POST", JOB + "/pause", scope="write", body=wire.Pause, response=wire.Job, changes=_edited_job, checks_grants=True
+)
 async def pause(call: Call) -> wire.Job:
     """Pause a job: it does not fire until it is resumed, or until `until`."""
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
@@ -255,7 +295,9 @@ async def pause(call: Call) -> wire.Job:
     return await job_views.get(call.context.database, str(row.job_id), tenant=call.tenant)
 
 
-@table.route("POST", JOB + "/resume", scope="write", body=wire.Resume, response=wire.Job, changes=_edited_job)
+@table.route(
+    "POST", JOB + "/resume", scope="write", body=wire.Resume, response=wire.Job, changes=_edited_job, checks_grants=True
+)
 async def resume(call: Call) -> wire.Job:
     """Resume a paused job.
 
@@ -276,6 +318,8 @@ async def resume(call: Call) -> wire.Job:
     response=wire.Execution,
     status=201,
     changes=_new_execution,
+    creates=True,
+    checks_grants=True,
 )
 async def trigger(call: Call) -> Response:
     """Run a job now, or at `at`; its schedule is not affected."""
@@ -283,7 +327,7 @@ async def trigger(call: Call) -> Response:
     made = await call.context.submitter.trigger(
         call.path("ref"),
         body,
-        key=body.key or call.header("idempotency-key") or None,
+        key=body.key or None,
         tenant=call.tenant,
         by=call.caller.name,
     )
@@ -325,4 +369,7 @@ async def executions(call: Call) -> wire.Page[wire.Execution]:
 async def _with_warnings(call: Call, job: wire.Job) -> wire.Job:
     """Add what is valid but will keep the job from running, such as resources that no worker has."""
     warnings = await why_execution.unfit(call.context.database, job.spec, tenant=call.tenant)
+    if job.declared is not None and job.declared.edited:
+        function = job.declared.function
+        warnings = [*warnings, f"code declares this job ({function}): the next load of the code undoes the edit"]
     return msgspec.structs.replace(job, warnings=warnings) if warnings else job

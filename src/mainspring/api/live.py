@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from uuid import UUID
@@ -20,6 +21,8 @@ from mainspring.views import executions as execution_views
 from mainspring.views import logs as log_views
 
 MOST_PENDING = 100
+REMEMBERED = 10_000
+"""Of so many executions a stream knows the state that it sent last."""
 POLL_S = 2.0
 """Waiting requests also poll at this interval, in case the bus misses an event."""
 FIRST_POLL_S = 0.05
@@ -55,7 +58,11 @@ class LiveUpdates(Service):
         await self.drain()
 
     async def changes(self, *, tenant: int, silence_s: float = 15.0) -> AsyncIterator[list[wire.Execution]]:
-        """Yield executions as they start and end; an empty list after `silence_s`, as a keep-alive."""
+        """Yield executions as they start and end; an empty list after `silence_s`, as a keep-alive.
+
+        An event may be read when the execution has moved on, so two events may find the same state. It is sent once.
+        """
+        sent: OrderedDict[UUID, tuple[str, int]] = OrderedDict()
         with self._watch() as (queue, _):
             while not self.closing:
                 try:
@@ -67,8 +74,14 @@ class LiveUpdates(Service):
                     continue
                 async with self._database.connection() as connection:
                     found = await executions.executions_by_id(connection, tenant=tenant, execution_ids=event.executions)
-                if found:
-                    yield sorted(found, key=lambda e: e.finished_at or e.started_at or e.due_at)
+                fresh = [e for e in found if sent.get(e.execution_id) != (e.state, e.attempt)]
+                for execution in fresh:
+                    sent[execution.execution_id] = (execution.state, execution.attempt)
+                    sent.move_to_end(execution.execution_id)
+                while len(sent) > REMEMBERED:
+                    sent.popitem(last=False)
+                if fresh:
+                    yield sorted(fresh, key=lambda e: e.finished_at or e.started_at or e.due_at)
 
     async def until_final(self, execution_id: UUID, *, tenant: int, wait_s: float) -> wire.Execution:
         """Return the execution when it is final or `wait_s` have passed."""
@@ -86,7 +99,9 @@ class LiveUpdates(Service):
         """Yield log output as it arrives, until the execution is final and the log complete."""
         with self._watch() as (queue, poll_s):
             while not self.closing:
-                logs = await log_views.read_logs(self._database, execution_id, tenant=tenant, place=place)
+                logs = await log_views.read_logs(
+                    self._database, execution_id, tenant=tenant, place=place, size=log_views.TAIL_BYTES
+                )
                 place = logs.place
                 yield logs
                 if logs.complete:

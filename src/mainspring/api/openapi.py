@@ -8,11 +8,19 @@ from typing import Any
 import msgspec
 
 from mainspring import __version__
+from mainspring.api.idempotency import MAX_KEY_CHARS
 from mainspring.api.route import Endpoint
 
 _PARAM = re.compile(r"\{(\w+)\}")
 _REF = "#/components/schemas/{name}"
 
+IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "For 24 hours, a request of the same token with the same key and body gets the same response",
+    "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS, "pattern": "^[!-~]+$"},
+}
 PROBLEM = {
     "type": "object",
     "required": ["title", "status", "detail", "code", "errors"],
@@ -62,10 +70,13 @@ def _operation(endpoint: Endpoint, by_type: dict[int, dict[str, Any]]) -> dict[s
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in _PARAM.findall(endpoint.path)
     ] + [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in endpoint.query]
+    if endpoint.creates:
+        parameters.append(IDEMPOTENCY_KEY)
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
         "operationId": f"{endpoint.handle.__module__.rpartition('.')[2]}_{endpoint.handle.__name__}",
         "tags": [endpoint.path.split("/")[3] if endpoint.path.startswith("/api/v1/") else "system"],
+        "security": [{"token": [endpoint.scope]}],
         "parameters": parameters,
         "responses": {
             str(endpoint.status): _response(endpoint, by_type),

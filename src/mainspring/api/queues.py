@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mainspring import wire
 from mainspring.api.route import Call, Table
+from mainspring.domain.bounds import Values
 from mainspring.domain.errors import invalid
 from mainspring.intake.queues import change as change_queue
+from mainspring.intake.queues import set_min_isolation
 from mainspring.views import queues
 from mainspring.views import why_execution as reasons
 
@@ -37,7 +37,15 @@ async def scaling(call: Call) -> wire.Scaling:
         ) from None
 
 
-@table.route("PATCH", QUEUES + "/{name}", scope="admin", body=dict[str, Any], response=wire.Queue)
+@table.route("PATCH", QUEUES, scope="admin", body=wire.AllQueues, response=wire.Queues)
+async def change_all(call: Call) -> wire.Queues:
+    """Change what holds in all queues: the minimum isolation. A queue can require more, not less."""
+    return await set_min_isolation(
+        call.context.database, call.body.min_isolation, tenant=call.tenant, by=call.caller.name
+    )
+
+
+@table.route("PATCH", QUEUES + "/{name}", scope="admin", body=Values, response=wire.Queue)
 async def change(call: Call) -> wire.Queue:
     """Change a queue's settings; null resets a setting to its default."""
     return await change_queue(

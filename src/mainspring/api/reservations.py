@@ -17,7 +17,9 @@ async def list_reservations(call: Call) -> wire.Page[wire.Reservation]:
     return await reservation_views.list_reservations(call.context.database, tenant=call.tenant)
 
 
-@table.route("POST", RESERVATIONS, scope="admin", body=wire.NewReservation, response=wire.Reservation, status=201)
+@table.route(
+    "POST", RESERVATIONS, scope="admin", body=wire.NewReservation, response=wire.Reservation, status=201, creates=True
+)
 async def create(call: Call) -> wire.Reservation:
     """Reserve worker capacity for a tenant, a queue or a job during a period."""
     return await reservations.create(

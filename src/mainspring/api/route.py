@@ -7,9 +7,9 @@ There is no other way in, so no endpoint can be public by accident. OpenAPI is g
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,17 +19,27 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from mainspring.api import idempotency
 from mainspring.api.auth import Caller, header
 from mainspring.api.context import Context
 from mainspring.api.errors import guarded
+from mainspring.api.problem import SAFE_HEADERS
 from mainspring.api.read_cache import SEEN_AFTER, WRITTEN, CachedRead, Encoded, Key, Label
+from mainspring.api.safe_headers import add_safe_headers
+from mainspring.api.tls import require_client_certificate
 from mainspring.codec import MAX_BODY, decode, encode
 from mainspring.domain.duration import parse_duration
-from mainspring.domain.errors import Invalid, TooLarge, Unauthenticated
+from mainspring.domain.errors import Invalid, TooLarge
+from mainspring.store.request_keys import RequestKey
 
 log = structlog.get_logger()
 MAX_REASON = 1000
+MAX_LENGTH_DIGITS = 18
+MAX_NUMBER = 2**31 - 1
+NUMBER = re.compile(r"[+-]?+\d{1,18}+", re.ASCII)
 JSON = (b"content-type", b"application/json")
+RATE_LIMIT = "mainspring.rate_limit"
+"""Where `authenticate` leaves the headers about the caller's rate limit, for responses of every status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +55,6 @@ class Call:
     def tenant(self) -> int:
         return self.caller.tenant
 
-    def schedule_quota(self, adds_schedule: bool) -> AbstractAsyncContextManager[None]:
-        """Charge the token's schedule quota for the change inside, if it adds a schedule."""
-        return self.context.quotas.making(
-            adds_schedule, tenant=self.tenant, token_id=self.caller.token_id, own=self.caller.schedule_quota
-        )
-
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
 
@@ -64,12 +68,16 @@ class Call:
         """Whether the query has one of these parameters."""
         return any(name in self.request.query_params for name in names)
 
-    def number(self, name: str, default: int) -> int:
+    def number(self, name: str, default: int, *, most: int = MAX_NUMBER) -> int:
         text = self.query(name)
-        try:
-            return default if text is None else int(text)
-        except ValueError:
-            raise bad_query(name, f"{text!r} is not a whole number") from None
+        if text is None:
+            return default
+        if not NUMBER.fullmatch(text):
+            shown = text if len(text) <= 40 else f"{text[:40]}…"
+            raise bad_query(name, f"{shown!r} is not a whole number")
+        if abs(number := int(text)) > most:
+            raise bad_query(name, f"{number} is out of range: at most {most:,}")
+        return number
 
     def seconds(self, name: str, default: float, most: float) -> float:
         text = self.query(name)
@@ -95,6 +103,11 @@ class Call:
             raise bad_query("cascade", f"unknown value {cascade!r}; omit it or use `detach`")
         return cascade is not None
 
+    def allow_long_body(self) -> None:
+        """Exempt the body from the deadline of a request: it is a stream or an upload."""
+        if (connection := self.request.scope.get("connection")) is not None:
+            connection.allow_long_body()
+
     def reason(self) -> str:
         """The reason for a deletion; a query parameter, because DELETE has no body."""
         reason = self.query("reason") or ""
@@ -109,7 +122,7 @@ class JsonResponse(Response):
     def __init__(self, body: bytes, status: int = 200, *headers: tuple[bytes, bytes]) -> None:
         self.body = body
         self.status_code = status
-        self.raw_headers = [(b"content-length", b"%d" % len(body)), JSON, *headers]
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), JSON, *SAFE_HEADERS, *headers]
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,6 +154,8 @@ class Endpoint:
     description: str = ""
     cached: CachedRead | None = None
     changes: Changes | None = None
+    creates: bool = False
+    checks_grants: bool = False
 
 
 class Table:
@@ -162,11 +177,15 @@ class Table:
         limit: int = MAX_BODY,
         cached: CachedRead | None = None,
         changes: Changes | None = None,
+        creates: bool = False,
+        checks_grants: bool = False,
     ) -> Callable[[Callable[[Call], Awaitable[Any]]], Callable[[Call], Awaitable[Any]]]:
         """Declare an endpoint.
 
         With `cached`, its responses are kept for a second. `changes` names what a write changes; without it, a write
-        removes all cached responses of its tenant.
+        removes all cached responses of its tenant. With `creates`, an `Idempotency-Key` makes repeats safe: everything
+        that the endpoint writes must go through the context of its call. `checks_grants`: a change that tokens may make
+        that are restricted to queues or labels, because it checks these grants; others refuse such tokens.
         """
 
         def declare(handle: Callable[[Call], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
@@ -186,6 +205,8 @@ class Table:
                     description.strip(),
                     cached,
                     changes,
+                    creates,
+                    checks_grants or method == "GET" or scope in ("read", "worker"),
                 )
             )
             return handle
@@ -199,7 +220,11 @@ def routes(endpoints: list[Endpoint], context: Context) -> list[Route]:
 
 def responder(endpoint: Endpoint, context: Context) -> Callable[[Request], Awaitable[Response]]:
     async def respond(request: Request) -> Response:
-        return await guarded(lambda: serve(endpoint, context, request))
+        response = await guarded(lambda: serve(endpoint, context, request))
+        if not isinstance(response, JsonResponse):
+            add_safe_headers(response.raw_headers)
+        response.raw_headers.extend(request.scope.get(RATE_LIMIT, ()))
+        return response
 
     return respond
 
@@ -209,19 +234,30 @@ async def serve(endpoint: Endpoint, context: Context, request: Request) -> Respo
     if caller.csrf is not None and endpoint.method not in ("GET", "HEAD"):
         raise Invalid("a browser session cannot call this route; send an API token", code="token_needed")
     caller.demand(endpoint.scope)
+    if not endpoint.checks_grants:
+        caller.demand_unrestricted()
+    if endpoint.scope == "worker" and context.needs_client_certificate:
+        require_client_certificate(request)
+    refuse_nul(request)
     if request.scope["query_string"] and (unknown := set(request.query_params) - set(endpoint.query)):
         known = f"known: {', '.join(endpoint.query)}" if endpoint.query else "this route has none"
         raise bad_query(sorted(unknown)[0], f"unknown query parameter; {known}")
     body = None
     if endpoint.body is not None:
         raw = await read_body(request, endpoint.limit)
-        body = decode(raw or b"{}", endpoint.body, limit=endpoint.limit)
+        body = decode(raw or b"{}", endpoint.body, limit=endpoint.limit, large_integers=endpoint.scope == "worker")
     call = Call(context, caller, request, body)
     if endpoint.cached is not None and not (request.scope["query_string"] and call.asks(*UNCACHED)):
         return await _read(endpoint, endpoint.cached, call)
     if endpoint.method == "GET" or endpoint.scope == "worker":
         return _response(endpoint, await endpoint.handle(call))
     return await _write(endpoint, call)
+
+
+def refuse_nul(request: Request) -> None:
+    """Refuse an address with a NUL character, which PostgreSQL cannot look up."""
+    if b"%00" in request.scope["query_string"] or "\0" in request.scope["path"]:
+        raise Invalid("an address cannot contain a NUL character", code="bad_query")
 
 
 def _response(endpoint: Endpoint, result: Any) -> Response:
@@ -247,34 +283,60 @@ async def _read(endpoint: Endpoint, cached: CachedRead, call: Call) -> Response:
 
 async def _write(endpoint: Endpoint, call: Call) -> Response:
     labels = None
+    key = call.header("idempotency-key") if endpoint.creates else None
     try:
-        result = await endpoint.handle(call)
+        response = await (_handled(endpoint, call) if key is None else _handled_once(endpoint, call, key))
         labels = None if endpoint.changes is None else endpoint.changes(call)
     finally:  # also after an error: it may have come after the commit
         written = call.context.reads.wrote(call.tenant, labels)
-    response = _response(endpoint, result)
     response.raw_headers.append((WRITTEN, written.encode()))
     return response
 
 
+async def _handled(endpoint: Endpoint, call: Call) -> Response:
+    return _response(endpoint, await endpoint.handle(call))
+
+
+async def _handled_once(endpoint: Endpoint, call: Call, key: str) -> Response:
+    idempotency.check_key(key)
+    scope = call.request.scope
+    request = idempotency.KeyedRequest(
+        RequestKey(
+            call.caller.token_id,
+            idempotency.digest_of(endpoint.method.encode(), scope["path"].encode(), key.encode()),
+        ),
+        call.tenant,
+        idempotency.digest_of(scope["query_string"], idempotency.body_bytes(call.body)),
+        (header(scope, b"authorization") or "").partition(" ")[2].strip().encode(),
+    )
+    status, body, headers = await idempotency.once(
+        call.context, request, lambda context: _handled(endpoint, replace(call, context=context))
+    )
+    return JsonResponse(body, status, *headers)
+
+
 async def authenticate(context: Context, request: Request, *, counted: bool = True) -> Caller:
-    """Return the caller within its rate limit. `counted=False` exempts the request from the limit."""
-    try:
-        caller = await context.auth.caller(request)
-    except Unauthenticated:
-        if header(request.scope, b"authorization") is not None:  # limited, as each invalid token costs a query
-            context.rates.admit_unauthenticated(request.client.host if request.client is not None else "")
-        raise
+    """Return the caller within its rate limit.
+
+    `counted=False` is for workers: they are exempt from the limit, and report what runs of a suspended tenant.
+    """
+    caller = await context.auth.caller(request)
+    if (connection := request.scope.get("connection")) is not None:
+        connection.admit()
     if counted:
-        context.rates.admit(caller.token_id)
+        caller.demand_active()
+        try:
+            context.rates.admit(caller.token_id, user=caller.principal_id, tenant=caller.tenant)
+        finally:
+            request.scope[RATE_LIMIT] = context.rates.headers(caller.token_id)
     return caller
 
 
 async def read_body(request: Request, limit: int) -> bytes:
     """Read the body; reject it as soon as more than `limit` bytes have arrived, whatever Content-Length says."""
     declared = header(request.scope, b"content-length") or "0"
-    if declared.isdigit() and int(declared) > limit:
-        raise TooLarge(f"request body has {int(declared):,} bytes; the limit is {limit:,}")
+    if declared.isdecimal() and (len(declared) > MAX_LENGTH_DIGITS or int(declared) > limit):
+        raise TooLarge(f"request body has {int(declared[:MAX_LENGTH_DIGITS]):,} bytes; the limit is {limit:,}")
     chunks: list[bytes] = []
     size = 0
     while True:

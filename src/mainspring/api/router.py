@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mainspring.api.context import Context
 from mainspring.api.route import Endpoint, responder
+from mainspring.api.safe_headers import SafeHeaders
 
 Respond = Callable[[Request], Awaitable[Response]]
 
@@ -75,7 +76,7 @@ class ApiRouter:
     """ASGI middleware that serves the endpoints of the API and passes everything else on."""
 
     def __init__(self, application: ASGIApp, endpoints: list[Endpoint], context: Context) -> None:
-        self._application = application
+        self._application = SafeHeaders(application)
         self._paths = PathTable()
         for endpoint in endpoints:
             self._paths.add(endpoint.method, endpoint.path, responder(endpoint, context))

@@ -45,7 +45,7 @@ async def cancel(call: Call) -> wire.Run:
     )
 
 
-@table.route("POST", RUN + "/rerun", scope="write", body=wire.Rerun, response=wire.Run, status=201)
+@table.route("POST", RUN + "/rerun", scope="operate", body=wire.Rerun, response=wire.Run, status=201, creates=True)
 async def rerun(call: Call) -> wire.Run:
     """Rerun a finished run from the steps that did not succeed, or from a given step.
 
@@ -94,9 +94,13 @@ async def reject(call: Call) -> wire.Run:
     return await _decide(call, approved=False)
 
 
-@table.route("POST", STEP + "/skip", scope="write", body=wire.Override, response=wire.Run)
+@table.route("POST", STEP + "/skip", scope="operate", body=wire.Override, response=wire.Run)
 async def skip(call: Call) -> wire.Run:
-    """Skip a step; its successors continue and can see that it was skipped."""
+    """Skip a step that has not succeeded; its successors continue and can see that it was skipped.
+
+    For a failed step of a run that has ended, the answer is a new run: it keeps what had succeeded and continues
+    behind the step.
+    """
     return await run_actions.skip(
         call.context.runs,
         await _id(call),
@@ -108,9 +112,13 @@ async def skip(call: Call) -> wire.Run:
     )
 
 
-@table.route("POST", STEP + "/force-complete", scope="write", body=wire.Override, response=wire.Run)
+@table.route("POST", STEP + "/force-complete", scope="operate", body=wire.Override, response=wire.Run)
 async def force_complete(call: Call) -> wire.Run:
-    """Mark a step as succeeded, with the given result."""
+    """Mark a step as succeeded, with the given result, also one that has failed.
+
+    For a failed step of a run that has ended, the answer is a new run: it keeps what had succeeded and continues
+    behind the step.
+    """
     return await run_actions.force_complete(
         call.context.runs,
         await _id(call),

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import socket
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import structlog
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mainspring.api.connection import ClientConnection, ConnectionLimits, Strangers
+from mainspring.api.problem import problem
+from mainspring.api.tls import CHECK_S, ServerTls, StrictTransport, TlsFiles
 from mainspring.domain.errors import MainspringError
-from mainspring.service import Service
+from mainspring.process import open_file_limit
+from mainspring.service import Loops, Service
 
 log = structlog.get_logger()
 
@@ -38,12 +42,14 @@ class KeepAliveLimit:
     """ASGI middleware that closes connections after each response while more than `limit` are open.
 
     A worker has one connection for long polls and one for heartbeats. With many workers and few file descriptors,
-    heartbeats reconnect each time, so that no worker is refused for lack of a descriptor.
+    heartbeats reconnect each time, so that no worker is refused for lack of a descriptor. From `most` on, requests are
+    refused: database connections and artifacts need file descriptors too.
     """
 
-    def __init__(self, app: ASGIApp, *, limit: int) -> None:
+    def __init__(self, app: ASGIApp, *, limit: int, most: int) -> None:
         self._app = app
         self._limit = limit
+        self._most = most
         self._warned = False
         self.connections: set[Any] = set()
 
@@ -64,21 +70,40 @@ class KeepAliveLimit:
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await send(message)
 
+        if len(self.connections) >= self._most:
+            refused = problem(503, "too_many_connections", "this api process has no connection to spare; try again")
+            await refused(scope, receive, send_and_close)
+            return
         await self._app(scope, receive, send_and_close)
 
 
 class HttpServer(Service):
     """Listens from `start` on; `drain` waits for open requests to finish."""
 
-    def __init__(self, app: Any, *, host: str, port: int, files: int | None = None) -> None:
+    def __init__(
+        self,
+        app: Any,
+        *,
+        host: str,
+        port: int,
+        files: int | None = None,
+        limits: ConnectionLimits | None = None,
+        tls: TlsFiles | None = None,
+    ) -> None:
         self._host, self._port = host, port
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if files is None else files
-        limited = KeepAliveLimit(app, limit=files * 17 // 20)
+        self._tls = None if tls is None else ServerTls(tls)
+        self._loops = Loops("http")
+        if tls is not None:
+            app = StrictTransport(app)
+        files = open_file_limit() if files is None else files
+        limited = KeepAliveLimit(app, limit=files * 17 // 20, most=files * 19 // 20)
+        self.strangers = Strangers(limits or ConnectionLimits().for_files(files))
+        proxies = [str(network) for network in self.strangers.limits.trusted_proxies]
         self._server = _Server(
             uvicorn.Config(
                 limited,
                 loop="none",
-                http="httptools",
+                http=cast(type[asyncio.Protocol], partial(ClientConnection, strangers=self.strangers)),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -87,10 +112,14 @@ class HttpServer(Service):
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=5,
                 backlog=BACKLOG,
-                # Responds 503 beyond this: database connections and artifacts need file descriptors too.
-                limit_concurrency=files * 19 // 20,
+                # X-Forwarded-For and X-Forwarded-Proto count only from configured proxies. uvicorn would trust
+                # loopback, and whatever FORWARDED_ALLOW_IPS says.
+                proxy_headers=bool(proxies),
+                forwarded_allow_ips=proxies,
             )
         )
+        self._server.config.load()
+        self._server.config.ssl = None if self._tls is None else self._tls.context
         limited.connections = self._server.server_state.connections
         self._task: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
@@ -103,6 +132,13 @@ class HttpServer(Service):
     async def start(self) -> None:
         self._socket = self._bind()
         self._task = asyncio.create_task(self._server.serve([self._socket]), name="http")
+        if self._tls is not None:
+            self._loops.forever("reload certificates", self._reload)
+
+    async def _reload(self) -> None:
+        assert self._tls is not None
+        await asyncio.sleep(CHECK_S)
+        self._tls.reload()
 
     async def ready(self) -> None:
         while not self._server.started:
@@ -112,6 +148,7 @@ class HttpServer(Service):
             await asyncio.sleep(0.005)
 
     async def drain(self) -> None:
+        await self._loops.stop()
         self._server.should_exit = True
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=10)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from starlette.responses import StreamingResponse
-
+from mainspring.api.open_streams import LiveResponse
+from mainspring.api.route import Call
 from mainspring.codec import encode
 
 COMMENT = b": keep-alive\n\n"
@@ -17,7 +17,5 @@ def event(name: str, data: Any, *, id_: str | None = None) -> bytes:
     return f"{head}event: {name}\ndata: ".encode() + encode(data) + b"\n\n"
 
 
-def stream(events: AsyncIterator[bytes]) -> StreamingResponse:
-    return StreamingResponse(
-        events, media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    )
+def stream(call: Call, events: AsyncIterator[bytes]) -> LiveResponse:
+    return LiveResponse(call.context.streams, call.caller, events)

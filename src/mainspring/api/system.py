@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import get_args
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+import msgspec
 from starlette.responses import Response
 
 from mainspring import wire
-from mainspring.api.auth import LINK_S
+from mainspring.api.metrics import channels_of, exposition
 from mainspring.api.route import Call, Table
-from mainspring.clock import SystemClock, instant
 from mainspring.domain.alert import Severity
-from mainspring.store import alerts, dead_letters, doctor, queues, runs, sessions, shards
+from mainspring.store import alerts, dead_letters, doctor, holds, queues, runs, sessions, shards, tokens
 from mainspring.telemetry import metrics
 from mainspring.views.overview import shards_now
 from mainspring.views.queues import depths_of
@@ -23,33 +21,58 @@ table = Table()
 
 @table.route("GET", "/api/v1/doctor", scope="admin", response=wire.Diagnosis, query=("all",))
 async def examine(call: Call) -> wire.Diagnosis:
-    """Check the invariants and list violations among the newest executions, or among all with `all=true`."""
+    """Check the invariants and list violations among the newest executions, or among all with `all=true`.
+
+    Cluster administrators see those of all tenants.
+    """
     async with call.context.database.connection() as connection:
-        return await doctor.examine(connection, everything=call.query("all") == "true")
+        found = await doctor.examine(
+            connection, tenant=call.caller.visible_tenant, everything=call.query("all") == "true"
+        )
+        exposed = await sessions.exposed_workers(connection, tenant=call.tenant)
+        unbound = await tokens.unbound_worker_tokens(connection, tenant=call.tenant)
+    notes = [*map(_exposure, exposed), *map(_unbound, unbound)]
+    return msgspec.structs.replace(found, notes=[*found.notes, *notes])
+
+
+def _exposure(worker: sessions.ExposedWorker) -> str:
+    who = f"worker {worker.name} on {worker.host} runs as"
+    if worker.uid == 0:
+        return f"{who} root: its jobs can read and change everything there; give it a system user of its own"
+    return f"{who} the user of the server (uid {worker.uid}): its jobs can read the server's files and stop it"
+
+
+def _unbound(name: str) -> str:
+    return (
+        f"worker token {name!r} grants every queue and label, as it is older than grants: replace it by one of"
+        " `mainspring workers token`"
+    )
 
 
 @table.route("GET", "/api/v1/system/shards", scope="admin", response=wire.Shards)
 async def list_shards(call: Call) -> wire.Shards:
-    """List the scheduler processes and the owner of each shard."""
-    return await shards_now(call.context.database)
+    """List the scheduler processes and the owner of each shard. Cluster administrators also see their hosts."""
+    return await shards_now(call.context.database, named=call.caller.is_cluster_admin)
 
 
-@table.route("POST", "/api/v1/login-links", scope="read", response=wire.LoginLink, status=201)
+@table.route("POST", "/api/v1/login-links", scope="read", response=wire.LoginLink, status=201, creates=True)
 async def login_link(call: Call) -> wire.LoginLink:
-    """Create a link that opens the web UI; it expires after an hour."""
-    key = call.context.auth.login_key(call.caller.token_id)
-    expires_at = instant(SystemClock().now_ms()) + timedelta(seconds=LINK_S)
+    """Create a link that signs one browser in; it works once and expires after an hour."""
+    key, expires_at = await call.context.auth.new_login_link(call.caller, database=call.context.database)
     return wire.LoginLink(path=f"/login?k={key}", expires_at=expires_at)
 
 
 @table.route("GET", "/metrics", scope="read")
 async def scrape(call: Call) -> Response:
-    """Get the metrics in Prometheus format."""
+    """Get the metrics in Prometheus format. Only cluster administrators see names of other tenants."""
+    visible = call.caller.visible_tenant
     async with call.context.database.connection() as connection:
-        depths = await depths_of(connection, tenant=None)
+        depths = await depths_of(connection, tenant=visible)
         leases = await shards.list_shards(connection)
+        metrics.FIRING_HELD.set(await holds.open_hold(connection) is not None)
         open_letters = await dead_letters.count_open(connection, tenant=call.tenant)
-        firing = await alerts.firing_counts(connection)
+        firing = await alerts.firing_counts(connection, tenant=visible)
+        own_channels = await channels_of(connection, tenant=visible)
         kept = await runs.sla_ratios(connection, tenant=call.tenant)
         running = await queues.count_running(connection, tenants=[call.tenant])
         workers = [w for w in await sessions.list_workers(connection, tenant=call.tenant) if w.state != "lost"]
@@ -80,4 +103,4 @@ async def scrape(call: Call) -> Response:
     metrics.DEAD_LETTERS.set(open_letters)
     slots = sum(w.slots for w in live)
     metrics.WORKER_UTILIZATION.set(sum(w.busy for w in live) / slots if slots else 0.0)
-    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+    return exposition(own_channels)

@@ -16,8 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from mainspring import wire
 from mainspring.api.errors import public_error
-from mainspring.api.problem import status_of
+from mainspring.api.problem import SAFE_HEADERS, status_of
 from mainspring.api.route import Call, Table
+from mainspring.api.worker_identity import proof_of
 from mainspring.api.workers import WORKER, check_protocol, renew_lease, settle_results
 from mainspring.codec import decode, encode
 from mainspring.dispatch.streams import WorkerStream
@@ -35,7 +36,7 @@ CLOSE_S = 10.0
 """How long the last messages may take to be sent, before the connection is given up."""
 HEADERS = [
     (b"content-type", b"application/x-ndjson"),
-    (b"cache-control", b"no-store"),
+    *SAFE_HEADERS,
     (b"x-accel-buffering", b"no"),
 ]
 
@@ -44,6 +45,7 @@ HEADERS = [
 async def stream(call: Call) -> Response:
     """Open a worker stream: work is sent as it becomes ready, while the request body carries results and heartbeats."""
     check_protocol(call)
+    call.allow_long_body()
     lines = LineReader(call.request.receive)
     try:
         async with asyncio.timeout(OPEN_S):
@@ -63,7 +65,9 @@ class Numbered(msgspec.Struct):
 
 
 def decode_message(line: bytes) -> wire.WorkerMessage:
-    message: wire.WorkerMessage = decode(line, cast(Any, wire.WorkerMessage), limit=wire.MAX_LINE_BYTES)
+    message: wire.WorkerMessage = decode(
+        line, cast(Any, wire.WorkerMessage), limit=wire.MAX_LINE_BYTES, large_integers=True
+    )
     return message
 
 
@@ -119,7 +123,9 @@ class StreamResponse(Response):
     @classmethod
     async def open(cls, call: Call, request: wire.OpenStream, lines: LineReader) -> StreamResponse:
         opened = cls(call, lines)
-        opened._stream = await call.context.dispatcher.open_stream(request, opened._send, tenant=call.tenant)
+        opened._stream = await call.context.dispatcher.open_stream(
+            request, opened._send, tenant=call.tenant, proof=proof_of(call)
+        )
         return opened
 
     def _send(self, message: wire.ApiMessage) -> None:
@@ -138,6 +144,10 @@ class StreamResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reading = asyncio.create_task(self._read(), name="worker stream")
         self._writing = asyncio.current_task()
+        with self._context.streams.opened("worker", self._call.caller, reading.cancel):
+            await self._serve(send, reading)
+
+    async def _serve(self, send: Send, reading: asyncio.Task[None]) -> None:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             # The worker waits for a first line: it shows that no proxy holds the stream back.
@@ -228,7 +238,9 @@ class StreamResponse(Response):
     async def _renew(self, message: wire.RenewLease) -> wire.Beat:
         await self._context.auth.caller(self._call.request)  # a revoked token ends the stream's lease
         session = self._stream.session
-        return await renew_lease(self._context, message, session_id=session.session_id, tenant=session.tenant)
+        return await renew_lease(
+            self._context, message, session_id=session.session_id, tenant=session.tenant, proof=session.proof
+        )
 
     async def _recall(self) -> None:
         await self._context.dispatcher.recall(self._stream)

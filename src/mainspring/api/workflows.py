@@ -31,6 +31,7 @@ MOST_BYTES = 16_000_000
     status=201,
     limit=MOST_BYTES,
     query=("dry_run",),
+    creates=True,
 )
 async def apply(call: Call) -> Response:
     """Create a workflow (201), or update the one with that name (200).
@@ -40,28 +41,19 @@ async def apply(call: Call) -> Response:
     if call.query("dry_run") == "true":
         order = await workflows.check(call.body)
         return Response(encode(wire.WorkflowOrder(order=order)), media_type="application/json")
-    async with call.schedule_quota(call.body.schedule is not None and not await _exists(call)):
-        found, change = await etag.guard(
-            call,
-            workflows.apply(
-                call.context.database,
-                call.body,
-                tenant=call.tenant,
-                by=call.caller.name,
-                seen=await _seen(call),
-                may_exceed=call.caller.may_exceed,
-            ),
-        )
+    found, change = await etag.guard(
+        call,
+        workflows.apply(
+            call.context.database,
+            call.body,
+            tenant=call.tenant,
+            by=call.caller.name,
+            seen=await _seen(call),
+            may_exceed=call.caller.may_exceed,
+        ),
+    )
     status = 201 if change == "created" else 200
     return etag.with_etag(found, status, Location=f"{WORKFLOWS}/{found.name}", Mainspring_Change=change)
-
-
-async def _exists(call: Call) -> bool:
-    try:
-        await refs.job_row(call.context.database, call.body.name, tenant=call.tenant)
-    except NotFound:
-        return False
-    return True
 
 
 async def _seen(call: Call) -> int | None:
@@ -117,7 +109,7 @@ async def version(call: Call) -> wire.WorkflowVersion:
     return await workflow_views.version(call.context.database, call.path("ref"), int(text), tenant=call.tenant)
 
 
-@table.route("POST", WORKFLOW + "/rollback", scope="write", body=wire.Rollback, response=wire.Workflow)
+@table.route("POST", WORKFLOW + "/rollback", scope="write", body=wire.Rollback, response=wire.Workflow, creates=True)
 async def rollback(call: Call) -> Response:
     """Restore an earlier version as a new one; runs that have started keep theirs."""
     row = await refs.job_row(call.context.database, call.path("ref"), tenant=call.tenant)
@@ -153,7 +145,9 @@ async def delete(call: Call) -> None:
     await etag.guard(call, change)
 
 
-@table.route("POST", WORKFLOW + "/run", scope="write", body=wire.RunRequest, response=wire.Run, status=201)
+@table.route(
+    "POST", WORKFLOW + "/run", scope="write", body=wire.RunRequest, response=wire.Run, status=201, creates=True
+)
 async def run(call: Call) -> Response:
     """Start a run now; for a day, the same `key` returns the same run."""
     found = await run_actions.start(

@@ -1,4 +1,4 @@
-"""`mainspring add`: create a job that runs a command."""
+"""`mainspring add`: create a job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from mainspring import wire
 from mainspring.cli.connect import connected
 from mainspring.cli.output import Output, print_message
-from mainspring.cli.spec import changed, completed
+from mainspring.cli.spec import changed, completed, names_a_task
 from mainspring.cli.spec_options import SpecCommand, spec_options
 from mainspring.cli.tables.jobs import JOBS, fire_lines, schedule_text
 from mainspring.display.definitions import as_json, merge_patch
@@ -37,22 +37,32 @@ async def add(
     replace: bool,
     **flags: Any,
 ) -> None:
-    """Add a job that runs a command, on a schedule or on demand.
+    """Add a job: a command, a URL, a container or a Python function, on a schedule or on demand.
 
     \b
     Examples:
       mainspring add hello --every 5s -- echo hi
       mainspring add report --cron '0 2 * * *' --tz Europe/Berlin -- ./report.sh
       mainspring add cleanup -- rm -rf /var/tmp/cache       (runs on demand)
+      mainspring add ping --every 1m --http https://example.com/health
+      mainspring add etl --param region=eu --container etl:3 -- load
+      mainspring add pay --function shop.jobs:pay --arg currency=EUR
     """
-    if not command:
-        raise click.UsageError(f"Missing command after --. Example: mainspring add {name} --every 5s -- echo hi")
+    if not command and not names_a_task(flags):
+        raise click.UsageError(
+            f"Missing command after --, or --http, --container or --function. "
+            f"Example: mainspring add {name} --every 5s -- echo hi"
+        )
     spec = changed({"name": name, **({"paused": True} if paused else {})}, flags, command)
     job, verb = await _replace(client, spec) if replace else (await client.create_job(spec), "added")
     fires = await client.fires(name, count=3) if job.next_fire_at is not None and out.is_text else None
     out.one(job, JOBS, lambda job: describe(job, verb, fires))
     for note in fires.notes if fires else ():
         print_message(f"note: {note}")
+    print_warnings(job)
+
+
+def print_warnings(job: wire.Job) -> None:
     for warning in job.warnings:
         print_message(f"warning: {warning}")
 
@@ -73,7 +83,7 @@ def describe(job: wire.Job, verb: str, fires: wire.Fires | None) -> str:
     """The change that was made, and the next fires."""
     lines = [f"{job.name} {verb}: {schedule_text(job)}"]
     if fires is not None:
-        lines += fire_lines(fires.fires or filter(None, [job.next_fire_at]), indent="  next  ")
+        lines += fire_lines(fires.fires or filter(None, [job.next_fire_at]), fires.timezone, indent="  next  ")
     if job.state == "paused":
         until = f" until {local(job.paused_until)}" if job.paused_until is not None else ""
         lines.append(f"  paused{until}; resume it with: mainspring jobs resume {job.name}")

@@ -13,7 +13,8 @@ from mainspring.cli.arguments import seconds, when
 from mainspring.cli.command_options import limit_option, reason_option
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.feed import SHORT_ID
-from mainspring.cli.output import Column, Output, TableLayout
+from mainspring.cli.group import Group
+from mainspring.cli.output import Column, Output, TableLayout, echo
 from mainspring.display.times import distance, local, now
 from mainspring.domain.alert import CONDITIONS, Rule, Severity
 from mainspring.domain.errors import NotFound
@@ -65,7 +66,7 @@ SILENCES: TableLayout[wire.Silence] = TableLayout(
 )
 
 
-@click.group
+@click.group(cls=Group)
 def alerts() -> None:
     """List alerts and change alert rules."""
 
@@ -143,7 +144,7 @@ async def set_rule(
         "severity": severity, "only": only, "channels": channels or None, "enabled": enabled,
     }  # fmt: skip
     rule = msgspec.structs.replace(old, **{k: v for k, v in changes.items() if v is not None})
-    out.page(wire.Page(items=[await client.put_alert_rule(name, rule)]), RULES)
+    out.row(await client.put_alert_rule(name, rule), RULES)
 
 
 @alerts.command
@@ -152,10 +153,10 @@ async def set_rule(
 async def reset(client: AsyncClient, out: Output, name: str) -> None:
     """Delete a rule. A built-in rule returns to its default."""
     await client.delete_alert_rule(name)
-    click.echo(name if out.format == "name" else f"{name} reset", err=out.format in ("json", "jsonl"))
+    echo(name if out.format == "name" else f"{name} reset", err=out.format in ("json", "jsonl", "yaml"))
 
 
-@click.group
+@click.group(cls=Group)
 def silences() -> None:
     """Mute alerts, now or in maintenance windows."""
 

@@ -6,25 +6,28 @@ from mainspring.alerts.send import Sender
 from mainspring.announce import Announcer
 from mainspring.api.app import build, endpoints
 from mainspring.api.auth import Authenticator
+from mainspring.api.connection import ConnectionLimits
 from mainspring.api.context import Context
 from mainspring.api.live import LiveUpdates
-from mainspring.api.rate_limit import RequestLimits
+from mainspring.api.open_streams import OpenStreams
 from mainspring.api.read_cache import ReadCache
 from mainspring.api.router import ApiRouter
 from mainspring.api.service import HttpServer
+from mainspring.api.tls import tls_files
 from mainspring.backends.stores import open_store
 from mainspring.config import PORT, ServeConfig
 from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
+from mainspring.health.readiness import Readiness
 from mainspring.intake.artifacts import Artifacts
 from mainspring.intake.executions import Submitter
-from mainspring.intake.quota import Quotas
 from mainspring.intake.runs import RunTransactions
+from mainspring.ports import Bus
 from mainspring.results.settle import Settler
 from mainspring.service import Service
-from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
+from mainspring.vault.vault import Vault
 from mainspring.views.runs import RunViews
 from mainspring.web.app import routes as pages
 from mainspring.web.endpoint import not_found_page
@@ -37,7 +40,7 @@ class ApiProcess:
         self,
         config: ServeConfig,
         database: Database,
-        bus: PostgresBus,
+        bus: Bus,
         *,
         auth: Authenticator,
         definitions: Definitions,
@@ -45,6 +48,9 @@ class ApiProcess:
         settler: Settler,
         announcer: Announcer,
         sender: Sender,
+        limits: ConnectionLimits,
+        readiness: Readiness,
+        vault: Vault,
     ) -> None:
         store = open_store(config.artifact_store)
         artifacts = Artifacts(database, store, most_bytes=config.artifact_bytes, kept_s=config.artifact_kept_s)
@@ -54,6 +60,7 @@ class ApiProcess:
         announcer.add_watch(lambda: reads.in_use)
         self.context = Context(
             database=database,
+            definitions=definitions,
             auth=auth,
             live=LiveUpdates(database, bus, announcer),
             submitter=Submitter(database, definitions, dispatcher.handoff),
@@ -65,11 +72,16 @@ class ApiProcess:
             run_views=run_views,
             runs=RunTransactions(database, run_views, announcer),
             sender=sender,
-            rates=RequestLimits(config.rate_limit),
-            quotas=Quotas(database, config.schedule_quota),
+            readiness=readiness,
+            rates=auth.limits,
             reads=reads,
+            streams=OpenStreams(database, bus, auth, per_token=config.streams_per_token),
+            vault=vault,
+            needs_client_certificate=config.tls_client_ca is not None,
             session_lease_s=config.session_lease_s,
         )
+        tls = tls_files(config.tls_cert, config.tls_key, config.tls_client_ca)
         app = ApiRouter(build(self.context, pages=pages, error_page=not_found_page), endpoints(), self.context)
-        self.http = HttpServer(app, host=config.host, port=PORT if config.port is None else config.port)
-        self.services: list[Service] = [self.http, dispatcher, self.context.live, artifacts]
+        port = PORT if config.port is None else config.port
+        self.http = HttpServer(app, host=config.host, port=port, limits=limits, tls=tls)
+        self.services: list[Service] = [self.http, dispatcher, self.context.live, artifacts, self.context.streams]

@@ -13,7 +13,8 @@ from mainspring.cli.arguments import when
 from mainspring.cli.command_options import limit_option, yes_option
 from mainspring.cli.confirm import confirm
 from mainspring.cli.connect import connected, gather
-from mainspring.cli.output import Output, print_message
+from mainspring.cli.group import Group
+from mainspring.cli.output import Output, echo, print_message
 from mainspring.cli.run import params_option
 from mainspring.cli.tables.backfills import BACKFILLS, backfill_details, backfill_progress
 from mainspring.cli.tables.jobs import fire_lines
@@ -125,14 +126,14 @@ def print_plan(out: Output, job: str, plan: wire.BackfillPlan) -> None:
     if not out.is_text:
         out.value(plan)
         return
-    click.echo(plan_text(job, plan))
+    echo(plan_text(job, plan))
     for line in fire_lines(plan.page[:SHOWN_FIRES], indent="  "):
-        click.echo(line)
+        echo(line)
     if plan.instants > SHOWN_FIRES:
-        click.echo(f"  and {plan.instants - SHOWN_FIRES:,} more")
+        echo(f"  and {plan.instants - SHOWN_FIRES:,} more")
 
 
-@click.group
+@click.group(cls=Group)
 def backfills() -> None:
     """List, pause, resume and cancel backfills."""
 

@@ -12,6 +12,7 @@ from mainspring.cli.arguments import when
 from mainspring.cli.command_options import reason_option
 from mainspring.cli.connect import connected
 from mainspring.cli.feed import SHORT_ID
+from mainspring.cli.group import Group
 from mainspring.cli.output import Column, Output, TableLayout
 from mainspring.display.times import distance, now
 from mainspring.domain.errors import NotFound
@@ -35,7 +36,7 @@ BLACKOUTS: TableLayout[wire.Blackout] = TableLayout(
 )
 
 
-@click.group
+@click.group(cls=Group)
 def blackouts() -> None:
     """Manage windows in which nothing starts: for all jobs, a queue or a job."""
 

@@ -13,7 +13,8 @@ from mainspring import wire
 from mainspring.cli.command_options import count_option, yes_option
 from mainspring.cli.confirm import confirm
 from mainspring.cli.connect import connected, gather
-from mainspring.cli.output import Column, Output, TableLayout, aligned, print_message
+from mainspring.cli.group import Group
+from mainspring.cli.output import Column, Output, TableLayout, aligned, echo, print_message
 from mainspring.codec import decode
 from mainspring.display.times import both, local
 
@@ -44,7 +45,7 @@ VERSIONS: TableLayout[wire.CalendarVersion] = TableLayout(
 )
 
 
-@click.group
+@click.group(cls=Group)
 def calendars() -> None:
     """Manage calendars of open and closed days, for: mainspring add --calendar NAME"""
 
@@ -130,7 +131,7 @@ async def days(client: AsyncClient, out: Output, name: str, count: int) -> None:
         out.value(found)
         return
     for day in found.closed:
-        click.echo(f"{day.isoformat()}  {day:%A}")
+        echo(f"{day.isoformat()}  {day:%A}")
     print_message(f"{len(found.closed)} of {count} days are closed")
 
 

@@ -10,7 +10,8 @@ import click
 from mainspring import wire
 from mainspring.cli.command_options import limit_option
 from mainspring.cli.connect import connected, gather
-from mainspring.cli.output import Column, Output, TableLayout
+from mainspring.cli.group import Group
+from mainspring.cli.output import Column, Output, TableLayout, echo
 from mainspring.display.text import clean
 from mainspring.display.times import local, span
 from mainspring.domain.channel import (
@@ -43,12 +44,12 @@ DELIVERIES: TableLayout[wire.Delivery] = TableLayout(
     name=lambda delivery: str(delivery.delivery_id),
     columns=[
         Column("WHEN", lambda delivery: local(delivery.created_at)),
-        Column("CHANNEL", lambda delivery: delivery.channel),
-        Column("EVENT", lambda delivery: delivery.event),
+        Column("CHANNEL", lambda delivery: delivery.channel, wraps=True),
+        Column("EVENT", lambda delivery: delivery.event, wraps=True),
         Column("STATE", lambda delivery: delivery.state, color=lambda d: None if d.state == "sent" else "red"),
-        Column("ATTEMPTS", lambda delivery: str(delivery.tries)),
+        Column("ATTEMPTS", lambda delivery: str(delivery.tries), optional=True),
         Column("STATUS", lambda delivery: "–" if delivery.status is None else str(delivery.status)),
-        Column("DURATION", lambda delivery: span(delivery.duration_ms)),
+        Column("DURATION", lambda delivery: span(delivery.duration_ms), optional=True),
         Column("RESPONSE", lambda delivery: delivery.error or delivery.excerpt or "", wraps=True),
         Column("EVENT ID", lambda delivery: str(delivery.event_id), wide=True),
     ],
@@ -56,7 +57,7 @@ DELIVERIES: TableLayout[wire.Delivery] = TableLayout(
 )
 
 
-@click.group
+@click.group(cls=Group)
 def channels() -> None:
     """Manage notification channels: webhooks, Slack, PagerDuty, mail."""
 
@@ -149,7 +150,7 @@ async def test(client: AsyncClient, out: Output, name: str) -> None:
     else:
         answered = f" {found.status}" if found.status is not None else ""
         says = found.error or found.excerpt or ""
-        click.echo(
+        echo(
             clean(
                 f"{'✔ delivered' if found.delivered else '✖ not delivered'}{answered} in {found.duration_ms} ms: {says}"
             )

@@ -12,10 +12,12 @@ import msgspec
 
 from mainspring import wire
 from mainspring.cli.arguments import when
+from mainspring.cli.group import Group
 from mainspring.cli.options import current, server_options
-from mainspring.cli.output import Output, aligned, print_message
-from mainspring.clock import instant, millis
+from mainspring.cli.output import Output, aligned, echo, print_message
+from mainspring.clock import LAST_MS, instant, millis
 from mainspring.display.times import both, now
+from mainspring.domain.schedule.budget import BATCH_STEPS, steps
 from mainspring.domain.schedule.schedule import Schedule, ScheduleSpec, compile_key, job_seed, notes, resolve
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 FIRST_TENANT = 1
 
 
-@click.group
+@click.group(cls=Group)
 def cron() -> None:
     """Explain cron expressions and recurrence rules. Needs no server.
 
@@ -51,12 +53,13 @@ def expression_options(function: F) -> F:
 def explain(expression: str, **given: str | None) -> None:
     """Describe EXPRESSION in words, with the next three fires."""
     out, asked = Output(current().output), now()
-    key, schedule = read(expression, asked, **given)
-    fires = fires_of(key, schedule, asked, schedule.between(millis(asked), 1 << 62, 3))
+    with steps(BATCH_STEPS):
+        key, schedule = read(expression, asked, **given)
+        fires = fires_of(key, schedule, asked, schedule.between(millis(asked), LAST_MS, 3))
     if not out.is_text:
         out.value(fires)
         return
-    click.echo(fires.description)
+    echo(fires.description)
     _print(fires, indent="  next  ")
 
 
@@ -75,10 +78,12 @@ def explain(expression: str, **given: str | None) -> None:
 )
 @server_options(hidden=True)
 def next_fires(expression: str, after: datetime | None, count: int, **given: str | None) -> None:
-    """List the next fires of EXPRESSION in its time zone and in UTC."""
+    """List the next fires of EXPRESSION in local time, in its time zone and in UTC."""
     asked = after or now()
-    key, schedule = read(expression, asked, **given)
-    _show(fires_of(key, schedule, asked, schedule.between(millis(asked), 1 << 62, count)))
+    with steps(BATCH_STEPS):
+        key, schedule = read(expression, asked, **given)
+        fires = fires_of(key, schedule, asked, schedule.between(millis(asked), LAST_MS, count))
+    _show(fires)
 
 
 @cron.command
@@ -101,11 +106,13 @@ def between(expression: str, after: datetime | None, until: datetime, count: int
     asked = after or now()
     if until <= asked:
         raise click.BadParameter(f"{until.isoformat()} is not after {asked.isoformat()}", param_hint="--until")
-    key, schedule = read(expression, asked, **given)
     start_ms, end_ms = millis(asked), millis(until)
-    fires = schedule.between(start_ms, end_ms, count)
-    _show(fires_of(key, schedule, asked, fires))
-    total = schedule.count_between(start_ms, end_ms) if len(fires) == count else len(fires)
+    with steps(BATCH_STEPS):
+        key, schedule = read(expression, asked, **given)
+        fires = schedule.between(start_ms, end_ms, count)
+        found = fires_of(key, schedule, asked, fires)
+        total = schedule.count_between(start_ms, end_ms) if len(fires) == count else len(fires)
+    _show(found)
     print_message(
         f"{len(fires):,} of {total:,} fires" if total > len(fires) else f"{total:,} fire{'' if total == 1 else 's'}"
     )
@@ -140,9 +147,7 @@ def _show(fires: wire.Fires) -> None:
 
 
 def _print(fires: wire.Fires, indent: str = "") -> None:
-    # For a schedule in UTC the local time of this machine is shown too.
-    zone = None if fires.timezone == "UTC" else ZoneInfo(fires.timezone)
-    for line in aligned(both(fires.fires, zone), indent):
-        click.echo(line)
+    for line in aligned(both(fires.fires, ZoneInfo(fires.timezone)), indent):
+        echo(line)
     for note in fires.notes:
         print_message(f"note: {note}")

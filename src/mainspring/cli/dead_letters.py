@@ -11,8 +11,10 @@ from mainspring import wire
 from mainspring.cli.command_options import limit_option, required_reason_option, yes_option
 from mainspring.cli.confirm import confirm
 from mainspring.cli.connect import connected, gather
+from mainspring.cli.failure_context import failure_lines
 from mainspring.cli.feed import SHORT_ID
-from mainspring.cli.output import Output
+from mainspring.cli.group import Group
+from mainspring.cli.output import Output, echo
 from mainspring.cli.run import params_option
 from mainspring.cli.tables.dead_letters import DEAD_LETTERS, GROUPS, dead_letter_details
 from mainspring.display.times import local
@@ -22,16 +24,16 @@ if TYPE_CHECKING:
     from mainspring.client import AsyncClient
 
 
-@click.group("dead-letters")
+@click.group("dead-letters", cls=Group)
 def dead_letters() -> None:
     """List, claim, replay and dismiss dead letters: executions that failed permanently.
 
-    LETTER is the id of the execution, or a unique prefix of it.
+    LETTER is the id of the execution, a unique prefix of it, or @last for the one that ended last.
     """
 
 
 @dead_letters.command("list")
-@click.option("--job", metavar="JOB", help="Job name or id.")
+@click.option("--job", metavar="JOB", help="Job name or id; a name includes deleted jobs.")
 @click.option("--fingerprint", metavar="HEX", help="Error fingerprint.")
 @click.option(
     "--state", multiple=True, type=click.Choice(DEAD_LETTER_STATES), help="State. Repeatable.  [default: open]"
@@ -70,8 +72,10 @@ async def list_dead_letters(
 @click.argument("letter")
 @connected
 async def get(client: AsyncClient, out: Output, letter: str) -> None:
-    """Show a dead letter and its attempts."""
-    out.one(await client.dead_letter(letter), DEAD_LETTERS, dead_letter_details)
+    """Show a dead letter: its attempts, last output, the change before it, similar ones, and what to do."""
+    found = await client.dead_letter(letter)
+    around = await failure_lines(client, found) if out.is_text else []
+    out.one(found, DEAD_LETTERS, lambda one: "\n".join([dead_letter_details(one), *around]))
 
 
 @dead_letters.command
@@ -218,7 +222,7 @@ async def dismiss(
         confirm(f"{done.dismissed:,} would be dismissed", yes=yes)
         done = await ask(dry=False)
     if out.is_text:
-        click.echo(f"{done.dismissed:,} {'would be ' if done.dry_run else ''}dismissed")
+        echo(f"{done.dismissed:,} {'would be ' if done.dry_run else ''}dismissed")
     else:
         out.value(done)
 
@@ -243,11 +247,11 @@ def _print_replay(out: Output, replay: wire.Replay) -> None:
         return
     for item in replay.items:
         if item.problem is not None:
-            click.echo(f"{str(item.dead_letter_id)[:SHORT_ID]}  {item.problem}")
+            echo(f"{str(item.dead_letter_id)[:SHORT_ID]}  {item.problem}")
         elif item.execution_id is not None:
             due = "" if item.due_at is None else f", due {local(item.due_at)}"
-            click.echo(f"{str(item.dead_letter_id)[:SHORT_ID]}  replayed as {item.execution_id}{due}")
-    click.echo(_sum(replay))
+            echo(f"{str(item.dead_letter_id)[:SHORT_ID]}  replayed as {item.execution_id}{due}")
+    echo(_sum(replay))
 
 
 def _line(letter: wire.DeadLetter) -> str:

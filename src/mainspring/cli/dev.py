@@ -17,22 +17,30 @@ from mainspring.api.auth import Authenticator, digest, issue_token
 from mainspring.api.service import PortTaken
 from mainspring.cli.child_process import ChildProcess, StartFailed
 from mainspring.cli.feed import feed_line, follow
+from mainspring.cli.job_user import JobUser, choose_job_user
+from mainspring.cli.output import echo
+from mainspring.cli.private_file import write_private
 from mainspring.cli.serve import DEFAULT_TENANT
 from mainspring.client import AsyncClient
 from mainspring.clock import SystemClock
+from mainspring.domain.grants import EVERYTHING
 from mainspring.embedded.server import EmbeddedServer
-from mainspring.process import run, stop_signal
+from mainspring.process import hide_memory, run, stop_signal
 from mainspring.service import Loops
 from mainspring.store import jobs, sessions, shards, tokens
 from mainspring.store.db import Database
 from mainspring.store.migrate import migrate, migrations
 from mainspring.telemetry import logs
+from mainspring.vault.keyring import new_key_line
+from mainspring.worker.environment import check_names, function_environment, job_environment
 
 log = structlog.get_logger()
 
 FOLDER = ".mainspring"
 JOBS = "jobs"
 """The folder whose Python files the worker loads, and reloads when they change."""
+NO_FILE = ("--config", os.devnull)
+"""The configuration of a server on this machine does not apply to `mainspring dev`."""
 WORKER_TOKEN = "dev worker"
 POLL_S = 0.02
 START_TIMEOUT_S = 90.0
@@ -42,8 +50,21 @@ class Dev:
     """The database, the server and the worker of one folder."""
 
     def __init__(
-        self, folder: Path, *, port: int, slots: int, database_url: str | None, allow_net: tuple[str, ...] = ()
+        self,
+        folder: Path,
+        *,
+        port: int,
+        slots: int,
+        database_url: str | None,
+        allow_net: tuple[str, ...] = (),
+        pass_env: tuple[str, ...] = (),
+        same_user: bool = False,
     ) -> None:
+        self._folder = folder
+        self._pass_env = pass_env
+        self._same_user = same_user
+        self._job_user: JobUser | None = None
+        self._shared_user_reason = ""
         self._allowed = [word for network in allow_net for word in ("--allow-net", network)]
         self._home = folder / FOLDER
         self._port = port
@@ -62,7 +83,9 @@ class Dev:
     async def start(self) -> None:
         check_port(self._port)
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        choosing = asyncio.create_task(asyncio.to_thread(self._choose_job_user))
         took = await self._timed(self._start_database)
+        await choosing
         applied = await migrate(self._database_url)
         async with Database(self._database_url, size=2) as database:
             token, worker_token = await self._tokens(database)
@@ -82,6 +105,14 @@ class Dev:
             await child.stop()
         if self._postgres is not None:
             await self._postgres.stop()
+        if self._job_user is not None:
+            self._job_user.remove()
+
+    def _choose_job_user(self) -> None:
+        if self._same_user:
+            self._shared_user_reason = "--same-user"
+        else:
+            self._job_user, self._shared_user_reason = choose_job_user(self._folder)
 
     async def _start_database(self) -> None:
         if self._given_url is not None:
@@ -95,7 +126,7 @@ class Dev:
     async def _restart_database(self) -> None:
         assert self._postgres is not None
         code = await self._postgres.wait_died()
-        click.echo(f"  PostgreSQL died (exit code {code}); restarting it", err=True)
+        echo(f"  PostgreSQL died (exit code {code}); restarting it", err=True)
         await self._postgres.start()
 
     async def _tokens(self, database: Database) -> tuple[str, str]:
@@ -107,10 +138,19 @@ class Dev:
                 await tokens.revoke_tokens_named(connection, tenant=DEFAULT_TENANT, name="admin")
                 kept = await issue_token(connection, tenant=DEFAULT_TENANT, name="admin", scopes=("admin",))
             await tokens.revoke_tokens_named(connection, tenant=DEFAULT_TENANT, name=WORKER_TOKEN)
-            worker = await issue_token(connection, tenant=DEFAULT_TENANT, name=WORKER_TOKEN, scopes=("worker",))
+            worker = await issue_token(
+                connection, tenant=DEFAULT_TENANT, name=WORKER_TOKEN, scopes=("worker",), grants=EVERYTHING
+            )
             write_private(file, kept)
         (self._home / "url").write_text(self.url + "\n")
         return kept, worker
+
+    def _key_file(self) -> Path:
+        """The file with the master key of secrets; created at the first start."""
+        file = self._home / "secret-keys"
+        if not file.exists():
+            write_private(file, new_key_line("key-1"))
+        return file
 
     def _start_children(self, token: str, worker_token: str) -> None:
         env = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
@@ -120,12 +160,17 @@ class Dev:
                 "server",
                 [
                     "serve",
+                    *NO_FILE,
                     "--port",
                     str(self._port),
                     "--log",
                     level,
                     "--artifact-store",
                     str(self._home / "artifacts"),
+                    "--secret-key-file",
+                    str(self._key_file()),
+                    "--public-url",
+                    self.url,
                     *self._allowed,
                 ],
                 env | {"MAINSPRING_DATABASE_URL": self._database_url},
@@ -134,6 +179,7 @@ class Dev:
                 "worker",
                 [
                     "worker",
+                    *NO_FILE,
                     "--name",
                     "local",
                     "--slots",
@@ -146,8 +192,11 @@ class Dev:
                     str((self._home.parent / JOBS).resolve()),
                     "--reload",
                     *self._allowed,
+                    *[word for name in self._pass_env for word in ("--pass-env", name)],
                 ],
-                env | {"MAINSPRING_URL": self.url, "MAINSPRING_TOKEN": worker_token},
+                function_environment(job_environment(self._pass_env)) | {"MAINSPRING_URL": self.url},
+                token=worker_token,
+                user=self._job_user,
             ),
         ]
         self._keepers = [asyncio.create_task(self._keep(child)) for child in self._children]
@@ -187,7 +236,8 @@ class Dev:
         auth = Authenticator(database)
         await auth.open()
         caller = await auth.by_token(token)
-        return f"{self.url}/login?k={auth.login_key(caller.token_id)}"
+        key, _ = await auth.new_login_link(caller)
+        return f"{self.url}/login?k={key}"
 
     async def _timed(self, work: Callable[[], Awaitable[None]]) -> float:
         started = self._clock.monotonic()
@@ -202,23 +252,33 @@ class Dev:
             if self._postgres
             else "PostgreSQL of --database-url"
         )
-        click.echo(f" mainspring {'.'.join(__version__.split('.')[:2])} · {postgres}")
-        click.echo(
+        echo(f" mainspring {'.'.join(__version__.split('.')[:2])} · {postgres}")
+        echo(
             f" {tick} database {took_s:.1f} s  {tick} schema {migrations()[-1].number}{' (new)' if new else ''}"
             f"  {tick} scheduler  {tick} worker local ({self._slots} slots)"
         )
-        click.echo(f"   UI {link}\n   API {self.url}/api/v1   Docs /api/openapi.json   Metrics /metrics")
+        echo(f"   UI {link}\n   API {self.url}/api/v1   Docs /api/docs   Metrics /metrics")
+        echo(f"   {self._jobs_line()}")
         if jobs:
-            click.echo(f" {jobs} job{'s' if jobs != 1 else ''} scheduled. Executions:")
+            echo(f" {jobs} job{'s' if jobs != 1 else ''} scheduled. Executions:")
         else:
-            click.echo(" Nothing scheduled yet. Try, in another terminal:")
-            click.echo(f'   {command()} add hello --every 5s -- echo "hello from {{{{fire_at}}}}"')
+            echo(" Nothing scheduled yet. Try, in another terminal:")
+            echo(f'   {command()} add hello --every 5s -- echo "hello from {{{{fire_at}}}}"')
+
+    def _jobs_line(self) -> str:
+        if self._job_user is not None:
+            return f"Jobs run as uid {self._job_user.uid}: they cannot read the admin token, the database or the server"
+        who = "root" if os.geteuid() == 0 else f"you (uid {os.geteuid()})"
+        return (
+            f"Jobs run as {who}: they can read the admin token and the database of this folder"
+            f" ({self._shared_user_reason})"
+        )
 
     async def _feed(self, token: str) -> None:
         color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         async with AsyncClient(self.url, token) as client:
             async for execution in follow(client):
-                click.echo(" " + feed_line(execution, color=color))
+                echo(" " + feed_line(execution, color=color))
 
 
 def command() -> str:
@@ -243,16 +303,6 @@ def check_port(port: int) -> None:
             ) from None
 
 
-def write_private(file: Path, text: str) -> None:
-    """Write a file that only this user can read, atomically."""
-    new = file.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as opened:
-        opened.write(text + "\n")
-    new.replace(file)
-
-
 async def develop(dev: Dev) -> None:
     stop = stop_signal()
     starting = asyncio.create_task(dev.start())
@@ -268,9 +318,9 @@ async def develop(dev: Dev) -> None:
     except BaseException:
         await dev.stop()
         raise
-    click.echo(" stopping…", err=True)
+    echo(" stopping…", err=True)
     await dev.stop()
-    click.echo(" stopped; the data is kept", err=True)
+    echo(" stopped; the data is kept", err=True)
 
 
 @click.command()
@@ -309,10 +359,43 @@ async def develop(dev: Dev) -> None:
     show_envvar=True,
     help="Private network that http tasks may call, such as 10.0.0.0/8. Repeatable.",
 )
-def dev(folder: Path, port: int, slots: int, database_url: str | None, allow_net: tuple[str, ...]) -> None:
+@click.option(
+    "--pass-env",
+    "pass_env",
+    multiple=True,
+    metavar="NAME",
+    envvar="MAINSPRING_PASS_ENV",
+    show_envvar=True,
+    help="Environment variable that jobs inherit, or a prefix such as AWS_*. Repeatable.",
+)
+@click.option("--same-user", is_flag=True, help="As root, run jobs as root too. They can read the admin token.")
+def dev(
+    folder: Path,
+    port: int,
+    slots: int,
+    database_url: str | None,
+    allow_net: tuple[str, ...],
+    pass_env: tuple[str, ...],
+    same_user: bool,
+) -> None:
     """Start everything on this machine: database, scheduler, worker, web UI.
 
     Loads the Python files in FOLDER/jobs, and reloads them when they change. Keeps its data in FOLDER/.mainspring.
+    Started by root, it runs jobs as another user, who can read FOLDER and cannot write to it.
     """
+    hide_memory()
     logs.configure(os.environ.get("MAINSPRING_LOG", "warning"))
-    run(develop(Dev(folder, port=port, slots=slots, database_url=database_url, allow_net=allow_net)))
+    check_names(pass_env)
+    run(
+        develop(
+            Dev(
+                folder,
+                port=port,
+                slots=slots,
+                database_url=database_url,
+                allow_net=allow_net,
+                pass_env=pass_env,
+                same_user=same_user,
+            )
+        )
+    )

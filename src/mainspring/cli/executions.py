@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from mainspring.cli.command_options import limit_option, reason_option, timeout_option
 from mainspring.cli.connect import connected, gather
+from mainspring.cli.export import export
 from mainspring.cli.failure import state_code
 from mainspring.cli.feed import feed_line
+from mainspring.cli.group import Group
 from mainspring.cli.output import Output, has_color, print_message
-from mainspring.cli.run import LogPrinter, print_output
+from mainspring.cli.run import LogPrinter, params_option, print_output
 from mainspring.cli.tables.executions import ARTIFACTS, EXECUTIONS, LIFECYCLE, execution_details, state_text
 from mainspring.domain.errors import NotFound, Unavailable
 from mainspring.domain.execution import STATES, State
@@ -24,12 +26,15 @@ if TYPE_CHECKING:
     from mainspring.client import AsyncClient
 
 
-@click.group
+@click.group(cls=Group)
 def executions() -> None:
     """List, inspect, wait for and cancel executions; print logs.
 
-    EXECUTION is an id, a unique prefix of one, or @last for the newest.
+    EXECUTION is an id, a unique prefix of one, or @last for the one that you started last.
     """
+
+
+executions.add_command(export)
 
 
 @executions.command("list")
@@ -74,14 +79,20 @@ async def timeline(client: AsyncClient, out: Output, execution: str) -> None:
     out.page(await client.events(execution), LIFECYCLE)
 
 
-@executions.command
+@executions.command("logs")
 @click.argument("execution")
 @click.option("--follow", "-f", is_flag=True, help="Stream the log until the execution ends.")
+@click.option("--raw", is_flag=True, help="Print it as it is, with everything that controls a terminal.")
 @connected
-async def logs(client: AsyncClient, out: Output, execution: str, follow: bool) -> None:
-    """Print the log: its stdout on stdout, its stderr on stderr."""
+async def execution_logs(client: AsyncClient, out: Output, execution: str, follow: bool, raw: bool) -> None:
+    """Print the log: its stdout on stdout, its stderr on stderr.
+
+    Colours are kept on a terminal. Other control characters are shown as escapes, unless --raw.
+    """
+    if raw and not out.is_text:
+        raise click.UsageError("--raw prints the log itself, so it has no format.")
     if follow and out.is_text:
-        await print_output(client, execution)
+        await print_output(client, execution, raw=raw)
         return
     if follow:
         async for chunk in client.follow_logs(execution):
@@ -89,7 +100,7 @@ async def logs(client: AsyncClient, out: Output, execution: str, follow: bool) -
         return
     # "@last" must not become another execution between two pages.
     ref = (await client.execution(execution)).execution_id
-    printer, place = LogPrinter(), ""
+    printer, place = LogPrinter(raw=raw), ""
     while True:
         piece = await client.logs(ref, place=place)
         for chunk in piece.chunks:
@@ -98,6 +109,7 @@ async def logs(client: AsyncClient, out: Output, execution: str, follow: bool) -
             else:
                 out.value(chunk)
         if not piece.chunks or piece.place == place:
+            printer.end()
             return
         place = piece.place
 
@@ -151,6 +163,17 @@ async def cancel(client: AsyncClient, out: Output, execution: str, reason: str) 
     found = await client.cancel(execution, reason)
     pending = ", being cancelled" if found.cancelling and found.finished_at is None else ""
     out.one(found, EXECUTIONS, lambda e: f"{e.execution_id}  {e.title}  {state_text(e.state)}{pending}")
+
+
+@executions.command
+@click.argument("execution")
+@params_option
+@reason_option
+@connected
+async def requeue(client: AsyncClient, out: Output, execution: str, params: dict[str, Any] | None, reason: str) -> None:
+    """Run an ended execution again, with the same parameters or those of -p. An open dead letter is replayed."""
+    found = await client.requeue(execution, params=params, reason=reason)
+    out.one(found, EXECUTIONS, lambda e: f"{e.execution_id}  {e.title}  {state_text(e.state)}")
 
 
 @executions.command

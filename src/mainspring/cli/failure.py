@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import click
-
+from mainspring.cli.output import echo
 from mainspring.domain import errors
 from mainspring.domain.execution import State
-from mainspring.domain.schedule.schedule import ScheduleError
+from mainspring.domain.schedule.budget import TooCostly
+from mainspring.domain.schedule.schedule import ScheduleError, too_costly
 
 EXIT_CODES = {
     0: "success",
@@ -21,9 +21,11 @@ EXIT_CODES = {
     10: "the execution failed, was lost or was skipped",
     11: "the execution was cancelled",
     12: "the execution timed out",
+    20: "from `diff`: applying would change something",
     130: "interrupted with Ctrl-C",
 }
 WAIT_TIMED_OUT = 8
+CHANGES_FOUND = 20
 
 # The first class that matches counts.
 _BY_CLASS: tuple[tuple[type[errors.MainspringError], int], ...] = (
@@ -46,12 +48,14 @@ _HINTS = {
 
 def report(error: Exception) -> int | None:
     """Print a Mainspring error and return its exit code; None for any other exception."""
+    if isinstance(error, TooCostly):
+        error = too_costly(error, "")
     if isinstance(error, ScheduleError):
         problem = errors.Problem(error.pointer, error.message, error.hint)
         error = errors.Invalid(error.message, code=error.code, problems=(problem,))
     if not isinstance(error, errors.MainspringError):
         return None
-    click.echo("\n".join(lines(error)), err=True)
+    echo("\n".join(lines(error)), err=True)
     return exit_code(error)
 
 

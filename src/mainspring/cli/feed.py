@@ -12,7 +12,7 @@ import click
 from mainspring import wire
 from mainspring.display.text import clean
 from mainspring.display.times import span
-from mainspring.domain.execution import State
+from mainspring.domain.execution import LIVE, State
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -32,13 +32,15 @@ GLYPHS: dict[State, tuple[str, str]] = {
 # Time, version and twelve bits of the hash: distinguishes executions, and is accepted as an id.
 SHORT_ID = 18
 HOLD_S = 1.0
+REMEMBERED = 10_000
+"""Of so many executions the feed knows what it printed last, so that nothing is printed twice."""
 
 
 def feed_line(execution: wire.Execution, *, color: bool) -> str:
     """Format an execution as one line: `12:00:05 ✔ hello  0192f3c1-2b4d-8a1f  late 3 ms  took 6 ms`."""
     glyph, hue = GLYPHS[execution.state]
     at = execution.finished_at or execution.started_at or execution.due_at
-    parts = [execution.title, str(execution.execution_id)[:SHORT_ID]]
+    parts = [clean(execution.title), str(execution.execution_id)[:SHORT_ID]]
     if execution.state != "succeeded":
         parts.append(_outcome(execution))
     if execution.state == "waiting":
@@ -58,17 +60,29 @@ async def follow(client: AsyncClient, *, hold_s: float = HOLD_S) -> AsyncGenerat
     """
     ready: asyncio.Queue[wire.Execution | None] = asyncio.Queue()
     held: dict[UUID, asyncio.TimerHandle] = {}
+    shown: dict[UUID, tuple[State, int]] = {}
+
+    def is_news(execution: wire.Execution) -> bool:
+        """Whether no line has shown it: messages may arrive again after a reconnection, and in another order."""
+        state, attempt = shown.get(execution.execution_id, ("waiting", -1))
+        if state in LIVE:
+            return (execution.state, execution.attempt) != (state, attempt) and execution.attempt >= attempt
+        return False
 
     def publish(execution: wire.Execution) -> None:
         if timer := held.pop(execution.execution_id, None):
             timer.cancel()
-        ready.put_nowait(execution)
+        if is_news(execution):
+            shown[execution.execution_id] = (execution.state, execution.attempt)
+            ready.put_nowait(execution)
+        while len(shown) > REMEMBERED:
+            del shown[next(iter(shown))]
 
     async def read() -> None:
         async for execution in client.feed():
             if execution.state != "running":
                 publish(execution)
-            elif execution.execution_id not in held:
+            elif execution.execution_id not in held and is_news(execution):
                 timer = asyncio.get_running_loop().call_later(hold_s, publish, execution)
                 held[execution.execution_id] = timer
 

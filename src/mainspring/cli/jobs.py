@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import wire
-from mainspring.cli.add import describe
+from mainspring.cli.add import describe, print_warnings
 from mainspring.cli.arguments import until as until_time
 from mainspring.cli.arguments import when
 from mainspring.cli.command_options import (
@@ -21,19 +21,30 @@ from mainspring.cli.command_options import (
 )
 from mainspring.cli.confirm import confirm
 from mainspring.cli.connect import connected, gather
+from mainspring.cli.group import Group
 from mainspring.cli.needs import needs
-from mainspring.cli.output import Output, print_message
+from mainspring.cli.output import Output, echo, print_message
 from mainspring.cli.queues import show_why
 from mainspring.cli.spec import changed, completed
 from mainspring.cli.spec_options import SpecCommand, spec_options
-from mainspring.cli.tables.jobs import HISTORY, JOBS, LEDGER, VERSIONS, fire_lines, job_details, schedule_text
+from mainspring.cli.tables.jobs import (
+    HISTORY,
+    JOBS,
+    LEDGER,
+    VERSIONS,
+    fire_lines,
+    job_details,
+    schedule_text,
+    stats_details,
+)
 from mainspring.display.definitions import as_json, merge_patch
+from mainspring.domain.filter import JOB_STATES, spell
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
 
 
-@click.group
+@click.group(cls=Group)
 def jobs() -> None:
     """List, edit, pause, resume and delete jobs. JOB is a name or an id."""
 
@@ -44,15 +55,26 @@ jobs.add_command(needs)
 @jobs.command("list")
 @click.argument("filter_", nargs=-1, metavar="[FILTER]...")
 @click.option("--prefix", metavar="TEXT", help="Prefix of the names.")
+@click.option("--state", multiple=True, type=click.Choice(JOB_STATES), help="State. Repeatable.")
 @limit_option(100)
 @connected
-async def list_jobs(client: AsyncClient, out: Output, filter_: tuple[str, ...], prefix: str | None, limit: int) -> None:
+async def list_jobs(
+    client: AsyncClient,
+    out: Output,
+    filter_: tuple[str, ...],
+    prefix: str | None,
+    state: tuple[str, ...],
+    limit: int,
+) -> None:
     """List jobs with their next fire and last executions.
 
     FILTER is words of the name, or fields: state:paused name:night queue:long kind:http label:team=finance
     """
     if filter_ and prefix:
         raise click.UsageError("Use a filter or --prefix, not both. In a filter, name: matches a prefix.")
+    if state:
+        filter_ = (*filter_, spell(name=prefix or "", state=state))
+        prefix = None
     query = " ".join(filter_) or None
     page = await gather(
         lambda count, cursor: client.jobs(limit=count, cursor=cursor, prefix=prefix, filter=query), limit
@@ -99,6 +121,7 @@ async def edit(
     found = await client.patch_job(job, patch) if patch else await client.job(job)
     fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.is_text else None
     out.one(found, JOBS, lambda found: describe(found, "changed" if patch else "unchanged", fires))
+    print_warnings(found)
 
 
 @jobs.command
@@ -196,6 +219,19 @@ async def history(client: AsyncClient, out: Output, job: str, limit: int) -> Non
 
 @jobs.command
 @click.argument("job")
+@click.option("--since", default="24h", show_default=True, metavar="DURATION", help="How far to look back, such as 7d.")
+@connected
+async def stats(client: AsyncClient, out: Output, job: str, since: str) -> None:
+    """Show how often a job succeeded and failed, and how long it took."""
+    found = await client.stats(job, since=since)
+    if out.is_text:
+        echo(stats_details(found))
+    else:
+        out.value(found)
+
+
+@jobs.command
+@click.argument("job")
 @limit_option(20)
 @connected
 async def ledger(client: AsyncClient, out: Output, job: str, limit: int) -> None:
@@ -224,6 +260,7 @@ async def rollback(client: AsyncClient, out: Output, job: str, version: int) -> 
     found = await client.rollback(job, version)
     fires = await client.fires(job, count=3) if found.next_fire_at is not None and out.is_text else None
     out.one(found, JOBS, lambda found: describe(found, f"restored to version {version}", fires))
+    print_warnings(found)
 
 
 def print_fires(out: Output, fires: wire.Fires) -> None:
@@ -231,7 +268,7 @@ def print_fires(out: Output, fires: wire.Fires) -> None:
         out.value(fires)
         return
     print_message(f"{fires.description}" if fires.fires else f"{fires.description}: no more fires")
-    for line in fire_lines(fires.fires):
-        click.echo(line)
+    for line in fire_lines(fires.fires, fires.timezone):
+        echo(line)
     for note in fires.notes:
         print_message(f"note: {note}")

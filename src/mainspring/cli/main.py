@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
+import keyword
+import os
 import sys
 from io import TextIOWrapper
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import click
 
 from mainspring import __version__
+from mainspring.cli.group import CLOSE, unknown_command
 from mainspring.cli.options import Options, server_options
 
 # By section of the help: command, module, summary. The help must not import the modules.
@@ -21,27 +23,39 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "worker": ("worker", "Start a worker"),
     },
     "Jobs": {
-        "add": ("add", "Add a job that runs a command"),
+        "add": ("add", "Add a job: a command, a URL, a container or a function"),
         "run": ("run", "Run a job now or at a given time"),
-        "jobs": ("jobs", "List, edit, pause, resume and delete jobs"),
+        "exec": ("exec", "Run a command here and report it as an execution of a job"),
+        "jobs": ("jobs", "List, edit, pause, resume and delete jobs; statistics"),
+        "triggers": ("triggers", "Manage webhooks and other events that start jobs"),
         "backfill": ("backfill", "Execute a job for a range of past fires"),
         "backfills": ("backfill", "List, pause, resume and cancel backfills"),
         "cron": ("cron", "Explain cron expressions and recurrence rules"),
+        "import": ("import_jobs", "Import jobs from cron, systemd, Celery, Kubernetes, Airflow and others"),
     },
     "Executions": {
-        "executions": ("executions", "List, inspect, wait for and cancel executions; print logs"),
+        "executions": ("executions", "List, inspect, wait for, cancel, requeue and export executions"),
+        "logs": ("executions", "Print the log of an execution"),
         "dead-letters": ("dead_letters", "List, claim, replay and dismiss dead letters"),
         "why": ("queues", "Explain why an execution has not started"),
         "events": ("inspect", "Print executions as they end"),
+        "top": ("top", "Show queues, workers and executions, live"),
     },
     "Workflows": {
         "workflows": ("workflows", "Apply, list, run, draw and export workflows"),
         "runs": ("runs", "List, inspect, cancel and rerun workflow runs; approve steps"),
     },
+    "Manifests": {
+        "validate": ("manifests", "Check manifests without a server"),
+        "diff": ("manifests", "Show what applying manifests would change"),
+        "apply": ("manifests", "Apply manifests, all or none"),
+        "export": ("manifests", "Write objects as manifests"),
+        "schema": ("manifests", "Print the JSON Schema of manifests"),
+    },
     "Calendars and capacity": {
         "calendars": ("calendars", "Manage calendars of open and closed days"),
         "blackouts": ("blackouts", "Manage windows in which nothing starts"),
-        "queues": ("queues", "List queues and change their settings"),
+        "queues": ("queues", "List, pause and resume queues; change their settings"),
         "reservations": ("reservations", "Reserve worker slots for a time"),
     },
     "Alerts": {
@@ -49,15 +63,29 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "silences": ("alerts", "Mute alerts"),
         "channels": ("channels", "Manage notification channels"),
     },
+    "Access": {
+        "tokens": ("tokens", "Issue, list, rotate and revoke API tokens"),
+        "users": ("users", "Manage users and services"),
+        "roles": ("users", "Manage roles: named sets of scopes"),
+        "tenants": ("tenants", "Manage tenants, their quotas and shares"),
+        "browser-sessions": ("browser_sessions", "List the browsers that are signed in, and sign them out"),
+    },
     "Operations": {
-        "workers": ("inspect", "List workers"),
+        "workers": ("inspect", "List, drain and resume workers, and issue tokens for them"),
         "shards": ("inspect", "List schedulers and the owner of each shard"),
         "doctor": ("inspect", "Check the health of the server and its data"),
         "audit": ("audit", "List the audit log"),
-        "db": ("db", "Migrate the database"),
+        "secrets": ("secrets", "Manage secrets of jobs and channels, and master keys"),
+        "db": ("db", "Migrate, inspect, back up and restore the database"),
         "ui": ("inspect", "Print a sign-in link for the web UI"),
+        "config": ("config_show", "Show every setting with its value and its origin, and check them"),
+        "completion": ("completion", "Print the completion script of a shell"),
     },
 }
+ATTRIBUTES = {"exec": "exec_", "logs": "execution_logs"}
+"""Commands whose functions have another name."""
+COMPLETES = "_MAINSPRING_COMPLETE"
+MAX_SUGGESTIONS = 3
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
@@ -71,17 +99,35 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"mainspring.cli.{COMMANDS[cmd_name][0]}")
-        command = getattr(module, cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        command = getattr(module, ATTRIBUTES.get(cmd_name, f"{name}_" if keyword.iskeyword(name) else name))
         assert isinstance(command, click.Command)
+        if COMPLETES in os.environ:
+            from mainspring.cli.completion import add_names
+
+            return add_names(command, cmd_name)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
+            ctx.fail(unknown_command(args[0], self._suggestions(ctx, args[0])))
         return super().resolve_command(ctx, args)
+
+    def _suggestions(self, ctx: click.Context, word: str) -> list[str]:
+        """Commands like a mistyped one; or those of groups, as `executions cancel` for `cancel`."""
+        from mainspring.domain.suggestion import closest
+
+        groups = {name: self.get_command(ctx, name) for name in COMMANDS}
+        verbs = [
+            (name, verb) for name, group in groups.items() if isinstance(group, click.Group) for verb in group.commands
+        ]
+        known = dict.fromkeys(verb for _, verb in verbs)
+        if word not in known and (close := closest(word, COMMANDS, cutoff=CLOSE)) is not None:
+            return [close]
+        near = closest(word, known, cutoff=CLOSE)
+        return [f"{name} {verb}" for name, verb in verbs if verb == near][:MAX_SUGGESTIONS]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))  # the same column in every section
@@ -119,6 +165,7 @@ def main(ctx: click.Context) -> None:
 
     The server address and the token come from --url and --token, MAINSPRING_URL and MAINSPRING_TOKEN, the nearest
     .mainspring folder, or ~/.config/mainspring/config.toml. The default address is http://127.0.0.1:7171.
+    `mainspring config show` prints what is used and why. NO_COLOR switches colors off.
     """
     ctx.ensure_object(Options)
     for stream in (sys.stdout, sys.stderr):

@@ -9,7 +9,8 @@ import click
 from mainspring import wire
 from mainspring.cli.arguments import seconds
 from mainspring.cli.connect import connected
-from mainspring.cli.output import Column, Output, TableLayout, print_message
+from mainspring.cli.group import Group
+from mainspring.cli.output import Column, Output, TableLayout, echo, print_message
 from mainspring.display.times import local, span
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ NEEDS: TableLayout[wire.Dependency] = TableLayout(
 )
 
 
-@click.group
+@click.group(cls=Group)
 def needs() -> None:
     """List, add and remove the dependencies of a job. It runs when all of them have succeeded."""
 
@@ -89,6 +90,6 @@ async def remove(client: AsyncClient, out: Output, job: str, parent: str) -> Non
 
 
 def _show(out: Output, found: wire.Dependencies) -> None:
-    out.page(wire.Page(items=found.needs), NEEDS)
+    out.listed(found, found.needs, NEEDS)
     if out.is_text and len(found.order) > 1:
-        click.echo(f"order: {' → '.join(found.order)}")
+        echo(f"order: {' → '.join(found.order)}")

@@ -10,7 +10,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FORMATS = ("table", "wide", "json", "jsonl", "name")
+FORMATS = ("table", "wide", "json", "jsonl", "yaml", "name")
 
 
 @dataclass
@@ -28,8 +28,8 @@ def server_options(*, hidden: bool) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         for flags, help_text, settings in (
             (("-o", "--output"), "Output format.  [default: table]", {"type": click.Choice(FORMATS)}),
-            (("--token",), "API token.", {"metavar": "TOKEN", "hidden": hidden}),
-            (("--url",), "Server address.", {"metavar": "URL", "hidden": hidden}),
+            (("--token",), "API token.  [env var: MAINSPRING_TOKEN]", {"metavar": "TOKEN", "hidden": hidden}),
+            (("--url",), "Server address.  [env var: MAINSPRING_URL]", {"metavar": "URL", "hidden": hidden}),
         ):
             function = click.option(*flags, help=help_text, expose_value=False, callback=_store, **settings)(function)
         return function

@@ -15,6 +15,7 @@ import msgspec
 
 from mainspring import wire
 from mainspring.codec import encode
+from mainspring.display.terminal import printable, printable_json
 from mainspring.display.text import clean
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ class Output:
 
     def __init__(self, format: str = "table") -> None:
         self.format = format
+        self._printed = False
 
     @property
     def is_text(self) -> bool:
@@ -61,19 +63,24 @@ class Output:
         return self.format in ("table", "wide")
 
     def value(self, value: Any) -> None:
-        """Print a value as JSON: one line for jsonl, otherwise indented."""
+        """Print a value as YAML, or as JSON: one line for jsonl, otherwise indented."""
         content = encode(value)
-        click.echo(content if self.format == "jsonl" else msgspec.json.format(content, indent=2))
+        if self.format == "yaml":
+            separator = "---\n" if self._printed else ""  # several documents in one stream
+            self._printed = True
+            echo(separator + as_yaml(msgspec.json.decode(content)), nl=False)
+            return
+        click.echo(printable_json(content if self.format == "jsonl" else msgspec.json.format(content, indent=2)))
 
     def page(self, page: wire.Page[T], layout: TableLayout[T]) -> None:
-        if self.format == "json":
+        if self.format in ("json", "yaml"):
             self.value(page)
         elif self.format == "jsonl":
             for item in page.items:
                 self.value(item)
         elif self.format == "name":
             for item in page.items:
-                click.echo(layout.name(item))
+                echo(layout.name(item))
         elif not page.items:
             print_message(layout.empty)
         else:
@@ -84,17 +91,33 @@ class Output:
     def one(self, item: T, layout: TableLayout[T], details: Callable[[T], str]) -> None:
         """Print one item: `details` as text, or its name or JSON."""
         if self.is_text:
-            click.echo(details(item))
+            echo(details(item))
         elif self.format == "name":
-            click.echo(layout.name(item))
+            echo(layout.name(item))
         else:
             self.value(item)
 
+    def row(self, item: T, layout: TableLayout[T]) -> None:
+        """Print one item as a table of one row, or its name or JSON."""
+        if self.is_text:
+            self.page(wire.Page(items=[item]), layout)
+        elif self.format == "name":
+            echo(layout.name(item))
+        else:
+            self.value(item)
+
+    def listed(self, answer: Any, items: list[T], layout: TableLayout[T]) -> None:
+        """Print the items of an answer that is more than a page of them: a table or names, or the answer as JSON."""
+        if self.is_text or self.format == "name":
+            self.page(wire.Page(items=items), layout)
+        else:
+            self.value(answer)
+
     def deleted(self, name: str, label: str | None = None) -> None:
         """Report a deletion, which has no result: -o json prints nothing on stdout."""
-        click.echo(
+        echo(
             clean(name if self.format == "name" else f"{label or name} deleted"),
-            err=self.format in ("json", "jsonl"),
+            err=self.format in ("json", "jsonl", "yaml"),
         )
 
     def _table(self, items: list[T], columns: list[Column[T]]) -> None:
@@ -104,7 +127,14 @@ class Output:
             _print_rich(items, _fitting(items, columns, width), width)
         else:
             rows = [[clean(column.text(item)) for column in columns] for item in items]
-            click.echo("\n".join(aligned([[column.title for column in columns], *rows])))
+            echo("\n".join(aligned([[column.title for column in columns], *rows])))
+
+
+def as_yaml(value: Any) -> str:
+    """A JSON value as YAML, in the order of the API."""
+    import yaml
+
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=WIDEST))
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
@@ -121,8 +151,13 @@ def display_width(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
 
 
+def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
+    """Print text. All output of commands comes through here, so that nothing in it can control the terminal."""
+    click.echo(printable(text), nl=nl, err=err)
+
+
 def print_message(text: str) -> None:
-    click.echo(text, err=True)
+    echo(text, err=True)
 
 
 def is_terminal(stream: IO[str]) -> bool:

@@ -9,10 +9,12 @@ import click
 from mainspring import wire
 from mainspring.cli.arguments import seconds
 from mainspring.cli.connect import connected
-from mainspring.cli.output import Column, Output, TableLayout
+from mainspring.cli.group import Group
+from mainspring.cli.output import Column, Output, TableLayout, echo
 from mainspring.display.text import clean
 from mainspring.display.times import local, span
 from mainspring.domain.duration import format_duration
+from mainspring.domain.placement.isolation import LEVELS, MinIsolation
 from mainspring.domain.queue import Placement, QueueSettings
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ QUEUES: TableLayout[wire.Queue] = TableLayout(
         Column("WORKERS", lambda queue: str(queue.workers)),
         Column("SLOTS", lambda queue: f"{queue.slots:,}"),
         Column("BOUND", lambda q: _bound(q.settings), wide=True),
+        Column("ISOLATION", lambda queue: queue.settings.min_isolation, wide=True),
         Column("PATIENCE", lambda queue: format_duration(queue.settings.patience_s), wide=True),
         Column("MAY HELP", lambda queue: ",".join(queue.settings.may_help), wide=True),
         Column("PLACEMENT", lambda queue: queue.settings.placement, wide=True),
@@ -36,7 +39,7 @@ QUEUES: TableLayout[wire.Queue] = TableLayout(
 )
 
 
-@click.group
+@click.group(cls=Group)
 def queues() -> None:
     """List queues and change their settings."""
 
@@ -46,12 +49,9 @@ def queues() -> None:
 async def list_queues(client: AsyncClient, out: Output) -> None:
     """List queues with their depth, running executions and limits."""
     found = await client.queues()
-    if not out.is_text:
-        out.value(found)
-        return
-    out.page(wire.Page(items=found.items), QUEUES)
-    for limit in found.limits:
-        click.echo(clean(_limit_line(limit)))
+    out.listed(found, found.items, QUEUES)
+    for limit in found.limits if out.is_text else ():
+        echo(clean(_limit_line(limit)))
 
 
 @queues.command("set")
@@ -64,6 +64,7 @@ async def list_queues(client: AsyncClient, out: Output) -> None:
 @click.option("--max-duration", metavar="DURATION", help="Upper bound of every timeout; '' for none.")
 @click.option("--placement", type=click.Choice(["auto", "best_fit", "least_loaded"]), help="Placement policy.")
 @click.option("--may-help", metavar="QUEUE,...", help="Queues that its workers serve while it is empty; '' for none.")
+@click.option("--min-isolation", type=click.Choice(LEVELS), help="Least isolation of its programs and functions.")
 @click.option("--pause/--resume", default=None, help="Pause or resume the queue.")
 @connected
 async def set_queue(
@@ -77,6 +78,7 @@ async def set_queue(
     max_duration: str | None,
     placement: Placement | None,
     may_help: str | None,
+    min_isolation: MinIsolation | None,
     pause: bool | None,
 ) -> None:
     """Change a queue's settings."""
@@ -91,11 +93,41 @@ async def set_queue(
         changes["placement"] = placement
     if may_help is not None:
         changes["may_help"] = [word for word in may_help.split(",") if word]
+    if min_isolation is not None:
+        changes["min_isolation"] = min_isolation
     if pause is not None:
         changes["paused"] = pause
     if not changes:
         raise click.UsageError("Nothing to change. Example: mainspring queues set long --cap 10")
-    out.page(wire.Page(items=[await client.set_queue(name, changes)]), QUEUES)
+    out.row(await client.set_queue(name, changes), QUEUES)
+
+
+@queues.command
+@click.argument("name")
+@connected
+async def pause(client: AsyncClient, out: Output, name: str) -> None:
+    """Pause a queue: its executions wait until it is resumed. Running ones continue."""
+    out.row(await client.set_queue(name, {"paused": True}), QUEUES)
+
+
+@queues.command
+@click.argument("name")
+@connected
+async def resume(client: AsyncClient, out: Output, name: str) -> None:
+    """Resume a paused queue."""
+    out.row(await client.set_queue(name, {"paused": False}), QUEUES)
+
+
+@queues.command("isolate")
+@click.argument("level", type=click.Choice(LEVELS))
+@connected
+async def isolate(client: AsyncClient, out: Output, /, level: MinIsolation) -> None:
+    """Set the least isolation of programs and functions in all queues of the tenant.
+
+    A queue can require more (`queues set NAME --min-isolation`), and a job can ask for more, but neither for less.
+    """
+    found = await client.set_min_isolation(level)
+    out.listed(found, found.items, QUEUES)
 
 
 @click.command
@@ -110,11 +142,11 @@ def show_why(out: Output, found: wire.Why) -> None:
     if not out.is_text:
         out.value(found)
         return
-    click.echo(clean(f"{found.job} {found.execution_id or ''} {found.state or ''}".rstrip()))
+    echo(clean(f"{found.job} {found.execution_id or ''} {found.state or ''}".rstrip()))
     for reason in found.reasons:
         until = f", until {local(reason.until)}" if reason.until is not None else ""
         held = f"; held by {', '.join(map(str, reason.holders))}" if reason.holders else ""
-        click.echo(clean(f"  {reason.message}{until}{held}"))
+        echo(clean(f"  {reason.message}{until}{held}"))
 
 
 def _bound(settings: QueueSettings) -> str:

@@ -11,7 +11,8 @@ from mainspring import wire
 from mainspring.cli.arguments import when
 from mainspring.cli.command_options import reason_option
 from mainspring.cli.connect import connected
-from mainspring.cli.output import Column, Output, TableLayout
+from mainspring.cli.group import Group
+from mainspring.cli.output import Column, Output, TableLayout, echo
 from mainspring.cli.spec_options import pair
 from mainspring.display.text import clean
 from mainspring.display.times import distance, local, now
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 RESERVATIONS: TableLayout[wire.Reservation] = TableLayout(
     name=lambda reservation: reservation.name,
     columns=[
-        Column("NAME", lambda reservation: reservation.name),
+        Column("NAME", lambda reservation: reservation.name, wraps=True),
         Column("FROM", lambda reservation: local(reservation.start_at)),
         Column("TO", lambda reservation: local(reservation.end_at)),
-        Column("FOR", lambda reservation: owner_text(reservation)),
+        Column("FOR", lambda reservation: owner_text(reservation), wraps=True),
         Column("SLOTS", lambda r: f"{sum(r.places.values())}/{r.slots}"),
-        Column("RESOURCES", lambda reservation: show_amounts(reservation.resources)),
+        Column("RESOURCES", lambda reservation: show_amounts(reservation.resources), wraps=True, optional=True),
         Column("WORKERS", lambda reservation: ", ".join(reservation.places), wraps=True),
-        Column("STATE", lambda reservation: state_text(reservation)),
+        Column("STATE", lambda reservation: state_text(reservation), wraps=True),
         Column("REASON", lambda reservation: reservation.reason, wide=True),
         Column("BY", lambda reservation: reservation.created_by, wide=True),
     ],
@@ -38,7 +39,7 @@ RESERVATIONS: TableLayout[wire.Reservation] = TableLayout(
 )
 
 
-@click.group
+@click.group(cls=Group)
 def reservations() -> None:
     """Reserve worker slots for a tenant, a queue or a job."""
 
@@ -119,7 +120,7 @@ async def add(
     added = await client.add_reservation(new)
     out.one(added, RESERVATIONS, _added)
     for warning in added.warnings:
-        click.echo(clean(f"warning: {warning}"), err=True)
+        echo(clean(f"warning: {warning}"), err=True)
 
 
 @reservations.command

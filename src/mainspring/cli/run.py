@@ -9,20 +9,26 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from mainspring import wire
 from mainspring.cli.arguments import when
 from mainspring.cli.command_options import reason_option, timeout_option
 from mainspring.cli.connect import connected
 from mainspring.cli.failure import state_code
-from mainspring.cli.feed import feed_line
-from mainspring.cli.output import Output, has_color, print_message
+from mainspring.cli.feed import SHORT_ID, feed_line
+from mainspring.cli.output import Output, echo, has_color, print_message
 from mainspring.cli.progress import ProgressLine
+from mainspring.cli.spec_options import value_of
 from mainspring.cli.tables.executions import EXECUTIONS, state_text
+from mainspring.display.terminal import PrintableStream
+from mainspring.display.text import clean
+from mainspring.display.times import now, span
+from mainspring.domain.errors import Forbidden, NotFound
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
+
+MAX_CAUSE_LINES = 20
 
 
 def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
@@ -31,10 +37,7 @@ def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{text!r} is not KEY=VALUE", ctx, param)
-        try:
-            found[name] = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            found[name] = value
+        found[name] = value_of(value)
     return found or None
 
 
@@ -96,6 +99,7 @@ async def run(
         raise
     if follow:
         print_message(feed_line(final, color=has_color(sys.stderr)))
+        await print_cause(client, final)
     else:
         out.one(final, EXECUTIONS, lambda e: feed_line(e, color=has_color(sys.stdout)))
     raise click.exceptions.Exit(state_code(final.state))
@@ -118,28 +122,87 @@ async def watch(client: AsyncClient, execution: wire.Execution, timeout_s: float
         raise WaitTimedOut(await client.execution(ref)) from None
 
 
-async def print_output(client: AsyncClient, ref: str) -> None:
+async def print_output(client: AsyncClient, ref: str, *, raw: bool = False) -> None:
     """Stream the log of an execution to stdout and stderr, with its progress."""
-    printer, line = LogPrinter(), ProgressLine()
+    printer, line = LogPrinter(raw=raw), ProgressLine()
     try:
         async for news in client.follow(ref):
             if isinstance(news, wire.Progress):
                 line.show(news)
+            elif isinstance(news, wire.Retry):
+                line.hide()
+                printer.end()
+                print_message(retry_line(news, await _max_retries(client, ref), now()))
             else:
                 line.hide()
                 printer.write(news)
     finally:
         line.hide()
+        printer.end()
+
+
+async def _max_retries(client: AsyncClient, ref: str) -> int | None:
+    """How often the job is retried; None for a step, whose policy is in its workflow."""
+    execution = await client.execution(ref)
+    return None if execution.step is not None else (await client.job(execution.job_id)).spec.retries.max
+
+
+def retry_line(retry: wire.Retry, most: int | None, at: datetime) -> str:
+    """`attempt 1 failed: exit code 3; retry 1 of 3 in 12 s`."""
+    cause = (retry.error or "").strip().partition("\n")[0]
+    if not cause and retry.exit_code is not None:
+        cause = f"exit code {retry.exit_code}"
+    bound = f" of {most}" if most is not None and retry.attempt <= most else ""
+    wait_s = max(0, round((retry.due_at - at).total_seconds()))
+    outcome = retry.outcome.replace("_", " ") + (f": {clean(cause)}" if cause else "")
+    return f"attempt {retry.attempt} {outcome}; retry {retry.attempt}{bound} in {span(wait_s * 1000)}"
+
+
+async def print_cause(client: AsyncClient, final: wire.Execution) -> None:
+    """Print why an execution failed for good, as its dead letter says, and how to go on."""
+    if final.state not in ("failed", "timed_out", "lost"):
+        return
+    cause, known = final.error or final.reason or "", False
+    try:
+        letter = await client.dead_letter(final.execution_id)
+        cause, known = letter.error or letter.reason or cause, True
+    except (NotFound, Forbidden):  # a canary, or a token that may not see dead letters
+        pass
+    for line in cause.strip().splitlines()[:MAX_CAUSE_LINES]:
+        print_message(f"  {clean(line)}")
+    if known:
+        short = str(final.execution_id)[:SHORT_ID]
+        print_message(f"  see it with: mainspring dead-letters get {short}")
 
 
 class LogPrinter:
-    """Writes log chunks, with a line where another attempt begins."""
+    """Writes log chunks, with a line where another attempt begins.
 
-    def __init__(self) -> None:
+    Programs write to their log whatever they like, and so do those whose input they repeat. Only colours reach the
+    terminal, unless `raw`.
+    """
+
+    def __init__(self, *, raw: bool = False) -> None:
+        self._raw = raw
         self._attempt: int | None = None
+        self._streams = {False: PrintableStream(), True: PrintableStream()}
 
     def write(self, chunk: wire.LogChunk) -> None:
         if self._attempt not in (None, chunk.attempt):
+            self.end()
             print_message(f"— attempt {chunk.attempt} —")
         self._attempt = chunk.attempt
-        click.echo(chunk.text, nl=False, err=chunk.stream != "stdout")
+        err = chunk.stream != "stdout"
+        if self._raw:
+            stream = sys.stderr if err else sys.stdout
+            stream.flush()
+            stream.buffer.write(chunk.text.encode("utf-8", "surrogatepass"))
+            stream.buffer.flush()
+        else:
+            echo(self._streams[err].add(chunk.text), nl=False, err=err)
+
+    def end(self) -> None:
+        """Print what was held back, and switch colours off."""
+        for err, stream in self._streams.items():
+            if rest := stream.end():
+                echo(rest, nl=False, err=err)

@@ -13,14 +13,15 @@ from mainspring.cli.command_options import limit_option, reason_option, required
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.failure import state_code
 from mainspring.cli.graph import drawing_width, graph_lines
-from mainspring.cli.output import Output, has_color
+from mainspring.cli.group import Group
+from mainspring.cli.output import Output, echo, has_color
 from mainspring.cli.tables.runs import RUNS, run_details, run_head, run_line, run_nodes, timeline_lines
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
 
 
-@click.group
+@click.group(cls=Group)
 def runs() -> None:
     """List, inspect, cancel and rerun workflow runs; approve and skip steps.
 
@@ -61,8 +62,8 @@ async def graph(client: AsyncClient, out: Output, run: str) -> None:
         return
     if not found.steps:
         raise click.ClickException(f"the run is {found.state} and has no steps to draw")
-    click.echo(run_head(found))
-    click.echo("\n".join(graph_lines(run_nodes(found.steps, color=has_color(sys.stdout)), drawing_width())))
+    echo(run_head(found))
+    echo("\n".join(graph_lines(run_nodes(found.steps, color=has_color(sys.stdout)), drawing_width())))
 
 
 @runs.command
@@ -74,7 +75,7 @@ async def timeline(client: AsyncClient, out: Output, run: str, step: str, item: 
     """List the events of a step in order."""
     found = await client.step_timeline(run, step, item=item)
     if out.is_text:
-        click.echo("\n".join(timeline_lines(found)))
+        echo("\n".join(timeline_lines(found)))
     else:
         out.value(found)
 
@@ -141,7 +142,7 @@ async def reject(client: AsyncClient, out: Output, run: str, step: str, note: st
 @required_reason_option
 @connected
 async def skip(client: AsyncClient, out: Output, run: str, step: str, reason: str) -> None:
-    """Skip a step. Steps that depend on it continue."""
+    """Skip a step that has not succeeded. Steps that depend on it continue, after the end of the run in a new one."""
     out.one(await client.skip_step(run, step, reason), RUNS, run_line)
 
 
@@ -154,7 +155,7 @@ async def skip(client: AsyncClient, out: Output, run: str, step: str, reason: st
 async def force_complete(
     client: AsyncClient, out: Output, run: str, step: str, reason: str, result: str | None
 ) -> None:
-    """Mark a step as succeeded."""
+    """Mark a step as succeeded, also one that has failed. After the end of the run, a new run continues."""
     out.one(await client.force_complete_step(run, step, reason, _json(result)), RUNS, run_line)
 
 

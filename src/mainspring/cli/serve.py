@@ -15,14 +15,21 @@ from mainspring.alerts.measure import ProcessMeasurements
 from mainspring.alerts.send import Sender
 from mainspring.announce import Announcer
 from mainspring.api.auth import Authenticator, issue_token
+from mainspring.api.connection import ConnectionLimits
+from mainspring.api.rate_limit import RequestLimits
 from mainspring.api.service import HttpServer
-from mainspring.api.status import build_status
+from mainspring.api.status import add_database_check, build_status
+from mainspring.api.tls import tls_files
+from mainspring.backends.engines import name_prefix, open_bus, open_coordinator
+from mainspring.cli.output import echo
 from mainspring.cli.server_settings import server_settings
 from mainspring.config import ServeConfig, unknown_settings
 from mainspring.domain.address import read_networks
 from mainspring.duties.retention import Retention
 from mainspring.duties.service import Duties
-from mainspring.process import die_with_parent, raise_file_limit, run, stop_signal
+from mainspring.health.readiness import Readiness
+from mainspring.health.server import HealthServer
+from mainspring.process import die_with_parent, hide_memory, open_file_limit, raise_file_limit, run, stop_signal
 from mainspring.results.rescue import Rescue
 from mainspring.results.settle import Settler
 from mainspring.scheduler.service import Scheduler
@@ -35,6 +42,8 @@ from mainspring.store.migrate import migrate
 from mainspring.store.subscriptions import Subscriptions
 from mainspring.store.warmup import warm_up
 from mainspring.telemetry import logs
+from mainspring.vault.keyring import open_keyring
+from mainspring.vault.vault import Vault
 
 if TYPE_CHECKING:
     from mainspring.api.context import Context
@@ -52,12 +61,19 @@ class Server:
     def __init__(self, config: ServeConfig) -> None:
         self.config = config
         self.database = Database(config.database_url)
-        self.bus = PostgresBus(self.database)
+        prefix = name_prefix(config.database_url)
+        self.bus = open_bus(config.bus, PostgresBus(self.database), prefix=prefix)
+        self._coordinator = open_coordinator(config.coordinator, prefix=prefix)
         self.announcer = Announcer(self.bus)
         self._definitions = Definitions(self.database)
         self._subscriptions = Subscriptions(self.database, self.bus)
-        self._auth = Authenticator(self.database)
-        self._sender = Sender(read_networks(config.allow_net), apprise=config.apprise)
+        self.readiness = Readiness()
+        add_database_check(self.readiness, self.database)
+        self._auth = Authenticator(
+            self.database, limits=RequestLimits(config.rate_limit), schedule_quota=config.schedule_quota
+        )
+        self.vault = open_vault(config)
+        self._sender = Sender(read_networks(config.allow_net), apprise=config.apprise, public_url=config.public_url)
         dispatcher = self._dispatcher() if "api" in config.roles else None
         self.settler = Settler(
             self.database,
@@ -70,6 +86,9 @@ class Server:
         self.http: HttpServer | None = None
         self.context: Context | None = None
         measurements = ProcessMeasurements(self.database, roles=config.roles)
+        self.health: HealthServer | None = None
+        if config.health_port is not None:
+            self.health = HealthServer(self.readiness, host=config.health_host, port=config.health_port)
         self._services: list[Service] = [self.bus, self.announcer, self._subscriptions, measurements]
         if "scheduler" in config.roles:
             self._services += self._scheduler_services()
@@ -80,8 +99,10 @@ class Server:
 
     def _scheduler_services(self) -> list[Service]:
         """The scheduler role: fires, rescue and retention, leader duties, alert rules, notifications."""
-        config, scheduler = self.config, Scheduler(self.database, self.bus, lease_s=self.config.shard_lease_s)
+        config, coordinator = self.config, self._coordinator
+        scheduler = Scheduler(self.database, self.bus, lease_s=config.shard_lease_s, coordinator=coordinator)
         self.scheduler = scheduler
+        self.readiness.add("wheel", scheduler.not_ready)
         rescue = Rescue(self.database, self.settler, leads=scheduler.leads)
         retention = Retention(
             self.database,
@@ -94,7 +115,8 @@ class Server:
         duties = Duties(self.database, self.bus, leads=scheduler.leads, announcer=self.announcer)
         evaluator = AlertEvaluator(self.database, self.bus, self._subscriptions, leads=scheduler.leads)
         deliverer = Deliverer(self.database, self.bus, self._sender, leads=scheduler.leads)
-        return [scheduler, rescue, retention, duties, evaluator, deliverer]
+        engines = [] if coordinator is None else [coordinator]
+        return [*engines, scheduler, rescue, retention, duties, evaluator, deliverer]
 
     def _dispatcher(self) -> Dispatcher:
         from mainspring.dispatch.service import Dispatcher  # a process without the API does not load it
@@ -115,25 +137,35 @@ class Server:
             settler=self.settler,
             announcer=self.announcer,
             sender=self._sender,
+            limits=connection_limits(self.config),
+            readiness=self.readiness,
+            vault=self.vault,
         )
         self.context, self.http = process.context, process.http
         return process.services
 
     def _status_services(self, port: int) -> list[Service]:
         """Without the api role: only health and metrics, if a port is given."""
-        self.http = HttpServer(build_status(self.database, self._auth), host=self.config.host, port=port)
+        app = build_status(self.database, self._auth, self.readiness)
+        tls = tls_files(self.config.tls_cert, self.config.tls_key, None)
+        self.http = HttpServer(app, host=self.config.host, port=port, limits=connection_limits(self.config), tls=tls)
         return [self.http]
 
     async def start(self) -> None:
+        await self.readiness.start()
+        if self.health is not None:
+            await self.health.start()
         await self.database.open()
         await self._auth.open()
         for service in self._services:
             await service.start()
         for service in self._services:
             await service.ready()
+        self.readiness.starting = False
 
     async def stop(self) -> None:
         """End streams and long polls first, then requests, then the loops, which hand over their shards."""
+        self.readiness.stopping = True
         for service in reversed(self._services):
             try:
                 await service.drain()
@@ -141,7 +173,27 @@ class Server:
             except Exception:
                 log.exception("service.stop_failed", service=type(service).__name__)
         await self._sender.close()
+        await self.vault.close()
         await self.database.close()
+        if self.health is not None:
+            await self.health.stop()
+        await self.readiness.stop()
+
+
+def open_vault(config: ServeConfig) -> Vault:
+    """The vault of a process, with the master keys that its configuration or environment names."""
+    text = os.environ.get("MAINSPRING_SECRET_KEY")
+    return Vault(open_keyring(file=config.secret_key_file, text=text, descriptor=config.secret_key_fd))
+
+
+def connection_limits(config: ServeConfig) -> ConnectionLimits:
+    default = ConnectionLimits()
+    limits = ConnectionLimits(
+        strangers=max(default.strangers, config.connections_per_address),
+        strangers_per_address=config.connections_per_address,
+        trusted_proxies=read_networks(config.trusted_proxies),
+    )
+    return limits.for_files(open_file_limit())
 
 
 async def wait_for_database(url: str) -> None:
@@ -173,12 +225,15 @@ async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
     async with Database(config.database_url, size=1) as database:
         token = await first_token(database)
     if token is not None:
-        click.echo(f"Admin token of this new installation. It is not shown again:\n\n  {token}\n")
+        echo(f"Admin token of this new installation. It is not shown again:\n\n  {token}\n")
     try:
         await server.start()
         if server.http is not None and greet:
             serves = "API and web UI" if "api" in config.roles else "/healthz, /readyz and /metrics"
-            click.echo(f"{serves} at http://{config.host}:{server.http.port}", err=True)
+            echo(
+                f"{serves} at {'http' if config.tls_cert is None else 'https'}://{config.host}:{server.http.port}",
+                err=True,
+            )
         if "api" in config.roles:
             warmup.spawn(warm_up(server.database), "warmup")
         await stop.wait()
@@ -198,6 +253,7 @@ def serve(level: str, parent: int | None, **settings: Any) -> None:
     """
     if parent is not None:
         die_with_parent(parent)
+    hide_memory()  # the database's password is in its environment
     logs.configure(level)
     for warning in unknown_settings(os.environ):
         log.warning(warning)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
 from mainspring.cli.arguments import seconds
+from mainspring.cli.config_file import config_option
+from mainspring.cli.private_file import read_private
 from mainspring.config import ARTIFACT_STORE, parse_roles
 from mainspring.domain.errors import Invalid
 from mainspring.domain.placement.resources import parse_amount
 from mainspring.telemetry import logs
 
 F = TypeVar("F", bound=Callable[..., Any])
+_URL_FILE = "mainspring.database_url_file"
 
 
 def _retention(text: str) -> float:
@@ -34,14 +40,60 @@ def _days(_context: click.Context, _parameter: click.Parameter, days: float) -> 
     return days * 86_400
 
 
-database_url_option = click.option(
-    "--database-url",
-    envvar="MAINSPRING_DATABASE_URL",
-    show_envvar=True,
-    required=True,
-    metavar="URL",
-    help="PostgreSQL 14 or later, such as postgresql://user:password@host/name.",
+_URL_SOURCES = (
+    ParameterSource.DEFAULT,
+    ParameterSource.DEFAULT_MAP,
+    ParameterSource.ENVIRONMENT,
+    ParameterSource.COMMANDLINE,
 )
+"""From the weakest to the strongest."""
+
+
+def _database_url(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+    """The URL, or the content of the file that has it, if that was given at least as explicitly."""
+    file: Path | None = context.meta.get(_URL_FILE)
+    rank = _URL_SOURCES.index(context.get_parameter_source("database_url") or ParameterSource.DEFAULT)
+    file_rank = _URL_SOURCES.index(context.get_parameter_source("database_url_file") or ParameterSource.DEFAULT)
+    if url is None and file is None:
+        raise click.MissingParameter(ctx=context, param=parameter)
+    if url is not None and file is not None and rank == file_rank:
+        raise click.UsageError("--database-url and --database-url-file exclude each other")
+    if file is not None and (url is None or file_rank > rank):
+        url = read_private(file, "database URL")
+    assert url is not None
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise Invalid("the database URL must begin with postgresql://, such as postgresql://user:password@host/name")
+    return url
+
+
+def _keep_file(context: click.Context, _parameter: click.Parameter, file: Path | None) -> None:
+    context.meta[_URL_FILE] = file
+
+
+def database_url_option(function: F) -> F:
+    """Add --config, --database-url and --database-url-file; the function gets `database_url`."""
+    function = click.option(
+        "--database-url",
+        envvar="MAINSPRING_DATABASE_URL",
+        show_envvar=True,
+        metavar="URL",
+        callback=_database_url,
+        help="PostgreSQL 14 or later, such as postgresql://user:password@host/name. Required, here or in a file.",
+    )(function)
+    function = click.option(
+        "--database-url-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="MAINSPRING_DATABASE_URL_FILE",
+        show_envvar=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_keep_file,
+        metavar="FILE",
+        help="File with the database URL, which other users must not be able to read.",
+    )(function)
+    return config_option(function)
+
+
 log_option = click.option(
     "--log",
     "level",
@@ -52,6 +104,27 @@ log_option = click.option(
     type=click.Choice(list(logs.LEVELS)),
     help="Lowest level to log.",
 )
+
+
+def health_options(function: F) -> F:
+    """Add --health-port and --health-host."""
+    function = click.option(
+        "--health-host",
+        envvar="MAINSPRING_HEALTH_HOST",
+        show_envvar=True,
+        default="127.0.0.1",
+        show_default=True,
+        metavar="HOST",
+        help="Address to bind for --health-port; 0.0.0.0 for probes from other machines.",
+    )(function)
+    return click.option(
+        "--health-port",
+        envvar="MAINSPRING_HEALTH_PORT",
+        show_envvar=True,
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+        help="Port of /healthz and /readyz, served by a thread of its own that also reports a stuck event loop.",
+    )(function)
 
 
 def _keep(noun: str, default: str, what: str) -> Callable[[F], F]:
@@ -67,6 +140,29 @@ def _keep(noun: str, default: str, what: str) -> Callable[[F], F]:
         metavar="DURATION",
         help=f"Retention of {what}.",
     )
+
+
+_RETENTION = (
+    _keep("dead-letters", "14d", "open dead letters"),
+    _keep("runs", "90d", "finished workflow runs and backfills"),
+    _keep("history", "90d", "finished executions, deleted by whole days"),
+    _keep("output", "30d", "logs"),
+)
+
+
+def retention_options(function: F) -> F:
+    """Add --keep-dead-letters, --keep-runs, --keep-history and --keep-output."""
+    for option in reversed(_RETENTION):
+        function = option(function)
+    return function
+
+
+def check_public_url(_: click.Context, __: click.Parameter, value: str) -> str:
+    """Refuse an address that browsers cannot open; a slash at the end is removed."""
+    parts = urlsplit(value)
+    if value and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment):
+        raise click.BadParameter(f"{value!r} is not an address: write https://HOST, without query")
+    return value.rstrip("/")
 
 
 _OPTIONS = (
@@ -98,6 +194,7 @@ _OPTIONS = (
         help="Port of the API and the web UI. Without the role api: port of /healthz, /readyz and /metrics, which are"
         " not served by default.  [default: 7171]",
     ),
+    health_options,
     click.option(
         "--session-lease",
         "session_lease_s",
@@ -116,10 +213,7 @@ _OPTIONS = (
         help="Time after which a scheduler that hangs or is cut off loses its shards. One that exits or crashes loses"
         " them immediately.",
     ),
-    _keep("dead-letters", "14d", "open dead letters"),
-    _keep("runs", "90d", "finished workflow runs and backfills"),
-    _keep("history", "90d", "finished executions, deleted by whole days"),
-    _keep("output", "30d", "logs"),
+    *_RETENTION,
     click.option(
         "--artifact-store",
         envvar="MAINSPRING_ARTIFACT_STORE",
@@ -149,6 +243,21 @@ _OPTIONS = (
         help="Retention of artifacts.",
     ),
     click.option(
+        "--bus",
+        envvar="MAINSPRING_BUS",
+        show_envvar=True,
+        metavar="URL",
+        help="Engine for wake-ups between processes: redis://HOST or rediss://HOST, with the extra `redis`.  "
+        "[default: PostgreSQL]",
+    ),
+    click.option(
+        "--coordinator",
+        envvar="MAINSPRING_COORDINATOR",
+        show_envvar=True,
+        metavar="URL",
+        help="Engine that detects lost schedulers: etcd://HOST or zookeeper://HOST.  [default: PostgreSQL]",
+    ),
+    click.option(
         "--allow-net",
         multiple=True,
         metavar="CIDR",
@@ -175,6 +284,78 @@ _OPTIONS = (
         type=click.IntRange(min=0),
         metavar="N",
         help="Schedules that a token may create per hour. 0: unlimited.",
+    ),
+    click.option(
+        "--trusted-proxy",
+        "trusted_proxies",
+        multiple=True,
+        metavar="CIDR",
+        envvar="MAINSPRING_TRUSTED_PROXY",
+        show_envvar=True,
+        help="Network of proxies whose X-Forwarded-For and X-Forwarded-Proto count, such as 10.0.0.0/8. Repeatable.",
+    ),
+    click.option(
+        "--connections-per-address",
+        envvar="MAINSPRING_CONNECTIONS_PER_ADDRESS",
+        show_envvar=True,
+        default=1_000,
+        show_default=True,
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Connections of one address that have not authenticated, at most a quarter of the open file limit.",
+    ),
+    click.option(
+        "--tls-cert",
+        envvar="MAINSPRING_TLS_CERT",
+        show_envvar=True,
+        metavar="FILE",
+        help="Certificate with its chain, in PEM: serve HTTPS. Loaded again when the file changes.",
+    ),
+    click.option(
+        "--tls-key",
+        envvar="MAINSPRING_TLS_KEY",
+        show_envvar=True,
+        metavar="FILE",
+        help="Key of the certificate, in PEM.",
+    ),
+    click.option(
+        "--tls-client-ca",
+        envvar="MAINSPRING_TLS_CLIENT_CA",
+        show_envvar=True,
+        metavar="FILE",
+        help="Authority, in PEM, of the certificates that workers must show.",
+    ),
+    click.option(
+        "--secret-key-file",
+        envvar="MAINSPRING_SECRET_KEY_FILE",
+        show_envvar=True,
+        metavar="FILE",
+        help="File with the master keys of secrets; see `mainspring secrets new-key`.",
+    ),
+    click.option(
+        "--secret-key-fd",
+        type=click.IntRange(min=3),
+        metavar="N",
+        help="Open file descriptor to read the master keys from, instead of a file.",
+    ),
+    click.option(
+        "--streams-per-token",
+        envvar="MAINSPRING_STREAMS_PER_TOKEN",
+        show_envvar=True,
+        default=100,
+        show_default=True,
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Live streams that a token may have open at each api process, worker streams excepted. 0: unlimited.",
+    ),
+    click.option(
+        "--public-url",
+        envvar="MAINSPRING_PUBLIC_URL",
+        show_envvar=True,
+        default="",
+        metavar="URL",
+        callback=check_public_url,
+        help="Address of the web UI, such as https://jobs.example.com, for links in notifications.",
     ),
     click.option("--apprise", is_flag=True, help="Allow apprise channels. Their addresses are not checked."),
     log_option,

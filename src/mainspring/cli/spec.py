@@ -6,12 +6,23 @@ from typing import Any
 
 import click
 
+from mainspring.cli.spec_options import value_of
 from mainspring.codec import decode, encode
 from mainspring.display.definitions import as_json
 from mainspring.domain.job import JobSpec
 
 _KINDS = ("cron", "every", "at", "rrule")
-_BESIDE = ("tz", "dtstart", "calendar", "roll", "jitter", "max_fires")
+_BESIDE = ("tz", "dtstart", "calendar", "roll", "jitter", "max_fires", "start_at", "end_at", "run_if_late")
+_TASKS = {"http": "url", "container": "image", "function": "function"}
+"""The options that select a kind of task, and the field that each sets."""
+_TASK_OPTIONS = {
+    "http": {"method": "method", "headers": "headers", "body": "body"},
+    "container": {"network": "network", "env": "env", "cwd": "workdir"},
+    "python": {"args": "args"},
+    "shell": {"env": "env", "cwd": "cwd"},
+}
+"""The options of each kind of task, and the fields that they set."""
+_KIND_OF = {"http": "http", "container": "container", "function": "python"}
 _NAMES = {"tz": "timezone"}
 _PLAIN = (
     "queue", "priority", "timeout", "overlap", "delivery", "description", "pause_after_failures", "start_by",
@@ -47,8 +58,15 @@ def changed(spec: dict[str, Any], flags: dict[str, Any], argv: tuple[str, ...]) 
         wanted["rate"] = _rate(flags["rate"])
     if flags.get("notify"):
         wanted["notify"] = [{"on": on.split(","), "to": to.split(",")} for on, to in flags["notify"].items()]
+    if flags.get("params"):
+        wanted["params"] = {**spec.get("params", {}), **flags["params"]}
     wanted["task"] = _task(spec.get("task", {"kind": "shell"}), flags, argv)
     return wanted
+
+
+def names_a_task(flags: dict[str, Any]) -> bool:
+    """Whether the options say what to do, without a command."""
+    return any(flags.get(flag) is not None for flag in _TASKS)
 
 
 def _concurrency(text: str) -> dict[str, Any]:
@@ -76,7 +94,7 @@ def completed(spec: dict[str, Any]) -> dict[str, Any]:
 def _schedule(old: dict[str, Any] | list[Any] | None, flags: dict[str, Any]) -> dict[str, Any] | None:
     """The schedule that the options describe; None if they do not change it."""
     given = {kind: flags[kind] for kind in _KINDS if flags[kind] is not None}
-    beside = {_NAMES.get(flag, flag): flags[flag] for flag in _BESIDE if flags[flag] is not None}
+    beside = {_NAMES.get(flag, flag): flags[flag] for flag in _BESIDE if flags.get(flag) is not None}
     if isinstance(old, list):
         if beside and not given:
             raise click.UsageError(
@@ -86,7 +104,7 @@ def _schedule(old: dict[str, Any] | list[Any] | None, flags: dict[str, Any]) -> 
     if len(given) > 1:
         raise click.UsageError(f"Use only one of --{' and --'.join(given)}.")
     if not given and beside and old is None:
-        flag = next(flag for flag in _BESIDE if flags[flag] is not None).replace("_", "-")
+        flag = next(flag for flag in _BESIDE if flags.get(flag) is not None).replace("_", "-")
         raise click.UsageError(f"--{flag} needs a schedule: add --cron, --every, --at or --rrule.")
     if not given:
         return {**old, **beside} if old is not None and beside else None
@@ -98,11 +116,37 @@ def _schedule(old: dict[str, Any] | list[Any] | None, flags: dict[str, Any]) -> 
 
 
 def _task(old: dict[str, Any], flags: dict[str, Any], argv: tuple[str, ...]) -> dict[str, Any]:
+    """The task that the options describe. Options of another kind of task are refused."""
+    chosen = [flag for flag in _TASKS if flags.get(flag) is not None]
+    if len(chosen) > 1:
+        raise click.UsageError(f"Use only one of --{' and --'.join(chosen)}.")
     task = dict(old)
+    if chosen:
+        kind = _KIND_OF[chosen[0]]
+        task = {**(old if old.get("kind") == kind else {}), "kind": kind, _TASKS[chosen[0]]: flags[chosen[0]]}
+    elif argv and task.get("kind") not in ("shell", "container"):
+        task = {"kind": "shell"}
+    kind = str(task.get("kind", "shell"))
+    if argv and kind not in ("shell", "container"):
+        raise click.UsageError(f"--{chosen[0]} takes no command after --.")
     if argv:
-        task["argv"] = list(argv)
-    if flags["env"]:
-        task["env"] = {**old.get("env", {}), **flags["env"]}
-    if flags["cwd"] is not None:
-        task["cwd"] = flags["cwd"]
-    return task
+        task["args" if kind == "container" else "argv"] = list(argv)
+    return {**task, **_task_options(task, kind, flags)}
+
+
+def _task_options(task: dict[str, Any], kind: str, flags: dict[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    known = _TASK_OPTIONS.get(kind, {})
+    for flag in dict.fromkeys(flag for options in _TASK_OPTIONS.values() for flag in options):
+        value = flags.get(flag)
+        if value in (None, {}):
+            continue
+        if flag not in known:
+            shown = {"headers": "header", "args": "arg"}.get(flag, flag)
+            raise click.UsageError(f"--{shown} does not apply to a task of the kind {kind}.")
+        if flag == "body":
+            value = value_of(value)
+        fields[known[flag]] = (
+            {**task.get(known[flag], {}), **value} if isinstance(value, dict) and flag != "body" else value
+        )
+    return fields

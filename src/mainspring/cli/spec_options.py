@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Any, TypeVar, get_args
 
 import click
+import msgspec
 
 from mainspring.cli.arguments import when
 from mainspring.domain.execution import Delivery
 from mainspring.domain.job import MisfirePolicy, Overlap
+from mainspring.domain.params import ParamType
 from mainspring.domain.retry import Jitter, Retried
 from mainspring.domain.schedule.calendar import Roll
+from mainspring.domain.task import Method
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,6 +32,32 @@ def pair(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) ->
     return {name: value for name, _, value in pairs}
 
 
+def value_of(text: str) -> Any:
+    """A value of the command line: JSON if it parses as JSON, otherwise the text."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value_of(text) for name, text in pair(ctx, param, given).items()}
+
+
+def parameters(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Declarations of parameters: `region`, `region=eu`, `rows:integer=10`."""
+    found: dict[str, dict[str, Any]] = {}
+    for text in given:
+        head, equals, default = text.partition("=")
+        name, colon, kind = head.partition(":")
+        if not name or (colon and kind not in get_args(ParamType)):
+            kinds = ", ".join(get_args(ParamType))
+            raise click.BadParameter(f"{text!r} is not NAME[:TYPE][=DEFAULT]; TYPE is one of {kinds}", ctx, param)
+        value = default if kind == "string" else value_of(default)
+        found[name] = {**({"type": kind} if colon else {}), **({"default": value} if equals else {})}
+    return found
+
+
 _SECTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
     "Schedule": (
         click.option(
@@ -38,6 +67,11 @@ _SECTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         click.option("--at", type=_at, metavar="TIME", help="Time of a single fire in the zone of --tz, or +10m."),
         click.option("--rrule", metavar="RULE", help="Recurrence rule, such as 'FREQ=MONTHLY;BYDAY=1MO'."),
         click.option("--dtstart", metavar="TIME", help="Start of the recurrence rule.  [default: now]"),
+        click.option("--start-at", metavar="TIME", help="No fire before this time or date, in the zone of --tz."),
+        click.option("--end-at", metavar="TIME", help="No fire after this time or date, in the zone of --tz."),
+        click.option(
+            "--run-if-late/--no-run-if-late", default=None, help="With --at: run at once if the time has passed."
+        ),
         click.option("--tz", metavar="ZONE", help="Time zone, such as Europe/Berlin.  [default: UTC]"),
         click.option("--calendar", metavar="NAME", help="Calendar whose closed days are skipped."),
         click.option("--roll", type=click.Choice(get_args(Roll)), help="Move fires on closed days to this open day."),
@@ -46,7 +80,37 @@ _SECTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
             "--max-fires", type=click.IntRange(1), metavar="N", help="Number of fires; then the job is finished."
         ),
     ),
-    "Command": (
+    "Task": (
+        click.option("--http", metavar="URL", help="Call this URL instead of running a command."),
+        click.option("--method", type=click.Choice(get_args(Method)), help="Method of --http.  [default: GET]"),
+        click.option(
+            "--header",
+            "headers",
+            multiple=True,
+            callback=pair,
+            metavar="KEY=VALUE",
+            help="Header of --http. Repeatable.",
+        ),
+        click.option("--body", metavar="TEXT", help="Body of --http; JSON if it parses as JSON."),
+        click.option("--container", metavar="IMAGE", help="Run this image; CMD replaces its arguments."),
+        click.option("--network/--no-network", default=None, help="Give the container a network.  [default: no]"),
+        click.option("--function", metavar="MODULE:NAME", help="Call this Python function, which a worker has loaded."),
+        click.option(
+            "--arg",
+            "args",
+            multiple=True,
+            callback=values,
+            metavar="KEY=VALUE",
+            help="Argument of --function. Repeatable.",
+        ),
+        click.option(
+            "--param",
+            "params",
+            multiple=True,
+            callback=parameters,
+            metavar="NAME[:TYPE][=DEFAULT]",
+            help="Parameter that executions take, such as region=eu or rows:integer=10. Repeatable.",
+        ),
         click.option(
             "--env", multiple=True, callback=pair, metavar="KEY=VALUE", help="Environment variable. Repeatable."
         ),

@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from pathlib import Path
 
 import click
 import structlog
 
+from mainspring.cli.config_file import config_option
 from mainspring.cli.options import Options
-from mainspring.cli.server_settings import log_option
+from mainspring.cli.output import echo
+from mainspring.cli.private_file import MAX_SECRET_CHARS, read_private
+from mainspring.cli.server_settings import health_options, log_option
 from mainspring.client.discovery import discover
 from mainspring.domain.errors import Invalid, Unauthenticated
-from mainspring.process import die_with_parent, hide_environment, run, stop_signal
+from mainspring.domain.placement.isolation import LEVELS, MinIsolation
+from mainspring.health.readiness import Readiness
+from mainspring.health.server import HealthServer
+from mainspring.process import die_with_parent, erase_secret, hide_memory, run, stop_signal
 from mainspring.telemetry import logs
+from mainspring.telemetry.exposition import exposition
 from mainspring.worker.capacity import detect, parse_capacity
+from mainspring.worker.environment import INHERITED, check_names
 from mainspring.worker.executors import load_executors
 from mainspring.worker.executors.container_engine import find_engine
 from mainspring.worker.service import Worker, WorkerConfig
@@ -24,11 +33,16 @@ from mainspring.worker.transport.api_client import ApiAddress
 log = structlog.get_logger()
 
 
-async def work_until_stopped(config: WorkerConfig) -> None:
-    stop = stop_signal()
-    service = Worker(config, load_executors(), echo=lambda words: click.echo(f" {words}", err=True))
+async def work_until_stopped(config: WorkerConfig, *, health_host: str, health_port: int | None) -> None:
+    stop, readiness = stop_signal(), Readiness()
+    service = Worker(config, load_executors(), echo=lambda words: echo(f" {words}", err=True))
+    readiness.add("api", service.not_ready)
+    await readiness.start()
     try:
+        if health_port is not None:
+            await HealthServer(readiness, host=health_host, port=health_port, metrics=exposition).start()
         await service.start()
+        readiness.starting = False
     except BaseException:
         await service.stop()
         raise
@@ -37,6 +51,7 @@ async def work_until_stopped(config: WorkerConfig) -> None:
         await asyncio.wait({stopped, refused}, return_when=asyncio.FIRST_COMPLETED)
         if refused.done():
             raise refused.result()
+        readiness.stopping = True
         await service.drain()
     finally:
         stopped.cancel()
@@ -45,6 +60,10 @@ async def work_until_stopped(config: WorkerConfig) -> None:
 
 
 @click.command()
+@config_option
+@click.option(
+    "--url", envvar="MAINSPRING_URL", show_envvar=True, metavar="URL", help="Address of the server, or of its proxy."
+)
 @click.option(
     "-q",
     "--queue",
@@ -109,12 +128,46 @@ async def work_until_stopped(config: WorkerConfig) -> None:
     show_envvar=True,
     help="Receive work by long polls only, for proxies that do not pass streams on.",
 )
+@click.option(
+    "--min-isolation",
+    type=click.Choice(LEVELS),
+    default="none",
+    show_default=True,
+    envvar="MAINSPRING_MIN_ISOLATION",
+    show_envvar=True,
+    help="Least isolation of programs and functions, whatever jobs and queues say.",
+)
 @click.option("--no-pull", is_flag=True, help="Use local container images only.")
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    envvar="MAINSPRING_TOKEN_FILE",
+    show_envvar=True,
+    help="File with the token, which other users must not be able to read.",
+)
+@click.option(
+    "--token-fd",
+    type=click.IntRange(3),
+    metavar="N",
+    help="Open file descriptor to read the token from. Jobs can't read a file that only its opener can.",
+)
+@click.option(
+    "--pass-env",
+    "pass_env",
+    multiple=True,
+    metavar="NAME",
+    envvar="MAINSPRING_PASS_ENV",
+    show_envvar=True,
+    help=f"Environment variable that jobs inherit besides {', '.join(INHERITED)}; AWS_* for a prefix. Repeatable.",
+)
+@health_options
 @log_option
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 @click.pass_obj
 def worker(
     options: Options,
+    url: str | None,
     queues: tuple[str, ...],
     slots: int,
     name: str | None,
@@ -127,25 +180,34 @@ def worker(
     allow_net: tuple[str, ...],
     engine: str | None,
     poll: bool,
+    min_isolation: MinIsolation,
     no_pull: bool,
+    token_file: Path | None,
+    token_fd: int | None,
+    pass_env: tuple[str, ...],
     level: str,
+    health_host: str,
+    health_port: int | None,
     parent: int | None,
 ) -> None:
     """Start a worker. It needs a token with the scope `worker`."""
     if parent is not None:
         die_with_parent(parent)
-    hide_environment()
+    hide_memory()
     logs.configure(level)
-    server = discover(url=options.url, token=options.token)
-    os.environ.pop("MAINSPRING_TOKEN", None)  # tasks inherit the environment
+    check_names(pass_env)
+    token = options.token or read_token(token_file, token_fd)
+    server = discover(url=options.url or url, token=token)
+    os.environ.pop("MAINSPRING_TOKEN", None)
     if server.token is None:
-        raise Unauthenticated("the worker has no token: set MAINSPRING_TOKEN, or pass mainspring --token TOKEN worker")
+        raise Unauthenticated("the worker has no token: pass --token-file FILE, or set MAINSPRING_TOKEN")
+    erase_secret(server.token)
     config = WorkerConfig(
         address=ApiAddress(server.url, server.token),
         slots=slots,
         queues=queues,
-        labels=dict(_label(text) for group in labels for text in group.split(",")),
-        resources=detect() | _capacity(resources),
+        labels=dict(parse_label(text) for group in labels for text in group.split(",")),
+        resources=detect() | given_capacity(resources),
         shared=shared,
         drain_s=drain,
         modules=modules,
@@ -155,18 +217,36 @@ def worker(
         engine=find_engine(engine),
         pull=not no_pull,
         streams=not poll,
+        min_isolation=min_isolation,
+        adopts_orphans=True,
+        pass_env=pass_env,
     )
-    run(work_until_stopped(config))
+    run(work_until_stopped(config, health_host=health_host, health_port=health_port))
 
 
-def _label(text: str) -> tuple[str, str]:
+def read_token(file: Path | None, descriptor: int | None) -> str | None:
+    """Read the token from a file or an open descriptor; None if neither is given."""
+    if file is not None and descriptor is not None:
+        raise click.UsageError("--token-file and --token-fd exclude each other")
+    if file is not None:
+        return read_private(file, "token")
+    if descriptor is None:
+        return None
+    try:
+        with os.fdopen(descriptor, encoding="utf-8") as opened:
+            return opened.read(MAX_SECRET_CHARS).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unauthenticated(f"cannot read the token from descriptor {descriptor}: {error}") from None
+
+
+def parse_label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise Invalid(f"--label: {text!r} is not KEY=VALUE")
     return key, value
 
 
-def _capacity(text: str | None) -> dict[str, int]:
+def given_capacity(text: str | None) -> dict[str, int]:
     try:
         return parse_capacity(text or "")
     except ValueError as error:

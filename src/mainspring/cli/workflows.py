@@ -12,11 +12,13 @@ from mainspring.cli.command_options import detach_option, limit_option, reason_o
 from mainspring.cli.confirm import confirm
 from mainspring.cli.connect import connected, gather
 from mainspring.cli.graph import Node, drawing_width, graph_lines
-from mainspring.cli.output import Column, Output, TableLayout, print_message
+from mainspring.cli.group import Group
+from mainspring.cli.output import Column, Output, TableLayout, echo, is_terminal, print_message
 from mainspring.cli.run import params_option
 from mainspring.cli.runs import finish
 from mainspring.cli.tables.runs import RUNS, run_line
 from mainspring.display.times import distance, local, now
+from mainspring.domain.metadata import contact_fields
 from mainspring.domain.workflow.spec import Step, WorkflowSpec
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ VERSIONS: TableLayout[wire.WorkflowChange] = TableLayout(
 _MARKS = {"approval": "✋", "event": "⚑", "wait": "⏲", "workflow": "▣", "task": "▪"}
 
 
-@click.group
+@click.group(cls=Group)
 def workflows() -> None:
     """Apply, list, run, draw and export workflows."""
 
@@ -65,14 +67,16 @@ async def apply(client: AsyncClient, out: Output, file: Any, dry_run: bool) -> N
     from mainspring.manifest import read_workflows
 
     specs = _declared(file.name) if str(file.name).endswith(".py") else read_workflows(file.read())
-    orders = [(await client.check_workflow(spec)).order for spec in specs]
+    checked = [await client.check_workflow(spec) for spec in specs]
     if dry_run:
-        for spec, order in zip(specs, orders, strict=True):
-            click.echo(f"{spec.name}: valid, {len(order)} steps: {' → '.join(order[:20])}")
+        for spec, found in zip(specs, checked, strict=True):
+            if out.is_text or out.format == "name":
+                echo(f"{spec.name}: valid, {len(found.order)} steps: {' → '.join(found.order[:20])}")
+            else:
+                out.value(found)
         return
     for spec in specs:
-        found = await client.apply_workflow(spec)
-        out.one(found, _NAMED, _applied)
+        out.one(await client.apply_workflow(spec), _NAMED, _applied)
 
 
 @workflows.command("list")
@@ -131,7 +135,7 @@ async def graph(client: AsyncClient, out: Output, workflow: str) -> None:
         out.value(found)
         return
     nodes = [Node(name, found.spec.steps[name].needs, _label(name, found.spec.steps[name])) for name in found.order]
-    click.echo("\n".join(graph_lines(nodes, drawing_width())))
+    echo("\n".join(graph_lines(nodes, drawing_width())))
 
 
 @workflows.command
@@ -143,7 +147,11 @@ async def export(client: AsyncClient, out: Output, workflow: str, version: int |
     from mainspring.manifest import write_workflow
 
     found = await client.workflow(workflow) if version is None else await client.workflow_version(workflow, version)
-    sys.stdout.write(write_workflow(found.spec))
+    text = write_workflow(found.spec)
+    if is_terminal(sys.stdout):
+        echo(text, nl=False)
+    else:
+        sys.stdout.write(text)  # as it is: for a file that is applied again
 
 
 @workflows.command
@@ -216,6 +224,9 @@ def _details(found: wire.Workflow) -> str:
     ]
     if found.next_fire_at is not None:
         lines.append(f"  next run  {local(found.next_fire_at)}  ({distance(found.next_fire_at, now())})")
+    contact = contact_fields(found.spec.metadata)
+    lines += [f"  {name.ljust(8)}  {contact[name]}" for name in ("owner", "runbook") if name in contact]
+    lines += [f"  notifies  {', '.join(entry.to)} on {', '.join(entry.on)}" for entry in found.spec.notify]
     if found.spec.params:
         lines.append(f"  params    {', '.join(found.spec.params)}")
     lines.append("  steps")

@@ -5,13 +5,15 @@
         print(client.wait(execution.execution_id).state)
 
 `AsyncClient` has the same methods as coroutines. Both raise the errors of `mainspring.domain.errors`, plus
-`Unreachable`, `WaitTimedOut` and `SubmitFailed`.
+`Unreachable`, `WaitTimedOut`, `ExecutionFailed` and `SubmitFailed`.
 """
 
 from mainspring.client.api import AsyncClient
 from mainspring.client.discovery import Server, discover
-from mainspring.client.problems import Unreachable, WaitTimedOut
+from mainspring.client.problems import ExecutionFailed, Unreachable, WaitTimedOut
 from mainspring.client.submission import SubmitFailed
 from mainspring.client.sync import Client
 
-__all__ = ["AsyncClient", "Client", "Server", "SubmitFailed", "Unreachable", "WaitTimedOut", "discover"]
+__all__ = [
+    "AsyncClient", "Client", "ExecutionFailed", "Server", "SubmitFailed", "Unreachable", "WaitTimedOut", "discover",
+]  # fmt: skip

@@ -47,7 +47,7 @@ class AlertMethods(Connected):
         return await self._transport.request(wire.Channel, "POST", "/api/v1/channels", body=channel)
 
     async def put_channel(self, name: str, channel: wire.ChannelSpec) -> wire.Channel:
-        """Replace a channel; omitted secrets keep their values."""
+        """Replace a channel; omitted secrets keep their values, unless its address changes."""
         return await self._transport.request(wire.Channel, "PUT", path_of("channels", name), body=channel)
 
     async def delete_channel(self, name: str) -> None:

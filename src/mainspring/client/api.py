@@ -8,8 +8,13 @@ from mainspring.client.dead_letters import DeadLetterMethods
 from mainspring.client.discovery import Server, discover
 from mainspring.client.executions import ExecutionMethods
 from mainspring.client.fleet import FleetMethods
+from mainspring.client.identity import IdentityMethods
 from mainspring.client.jobs import JobMethods
+from mainspring.client.manifests import ManifestMethods
+from mainspring.client.secrets import SecretMethods
 from mainspring.client.system import SystemMethods
+from mainspring.client.tenants import TenantMethods
+from mainspring.client.triggers import TriggerMethods
 from mainspring.client.workflows import WorkflowMethods
 from mainspring.http_client.network import Network
 
@@ -20,8 +25,13 @@ class AsyncClient(
     ExecutionMethods,
     DeadLetterMethods,
     WorkflowMethods,
+    ManifestMethods,
     AlertMethods,
+    TriggerMethods,
     FleetMethods,
+    IdentityMethods,
+    TenantMethods,
+    SecretMethods,
     SystemMethods,
 ):
     """A connection to one server; without arguments, to the one that `discover` finds. Use it with `async with`.

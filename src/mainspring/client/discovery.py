@@ -8,8 +8,14 @@ For the URL and for the token, the first of these that sets it:
 4. `~/.config/mainspring/config.toml` with `url` and `token`
 5. http://127.0.0.1:7171
 
-A token from a file is sent only to the server that the same place names, and only read from a file that other
-users cannot read. A folder that belongs to another user is not trusted to name a server.
+A token is sent only to the server that it was given for:
+
+- A token of the arguments or the environment goes to the URL of the arguments or the environment. Without one it goes
+  to the user's own config, or to the default; a folder that names another server is refused. Folders come from
+  elsewhere: cloned, unpacked, shared.
+- `MAINSPRING_TOKEN` belongs to `MAINSPRING_URL` if both are set, and is not sent to another `--url`.
+- A token from a file goes to the server that the same place names, and is only read from a file that other users cannot
+  read. A folder that belongs to another user is not trusted to name a server.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ import os
 import stat
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -33,11 +39,12 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server's URL and token; `origin` says where the URL was found."""
+    """A server's URL and token; `origin` and `token_origin` say where they were found."""
 
     url: str
     token: str | None = None
     origin: str = "the default"
+    token_origin: str = field(default="the arguments", compare=False)
 
     def __repr__(self) -> str:
         token = "none" if self.token is None else "hidden"
@@ -71,17 +78,44 @@ def discover(
     named += [(source.url, str(source.url_file)) for source in sources]
     address, origin = next(((text, where) for text, where in named if text), (DEFAULT_URL, "the default"))
     address = _checked(address, origin)
-    token = token or env.get("MAINSPRING_TOKEN") or _token_for(address, sources)
+    in_env = env.get("MAINSPRING_TOKEN")
+    if in_env and origin == "--url" and not _same(address, _checked(env.get("MAINSPRING_URL") or address, origin)):
+        in_env = None  # it belongs to MAINSPRING_URL
+    if token or in_env:
+        _refuse_redirection(address, origin, "--token" if token else "MAINSPRING_TOKEN", sources)
+    token_origin = "--token" if token else "MAINSPRING_TOKEN" if in_env else _token_file(address, sources)
+    token = token or in_env or _token_for(address, sources)
     if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
         raise Unauthenticated("the token contains invalid characters: was it copied completely?")
-    return Server(address, token, origin)
+    return Server(address, token, origin, token_origin)
+
+
+def _refuse_redirection(address: str, origin: str, given: str, sources: list[_Source]) -> None:
+    """Refuse to send a token that was given without a URL to a server that a folder names."""
+    project, personal = sources
+    if project.url is not None and origin == str(project.url_file):
+        if not _same(address, _checked(personal.url or DEFAULT_URL, str(personal.url_file))):
+            raise Unauthenticated(
+                f"the token of {given} is not sent to {address}, which {origin} names; "
+                f"to send it there, pass --url {address} or set MAINSPRING_URL",
+                code="token_of_another_server",
+            )
+    elif personal.url is not None and origin == str(personal.url_file):
+        _refuse_writable(personal.url_file)
+
+
+def _refuse_writable(path: Path) -> None:
+    """Refuse a config that another user can change: the server that it names would receive the token."""
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise _unsafe(f"other users can change {path}", f"run: chmod go-w {path}, or pass --url")
 
 
 def _project(folder: Path) -> _Source:
     """Read the nearest `.mainspring` at or above `folder`."""
     for parent in (folder, *folder.parents):
         url_file, token_file = parent / FOLDER / "url", parent / FOLDER / "token"
-        if url_file.exists() or token_file.exists():
+        if os.path.exists(url_file) or os.path.exists(token_file):  # false also where this user may not look
             _refuse_foreign(parent / FOLDER)
             url = url_file.read_text(encoding="utf-8").strip() if url_file.exists() else None
             return _Source(url, url_file, token_file if token_file.exists() else None)
@@ -118,6 +152,14 @@ def _token_for(address: str, sources: list[_Source]) -> str | None:
             both = source.token_file == source.url_file
             return str(tomllib.loads(text)["token"]) if both else text.strip()
     return None
+
+
+def _token_file(address: str, sources: list[_Source]) -> str:
+    """Where `_token_for` finds the token."""
+    for source in sources:
+        if source.token_file and _same(address, _checked(source.url or DEFAULT_URL, str(source.url_file))):
+            return str(source.token_file)
+    return "nowhere"
 
 
 def _read_private(path: Path) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from time import monotonic
+from typing import Any
 from uuid import UUID
 
 from mainspring import wire
@@ -58,9 +59,18 @@ class ExecutionMethods(Connected):
         path = await self._execution(ref)
         return await self._transport.request(wire.Execution, "GET", path, params=params, wait_s=wait_s)
 
+    async def last_execution(self) -> wire.Execution:
+        """Return the execution that this token requested last; if there is none, the one that was due last."""
+        return await self._transport.request(wire.Execution, "GET", "/api/v1/executions:last")
+
     async def cancel(self, ref: Ref, reason: str = "") -> wire.Execution:
         path = await self._execution(ref, "cancel")
         return await self._transport.request(wire.Execution, "POST", path, body=wire.Cancel(reason=reason))
+
+    async def requeue(self, ref: Ref, *, params: dict[str, Any] | None = None, reason: str = "") -> wire.Execution:
+        """Run an ended execution again; return the new execution. Repeated calls return the same one."""
+        path, body = await self._execution(ref, "requeue"), wire.Requeue(reason=reason, params=params)
+        return await self._transport.request(wire.Execution, "POST", path, body=body)
 
     async def why(self, ref: Ref) -> wire.Why:
         """Explain why an execution does not run yet."""
@@ -83,8 +93,8 @@ class ExecutionMethods(Connected):
                 if isinstance(item, wire.LogChunk):
                     yield item
 
-    async def follow(self, ref: Ref) -> AsyncGenerator[wire.LogChunk | wire.Progress, None]:
-        """Yield log and progress live until the execution is final. Reconnects when the server restarts."""
+    async def follow(self, ref: Ref) -> AsyncGenerator[wire.LogChunk | wire.Progress | wire.Retry, None]:
+        """Yield log, progress and retries live until the execution is final. Reconnects when the server restarts."""
         path, place, reconnect = await self._execution(ref, "logs"), "", Reconnect(self._transport.sleep)
         while True:
             try:
@@ -99,6 +109,8 @@ class ExecutionMethods(Connected):
                             yield self._transport.decode(wire.LogChunk, event.data)
                         elif event.event == "progress":
                             yield self._transport.decode(wire.Progress, event.data)
+                        elif event.event == "retry":
+                            yield self._transport.decode(wire.Retry, event.data)
                 await reconnect.wait(Unreachable(self.server, "the log stream ended too early"))
             except Unavailable as error:
                 await reconnect.wait(error)
@@ -114,10 +126,14 @@ class ExecutionMethods(Connected):
             async for chunk in chunks:
                 yield chunk
 
-    async def wait(self, ref: Ref, *, timeout_s: float = math.inf) -> wire.Execution:
-        """Return the execution once it is final; raise `WaitTimedOut` after `timeout_s`."""
+    async def wait(self, ref: Ref, *, timeout_s: float = math.inf, appears_s: float = 0.0) -> wire.Execution:
+        """Return the execution once it is final; raise `WaitTimedOut` after `timeout_s`.
+
+        For `appears_s` it need not exist yet: a transactional submission becomes an execution after its commit.
+        """
         until = monotonic() + timeout_s
-        execution, reconnect = await self.execution(ref), Reconnect(self._transport.sleep)
+        execution = await self._appearing(ref, monotonic() + min(appears_s, timeout_s))
+        reconnect = Reconnect(self._transport.sleep)
         reconnect.connected()
         while execution.state not in FINAL:
             left = until - monotonic()
@@ -145,6 +161,20 @@ class ExecutionMethods(Connected):
             except Unavailable as error:
                 await reconnect.wait(error)
 
+    async def _appearing(self, ref: Ref, until: float) -> wire.Execution:
+        """Return the execution, which may not exist before `until`."""
+        wait_s = 0.05
+        while True:
+            try:
+                return await self.execution(ref)
+            except NotFound as error:
+                if monotonic() >= until:
+                    if wait_s == 0.05:
+                        raise
+                    raise NotFound(f"{error.message}; was the transaction that submitted it committed?") from None
+            await self._transport.sleep(wait_s)
+            wait_s = min(1.0, wait_s * 1.5)
+
     async def _poll(self, execution_id: UUID, wait_s: float) -> wire.Execution:
         """Long-poll once. Sleep even if the server responds at once, as it does while shutting down."""
         earliest = monotonic() + min(wait_s, 0.2)
@@ -155,8 +185,5 @@ class ExecutionMethods(Connected):
 
     async def _execution(self, ref: Ref, action: str = "") -> str:
         if ref == "@last":
-            newest = (await self.executions(limit=1)).items
-            if not newest:
-                raise NotFound("@last: there are no executions yet")
-            ref = newest[0].execution_id
+            ref = (await self.last_execution()).execution_id
         return path_of("executions", ref, action)

@@ -7,6 +7,7 @@ from typing import Any
 from mainspring import wire
 from mainspring.client.paths import path_of
 from mainspring.client.transport import Connected
+from mainspring.domain.placement.isolation import MinIsolation
 
 
 class FleetMethods(Connected):
@@ -18,6 +19,12 @@ class FleetMethods(Connected):
         """Change the settings in `changes`; null resets a setting to its default."""
         return await self._transport.request(wire.Queue, "PATCH", path_of("queues", name), body=changes)
 
+    async def set_min_isolation(self, minimum: MinIsolation) -> wire.Queues:
+        """Set the least isolation of programs and functions in all queues."""
+        return await self._transport.request(
+            wire.Queues, "PATCH", "/api/v1/queues", body=wire.AllQueues(min_isolation=minimum)
+        )
+
     async def scaling(self, *, target: float | None = None) -> wire.Scaling:
         """Return the load of each queue, and how many slots it needs at `target` utilization."""
         return await self._transport.request(
@@ -26,6 +33,19 @@ class FleetMethods(Connected):
 
     async def workers(self) -> wire.Page[wire.Worker]:
         return await self._transport.request(wire.Page[wire.Worker], "GET", "/api/v1/workers")
+
+    async def drain_worker(self, name: str, reason: str = "") -> wire.Worker:
+        """Let a worker finish what it runs and claim nothing more, until it is resumed or restarted."""
+        path, body = path_of("workers", name, "drain"), wire.DrainWorker(reason=reason)
+        return await self._transport.request(wire.Worker, "POST", path, body=body)
+
+    async def resume_worker(self, name: str, reason: str = "") -> wire.Worker:
+        path, body = path_of("workers", name, "resume"), wire.DrainWorker(reason=reason)
+        return await self._transport.request(wire.Worker, "POST", path, body=body)
+
+    async def issue_worker_token(self, new: wire.NewWorkerToken) -> wire.WorkerToken:
+        """Issue a token for workers, bound to queues, labels and task kinds."""
+        return await self._transport.request(wire.WorkerToken, "POST", "/api/v1/worker-tokens", body=new)
 
     async def shards(self) -> wire.Shards:
         """Return the scheduler processes and the owner of each shard."""

@@ -89,6 +89,11 @@ class JobMethods(Connected):
         params: Params = {"limit": limit, "cursor": cursor}
         return await self._transport.request(wire.Page[wire.Version], "GET", job_path(ref, "versions"), params=params)
 
+    async def stats(self, ref: Ref, *, since: str | None = None) -> wire.JobStats:
+        """Return statistics of a job in the last day, or since `since`, such as `7d` ago."""
+        params: Params = {"since": since}
+        return await self._transport.request(wire.JobStats, "GET", job_path(ref, "stats"), params=params)
+
     async def rollback(self, ref: Ref, version: int) -> wire.Job:
         """Restore an earlier version as a new one."""
         body = wire.Rollback(version=version)

@@ -33,13 +33,25 @@ class Unreachable(errors.Unavailable):
         self.server = server
 
 
-class WaitTimedOut(errors.MainspringError):
+class WaitTimedOut(errors.MainspringError, TimeoutError):
     """The execution was not final within the timeout; it continues."""
 
     code = "wait_timed_out"
 
     def __init__(self, execution: wire.Execution) -> None:
         super().__init__(f"execution {execution.execution_id} of {execution.job} is still {execution.state}")
+        self.execution = execution
+
+
+class ExecutionFailed(errors.MainspringError):
+    """The execution ended in another state than succeeded; `execution` has all of it."""
+
+    code = "execution_failed"
+
+    def __init__(self, execution: wire.Execution) -> None:
+        why = (execution.error or execution.reason or "").partition("\n")[0]
+        ended = f"execution {execution.execution_id} of {execution.job} ended as {execution.state}"
+        super().__init__(f"{ended}: {why}" if why else ended)
         self.execution = execution
 
 
@@ -70,18 +82,7 @@ def problem(server: Server, status: int, content_type: str, body: bytes) -> erro
         return unexpected_response(server, f"{status} without a problem document")
     problems = tuple(errors.Problem(e.pointer, e.message, e.hint) for e in document.errors)
     message = document.detail or document.title or f"the server responded with {status}"
-    kind = _BY_STATUS.get(status, errors.MainspringError)
-    error = kind(message, code=document.code, problems=problems)
-    error.args = (_text(message, problems),)  # `message` stays the summary: callers may list the problems
-    return error
-
-
-def _text(message: str, problems: tuple[errors.Problem, ...]) -> str:
-    """The message with the pointer, message and hint of each problem, none of them twice."""
-    listed = "; ".join(str(problem) for problem in problems if str(problem) not in message)
-    if not listed:
-        return message
-    return listed if [problem.message for problem in problems] == [message] else f"{message}: {listed}"
+    return _BY_STATUS.get(status, errors.MainspringError)(message, code=document.code, problems=problems)
 
 
 def unexpected_response(server: Server, what: str) -> errors.MainspringError:

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from uuid import UUID
 
@@ -100,7 +101,7 @@ class Submission:
         own = {}
         for problem in error.problems:
             if (found := _POINTER.fullmatch(problem.pointer)) and int(found[1]) < count:
-                own[start + int(found[1])] = f"{(found[2] or '').lstrip('/')}: {problem.message}".removeprefix(": ")
+                own[start + int(found[1])] = str(replace(problem, pointer=found[2] or ""))
         other = "another item of the same request is invalid" if own else str(error)
         for index in range(start, start + count):
             self._errors[index] = own.get(index, other)

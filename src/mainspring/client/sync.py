@@ -17,6 +17,8 @@ from mainspring.domain.alert import Rule
 from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec
+from mainspring.domain.placement.isolation import MinIsolation
+from mainspring.domain.trigger import TriggerSpec
 from mainspring.domain.workflow.spec import WorkflowSpec
 from mainspring.http_client import BlockingNetwork, finish
 
@@ -102,6 +104,9 @@ class Client:
 
     def versions(self, ref: Ref, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Version]:
         return finish(self._inner.versions(ref, limit=limit, cursor=cursor))
+
+    def stats(self, ref: Ref, *, since: str | None = None) -> wire.JobStats:
+        return finish(self._inner.stats(ref, since=since))
 
     def rollback(self, ref: Ref, version: int) -> wire.Job:
         return finish(self._inner.rollback(ref, version))
@@ -202,6 +207,27 @@ class Client:
     def delete_silence(self, silence_id: UUID) -> None:
         finish(self._inner.delete_silence(silence_id))
 
+    def secrets(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Secret]:
+        return finish(self._inner.secrets(limit=limit, cursor=cursor))
+
+    def secret(self, name: str) -> wire.Secret:
+        return finish(self._inner.secret(name))
+
+    def put_secret(self, name: str, secret: wire.SecretSpec) -> wire.Secret:
+        return finish(self._inner.put_secret(name, secret))
+
+    def rotate_secret(self, name: str, value: str) -> wire.Secret:
+        return finish(self._inner.rotate_secret(name, value))
+
+    def delete_secret(self, name: str) -> None:
+        finish(self._inner.delete_secret(name))
+
+    def secret_keys(self) -> wire.SecretKeys:
+        return finish(self._inner.secret_keys())
+
+    def rotate_secret_key(self) -> wire.SecretKeys:
+        return finish(self._inner.rotate_secret_key())
+
     def channels(self) -> wire.Page[wire.Channel]:
         return finish(self._inner.channels())
 
@@ -233,6 +259,40 @@ class Client:
     ) -> wire.Page[wire.Delivery]:
         return finish(self._inner.deliveries(channel=channel, state=state, limit=limit, cursor=cursor))
 
+    def triggers(
+        self, *, job: str | None = None, kind: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.Trigger]:
+        return finish(self._inner.triggers(job=job, kind=kind, limit=limit, cursor=cursor))
+
+    def get_trigger(self, name: str) -> wire.Trigger:
+        return finish(self._inner.get_trigger(name))
+
+    def add_trigger(self, trigger: wire.NewTrigger) -> wire.Trigger:
+        return finish(self._inner.add_trigger(trigger))
+
+    def put_trigger(self, name: str, spec: TriggerSpec) -> wire.Trigger:
+        return finish(self._inner.put_trigger(name, spec))
+
+    def delete_trigger(self, name: str) -> None:
+        finish(self._inner.delete_trigger(name))
+
+    def pause_trigger(self, name: str, *, reason: str = "") -> wire.Trigger:
+        return finish(self._inner.pause_trigger(name, reason=reason))
+
+    def resume_trigger(self, name: str) -> wire.Trigger:
+        return finish(self._inner.resume_trigger(name))
+
+    def rotate_trigger(self, name: str, *, secret: str | None = None, overlap: str = "24h") -> wire.Trigger:
+        return finish(self._inner.rotate_trigger(name, secret=secret, overlap=overlap))
+
+    def test_trigger(self, name: str, sample: wire.TriggerSample) -> wire.TriggerTest:
+        return finish(self._inner.test_trigger(name, sample))
+
+    def trigger_deliveries(
+        self, name: str, *, outcome: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.TriggerDelivery]:
+        return finish(self._inner.trigger_deliveries(name, outcome=outcome, limit=limit, cursor=cursor))
+
     def events(self, ref: Ref) -> wire.Page[wire.LifecycleEvent]:
         return finish(self._inner.events(ref))
 
@@ -258,8 +318,14 @@ class Client:
     def execution(self, ref: Ref, *, wait_s: float = 0.0) -> wire.Execution:
         return finish(self._inner.execution(ref, wait_s=wait_s))
 
+    def last_execution(self) -> wire.Execution:
+        return finish(self._inner.last_execution())
+
     def cancel(self, ref: Ref, reason: str = "") -> wire.Execution:
         return finish(self._inner.cancel(ref, reason))
+
+    def requeue(self, ref: Ref, *, params: dict[str, Any] | None = None, reason: str = "") -> wire.Execution:
+        return finish(self._inner.requeue(ref, params=params, reason=reason))
 
     def logs(self, ref: Ref, *, place: str = "") -> wire.Logs:
         return finish(self._inner.logs(ref, place=place))
@@ -273,11 +339,11 @@ class Client:
     def follow_logs(self, ref: Ref) -> Iterator[wire.LogChunk]:
         return self._each(self._inner.follow_logs(ref))
 
-    def follow(self, ref: Ref) -> Iterator[wire.LogChunk | wire.Progress]:
+    def follow(self, ref: Ref) -> Iterator[wire.LogChunk | wire.Progress | wire.Retry]:
         return self._each(self._inner.follow(ref))
 
-    def wait(self, ref: Ref, *, timeout_s: float = math.inf) -> wire.Execution:
-        return finish(self._inner.wait(ref, timeout_s=timeout_s))
+    def wait(self, ref: Ref, *, timeout_s: float = math.inf, appears_s: float = 0.0) -> wire.Execution:
+        return finish(self._inner.wait(ref, timeout_s=timeout_s, appears_s=appears_s))
 
     def dead_letters(
         self,
@@ -335,6 +401,9 @@ class Client:
 
     def set_queue(self, name: str, changes: dict[str, Any]) -> wire.Queue:
         return finish(self._inner.set_queue(name, changes))
+
+    def set_min_isolation(self, minimum: MinIsolation) -> wire.Queues:
+        return finish(self._inner.set_min_isolation(minimum))
 
     def why(self, ref: Ref) -> wire.Why:
         return finish(self._inner.why(ref))
@@ -427,14 +496,103 @@ class Client:
     def force_complete_step(self, ref: Ref, step: str, reason: str, result: Any = None) -> wire.Run:
         return finish(self._inner.force_complete_step(ref, step, reason, result))
 
+    def manifests(
+        self, kind: str, *, name: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.ManifestDocument]:
+        return finish(self._inner.manifests(kind, name=name, limit=limit, cursor=cursor))
+
+    def diff_manifests(self, request: wire.ApplyManifests) -> wire.ManifestPlan:
+        return finish(self._inner.diff_manifests(request))
+
+    def apply_manifests(self, request: wire.ApplyManifests, *, dry_run: bool = False) -> wire.ManifestPlan:
+        return finish(self._inner.apply_manifests(request, dry_run=dry_run))
+
     def workers(self) -> wire.Page[wire.Worker]:
         return finish(self._inner.workers())
+
+    def drain_worker(self, name: str, reason: str = "") -> wire.Worker:
+        return finish(self._inner.drain_worker(name, reason))
+
+    def resume_worker(self, name: str, reason: str = "") -> wire.Worker:
+        return finish(self._inner.resume_worker(name, reason))
+
+    def issue_worker_token(self, new: wire.NewWorkerToken) -> wire.WorkerToken:
+        return finish(self._inner.issue_worker_token(new))
 
     def doctor(self, *, everything: bool = False) -> wire.Diagnosis:
         return finish(self._inner.doctor(everything=everything))
 
     def login_link(self) -> wire.LoginLink:
         return finish(self._inner.login_link())
+
+    def browser_sessions(self) -> wire.Page[wire.BrowserSession]:
+        return finish(self._inner.browser_sessions())
+
+    def end_browser_session(self, session_id: UUID | str) -> None:
+        finish(self._inner.end_browser_session(session_id))
+
+    def end_browser_sessions(self) -> wire.EndedSessions:
+        return finish(self._inner.end_browser_sessions())
+
+    def issue_token(self, new: wire.NewToken) -> wire.IssuedToken:
+        return finish(self._inner.issue_token(new))
+
+    def tokens(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Token]:
+        return finish(self._inner.tokens(limit=limit, cursor=cursor))
+
+    def rotate_token(self, token_id: UUID | str, *, overlap: str = "1h") -> wire.IssuedToken:
+        return finish(self._inner.rotate_token(token_id, overlap=overlap))
+
+    def revoke_token(self, token_id: UUID | str) -> None:
+        finish(self._inner.revoke_token(token_id))
+
+    def users(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.User]:
+        return finish(self._inner.users(limit=limit, cursor=cursor))
+
+    def create_user(self, new: wire.NewUser) -> wire.User:
+        return finish(self._inner.create_user(new))
+
+    def change_user(self, name: str, change: wire.UserChange) -> wire.User:
+        return finish(self._inner.change_user(name, change))
+
+    def delete_user(self, name: str) -> None:
+        finish(self._inner.delete_user(name))
+
+    def roles(self) -> wire.Page[wire.Role]:
+        return finish(self._inner.roles())
+
+    def write_role(self, name: str, spec: wire.RoleSpec) -> wire.Role:
+        return finish(self._inner.write_role(name, spec))
+
+    def delete_role(self, name: str) -> None:
+        finish(self._inner.delete_role(name))
+
+    def tenants(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Tenant]:
+        return finish(self._inner.tenants(limit=limit, cursor=cursor))
+
+    def tenant(self, name: str) -> wire.Tenant:
+        return finish(self._inner.tenant(name))
+
+    def create_tenant(self, new: wire.NewTenant) -> wire.Tenant:
+        return finish(self._inner.create_tenant(new))
+
+    def edit_tenant(self, name: str, settings: wire.TenantSettings) -> wire.Tenant:
+        return finish(self._inner.edit_tenant(name, settings))
+
+    def suspend_tenant(self, name: str, reason: str = "") -> wire.Tenant:
+        return finish(self._inner.suspend_tenant(name, reason))
+
+    def resume_tenant(self, name: str) -> wire.Tenant:
+        return finish(self._inner.resume_tenant(name))
+
+    def export_tenant(self, name: str) -> wire.TenantExport:
+        return finish(self._inner.export_tenant(name))
+
+    def delete_tenant(self, name: str) -> None:
+        finish(self._inner.delete_tenant(name))
+
+    def issue_tenant_token(self, name: str, new: wire.NewToken) -> wire.IssuedToken:
+        return finish(self._inner.issue_tenant_token(name, new))
 
     def _each(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
         async def following() -> tuple[T] | None:

@@ -1,8 +1,11 @@
-"""Client methods for diagnosis, login links and the audit log."""
+"""Client methods for diagnosis, login links, browser sessions and the audit log."""
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from mainspring import wire
+from mainspring.client.paths import path_of
 from mainspring.client.transport import Connected, Params
 
 
@@ -29,3 +32,14 @@ class SystemMethods(Connected):
     async def login_link(self) -> wire.LoginLink:
         """Create a link that signs a browser in for a limited time; append its path to the server URL."""
         return await self._transport.request(wire.LoginLink, "POST", "/api/v1/login-links")
+
+    async def browser_sessions(self) -> wire.Page[wire.BrowserSession]:
+        """List the browsers that are signed in with this token, or as an admin with any token of the tenant."""
+        return await self._transport.request(wire.Page[wire.BrowserSession], "GET", "/api/v1/browser-sessions")
+
+    async def end_browser_session(self, session_id: UUID | str) -> None:
+        await self._transport.send("DELETE", path_of("browser-sessions", session_id))
+
+    async def end_browser_sessions(self) -> wire.EndedSessions:
+        """End all browser sessions of this token."""
+        return await self._transport.request(wire.EndedSessions, "DELETE", "/api/v1/browser-sessions")

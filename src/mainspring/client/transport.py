@@ -20,6 +20,7 @@ from mainspring.domain.errors import MainspringError, Unavailable
 from mainspring.http_client import Head, HttpClient, HttpError, ResponseTooLarge, StreamedResponse
 from mainspring.http_client.events import ServerSentEvent, read_events
 from mainspring.http_client.network import Network
+from mainspring.http_client.route import tls_for
 
 T = TypeVar("T")
 Params = Mapping[str, str | int | Sequence[str] | None]
@@ -47,6 +48,7 @@ class Transport:
             server.url,
             headers,
             network=network,
+            tls=tls_for(server.url),
             # Proxy environment variables are ignored for a server on this machine.
             env={} if server.is_local else None,
             max_connections=max_connections,
@@ -106,7 +108,7 @@ class Transport:
                     self._own_writes.note(response.header(WRITTEN))
                 return response.body
             error = problem(self.server, response.status, response.header("content-type"), response.body)
-            if error.code != "rate_limited" or retries == RATE_LIMIT_RETRIES:
+            if error.code not in ("rate_limited", "too_many_streams") or retries == RATE_LIMIT_RETRIES:
                 raise error
             # A rejected request changed nothing, so any method may be retried. Jitter spreads the clients.
             await self.sleep(_retry_after(response) * random.uniform(1, 1.5))

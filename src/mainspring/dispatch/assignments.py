@@ -14,7 +14,9 @@ from mainspring.dispatch.lines import KnownLines
 from mainspring.dispatch.reservation_cache import ReservationCache
 from mainspring.dispatch.settings import DispatchSettings
 from mainspring.dispatch.waiting import WaitingWorker, WaitingWorkers
-from mainspring.domain.job import Definition
+from mainspring.domain.attempt_credential import AttemptCredentials
+from mainspring.domain.job import Definition, kind_of
+from mainspring.domain.placement.isolation import raised
 from mainspring.store import claims
 from mainspring.store.definitions import Definitions, Version
 from mainspring.telemetry import metrics
@@ -39,6 +41,7 @@ class Assignments:
         self._waiting = waiting
         self._announcer = announcer
         self._clock = clock
+        self.credentials = AttemptCredentials()
 
     async def send(self, rows: Sequence[claims.Claimed], workers: Mapping[UUID, WaitingWorker]) -> None:
         """Send rows, committed as running, to the workers of their sessions."""
@@ -49,20 +52,38 @@ class Assignments:
         names = {version: f"{version[0]}.{version[1]}" for version in versions}
         if self._settings.limits_duration:
             self._limit_timeouts(rows, definitions, names)
+        if self._settings.sets_isolation:
+            self._raise_isolation(rows, definitions, names)
         now_ms = self._clock.now_ms()
-        given: dict[UUID, list[wire.Assignment]] = {}
-        used: dict[UUID, dict[str, Definition]] = {}
-        for execution_id, job_id, version, attempt, session_id, fire_at, _, params, *_ in rows:
-            name = names[job_id, version]
-            if session_id not in given:
-                given[session_id], used[session_id] = [], {}
-            used[session_id][name] = definitions[job_id, version]
-            given[session_id].append(wire.Assignment(execution_id, attempt, name, job_id, fire_at, params))
-        for session_id, executions in given.items():
-            demanding = any(each.resources or each.exclusive for each in used[session_id].values())
-            self._waiting.deliver(workers[session_id], executions, used[session_id], demanding=demanding)
+        for session_id, theirs in _by_session(rows).items():
+            worker = workers[session_id]
+            has_key = worker.session.proof.key_digest is not None
+            credential = self.credentials.of_session(session_id).make if has_key else _no_credential
+            executions = [
+                wire.Assignment(id_, attempt, names[job, version], job, at, params, credential(id_, attempt))
+                for id_, job, version, attempt, _, at, _, params, *_ in theirs
+            ]
+            theirs_only = versions if len(theirs) == len(rows) else {(row[1], row[2]) for row in theirs}
+            used = {names[version]: definitions[version] for version in theirs_only}
+            demanding = any(each.resources or each.exclusive for each in used.values())
+            self._waiting.deliver(worker, executions, used, demanding=demanding)
         self._announcer.announce("started", [row[0] for row in rows])
         metrics.START_LATENCY.observe(max(0.0, (now_ms - millis(rows[0]["due_at"])) / 1000))
+
+    def _raise_isolation(
+        self, rows: Sequence[claims.Claimed], definitions: dict[Version, Definition], names: dict[Version, str]
+    ) -> None:
+        """Raise sandboxes to what the queues require now."""
+        for row in rows:
+            version = row["job_id"], row["version"]
+            definition, line = definitions[version], self._known.get(row["line_id"])
+            if line is None:
+                continue
+            minimum = self._settings.min_isolation(line.tenant, line.queue)
+            sandbox = raised(definition.sandbox, kind_of(definition.task), minimum)
+            if sandbox != definition.sandbox:
+                definitions[version] = msgspec.structs.replace(definition, sandbox=sandbox)
+                names[version] = f"{names[version]}.{minimum}"
 
     def _limit_timeouts(
         self, rows: Sequence[claims.Claimed], definitions: dict[Version, Definition], names: dict[Version, str]
@@ -75,3 +96,19 @@ class Assignments:
             if timeout_s != definition.timeout_s:
                 definitions[version] = msgspec.structs.replace(definition, timeout_s=timeout_s, timed=True)
                 names[version] = f"{names[version]}.{timeout_s:g}"
+
+
+def _by_session(rows: Sequence[claims.Claimed]) -> Mapping[UUID, Sequence[claims.Claimed]]:
+    """Group rows by their session. Most claims are for one."""
+    sessions = {row[4] for row in rows}
+    if len(sessions) == 1:
+        return {sessions.pop(): rows}
+    found: dict[UUID, list[claims.Claimed]] = {}
+    for row in rows:
+        found.setdefault(row[4], []).append(row)
+    return found
+
+
+def _no_credential(_: UUID, __: int) -> str:
+    """For sessions of workers that know no credentials."""
+    return ""

@@ -6,11 +6,12 @@ in rank, so a claim looks at lines, not at single executions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from mainspring.domain.placement.demand import Demand, can_run
+from mainspring.domain.placement.functions import FunctionSet
 from mainspring.store.claims import LINE_START, Position
 from mainspring.store.lines import LineRow
 from mainspring.store.sessions import Session
@@ -29,18 +30,20 @@ class WorkerProfile:
     queues: tuple[str, ...]
     kinds: frozenset[str]
     labels: tuple[tuple[str, str], ...]
+    functions: FunctionSet | None = None  # compared by its id; None: not stated, so any
     reserved_line: int | None = None  # starvation: the worker takes only from this line
 
     def can_run(self, line: Line) -> bool:
-        """Whether tenant, kind and labels match. Ignores the queue: a worker may help other queues."""
+        """Whether tenant, kind, function and labels match. Ignores the queue: a worker may help other queues."""
         if self.tenant not in (None, line.tenant) or self.reserved_line not in (None, line.line_id):
             return False
-        return can_run(line.demand, self.kinds, dict(self.labels))
+        return can_run(line.demand, self.kinds, dict(self.labels), self.functions)
 
 
 def profile_of(session: Session) -> WorkerProfile:
     tenant = None if session.shared else session.tenant
-    return WorkerProfile(tenant, session.queues, session.kinds, tuple(sorted(session.labels.items())))
+    labels = tuple(sorted(session.labels.items()))
+    return WorkerProfile(tenant, session.queues, session.kinds, labels, session.functions)
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +62,17 @@ class Line:
     at_limit: bool = False  # nothing starts until a slot of the limit is free
     freed: int = 0  # how often a slot of the limit became free
     not_before: float = 0.0  # when the rate allows the next start, by the monotonic clock
+    asked: Demand = field(init=False)  # by the job; `demand` has the requirements of the queue as well
     _runnable: dict[WorkerProfile, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.asked = self.demand
+
+    def require(self, demand: Demand) -> None:
+        """Set what the line demands under the present settings."""
+        if demand != self.demand:
+            self.demand = demand
+            self._runnable.clear()
 
     @property
     def limited(self) -> bool:
@@ -99,7 +112,8 @@ class KnownLines:
     A line is *fresh* while it may have queued executions: after a NOTIFY, a full claim or a slow poll.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, demand: Callable[[int, str, Demand], Demand] = lambda tenant, queue, asked: asked) -> None:
+        self._demand = demand  # adds what the settings of a tenant and queue require
         self._lines: dict[int, Line] = {}
         self._by_limit: dict[int, set[Line]] = {}
         self._unknown: set[int] = set()  # ids from notifications that have not been read yet
@@ -119,11 +133,17 @@ class KnownLines:
             if row.line_id in self._lines:
                 continue
             line = Line(row.line_id, row.tenant, row.queue, row.demand, row.limit_id, row.rate_id)
+            line.require(self._demand(line.tenant, line.queue, line.asked))
             self._lines[row.line_id] = line
             self.fresh.add(line)
             for limit_id in (row.limit_id, row.rate_id):
                 if limit_id:
                     self._by_limit.setdefault(limit_id, set()).add(line)
+
+    def apply_settings(self) -> None:
+        """Settings have changed: set again what each line demands."""
+        for line in self._lines.values():
+            line.require(self._demand(line.tenant, line.queue, line.asked))
 
     def mark_queued(self, line_id: int, rank: int) -> None:
         """Record that an execution of this rank was queued."""

@@ -48,7 +48,7 @@ def worker_can_run(worker: WorkerCapacity, *, tenant: int, queue: str, demand: D
     return (
         (worker.tenant == tenant or worker.shared)
         and queue in worker.queues
-        and can_run(demand, worker.kinds, worker.labels)
+        and can_run(demand, worker.kinds, worker.labels, worker.functions)
     )
 
 

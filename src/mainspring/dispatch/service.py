@@ -13,7 +13,7 @@ from uuid import UUID
 from mainspring import ports, wire
 from mainspring.announce import Announcer
 from mainspring.clock import Clock, SystemClock
-from mainspring.dispatch.assign_lines import assign_lines
+from mainspring.dispatch.assign_lines import assign_lines, name_functions
 from mainspring.dispatch.assignments import Assignments
 from mainspring.dispatch.claim import Claimer
 from mainspring.dispatch.handoff import DirectHandoff
@@ -28,9 +28,10 @@ from mainspring.dispatch.streams import WorkerStream
 from mainspring.dispatch.waiting import ClaimOffer, OpenPoll, WaitingWorker, WaitingWorkers
 from mainspring.domain.errors import Unavailable
 from mainspring.service import Loops, Service
-from mainspring.store import claims, evictions, lines, sessions
+from mainspring.store import claims, evictions, lines, sessions, tokens
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
+from mainspring.store.sessions import NO_PROOF, SessionProof
 
 SLOW_POLL_S = 2.0
 SILENT_S = 90.0
@@ -54,13 +55,14 @@ class Dispatcher(Service):
         self._clock = clock = clock or SystemClock()
         self.sessions = SessionCache(database)
         self._waiting = WaitingWorkers()
-        self._known = known = KnownLines()
         self._settings = settings = DispatchSettings()
+        self._known = known = KnownLines(settings.demand)
         self._reservations = reserved = ReservationCache(definitions, settings)
         self._starvation = StarvationGuard(known, settings, self._waiting, self.sessions, clock=clock)
         self._claimer = Claimer(database, known, settings, reserved, clock=clock)
         self._preemption = Preemption(database, known, settings, reserved, definitions, self.sessions, clock=clock)
         self._assignments = Assignments(definitions, known, settings, reserved, self._waiting, announcer, clock=clock)
+        self.credentials = self._assignments.credentials
         self.handoff = DirectHandoff(
             known,
             settings,
@@ -71,6 +73,7 @@ class Dispatcher(Service):
             on_release=self._claim_if_queued,
         )
         self._cancelled: set[UUID] = set()
+        self._functions_named = False  # in the lines of all Python jobs
         self._poll_now = asyncio.Event()
         self._wake = asyncio.Event()
         self._timer: asyncio.Handle = asyncio.get_running_loop().call_soon(lambda: None)
@@ -79,8 +82,15 @@ class Dispatcher(Service):
         bus.subscribe(ports.FREED, self._on_freed, on_gap=lambda: None)
         bus.subscribe(ports.SETTINGS, self._on_settings, on_gap=lambda: None)
         bus.subscribe(ports.CANCEL, self._on_cancel, on_gap=lambda: None)
+        bus.subscribe(ports.FUNCTIONS, self._on_functions, on_gap=self._on_functions_missed)
+
+    async def open(self) -> None:
+        """Read the key of the attempts' credentials."""
+        async with self._database.connection() as connection:
+            self.credentials.open(await tokens.server_key(connection, name="attempts"))
 
     async def start(self) -> None:
+        await self.open()
         self._loops.forever("claim", self._claim_step, backoff_s=0.1)
         self._loops.forever("slow poll", self._slow_poll)
         self._loops.forever("preempt", self._preemption.step)
@@ -95,17 +105,18 @@ class Dispatcher(Service):
         self._timer.cancel()
         await self._loops.stop()
 
-    async def poll(self, request: wire.Poll, *, tenant: int) -> wire.Polled:
+    async def poll(self, request: wire.Poll, *, tenant: int, proof: SessionProof = NO_PROOF) -> wire.Polled:
         """Answer when there is work, a cancellation, or the wait has timed out."""
         session_id = request.session_id
         is_new = session_id not in self.sessions
-        session, profile = await self.sessions.get(session_id, tenant=tenant)
+        session, profile = await self.sessions.get(session_id, tenant=tenant, proof=proof)
         if is_new:
             self._poll_now.set()
         if self._waiting.closed:
             return wire.Polled(executions=[], definitions={}, cancels=[])
         if previous := self._waiting.by_session.get(session_id):
             await self._waiting.end(previous)
+            session, profile = self.sessions.latest(session_id) or (session, profile)
         resources = session.resources if request.resources is None else request.resources
         free = min(request.free, session.slots)
         poll = OpenPoll(session, profile, FreeCapacity(session_id, session.slots, free, resources))
@@ -136,11 +147,16 @@ class Dispatcher(Service):
     # Streams -------------------------------------------------------------------------------------------
 
     async def open_stream(
-        self, request: wire.OpenStream, send: Callable[[wire.ApiMessage], None], *, tenant: int
+        self,
+        request: wire.OpenStream,
+        send: Callable[[wire.ApiMessage], None],
+        *,
+        tenant: int,
+        proof: SessionProof = NO_PROOF,
     ) -> WorkerStream:
         """Begin to send work through `send`. Raises Conflict if the session has ended."""
         is_new = request.session_id not in self.sessions
-        session, profile = await self.sessions.get(request.session_id, tenant=tenant)
+        session, profile = await self.sessions.get(request.session_id, tenant=tenant, proof=proof)
         if is_new:
             self._poll_now.set()
         if self._waiting.closed:
@@ -148,6 +164,7 @@ class Dispatcher(Service):
         stream = WorkerStream(session, profile, send, heard_at=self._clock.monotonic())
         while previous := self._waiting.by_session.get(session.session_id):
             await self._waiting.end(previous)  # what is under way for it is found below, if it was lost
+            stream.session, stream.profile = self.sessions.latest(session.session_id) or (session, profile)
         self._waiting.add(stream)
         try:
             if request.held is not None:
@@ -221,6 +238,16 @@ class Dispatcher(Service):
             wait_s = max(0.0, at - self._clock.monotonic())
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._wake.set)
 
+    async def claim_queued(self) -> float | None:
+        """Claim everything that waiting workers can take now, without a hint; for a dispatcher without its loops.
+
+        Returns when, on the clock, a rate limit lets more start; None: no limit holds anything back.
+        """
+        await self._look_for_queued()
+        while await self._claim_all():
+            pass
+        return self._claimer.next_start()
+
     async def _claim_all(self) -> bool:
         """Claim once for each group of competing lines; return whether another round may find more."""
         await self._refresh()
@@ -260,6 +287,7 @@ class Dispatcher(Service):
             except BaseException:
                 self._settings.stale = True
                 raise
+            self._known.apply_settings()
             self._claimer.shares.weights = self._settings.weights
             self._claimer.reopen_capped()
 
@@ -274,17 +302,23 @@ class Dispatcher(Service):
                 return
         self._poll_now.clear()
         try:
-            async with self._database.connection() as connection:
-                found = await claims.queued_lines(connection, limit=MAX_QUEUED_LINES)
-            if 0 in found:
-                await assign_lines(self._database)
+            await self._look_for_queued()
         except BaseException:
             self._poll_now.set()
             raise
+        self._wake.set()
+
+    async def _look_for_queued(self) -> None:
+        async with self._database.connection() as connection:
+            found = await claims.queued_lines(connection, limit=MAX_QUEUED_LINES)
+        if 0 in found:
+            await assign_lines(self._database)
+        if not self._functions_named:
+            await name_functions(self._database)
+            self._functions_named = True
         self._settings.stale = True
         self._known.refresh(found)
         self._starvation.update()
-        self._wake.set()
 
     def _on_queued(self, payload: str) -> None:
         """`<line> <rank>`. An older version sends only the queue: then there are executions without a line."""
@@ -302,6 +336,23 @@ class Dispatcher(Service):
     def _on_settings(self, _: str) -> None:
         self._settings.stale = True
         self._wake.set()
+
+    def _on_functions(self, session: str) -> None:
+        self.sessions.functions_changed()
+        self._loops.spawn(self._read_functions([UUID(session)]), "functions")
+
+    def _on_functions_missed(self) -> None:
+        self.sessions.functions_changed()
+        if stating := self.sessions.stating:
+            self._loops.spawn(self._read_functions(stating), "functions")
+
+    async def _read_functions(self, session_ids: list[UUID]) -> None:
+        """Read what sessions state now: their workers get executions of other functions than before."""
+        for session_id in session_ids:
+            if (found := await self.sessions.read_again(session_id)) is not None:
+                session, profile = found
+                self._waiting.change_profile(session_id, profile, session)
+        self._claim_if_queued()
 
     def _on_cancel(self, session: str) -> None:
         session_id = UUID(session)

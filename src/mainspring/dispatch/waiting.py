@@ -179,10 +179,10 @@ class WaitingWorkers:
         self.closed = True
         await asyncio.gather(*map(self.end, list(self.by_session.values())))
 
-    def change_profile(self, session_id: UUID, profile: WorkerProfile) -> None:
+    def change_profile(self, session_id: UUID, profile: WorkerProfile, session: Session | None = None) -> None:
         if (worker := self.by_session.get(session_id)) is not None:
             self._leave_group(worker)
-            worker.profile = profile
+            worker.profile, worker.session = profile, session or worker.session
             self.update(worker)
 
     def _leave_group(self, worker: WaitingWorker) -> None:

@@ -23,16 +23,27 @@ def local(at: datetime | None) -> str:
     return "–" if at is None else at.astimezone().strftime(CLOCK)
 
 
+def local_exact(at: datetime | None) -> str:
+    """The same with milliseconds, for timelines."""
+    return "–" if at is None else f"{local(at)}.{at.microsecond // 1000:03d}"
+
+
 def utc(at: datetime) -> str:
     return at.astimezone(UTC).strftime(CLOCK + " UTC")
 
 
 def both(instants: Iterable[datetime], zone: tzinfo | None = None) -> list[list[str]]:
-    """Each as wall time in `zone` (this machine's by default) and in UTC; only in UTC if that is the same."""
-    there = [at.astimezone(zone) for at in instants]
-    if all(at.utcoffset() == timedelta(0) for at in there):
-        return [[utc(at)] for at in there]
-    return [[at.strftime(CLOCK + " %Z"), utc(at)] for at in there]
+    """Each as wall time of this machine, of `zone`, and in UTC, without clocks that show the same as another."""
+    known = list(instants)
+    seen = [[timedelta(0)] * len(known)]
+    columns = []
+    for clock in (None, *([] if zone is None else [zone])):
+        there = [at.astimezone(clock) for at in known]
+        offsets = [at.utcoffset() or timedelta(0) for at in there]
+        if offsets not in seen:
+            seen.append(offsets)
+            columns.append([at.strftime(CLOCK + " %Z") for at in there])
+    return [list(row) for row in zip(*columns, [utc(at) for at in known], strict=True)]
 
 
 def span(ms: float | None) -> str:
@@ -59,8 +70,8 @@ def distance(at: datetime | None, now: datetime) -> str:
     return f"in {span(ms)}" if ms >= 0 else f"{span(-ms)} ago"
 
 
-def parse_instant(text: str) -> datetime:
-    """Parse RFC 3339 (UTC without an offset), or `+10m` from now, rounded up to a full second."""
+def parse_instant(text: str, zone: tzinfo = UTC) -> datetime:
+    """Parse RFC 3339 (in `zone` without an offset), or `+10m` from now, rounded up to a full second."""
     try:
         if text.startswith("+"):
             later = now() + timedelta(seconds=parse_duration(text[1:]), microseconds=999_999)
@@ -68,13 +79,13 @@ def parse_instant(text: str) -> datetime:
         at = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise ValueError(f"{text!r} is not a time: write 2027-03-01T09:00Z, or +10m from now") from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
+    return at.replace(tzinfo=zone) if at.tzinfo is None else at
 
 
-def parse_future_instant(text: str) -> datetime:
+def parse_future_instant(text: str, zone: tzinfo = UTC) -> datetime:
     """Parse an instant, or a duration from now (`2h` and `+2h` mean the same)."""
     try:
         parse_duration(text)
     except ValueError:
-        return parse_instant(text)
+        return parse_instant(text, zone)
     return parse_instant(f"+{text}")

@@ -43,6 +43,15 @@ def read_address(text: str) -> Address:
     return inner or address
 
 
+def site_of(host: str) -> str:
+    """Return the address under which a client is counted: for IPv6 its /64 network, all of which is usually its own."""
+    try:
+        address = read_address(host)
+    except ValueError:
+        return host
+    return str(IPv6Network((address, 64), strict=False)) if isinstance(address, IPv6Address) else str(address)
+
+
 def refusal(address: Address, allowed: Sequence[Network] = ()) -> str | None:
     """Return why a task may not call an address, or None if it may."""
     if any(address in network for network in allowed):

@@ -8,12 +8,19 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import msgspec
 
+from mainspring.domain.bounds import Name
+from mainspring.domain.errors import Problem
+from mainspring.domain.suggestion import closest
+
+RULE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 Severity = Literal["info", "warning", "critical"]
 AlertState = Literal["pending", "firing", "resolved"]
 
@@ -54,6 +61,7 @@ CONDITIONS: dict[str, Condition] = {
     "start_by": Condition("fires of a job that did not start in time in the last ten minutes", "from", by="job"),
     "finish_by": Condition("a job has not succeeded by its deadline", "from", by="job"),
     "max_gap": Condition("a job has had no success within max_gap", "from", by="job"),
+    "schedule_too_costly": Condition("a job was paused because its schedule exceeds the step budget", "from", by="job"),
     "channel_failing": Condition("time since a channel accepted a notification", "above", "s", by="key"),
 }  # fmt: skip
 
@@ -64,12 +72,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `for` is how long the condition must be broken. Without channels, channels that subscribe to alerts are notified.
     """
 
-    condition: str
+    condition: Name
     threshold: float
     for_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = msgspec.field(name="for", default=0.0)
     severity: Severity = "warning"
     only: Annotated[str, msgspec.Meta(max_length=200)] | None = None
-    channels: tuple[str, ...] = ()
+    channels: Annotated[tuple[Name, ...], msgspec.Meta(max_length=20)] = ()
     enabled: bool = True
 
 
@@ -95,6 +103,7 @@ BUILT_IN: dict[str, Rule] = {
     "start_by_missed": Rule(condition="start_by", threshold=1),
     "finish_by_missed": Rule(condition="finish_by", threshold=1),
     "max_gap_missed": Rule(condition="max_gap", threshold=1),
+    "schedule_too_costly": Rule(condition="schedule_too_costly", threshold=1),
     "channel_failing": Rule(condition="channel_failing", threshold=300),
 }
 
@@ -104,11 +113,25 @@ def rules_of(written: Mapping[str, Rule]) -> dict[str, Rule]:
     return {**BUILT_IN, **written}
 
 
+def rule_problems(name: str, rule: Rule) -> list[Problem]:
+    """Return all problems of a rule, except channels that do not exist."""
+    found = []
+    if not RULE_NAME.match(name):
+        found.append(Problem("/name", f"invalid rule name {name!r}", "use lower case letters, digits, '_' and '-'"))
+    if rule.condition not in CONDITIONS:
+        close = closest(rule.condition, CONDITIONS)
+        hint = f"did you mean {close!r}?" if close else f"known: {', '.join(CONDITIONS)}"
+        found.append(Problem("/condition", f"unknown condition {rule.condition!r}", hint))
+    if not math.isfinite(rule.threshold):
+        found.append(Problem("/threshold", "threshold must be a finite number", "for example 0.95"))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One measured value; `says` is the sentence shown to users."""
 
-    condition: str
+    condition: Name
     tenant: int
     value: float
     says: str

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.domain.bounds import Count, Name
 from mainspring.domain.errors import Problem
 from mainspring.domain.template import param_names, unknown_names
 
@@ -23,11 +24,11 @@ class ArtifactIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     template such as `{{params.source}}`); in a workflow, an earlier `step` of the run. `as` renames the file.
     """
 
-    name: str
-    job: str | None = None
-    execution: str | None = None
-    step: str | int | None = None
-    as_: str | None = msgspec.field(default=None, name="as")
+    name: Name
+    job: Name | None = None
+    execution: Name | None = None
+    step: Name | Count | None = None
+    as_: Name | None = msgspec.field(default=None, name="as")
 
     @property
     def put_as(self) -> str:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from mainspring.domain.errors import Problem
+from mainspring.domain.bounds import Name
+from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.events import SUBSCRIBED
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 SECRET_PREFIX = "whsec_"
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
+_ROUTING_KEY = re.compile(r"[A-Za-z0-9_-]{1,200}\Z")
+_APPRISE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+\Z")
+_HOST = re.compile(r"[A-Za-z0-9_:.%-]+\Z")
 _MAIL = re.compile(r"[^@\s,;<>]+@[^@\s,;<>]+\Z")
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
@@ -47,10 +52,10 @@ class SmtpTarget(msgspec.Struct, frozen=True, tag="smtp", tag_field="kind", forb
 
     host: Text
     sender: Text
-    to: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=50)]
+    to: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=50)]
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 587
     tls: Literal["starttls", "tls", "none"] = "starttls"
-    username: str | None = None
+    username: Name | None = None
     password: Text | None = None
 
 
@@ -70,6 +75,14 @@ SECRETS: dict[str, tuple[str, ...]] = {
     "apprise": ("url",),
 }
 """Secret fields: written, never returned."""
+ADDRESSES: dict[str, tuple[str, ...]] = {
+    "webhook": ("url",),
+    "slack": (),
+    "pagerduty": ("url",),
+    "smtp": ("host", "port", "tls", "username"),
+    "apprise": (),
+}
+"""Where secrets are used, and how. A secret stays with its address; of slack and apprise it is the address."""
 _REQUIRED = {"slack": "url", "pagerduty": "routing_key", "apprise": "url"}
 
 
@@ -88,6 +101,75 @@ def split(target: Target) -> tuple[dict[str, Any], dict[str, Any]]:
 def joined(kind: str, shown: dict[str, Any], hidden: dict[str, Any]) -> Target:
     target: Target = msgspec.convert({"kind": kind, **shown, **hidden}, Target)
     return target
+
+
+def kept_secrets(target: Target, shown: Mapping[str, Any], hidden: Mapping[str, Any]) -> Target:
+    """Add to a target of the same kind the secrets that it leaves out.
+
+    Refused for another address: an editor of the channel could send its secrets, or messages that they sign, to a
+    server of their own.
+    """
+    kind = kind_of(target)
+    kept = {field: hidden[field] for field in SECRETS[kind] if getattr(target, field) is None and field in hidden}
+    if not kept:
+        return target
+    moved = [field for field in ADDRESSES[kind] if getattr(target, field) != shown.get(field)]
+    if moved:
+        raise Invalid(
+            f"the {moved[0]} of the channel changes, so its {next(iter(kept))} must be given again",
+            code="secret_needed",
+            problems=tuple(
+                Problem(
+                    f"/target/{field}",
+                    f"the {moved[0]} of the channel changes, so its {field} must be given again",
+                    f"send {field} with the new address, or leave {' and '.join(moved)} as before",
+                )
+                for field in kept
+            ),
+        )
+    return msgspec.structs.replace(target, **kept)
+
+
+MASK = "•••"
+
+
+def without_secrets(text: str, target: Target) -> str:
+    """Return a text of an error or a receiver with every secret of the target masked."""
+    for secret in sorted(_secret_texts(target), key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return text
+
+
+def _secret_texts(target: Target) -> set[str]:
+    """The secrets, and of secret URLs the part after the host, plain and as it is sent and quoted."""
+    found = set()
+    for field in SECRETS[kind_of(target)]:
+        value = getattr(target, field)
+        if not value:
+            continue
+        found.add(value)
+        if field == "url":
+            found |= _url_parts(value)
+        else:
+            found.add(base64.b64encode(value.encode()).decode())
+    found |= {repr(text)[1:-1] for text in found} | {quote(text, safe="/:?=&") for text in found}
+    return {text for text in found if len(text) >= SHORTEST_MASKED}
+
+
+def _url_parts(url: str) -> set[str]:
+    _, _, rest = url.partition("://")
+    user, at, _ = rest.partition("/")[0].rpartition("@")
+    path = rest.partition("/")[2]
+    return {rest, path, f"/{path}", *([user, *user.split(":")] if at else []), path.rpartition("/")[2]}
+
+
+SHORTEST_MASKED = 4
+"""A shorter one would mask ordinary words, and is no secret."""
+
+
+def new_secret() -> str:
+    """Return a new signing secret."""
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def secret_bytes(secret: str) -> bytes:
@@ -113,7 +195,11 @@ def channel_problems(name: str, target: Target, events: Sequence[str]) -> list[P
     elif not isinstance(target, AppriseTarget) and target.url is not None:
         found += _url_problems(target.url)
     if isinstance(target, WebhookTarget) and target.secret is not None:
-        found += _secret_problems(target.secret)
+        found += signing_secret_problems(target.secret)
+    if isinstance(target, PagerDutyTarget) and target.routing_key is not None:
+        found += _routing_key_problems(target.routing_key)
+    if isinstance(target, AppriseTarget) and target.url is not None and not _APPRISE.match(target.url):
+        found.append(Problem("/target/url", "this is not an apprise URL", "write it like mailto://user:pass@host"))
     return found
 
 
@@ -130,7 +216,16 @@ def _url_problems(url: str) -> list[Problem]:
     return []
 
 
-def _secret_problems(secret: str) -> list[Problem]:
+def _routing_key_problems(key: str) -> list[Problem]:
+    if _ROUTING_KEY.match(key):
+        return []
+    what = "a URL" if "://" in key else "not a routing key"
+    hint = "give the integration key of the PagerDuty service; the endpoint is `url` (--pagerduty-url)"
+    return [Problem("/target/routing_key", f"the routing key is {what}", hint)]
+
+
+def signing_secret_problems(secret: str) -> list[Problem]:
+    """Return the problems of a signing secret that a user has given."""
     hint = "leave it out and one is made, or give whsec_ and 24 to 64 bytes in base64"
     try:
         key = secret_bytes(secret)
@@ -146,6 +241,8 @@ def _mail_problems(target: SmtpTarget) -> list[Problem]:
         for pointer, address in addresses
         if not _MAIL.match(address)
     ]
+    if not _HOST.match(target.host):
+        found.append(Problem("/target/host", f"{target.host!r} is not a host name", "write it like mail.example.com"))
     if (target.username is None) != (target.password is None):
         found.append(Problem("/target/password", "username and password go together", "give both or neither"))
     if target.username is not None and target.tls == "none":

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from mainspring.domain.bounds import Amount, Line, Name, Size, Text, Texts
 from mainspring.domain.errors import Problem
 from mainspring.domain.placement.resources import parse_amount
-from mainspring.domain.template import strings, unknown_names
+from mainspring.domain.template import Path, strings, template_problems
 
 Pull = Literal["missing", "always", "never"]
 
@@ -28,21 +29,21 @@ class ContainerTask(msgspec.Struct, frozen=True, tag="container", tag_field="kin
     `resources`. `pull` decides when the image is fetched, if the worker allows pulling.
     """
 
-    image: str
-    command: Annotated[tuple[str, ...], msgspec.Meta(max_length=1000)] = ()
-    args: Annotated[tuple[str, ...], msgspec.Meta(max_length=1000)] = ()
-    env: dict[str, str] = {}
-    memory: str | int | None = None
-    cpu: str | int | float | None = None
+    image: Line
+    command: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] = ()
+    args: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)] = ()
+    env: Texts = {}
+    memory: Size | None = None
+    cpu: Amount | None = None
     pids: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 512
     network: bool = False
     read_only: bool = False
-    user: str | None = None
-    workdir: str | None = None
+    user: Name | None = None
+    workdir: Line | None = None
     pull: Pull = "missing"
 
 
-def container_strings(task: ContainerTask) -> Iterator[tuple[str, str]]:
+def container_strings(task: ContainerTask) -> Iterator[tuple[str | Path, str]]:
     """The strings that may contain templates, with their JSON pointers."""
     for field in ("command", "args"):
         for place, word in enumerate(getattr(task, field)):
@@ -60,8 +61,8 @@ def container_problems(task: ContainerTask) -> list[Problem]:
     found.extend(_amount_problems(task))
     for pointer, text in container_strings(task):
         if "\0" in text:
-            found.append(Problem(pointer, "NUL characters are not allowed", "remove it"))
-        found.extend(Problem(pointer, f"{{{{{name}}}}} is not known", hint) for name, hint in unknown_names(text))
+            found.append(Problem(str(pointer), "NUL characters are not allowed", "remove it"))
+    found.extend(template_problems(container_strings(task)))
     for name in task.env:
         if not ENV_NAME.match(name) or name.startswith("MAINSPRING_"):
             hint = "letters, digits and '_'; names that begin with MAINSPRING_ are reserved"

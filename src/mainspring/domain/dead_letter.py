@@ -5,16 +5,20 @@ open ──replay──▶ replaying ──succeeded──▶ resolved
  │ └─ cancelled ────┘
  ├── replay after a canary ──▶ held ──canary succeeded──▶ replaying
  │ ▲                            └────canary failed────▶ open
+ ├── its step was skipped or completed by a user ──▶ resolved (by the run that continues)
  └── dismiss ──▶ dismissed
 """
 
 from __future__ import annotations
 
+import re
 from typing import Literal, get_args
 from uuid import UUID
 
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.execution import FAILED, State
+
+_COUNT = re.compile(r"\d{1,9}+", re.ASCII)
 
 DeadLetterState = Literal["open", "held", "replaying", "resolved", "superseded", "dismissed"]
 DEAD_LETTER_STATES: tuple[DeadLetterState, ...] = get_args(DeadLetterState)
@@ -33,7 +37,7 @@ def replay_key(dead_letter_id: UUID, replays: int) -> str:
 def parse_rate(text: str) -> float:
     """Return the seconds between two starts at a rate such as `10/1m` or `5/s`."""
     limit, slash, per = text.strip().partition("/")
-    if not slash or not limit.isdigit() or int(limit) < 1 or not per:
+    if not slash or not _COUNT.fullmatch(limit) or int(limit) < 1 or not per:
         raise ValueError(f"{text!r} is not a rate: write starts per time, such as 10/1m")
     seconds = parse_duration(per if per[0].isdigit() else f"1{per}")
     if seconds <= 0:

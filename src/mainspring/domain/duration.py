@@ -20,13 +20,23 @@ _ISO = re.compile(
 _CALENDAR = re.compile(rf"(?:{_NUMBER}\s*(?:months?|mon|mo|years?|y))+", re.ASCII)
 _MONTHS = re.compile(r"(?:(\d{1,4})\s*(?:years?|y)\s*)?(?:(\d{1,4})\s*(?:months?|mon|mo))?", re.ASCII)
 _ISO_MONTHS = re.compile(r"p(?:(\d{1,4})y)?(?:(\d{1,4})m)?", re.ASCII)
+MAX_CHARS = 100
+"""A longer text is no duration. The bound also keeps the cache of parsed texts small."""
+MAX_S = 1000 * 366 * 86_400.0
+"""Longer durations are refused where they are written: an instant so far away cannot be stored."""
 _HOW = "write seconds (90), units from large to small (1h30m, 10m, 500ms) or ISO 8601 (PT3H)"
 _NO_MONTHS = "months and years differ in length: use days (30d), or a cron schedule such as `0 9 1 * *`"
 
 
-@lru_cache(maxsize=4096, typed=True)  # typed: 1 is a second, True is an error
 def parse_duration(text: str | int | float) -> float:
     """Seconds meant by `text`: 5, "5", "10m", "1h30m", "500ms", "2d", "PT3H" or "P1DT2H"."""
+    if isinstance(text, str) and len(text) > MAX_CHARS:
+        raise ValueError(f"{text[:20]!r}… is not a duration: it has more than {MAX_CHARS} characters")
+    return _parse(text)
+
+
+@lru_cache(maxsize=4096, typed=True)  # typed: 1 is a second, True is an error
+def _parse(text: str | int | float) -> float:
     if isinstance(text, bool):
         raise ValueError(f"{text} is not a duration: {_HOW}")
     if isinstance(text, (int, float)):
@@ -52,7 +62,7 @@ def optional_seconds(text: str | int | float | None) -> float | None:
 
 def calendar_days(text: str | int | float) -> int | None:
     """Whole days if `text` names nothing but days or weeks ("2d", "1w", "P1D"), else None."""
-    found = re.fullmatch(r"p?(?:(\d+)w)?(?:(\d+)d)?", str(text).strip().lower(), re.ASCII)
+    found = re.fullmatch(r"p?(?:(\d{1,9})w)?(?:(\d{1,9})d)?", str(text).strip().lower(), re.ASCII)
     if found is None or not any(found.groups()):
         return None
     return int(found[1] or 0) * 7 + int(found[2] or 0)

@@ -6,19 +6,20 @@ without a colon match job names. Pure: `now_ms` is an argument.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import get_args
 
-from mainspring.domain.duration import parse_duration
+from mainspring.domain.duration import MAX_S, parse_duration
 from mainspring.domain.errors import Invalid, invalid
 from mainspring.domain.execution import STATES, Trigger
+from mainspring.domain.suggestion import closest
 
 MAX_FILTER = 1000
-JOB_STATES = ("active", "paused")
+DELETED = "deleted"
+JOB_STATES = ("active", "paused", DELETED)
 KINDS = ("shell", "http", "python", "container", "noop", "workflow")
 JOB_FIELDS: Mapping[str, tuple[str, ...]] = {
     "state": JOB_STATES, "name": (), "queue": ("short", "long"), "kind": KINDS, "label": (), "by": (),
@@ -82,10 +83,13 @@ class _Word:
 
 def job_filter(text: str) -> JobFilter:
     found = _gathered(text, JOB_FIELDS)
+    states = _values(found, "state")
+    if DELETED in states and len(states) > 1:
+        raise _wrong(text, found["state"][-1], "deleted jobs are listed alone", "write state:deleted in its own search")
     return JobFilter(
         texts=_values(found, ""),
         names=_values(found, "name"),
-        states=_values(found, "state"),
+        states=states,
         queues=_values(found, "queue"),
         kinds=_values(found, "kind"),
         labels=_labels(text, found),
@@ -132,8 +136,8 @@ def _gathered(text: str, known: Mapping[str, tuple[str, ...]]) -> dict[str, list
     found: dict[str, list[_Word]] = {}
     for word in _words(text):
         if word.field and word.field not in known:
-            close = difflib.get_close_matches(word.field, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known fields: {', '.join(known)}"
+            close = closest(word.field, known)
+            hint = f"did you mean {close!r}?" if close else f"known fields: {', '.join(known)}"
             raise _wrong(text, word, f"unknown field {word.field!r}", hint)
         if word.field and not word.value:
             raise _wrong(
@@ -143,8 +147,8 @@ def _gathered(text: str, known: Mapping[str, tuple[str, ...]]) -> dict[str, list
         strict = word.field in ("state", "trigger") or (word.field == "kind" and not word.value.islower())
         for value in word.value.split(",") if strict else ():
             if value not in allowed:
-                close = difflib.get_close_matches(value, allowed, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(allowed)}"
+                close = closest(value, allowed)
+                hint = f"did you mean {close!r}?" if close else f"one of {', '.join(allowed)}"
                 raise _wrong(text, word, f"{value!r} is not a {word.field}", hint)
         found.setdefault(word.field, []).append(word)
     return found
@@ -177,7 +181,7 @@ def _labels(text: str, found: Mapping[str, list[_Word]]) -> dict[str, str]:
 def _instant(text: str, word: _Word, now_ms: int) -> int:
     """`24h` means 24 hours ago; otherwise a date or an instant, UTC by default."""
     try:
-        return now_ms - round(parse_duration(word.value) * 1000)
+        return max(0, now_ms - round(min(parse_duration(word.value), MAX_S) * 1000))
     except ValueError:
         pass
     try:

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from mainspring.domain.artifact import ArtifactIn, wanted_params, wanted_problems
+from mainspring.domain.bounds import MAX_SMALL_LIST, Amounts, Count, Duration, Labels, Line, Name, Text, Texts, Values
 from mainspring.domain.container import ContainerTask, container_problems, container_strings
-from mainspring.domain.duration import parse_duration
+from mainspring.domain.duration import MAX_S, parse_duration
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.execution import Delivery
 from mainspring.domain.limit import Concurrency, Rate, key_problems
-from mainspring.domain.params import Param, declaration_problems
+from mainspring.domain.params import Param, Params, declaration_problems
 from mainspring.domain.placement.resources import parse_amount
 from mainspring.domain.plugin import PluginTask, plugin_problems, plugin_strings
 from mainspring.domain.retry import RetryPolicy, policy_problems
-from mainspring.domain.sandbox import Sandbox, sandbox_problems
+from mainspring.domain.sandbox import Sandbox, folder_problems, sandbox_problems
 from mainspring.domain.schedule.schedule import ScheduleSpecs, is_one_time
+from mainspring.domain.script import script_problems
+from mainspring.domain.secret_use import reference_problems
 from mainspring.domain.task import HttpTask, PythonTask, task_problems, template_strings
-from mainspring.domain.template import param_names, unknown_names
+from mainspring.domain.template import param_names, template_problems
 
 Overlap = Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"]
 MisfirePolicy = Literal["latest", "all", "skip"]
@@ -39,11 +42,15 @@ LONG_AFTER_S = 600.0
 
 
 class ShellTask(msgspec.Struct, frozen=True, tag="shell", tag_field="kind", forbid_unknown_fields=True):
-    """Runs a program: argv as given, without a shell unless `shell` is true."""
+    """Runs a program: argv as given, without a shell unless `shell` is true.
 
-    argv: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=1000)]
-    env: dict[str, str] = {}
-    cwd: str | None = None
+    Templates are filled in in single arguments and in `env`. A script, of `shell: true` or `sh -c`, has none: it takes
+    values from its environment or its arguments.
+    """
+
+    argv: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1, max_length=1000)]
+    env: Texts = {}
+    cwd: Line | None = None
     shell: bool = False
 
 
@@ -54,7 +61,7 @@ class NoopTask(msgspec.Struct, frozen=True, tag="noop", tag_field="kind", forbid
 class WorkflowTask(msgspec.Struct, frozen=True, tag="workflow", tag_field="kind", forbid_unknown_fields=True):
     """A workflow run. No worker executes it; its steps are separate executions."""
 
-    steps: int = 0
+    steps: Count = 0
 
 
 Task = ShellTask | NoopTask | HttpTask | PythonTask | ContainerTask | PluginTask | WorkflowTask
@@ -69,7 +76,7 @@ class Misfire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The misfire policy: what happens to fires that were missed while no scheduler owned the shard."""
 
     policy: MisfirePolicy = "latest"
-    window: str | int | float = "24h"
+    window: Duration = "24h"
     max: Annotated[int, msgspec.Meta(ge=1, le=100)] = 100
 
 
@@ -77,8 +84,8 @@ class Notify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which events notify which channels. `by` is the delay that counts as late, `factor` the slowdown for slow."""
 
     on: Annotated[tuple[NotificationKind, ...], msgspec.Meta(min_length=1, max_length=5)]
-    to: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=20)]
-    by: str | int | float = "1m"
+    to: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=20)]
+    by: Duration = "1m"
     factor: Annotated[float, msgspec.Meta(ge=1.1, le=100)] = 2.0
 
 
@@ -91,30 +98,34 @@ class JobNotification(msgspec.Struct, frozen=True):
     factor: float | None
 
 
+PlaintextNames = Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_SMALL_LIST)]
+"""Values that look like secrets and are none, as `env.NAME`, `headers.NAME`, `args.NAME` or `params.NAME`."""
+
+
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A job as users write it. Durations are seconds, `10m` or ISO 8601."""
 
-    name: str
+    name: Name
     task: Task
     schedule: ScheduleSpecs | None = None
     description: Annotated[str, msgspec.Meta(max_length=4000)] = ""
-    metadata: dict[str, Any] = {}
-    queue: str | None = None
+    metadata: Values = {}
+    queue: Name | None = None
     priority: Annotated[int, msgspec.Meta(ge=0, le=10)] = 5
-    timeout: str | int | float | None = None  # default: one hour, or the bound of the queue
+    timeout: Duration | None = None  # default: one hour, or the bound of the queue
     retries: RetryPolicy = RetryPolicy()
     overlap: Overlap | None = None
     misfire: Misfire = Misfire()
     delivery: Delivery = "at_least_once"
     paused: bool = False
     pause_after_failures: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
-    start_by: str | int | float | None = None
-    finish_by: str | int | float | None = None
-    max_gap: str | int | float | None = None
-    params: dict[str, Param] = {}
-    estimated_duration: str | int | float | None = None
-    labels: dict[str, str] = {}
-    resources: dict[str, str | int | float] = {}
+    start_by: Duration | None = None
+    finish_by: Duration | None = None
+    max_gap: Duration | None = None
+    params: Params = {}
+    estimated_duration: Duration | None = None
+    labels: Labels = {}
+    resources: Amounts = {}
     exclusive: bool = False
     concurrency: Concurrency | None = None
     rate: Rate | None = None
@@ -122,7 +133,8 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sandbox: Sandbox | None = None
     notify: Annotated[tuple[Notify, ...], msgspec.Meta(max_length=20)] = ()
     preemptible: bool | None = None  # may be preempted by more urgent executions
-    artifacts_in: tuple[ArtifactIn, ...] | None = None
+    artifacts_in: Annotated[tuple[ArtifactIn, ...], msgspec.Meta(max_length=MAX_SMALL_LIST)] | None = None
+    allow_plaintext: PlaintextNames = ()
 
     @property
     def notifications(self) -> list[JobNotification]:
@@ -178,9 +190,11 @@ class Definition(msgspec.Struct, frozen=True):
     sandbox: Sandbox | None = None
     timed: bool = True  # set by the job; otherwise the queue may set it
     exceeds: bool = False  # its author was allowed to exceed the bound of the queue
-    artifacts_in: tuple[ArtifactIn, ...] | None = None
-    estimated_duration: str | int | float | None = None
+    artifacts_in: Annotated[tuple[ArtifactIn, ...], msgspec.Meta(max_length=MAX_SMALL_LIST)] | None = None
+    estimated_duration: Duration | None = None
     shard: int | None = None  # of its job
+    allow_plaintext: PlaintextNames = ()
+    secrets: bool = False  # an attempt fetches secrets before it starts
 
     def timeout_within(self, bound_s: float | None) -> float:
         """The timeout of an attempt in a queue with this bound."""
@@ -206,6 +220,16 @@ def task_text(task: Task) -> str:
             return f"a workflow of {steps} steps"
         case _:
             return "nothing (noop)"
+
+
+def splicing_problems(task: Task) -> list[Problem]:
+    """Return a problem for every template inside code that the task would run."""
+    if isinstance(task, ContainerTask):
+        pointers = [f"/task/{field}/{n}" for field in ("command", "args") for n in range(len(getattr(task, field)))]
+        return list(script_problems([*task.command, *task.args], pointers))
+    if not isinstance(task, ShellTask):
+        return []
+    return list(script_problems(task.argv, [f"/task/argv/{n}" for n in range(len(task.argv))], shell=task.shell))
 
 
 def needed_params(task: Task) -> frozenset[str]:
@@ -254,16 +278,20 @@ def problems_of(spec: JobSpec) -> list[Problem]:
         found.extend(_shell_problems(spec.task))
     elif isinstance(spec.task, ContainerTask):
         found.extend(container_problems(spec.task))
+        found.extend(splicing_problems(spec.task))
     elif isinstance(spec.task, PluginTask):
         found.extend(plugin_problems(spec.task))
     elif not isinstance(spec.task, NoopTask | WorkflowTask):
         found.extend(task_problems(spec.task))
     if spec.sandbox is not None:
         found.extend(sandbox_problems(spec.sandbox, spec.kind))
+        if isinstance(spec.task, ShellTask) and spec.task.cwd is not None:
+            found.extend(folder_problems(spec.sandbox, spec.task.cwd))
     needed = needed_params(spec.task)
     if spec.artifacts_in:
         found.extend(wanted_problems(spec.artifacts_in, spec.kind))
         needed |= wanted_params(spec.artifacts_in)
+    found.extend(reference_problems(spec.task, spec.params))
     found.extend(declaration_problems(spec.params, needed, scheduled=spec.schedule is not None))
     found.extend(_demand_problems(spec))
     found.extend(_limit_problems(spec))
@@ -352,6 +380,8 @@ def _duration_problem(pointer: str, value: str | int | float, least: float) -> l
         return [Problem(pointer, str(error), "seconds, 90s, 10m, 1h30m or PT3H")]
     if seconds < least:
         return [Problem(pointer, f"{value!r} is too short", "give a positive duration")]
+    if seconds > MAX_S:
+        return [Problem(pointer, f"{value!r} is too long", "at most 1,000 years")]
     return []
 
 
@@ -367,10 +397,10 @@ def _shell_problems(task: ShellTask) -> list[Problem]:
         found.append(
             Problem("/task/argv", "with shell: true, argv is one script", 'for example ["echo $HOME | wc -c"]')
         )
-    for pointer, text in [(f"/task/argv/{i}", word) for i, word in enumerate(task.argv)] + [
-        (f"/task/env/{name}", value) for name, value in task.env.items()
-    ]:
-        found.extend(Problem(pointer, f"{{{{{name}}}}} is not known", hint) for name, hint in unknown_names(text))
+    words = () if task.shell else enumerate(task.argv)
+    found.extend(template_problems((f"/task/argv/{i}", word) for i, word in words))
+    found.extend(template_problems((f"/task/env/{name}", value) for name, value in task.env.items()))
+    found.extend(splicing_problems(task))
     for name, value in task.env.items():
         if not ENV_NAME.match(name) or name.startswith(RESERVED_ENV) or "\0" in value:
             found.append(

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import msgspec
 
+from mainspring.domain.bounds import Duration
 from mainspring.domain.errors import Problem
+from mainspring.domain.template import places, substituted
 
 KEY = re.compile(r"[^\s\x00-\x1f]{1,200}\Z")
-_PLACE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _PARAM = re.compile(r"params\.([A-Za-z_][A-Za-z0-9_]*)\Z")
 
 
@@ -34,7 +35,7 @@ class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-    per: str | int | float = "1s"
+    per: Duration = "1s"
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] = "{{job}}"
     burst: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
 
@@ -42,30 +43,30 @@ class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def key_problems(pointer: str, template: str) -> list[Problem]:
     found = [
         Problem(pointer, f"{{{{{name}}}}} can't be part of a key", "known: job, params.<name>")
-        for name in _PLACE.findall(template)
+        for name in places(template)
         if name != "job" and not _PARAM.match(name)
     ]
-    if not KEY.match(_PLACE.sub("", template) or "x"):
+    if not KEY.match(substituted(template, lambda _: "") or "x"):
         found.append(Problem(pointer, "a key has no spaces and at most 200 characters", "for example report-{{job}}"))
     return found
 
 
 def depends_on_params(template: str) -> bool:
-    return any(_PARAM.match(name) for name in _PLACE.findall(template))
+    return any(_PARAM.match(name) for name in places(template))
 
 
 def resolve_key(template: str, *, job: str, params: Mapping[str, Any] | None) -> str:
     """Resolve the key; a missing parameter counts as empty."""
 
-    def value(match: re.Match[str]) -> str:
-        if match[1] == "job":
+    def value(name: str) -> str:
+        if name == "job":
             return job
-        found = (params or {}).get(match[1].removeprefix("params."))
+        found = (params or {}).get(name.removeprefix("params."))
         if found is None:
             return ""
         return found if isinstance(found, str) else msgspec.json.encode(found).decode()
 
-    return _PLACE.sub(value, template)[:500]
+    return substituted(template, value)[:500]
 
 
 @dataclass(frozen=True, slots=True)

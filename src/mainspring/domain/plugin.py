@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
+from mainspring.domain.bounds import Name, Values
 from mainspring.domain.errors import Problem
-from mainspring.domain.template import strings, unknown_names
+from mainspring.domain.template import Path, template_problems, templates
 
 TYPE = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
 OWN_KINDS = frozenset(("shell", "http", "python", "container", "noop", "plugin"))
@@ -18,8 +18,8 @@ OWN_KINDS = frozenset(("shell", "http", "python", "container", "noop", "plugin")
 class PluginTask(msgspec.Struct, frozen=True, tag="plugin", tag_field="kind", forbid_unknown_fields=True):
     """Passes `settings` to the executor of a plug-in."""
 
-    type: str
-    settings: dict[str, Any] = {}
+    type: Name
+    settings: Values = {}
 
 
 def plugin_problems(task: PluginTask) -> list[Problem]:
@@ -29,11 +29,10 @@ def plugin_problems(task: PluginTask) -> list[Problem]:
         found.append(Problem("/task/type", f"{task.type!r} is not a type", "lower case letters, digits, '_', '-'"))
     elif task.type in OWN_KINDS:
         found.append(Problem("/task/type", f"{task.type!r} is not a plug-in", f'say "kind": "{task.type}"'))
-    for pointer, text in plugin_strings(task):
-        found.extend(Problem(pointer, f"{{{{{name}}}}} is not known", hint) for name, hint in unknown_names(text))
+    found.extend(template_problems(plugin_strings(task)))
     return found
 
 
-def plugin_strings(task: PluginTask) -> Iterator[tuple[str, str]]:
+def plugin_strings(task: PluginTask) -> Iterator[tuple[str | Path, str]]:
     """The strings that may contain templates, with their JSON pointers."""
-    yield from strings(task.settings, "/task/settings")
+    yield from templates(task.settings, "/task/settings")

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from mainspring.domain.placement.demand import Demand
+from mainspring.domain.placement.isolation import MinIsolation
 
 Placement = Literal["auto", "best_fit", "least_loaded"]
 
@@ -21,6 +22,7 @@ class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     may_help: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = ()
     paused: bool = False
     max_duration_s: Annotated[float, msgspec.Meta(ge=1, le=31_536_000)] | None = None
+    min_isolation: MinIsolation = "none"
 
     def packs(self, demand: Demand) -> bool:
         """Whether to place by best fit (fullest worker first) instead of least load."""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.domain.bounds import Duration, Name
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Problem
 from mainspring.domain.execution import Outcome
@@ -18,7 +19,7 @@ Retried = Literal["failed", "timed_out", "lost"]
 """Outcomes that a policy may retry."""
 
 ExitCodes = Annotated[tuple[Annotated[int, msgspec.Meta(ge=-64, le=255)], ...], msgspec.Meta(max_length=100)]
-ErrorTypes = Annotated[tuple[str, ...], msgspec.Meta(max_length=100)]
+ErrorTypes = Annotated[tuple[Name, ...], msgspec.Meta(max_length=100)]
 
 _TYPE_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\Z")
 _HEAD = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:: |\Z)")
@@ -34,11 +35,11 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     max: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
-    base: str | int | float = "60s"
-    cap: str | int | float = "1h"
+    base: Duration = "60s"
+    cap: Duration = "1h"
     factor: Annotated[float, msgspec.Meta(ge=1, le=100)] = 2.0
     jitter: Jitter = "full"
-    on: tuple[Retried, ...] = get_args(Retried)
+    on: Annotated[tuple[Retried, ...], msgspec.Meta(max_length=10)] = get_args(Retried)
     only_exit_codes: ExitCodes | None = None
     never_exit_codes: ExitCodes = ()
     only_errors: ErrorTypes | None = None

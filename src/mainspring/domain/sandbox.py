@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import posixpath
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
 import msgspec
 
+from mainspring.domain.bounds import Amount, Duration, Size
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Problem
 from mainspring.domain.placement.resources import parse_amount
 
 Isolation = Literal["process", "bwrap"]
-Size = str | int
 
 RLIMITS, MEMORY, PIDS, CPU, DISK_RATE, BWRAP = (
     "sandbox/rlimits", "sandbox/memory", "sandbox/pids", "sandbox/cpu", "sandbox/disk_rate", "sandbox/bwrap",
 )  # fmt: skip
 """Worker labels that name the limits a worker can enforce; the value names the mechanism."""
+
+MASKED = ("/tmp", "/var/tmp", "/run")
+"""Private and empty under bwrap: they hold other programs' files, sockets of container engines above all."""
 
 
 class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -32,18 +36,30 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     isolation: Isolation = "process"
     network: bool = False
     memory: Size | None = None
-    cpu: str | int | float | None = None
+    cpu: Amount | None = None
     pids: Annotated[int, msgspec.Meta(ge=1, le=100_000)] | None = None
     disk: Size | None = None
     disk_rate: Size | None = None
     file_size: Size | None = None
     open_files: Annotated[int, msgspec.Meta(ge=8, le=1_000_000)] | None = None
-    cpu_time: str | int | float | None = None
+    cpu_time: Duration | None = None
 
 
 def amount(name: str, value: str | int | float | None) -> int | None:
     """Millicores, or bytes."""
     return None if value is None else parse_amount("cpu" if name == "cpu" else "memory", value)
+
+
+def is_below(path: str, folders: Iterable[str]) -> bool:
+    """Whether a normalized path is one of these folders or below one."""
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def folder_problems(sandbox: Sandbox, cwd: str) -> Iterator[Problem]:
+    """Yield a problem if a working directory would not be visible. Links are resolved by the worker."""
+    if sandbox.isolation == "bwrap" and is_below(posixpath.normpath(cwd).replace("/var/run", "/run", 1), MASKED):
+        hint = f"use a folder outside {', '.join(MASKED)}, or leave it out: the temporary folder of the attempt"
+        yield Problem("/task/cwd", f"{cwd} is hidden in the sandbox", hint)
 
 
 def sandbox_labels(sandbox: Sandbox | None) -> dict[str, str]:

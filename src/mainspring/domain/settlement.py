@@ -101,13 +101,13 @@ class Settled:
 
     def add(self, rows: Sequence[Any], states: Mapping[UUID, str] | None = None) -> None:
         """Add rows of (execution, chained job, concurrency key); without `states` all of them succeeded."""
-        for execution_id, job_id, limit_id in rows:
-            self.executions.add(execution_id)
-            state = "succeeded" if states is None else states[execution_id]
-            if states is not None:
-                self.ended_as[execution_id] = state
+        ids = [row[0] for row in rows]
+        self.executions.update(ids)
+        self.chained.update(row[1] for row in rows if row[1] is not None)
+        self.freed.update(row[2] for row in rows if row[2] is not None)
+        if states is None:
+            self.final["succeeded"] = self.final.get("succeeded", 0) + len(ids)
+            return
+        for execution_id in ids:
+            state = self.ended_as[execution_id] = states[execution_id]
             self.final[state] = self.final.get(state, 0) + 1
-            if job_id is not None:
-                self.chained.add(job_id)
-            if limit_id is not None:
-                self.freed.add(limit_id)

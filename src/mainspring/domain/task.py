@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
-from mainspring.domain.duration import parse_duration
+from mainspring.domain.bounds import Count, Duration, Line, Name, Texts, Values
+from mainspring.domain.duration import MAX_S, parse_duration
 from mainspring.domain.errors import Problem
-from mainspring.domain.template import strings, unknown_names
+from mainspring.domain.template import Path, render, template_problems, templates
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 FUNCTION = re.compile(r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|[A-Za-z0-9][A-Za-z0-9._-]{0,127})\Z")
+MAX_FUNCTION_CHARS = 256
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 EXPECT = re.compile(r"[1-5]xx\Z|([1-5]\d\d)-([1-5]\d\d)\Z")
+_AUTHORITY = re.compile(r"(?:[^/?#{]|\{\{[^{}]*\}\}|\{)*")
+_TRAILING = re.compile(r"(?<=[A-Za-z0-9.])(\{\{[^{}]*\}\})\Z")
+_HOST = re.compile(r"[A-Za-z0-9._-]+(?::[0-9]+)?\Z")
 MAX_REDIRECTS = 10
 MAX_BODY_BYTES = 10_000_000
 # Headers that frame the message, and headers that identify Mainspring to the receiver.
@@ -34,10 +39,10 @@ class HttpTask(msgspec.Struct, frozen=True, tag="http", tag_field="kind", forbid
 
     url: Annotated[str, msgspec.Meta(min_length=1, max_length=8000)]
     method: Method = "GET"
-    headers: dict[str, str] = {}
+    headers: Texts = {}
     body: Any = None
-    expect: Annotated[tuple[int | str, ...], msgspec.Meta(min_length=1, max_length=50)] = ("2xx",)
-    timeout: str | int | float | None = None
+    expect: Annotated[tuple[Count | Name, ...], msgspec.Meta(min_length=1, max_length=50)] = ("2xx",)
+    timeout: Duration | None = None
     follow_redirects: Annotated[int, msgspec.Meta(ge=0, le=MAX_REDIRECTS)] = 0
     max_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_BODY_BYTES)] = 1_000_000
 
@@ -48,8 +53,8 @@ class PythonTask(msgspec.Struct, frozen=True, tag="python", tag_field="kind", fo
     The function receives `args` by name, overridden by the parameters of the execution.
     """
 
-    function: str
-    args: dict[str, Any] = {}
+    function: Line
+    args: Values = {}
 
 
 def expects(task: HttpTask, status: int) -> bool:
@@ -67,21 +72,20 @@ def expects(task: HttpTask, status: int) -> bool:
     return False
 
 
-def template_strings(task: HttpTask | PythonTask) -> Iterator[tuple[str, str]]:
+def template_strings(task: HttpTask | PythonTask) -> Iterator[tuple[str | Path, str]]:
     """The strings that may contain templates, with their JSON pointers."""
     if isinstance(task, PythonTask):
-        yield from strings(task.args, "/task/args")
+        yield from templates(task.args, "/task/args")
         return
     yield "/task/url", task.url
-    yield from strings(task.headers, "/task/headers")
-    yield from strings(task.body, "/task/body")
+    yield from templates(task.headers, "/task/headers")
+    yield from templates(task.body, "/task/body")
 
 
 def task_problems(task: HttpTask | PythonTask) -> list[Problem]:
     """Return problems that the types alone do not catch."""
     found = _http_problems(task) if isinstance(task, HttpTask) else _python_problems(task)
-    for pointer, text in template_strings(task):
-        found.extend(Problem(pointer, f"{{{{{name}}}}} is not known", hint) for name, hint in unknown_names(text))
+    found.extend(template_problems(template_strings(task)))
     return found
 
 
@@ -98,6 +102,26 @@ def url_problem(url: str) -> str | None:
         return f"{url!r} names no host"
     if parts.username is not None or parts.password is not None:
         return "a URL with a user or password in it is not called: use a header"
+    return None
+
+
+def host_problem(url: str, values: Mapping[str, Any]) -> str | None:
+    """Return why the values of templates would send a call to another host than the URL says, or None.
+
+    A URL that begins with a template leaves the host to its value. Everywhere else a value is part of a host name or
+    port, or it comes after them.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or "{{" in scheme:
+        return None
+    host = _AUTHORITY.match(rest)[0]  # type: ignore[index]  # matches any text, also an empty one
+    if (path := _TRAILING.search(host)) is not None:  # https://example.org{{params.path}}
+        host = host[: path.start(1)]
+        value = render(path[1], values)
+        if value and value[0] not in "/?#":
+            return f"{value[:80]!r} would become part of the host {host}: put a / after the host"
+    if "{{" in host and not _HOST.match(render(host, values)):
+        return f"{render(host, values)[:200]!r} is not a host, which the URL has from a template"
     return None
 
 
@@ -122,6 +146,8 @@ def _http_problems(task: HttpTask) -> list[Problem]:
         except ValueError as error:
             found.append(Problem("/task/timeout", str(error), "seconds, 90s, 10m, 1h30m or PT3H"))
         else:
+            if seconds > MAX_S:
+                found.append(Problem("/task/timeout", f"{task.timeout!r} is too long", "at most 1,000 years"))
             if seconds <= 0:
                 found.append(Problem("/task/timeout", f"{task.timeout!r} is too short", "give a positive duration"))
     return found
@@ -129,7 +155,10 @@ def _http_problems(task: HttpTask) -> list[Problem]:
 
 def _python_problems(task: PythonTask) -> list[Problem]:
     found = []
-    if not FUNCTION.match(task.function):
+    if len(task.function) > MAX_FUNCTION_CHARS:
+        message = f"the function has {len(task.function):,} characters; at most {MAX_FUNCTION_CHARS} are accepted"
+        found.append(Problem("/task/function", message, "shorten the name of the module or the function"))
+    elif not FUNCTION.match(task.function):
         found.append(
             Problem("/task/function", f"{task.function!r} is not a function", 'such as "app.jobs:report", or its name')
         )

@@ -11,6 +11,7 @@ from uuid import UUID
 import structlog
 
 from mainspring.domain.schedule.backfill import wanted
+from mainspring.domain.schedule.budget import REQUEST_STEPS, TooCostly, steps
 from mainspring.store import backfills
 from mainspring.store.backfills import LockedBackfill
 from mainspring.store.db import Connection, Database
@@ -46,7 +47,13 @@ async def feed(database: Database, backfill_id: UUID) -> bool:
         free = backfill.concurrency - await backfills.backfill_live(connection, backfill_id=backfill_id)
         if free <= 0:
             return False
-        instants = backfill.range.following(backfill.cursor_ms, backfill.order, INSTANTS_PER_TRANSACTION)
+        try:
+            with steps(REQUEST_STEPS):
+                instants = backfill.range.following(backfill.cursor_ms, backfill.order, INSTANTS_PER_TRANSACTION)
+        except TooCostly as error:
+            log.warning("backfill.too_costly", backfill=str(backfill_id), error=str(error))
+            await backfills.end_backfill(connection, backfill_id=backfill_id, state="cancelled")
+            return False
         if not instants:
             await backfills.end_backfill(connection, backfill_id=backfill_id, state="finished")
             return False

@@ -9,7 +9,7 @@ import structlog
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.service import Loops, Service
-from mainspring.store import backfills, checkpoints, dead_letters, evictions, lines, retention, runs
+from mainspring.store import backfills, checkpoints, dead_letters, evictions, lines, retention, runs, sessions, triggers
 from mainspring.store.db import Connection, Database
 
 log = structlog.get_logger()
@@ -74,9 +74,12 @@ class Retention(Service):
             if dropped:
                 log.info("partitions.dropped", partitions=dropped)
             await retention.forget_idempotency_keys(connection)
+            await retention.forget_request_keys(connection)
             await checkpoints.forget_checkpoints(connection)
             await lines.forget_lines(connection)
+            await sessions.forget_function_sets(connection)
             await evictions.forget_evictions(connection)
+            await triggers.forget_trigger_deliveries(connection, limit=MAX_STATEMENTS * RUNS_PER_STATEMENT)
             await dead_letters.forget_dead_letters(connection, after_s=self._keep_dead_letters_s)
             await self._forget_in_batches(connection)
 

@@ -1,4 +1,4 @@
-"""The loops of the leader duties: pauses, deadlines, backfills, replays and workflow timers.
+"""The loops of the leader duties: pauses, deadlines, submissions, triggers, backfills, replays, workflow timers.
 
 One scheduler at a time runs them. Each duty sleeps until the next instant it knows of or until a notification; with
 nothing to do it queries the database every half minute. Losing the lead midway does no harm: every statement checks
@@ -18,9 +18,12 @@ from mainspring.duties.deadlines import skip_overdue
 from mainspring.duties.pauses import end_pauses
 from mainspring.duties.workflow_timers import WorkflowTimers, is_for_a_run
 from mainspring.intake.replays import follow_replays
+from mainspring.intake.submissions import move_submissions
+from mainspring.intake.triggers.completions import decide_pending
 from mainspring.service import Loops, Service
 from mainspring.store import deadlines, pauses
 from mainspring.store.db import Database
+from mainspring.store.definitions import Definitions
 
 LONGEST_WAIT_S = 30.0
 """A duty runs at least this often, in case a notification was lost."""
@@ -44,16 +47,21 @@ class Duties(Service):
         self._leads = leads
         self._backfills_open = self._replays_open = False
         self._pause_edited, self._deadline_edited = asyncio.Event(), asyncio.Event()
+        self._submitted = asyncio.Event()
+        self._definitions = Definitions(database)
         self._backfills_changed = asyncio.Event()
         self._replays_changed = asyncio.Event()
         self._runs_due = asyncio.Event()
+        self._delivered = asyncio.Event()
         self._timers = WorkflowTimers(database, announcer)
         self._loops = Loops("duties")
         if announcer is not None:
             announcer.add_watch(lambda: (self._backfills_open or self._replays_open) and leads())
         bus.subscribe(ports.SHARDS, self._on_shard, on_gap=self._on_gap)
+        bus.subscribe(ports.SUBMISSIONS, lambda _: self._submitted.set(), on_gap=lambda: None)
         bus.subscribe(ports.BACKFILLS, lambda _: self._backfills_changed.set(), on_gap=lambda: None)
         bus.subscribe(ports.REPLAYS, lambda _: self._replays_changed.set(), on_gap=lambda: None)
+        bus.subscribe(ports.TRIGGERS, lambda _: self._delivered.set(), on_gap=lambda: None)
         bus.subscribe(ports.EVENTS, self._on_event, on_gap=lambda: None)
         bus.subscribe(ports.QUEUED, self._on_queued, on_gap=self._runs_due.set)
         bus.subscribe(ports.CANCEL, self._on_cancel, on_gap=lambda: None)
@@ -61,15 +69,25 @@ class Duties(Service):
             bus.subscribe(channel, lambda _: self._runs_due.set(), on_gap=lambda: None)
 
     async def start(self) -> None:
-        for name, duty, changed in (
+        for name, duty, changed in self._duties():
+            self._loop(name, duty, changed)
+
+    async def run_all(self) -> float | None:
+        """Run each duty once; for a process without the loops. Return the seconds until the next one has work."""
+        waits = [await duty() for _, duty, _ in self._duties()]
+        return min((wait_s for wait_s in waits if wait_s is not None), default=None)
+
+    def _duties(self) -> list[tuple[str, Callable[[], Awaitable[float | None]], asyncio.Event]]:
+        return [
             ("pauses", self._end_pauses, self._pause_edited),
             ("overdue", self._skip_overdue, self._deadline_edited),
+            ("submissions", self._move_submissions, self._submitted),
             ("backfills", self._feed_backfills, self._backfills_changed),
             ("replays", self._follow_replays, self._replays_changed),
             ("runs", self._timers.run_due, self._runs_due),
+            ("triggers", self._decide_deliveries, self._delivered),
             ("run sweep", self._sweep_runs, asyncio.Event()),
-        ):
-            self._loop(name, duty, changed)
+        ]
 
     async def stop(self) -> None:
         await self._loops.stop()
@@ -101,6 +119,10 @@ class Duties(Service):
         async with self._database.connection() as connection:
             return await deadlines.next_overdue_s(connection)
 
+    async def _move_submissions(self) -> float | None:
+        await move_submissions(self._database, self._definitions)
+        return None
+
     async def _feed_backfills(self) -> float | None:
         self._backfills_open = await feed_all(self._database) > 0
         return FOLLOW_S if self._backfills_open else None
@@ -108,6 +130,10 @@ class Duties(Service):
     async def _follow_replays(self) -> float | None:
         self._replays_open = await follow_replays(self._database)
         return FOLLOW_S if self._replays_open else None
+
+    async def _decide_deliveries(self) -> float | None:
+        await decide_pending(self._database)
+        return None
 
     async def _sweep_runs(self) -> float | None:
         await self._timers.sweep()
@@ -140,8 +166,10 @@ class Duties(Service):
         for event in (
             self._pause_edited,
             self._deadline_edited,
+            self._submitted,
             self._backfills_changed,
             self._replays_changed,
             self._runs_due,
+            self._delivered,
         ):
             event.set()

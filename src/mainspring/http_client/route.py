@@ -82,6 +82,30 @@ def tls_context(*_: str | None) -> ssl.SSLContext:
     return context
 
 
+@cache
+def _api_tls(certificate: str, key: str, *_: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def api_tls() -> ssl.SSLContext:
+    """Return the context for the Mainspring API: with the client certificate of the environment, if there is one.
+
+    No other server gets it: tasks and notifications use `default_tls`.
+    """
+    certificate, key = os.environ.get("MAINSPRING_TLS_CERT"), os.environ.get("MAINSPRING_TLS_KEY")
+    if certificate is None or key is None:
+        return default_tls()
+    return _api_tls(certificate, key, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+def tls_for(url: str) -> ssl.SSLContext | None:
+    """Return the context for an API at this URL; None for plain HTTP, which needs none."""
+    return api_tls() if url.startswith("https:") else None
+
+
 def default_tls() -> ssl.SSLContext:
     """Return the context for the system's certificates, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from datetime import datetime
 from uuid import UUID
 
 from mainspring import wire
 from mainspring.clock import instant
-from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
 from mainspring.domain.schedule.backfill import BackfillState, Order, Range, wanted
+from mainspring.domain.schedule.budget import BATCH_STEPS, steps
 from mainspring.ids import new_id
-from mainspring.store import audit, backfills, executions, overlaps
+from mainspring.store import audit, backfills, overlaps
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow
 from mainspring.views import refs
@@ -40,23 +39,14 @@ async def plan(database: Database, ref: str, request: wire.BackfillRequest, *, t
     )
 
 
-async def create(
-    database: Database, ref: str, request: wire.BackfillRequest, *, tenant: int, by: str, key: str | None = None
-) -> UUID:
-    """Create a backfill; the leader feeds its executions. Works on a paused job and does not affect its schedule.
-
-    With a `key`, the same request returns the same backfill for a day.
-    """
+async def create(database: Database, ref: str, request: wire.BackfillRequest, *, tenant: int, by: str) -> UUID:
+    """Create a backfill; the leader feeds its executions. Works on a paused job and does not affect its schedule."""
     row = await refs.job_row(database, ref, tenant=tenant)
     async with database.connection() as connection:
         span, to = await _range(connection, row, request)
     instants = await _instants(span, request.order)
     async with database.transaction() as connection:
         backfill_id = new_id(await database_now_ms(connection))
-        if key is not None:
-            known_id = await _known(connection, row, request, key, backfill_id)
-            if known_id != backfill_id:
-                return known_id
         assert row.schedule_id is not None
         if not await backfills.insert_backfill(
             connection,
@@ -81,19 +71,6 @@ async def create(
             **{"from": request.from_.isoformat(), "to": to.isoformat()},
         )
     return backfill_id
-
-
-async def _known(
-    connection: Connection, row: JobRow, request: wire.BackfillRequest, key: str, backfill_id: UUID
-) -> UUID:
-    """The backfill of an idempotency key; the new one if the key is new. Submissions have a separate key space."""
-    digest = hashlib.sha256(b"backfill" + encode(request)).digest()
-    known_id, first_digest, _ = await executions.insert_idempotency_key(
-        connection, tenant=row.tenant, job_id=row.job_id, key=f"backfill:{key}", execution_id=backfill_id, digest=digest
-    )
-    if first_digest != digest:
-        raise Conflict(f"the key {key!r} was used for a different request", code="key_reused")
-    return known_id
 
 
 async def pause(database: Database, backfill_id: UUID, *, tenant: int, by: str) -> None:
@@ -156,9 +133,18 @@ async def _range(connection: Connection, row: JobRow, request: wire.BackfillRequ
 
 async def _instants(span: Range, order: Order) -> list[int]:
     # A hundred thousand instants of a cron expression take about a second: not on the event loop.
-    found = await asyncio.to_thread(span.following, None, order, MOST_INSTANTS + 1)
+    found = await asyncio.to_thread(_following, span, order)
     if not found:
         raise invalid("/from", "the job has no instant in this range", hint="check its schedule, start and end")
     if len(found) > MOST_INSTANTS:
         raise invalid("/from", f"the range has more than {MOST_INSTANTS:,} instants", hint="create several backfills")
     return found
+
+
+def _following(span: Range, order: Order) -> list[int]:
+    with steps(BATCH_STEPS):
+        found = span.following(None, order, MOST_INSTANTS + 1)
+        if len(found) <= MOST_INSTANTS and found:
+            # Fewer than asked for: there are no more, or the budget has ended. Then this raises.
+            span.following(found[-1], order, 1)
+        return found

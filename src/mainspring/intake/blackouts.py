@@ -14,7 +14,9 @@ from mainspring.clock import LAST_MS, instant, millis
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import NotFound, invalid
 from mainspring.domain.job import QUEUE
+from mainspring.domain.schedule.blackouts import MAX_BLACKOUTS
 from mainspring.domain.schedule.schedule import ScheduleSpecs, bounded_key, compile_key, members_of
+from mainspring.intake.quota import schedule_charge
 from mainspring.store import audit, blackouts, shards
 from mainspring.store.blackouts import BlackoutRow
 from mainspring.store.db import Connection, Database, database_now_ms
@@ -32,8 +34,15 @@ async def create(database: Database, request: wire.NewBlackout, *, tenant: int, 
     """Create a blackout; it applies to every fire that is not yet decided."""
     job_id = await _scope(database, request, tenant=tenant)
     blackout_id = uuid4()
-    async with database.transaction() as connection:
+    recurs = request.schedule is not None
+    async with (
+        schedule_charge(database, adds_schedule=recurs, tenant=tenant, by=by),
+        database.transaction() as connection,
+    ):
         await shards.bump_blackouts(connection)
+        if len(await blackouts.open_blackouts(connection, tenant=tenant)) >= MAX_BLACKOUTS:
+            hint = "delete some, use a schedule for windows that recur, or a queue instead of many jobs"
+            raise invalid("/", f"there are {MAX_BLACKOUTS} blackouts already", hint=hint, code="too_many_blackouts")
         now_ms = int(await database_now_ms(connection))
         key, lasts_ms = None, None
         if request.schedule is None:

@@ -7,6 +7,7 @@ saved afterwards with the new content.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 
 import msgspec
@@ -16,8 +17,10 @@ from mainspring.clock import instant, millis
 from mainspring.domain.audit import changes
 from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
 from mainspring.domain.job import NAME
-from mainspring.domain.schedule.calendar import CalendarError, check_calendar
-from mainspring.domain.schedule.schedule import compile_key, with_calendar
+from mainspring.domain.schedule.budget import FIRE_STEPS, TooCostly, steps
+from mainspring.domain.schedule.calendar import Calendar, CalendarError, check_calendar
+from mainspring.domain.schedule.limits import MAX_CALENDAR_RULE, check_key
+from mainspring.domain.schedule.schedule import ScheduleError, compile_key, with_calendar
 from mainspring.store import audit, calendars, schedules, shards
 from mainspring.store.calendars import Follower, calendar_of
 from mainspring.store.db import Connection, Database, database_now_ms
@@ -33,7 +36,7 @@ async def put(
     database: Database, name: str, days: wire.CalendarDays, *, tenant: int, by: str, dry_run: bool = False
 ) -> wire.CalendarChange:
     """Write a new version of a calendar and move every job that follows it; a dry run only returns the effects."""
-    _check(name, days)
+    check_days(name, days)
     calendar = calendar_of(name, days)
     async with database.transaction() as connection:
         if dry_run:
@@ -43,11 +46,11 @@ async def put(
         followers = await calendars.lock_followers(connection, tenant=tenant, name=name)
         now_ms = int(await database_now_ms(connection))
         known_keys = await schedules.schedule_keys(connection, schedule_ids={job.schedule_id for job in followers})
-        keys = {
-            schedule_id: (old, new)
-            for schedule_id, old in known_keys.items()
-            if (new := with_calendar(old, calendar, now_ms)) != old
-        }
+        keys = {}
+        for schedule_id, old in known_keys.items():
+            if (new := _with_days(old, calendar, now_ms)) != old:
+                keys[schedule_id] = (old, new)
+            await asyncio.sleep(0)  # many schedules may follow it: let other requests run in between
         if not dry_run:
             known = await calendars.list_calendars(connection, tenant=tenant, name=name)
             if not known or known[0].days != days:
@@ -85,10 +88,14 @@ async def delete(database: Database, name: str, *, tenant: int, by: str) -> None
         )
 
 
-def _check(name: str, days: wire.CalendarDays) -> None:
+def check_days(name: str, days: wire.CalendarDays) -> None:
+    """Refuse an invalid name, an invalid rule, and a calendar that would stop every job."""
     if not NAME.match(name):
         raise invalid("/name", f"{name!r} is not a calendar name", hint="letters, digits, '.', '_', '-'; at most 128")
     for number, rule in enumerate(days.rules):
+        if len(rule) > MAX_CALENDAR_RULE:
+            message = f"{len(rule):,} characters, at most {MAX_CALENDAR_RULE} are allowed"
+            raise invalid(f"/rules/{number}", message, hint="write several rules", code="bad_calendar")
         try:
             check_calendar(calendar_of(name, wire.CalendarDays(rules=[rule])))
         except CalendarError as error:
@@ -146,8 +153,18 @@ async def _move(
     await calendars.move_followers(connection, tenant=tenant, name=name, moved=moved, active_from=instant(now_ms))
 
 
+def _with_days(key: str, calendar: Calendar, now_ms: int) -> str:
+    try:
+        return check_key(with_calendar(key, calendar, now_ms))
+    except ScheduleError as error:
+        raise invalid("/dates", f"a job that follows it: {error.message}", hint=error.hint, code=error.code) from None
+
+
 def _fires_between(key: str, after_ms: int, upto_ms: int) -> bool:
-    following = compile_key(key).next_after(after_ms)
+    try:
+        following = compile_key(key).next_after(after_ms)
+    except TooCostly:
+        return False
     return following is not None and following <= upto_ms
 
 
@@ -169,4 +186,9 @@ def _change(followers: list[Follower], keys: dict[int, tuple[str, str]], now_ms:
 def _fires(key: str, job: Follower, now_ms: int) -> list[datetime]:
     start_ms = None if job.start_at is None else millis(job.start_at)
     end_ms = None if job.end_at is None else millis(job.end_at)
-    return [*map(instant, fire_views.fires_within(key, start_ms, end_ms, after_ms=now_ms, count=PREVIEWED_FIRES))]
+    try:
+        with steps(FIRE_STEPS):
+            found = fire_views.fires_within(key, start_ms, end_ms, after_ms=now_ms, count=PREVIEWED_FIRES)
+    except TooCostly:
+        return []
+    return [*map(instant, found)]

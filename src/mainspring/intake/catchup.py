@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from mainspring.clock import whole_millis
+from mainspring.domain.schedule.budget import FIRE_STEPS, REQUEST_STEPS, steps
 from mainspring.domain.schedule.misfire import decide
-from mainspring.domain.schedule.recurrence import Schedule
+from mainspring.domain.schedule.recurrence import Schedule, count_at_least
 from mainspring.domain.schedule.schedule import compile_key
 from mainspring.store import catchup, executions, needs, overlaps
 from mainspring.store.db import Connection
@@ -24,11 +25,13 @@ async def catch_up(connection: Connection, row: JobRow, *, upto: datetime) -> No
     if bounds is None or row.schedule_key is None:
         return
     schedule = compile_key(row.schedule_key)
-    fires = _newest(schedule, *bounds, most=DECIDED_FIRES)
-    if not fires:
-        return
-    if older := schedule.count_between(bounds[0], fires[0] - 1):
+    with steps(REQUEST_STEPS):
+        fires = _newest(schedule, *bounds, most=DECIDED_FIRES)
+        if not fires:
+            return
+        older = count_at_least(schedule, bounds[0], fires[0] - 1, FIRE_STEPS)
         last_ms = schedule.prev_before(fires[0])
+    if older:
         assert last_ms is not None
         await executions.skip_undecided(
             connection,

@@ -27,15 +27,23 @@ async def resolve_choice(database: Database, choice: wire.DeadLetterChoice, *, t
     """Resolve the job of a choice. An empty choice, which would mean every dead letter, is refused."""
     if choice.ids is None and choice.job is None and choice.fingerprint is None:
         raise invalid("/job", "this would select every open dead letter", hint="give ids, a job or a fingerprint")
-    job_id = None if choice.job is None else (await refs.job_row(database, choice.job, tenant=tenant)).job_id
-    return DeadLetterFilter(choice.ids, job_id, choice.fingerprint, choice.limit)
+    job_ids = await _jobs_of(database, choice.job, tenant=tenant)
+    return DeadLetterFilter(choice.ids, job_ids, choice.fingerprint, choice.limit)
+
+
+async def _jobs_of(database: Database, job: str | None, *, tenant: int) -> list[UUID] | None:
+    """The jobs that a name stands for, also deleted ones: their dead letters stay."""
+    if job is None:
+        return None
+    async with database.connection() as connection:
+        return await refs.known_jobs(connection, job, tenant=tenant)
 
 
 async def claim(database: Database, request: wire.DeadLetterClaim, *, tenant: int, by: str) -> list[wire.DeadLetter]:
     """Claim the next open, unclaimed dead letters for `by` until the claim expires."""
     for_s = _claim_s(request.for_)
-    job_id = None if request.job is None else (await refs.job_row(database, request.job, tenant=tenant)).job_id
-    choice = DeadLetterFilter(request.ids, job_id, request.fingerprint, request.limit)
+    job_ids = await _jobs_of(database, request.job, tenant=tenant)
+    choice = DeadLetterFilter(request.ids, job_ids, request.fingerprint, request.limit)
     async with database.transaction() as connection:
         ids = await dead_letters.claim_dead_letters(connection, tenant=tenant, by=by, choice=choice, for_s=for_s)
         letters = [await read(connection, dead_letter_id, tenant=tenant) for dead_letter_id in sorted(ids)]

@@ -101,6 +101,7 @@ async def remove(database: Database, ref: str, parent: str, *, tenant: int, by: 
     other = min(named, key=lambda n: n.deleted_at is not None)
     async with database.transaction() as connection:
         change, _ = await shards.bump_shard(connection, shard=shard_of(row.job_id))
+        await overlaps.lock_jobs(connection, job_ids=[row.job_id])  # before its needs, in the order of execute_ready
         if not await needs.delete_need(connection, tenant=tenant, child=row.job_id, parent=other.job_id):
             raise NotFound(f"{row.name} does not need {other.job}")
         await needs.mark_needing(connection, tenant=tenant, child=row.job_id, change=change)
@@ -135,6 +136,8 @@ async def free(database: Database, ref: str, reason: str, *, freed_as: str, tena
             raise Conflict(
                 f"no job needs {row.name} and it has no live execution, so nothing was changed", code="not_needed"
             )
+        if ended is not None:
+            await overlaps.release_blocked(connection, job_ids=[row.job_id])
         await needs.release(connection, children=freed)
         await audit.record(
             connection,

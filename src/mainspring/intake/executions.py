@@ -7,25 +7,30 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from mainspring import ports, wire
 from mainspring.batch import Batcher
 from mainspring.clock import millis
 from mainspring.codec import encode
-from mainspring.domain.errors import Conflict, Invalid, NotFound
+from mainspring.domain.errors import Conflict, Invalid, NotFound, clipped
 from mainspring.domain.execution import can_change, id_suffix, is_step, new_id_suffixes
 from mainspring.domain.job import WorkflowTask
 from mainspring.domain.placement.line import line_of
 from mainspring.domain.workflow.run import ExecutionEnd
+from mainspring.intake.granted import check_granted, check_place, is_restricted
 from mainspring.intake.known_jobs import KnownJob, KnownJobs
 from mainspring.intake.slots import Slots
+from mainspring.intake.tenant_quotas import reserved_queue
 from mainspring.intake.validate.params import JobsWithParams
 from mainspring.runs.advance import advance
 from mainspring.runs.plans import PlanCache
-from mainspring.store import audit, executions, jobs, lines, outbox, overlaps
-from mainspring.store.db import Connection, Database
+from mainspring.store import audit, executions, jobs, lines, outbox, overlaps, triggers
+from mainspring.store.db import Connection, Database, JoinedDatabase
 from mainspring.store.definitions import Definitions
 from mainspring.store.executions import NewExecution
 from mainspring.store.lines import LineRef
@@ -39,6 +44,9 @@ Accepted = tuple[UUID, Any]
 """The id of an execution, and its row if it was inserted now; None if its idempotency key was used before."""
 
 MAX_CACHED_JOBS = 100_000
+MAX_ITEM_ERROR_CHARS = 500
+"""Of the error of one item in a batch: its problems with pointers and hints."""
+_canonical = msgspec.json.Encoder(order="sorted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +88,17 @@ class Submitter:
         self, database: Database, definitions: Definitions | None = None, handoff: ports.DirectHandoff | None = None
     ) -> None:
         self._database = database
+        self._definitions = definitions or Definitions(database)
         self._handoff = handoff
         self._lines: dict[UUID, int] = {}  # line of recently submitted jobs, where workers may wait
         self._jobs = KnownJobs()
-        self._with_params = JobsWithParams(definitions or Definitions(database))
+        self._with_params = JobsWithParams(self._definitions)
         self._batcher: Batcher[Submission, Any] = Batcher(self._write, max_items=1000)
         self._large = asyncio.Semaphore(CONCURRENT_LARGE_BATCHES)
+
+    def joined(self, database: JoinedDatabase) -> Submitter:
+        """Return one that inserts in a transaction. It queues: workers get executions after the commit."""
+        return Submitter(database, self._definitions)
 
     async def trigger(self, ref: str, request: wire.RunNow, *, key: str | None, tenant: int, by: str) -> wire.Execution:
         """Run a job, given by name or id; return the execution as it was committed.
@@ -101,6 +114,7 @@ class Submitter:
                     raise NotFound(f"there is no job {row.job_id}")
                 job = KnownJob.of(row)
                 self._jobs.put(tenant, ref, job)
+            check_place(by, job.queue, job.labels, is_workflow=job.is_workflow)
             found = None
             if _allowed(job, request.params, fresh=row is not None):
                 found = await self._accept(_submission(job, row, request, tenant=tenant, by=by), key)
@@ -127,6 +141,10 @@ class Submitter:
         return found[0]
 
     async def _accept(self, submission: Submission, key: str | None) -> Accepted | None:
+        async with reserved_queue(self._database, 1, tenant=submission.tenant, by=submission.by):
+            return await self._insert_one(submission, key)
+
+    async def _insert_one(self, submission: Submission, key: str | None) -> Accepted | None:
         if submission.audit is not None:
             async with self._database.transaction() as connection:
                 return await _insert(connection, submission, key)
@@ -142,13 +160,16 @@ class Submitter:
         async with self._database.connection() as connection:
             ids = [UUID(ref) for ref in wanted if is_id(ref)]
             found = await jobs.find_jobs(connection, tenant=tenant, names=list(wanted), job_ids=ids)
+            if is_restricted(by):  # one job that is not granted refuses the batch
+                for job_id in {job_id for job_id, _ in found.values()}:
+                    check_granted(by, (await refs.known_job(connection, str(job_id), tenant=tenant)).spec)
         wrong = await self._wrong_params(batch, found)
         plain = [
             Submission(tenant, by, found[i.job][0], i.at, i.params, i.fire_at)
             for place, i in enumerate(batch.items)
             if not i.key and i.job in found and place not in wrong
         ]
-        async with self._large:
+        async with self._large, reserved_queue(self._database, len(plain), tenant=tenant, by=by):
             made = iter(await self._write(plain, ids_only=True) if plain else [])
         answers = []
         for place, item in enumerate(batch.items):
@@ -176,7 +197,7 @@ class Submitter:
                 try:
                     rule.check(item.params)
                 except Invalid as error:
-                    wrong[place] = error.message
+                    wrong[place] = clipped(str(error), MAX_ITEM_ERROR_CHARS)
         return wrong
 
     async def _one_of_batch(self, submission: Submission, key: str) -> wire.Submitted:
@@ -303,7 +324,7 @@ async def _first_of_key(connection: Connection, submission: Submission, key: str
     if first is None:
         return None
     execution_id, first_digest = first
-    if first_digest != digest:
+    if first_digest not in (digest, canonical_digest(submission.at, submission.params)):
         raise Conflict(f"the key {key!r} was used for a different request", code="key_reused")
     return execution_id, None
 
@@ -312,6 +333,12 @@ def _digest(submission: Submission) -> bytes:
     asked = [submission.at, submission.params]
     asked += [] if submission.fire_at is None else [submission.fire_at]
     return hashlib.sha256(encode(asked)).digest()
+
+
+def canonical_digest(at: datetime | None, params: dict[str, Any] | None) -> bytes:
+    """The digest of a transactional submission, whose params come from jsonb: the order of keys does not count."""
+    asked = [None if at is None else millis(at), params]
+    return hashlib.sha256(_canonical.encode(asked)).digest()
 
 
 async def _record_submission(
@@ -360,6 +387,25 @@ async def _lines_by_params(
     return found
 
 
+async def begin(database: Database, ref: str, session_id: UUID, *, tenant: int, by: str) -> UUID:
+    """Begin an execution that a session runs on its own, outside of queues and limits."""
+    row = await refs.job_row(database, ref, tenant=tenant)
+    if isinstance(row.spec.task, WorkflowTask):
+        raise Conflict("a workflow runs its own steps; choose another job", code="is_workflow")
+    async with database.transaction() as connection:
+        made = await executions.begin_execution(
+            connection,
+            tenant=tenant,
+            job_id=row.job_id,
+            session_id=session_id,
+            suffix=new_id_suffixes(1)[0],
+            created_by=by,
+        )
+    if made is None:
+        raise Conflict("the session has ended, or the job was deleted", code="session_ended")
+    return made
+
+
 async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, reason: str) -> None:
     """Cancel an execution: at once if it has not started, through its worker if it is running."""
     text = f"cancelled by {by}" + (f": {reason}" if reason else "")
@@ -368,6 +414,8 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
             found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution)
             if found is None:
                 raise NotFound(f"there is no execution {execution}")
+            if is_restricted(by):
+                check_granted(by, (await refs.known_job(connection, str(found.job_id), tenant=tenant)).spec)
             if not can_change(found.state, "cancelled"):
                 raise Conflict(f"the execution has already ended: {found.state}", code="already_final")
             # Lock the job before its executions, as ticks do: this may release its next execution.
@@ -377,6 +425,7 @@ async def cancel(database: Database, execution: UUID, *, tenant: int, by: str, r
                 if is_step(execution):
                     moved = await advance(connection, PlanCache(), [ExecutionEnd(execution, "cancelled", None, text)])
                     ended += moved.settled.executions
+                await triggers.notice_ends(connection, execution_ids=ended)
                 await outbox.notify_settled(connection, execution_ids=ended)
                 await _record_cancel(connection, found, tenant=tenant, by=by, reason=reason)
                 return
@@ -400,9 +449,10 @@ async def _record_cancel(connection: Connection, found: wire.Execution, *, tenan
 
 
 async def end_latest(connection: Connection, job_id: UUID, reason: str, *, tenant: int) -> UUID | None:
-    """Cancel the newest live execution of a job, if any. The caller has locked the job's row."""
+    """Cancel the newest live execution of a job, if any. The caller has locked the job's row, and releases the next."""
     for execution, _ in await executions.newest_live(connection, tenant=tenant, job_id=job_id):
-        attempts = (executions.cancel_pending, executions.cancel_running, executions.cancel_pending)
+        pending = partial(executions.cancel_pending, release=False)
+        attempts = (pending, executions.cancel_running, pending)
         for cancel_one in attempts:  # it may start, or be requeued, between the statements
             if await cancel_one(connection, tenant=tenant, execution_id=execution, reason=reason):
                 return execution

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from mainspring.domain.job import WorkflowTask
 from mainspring.domain.placement.line import keyed
 from mainspring.intake.validate.params import ParamRules
 from mainspring.store.jobs import JobRow
@@ -21,11 +23,24 @@ class KnownJob:
     rules: ParamRules | None
     keyed: bool
     metadata: dict[str, Any]
+    queue: str
+    labels: Mapping[str, str]
+    is_workflow: bool
 
     @classmethod
     def of(cls, row: JobRow) -> KnownJob:
         spec = row.spec
-        return cls(row.job_id, row.version, row.name, ParamRules.of(spec), keyed(spec), spec.metadata)
+        return cls(
+            row.job_id,
+            row.version,
+            row.name,
+            ParamRules.of(spec),
+            keyed(spec),
+            spec.metadata,
+            spec.queue_name,
+            spec.labels,
+            isinstance(spec.task, WorkflowTask),
+        )
 
 
 class KnownJobs:

@@ -7,7 +7,8 @@ once. The leader reads the outcomes of replays afterwards, so that settling need
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -195,12 +196,9 @@ def _answer(
     plan: ReplayPlan, *, dry_run: bool, rest: Sequence[LockedDeadLetter] = (), canary: bool = False
 ) -> wire.Replay:
     items = [
-        *(
-            wire.ReplayItem(dead_letter_id=x.dead_letter_id, execution_id=e.execution_id, due_at=e.due_at)
-            for x, e in plan.new
-        ),
-        *(wire.ReplayItem(dead_letter_id=letter.dead_letter_id) for letter in rest),
-        *(wire.ReplayItem(dead_letter_id=letter.dead_letter_id, problem=why) for letter, why in plan.refused),
+        *(wire.ReplayItem(execution_id=e.execution_id, due_at=e.due_at, **_named(letter)) for letter, e in plan.new),
+        *(wire.ReplayItem(**_named(letter)) for letter in rest),
+        *(wire.ReplayItem(problem=why, **_named(letter)) for letter, why in plan.refused),
     ]
     return wire.Replay(
         dry_run=dry_run,
@@ -212,6 +210,10 @@ def _answer(
     )
 
 
+def _named(letter: LockedDeadLetter) -> dict[str, Any]:
+    return {"dead_letter_id": letter.dead_letter_id, "fire_at": letter.fire_at, "job": letter.job or None}
+
+
 def _gap_s(rate: str | None) -> float:
     try:
         return 0.0 if rate is None else parse_rate(rate)
@@ -220,4 +222,4 @@ def _gap_s(rate: str | None) -> float:
 
 
 def _with_params(letter: LockedDeadLetter, params: dict[str, object]) -> LockedDeadLetter:
-    return LockedDeadLetter(letter.dead_letter_id, letter.job_id, letter.fire_at, params, letter.replays)
+    return replace(letter, params=params)

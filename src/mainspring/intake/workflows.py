@@ -5,6 +5,7 @@ A workflow is checked and compiled, then stored as a job, the definitions of its
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
@@ -20,7 +21,10 @@ from mainspring.intake import jobs
 from mainspring.intake.jobs.create import insert_job
 from mainspring.intake.jobs.edit import replace_workflow
 from mainspring.intake.jobs.rows import name_taken, version_conflict
+from mainspring.intake.quota import schedule_charge
+from mainspring.intake.validate.isolation import check_isolation
 from mainspring.intake.validate.queue_bounds import exceeds_bound
+from mainspring.intake.validate.secrets import check_plaintext, check_references
 from mainspring.store import lines, workflows
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.jobs import JobRow, job_by_name
@@ -43,7 +47,7 @@ async def apply(
     Returns also what was done: created, changed or unchanged. With `seen`, only if that is still the current version;
     0: only if there is none. `rollback_to` is the earlier version that `spec` comes from, for the audit log.
     """
-    plan = compile_workflow(spec)
+    plan = await asyncio.to_thread(compile_workflow, spec)
     async with database.connection() as connection:
         row = await job_by_name(connection, tenant=tenant, name=spec.name)
     if row is None:
@@ -58,9 +62,13 @@ async def apply(
 
 
 async def _create(database: Database, plan: Plan, *, tenant: int, by: str, may_exceed: bool) -> None:
+    adds = plan.spec.schedule is not None
     try:
-        async with database.transaction() as connection:
-            job_id = await insert_job(connection, job_of(plan.spec), tenant=tenant, by=by)
+        async with (
+            schedule_charge(database, adds_schedule=adds, tenant=tenant, by=by) as charge,
+            database.transaction() as connection,
+        ):
+            job_id = await insert_job(connection, job_of(plan.spec), tenant=tenant, by=by, charge=charge)
             await _write(
                 connection, plan, tenant=tenant, job_id=job_id, version=1, by=by, before=None, may_exceed=may_exceed
             )
@@ -119,7 +127,7 @@ async def rollback(
 
 async def check(spec: WorkflowSpec) -> list[str]:
     """The steps in an order in which they can run. Raises `Invalid` with every problem."""
-    plan = compile_workflow(spec)
+    plan = await asyncio.to_thread(compile_workflow, spec)
     return [plan.steps[number].name for number in plan.order]
 
 
@@ -180,6 +188,9 @@ async def _write(
         if (key := content(job)) not in known:
             known[key] = last = last + 1
             fresh[last] = job
+            await check_isolation(connection, job, tenant=tenant, pointer=f"/steps/{step.name}/task")
+            check_plaintext(job, at=f"/steps/{step.name}")
+            await check_references(connection, job, tenant=tenant, at=f"/steps/{step.name}")
             pointer = f"/steps/{step.name}/timeout"
             if await exceeds_bound(connection, job, tenant=tenant, may_exceed=may_exceed, pointer=pointer):
                 exceeds.add(last)

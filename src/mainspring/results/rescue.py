@@ -50,15 +50,20 @@ class Rescue(Service):
     async def _check(self) -> None:
         wait_s, longest_s = CHECK_S
         if self._leads():
-            async with self._database.connection() as connection:
-                expired, next_end_s = await sessions.expire_sessions(connection)
+            next_end_s = await self.rescue()
             wait_s = min(max(wait_s, longest_s if next_end_s is None else next_end_s), longest_s)
-            now = self._clock.monotonic()
-            if expired or now - self._swept >= SWEEP_S:
-                self._swept = now
-                await rescue_orphans(self._database, self._settler)
-                await self._release_blocked()
         await asyncio.sleep(wait_s)
+
+    async def rescue(self) -> float | None:
+        """Expire sessions and settle what they leave behind; return the seconds until the next lease ends."""
+        async with self._database.connection() as connection:
+            expired, next_end_s = await sessions.expire_sessions(connection)
+        now = self._clock.monotonic()
+        if expired or now - self._swept >= SWEEP_S:
+            self._swept = now
+            await rescue_orphans(self._database, self._settler)
+            await self._release_blocked()
+        return next_end_s
 
     async def _release_blocked(self) -> None:
         """Repeat the release that follows a settlement: a server may have died between the two."""

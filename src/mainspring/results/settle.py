@@ -26,7 +26,7 @@ from mainspring.runs.advance import advance
 from mainspring.runs.handoff import StepHandoff
 from mainspring.runs.plans import PlanCache
 from mainspring.runs.successor import SuccessorCache
-from mainspring.store import logs, needs, outbox, overlaps, results
+from mainspring.store import logs, needs, outbox, overlaps, results, triggers
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.hints import hint_freed
@@ -144,8 +144,9 @@ class Settler:
             return await self._settle_batch(connection, batch, handoff, settled, defer_runs=defer_runs)
 
     def _success_has_subscribers(self) -> bool:
-        """Whether a success must be written to the outbox or may release a job that needs it."""
-        return self._subscriptions is not None and (self._subscriptions.needs or self._subscriptions.successes)
+        """Whether a success must be written to the outbox, or may release or start another job."""
+        known = self._subscriptions
+        return known is not None and (known.needs or known.successes or known.completions)
 
     async def _settle_with_successor(
         self, connection: Connection, ended: Sequence[AttemptResult], handoff: StepHandoff, settled: Settled
@@ -198,6 +199,8 @@ class Settler:
         if self._subscriptions is not None:
             if self._subscriptions.needs:
                 await needs.release_after(connection, execution_ids=follow_up.runs | settled.executions)
+            if self._subscriptions.completions:
+                await triggers.notice_ends(connection, execution_ids=follow_up.runs | settled.executions)
             await self._write_outbox(
                 connection, self._subscriptions, settled, follow_up.runs, unsuccessful=bool(batch.unsuccessful)
             )
@@ -259,6 +262,7 @@ class Settler:
             async with self._database.transaction() as connection:
                 settled = (await advance(connection, self._plans, ends)).settled
                 await needs.release_after(connection, execution_ids=settled.executions)
+                await triggers.notice_ends(connection, execution_ids=settled.executions)
                 await outbox.notify_settled(connection, execution_ids=sorted(settled.executions))
                 hint_freed(connection, settled.freed)
         except Exception as error:

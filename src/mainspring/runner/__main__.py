@@ -1,4 +1,4 @@
-"""`python -m mainspring.runner CALLS,CONTROL,MEMORY TARGET...`: a runner, with descriptors from its worker.
+"""A runner: `python -m mainspring.runner CALLS,CONTROL,MEMORY FOLDER TARGET...`, with descriptors from its worker.
 
 `--declare` instead of the descriptors writes the jobs that the targets declare to stdout, and exits.
 """
@@ -24,7 +24,8 @@ def main() -> None:
         from mainspring.runner_memory import RunnerMemory
 
         calls, control, memory = map(int, mode.split(","))
-        RunnerServer(_socket(calls), _socket(control), RunnerMemory(memory)).run(targets)
+        folder, *targets = targets
+        RunnerServer(_socket(calls), _socket(control), RunnerMemory(memory), folder).run(targets)
 
 
 def _socket(descriptor: int) -> socket.socket:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
 from collections.abc import Callable
 from threading import Timer
 from time import monotonic
@@ -28,10 +28,10 @@ class CallInProgress:
     committed = False
 
     def __init__(
-        self, number: int, job: str, call: protocol.Call, send: Callable[[protocol.RunnerMessage], None]
+        self, number: int, job: str, call: protocol.Call, send: Callable[[protocol.RunnerMessage], None], folder: str
     ) -> None:
         self.number, self.job = number, job
-        self._call, self._send = call, send
+        self._call, self._send, self._runner_folder = call, send, folder
         self._output: list[tuple[protocol.Stream, list[str]]] = []
 
     @property
@@ -86,8 +86,9 @@ class CallInProgress:
     def artifact_folder(self) -> str:
         """Return the folder for artifacts. The worker removes it, and knows it before the first file is there."""
         if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="mainspring-artifacts-")
-            self._send(protocol.ArtifactFolder(self.number, self._folder))
+            self._folder = os.path.join(self._runner_folder, str(self.number))
+            os.mkdir(self._folder, 0o700)
+            self._send(protocol.ArtifactFolder(self.number))
         return self._folder
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""Loads modules in a process of their own and writes the jobs that they declare."""
+"""Loads modules in a process of their own and writes the jobs that they declare, and the functions that they have."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mainspring.codec import problem_of
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.job import JobSpec, check
 from mainspring.runner.modules import load
+from mainspring.runner.stated_functions import stated_functions
 from mainspring.runner_protocol import BadModule
 from mainspring.sdk.job import Declaration, declared
 
@@ -25,8 +26,9 @@ def declare(targets: list[str]) -> NoReturn:
     messages: list[protocol.RunnerMessage] = []
     error = None
     try:
-        load(targets)
+        modules = load(targets)
         messages = [_checked(declaration) for declaration, _ in declared.values()]
+        messages.append(protocol.StatedFunctions(*stated_functions(modules)))
     except BadModule as bad:
         error, messages = bad.message, []
     with open(out, "wb") as file:

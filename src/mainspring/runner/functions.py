@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import inspect
 import typing
@@ -11,9 +10,9 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-import msgspec
-
+from mainspring.domain.suggestion import closest
 from mainspring.sdk.job import declared
+from mainspring.sdk.parameters import from_json, hints_of, is_convertible
 
 _JSON_TYPES = (str, int, float, bool, list, dict, type(None), Any, object, inspect.Parameter.empty)
 
@@ -32,7 +31,7 @@ class Function:
     def __init__(self, name: str, target: Callable[..., Any]) -> None:
         self.name = name
         self.call: Callable[..., Any] = _construct_and_call(target) if inspect.isclass(target) else target
-        self.is_async = inspect.iscoroutinefunction(target)
+        self.is_async = inspect.iscoroutinefunction(target.__call__ if inspect.isclass(target) else target)
         parameters = _signature(target)
         self.accepted = parameters.keys()
         self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -48,8 +47,8 @@ class Function:
         for name, hint in self._types.items():
             if name in args:
                 try:
-                    args[name] = msgspec.convert(args[name], hint)
-                except msgspec.ValidationError as error:
+                    args[name] = from_json(args[name], hint)
+                except ValueError as error:
                     raise NotCallable(f"{self.name}: invalid argument {name!r}: {error}") from None
         return args
 
@@ -59,8 +58,8 @@ class Function:
         if missing:
             return f"{self.name}: missing argument {missing[0]!r}; it takes {takes}"
         unknown = sorted(args.keys() - self.accepted)[0]
-        close = difflib.get_close_matches(unknown, self.accepted, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it takes {takes}"
+        close = closest(unknown, self.accepted)
+        hint = f"did you mean {close!r}?" if close else f"it takes {takes}"
         return f"{self.name} takes no argument {unknown!r}; {hint}"
 
 
@@ -97,6 +96,9 @@ class Functions:
             if name in declared:
                 return Function(name, declared[name][1])
             raise self._missing(name)
+        for declaration, function in declared.values():  # also in a module that a loaded one imports
+            if declaration.spec["task"]["function"] == name:
+                return Function(name, function)
         # Only modules that the worker was started with: no job may call "os:system".
         if not any(module == known or module.startswith(known + ".") for known in self._modules):
             raise self._missing(name)
@@ -110,9 +112,9 @@ class Functions:
 
     def _missing(self, name: str) -> NotCallable:
         known = self.names()
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+        close = closest(name, known, cutoff=0.7)
         shown = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        hint = f"did you mean {close!r}? " if close else ""
         available = f"it has {shown}" if known else "it has none"
         # Another worker, or this one after a deploy, may have it.
         return NotCallable(f"unknown function {name!r} on this worker; {hint}{available}", retry=True)
@@ -134,19 +136,22 @@ def _signature(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return dict(found)
 
 
+def _has_objects(hint: Any) -> bool:
+    """Whether values of this type are not all plain JSON: a date, `list[Order]`, but not `list[str]`."""
+    if typing.get_origin(hint) in (list, dict):
+        return any(_has_objects(argument) for argument in typing.get_args(hint))
+    return hint not in _JSON_TYPES
+
+
 def _types(target: Callable[..., Any], parameters: dict[str, inspect.Parameter]) -> dict[str, Any]:
     """Return the annotations to convert JSON values to: dates, dataclasses, UUIDs, ..."""
     try:
-        hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+        hints = hints_of(target)
     except Exception:
         return {}
     found = {}
     for name in parameters:
         hint = hints.get(name, Any)
-        if hint not in _JSON_TYPES and typing.get_origin(hint) not in _JSON_TYPES:
-            try:
-                msgspec.json.schema(hint)
-            except TypeError:
-                continue
+        if _has_objects(hint) and is_convertible(hint):
             found[name] = hint
     return found

@@ -14,18 +14,17 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 from collections import deque
 from contextvars import Context, copy_context
 from time import monotonic
 from typing import Any, NoReturn
 
-import msgspec
-
 from mainspring import runner_protocol as protocol
+from mainspring.runner.answers import failure, returned_value, stored_value
 from mainspring.runner.call import CallInProgress
 from mainspring.runner.connection import WorkerConnection
 from mainspring.runner.functions import Function, Functions, NotCallable
+from mainspring.runner.leftovers import Leftovers
 from mainspring.runner.modules import load
 from mainspring.runner.streams import CallStream
 from mainspring.runner_memory import RunnerMemory
@@ -34,8 +33,6 @@ from mainspring.sdk.context import current
 from mainspring.sdk.transaction import AlreadyDone
 
 READ_BYTES = 65_536  # a larger buffer is mapped and unmapped for each read
-MAX_RESULT_BYTES = 262_144
-MAX_ERROR_CHARS = 9_000
 SESSION_VARIABLE = "MAINSPRING_SESSION_ID"
 """The guardian finds processes that a function started by this environment variable."""
 
@@ -47,10 +44,11 @@ class Cancelled(BaseException):
 class RunnerServer:
     """Serves the calls of one runner process."""
 
-    def __init__(self, sock: socket.socket, control: socket.socket, memory: RunnerMemory) -> None:
+    def __init__(self, sock: socket.socket, control: socket.socket, memory: RunnerMemory, folder: str) -> None:
         self._sock = sock
         self._control = control
         self._memory = memory
+        self._folder = folder
         self._connection = WorkerConnection(sock, memory)
         self._buffer = b""
         self._lines: deque[bytes] = deque()
@@ -63,6 +61,7 @@ class RunnerServer:
         self._stop = 0  # the last request to end a call that was seen
         self._session = ""
         self._functions = Functions([])
+        self._leftovers: Leftovers | None = None
 
     def run(self, targets: list[str]) -> NoReturn:
         sys.stdout, sys.stderr = CallStream("stdout", sys.stdout), CallStream("stderr", sys.stderr)
@@ -74,6 +73,7 @@ class RunnerServer:
             self._connection.send(protocol.Loaded(error.message))
             os._exit(1)
         gc.freeze()
+        self._leftovers = Leftovers()
         self._connection.start()
         threading.Thread(target=self._read_control, name="mainspring-control", daemon=True).start()
         self._connection.send(protocol.Loaded())
@@ -139,6 +139,7 @@ class RunnerServer:
     def _answer(self, returned: protocol.Returned, *, is_last: bool) -> None:
         if self._connection.in_child:
             os._exit(0)  # the function returned in its parent process, too
+        self._end_leftovers()
         if self._terminated or self._memory.stop == returned.number:
             # Even if the function ignored it: no further call begins here.
             returned.exits = True
@@ -148,6 +149,10 @@ class RunnerServer:
             self._connection.send(returned)
         else:
             self._connection.hold(returned)
+
+    def _end_leftovers(self) -> None:
+        if self._leftovers is not None:
+            self._leftovers.end()
 
     def _begin(self, number: int) -> bool:
         """Note that a call begins; return False if it was recalled."""
@@ -160,7 +165,7 @@ class RunnerServer:
     def _call(
         self, number: int, group: protocol.CallGroup, call: protocol.Call, function: Function, args: dict[str, Any]
     ) -> protocol.Returned:
-        progress = CallInProgress(number, group.job, call, self._connection.send)
+        progress = CallInProgress(number, group.job, call, self._connection.send, self._folder)
         current.set(progress)
         try:
             self._running = True
@@ -170,13 +175,13 @@ class RunnerServer:
                 value = function.call(**args)
             finally:
                 self._running = False  # from here on SIGTERM raises nothing in this thread
-            return _returned(number, group, value, progress)
+            return returned_value(number, value, once=group.once, committed=progress.committed)
         except Cancelled:
             return protocol.Returned(number, error="cancelled")
         except AlreadyDone as done:
-            return _stored(number, done)
+            return stored_value(number, done)
         except BaseException as error:
-            return _raised(number, error)
+            return failure(number, error)
         finally:
             progress.end()
 
@@ -238,18 +243,21 @@ class RunnerServer:
     async def _call_async(
         self, number: int, group: protocol.CallGroup, call: protocol.Call, function: Function, args: dict[str, Any]
     ) -> None:
-        progress = CallInProgress(number, group.job, call, self._connection.send)
+        progress = CallInProgress(number, group.job, call, self._connection.send, self._folder)
         current.set(progress)
         try:
-            returned = _returned(number, group, await function.call(**args), progress)
+            value = await function.call(**args)
+            returned = returned_value(number, value, once=group.once, committed=progress.committed)
         except asyncio.CancelledError:
             returned = protocol.Returned(number, error="cancelled")
         except AlreadyDone as done:
-            returned = _stored(number, done)
+            returned = stored_value(number, done)
         except BaseException as error:
-            returned = _raised(number, error)
+            returned = failure(number, error)
         progress.end()
         del self._tasks[number]
+        if not self._tasks:  # with others in progress it is unknown whose they are
+            self._end_leftovers()
         self._connection.send(returned)
 
     def _cancel(self, number: int) -> None:
@@ -257,54 +265,3 @@ class RunnerServer:
             task.cancel()
         if number <= self._memory.begun:
             self._to_cancel.discard(number)
-
-
-def _stored(number: int, done: AlreadyDone) -> protocol.Returned:
-    """Return the result that an earlier attempt stored."""
-    return protocol.Returned(number, msgspec.Raw((done.stored or "null").encode()))
-
-
-def _returned(number: int, group: protocol.CallGroup, value: Any, progress: CallInProgress) -> protocol.Returned:
-    if group.once and not progress.committed:
-        return protocol.Returned(
-            number,
-            retry=False,
-            error="the job is effectively_once, but the function did not commit through ms.transaction:"
-            " put its effects into `with ms.transaction(connection)`, or make the job at_least_once",
-        )
-    if value is None:
-        return protocol.Returned(number)
-    try:
-        result = protocol.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return protocol.Returned(
-            number,
-            retry=False,
-            error=f"the result is not JSON: {error}; return numbers, text, lists, dictionaries or None",
-        )
-    if len(result) > MAX_RESULT_BYTES:
-        return protocol.Returned(
-            number,
-            retry=False,
-            error=f"the result has {len(result):,} bytes; the limit is {MAX_RESULT_BYTES:,}:"
-            " store it elsewhere and return its location",
-        )
-    return protocol.Returned(number, msgspec.Raw(result))
-
-
-def _raised(number: int, error: BaseException) -> protocol.Returned:
-    """Return the error in one line, then the traceback without the runner's frames."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in _RUNNER_FILES:
-        trace = trace.tb_next
-    head = "".join(traceback.format_exception_only(error)).strip()
-    if isinstance(error, SystemExit):
-        head = f"the function ended its process: {head}"
-    tail = "".join(traceback.format_exception(type(error), error, trace))
-    text = f"{head}\n\n{tail}"
-    if len(text) > MAX_ERROR_CHARS:
-        text = f"{text[:2000]}\n…\n{text[-(MAX_ERROR_CHARS - 2000) :]}"
-    return protocol.Returned(number, error=text.replace("\0", "\ufffd"))
-
-
-_RUNNER_FILES = {__file__, sys.modules[Functions.__module__].__file__}

@@ -14,8 +14,8 @@ from uuid import UUID
 from mainspring.domain.dead_letter import leaves_dead_letter
 from mainspring.domain.execution import is_step
 from mainspring.domain.settlement import AttemptResult, Final, Settled
-from mainspring.domain.template import fill
-from mainspring.domain.workflow.condition import ConditionError, holds
+from mainspring.domain.template import BoundedValues, fill
+from mainspring.domain.workflow.condition import ConditionError
 from mainspring.domain.workflow.inputs import RunValues
 from mainspring.domain.workflow.plan import PlanStep
 from mainspring.domain.workflow.readiness import WEIGHTS, Parents, outcome, verdict
@@ -33,9 +33,10 @@ from mainspring.domain.workflow.run import (
     StepRef,
     StepRelease,
 )
+from mainspring.runs.expressions import EXPRESSIONS, EvaluationTime, holds
 from mainspring.runs.handoff import StepHandoff
 from mainspring.runs.plans import CachedPlan, PlanCache
-from mainspring.runs.release import StepOutcome, StepStarts, values_of
+from mainspring.runs.release import StepOutcome, StepStarts, missing_value, values_of
 from mainspring.store import dead_letters, results, run_steps, runs
 from mainspring.store.db import Connection
 from mainspring.telemetry import metrics
@@ -96,6 +97,7 @@ class RunAdvance:
         self._runs = locked
         self._plans = plans
         self._starts = StepStarts()
+        self._time = EvaluationTime()
         self._ended: dict[UUID, tuple[int, int]] = {}  # runs without an open step: failed steps, successful end steps
 
     @classmethod
@@ -173,7 +175,9 @@ class RunAdvance:
         outcomes = await self._outcomes((run, step.reads) for run, step in go)
         for run, step in go:
             plan = self._plans[run.run_id]
-            end = self._starts.start(run, plan, step, values_of(run, plan, step, outcomes))
+            values = values_of(run, plan, step, outcomes)
+            evaluated = await EXPRESSIONS.evaluated((step.spec.when, step.spec.map), values, self._time)
+            end = self._starts.start(run, plan, step, values, evaluated)
             ended += [end] if end is not None else []
         return ended
 
@@ -237,7 +241,7 @@ class RunAdvance:
                 groups[group.ref] = group
         mapped = [g for g in groups.values() if self._step(g.ref).spec.map is not None]
         ended = await self._mapped_ends([g for g in mapped if g.open == 0])
-        await self._release_items([g for g in mapped if g.open > 0 and g.next < g.items])
+        ended += await self._release_items([g for g in mapped if g.open > 0 and g.next < g.items])
         for group in groups.values():
             if self._step(group.ref).spec.repeat is not None and group.open == 0:
                 ended += await self._after_iteration(group, last[group.ref])
@@ -265,22 +269,37 @@ class RunAdvance:
                 ended.append(StepEnd(g.ref, "succeeded", "ok", result))
         return ended
 
-    async def _release_items(self, groups: Sequence[ItemGroup]) -> None:
-        wanted = []
+    async def _release_items(self, groups: Sequence[ItemGroup]) -> list[StepEnd]:
+        """Release further items; return those that fail at once, because one of their templates has no value.
+
+        The other items of such a step are released in the next round, when the failed ones are counted.
+        """
+        wanted: dict[StepRef, ItemGroup] = {}  # as they are once their items are released
         for g in groups:
             most = self._step(g.ref).spec.max_parallel or g.items
             running = g.open - (g.items - g.next)
             n = min(most - running, g.items - g.next)
             if n > 0:
-                wanted.append((g.ref, g.next, n))
-                self._starts.groups.append(ItemGroup(g.ref, g.items, g.open, g.failed, g.next + n))
+                wanted[g.ref] = ItemGroup(g.ref, g.items, g.open, g.failed, g.next + n)
         if not wanted:
-            return
-        outcomes = await self._outcomes((self._runs[ref.run_id], self._step(ref).reads) for ref, _, _ in wanted)
-        for ref, value in await run_steps.items_to_release(self._connection, wanted=wanted):
-            run, step = self._runs[ref.run_id], self._step(ref)
+            return []
+        outcomes = await self._outcomes((self._runs[ref.run_id], self._step(ref).reads) for ref in wanted)
+        spans = [(g.ref, g.next, wanted[g.ref].next - g.next) for g in groups if g.ref in wanted]
+        releases: dict[StepRef, list[StepRelease]] = {ref: [] for ref in wanted}
+        ended: list[StepEnd] = []
+        for ref, value in await run_steps.items_to_release(self._connection, wanted=spans):
+            run, step, of = self._runs[ref.run_id], self._step(ref), StepRef(ref.run_id, ref.step)
             values = values_of(run, self._plans[ref.run_id], step, outcomes)
-            self._starts.release_item(run, step, ref.item, value, values)
+            try:
+                releases[of].append(self._starts.item(run, step, ref.item, value, values))
+            except KeyError as error:
+                ended.append(StepEnd(ref, "failed", "failed", reason=missing_value(error)))
+        failed = {StepRef(end.ref.run_id, end.ref.step) for end in ended}
+        for of, found in releases.items():
+            if of not in failed:
+                self._starts.releases += found
+                self._starts.groups.append(wanted[of])
+        return ended
 
     async def _after_iteration(self, group: ItemGroup, last: StepEnd) -> list[StepEnd]:
         run, step, plan = self._runs[group.ref.run_id], self._step(group.ref), self._plans[group.ref.run_id]
@@ -293,7 +312,7 @@ class RunAdvance:
         values = values_of(run, plan, step, outcomes) | {"result": last.result, "iteration": last.ref.item + 1}
         values["steps"][step.name] = {"state": "succeeded", "result": last.result}
         try:
-            if holds(repeat.until, values):
+            if holds(repeat.until, values, await EXPRESSIONS.evaluated([repeat.until], values, self._time)):
                 return [StepEnd(group.ref, "succeeded", "ok", result)]
             if run.cancelling:
                 return [StepEnd(group.ref, "cancelled", "failed", result, "the run was cancelled")]
@@ -303,7 +322,7 @@ class RunAdvance:
         except ConditionError as error:
             return [StepEnd(group.ref, "failed", "failed", result, str(error))]
         except KeyError as error:
-            return [StepEnd(group.ref, "failed", "failed", result, f"{error.args[0]} does not exist")]
+            return [StepEnd(group.ref, "failed", "failed", result, missing_value(error))]
         reason = f"not true after {repeat.max} times: {repeat.until}"
         return [StepEnd(group.ref, "failed", "failed", result, reason)]
 
@@ -347,7 +366,8 @@ class RunAdvance:
         if not plan.plan.spec.outputs:
             return None
         run = self._runs[closed.run_id]
-        values = RunValues(values_of(run, plan, None, await self._outcomes([(run, plan.plan.wanted)])))
+        found_values = values_of(run, plan, None, await self._outcomes([(run, plan.plan.wanted)]))
+        values = BoundedValues(RunValues(found_values))
         found = {}
         for name, template in plan.plan.spec.outputs.items():
             try:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from mainspring.domain.execution import step_id, step_key
+from mainspring.domain.workflow import condition
 from mainspring.domain.workflow.plan import Plan, PlanStep, plan_of
+from mainspring.runs.expressions import EXPRESSIONS
 from mainspring.store import workflows
 from mainspring.store.db import Connection
 
+INLINE_STEPS = 500
+"""A larger workflow is compiled in a thread, beside the event loop."""
 MAX_STEPS = 200_000
 """The cache is emptied when its plans have more steps than this."""
 
@@ -42,7 +47,10 @@ class PlanCache:
         if self._steps > MAX_STEPS:
             self._plans.clear()
             self._steps = 0
-        cached = CachedPlan(plan_of(row.spec), row.steps_id, row.version)
+        plan = plan_of(row.spec) if len(row.spec.steps) <= INLINE_STEPS else await asyncio.to_thread(plan_of, row.spec)
+        cached = CachedPlan(plan, row.steps_id, row.version)
+        if any(condition.may_be_costly(text) for step in plan.steps for text in step.expressions):
+            await EXPRESSIONS.prepare()
         self._steps += len(cached.plan.steps)
         self._plans[job_id, version] = cached
         return cached

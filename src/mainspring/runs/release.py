@@ -10,14 +10,18 @@ from uuid import UUID
 from mainspring.clock import millis
 from mainspring.domain.duration import optional_seconds
 from mainspring.domain.params import defaults
-from mainspring.domain.workflow import condition
+from mainspring.domain.template import TooMuchInserted
 from mainspring.domain.workflow.condition import ConditionError
 from mainspring.domain.workflow.inputs import resolved
 from mainspring.domain.workflow.plan import PlanStep
 from mainspring.domain.workflow.run import ItemGroup, NewRunStep, Run, StepEnd, StepRef, StepRelease
 from mainspring.domain.workflow.spec import MOST_ITEMS
 from mainspring.domain.workflow.wait import WaitError, end_of
+from mainspring.runs.expressions import Evaluated, holds, value_of
 from mainspring.runs.plans import CachedPlan
+
+MAX_INSERTED_CHARS = 32_000_000
+"""How much the params of all steps that start together may have, so that one statement can write them."""
 
 StepOutcome = tuple[str, Any, str | None]
 """State, result and flag of a step."""
@@ -32,12 +36,15 @@ class StepStarts:
         self.groups: list[ItemGroup] = []
         self.waits: list[tuple[StepRef, float | None, datetime | None]] = []
         self.events: list[tuple[StepRef, str, float | None]] = []
+        self._inserted = 0
 
-    def start(self, run: Run, plan: CachedPlan, step: PlanStep, values: dict[str, Any]) -> StepEnd | None:
-        """Start a ready step; return its end if it ends at once."""
+    def start(
+        self, run: Run, plan: CachedPlan, step: PlanStep, values: dict[str, Any], evaluated: Evaluated
+    ) -> StepEnd | None:
+        """Start a ready step; return its end if it ends at once. `evaluated` has the values of costly expressions."""
         ref, spec = StepRef(run.run_id, step.number), step.spec
         try:
-            if spec.when is not None and not condition.holds(spec.when, values):
+            if spec.when is not None and not holds(spec.when, values, evaluated):
                 return StepEnd(ref, "skipped", "skipped", reason=f"its condition is false: {spec.when}")
             if spec.approval is not None:
                 self.waits.append((ref, optional_seconds(spec.approval.expires), None))
@@ -46,21 +53,23 @@ class StepStarts:
             elif spec.waits is not None:
                 self.waits.append((ref, *end_of(spec.waits, values)))
             elif spec.map is not None:
-                return self._map(run, plan, step, values)
+                return self._map(run, plan, step, values, evaluated)
             elif spec.repeat is not None:
                 self.repeat(run, plan, step, values, 0)
             else:
-                self.releases.append(StepRelease(ref, _params(step, values), spec.workflow))
+                self.releases.append(StepRelease(ref, self._params(step, values), spec.workflow))
         except (ConditionError, WaitError) as error:
             return StepEnd(ref, "failed", "failed", reason=str(error))
         except KeyError as error:
-            return StepEnd(ref, "failed", "failed", reason=_missing(error))
+            return StepEnd(ref, "failed", "failed", reason=missing_value(error))
         return None
 
-    def _map(self, run: Run, plan: CachedPlan, step: PlanStep, values: dict[str, Any]) -> StepEnd | None:
+    def _map(
+        self, run: Run, plan: CachedPlan, step: PlanStep, values: dict[str, Any], evaluated: Evaluated
+    ) -> StepEnd | None:
         ref, spec = StepRef(run.run_id, step.number), step.spec
         assert spec.map is not None
-        found = condition.evaluate(spec.map, values)
+        found = value_of(spec.map, values, evaluated)
         if not isinstance(found, list):
             return StepEnd(
                 ref, "failed", "failed", reason=f"{spec.map!r} is not a list, so there is nothing to map over"
@@ -71,20 +80,29 @@ class StepStarts:
         if not found:
             return StepEnd(ref, "succeeded", "ok", result=[])
         first = min(len(found), spec.max_parallel or MOST_ITEMS)
+        # First what may fail: a step that fails here has no items.
+        releases = [self.item(run, step, number, found[number], values) for number in range(first)]
         for number, value in enumerate(found):
             item = StepRef(run.run_id, step.number, number)
             execution = plan.execution(run.run_id, millis(run.started_at), step, number)
             self.items.append(NewRunStep(item, execution, 0, True, value))
-        for number in range(first):
-            self.release_item(run, step, number, found[number], values)
+        self.releases += releases
         self.groups.append(ItemGroup(ref, len(found), len(found), 0, first))
         return None
 
-    def release_item(self, run: Run, step: PlanStep, number: int, value: Any, values: dict[str, Any]) -> None:
-        """Release one item of a mapped step."""
+    def item(self, run: Run, step: PlanStep, number: int, value: Any, values: dict[str, Any]) -> StepRelease:
+        """The release of one item of a mapped step; a KeyError names a value that its templates lack."""
         own = {**values, "item": value, "item_index": number}
         ref = StepRef(run.run_id, step.number, number)
-        self.releases.append(StepRelease(ref, _params(step, own), step.spec.workflow))
+        return StepRelease(ref, self._params(step, own), step.spec.workflow)
+
+    def _params(self, step: PlanStep, values: Mapping[str, Any]) -> dict[str, Any] | None:
+        if not step.inputs:
+            return None
+        found, inserted = resolved(step.inputs, values)
+        _check_inserted(self._inserted + inserted)
+        self._inserted += inserted
+        return found
 
     def repeat(self, run: Run, plan: CachedPlan, step: PlanStep, values: dict[str, Any], number: int) -> None:
         """Release the next iteration of a repeated step."""
@@ -95,8 +113,14 @@ class StepStarts:
         execution = plan.execution(run.run_id, millis(run.started_at), step, number)
         self.items.append(NewRunStep(ref, execution, 0, True))
         delay_s = optional_seconds(repeat.delay) if number else None
-        self.releases.append(StepRelease(ref, _params(step, own), step.spec.workflow, delay_s))
+        self.releases.append(StepRelease(ref, self._params(step, own), step.spec.workflow, delay_s))
         self.groups.append(ItemGroup(StepRef(run.run_id, step.number), number + 1, 1, 0, number + 1))
+
+
+def _check_inserted(inserted: int) -> None:
+    if inserted > MAX_INSERTED_CHARS:
+        message = f"steps that start together insert more than {MAX_INSERTED_CHARS:,} characters of results"
+        raise TooMuchInserted(f"{message}; pass a reference instead, or set max_parallel")
 
 
 def values_of(
@@ -118,9 +142,8 @@ def values_of(
     return values
 
 
-def _params(step: PlanStep, values: Mapping[str, Any]) -> dict[str, Any] | None:
-    return resolved(step.inputs, values) if step.inputs else None
-
-
-def _missing(error: KeyError) -> str:
+def missing_value(error: KeyError) -> str:
+    """Return why a step fails whose templates cannot be filled in."""
+    if isinstance(error, TooMuchInserted):
+        return str(error.args[0])
     return f"{error.args[0]} does not exist: no earlier step returned such a result"

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from mainspring.domain.settlement import Successor
+from mainspring.domain.workflow.condition import is_cheap
 from mainspring.domain.workflow.plan import Plan
 from mainspring.domain.workflow.readiness import Parents, verdict
 from mainspring.domain.workflow.run import WHOLE, Run, StepRef
@@ -42,7 +43,9 @@ class SuccessorCache:
         step = plan.plan.steps[single_successor(plan.plan, number) or 0]
         starts = StepStarts()
         values = values_of(run, plan, step, {(run.run_id, number): ("succeeded", result, None)})
-        if starts.start(run, plan, step, values) is not None or len(starts.releases) != 1:
+        if step.spec.when is not None and not is_cheap(step.spec.when, values):
+            return None
+        if starts.start(run, plan, step, values, {}) is not None or len(starts.releases) != 1:
             return None
         return Successor(run.run_id, number, step.number, starts.releases[0].params), run, plan
 

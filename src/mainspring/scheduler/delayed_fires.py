@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mainspring.domain.schedule.blackouts import HeldFires
+from mainspring.domain.schedule.budget import TooCostly
 from mainspring.domain.schedule.schedule import Schedule
 from mainspring.scheduler.schedule_wheel import LISTED_FIRES, ScheduleWheel
 from mainspring.store.fires import BlackoutDelay, DueFire
@@ -42,11 +43,17 @@ def split_delayed(wheel: ScheduleWheel, due: Iterable[DueFire]) -> tuple[list[Du
 
 
 def _gap(schedule: Schedule, fire_ms: int) -> int | None:
-    following = schedule.next_after(fire_ms)
+    try:
+        following = schedule.next_after(fire_ms)
+    except TooCostly:
+        return None
     return None if following is None else following - fire_ms
 
 
 def _delay(schedule: Schedule, fire: DueFire, blackout: HeldFires) -> BlackoutDelay:
     # No misfire policy makes up for more than are listed.
-    inside = schedule.between(fire.fire_ms, blackout.until_ms - 1, LISTED_FIRES)
+    try:
+        inside = schedule.between(fire.fire_ms, blackout.until_ms - 1, LISTED_FIRES)
+    except TooCostly:
+        inside = []
     return BlackoutDelay(fire.schedule_id, fire.fire_ms, blackout.scope, blackout.until_ms, inside)

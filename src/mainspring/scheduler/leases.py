@@ -3,7 +3,8 @@
 The beat runs on a dedicated connection whose session holds an advisory lock. When the process is killed, the lock ends
 with the connection, and the next beat of a peer sees that: no peer waits for the lease to expire. A process that is
 stopped or cut off keeps its lock, and is replaced when its lease has expired. Taking over is always safe, because every
-change of owner moves the epoch that the old owner's transactions check.
+change of owner moves the epoch that the old owner's transactions check. A coordinator, if there is one, reports such a
+process before its lease expires.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from mainspring import __version__
+from mainspring import __version__, ports
 from mainspring.clock import DatabaseClock
 from mainspring.scheduler.ownership import OwnershipChanges, ownership_changes, successors
 from mainspring.store import shards
@@ -36,11 +37,20 @@ SKEW_WARNING_S = 300.0
 class Leases:
     """The lease of one scheduler process. Call `beat` first; the other methods act on what it saw."""
 
-    def __init__(self, database: Database, clock: DatabaseClock, *, name: str | None, lease_s: float) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: DatabaseClock,
+        *,
+        name: str | None,
+        lease_s: float,
+        coordinator: ports.Coordinator | None = None,
+    ) -> None:
         self.me = uuid4()
         host = socket.gethostname()
         self._scheduler = shards.Scheduler(self.me, name or f"{host}-{os.getpid()}", host, __version__)
         self._database = database
+        self._coordinator = coordinator
         self._clock = clock
         self._lease_s = lease_s
         self._connection: Connection | None = None
@@ -71,6 +81,11 @@ class Leases:
         connection = await self._database.dedicated(prepared=True)
         self._connection, self._locked = connection, False
 
+    async def join(self) -> None:
+        """Register at the coordinator, if there is one."""
+        if self._coordinator is not None:
+            await self._coordinator.join(self.me, self.name)
+
     async def close(self) -> None:
         if self._connection is not None:
             connection, self._connection = self._connection, None
@@ -98,6 +113,8 @@ class Leases:
                 self._connection.terminate()  # a late answer must not be read as that of the next statement
             raise
         self._end_stranded()
+        if self._coordinator is not None:
+            self._view = self._view.without(self._coordinator.gone() - {self.me})
         return self._view
 
     def _end_stranded(self) -> None:
@@ -136,8 +153,9 @@ class Leases:
         return ownership_changes(self._view, self.me, self._unowned_beats)
 
     async def take(self, seen: list[Shard]) -> list[Shard]:
+        fence = 0 if self._coordinator is None else await self._coordinator.fence()
         async with self._database.connection() as connection:
-            return await shards.take_shards(connection, owner=self.me, lease_s=self._lease_s, seen=seen)
+            return await shards.take_shards(connection, owner=self.me, lease_s=self._lease_s, seen=seen, fence=fence)
 
     async def give(self, to: Iterable[tuple[int, int, UUID | None]]) -> set[int]:
         """Hand over (shard, epoch, new owner); return the shards that were handed over."""
@@ -152,6 +170,8 @@ class Leases:
         await self.give(successors(view, self.me))
         async with self._database.connection() as connection:
             await shards.leave_schedulers(connection, scheduler_id=self.me)
+        if self._coordinator is not None:
+            await self._coordinator.leave()
 
     def _report_skew(self) -> None:
         skew_s = self._clock.skew_s()

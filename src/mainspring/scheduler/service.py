@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+from functools import reduce
+from operator import or_
 from uuid import UUID
 
 import structlog
@@ -14,7 +16,7 @@ from mainspring.clock import DatabaseClock
 from mainspring.scheduler.herd import tick_in_chunks, touched_shards
 from mainspring.scheduler.leases import Leases
 from mainspring.scheduler.promotion import Promotion
-from mainspring.scheduler.schedule_wheel import ScheduleWheel, UndecidedFires
+from mainspring.scheduler.schedule_wheel import ScheduleWheel, UndecidedFires, shards_in
 from mainspring.scheduler.shard_loader import LoadedShards, ShardLoader
 from mainspring.scheduler.tick import OwnedShard, TickResult
 from mainspring.service import Loops, Service
@@ -33,6 +35,8 @@ RETRY_S = 0.0625
 HANDOVER_S = 2.0
 """How long a drain waits for the transaction under way before it is rolled back."""
 COUNT_JOBS_S = 600.0
+MAX_LAG_S = 5.0
+"""A wheel that is further behind is not ready. The lease loop has it decide every beat, also when nothing is due."""
 LEADER_SHARD = 0
 
 
@@ -43,12 +47,18 @@ class Scheduler(Service):
     """
 
     def __init__(
-        self, database: Database, bus: ports.Bus, *, lease_s: float = LEASE_S, name: str | None = None
+        self,
+        database: Database,
+        bus: ports.Bus,
+        *,
+        lease_s: float = LEASE_S,
+        name: str | None = None,
+        coordinator: ports.Coordinator | None = None,
     ) -> None:
         self._database = database
         self._bus = bus
         self._clock = DatabaseClock()
-        self._leases = Leases(database, self._clock, name=name, lease_s=lease_s)
+        self._leases = Leases(database, self._clock, name=name, lease_s=lease_s, coordinator=coordinator)
         self._beat_s = min(BEAT_S, lease_s / 5)
         self._wheel = ScheduleWheel(0)
         self._owned: dict[int, OwnedShard] = {}
@@ -67,6 +77,8 @@ class Scheduler(Service):
         self._loops = Loops("scheduler")
         bus.subscribe(ports.SHARDS, self._on_shard_event, on_gap=self._on_gap)
         bus.subscribe(ports.OWNERS, self._on_owner_change, on_gap=self._beat_now.set)
+        if coordinator is not None:
+            coordinator.watch(self._beat_now.set)
 
     @property
     def owner(self) -> UUID:
@@ -84,8 +96,20 @@ class Scheduler(Service):
         """Whether this process is the leader: leadership comes with one shard, and ends with the lease."""
         return LEADER_SHARD in self._owned and self._leases.held
 
+    async def not_ready(self) -> str | None:
+        """Why this scheduler does not decide fires on time, or None. Standing by without shards is ready."""
+        if not self._joined:
+            return "no lease yet"
+        if not self._leases.held:
+            return f"the lease was last renewed {self._leases.age_s:.1f} s ago"
+        lag_s = (self._clock.now_ms() - self._decided.upto_ms) / 1000
+        if lag_s > MAX_LAG_S:
+            return f"lags: fires are decided up to {lag_s:.1f} s ago"
+        return None
+
     async def start(self) -> None:
         await self._leases.open()
+        await self._leases.join()
         await self._leases.beat(self._decided)
         self._wheel = ScheduleWheel(int(self._clock.now_ms()))
         self._bus.publish(ports.OWNERS, "join")
@@ -111,6 +135,18 @@ class Scheduler(Service):
     async def stop(self) -> None:
         await self._loops.stop()
         await self._leases.close()
+
+    async def step(self) -> int | None:
+        """Renew the leases and decide all that is due, without a hint; for a scheduler without its loops.
+
+        Returns the next instant, in milliseconds, at which there may be something to decide.
+        """
+        self._on_gap()
+        await self.lease()
+        self._on_gap()
+        await self.decide()
+        wakes = [at for at in (self._wheel.wheel.next_wake(), self._promotion.next_ms) if at is not None]
+        return int(min(wakes)) if wakes else None
 
     # Lease loop ----------------------------------------------------------------------------------------
 
@@ -172,6 +208,8 @@ class Scheduler(Service):
         """Sleep until the next wheel entry, the next waiting execution, or a wake-up."""
         if self._promotion.pending or self._edited or self._loader.loaded or self._leaving or self._lost:
             return
+        if self._wheel.too_costly:
+            return
         wakes = [at for at in (self._wheel.wheel.next_wake(), self._promotion.next_ms) if at is not None]
         wait_s = max(0.0, (min(wakes) - self._clock.now_ms()) / 1000) if wakes else None
         if wait_s == 0.0:
@@ -195,7 +233,7 @@ class Scheduler(Service):
             await self._promotion.promote(self.shards)
         due = self._wheel.take_due(now_ms)
         edited, self._edited = self._edited & self._owned.keys(), set()
-        if due or edited:
+        if due or edited or self._wheel.too_costly:
             try:
                 all_decided = await self._tick_all(due, edited, now_ms)
             except BaseException:
@@ -219,7 +257,8 @@ class Scheduler(Service):
             undecided.extend(result.undecided)
             self._promotion.expect(result.wait_ms)
 
-        wanted = {s for s in touched_shards(due) if s in self._owned and (only is None or s in only)}
+        costly = shards_in(reduce(or_, self._wheel.too_costly.values(), 0))
+        wanted = {s for s in (*touched_shards(due), *costly) if s in self._owned and (only is None or s in only)}
         await tick_in_chunks(
             self._database,
             self._wheel,

@@ -8,18 +8,21 @@ moves last, in the same transaction.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
+
+import structlog
 
 from mainspring.clock import instant
 from mainspring.domain.schedule.blackouts import Blackouts
 from mainspring.scheduler.delayed_fires import split_delayed
 from mainspring.scheduler.schedule_wheel import MISSED_AFTER_MS, ScheduleWheel, UndecidedFires, shards_in
-from mainspring.store import blackouts, fires, needs, overlaps, schedules, shards
+from mainspring.store import blackouts, fires, needs, overlaps, pauses, schedules, shards
 from mainspring.store.db import Connection, Database, Taken
 from mainspring.store.shards import LockedShard
+
+log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -98,7 +101,10 @@ async def _tick(
         if ready:
             decision = Decision(connection, wheel, ready, watermarks, now_ms, result, check_ids)
             await decision.make()
+        paused = await _pause_too_costly(connection, wheel, owner, list(watermarks))
         await shards.advance_shards(connection, owner=owner, shards=list(watermarks), to_ms=upto_ms)
+    for schedule_id in paused:
+        wheel.paused(schedule_id, watermarks)
     for shard in locked:
         owned[shard.shard].loaded = shard.changes
     for schedule_id, shard_number in result.abandoned:
@@ -129,6 +135,18 @@ async def _load_edits(
     return wheel.add(rows, {s.shard: s.watermark_ms for s in stale}, upto_ms=upto_ms)
 
 
+async def _pause_too_costly(
+    connection: Connection, wheel: ScheduleWheel, owner: UUID, mine: Sequence[int]
+) -> list[int]:
+    """Pause the jobs in locked shards whose schedule has exceeded its budget; return the schedules."""
+    mask = sum(1 << shard for shard in mine)
+    found = [schedule_id for schedule_id, of in wheel.too_costly.items() if of & mask]
+    if found:
+        for job in await pauses.pause_too_costly(connection, schedule_ids=found, shards=mine, owner=owner):
+            log.warning("job.quarantined", job=job.name, tenant=job.tenant)
+    return found
+
+
 def _split_early(due: Sequence[UndecidedFires], upto_ms: int) -> tuple[list[UndecidedFires], list[UndecidedFires]]:
     """Return what is due by database time, and what this machine's clock was too early for."""
     ready, early = [], []
@@ -139,7 +157,7 @@ def _split_early(due: Sequence[UndecidedFires], upto_ms: int) -> tuple[list[Unde
         past = [at for at in one.fires if at <= upto_ms]
         rest = one.fires[len(past) :]
         if past:
-            ready.append(UndecidedFires(one.schedule_id, past, one.shard_mask))
+            ready.append(UndecidedFires(one.schedule_id, past, one.shard_mask, one.older))
         if rest:
             early.append(UndecidedFires(one.schedule_id, rest, one.shard_mask))
     return ready, early
@@ -166,7 +184,7 @@ class Decision:
                 await self._skip_older(one)
         seen: set[tuple[int, int, int]] = set()
         # One statement per generation: each must see what the one before has queued, for the overlap policy.
-        for generation in range(max(len(one.listed) for one in self.due)):
+        for generation in range(max(len(one.fires) for one in self.due)):
             prompt, delayed = split_delayed(self.wheel, self._generation(generation, seen))
             if prompt:
                 result = await fires.fire(self.connection, due=prompt, now_ms=self.now_ms, check_ids=self.check_ids)
@@ -192,11 +210,10 @@ class Decision:
         """Return the n-th instant of each schedule, once for each shard that has not decided it."""
         found = []
         for one in self.due:
-            listed = one.listed
-            if generation >= len(listed):
+            if generation >= len(one.fires):
                 continue
-            at = listed[generation]
-            newer = len(listed) - 1 - generation if self.now_ms - one.fires[0] > MISSED_AFTER_MS else fires.ON_TIME
+            at = one.fires[generation]
+            newer = len(one.fires) - 1 - generation if self.now_ms - one.first_ms > MISSED_AFTER_MS else fires.ON_TIME
             for shard in shards_in(one.shard_mask):
                 key = (one.schedule_id, shard, at)
                 if at > self.watermarks.get(shard, at) and key not in seen:
@@ -206,19 +223,28 @@ class Decision:
 
     async def _skip_older(self, due: UndecidedFires) -> None:
         """Record the instants that are too old to list. Shards with different watermarks missed different ones."""
+        known = self.wheel.get(due.schedule_id)
+        if due.older is None or known is None:
+            return
+        after_ms, _, last_ms = due.older
         missed: dict[int, list[int]] = {}
         for shard in shards_in(due.shard_mask):
             if shard in self.watermarks:
-                missed.setdefault(bisect_right(due.older, self.watermarks[shard]), []).append(shard)
-        for start, shards_ in missed.items():
-            if older := due.older[start:]:
-                await fires.skip_range(
-                    self.connection, schedule_id=due.schedule_id, fires=older, shards=shards_, now_ms=self.now_ms
-                )
+                missed.setdefault(max(self.watermarks[shard], after_ms), []).append(shard)
+        for start_ms, shards_ in missed.items():
+            await fires.skip_range(
+                self.connection,
+                schedule_id=due.schedule_id,
+                schedule=known.schedule,
+                after_ms=start_ms,
+                last_ms=last_ms,
+                shards=shards_,
+                now_ms=self.now_ms,
+            )
 
     async def _replace_running(self, chained: list[int], mine: list[int]) -> None:
         replaced = await overlaps.replace_running(
             self.connection, schedule_ids=chained, shards=mine, now=instant(self.now_ms)
         )
         if replaced:
-            await overlaps.release_blocked(self.connection, job_ids=replaced)
+            self.result.needing += await overlaps.queue_blocked(self.connection, job_ids=replaced)

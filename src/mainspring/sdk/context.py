@@ -133,7 +133,10 @@ def context() -> Context:
     names = ("EXECUTION_ID", "JOB", "ATTEMPT", "FIRE_AT")
     values = [os.environ.get(f"MAINSPRING_{name}") for name in names]
     if not all(values):
-        raise NotExecuting("not called by Mainspring: there is no execution, so there is no context")
+        raise NotExecuting(
+            "not called by Mainspring: there is no execution, so there is no context; "
+            "in a test, call the function inside `with ms.fake_execution():`"
+        )
     return _context(*(value or "" for value in values))
 
 

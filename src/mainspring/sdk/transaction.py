@@ -68,8 +68,9 @@ class Transaction:
             try:
                 if self._run("mark", self._key, self._attempt).rowcount == 0:
                     raise self._done(self._run("find", self._key).fetchone())
-            except BaseException:
+            except BaseException as error:
                 self._connection.rollback()
+                _explain_missing_table(error)
                 raise
         return self
 
@@ -95,8 +96,9 @@ class Transaction:
             try:
                 if await self._marked():
                     raise self._done(await self._found())
-            except BaseException:
+            except BaseException as error:
                 await self._end("rollback")
+                _explain_missing_table(error)
                 raise
         return self
 
@@ -118,6 +120,11 @@ class Transaction:
         if self._call is not None and self._call.committed:
             raise RuntimeError("an execution may use ms.transaction only once: put all effects into it")
         connection = self._connection
+        if not hasattr(connection, "cursor"):
+            raise TypeError(
+                f"ms.transaction takes a connection of a driver (psycopg, asyncpg, sqlite3), not a "
+                f"{type(connection).__name__}; from SQLAlchemy, pass engine.raw_connection()"
+            )
         autocommits = getattr(connection, "isolation_level", "") is None and type(connection).__module__ == "sqlite3"
         if autocommits or getattr(connection, "autocommit", False) is True:
             raise RuntimeError("the connection is in autocommit mode: turn it off")
@@ -197,7 +204,22 @@ def _identity(key: str | None) -> tuple[str | None, int]:
 
 
 def _as_json(result: Any) -> str:
-    return msgspec.json.encode(result).decode()
+    try:
+        return msgspec.json.encode(result).decode()
+    except TypeError as error:
+        raise TypeError(
+            f"the result of the transaction is not JSON: {error}; use numbers, text, lists, dictionaries or None"
+        ) from None
+
+
+def _explain_missing_table(error: BaseException) -> None:
+    """Raise an error that says what to do, if the table of markers does not exist."""
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if state == "42P01" or "no such table: mainspring_markers" in str(error):
+        raise RuntimeError(
+            "ms.transaction needs the table mainspring_markers in this database: create it once, for example when you "
+            "migrate, with ms.create_marker_table(connection)"
+        ) from error
 
 
 def _is_asyncpg(connection: Any) -> bool:

@@ -12,15 +12,17 @@ import json
 import re
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
-from mainspring.sdk.job import Every, Job, _param, _parameters, _schedule
+from mainspring.sdk.job import Every, Job, refuse_unnamed
+from mainspring.sdk.job_options import schedule_of
+from mainspring.sdk.parameters import declared_param, parameters_of
 
 if TYPE_CHECKING:
     from mainspring import wire
     from mainspring.domain.workflow.spec import WorkflowSpec
 
-_TEMPLATE = re.compile(r"\{\{(.*?)\}\}")
+_TEMPLATE = re.compile(r"\{\{([^{}]*+)\}\}")
 _STEP = re.compile(r"(?<![\w.])(?:steps|upstream)\.([A-Za-z_]\w*)")
 _INDEX = re.compile(r"\.(\d+)(?=\.|\Z)")
 
@@ -73,7 +75,9 @@ class Flow:
         given = dict(more.pop("args", {}))
         task = {"kind": "python", "function": f"{function.__module__}:{function.__qualname__}"}
         declaration = getattr(function, "declaration", None)
-        fixed = declaration.spec["task"]["args"] if declaration is not None else _parameters(function)[0]
+        if declaration is None:
+            refuse_unnamed(function)
+        fixed = declaration.spec["task"]["args"] if declaration is not None else parameters_of(function)[0]
         args = {**fixed, **given}
         return self._add(name or function.__name__, {"task": task | ({"args": args} if args else {}), **more})
 
@@ -90,10 +94,22 @@ class Flow:
         return Value(f"upstream.{_name(before)}", _name(before))
 
     def approval(
-        self, name: str, *, expires: str | None = None, scope: str = "write", message: str = "", **more: Any
+        self,
+        name: str,
+        *,
+        expires: str | None = None,
+        scope: str = "write",
+        message: str = "",
+        self_approval: bool = False,
+        **more: Any,
     ) -> Value:
-        """Add a step that waits for a person's approval."""
-        wanted = {"expires": expires, "scope": None if scope == "write" else scope, "message": message or None}
+        """Add a step that waits for a person's approval; `self_approval`: also of who started the run."""
+        wanted = {
+            "expires": expires,
+            "scope": None if scope == "write" else scope,
+            "message": message or None,
+            "self_approval": self_approval or None,
+        }
         return self._add(name, {"approval": {k: v for k, v in wanted.items() if v is not None}, **more})
 
     def event(self, name: str, event: str, *, timeout: str | None = None, **more: Any) -> Value:
@@ -157,28 +173,81 @@ class Workflow:
             return msgspec.convert(self._spec, WorkflowSpec)
         except msgspec.ValidationError as error:
             problem = problem_of(str(error), WorkflowSpec, self._spec)
-            message = f"the workflow {self.name} ({self.file}, line {self.line}): {problem.message}"
+            message = f"the workflow {self.name} ({self.file}, line {self.line}): {problem}"
             raise Invalid(message, problems=(problem,)) from None
 
-    def start(self, *, key: str | None = None, **params: Any) -> wire.Run:
-        """Start a run of the workflow as last applied; for a day, the same `key` returns the same run."""
+    def start(self, /, **given: Any) -> wire.Run:
+        """Start a run of the workflow as last applied; for a day, the same `key=` returns the same run.
+
+        If the workflow has a parameter `key`, write `flow.options(key=...).start(...)`.
+        """
+        options, params = self._split(given)
+        return RunStarter(self.name, **options).start(**params)
+
+    async def start_async(self, /, **given: Any) -> wire.Run:
+        """`start` for coroutines."""
+        options, params = self._split(given)
+        return await RunStarter(self.name, **options).start_async(**params)
+
+    def options(self, *, key: str | None = None) -> RunStarter:
+        """Return the workflow with options: all keywords of its `start` are parameters."""
+        return RunStarter(self.name, key=key)
+
+    def _split(self, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        if "key" not in given:
+            return {}, given
+        if "key" in self._spec.get("params", {}):
+            raise TypeError(
+                f"{self.name}.start(key=...) is ambiguous: the workflow has a parameter 'key'; write "
+                f"{self.name}.options().start(key=...) for the parameter, "
+                f"{self.name}.options(key=...).start(...) for the option"
+            )
+        return {"key": given.pop("key")}, given
+
+
+class RunStarter:
+    """Starts runs of a workflow with options. All keywords of its methods are parameters of the workflow."""
+
+    def __init__(self, workflow: str, *, key: str | None = None) -> None:
+        self._workflow, self._key = workflow, key
+
+    def start(self, /, **params: Any) -> wire.Run:
+        """Start a run of the workflow as last applied."""
         from mainspring.sdk.submit import start
 
-        return start(self.name, key=key, params=params)
+        return start(self._workflow, key=self._key, params=params)
+
+    async def start_async(self, /, **params: Any) -> wire.Run:
+        """`start` for coroutines."""
+        from mainspring.sdk.submit import start_async
+
+        return await start_async(self._workflow, key=self._key, params=params)
 
 
 declared_workflows: dict[str, Workflow] = {}
 """Every workflow declared in this process, by name."""
 
 
+@overload
+def workflow(function: Callable[..., Any], /) -> Workflow: ...
+@overload
 def workflow(
     *,
     name: str | None = None,
     schedule: str | Every | Mapping[str, Any] | None = None,
     tz: str | None = None,
     **options: Any,
-) -> Callable[[Callable[..., Any]], Workflow]:
-    """Declare a workflow; the parameters of the function after its `Flow` are those of the workflow.
+) -> Callable[[Callable[..., Any]], Workflow]: ...
+def workflow(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    schedule: Any = None,
+    tz: str | None = None,
+    **options: Any,
+) -> Any:
+    """Declare a workflow, with or without options; the parameters of the function after its `Flow` are those of it.
 
     `options` are fields of a workflow as in the API: defaults, timeout, sla, overlap, concurrency, ...
     """
@@ -188,14 +257,14 @@ def workflow(
             raise TypeError(f"{function.__name__}() must take a Flow: def {function.__name__}(flow: ms.Flow)")
         rest = given[1:]
         hints = typing.get_type_hints(function)
-        params = {p.name: _param(hints.get(p.name), p.default) for p in rest}
+        params = {p.name: declared_param(function, p.name, hints.get(p.name), p.default) for p in rest}
         flow = Flow()
         outputs = function(flow, **{n: flow.param(n) for n in params})
         spec: dict[str, Any] = {"name": name or function.__name__, "steps": flow.steps, **options}
         if params:
             spec["params"] = params
         if schedule is not None:
-            spec["schedule"] = _schedule(schedule) | ({"timezone": tz} if tz else {})
+            spec["schedule"] = schedule_of(schedule, tz)
         if outputs is not None:
             spec["outputs"] = _to_json(dict(outputs))
         if described := (inspect.getdoc(function) or "").partition("\n\n")[0]:
@@ -205,7 +274,11 @@ def workflow(
         declared_workflows[made.name] = made
         return made
 
-    return declare
+    if function is not None and not callable(function):
+        raise TypeError(
+            f"@ms.workflow decorates a function, not {function!r}; write @ms.workflow(name={function!r}, ...)"
+        )
+    return declare if function is None else declare(function)
 
 
 def _name(need: Value | str) -> str:

@@ -116,8 +116,8 @@ async def list_alerts(
     ]
 
 
-async def firing_counts(connection: Connection) -> dict[str, int]:
-    return {r["severity"]: r["n"] for r in await connection.fetch(q("firing_counts"))}
+async def firing_counts(connection: Connection, *, tenant: int | None) -> dict[str, int]:
+    return {r["severity"]: r["n"] for r in await connection.fetch(q("firing_counts"), tenant)}
 
 
 async def firing_count(connection: Connection, *, tenant: int) -> int:

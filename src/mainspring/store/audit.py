@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from mainspring import wire
 from mainspring.domain.audit import ACTIONS
+from mainspring.domain.principal import Principal
 from mainspring.store.db import Connection, json_array
 from mainspring.store.queries import q
 
@@ -62,13 +64,22 @@ async def insert_audit(
     await connection.execute(
         q("insert_audit"),
         tenant,
-        by,
+        by.name if isinstance(by, Principal) else by,
         action,
         reason or None,
         [e.subject for e in entries],
         [e.name for e in entries],
         json_array(e.details for e in entries),
+        by.token_id if isinstance(by, Principal) else None,
     )
+
+
+async def latest_submission(connection: Connection, *, tenant: int, by: str) -> tuple[datetime, UUID] | None:
+    """Return when a token last requested an execution in an audited way, and the execution."""
+    if not isinstance(by, Principal):
+        return None
+    row = await connection.fetchrow(q("latest_submission"), tenant, by.token_id)
+    return None if row is None or row["execution_id"] is None else (row["at"], UUID(row["execution_id"]))
 
 
 async def list_audit(
@@ -77,16 +88,18 @@ async def list_audit(
     tenant: int,
     before: int,
     limit: int,
-    subject: str | None = None,
+    subjects: Sequence[str] | None = None,
     actor: str | None = None,
+    actor_id: UUID | None = None,
     actions: Sequence[str] | None = None,
 ) -> list[wire.AuditEntry]:
-    rows = await connection.fetch(q("list_audit"), tenant, before, limit, subject, actor, actions)
+    rows = await connection.fetch(q("list_audit"), tenant, before, limit, subjects, actor, actions, actor_id)
     return [
         wire.AuditEntry(
             audit_id=r["audit_id"],
             at=r["at"],
             actor=r["actor"],
+            actor_id=r["actor_id"],
             action=r["action"],
             subject=r["subject"],
             name=r["name"],

@@ -81,6 +81,11 @@ async def list_blackouts(
     return [_row(r) for r in await connection.fetch(q("list_blackouts"), tenant, limit, blackout_id, before)]
 
 
+async def active_blackouts(connection: Connection, *, tenant: int, limit: int) -> list[BlackoutRow]:
+    """Blackouts that may hold fires now; of a recurring one its window says whether it does."""
+    return [_row(r) for r in await connection.fetch(q("active_blackouts"), tenant, limit)]
+
+
 async def insert_blackout(connection: Connection, *, tenant: int, row: BlackoutRow) -> None:
     await connection.execute(
         q("insert_blackout"),

@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 import structlog
 
+from mainspring import ports
 from mainspring.service import Loops, Service
 from mainspring.store.db import AWAY, Database, notify, send_hints
 from mainspring.store.hints import Hints, add_hint, text_of
@@ -40,6 +41,7 @@ class PostgresBus(Service):
         self._ready = asyncio.Event()
         self._pending: Hints = {}
         self._wake = asyncio.Event()
+        self._hinted: ports.Bus = self
         self._pid = 0  # the backend that listens and publishes for this process
 
     def subscribe(self, channel: str, hear: Callable[[str], None], *, on_gap: Callable[[], None]) -> None:
@@ -51,11 +53,15 @@ class PostgresBus(Service):
         self._database.bus = self
         self._loops.forever("listen", self._listen, backoff_s=0.2)
 
+    def hand_hints_to(self, above: ports.Bus) -> None:
+        """Let another bus publish the hints of the database; it uses this one when its engine is unavailable."""
+        self._database.bus = self._hinted = above
+
     async def ready(self) -> None:
         await self._ready.wait()
 
     async def stop(self) -> None:
-        if self._database.bus is self:
+        if self._database.bus is self._hinted:
             self._database.bus = None
         await self._loops.stop()
         if self._pending:
@@ -66,10 +72,20 @@ class PostgresBus(Service):
                 log.debug("hints.dropped", hints=len(self._pending), error=repr(error))
 
     def publish(self, channel: str, payload: str, *, lowest: int | None = None, only_here: bool = False) -> None:
-        self._deliver(channel, text_of(payload, lowest))
-        if not only_here and len(payload) <= MAX_PAYLOAD and len(self._pending) < MAX_PENDING:
+        self.deliver(channel, text_of(payload, lowest))
+        if not only_here:
+            self.send_to_others(channel, payload, lowest)
+
+    def send_to_others(self, channel: str, payload: str, lowest: int | None) -> None:
+        """Publish to the other processes only."""
+        if len(payload) <= MAX_PAYLOAD and len(self._pending) < MAX_PENDING:
             add_hint(self._pending, channel, payload, lowest)
             self._wake.set()
+
+    @property
+    def channels(self) -> list[str]:
+        """The channels that have subscribers in this process."""
+        return list(self._subscribers)
 
     async def _listen(self) -> None:
         try:
@@ -82,8 +98,7 @@ class PostgresBus(Service):
             for channel in self._subscribers:
                 await connection.add_listener(channel, self._on_notification)
             self._ready.set()
-            for gap in self._gaps:
-                gap()
+            self.announce_gap()
             while not connection.is_closed():
                 await self._send(connection)
         except AWAY as error:
@@ -91,6 +106,11 @@ class PostgresBus(Service):
         finally:
             connection.terminate()
         raise ConnectionError("the listening connection ended")
+
+    def announce_gap(self) -> None:
+        """Let the subscribers check for what they missed."""
+        for gap in self._gaps:
+            gap()
 
     async def _send(self, connection: asyncpg.Connection[Any]) -> None:
         """Publish what is pending in one statement; with nothing to publish, check the connection."""
@@ -119,9 +139,10 @@ class PostgresBus(Service):
 
     def _on_notification(self, _connection: Any, pid: int, channel: str, payload: object) -> None:
         if pid != self._pid:  # its own were delivered when they were published
-            self._deliver(channel, str(payload))
+            self.deliver(channel, str(payload))
 
-    def _deliver(self, channel: str, payload: str) -> None:
+    def deliver(self, channel: str, payload: str) -> None:
+        """Deliver to the subscribers of this process only."""
         for hear in self._subscribers.get(channel, ()):
             try:
                 hear(payload)

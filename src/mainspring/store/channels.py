@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -78,6 +78,11 @@ async def list_channels(connection: Connection, *, tenant: int, name: str | None
     ]
 
 
+async def lock_channel(connection: Connection, *, tenant: int, name: str) -> None:
+    """Lock a channel until the end of the transaction, so that its secrets are those of the address that was read."""
+    await connection.execute(q("lock_channel"), tenant, name)
+
+
 async def update_channel(
     connection: Connection, *, tenant: int, name: str, target: Target, events: Sequence[str], jobs: Sequence[str]
 ) -> bool:
@@ -117,6 +122,23 @@ async def replace_notifications(
     )
     if changed is not None:
         hint(connection, ports.CHANNELS)
+
+
+async def replace_notifications_of_jobs(
+    connection: Connection, *, tenant: int, rows: Mapping[UUID, Sequence[JobNotification]]
+) -> None:
+    every = [(job_id, row) for job_id, found in rows.items() for row in found]
+    await connection.execute(
+        q("replace_notifications_of_jobs"),
+        tenant,
+        list(rows),
+        [job_id for job_id, _ in every],
+        [row.kind for _, row in every],
+        [row.channel for _, row in every],
+        [row.by_s for _, row in every],
+        [row.factor for _, row in every],
+    )
+    hint(connection, ports.CHANNELS)
 
 
 async def subscribed(connection: Connection) -> frozenset[str]:

@@ -17,11 +17,12 @@ async def save_checkpoints(connection: Connection, *, session_id: UUID, saved: S
     )
 
 
-async def read_checkpoints(connection: Connection, *, session_id: UUID, executions: Sequence[UUID]) -> dict[UUID, Any]:
-    """Return the checkpoints of executions that the session holds, of any tenant."""
-    return {
-        r["execution_id"]: r["value"] for r in await connection.fetch(q("read_checkpoints"), session_id, executions)
-    }
+async def read_checkpoints(
+    connection: Connection, *, session_id: UUID, attempts: Sequence[tuple[UUID, int]]
+) -> dict[UUID, Any]:
+    """Return the checkpoints for attempts that the session runs, of any tenant; attempt 0: whichever it runs."""
+    rows = await connection.fetch(q("read_checkpoints"), session_id, [a[0] for a in attempts], [a[1] for a in attempts])
+    return {r["execution_id"]: r["value"] for r in rows}
 
 
 async def forget_checkpoints(connection: Connection) -> None:

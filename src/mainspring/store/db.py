@@ -13,6 +13,7 @@ import structlog
 
 from mainspring import ports
 from mainspring.store.hints import HintingConnection, Hints, hints_of, text_of
+from mainspring.store.primary import primary_of
 from mainspring.store.queries import q
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class Database:
             self.dsn,
             min_size=0,
             max_size=size,
+            connect=primary_of(self.dsn).connect,
             timeout=CONNECT_TIMEOUT_S,
             command_timeout=60,
             connection_class=HintingConnection,
@@ -204,14 +206,43 @@ class Database:
 
     async def dedicated(self, *, prepared: bool = False) -> asyncpg.Connection[Any]:
         """A connection outside the pools, for LISTEN and session locks."""
-        connection: asyncpg.Connection[Any] = await asyncpg.connect(
-            self.dsn,
+        connection: asyncpg.Connection[Any] = await primary_of(self.dsn).connect(
             timeout=CONNECT_TIMEOUT_S,
             server_settings=connection_settings(),
             statement_cache_size=100 if prepared and self._prepared else 0,
             max_cached_statement_lifetime=0,
         )
         return connection
+
+
+class JoinedDatabase(Database):
+    """The database as seen from inside a transaction: every connection is the one of that transaction.
+
+    Functions that open a transaction of their own take part in it; theirs becomes a savepoint. So changes of several
+    kinds are committed together or not at all. `origin` is the database that the connection belongs to.
+    """
+
+    def __init__(self, connection: Connection, origin: Database) -> None:
+        super().__init__("")
+        self._joined = connection
+        self.origin = origin
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        yield self._joined
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        async with self._joined.transaction():
+            yield self._joined
+
+    @asynccontextmanager
+    async def hot(self) -> AsyncIterator[Connection]:
+        yield self._joined
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Connection]:
+        yield self._joined
 
 
 async def send_hints(connection: Connection, hints: Hints) -> None:

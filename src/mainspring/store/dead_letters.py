@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,10 +23,10 @@ BEFORE_FIRST_GROUP = UUID(int=0), ""
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Selects open dead letters by id, job or fingerprint, at most `limit`."""
+    """Selects open dead letters by id, jobs or fingerprint, at most `limit`."""
 
     ids: Sequence[UUID] | None = None
-    job_id: UUID | None = None
+    job_ids: Sequence[UUID] | None = None
     fingerprint: str | None = None
     limit: int = 1000
 
@@ -41,6 +42,7 @@ class LockedDeadLetter:
     replays: int
     gap_s: float = 0.0
     by: str = ""
+    job: str = ""
 
 
 async def count_open(connection: Connection, *, tenant: int) -> int:
@@ -51,6 +53,11 @@ async def count_open(connection: Connection, *, tenant: int) -> int:
 async def dead_letter_by_id(connection: Connection, *, tenant: int, dead_letter_id: UUID) -> wire.DeadLetter | None:
     row = await connection.fetchrow(q("dead_letter_by_id"), dead_letter_id, tenant)
     return None if row is None else _dead_letter(row, msgspec.convert(row["spec"], JobSpec))
+
+
+async def latest_dead_letter(connection: Connection, *, tenant: int) -> UUID | None:
+    found: UUID | None = await connection.fetchval(q("latest_dead_letter"), tenant)
+    return found
 
 
 async def dead_letter_prefix(connection: Connection, *, tenant: int, prefix: str) -> list[UUID]:
@@ -65,12 +72,12 @@ async def list_dead_letters(
     tenant: int,
     before: UUID,
     limit: int,
-    job_id: UUID | None = None,
+    job_ids: Sequence[UUID] | None = None,
     fingerprint: str | None = None,
     states: Sequence[str] | None = None,
 ) -> list[wire.DeadLetter]:
     rows = await connection.fetch(
-        q("list_dead_letters"), tenant, before, limit, job_id, fingerprint, list(states) if states else None
+        q("list_dead_letters"), tenant, before, limit, job_ids, fingerprint, list(states) if states else None
     )
     return [_dead_letter(r) for r in rows]
 
@@ -92,6 +99,9 @@ async def group_dead_letters(
             ended_as=r["ended_as"],
             error=r["error"],
             reason=r["reason"],
+            first_version=r["first_version"],
+            claimed_by=r["claimed_by"] if r["is_claimed"] else None,
+            by_hour=_by_hour(r["hours_ago"] or ()),
         )
         for r in rows
     ]
@@ -101,7 +111,7 @@ async def claim_dead_letters(
     connection: Connection, *, tenant: int, by: str, choice: DeadLetterFilter, for_s: float
 ) -> list[UUID]:
     rows = await connection.fetch(
-        q("claim_dead_letters"), tenant, by, choice.ids, choice.job_id, choice.fingerprint, choice.limit, for_s
+        q("claim_dead_letters"), tenant, by, choice.ids, choice.job_ids, choice.fingerprint, choice.limit, for_s
     )
     return [r["dead_letter_id"] for r in rows]
 
@@ -110,9 +120,12 @@ async def lock_dead_letters(
     connection: Connection, *, tenant: int, by: str, choice: DeadLetterFilter
 ) -> list[LockedDeadLetter]:
     rows = await connection.fetch(
-        q("lock_dead_letters"), tenant, by, choice.ids, choice.job_id, choice.fingerprint, choice.limit
+        q("lock_dead_letters"), tenant, by, choice.ids, choice.job_ids, choice.fingerprint, choice.limit
     )
-    return [LockedDeadLetter(r["dead_letter_id"], r["job_id"], r["fire_at"], r["params"], r["replays"]) for r in rows]
+    return [
+        LockedDeadLetter(r["dead_letter_id"], r["job_id"], r["fire_at"], r["params"], r["replays"], job=r["job_name"])
+        for r in rows
+    ]
 
 
 async def edit_dead_letter(
@@ -156,6 +169,14 @@ async def close_attached(
 ) -> list[UUID]:
     """Close the letters attached to dead letters of runs, which the caller has just closed or replayed."""
     rows = await connection.fetch(q("close_attached"), tenant, list(ids), state, by, reason)
+    return [r["dead_letter_id"] for r in rows]
+
+
+async def resolve_step_letters(
+    connection: Connection, *, tenant: int, run_id: UUID, step: int, resolved_by: UUID, by: str, reason: str
+) -> list[UUID]:
+    """Resolve the open letters of a step that a user has freed; `resolved_by` is the run that continues."""
+    rows = await connection.fetch(q("resolve_step_letters"), tenant, run_id, step, resolved_by, by, reason)
     return [r["dead_letter_id"] for r in rows]
 
 
@@ -215,6 +236,12 @@ async def reopen_held(connection: Connection, *, tenant: int, ids: Sequence[UUID
 async def forget_dead_letters(connection: Connection, *, after_s: float) -> None:
     """Delete old dead letters of all tenants."""
     await connection.execute(q("forget_dead_letters"), after_s)
+
+
+def _by_hour(hours_ago: Sequence[int]) -> list[int]:
+    """Counts of the last 24 hours, oldest first."""
+    counts = Counter(hours_ago)
+    return [counts[ago] for ago in range(23, -1, -1)]
 
 
 def _dead_letter(r: Any, definition: JobSpec | None = None) -> wire.DeadLetter:

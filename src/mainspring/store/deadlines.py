@@ -6,12 +6,14 @@ A judgement needs the schedule and the newest success: a few index steps for eac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from uuid import UUID
 
 from mainspring.clock import instant, millis, whole_millis
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.execution import fire_ms_of
+from mainspring.domain.schedule.budget import FIRE_STEPS, REQUEST_STEPS, TooCostly, steps
 from mainspring.domain.schedule.deadline import DeadlineStatus, Expected, finish_by, max_gap
 from mainspring.domain.schedule.schedule import compile_key
 from mainspring.store.db import Connection
@@ -64,13 +66,14 @@ async def missed(connection: Connection, *, tenant: int, now_ms: int) -> list[tu
 async def judge(
     connection: Connection, rows: Sequence[JobRow], *, tenant: int, now_ms: int, exact: bool = True
 ) -> dict[UUID, list[DeadlineStatus]]:
-    """Judge every deadline of these jobs; a paused or deleted job has none."""
+    """Judge every deadline of these jobs; a paused or deleted job has none, nor has one with a too costly schedule."""
     judged: dict[UUID, list[DeadlineStatus]] = {row.job_id: [] for row in rows}
     active = [row for row in rows if row.paused_at is None and row.deleted_at is None]
-    for job_id, found in await _finish_by(connection, active, tenant, now_ms):
-        judged[job_id].append(found)
-    for job_id, found in await _max_gap(connection, active, tenant, now_ms, exact):
-        judged[job_id].append(found)
+    with steps(REQUEST_STEPS):
+        for job_id, found in await _finish_by(connection, active, tenant, now_ms):
+            judged[job_id].append(found)
+        for job_id, found in await _max_gap(connection, active, tenant, now_ms, exact):
+            judged[job_id].append(found)
     return judged
 
 
@@ -80,12 +83,17 @@ async def _finish_by(
     expected = {r.job_id: (found, _ms(r.spec.finish_by)) for r in rows if r.spec.finish_by and (found := _expected(r))}
     if not expected:
         return []
-    since = [(job_id, _since(found, ms, now_ms)) for job_id, (found, ms) in expected.items()]
+    since = []
+    for job_id, (found, ms) in expected.items():
+        with suppress(TooCostly), steps(FIRE_STEPS):
+            since.append((job_id, _since(found, ms, now_ms)))
     done = await newest_successes(connection, tenant=tenant, since_ms=since)
-    return [
-        (job_id, finish_by(found, ms, now_ms=now_ms, done_ms=done.get(job_id)))
-        for job_id, (found, ms) in expected.items()
-    ]
+    judged = []
+    for job_id, _ in since:
+        found, ms = expected[job_id]
+        with suppress(TooCostly), steps(FIRE_STEPS):
+            judged.append((job_id, finish_by(found, ms, now_ms=now_ms, done_ms=done.get(job_id))))
+    return judged
 
 
 async def _max_gap(
@@ -100,26 +108,29 @@ async def _max_gap(
     older = [(r.job_id, r.active_from) for r in watched if r.job_id not in last]
     if exact and older:
         last |= await last_successes(connection, tenant=tenant, since=older)
-    return [
-        (
-            row.job_id,
-            max_gap(
+    judged = []
+    for row in watched:
+        with suppress(TooCostly), steps(FIRE_STEPS):
+            status = max_gap(
                 _expected(row),
                 gap_ms[row.job_id],
                 now_ms=now_ms,
                 active_from_ms=whole_millis(row.active_from),
                 succeeded_ms=None if (at := last.get(row.job_id)) is None else millis(at),
-            ),
-        )
-        for row in watched
-    ]
+            )
+            judged.append((row.job_id, status))
+    return judged
 
 
 def _expected(row: JobRow) -> Expected | None:
     if row.schedule_key is None:
         return None
+    try:
+        schedule = compile_key(row.schedule_key)
+    except TooCostly:
+        return None
     return Expected(
-        compile_key(row.schedule_key),
+        schedule,
         whole_millis(row.active_from),
         None if row.start_at is None else millis(row.start_at),
         None if row.end_at is None else millis(row.end_at),

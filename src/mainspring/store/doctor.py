@@ -11,7 +11,9 @@ NEWEST_CHECKED = 2_000
 """Checks of history look at this many of the newest executions, unless all are asked for."""
 QUERY_TIMEOUT_S = 600.0
 BOUNDED = frozenset(f"invariant_{name}" for name in ("i1", "i4", "i6", "i14", "i20", "i21"))
+OF_NO_TENANT = frozenset(("firing_held", "invariant_i2", "invariant_i17"))
 CHECKS: dict[str, str] = {
+    "firing_held": "firing is not held",
     "invariant_i1": "I1 one execution per fire",
     "invariant_i2": "I2 every due fire is decided",
     "invariant_i4": "I4 no execution starts early",
@@ -33,13 +35,17 @@ CHECKS: dict[str, str] = {
 }
 
 
-async def examine(connection: Connection, *, everything: bool = False) -> wire.Diagnosis:
-    """Run every check on the newest executions, or on all history, which takes time in proportion to its size."""
+async def examine(connection: Connection, *, tenant: int | None = None, everything: bool = False) -> wire.Diagnosis:
+    """Run every check on the newest executions, or on all history, which takes time in proportion to its size.
+
+    With `tenant`, only what that tenant has is found.
+    """
     limit = None if everything else NEWEST_CHECKED
     checks: dict[str, str] = {}
     findings: list[wire.Finding] = []
     for name, title in CHECKS.items():
-        rows = await connection.fetch(q(name), *([limit] if name in BOUNDED else []), timeout=QUERY_TIMEOUT_S)
+        given = [*([limit] if name in BOUNDED else []), *([tenant] if name not in OF_NO_TENANT else [])]
+        rows = await connection.fetch(q(name), *given, timeout=QUERY_TIMEOUT_S)
         checks[title] = "ok" if not rows else f"{len(rows)} violations"
         findings.extend(wire.Finding(check=title, offender=r["offender"], what=r["what"]) for r in rows)
     return wire.Diagnosis(
@@ -47,14 +53,14 @@ async def examine(connection: Connection, *, everything: bool = False) -> wire.D
         checks=checks,
         findings=findings,
         tzdata=rules_version(),
-        notes=await _zone_notes(connection),
+        notes=await _zone_notes(connection, tenant=tenant),
     )
 
 
-async def _zone_notes(connection: Connection) -> list[str]:
+async def _zone_notes(connection: Connection, *, tenant: int | None) -> list[str]:
     """Notes on jobs saved under other time zone rules: their stored start, end and one-time instants may have moved."""
     return [
         f"{r['jobs']:,} job{'' if r['jobs'] == 1 else 's'} saved under time zone rules {r['tzdata']},"
         f" this server has {rules_version()}: save them again if their start, end or one-time instant may have moved"
-        for r in await connection.fetch(q("saved_under_other_rules"), rules_version())
+        for r in await connection.fetch(q("saved_under_other_rules"), rules_version(), tenant)
     ]

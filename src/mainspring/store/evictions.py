@@ -13,6 +13,7 @@ from mainspring.domain.placement.reservation import WorkerCapacity
 from mainspring.store.db import Connection
 from mainspring.store.hints import hint
 from mainspring.store.queries import q
+from mainspring.store.sessions import function_sets, stated_functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ async def urgent_executions(connection: Connection, *, line_ids: Sequence[int], 
 
 async def active_workers(connection: Connection) -> list[WorkerCapacity]:
     """Over all tenants: for dispatchers, which serve every tenant."""
+    rows = await connection.fetch(q("active_workers"))
+    sets = await function_sets(connection, rows)
     return [
         WorkerCapacity(
             r["session_id"],
@@ -86,8 +89,9 @@ async def active_workers(connection: Connection) -> list[WorkerCapacity]:
             r["shared"],
             frozenset(r["takes"]),
             r["name"],
+            stated_functions(r, sets),
         )
-        for r in await connection.fetch(q("active_workers"))
+        for r in rows
     ]
 
 

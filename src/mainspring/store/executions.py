@@ -100,6 +100,11 @@ def _unless_null(column: Sequence[Any]) -> Sequence[Any] | None:
     return None if all(value is None for value in column) else column
 
 
+async def has_live(connection: Connection) -> bool:
+    """Whether any execution has not ended. Over all tenants: of an installation that one test has to itself."""
+    return bool(await connection.fetchval(q("has_live")))
+
+
 async def submit(connection: Connection, new: SubmissionColumns, *, ids_only: bool = False) -> list[Any]:
     """Insert manual executions; return their rows in order, each in the form of a claim.
 
@@ -121,6 +126,14 @@ async def submit_once(connection: Connection, new: SubmissionColumns, *, key: st
     if row is not None:
         hint_placed(connection, [row])
     return row
+
+
+async def begin_execution(
+    connection: Connection, *, tenant: int, job_id: UUID, session_id: UUID, suffix: str, created_by: str
+) -> UUID | None:
+    """Insert an execution that a session runs on its own; None if the job is deleted or the session has ended."""
+    found: UUID | None = await connection.fetchval(q("begin_execution"), job_id, tenant, session_id, suffix, created_by)
+    return found
 
 
 async def idempotency_key(connection: Connection, *, tenant: int, job_id: UUID, key: str) -> tuple[UUID, bytes] | None:
@@ -234,16 +247,22 @@ async def list_fires(
 
 async def next_one_time(
     connection: Connection, *, tenant: int, limit: int, each: int
-) -> list[tuple[datetime, UUID, str]]:
-    """Return (fire time, job, name); `each` bounds the executions read per shard."""
+) -> list[tuple[datetime, UUID, str, str]]:
+    """Return (fire time, job, name, queue); `each` bounds the executions read per shard."""
     rows = await connection.fetch(q("next_one_time"), tenant, limit, each)
-    return [(r["fire_at"], r["job_id"], r["name"]) for r in rows]
+    return [(r["fire_at"], r["job_id"], r["name"], r["queue"]) for r in rows]
 
 
 async def execution_prefix(connection: Connection, *, tenant: int, prefix: str) -> list[UUID]:
     """Return at most two ids that begin with these hex digits."""
     low, high = UUID(prefix.ljust(32, "0")), UUID(prefix.ljust(32, "f"))
     return [r["execution_id"] for r in await connection.fetch(q("execution_prefix"), tenant, low, high)]
+
+
+async def latest_requested(connection: Connection, *, tenant: int, by: str, before: UUID, most: int) -> UUID | None:
+    """Return the latest execution before an id that `by` requested, or else any user; among the last `most`."""
+    found: UUID | None = await connection.fetchval(q("latest_requested"), tenant, before, most, str(by))
+    return found
 
 
 async def list_attempts(connection: Connection, *, tenant: int, execution_id: UUID) -> list[wire.Attempt]:
@@ -259,18 +278,21 @@ async def list_attempts(connection: Connection, *, tenant: int, execution_id: UU
             worker=r["worker_name"],
             due_at=r["due_at"],
             queued_at=r["queued_at"],
+            duration_ms=r["duration_ms"],
         )
         for r in rows
     ]
 
 
-async def cancel_pending(connection: Connection, *, tenant: int, execution_id: UUID, reason: str) -> bool:
+async def cancel_pending(
+    connection: Connection, *, tenant: int, execution_id: UUID, reason: str, release: bool = True
+) -> bool:
     """Cancel an execution that has not started; return whether it had not.
 
-    Needs a transaction: the blocked execution behind it is released in the same one.
+    Needs a transaction: the blocked execution behind it is released in the same one, here or by the caller.
     """
     row = await connection.fetchrow(q("cancel_pending"), execution_id, tenant, reason)
-    if row is not None and row["chained"]:
+    if release and row is not None and row["chained"]:
         await release_blocked(connection, job_ids=[row["job_id"]])
     return row is not None
 
@@ -292,6 +314,10 @@ async def cancel_pending_of_job(
 ) -> list[UUID]:
     rows = await connection.fetch(q("cancel_pending_of_job"), job_id, tenant, reason, trigger)
     return [r["execution_id"] for r in rows]
+
+
+async def cancel_pending_fires(connection: Connection, *, tenant: int, job_ids: Sequence[UUID], reason: str) -> None:
+    await connection.execute(q("cancel_pending_fires"), list(job_ids), tenant, reason)
 
 
 async def skip_undecided(
@@ -361,7 +387,7 @@ def _execution(r: Any) -> wire.Execution:
         fire_at=r["fire_at"],
         due_at=_due(r),
         queued_at=r["queued_at"],
-        started_at=r["started_at"],
+        started_at=_started(r),
         finished_at=r["finished_at"],
         duration_ms=r["duration_ms"],
         exit_code=r["exit_code"],
@@ -378,6 +404,11 @@ def _execution(r: Any) -> wire.Execution:
         step=_step(r),
         metadata=r.get("metadata") or {},
     )
+
+
+def _started(r: Any) -> datetime | None:
+    """When the current attempt started; null while the execution waits for its next one, or if it ended then."""
+    return None if r["session_id"] is None else r["started_at"]
 
 
 def _step(r: Any) -> wire.StepOf | None:

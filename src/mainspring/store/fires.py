@@ -10,12 +10,16 @@ from uuid import UUID
 from mainspring.clock import instant, millis, whole_millis
 from mainspring.domain.execution import fire_key
 from mainspring.domain.schedule.blackouts import Scope
+from mainspring.domain.schedule.budget import FIRE_STEPS
+from mainspring.domain.schedule.recurrence import Schedule, count_at_least
 from mainspring.store import executions
 from mainspring.store.db import Connection
 from mainspring.store.hints import hint_queued
 from mainspring.store.queries import q
 
 ON_TIME = -1
+COUNT_STEPS = FIRE_STEPS
+"""Steps to count missed instants; of a schedule that needs more, the count is a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,37 +112,46 @@ def _result(connection: Connection, rows: Sequence[Any]) -> FireResult:
 
 
 async def skip_range(
-    connection: Connection, *, schedule_id: int, fires: Sequence[int], shards: Sequence[int], now_ms: int
+    connection: Connection,
+    *,
+    schedule_id: int,
+    schedule: Schedule,
+    after_ms: int,
+    last_ms: int,
+    shards: Sequence[int],
+    now_ms: int,
 ) -> None:
     """Record missed instants as one skipped row per job; jobs active for only a part are counted one by one."""
-    first, last = instant(fires[0]), instant(fires[-1])
+    first_ms, count = schedule.next_after(after_ms), count_at_least(schedule, after_ms, last_ms, COUNT_STEPS)
+    if first_ms is None or not count:
+        return
+    first, last = instant(first_ms), instant(last_ms)
     await connection.execute(
         q("skip_range"),
         schedule_id,
         first,
         last,
-        f"{fires[-1]:012x}",
-        fire_key(fires[-1]),
+        f"{last_ms:012x}",
+        fire_key(last_ms),
         shards,
-        len(fires),
+        count,
         instant(now_ms),
     )
     for job in await connection.fetch(q("partly_active"), schedule_id, first, last, shards):
-        wanted = [
-            at
-            for at in fires
-            if at > whole_millis(job["active_from"])
-            and (job["start_at"] is None or at >= millis(job["start_at"]))
-            and (job["end_at"] is None or at <= millis(job["end_at"]))
-        ]
-        if wanted:
+        low_ms, high_ms = max(after_ms, whole_millis(job["active_from"])), last_ms
+        if job["start_at"] is not None:
+            low_ms = max(low_ms, millis(job["start_at"]) - 1)
+        if job["end_at"] is not None:
+            high_ms = min(high_ms, millis(job["end_at"]))
+        newest_ms = schedule.prev_before(high_ms + 1)
+        if newest_ms is not None and newest_ms > low_ms:
             await executions.skip_undecided(
                 connection,
                 tenant=job["tenant_id"],
                 job_id=job["job_id"],
                 version=job["version"],
-                last_ms=wanted[-1],
-                count=len(wanted),
+                last_ms=newest_ms,
+                count=count_at_least(schedule, low_ms, high_ms, COUNT_STEPS),
                 reason="misfire",
             )
 

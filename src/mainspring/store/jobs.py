@@ -13,8 +13,9 @@ import msgspec
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.job import TIMEOUT_S, Definition, JobSpec
 from mainspring.domain.placement.resources import parse_amounts
+from mainspring.domain.secret_use import uses_secrets
 from mainspring.ids import shard_of
-from mainspring.store.db import Connection
+from mainspring.store.db import Connection, json_array
 from mainspring.store.lines import LineRef
 from mainspring.store.queries import q
 from mainspring.zones import rules_version
@@ -24,6 +25,7 @@ MANY_JOBS = 20_000
 WALKED_SCHEDULES = 5_000
 RECENT = timedelta(days=2)
 """Of the history, so many days are read first for the latest executions."""
+MAX_SIMILAR_NAMES = 500
 AFTER_ANY_NAME = "\U0010ffff"
 """Sorts after every character of a name."""
 
@@ -53,6 +55,7 @@ class JobRow:
     jitter_ms: int | None
     calendars: list[str] | None
     needs: bool = False
+    declared_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,92 @@ async def insert_job(
         at.line.line_id,
         at.line.limit_id,
         at.keyed,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenJob:
+    """One of many jobs to write: a new one, or the next version of an existing one."""
+
+    job_id: UUID
+    version: int
+    spec: JobSpec
+    change: int
+    at: Placement
+    exceeds: bool = False
+    rescheduled: bool = False
+
+
+def _placements(rows: Sequence[WrittenJob]) -> list[list[Any]]:
+    """The columns of placements, in the order of insert_jobs and update_jobs."""
+    places = [row.at for row in rows]
+    return [
+        [at.schedule_id for at in places],
+        [at.start_at for at in places],
+        [at.end_at for at in places],
+        [at.queue for at in places],
+        [at.priority for at in places],
+        [at.overlap for at in places],
+        [at.misfire for at in places],
+        [at.misfire_s for at in places],
+        [at.misfire_most for at in places],
+        [at.pause_after for at in places],
+        [at.start_by_s for at in places],
+        [at.finish_by_s for at in places],
+        [at.max_gap_s for at in places],
+        [at.jitter_ms for at in places],
+        json_array(at.calendars for at in places),
+        [at.line.line_id for at in places],
+        [at.line.limit_id for at in places],
+        [at.keyed for at in places],
+    ]
+
+
+async def insert_jobs(
+    connection: Connection, *, tenant: int, rows: Sequence[WrittenJob], active_from: datetime
+) -> None:
+    """Insert new jobs; `insert_versions` writes their definitions."""
+    await connection.execute(
+        q("insert_jobs"),
+        tenant,
+        active_from,
+        [row.job_id for row in rows],
+        [row.spec.name for row in rows],
+        [shard_of(row.job_id) for row in rows],
+        [row.change for row in rows],
+        [row.spec.paused for row in rows],
+        *_placements(rows),
+    )
+
+
+async def update_jobs(
+    connection: Connection, *, tenant: int, rows: Sequence[WrittenJob], active_from: datetime
+) -> set[UUID]:
+    """Write new versions; return the jobs whose version was still the one before."""
+    found = await connection.fetch(
+        q("update_jobs"),
+        tenant,
+        active_from,
+        [row.job_id for row in rows],
+        [row.version - 1 for row in rows],
+        [row.rescheduled for row in rows],
+        [row.change for row in rows],
+        *_placements(rows),
+    )
+    return {r["job_id"] for r in found}
+
+
+async def insert_versions(connection: Connection, *, tenant: int, rows: Sequence[WrittenJob], created_by: str) -> None:
+    await connection.execute(
+        q("insert_versions"),
+        tenant,
+        created_by,
+        rules_version(),
+        [row.job_id for row in rows],
+        [row.version for row in rows],
+        [stored_fields(row.spec) for row in rows],
+        [row.exceeds for row in rows],
+        [bool(row.spec.preemptible) for row in rows],
     )
 
 
@@ -251,9 +340,35 @@ async def job_by_id(connection: Connection, *, tenant: int, job_id: UUID) -> Job
     return None if row is None else job_row(row)
 
 
+async def deleted_job_by_name(connection: Connection, *, tenant: int, name: str) -> JobRow | None:
+    row = await connection.fetchrow(q("deleted_job_by_name"), name, tenant)
+    return None if row is None else job_row(row)
+
+
 async def job_by_name(connection: Connection, *, tenant: int, name: str) -> JobRow | None:
     row = await connection.fetchrow(q("job_by_name"), name, tenant)
     return None if row is None else job_row(row)
+
+
+async def jobs_by_names(connection: Connection, *, tenant: int, names: Sequence[str]) -> dict[str, tuple[JobRow, bool]]:
+    """Jobs by name, each with whether it may exceed its queue's bound."""
+    rows = await connection.fetch(q("jobs_by_names"), tenant, list(names))
+    return {r["name"]: (job_row(r), r["exceeds"]) for r in rows}
+
+
+async def jobs_of_name(connection: Connection, *, tenant: int, name: str, deleted: int) -> list[UUID]:
+    """The job of that name, if there is one, and the latest `deleted` ones that had it."""
+    return [r["job_id"] for r in await connection.fetch(q("jobs_of_name"), name, tenant, deleted)]
+
+
+async def similar_names(connection: Connection, *, tenant: int, name: str) -> list[str]:
+    """Return names of jobs among which a mistyped name may be."""
+    first, past = name_range([name[:1]])
+    return [r["name"] for r in await connection.fetch(q("similar_names"), tenant, first, past, MAX_SIMILAR_NAMES)]
+
+
+async def mark_declared(connection: Connection, *, tenant: int, job_id: UUID, version: int) -> None:
+    await connection.execute(q("mark_declared"), job_id, tenant, version)
 
 
 async def list_jobs(
@@ -334,9 +449,10 @@ async def schedule_loads(
 
 async def jobs_on_schedules(
     connection: Connection, *, tenant: int, schedule_ids: Sequence[int], each: int
-) -> list[tuple[int, UUID, str]]:
+) -> list[tuple[int, UUID, str, str]]:
+    """Return schedule, job, name and queue."""
     rows = await connection.fetch(q("jobs_on_schedules"), tenant, list(schedule_ids), each)
-    return [(r["schedule_id"], r["job_id"], r["name"]) for r in rows]
+    return [(r["schedule_id"], r["job_id"], r["name"], r["queue"]) for r in rows]
 
 
 async def keyed_specs(connection: Connection, *, tenant: int, job_ids: Sequence[UUID]) -> dict[UUID, JobSpec]:
@@ -361,6 +477,8 @@ def definition(spec: JobSpec, *, exceeds: bool = False, shard: int | None = None
         artifacts_in=spec.artifacts_in,
         estimated_duration=spec.estimated_duration,
         shard=shard,
+        allow_plaintext=spec.allow_plaintext,
+        secrets=uses_secrets(spec.task, spec.params),
     )
 
 
@@ -392,6 +510,7 @@ def job_row(row: Any) -> JobRow:
         jitter_ms=row["jitter_ms"],
         calendars=row["calendars"],
         needs=row["needs"],
+        declared_version=row["declared_version"],
     )
 
 

@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
 from mainspring.clock import instant
+from mainspring.domain.job import JobSpec
 from mainspring.domain.limit import StartPacing
 from mainspring.domain.placement.demand import Demand, read_demand
 from mainspring.domain.placement.line import LimitKey, LineSpec
@@ -110,6 +113,61 @@ async def _intern_limits(connection: Connection, tenant: int, specs: Sequence[Li
 
 def _name(key: LimitKey) -> tuple[str, str]:
     return ("concurrency" if key.per_s is None else "rate", key.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Unnamed:
+    """A Python job or step whose line names no function. `number` is the version and step of a step."""
+
+    job_id: UUID
+    tenant: int
+    line_id: int
+    owner: UUID  # the job that its executions have
+    spec: JobSpec
+    number: tuple[int, int] = (0, 0)
+
+
+async def jobs_without_function(connection: Connection, *, after: UUID, limit: int) -> list[Unnamed]:
+    """Over all tenants: this is maintenance."""
+    return [
+        Unnamed(r["job_id"], r["tenant_id"], r["line_id"], r["job_id"], msgspec.convert(r["spec"], JobSpec))
+        for r in await connection.fetch(q("jobs_without_function"), after, limit)
+    ]
+
+
+async def steps_without_function(connection: Connection, *, after: tuple[UUID, int, int], limit: int) -> list[Unnamed]:
+    """Over all tenants: this is maintenance."""
+    return [
+        Unnamed(
+            r["job_id"],
+            r["tenant_id"],
+            r["line_id"],
+            r["steps_id"],
+            msgspec.convert(r["spec"], JobSpec),
+            (r["version"], r["step"]),
+        )
+        for r in await connection.fetch(q("steps_without_function"), *after, limit)
+    ]
+
+
+async def move_jobs(connection: Connection, *, tenant: int, moves: Sequence[tuple[Unnamed, int]]) -> None:
+    """Move jobs to other lines, given as (job, new line)."""
+    await connection.execute(
+        q("move_jobs"), tenant, [u.job_id for u, _ in moves], [u.line_id for u, _ in moves], [new for _, new in moves]
+    )
+
+
+async def move_steps(connection: Connection, *, tenant: int, moves: Sequence[tuple[Unnamed, int]]) -> None:
+    """Move steps to other lines, given as (step, new line)."""
+    await connection.execute(
+        q("move_steps"),
+        tenant,
+        [u.job_id for u, _ in moves],
+        [u.number[0] for u, _ in moves],
+        [u.number[1] for u, _ in moves],
+        [u.line_id for u, _ in moves],
+        [new for _, new in moves],
+    )
 
 
 async def lines_by_id(connection: Connection, *, line_ids: Sequence[int]) -> list[LineRow]:

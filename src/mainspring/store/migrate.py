@@ -6,10 +6,9 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 
-import asyncpg
-
 from mainspring.domain.errors import MainspringError
 from mainspring.store.db import SCHEMA, Connection, connection_settings
+from mainspring.store.primary import primary_of
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql\Z")
 _LOCK = 0x6D61696E  # any constant: two starting programs must not migrate concurrently
@@ -38,7 +37,7 @@ def migrations() -> list[Migration]:
 
 async def migrate(dsn: str) -> list[Migration]:
     """Apply missing migrations, each in its own transaction; return those applied."""
-    connection = await asyncpg.connect(dsn, timeout=10, server_settings=connection_settings())
+    connection = await primary_of(dsn).connect(timeout=10, server_settings=connection_settings())
     try:
         await connection.execute("SELECT pg_advisory_lock($1::bigint)", _LOCK)
         return await _apply_missing(connection)
@@ -48,7 +47,7 @@ async def migrate(dsn: str) -> list[Migration]:
 
 async def installed_version(dsn: str) -> int:
     """The schema version of a database, read over a new connection."""
-    connection = await asyncpg.connect(dsn, timeout=10, server_settings=connection_settings())
+    connection = await primary_of(dsn).connect(timeout=10, server_settings=connection_settings())
     try:
         return await schema_version(connection)
     finally:

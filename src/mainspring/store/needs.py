@@ -59,6 +59,8 @@ async def insert_need(
 
 
 async def delete_need(connection: Connection, *, tenant: int, child: UUID, parent: UUID) -> bool:
+    """Delete a need; return whether there was one. All needs of the child are locked first, as in `release`."""
+    await connection.execute(q("lock_needs"), [child])
     hint(connection, ports.RUNS, ports.NEEDS)
     return await connection.fetchval(q("delete_need"), child, parent, tenant) is not None
 
@@ -96,16 +98,21 @@ async def ready_children(connection: Connection, *, limit: int, child: UUID | No
 
 
 async def use_up_needs(connection: Connection, *, tenant: int, child: UUID) -> None:
+    await connection.execute(q("lock_needs"), [child])
     await connection.execute(q("use_up_needs"), child, tenant)
 
 
 async def free_needs(
     connection: Connection, *, tenant: int, parent: UUID, freed_as: str, by: str, reason: str
 ) -> list[UUID]:
-    """Release the jobs that need a parent without its success; return them, with their needs locked."""
+    """Release the jobs that need a parent without its success; return them.
+
+    Their needs and those of the parent are locked by one statement, in key order: a transaction that locks needs
+    twice, in whatever order, can deadlock with another.
+    """
     children = [r["child_id"] for r in await connection.fetch(q("children_of"), parent, tenant)]
-    await connection.execute(q("lock_needs"), sorted(children))
-    rows = await connection.fetch(q("free_needs"), parent, tenant, freed_as, by, reason)
+    await connection.execute(q("lock_needs"), sorted([*children, parent]))
+    rows = await connection.fetch(q("free_needs"), parent, tenant, freed_as, by, reason, children)
     if rows:
         hint(connection, ports.RUNS, ports.WAKE)
     return [r["child_id"] for r in rows]

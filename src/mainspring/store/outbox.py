@@ -10,6 +10,7 @@ from uuid import UUID
 
 from mainspring import ports, wire
 from mainspring.domain.channel import Target, joined
+from mainspring.domain.metadata import contact_fields
 from mainspring.store.db import Connection
 from mainspring.store.hints import hint
 from mainspring.store.queries import q
@@ -120,7 +121,7 @@ async def take_messages(connection: Connection, *, message_ids: Sequence[int], l
             r["event_id"],
             r["tenant_id"],
             r["event"],
-            r["body"],
+            {**r["body"], **contact_fields(r["metadata"])},
             r["tries"],
             r["created_at"],
             r["tried_at"],

@@ -32,14 +32,18 @@ async def lock_jobs(connection: Connection, *, job_ids: Sequence[UUID]) -> list[
     return [r["job_id"] for r in await connection.fetch(q("lock_jobs"), job_ids) if r["needs"]]
 
 
-async def release_blocked(connection: Connection, *, job_ids: Sequence[UUID]) -> int:
-    """Release the next blocked execution of jobs of any tenant; return how many. Needs a transaction."""
+async def release_blocked(connection: Connection, *, job_ids: Sequence[UUID]) -> None:
+    """Release the next blocked execution of jobs of any tenant. Needs a transaction."""
+    if needing := await queue_blocked(connection, job_ids=job_ids):
+        await needs.release(connection, children=needing)
+
+
+async def queue_blocked(connection: Connection, *, job_ids: Sequence[UUID]) -> list[UUID]:
+    """Queue the next blocked execution of jobs; return the jobs for which the caller must call `needs.release`."""
     needing = await lock_jobs(connection, job_ids=job_ids)
     rows = await connection.fetch(q("release_blocked"), job_ids)
     hint_placed(connection, rows)
-    if needing:
-        await needs.release(connection, children=needing)
-    return len(rows)
+    return needing
 
 
 async def blocked_jobs(connection: Connection, *, limit: int) -> list[UUID]:

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from mainspring.domain.schedule.budget import PAUSED_TOO_COSTLY
+from mainspring.store.audit import AuditSubject, record_all
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
+
+SYSTEM = "the system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,27 @@ class AutoPausingJob:
     tenant: int
     shard: int
     after: int
+
+
+@dataclass(frozen=True, slots=True)
+class PausedJob:
+    """A job that was paused because its schedule is too costly."""
+
+    job_id: UUID
+    tenant: int
+    name: str
+
+
+async def pause_too_costly(
+    connection: Connection, *, schedule_ids: Sequence[int], shards: Sequence[int], owner: UUID
+) -> list[PausedJob]:
+    """Pause the jobs of all tenants on these schedules, in shards that `owner` has locked; return those paused."""
+    rows = await connection.fetch(q("pause_too_costly"), schedule_ids, shards, owner, PAUSED_TOO_COSTLY)
+    paused = [PausedJob(r["job_id"], r["tenant_id"], r["name"]) for r in rows]
+    for tenant in sorted({job.tenant for job in paused}):
+        entries = [AuditSubject(str(job.job_id), job.name) for job in paused if job.tenant == tenant]
+        await record_all(connection, "job.pause", entries, tenant=tenant, by=SYSTEM, reason=PAUSED_TOO_COSTLY)
+    return paused
 
 
 async def pauses_over(connection: Connection, *, limit: int) -> list[tuple[UUID, int]]:

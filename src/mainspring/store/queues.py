@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring import ports
+from mainspring.domain.placement.isolation import MinIsolation, strongest
 from mainspring.domain.queue import QueueSettings
 from mainspring.store.db import Connection
 from mainspring.store.hints import hint
@@ -41,6 +42,7 @@ async def upsert_queue(connection: Connection, *, tenant: int, name: str, settin
         settings.paused,
         by,
         settings.max_duration_s,
+        settings.min_isolation,
     )
     hint(connection, ports.SETTINGS, str(tenant))
 
@@ -62,6 +64,24 @@ async def all_queue_settings(connection: Connection) -> dict[tuple[int, str], Qu
 async def tenant_shares(connection: Connection) -> dict[int, tuple[float, int | None]]:
     """Return (weight, cap) where they are not the defaults. Over all tenants: for dispatchers."""
     return {r["tenant_id"]: (r["weight"], r["cap"]) for r in await connection.fetch(q("tenant_shares"))}
+
+
+async def tenant_isolations(connection: Connection) -> dict[int, MinIsolation]:
+    """Return the minimum isolation of tenants that have one. Over all tenants: for dispatchers."""
+    return {r["tenant_id"]: r["min_isolation"] for r in await connection.fetch(q("tenant_isolations"))}
+
+
+async def min_isolation(connection: Connection, *, tenant: int, queue: str) -> MinIsolation:
+    """Return the minimum isolation in a queue: its own or its tenant's, the stronger of both."""
+    row = await connection.fetchrow(q("min_isolation"), tenant, queue)
+    return "none" if row is None else strongest(row["of_tenant"], row["of_queue"])
+
+
+async def set_tenant_isolation(connection: Connection, *, tenant: int, minimum: MinIsolation) -> MinIsolation:
+    """Write a tenant's minimum isolation; return the one before."""
+    before: MinIsolation = await connection.fetchval(q("set_tenant_isolation"), tenant, minimum)
+    hint(connection, ports.SETTINGS, str(tenant))
+    return before
 
 
 async def set_tenant_share(connection: Connection, *, tenant: int, weight: float, cap: int | None) -> None:
@@ -116,6 +136,7 @@ def _settings(r: Any) -> QueueSettings:
         may_help=tuple(r["may_help"]),
         paused=paused_at is not None,
         max_duration_s=r["max_duration_s"],
+        min_isolation=r["min_isolation"],
     )
 
 

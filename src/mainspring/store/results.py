@@ -107,6 +107,7 @@ async def settle_retries(connection: Connection, *, retries: Sequence[Retry], se
         [a.delay_s for a in retries],
         [a.failures for a in retries],
         [a.lost for a in retries],
+        [e.duration_ms for e in ended],
     )
     hint_placed(connection, rows)
     hint_freed(connection, (r["limit_id"] for r in rows if r["limit_id"] is not None))

@@ -35,3 +35,8 @@ async def forget_attempts(connection: Connection, *, after_s: float, limit: int)
 async def forget_idempotency_keys(connection: Connection) -> None:
     """Delete idempotency keys older than a day."""
     await connection.execute(q("forget_idempotency_keys"))
+
+
+async def forget_request_keys(connection: Connection) -> None:
+    """Delete the responses of requests with an `Idempotency-Key` older than a day."""
+    await connection.execute(q("forget_request_keys"))

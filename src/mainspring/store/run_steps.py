@@ -8,6 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from mainspring import ports
+from mainspring.domain.workflow.freeing import Freed, StepStatus
+from mainspring.domain.workflow.readiness import Parents
 from mainspring.domain.workflow.run import CountedEnds, EndCounts, ItemGroup, NewRunStep, StepEnd, StepRef, StepRelease
 from mainspring.store.db import Connection, json_array
 from mainspring.store.hints import hint, hint_placed
@@ -90,6 +92,46 @@ async def count_steps(
         else:
             counted.ready.append((StepRef(run_id, step), a, b, c))
     return counted
+
+
+async def step_statuses(connection: Connection, *, run_id: UUID) -> dict[int, StepStatus]:
+    """Return all steps of a run. The caller has locked the run."""
+    return {
+        r["step"]: StepStatus(r["state"], r["flag"], Parents(r["ok"], r["failed"], r["skipped"]))
+        for r in await connection.fetch(q("step_statuses"), run_id)
+    }
+
+
+async def free_step(
+    connection: Connection, *, end: StepEnd, was: str, freed: Freed
+) -> list[tuple[StepRef, int, int, int]] | None:
+    """Count a failed step as ok. Return the steps that this makes ready; None if it is not `was`, or the run not open.
+
+    The caller has locked the run.
+    """
+    changes = freed.recounts
+    rows = await connection.fetch(
+        q("free_step"),
+        end.ref.run_id,
+        end.ref.step,
+        was,
+        end.state,
+        end.result,
+        end.reason,
+        end.by,
+        end.flag,
+        list(changes),
+        [c.opens for c in changes.values()],
+        [c.unmet for c in changes.values()],
+        [c.ok for c in changes.values()],
+        [c.failed for c in changes.values()],
+        [c.skipped for c in changes.values()],
+        freed.opened,
+        freed.ends_ok,
+    )
+    if not rows:
+        return None
+    return [(StepRef(end.ref.run_id, r["step"]), r["ok"], r["failed"], r["skipped"]) for r in rows if r["step"] >= 0]
 
 
 async def count_items(connection: Connection, *, ended: dict[StepRef, tuple[int, int]]) -> list[ItemGroup]:
@@ -179,6 +221,11 @@ async def step_outcomes(
     """Return state, result and flag of steps. The caller has locked the runs, or checked their tenant."""
     rows = await connection.fetch(q("step_outcomes"), [p.run_id for p in refs], [p.step for p in refs])
     return {StepRef(r["run_id"], r["step"]): (r["state"], r["result"], r["flag"]) for r in rows}
+
+
+async def step_deciders(connection: Connection, *, tenant: int, run_id: UUID) -> dict[int, str]:
+    """Return who decided steps of a run, by number."""
+    return {r["step"]: r["decided_by"] for r in await connection.fetch(q("step_deciders"), run_id, tenant)}
 
 
 async def item_outcomes(

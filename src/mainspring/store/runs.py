@@ -84,6 +84,11 @@ async def lock_run(connection: Connection, *, tenant: int, run_id: UUID) -> Run 
     return None if row is None else _run(row)
 
 
+async def run_principals(connection: Connection, *, tenant: int, run_id: UUID) -> frozenset[str]:
+    """Return who is behind a run: who started it, what it repeats or what contains it, and who wrote the workflows."""
+    return frozenset(r["principal"] for r in await connection.fetch(q("run_principals"), run_id, tenant))
+
+
 async def lock_runs(connection: Connection, *, execution_ids: Sequence[UUID]) -> LockedRuns:
     """Lock the runs of executions that the caller has just ended."""
     return locked_runs(await connection.fetch(q("lock_runs"), list(execution_ids)))

@@ -35,6 +35,18 @@ async def intern_schedule(connection: Connection, *, key: str) -> int:
             return int(found)
 
 
+async def intern_schedules(connection: Connection, *, keys: Collection[str]) -> dict[str, int]:
+    """Return the id of each schedule, inserting those that do not exist yet."""
+    by_short = {key if len(key) <= MAX_INDEXED_KEY else _digest(key): key for key in keys}
+    shorts = sorted(by_short)
+    found: dict[str, int] = {}
+    while len(found) < len(shorts):  # fewer: a concurrent insert committed in between
+        contents = [None if by_short[short] == short else by_short[short] for short in shorts]
+        await connection.execute(q("touch_schedules"), shorts, contents)
+        found = {r["key"]: r["schedule_id"] for r in await connection.fetch(q("find_schedules"), shorts)}
+    return {by_short[short]: schedule_id for short, schedule_id in found.items()}
+
+
 async def schedule_keys(connection: Connection, *, schedule_ids: Collection[int]) -> dict[int, str]:
     return {r["schedule_id"]: r["key"] for r in await connection.fetch(q("schedule_keys"), list(schedule_ids))}
 

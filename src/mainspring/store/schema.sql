@@ -45,28 +45,105 @@ CREATE TABLE tenants (
     name        text NOT NULL UNIQUE,
     created_at  timestamptz NOT NULL DEFAULT db_now(),
     weight      float8 NOT NULL DEFAULT 1 CONSTRAINT tenants_weight CHECK (weight > 0),  -- share of shared workers
-    cap         int CONSTRAINT tenants_cap CHECK (cap > 0)                               -- most executions running at once
+    cap         int CONSTRAINT tenants_cap CHECK (cap > 0),                              -- most executions running at once
+    min_isolation text NOT NULL DEFAULT 'none' CONSTRAINT tenants_min_isolation  -- of programs and functions, in all queues
+        CHECK (min_isolation IN ('none', 'process', 'bwrap', 'container')),
+    suspended_at    timestamptz,                   -- nothing of it starts, and its requests are refused
+    suspend_reason  text,
+    deleted_at      timestamptz,
+    max_jobs        int CONSTRAINT tenants_max_jobs CHECK (max_jobs >= 0),        -- quotas; null: unlimited
+    max_queued      int CONSTRAINT tenants_max_queued CHECK (max_queued >= 0),    -- executions that have not started
+    schedules_per_hour  int CONSTRAINT tenants_schedules_per_hour CHECK (schedules_per_hour >= 0),  -- of a user
+    min_interval_s  float8 CONSTRAINT tenants_min_interval CHECK (min_interval_s > 0),
+    end_required    boolean NOT NULL DEFAULT false -- whether every schedule needs an end
 );
+
+-- Roles that a tenant defines, as sets of scopes; the built-in ones are in domain/roles.py.
+CREATE TABLE roles (
+    tenant_id    int NOT NULL REFERENCES tenants,
+    name         text NOT NULL,
+    scopes       text[] NOT NULL,
+    description  text NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT db_now(),
+    created_by   text NOT NULL,
+    PRIMARY KEY (tenant_id, name)
+);
+
+-- Users and services. Their role limits what their tokens may do. A deleted one keeps its row, for the audit log.
+CREATE TABLE principals (
+    principal_id  uuid PRIMARY KEY,
+    tenant_id     int NOT NULL REFERENCES tenants,
+    kind          text NOT NULL CONSTRAINT principals_kind CHECK (kind IN ('user', 'service')),
+    name          text NOT NULL,
+    display_name  text NOT NULL,
+    role          text NOT NULL,
+    issuer        text,                            -- of OpenID Connect, with the subject that it knows
+    subject       text,
+    created_at    timestamptz NOT NULL DEFAULT db_now(),
+    created_by    text NOT NULL,
+    deleted_at    timestamptz,
+    CONSTRAINT principals_subject CHECK ((issuer IS NULL) = (subject IS NULL))
+);
+CREATE UNIQUE INDEX principals_name ON principals (tenant_id, name) WHERE deleted_at IS NULL;
+CREATE UNIQUE INDEX principals_issuer ON principals (tenant_id, issuer, subject)
+    WHERE issuer IS NOT NULL AND deleted_at IS NULL;
 
 CREATE TABLE tokens (
     token_id     uuid PRIMARY KEY,
     tenant_id    int NOT NULL REFERENCES tenants,
     name         text NOT NULL,
     digest       bytea NOT NULL UNIQUE,            -- SHA-256; the token itself is shown once and never stored
-    scopes       text[] NOT NULL,
+    scopes       text[] NOT NULL,                  -- besides those of its role; of a user's token: at most these, if any
     created_at   timestamptz NOT NULL DEFAULT db_now(),
     expires_at   timestamptz,
     revoked_at   timestamptz,
-    schedule_quota  int CONSTRAINT tokens_schedule_quota CHECK (schedule_quota >= 0)  -- per hour; null: the server's
+    schedule_quota  int CONSTRAINT tokens_schedule_quota CHECK (schedule_quota >= 0), -- per hour; null: the server's
+    queues       text[],                           -- queues, labels and task kinds that it grants, as patterns: to
+    labels       text[],                           -- workers that register, and in jobs that it changes or runs;
+    kinds        text[],                           -- null: any
+    principal_id uuid REFERENCES principals,       -- its user, whose role limits it
+    role         text,
+    created_by   text,
+    last_used_at timestamptz,                      -- to the minute
+    replaced_by  uuid                              -- the token that it was rotated to
 );
+CREATE INDEX tokens_tenant ON tokens (tenant_id, created_at) WHERE revoked_at IS NULL;
+CREATE INDEX tokens_principal ON tokens (principal_id) WHERE principal_id IS NOT NULL;
 
--- Schedules granted to a token in the hour that began at the first of them. No row: none yet.
+-- Schedules granted in the hour that began at the first of them, to a user or to a token without one. No row: none yet.
 CREATE TABLE token_grants (
-    token_id    uuid PRIMARY KEY REFERENCES tokens ON DELETE CASCADE,
+    token_id    uuid PRIMARY KEY,                  -- or principal_id
     tenant_id   int NOT NULL REFERENCES tenants,
     began_at    timestamptz NOT NULL,
     granted     int NOT NULL CHECK (granted >= 0)
 ) WITH (fillfactor = 50);
+
+-- A browser that is signed in with a token. Signing out, or ending the session from elsewhere, deletes the row.
+CREATE TABLE browser_sessions (
+    session_id  uuid PRIMARY KEY,
+    tenant_id   int NOT NULL REFERENCES tenants,
+    token_id    uuid NOT NULL REFERENCES tokens ON DELETE CASCADE,
+    digest      bytea NOT NULL UNIQUE,              -- SHA-256 of the cookie
+    created_at  timestamptz NOT NULL DEFAULT db_now(),
+    seen_at     timestamptz NOT NULL DEFAULT db_now(),  -- to the minute
+    expires_at  timestamptz NOT NULL,
+    address     text NOT NULL,                      -- where it signed in
+    user_agent  text NOT NULL
+);
+CREATE INDEX browser_sessions_token ON browser_sessions (token_id, created_at);
+CREATE INDEX browser_sessions_tenant ON browser_sessions (tenant_id, seen_at);
+CREATE INDEX browser_sessions_expiry ON browser_sessions (expires_at);
+
+-- Login links that have not been used. Using one deletes it.
+CREATE TABLE login_links (
+    digest      bytea PRIMARY KEY,                  -- SHA-256 of the key in the link
+    tenant_id   int NOT NULL REFERENCES tenants,
+    token_id    uuid NOT NULL REFERENCES tokens ON DELETE CASCADE,
+    created_at  timestamptz NOT NULL DEFAULT db_now(),
+    expires_at  timestamptz NOT NULL
+);
+CREATE INDEX login_links_token ON login_links (token_id, created_at);
+CREATE INDEX login_links_expiry ON login_links (expires_at);
 
 -- Keys created at the first start and never shown, such as the one that signs browser cookies.
 CREATE TABLE server_keys (
@@ -143,10 +220,12 @@ CREATE TABLE jobs (
     limit_id      bigint,                           -- the concurrency key of that line, if it has one
     keyed         boolean NOT NULL DEFAULT false,   -- a limit key depends on params: each submission finds its line
     needs         boolean NOT NULL DEFAULT false,   -- needs other jobs (job_needs): its fires wait for them
+    declared_version int,                           -- version that code declared last; null: not declared by code
     CHECK (end_at > start_at)
 );
 CREATE UNIQUE INDEX jobs_name ON jobs (tenant_id, name) WHERE deleted_at IS NULL;
 CREATE INDEX jobs_prefix ON jobs (tenant_id, name COLLATE "C") WHERE deleted_at IS NULL;  -- a prefix is a range
+CREATE INDEX jobs_deleted ON jobs (tenant_id, name COLLATE "C", job_id) WHERE deleted_at IS NOT NULL;
 CREATE INDEX jobs_firing ON jobs (schedule_id, shard)
     WHERE deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL;
 CREATE INDEX jobs_change ON jobs (shard, change);
@@ -154,6 +233,8 @@ CREATE INDEX jobs_paused_until ON jobs (paused_until) WHERE paused_until IS NOT 
 CREATE INDEX jobs_start_by ON jobs (start_by_s) WHERE start_by_s IS NOT NULL AND deleted_at IS NULL;
 CREATE INDEX jobs_deadlines ON jobs (tenant_id)
     WHERE (finish_by_s IS NOT NULL OR max_gap_s IS NOT NULL) AND deleted_at IS NULL AND paused_at IS NULL;
+CREATE INDEX jobs_too_costly ON jobs (tenant_id, name)
+    WHERE deleted_at IS NULL AND pause_reason LIKE 'schedule too costly:%';
 CREATE INDEX jobs_calendars ON jobs USING gin (calendars) WHERE calendars IS NOT NULL AND deleted_at IS NULL;
 
 -- The immutable definition of one version of a job. Executions refer to it.
@@ -259,6 +340,8 @@ CREATE TABLE queues (
     updated_at  timestamptz NOT NULL DEFAULT db_now(),
     updated_by  text NOT NULL,
     max_duration_s  float8 CONSTRAINT queues_max_duration CHECK (max_duration_s > 0),  -- upper bound of timeouts
+    min_isolation text NOT NULL DEFAULT 'none' CONSTRAINT queues_min_isolation  -- of programs and functions
+        CHECK (min_isolation IN ('none', 'process', 'bwrap', 'container')),
     PRIMARY KEY (tenant_id, name)
 );
 
@@ -324,10 +407,25 @@ CREATE TABLE sessions (
     shared            boolean NOT NULL DEFAULT false,  -- serves every tenant
     lease_s           float8,                       -- of its queues; null: the server's
     takes             text[] NOT NULL DEFAULT '{}', -- protocol features that older workers lack
+    token_id          uuid,                         -- the only token that may act for it; null: of an older version
+    key_digest        bytea,                        -- SHA-256 of its key; null: a worker that sends none
+    uid               bigint,                       -- of the worker process; null: not reported
+    shares_server_user  boolean NOT NULL DEFAULT false,  -- the same user on the same machine as its api process
+    function_set      bytea,                        -- the Python functions that it has; null: not stated
     CHECK ((state IN ('ended', 'lost')) = (ended_at IS NOT NULL))
 ) WITH (fillfactor = 50);
 CREATE INDEX sessions_open ON sessions (lease_expires_at) WHERE ended_at IS NULL;
 CREATE INDEX sessions_worker ON sessions (worker_id, started_at);
+
+-- Python functions as workers state them, by the SHA-256 of the statement: a fleet with the same code shares one row.
+CREATE TABLE function_sets (
+    tenant_id     int NOT NULL REFERENCES tenants,
+    function_set  bytea NOT NULL,
+    functions     text[] NOT NULL,                  -- entries, see domain/placement/functions.py
+    modules       jsonb NOT NULL,                   -- versions of its modules by name
+    used_at       timestamptz NOT NULL DEFAULT db_now(),
+    PRIMARY KEY (tenant_id, function_set)
+);
 
 -- Capacity reserved for a tenant, a queue or a job, for a time: `slots` slots, each with all of `resources`. Every
 -- dispatcher computes the same workers (dispatch/reserved_capacity.py).
@@ -407,7 +505,10 @@ CREATE TABLE executions (
 CREATE INDEX executions_line ON executions (line_id, rank, execution_id) WHERE state = 'queued';
 CREATE INDEX executions_limit ON executions (limit_id) WHERE limit_id IS NOT NULL AND session_id IS NOT NULL;
 CREATE INDEX executions_waiting ON executions (shard, due_at) WHERE state = 'waiting';
-CREATE INDEX executions_job ON executions (job_id, execution_id);
+-- The condition is always true, and keeps look-ups by id from this index: while the table is empty, it seems as good for
+-- them as the primary key, and that plan is kept when the table fills.
+CREATE INDEX executions_job ON executions (job_id, execution_id) WITH (fillfactor = 50) WHERE job_id IS NOT NULL;
+ALTER INDEX executions_pkey SET (fillfactor = 50);  -- half full: a claim adds a second entry for its execution to both
 CREATE INDEX executions_blocked ON executions (job_id, rank) WHERE state = 'blocked';
 CREATE INDEX executions_session ON executions (session_id) WHERE session_id IS NOT NULL;
 CREATE INDEX executions_start_by ON executions (start_by_at) WHERE start_by_at IS NOT NULL AND attempt = 0;
@@ -520,6 +621,7 @@ CREATE TABLE attempts (
     ended_at      timestamptz NOT NULL,
     due_at        timestamptz,                      -- null: written by an older program
     queued_at     timestamptz,
+    duration_ms   int,                              -- as measured by the worker; null: written by an older program
     PRIMARY KEY (execution_id, attempt),
     CHECK (ended_at >= started_at)
 );
@@ -645,6 +747,21 @@ CREATE TABLE idempotency_keys (
     PRIMARY KEY (tenant_id, job_id, key)
 );
 CREATE INDEX idempotency_keys_age ON idempotency_keys (created_at);
+
+-- For a day, a request that creates something and has the same Idempotency-Key gets the response of the first one. The
+-- row is written in the transaction of the creation, so requests with the same key wait for one another.
+CREATE TABLE request_keys (
+    tenant_id   int NOT NULL REFERENCES tenants,
+    token_id    uuid NOT NULL,                      -- a key belongs to the token that sent it
+    request     bytea NOT NULL,                     -- digest of method, path and key
+    digest      bytea NOT NULL,                     -- of query and body, to distinguish a repeat from another request
+    status      smallint,                           -- of the response; set before the commit
+    headers     jsonb,
+    body        bytea,                              -- encrypted with the token: responses contain secrets
+    created_at  timestamptz NOT NULL DEFAULT db_now(),
+    PRIMARY KEY (tenant_id, token_id, request)
+);
+CREATE INDEX request_keys_age ON request_keys (created_at);
 
 -- Workflows and their runs ----------------------------------------------------------------------------
 
@@ -796,6 +913,7 @@ CREATE TABLE audit (
     tenant_id   int NOT NULL REFERENCES tenants,
     at          timestamptz NOT NULL DEFAULT db_now(),
     actor       text COLLATE "C" NOT NULL,          -- the name of a token, or `the system`
+    actor_id    uuid,                               -- of the token: names are chosen, ids are not
     action      text COLLATE "C" NOT NULL,          -- see domain/audit.py
     subject     text COLLATE "C" NOT NULL,          -- its id; of a step the run's; of a queue its name
     name        text,                               -- display name
@@ -805,6 +923,7 @@ CREATE TABLE audit (
 CREATE INDEX audit_tenant ON audit (tenant_id, audit_id);
 CREATE INDEX audit_subject ON audit (tenant_id, subject, audit_id);
 CREATE INDEX audit_actor ON audit (tenant_id, actor, audit_id);
+CREATE INDEX audit_actor_id ON audit (tenant_id, actor_id, audit_id) WHERE actor_id IS NOT NULL;
 CREATE INDEX audit_action ON audit (tenant_id, action, audit_id);
 CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -816,6 +935,17 @@ CREATE TRIGGER audit_stays BEFORE UPDATE OR DELETE ON audit EXECUTE FUNCTION ref
 CREATE TRIGGER attempts_stay BEFORE UPDATE ON attempts EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER history_stays BEFORE UPDATE ON history FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
+-- Append-only tables are not emptied either. Statement triggers are not inherited, so every partition has its own.
+CREATE TRIGGER never_truncated BEFORE TRUNCATE ON audit EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER never_truncated BEFORE TRUNCATE ON attempts EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER never_truncated BEFORE TRUNCATE ON history EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER never_truncated BEFORE TRUNCATE ON history_default EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER never_truncated BEFORE TRUNCATE ON log_chunks EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER never_truncated BEFORE TRUNCATE ON log_chunks_default EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER never_truncated BEFORE TRUNCATE ON job_versions EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER never_truncated BEFORE TRUNCATE ON workflow_versions EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER never_truncated BEFORE TRUNCATE ON calendar_versions EXECUTE FUNCTION refuse_change();
+
 -- Notifications --------------------------------------------------------------------------------------
 
 -- Notification channels. Events that a channel subscribes to are written to the outbox with the change they report.
@@ -825,7 +955,7 @@ CREATE TABLE channels (
     name           text COLLATE "C" NOT NULL,
     kind           text NOT NULL CHECK (kind IN ('webhook', 'slack', 'pagerduty', 'smtp', 'apprise')),
     target         jsonb NOT NULL,                  -- address, without secrets
-    secrets        jsonb NOT NULL DEFAULT '{}',     -- secrets in plain text: protect the database
+    secrets        jsonb NOT NULL DEFAULT '{}',     -- secrets in plain text, of a server without a master key
     events         text[] NOT NULL DEFAULT '{}',
     jobs           text[] NOT NULL DEFAULT '{}',    -- names, or prefixes with `*`; empty: all
     created_at     timestamptz NOT NULL DEFAULT db_now(),
@@ -834,7 +964,32 @@ CREATE TABLE channels (
     failing_since  timestamptz,                     -- no delivery has succeeded since
     last_error     text,
     disabled_at    timestamptz,                     -- failed for too long; a user enables it again
+    key_id         text COLLATE "C",                -- master key of the envelope
+    envelope       bytea,                           -- encrypted secrets; `secrets` is then empty
     UNIQUE (tenant_id, name)
+) WITH (fillfactor = 70);
+
+-- Secrets: values that are encrypted under a master key, which the database never has, or read from a provider.
+CREATE TABLE secrets (
+    tenant_id     int NOT NULL REFERENCES tenants,
+    name          text COLLATE "C" NOT NULL,
+    version       int NOT NULL,                     -- of the value
+    description   text NOT NULL DEFAULT '',
+    jobs          text[] NOT NULL DEFAULT '{}',     -- names, or prefixes with `*`; empty: none
+    queues        text[] NOT NULL DEFAULT '{}',     -- names, or prefixes with `*`; empty: all
+    hosts         text[] NOT NULL DEFAULT '{}',     -- names, or `*.` and a domain; empty: not limited
+    provider      text,                             -- null: the value is stored here
+    path          text,                             -- where the provider has the value
+    key_id        text COLLATE "C",                 -- master key of the envelope
+    envelope      bytea,                            -- wrapped data key and encrypted value
+    created_at    timestamptz NOT NULL DEFAULT db_now(),
+    created_by    text NOT NULL,
+    updated_at    timestamptz NOT NULL DEFAULT db_now(),
+    updated_by    text NOT NULL,
+    last_used_at  timestamptz,                      -- to the minute
+    PRIMARY KEY (tenant_id, name),
+    CHECK ((provider IS NULL) = (envelope IS NOT NULL) AND (envelope IS NULL) = (key_id IS NULL)),
+    CHECK ((provider IS NULL) = (path IS NULL))
 ) WITH (fillfactor = 70);
 
 -- One event for one channel. Sent at least once, in order of message_id within a channel and stream, with an event_id
@@ -936,6 +1091,22 @@ CREATE TABLE job_notices (
 CREATE INDEX job_notices_job ON job_notices (job_id);
 CREATE INDEX job_notices_channel ON job_notices (tenant_id, channel);
 
+-- What `mainspring apply` last wrote: the base of the three-way comparison, and the owner for pruning.
+CREATE TABLE applied_manifests (
+    tenant_id   int NOT NULL REFERENCES tenants,
+    kind        text COLLATE "C" NOT NULL,          -- Job, Workflow, Queue, ...
+    name        text COLLATE "C" NOT NULL,
+    owner       text COLLATE "C" NOT NULL,          -- only it prunes the object
+    content     jsonb NOT NULL,                     -- the fields that the manifest set; never a secret
+    digest      bytea NOT NULL,                     -- SHA-256 of the content
+    object_id   uuid,                               -- of a job or blackout: another one of that name is not this one
+    version     int,                                -- of the job that resulted; null: fields of others remained
+    applied_at  timestamptz NOT NULL DEFAULT db_now(),
+    applied_by  text NOT NULL,
+    PRIMARY KEY (tenant_id, kind, name)
+);
+CREATE INDEX applied_manifests_owner ON applied_manifests (tenant_id, owner, kind, name);
+
 -- Live and final executions together.
 CREATE VIEW all_executions AS
     SELECT execution_id, job_id, tenant_id, version, state, trigger, queue, priority, attempt, fire_at, due_at,
@@ -963,6 +1134,7 @@ BEGIN
             CONTINUE WHEN to_regclass(part) IS NOT NULL;
             -- LIKE + ATTACH instead of PARTITION OF: the parent stays open for readers and writers.
             EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', part, parent);
+            EXECUTE format('CREATE TRIGGER never_truncated BEFORE TRUNCATE ON %I EXECUTE FUNCTION refuse_change()', part);
             EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)',
                            parent, part, day::text || ' 00:00+00', (day + 1)::text || ' 00:00+00');
             RETURN NEXT part;
@@ -985,3 +1157,221 @@ BEGIN
     END IF;
     RETURN part;
 END $$;
+
+-- Transactional submissions ---------------------------------------------------------------------------
+
+-- PostgreSQL roles that may call `submit`, and the tenant whose jobs they submit. A role's name is compared with
+-- session_user, which the caller cannot change, or is a group that the caller belongs to.
+CREATE TABLE submitting_roles (
+    role        name PRIMARY KEY,
+    tenant_id   int NOT NULL REFERENCES tenants,
+    created_at  timestamptz NOT NULL DEFAULT db_now()
+);
+
+-- Executions that clients have submitted in their own transactions. The leader moves them to `executions`.
+CREATE TABLE submissions (
+    execution_id  uuid PRIMARY KEY,
+    tenant_id     int NOT NULL REFERENCES tenants,
+    job_id        uuid NOT NULL,
+    key           text COLLATE "C",
+    at            timestamptz,                      -- as requested; null: due when it was submitted
+    due_at        timestamptz NOT NULL,
+    params        jsonb,
+    created_by    text NOT NULL
+);
+CREATE UNIQUE INDEX submissions_key ON submissions (tenant_id, job_id, key) WHERE key IS NOT NULL;
+CREATE SEQUENCE submission_order;  -- executions that are submitted within a millisecond keep their order
+
+-- The tenant of the calling role; null if it may not submit. The owner of the schema and superusers need no row.
+CREATE FUNCTION submitting_tenant() RETURNS int LANGUAGE sql STABLE AS $$
+    SELECT coalesce(
+        (SELECT tenant_id FROM submitting_roles WHERE role = session_user),
+        (SELECT min(t.tenant_id) FROM tenants t
+         WHERE EXISTS (SELECT FROM pg_roles r WHERE r.rolname = session_user AND (
+             r.rolsuper OR r.oid = (SELECT nspowner FROM pg_namespace WHERE nspname = 'mainspring')))),
+        (SELECT CASE WHEN min(s.tenant_id) = max(s.tenant_id) THEN min(s.tenant_id) END
+         FROM submitting_roles s JOIN pg_roles r ON r.rolname = s.role
+         WHERE pg_has_role(session_user, r.oid, 'MEMBER')))
+$$;
+
+-- Refuses a call of `submit`; the client maps the codes MS403, MS404, MS409 and MS422 to its errors.
+CREATE FUNCTION refuse_submission(code text, message text, hint text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '%', message USING ERRCODE = code, HINT = hint;
+END $$;
+
+-- Submits an execution of a job in the caller's transaction and returns its id. The execution exists once the caller has
+-- committed and the leader has moved it; the NOTIFY of the commit wakes the leader. Its bounds are those of requests: the
+-- leader must be able to read whatever is here. A key that was used before, and not forgotten, returns the first execution.
+CREATE FUNCTION submit(
+    job text, params jsonb DEFAULT NULL, at timestamptz DEFAULT NULL, key text DEFAULT NULL
+) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = mainspring, pg_temp AS $$
+DECLARE
+    tenant int := submitting_tenant();
+    found_job uuid;
+    now_ms bigint := floor(extract(epoch FROM db_now()) * 1000);
+    due_ms bigint;
+    prefix text;
+    digits text;
+    made uuid;
+    first submissions%ROWTYPE;
+BEGIN
+    IF tenant IS NULL THEN
+        PERFORM refuse_submission('MS403', format('the role %I may not submit executions', session_user),
+            format('as the owner of the schema, run: SELECT mainspring.allow_submit(%L)', session_user));
+    END IF;
+    IF jsonb_typeof(submit.params) NOT IN ('object', 'null') THEN
+        PERFORM refuse_submission('MS422', 'params must be a JSON object', 'for example {"region": "us"}');
+    ELSIF octet_length(submit.params::text) > 1000000 THEN
+        PERFORM refuse_submission('MS422', 'params have more than 1,000,000 bytes', 'store large values elsewhere');
+    ELSIF jsonb_path_exists(submit.params, '$.**{32}') THEN
+        PERFORM refuse_submission('MS422', 'params are nested deeper than 32 levels', 'use a flatter structure');
+    ELSIF jsonb_path_exists(submit.params,
+            '$.** ? (@.type() == "number" && (@ > 9223372036854775807 || @ < -9223372036854775808))') THEN
+        PERFORM refuse_submission('MS422', 'params have a number of more than 64 bits', 'send it as a string');
+    ELSIF char_length(submit.key) NOT BETWEEN 1 AND 200 THEN
+        PERFORM refuse_submission('MS422', 'the key must have 1 to 200 characters', 'use a digest of a longer key');
+    ELSIF submit.at NOT BETWEEN '0001-01-02 00:00+00' AND '9999-12-30 00:00+00' THEN
+        PERFORM refuse_submission('MS422', 'at must be between the years 1 and 9999', 'leave it out for now');
+    END IF;
+    SELECT j.job_id INTO found_job FROM jobs j
+    WHERE j.tenant_id = tenant AND j.name = submit.job AND j.deleted_at IS NULL;
+    IF found_job IS NULL THEN
+        PERFORM refuse_submission('MS404', format('there is no job %L', left(submit.job, 256)),
+            'register it first, for example by starting its worker');
+    END IF;
+    due_ms := greatest(now_ms, floor(extract(epoch FROM submit.at) * 1000));
+    prefix := lpad(to_hex(due_ms), 12, '0');
+    IF submit.key IS NULL THEN
+        digits := lpad(to_hex(nextval('submission_order') & 16777215), 6, '0')
+                  || left(replace(gen_random_uuid()::text, '-', ''), 12);
+        made := (prefix || '8' || substr(digits, 1, 3) || 'a' || substr(digits, 4))::uuid;
+        INSERT INTO submissions (execution_id, tenant_id, job_id, at, due_at, params, created_by)
+        VALUES (made, tenant, found_job, submit.at, timestamptz 'epoch' + due_ms * interval '1 millisecond',
+                nullif(submit.params, 'null'), format('database role %s', session_user));
+    ELSE
+        made := execution_id(prefix, found_job, 'manual:' || submit.key);
+        LOOP
+            -- Waits for another transaction with the same key.
+            INSERT INTO submissions (execution_id, tenant_id, job_id, key, at, due_at, params, created_by)
+            VALUES (made, tenant, found_job, submit.key, submit.at,
+                    timestamptz 'epoch' + due_ms * interval '1 millisecond',
+                    nullif(submit.params, 'null'), format('database role %s', session_user))
+            ON CONFLICT DO NOTHING;
+            IF FOUND THEN
+                -- Moved meanwhile, or submitted through the API: a later statement sees what was committed since.
+                SELECT k.execution_id INTO first.execution_id FROM idempotency_keys k
+                WHERE k.tenant_id = tenant AND k.job_id = found_job AND k.key = submit.key;
+                IF first.execution_id IS NOT NULL THEN
+                    DELETE FROM submissions s WHERE s.execution_id = made;
+                    RETURN first.execution_id;
+                END IF;
+                EXIT;
+            END IF;
+            SELECT * INTO first FROM submissions s
+            WHERE s.tenant_id = tenant AND s.job_id = found_job AND s.key = submit.key;
+            IF FOUND THEN
+                IF (first.at, first.params) IS DISTINCT FROM (submit.at, nullif(submit.params, 'null')) THEN
+                    PERFORM refuse_submission('MS409',
+                        format('the key %L was used for a different request', submit.key), 'use another key');
+                END IF;
+                RETURN first.execution_id;
+            END IF;
+        END LOOP;
+    END IF;
+    PERFORM pg_notify('mainspring_submissions', '');
+    RETURN made;
+END $$;
+REVOKE ALL ON FUNCTION submit(text, jsonb, timestamptz, text) FROM PUBLIC;
+
+-- Allows a role to submit executions of a tenant's jobs: USAGE of the schema and EXECUTE of `submit`, nothing else.
+CREATE FUNCTION allow_submit(role name, tenant text DEFAULT 'default') RETURNS void LANGUAGE plpgsql
+    SET search_path = mainspring, pg_temp AS $$
+DECLARE
+    found_tenant int := (SELECT t.tenant_id FROM tenants t WHERE t.name = allow_submit.tenant);
+BEGIN
+    IF found_tenant IS NULL THEN
+        RAISE EXCEPTION 'there is no tenant %', quote_literal(allow_submit.tenant);
+    END IF;
+    INSERT INTO submitting_roles AS s (role, tenant_id) VALUES (allow_submit.role, found_tenant)
+    ON CONFLICT ON CONSTRAINT submitting_roles_pkey DO UPDATE SET tenant_id = excluded.tenant_id;
+    EXECUTE format('GRANT USAGE ON SCHEMA mainspring TO %I', allow_submit.role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION mainspring.submit(text, jsonb, timestamptz, text) TO %I', allow_submit.role);
+END $$;
+
+CREATE FUNCTION revoke_submit(role name) RETURNS void LANGUAGE plpgsql SET search_path = mainspring, pg_temp AS $$
+BEGIN
+    DELETE FROM submitting_roles s WHERE s.role = revoke_submit.role;
+    EXECUTE format('REVOKE EXECUTE ON FUNCTION mainspring.submit(text, jsonb, timestamptz, text) FROM %I',
+                   revoke_submit.role);
+    EXECUTE format('REVOKE USAGE ON SCHEMA mainspring FROM %I', revoke_submit.role);
+END $$;
+
+-- A hold of the whole cluster: no scheduler takes shards and no worker registers until an operator ends it. A restore of a
+-- backup begins one, because the database then does not know what was done since.
+CREATE TABLE holds (
+    hold_id    int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    held_at    timestamptz NOT NULL DEFAULT db_now(),
+    backup_at  timestamptz NOT NULL,                -- when the restored backup was taken: the gap begins there
+    ended_at   timestamptz,
+    ended_by   text,
+    gap        text CHECK (gap IN ('skip', 'run')), -- what the operator decided
+    CHECK ((ended_at IS NULL) = (gap IS NULL))
+);
+CREATE UNIQUE INDEX holds_open ON holds ((true)) WHERE ended_at IS NULL;
+
+-- The last statement of a restore, in its transaction. The epochs fence off processes of before that still live.
+CREATE FUNCTION hold_firing(backup_at timestamptz) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE shards SET owner = NULL, lease_expires_at = NULL, epoch = epoch + 1000000;
+    DELETE FROM schedulers;
+    UPDATE sessions SET state = 'lost', ended_at = db_now() WHERE ended_at IS NULL;
+    UPDATE holds SET ended_at = db_now(), ended_by = 'a later restore', gap = 'skip' WHERE ended_at IS NULL;
+    INSERT INTO holds (backup_at) VALUES (backup_at);
+$$;
+-- Events from outside that start a job or workflow. The job is named, not referenced: it may be deleted and created again.
+CREATE TABLE triggers (
+    trigger_id        uuid PRIMARY KEY,
+    tenant_id         int NOT NULL REFERENCES tenants,
+    name              text COLLATE "C" NOT NULL,
+    kind              text NOT NULL CHECK (kind IN ('webhook', 'completion', 'files')),
+    job               text COLLATE "C" NOT NULL,        -- the job or workflow that it starts
+    after_job         text COLLATE "C",                 -- of a completion: the job or workflow that ends
+    outcomes          text[] NOT NULL DEFAULT '{}',     -- of a completion: the states that count
+    spec              jsonb NOT NULL,
+    secrets           jsonb NOT NULL DEFAULT '{}',      -- in plain text, as those of channels: protect the database
+    version           int NOT NULL DEFAULT 1,
+    created_at        timestamptz NOT NULL DEFAULT db_now(),
+    created_by        text NOT NULL,
+    updated_at        timestamptz NOT NULL DEFAULT db_now(),
+    since_at          timestamptz NOT NULL DEFAULT db_now(),  -- what happened before does not count
+    paused_at         timestamptz,
+    pause_reason      text,
+    last_rejected_at  timestamptz,                      -- a request without a valid signature
+    last_rejection    text,
+    UNIQUE (tenant_id, name),
+    CHECK ((kind = 'completion') = (after_job IS NOT NULL))
+) WITH (fillfactor = 70);
+CREATE INDEX triggers_job ON triggers (tenant_id, job);
+CREATE INDEX triggers_after ON triggers (tenant_id, after_job) WHERE after_job IS NOT NULL;
+
+-- What reached a trigger, and what it led to. `key` identifies equal deliveries: the first one that starts an execution is
+-- the only one. A delivery is `pending` between the transaction that noticed it and the one that decides.
+CREATE TABLE trigger_deliveries (
+    delivery_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    trigger_id    uuid NOT NULL REFERENCES triggers ON DELETE CASCADE,
+    tenant_id     int NOT NULL,
+    key           text COLLATE "C" NOT NULL,
+    event         text,
+    outcome       text NOT NULL CHECK (outcome IN ('pending', 'started', 'filtered', 'paused', 'refused')),
+    reason        text,
+    execution_id  uuid,
+    params        jsonb,
+    repeats       int NOT NULL DEFAULT 0,               -- how often it came again
+    received_at   timestamptz NOT NULL DEFAULT db_now(),
+    UNIQUE (trigger_id, key),
+    CHECK ((outcome = 'started') = (execution_id IS NOT NULL))
+) WITH (fillfactor = 80);
+CREATE INDEX trigger_deliveries_newest ON trigger_deliveries (trigger_id, delivery_id);
+CREATE INDEX trigger_deliveries_pending ON trigger_deliveries (delivery_id) WHERE outcome = 'pending';
+CREATE INDEX trigger_deliveries_received ON trigger_deliveries (received_at);

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from mainspring.clock import millis
-from mainspring.domain.filter import ExecutionFilter, JobFilter
+from mainspring.domain.filter import DELETED, ExecutionFilter, JobFilter
 from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow, job_row, name_range
 from mainspring.store.queries import q
 
 SCAN_LIMIT = 20_000
 """Rows that one query scans at most."""
+FAILURES_SCANNED = 2000
+QUEUED_SCANNED = 100
+"""Queued executions of each line that are read for overdue jobs."""
 INDEXED_STATES = frozenset(("failed", "timed_out", "lost", "cancelled", "skipped"))
 """States with an index of their own, which successes never enter."""
 
@@ -29,7 +32,7 @@ class FoundExecutions:
 
 @dataclass(frozen=True, slots=True)
 class FoundJobs:
-    """Matching jobs; `floor` is the last name scanned if the scan limit was reached."""
+    """Matching jobs; `floor` is the last job scanned, as a position to continue after, if there are more."""
 
     ids: list[UUID]
     floor: str | None = None
@@ -95,11 +98,14 @@ async def search_executions_of_jobs(
 async def search_jobs(
     connection: Connection, wanted: JobFilter, *, tenant: int, after: str, limit: int, scan_limit: int = SCAN_LIMIT
 ) -> FoundJobs:
-    paused = None if len(wanted.states) != 1 else wanted.states[0] == "paused"
+    """Find jobs after a position: a name, or `name id` of a deleted job."""
+    deleted = DELETED in wanted.states
+    paused = None if len(wanted.states) != 1 or deleted else wanted.states[0] == "paused"
+    name, _, job_id = after.partition(" ")
     row = await connection.fetchrow(
-        q("search_jobs"),
+        q("search_deleted_jobs" if deleted else "search_jobs"),
         tenant,
-        after,
+        name,
         limit,
         wanted.texts or None,
         wanted.names or None,
@@ -110,21 +116,40 @@ async def search_jobs(
         scan_limit,
         *name_range(wanted.names),
         wanted.by or None,
+        *([UUID(job_id) if job_id else UUID(int=0)] if deleted else []),
     )
     assert row is not None
-    return FoundJobs(list(row["found"]), row["floor"])
+    return FoundJobs(list(row["found"]), position(row["floor"], row["floor_id"], wanted))
+
+
+def position(name: str | None, job_id: UUID | None, wanted: JobFilter) -> str | None:
+    """The position of a job in the order of `search_jobs`."""
+    return name if name is None or DELETED not in wanted.states else f"{name} {job_id}"
 
 
 async def jobs_by_id(connection: Connection, *, tenant: int, job_ids: Sequence[UUID]) -> list[JobRow]:
     return [job_row(r) for r in await connection.fetch(q("jobs_by_id"), list(job_ids), tenant)]
 
 
+async def failing_jobs(connection: Connection, *, tenant: int, since: datetime, most: int) -> list[UUID]:
+    """Jobs whose latest ended execution failed since an instant, the newest failure first."""
+    rows = await connection.fetch(q("failing_jobs"), tenant, FAILURES_SCANNED, since, most)
+    return [r["job_id"] for r in rows]
+
+
+async def overdue_jobs(connection: Connection, *, tenant: int, after_s: float, most: int) -> list[UUID]:
+    """Jobs with an execution that has been queued for longer than `after_s`."""
+    after = timedelta(seconds=after_s)
+    return [r["job_id"] for r in await connection.fetch(q("overdue_jobs"), tenant, after, QUEUED_SCANNED, most)]
+
+
 @dataclass(frozen=True, slots=True)
 class JobStats:
-    """Statistics of executions that succeeded or failed; percentiles in milliseconds, of successes."""
+    """Executions that succeeded or failed, and skipped fires; percentiles in milliseconds, of successes."""
 
     ended: int = 0
     succeeded: int = 0
+    skipped: int = 0
     p50: float | None = None
     p95: float | None = None
     p99: float | None = None
@@ -136,7 +161,7 @@ async def job_stats(
     """Statistics of the latest `each` executions of each job since an instant."""
     lowest = UUID(int=millis(since) << 80)
     rows = await connection.fetch(q("job_stats"), tenant, list(job_ids), lowest, since, each)
-    return {r["job_id"]: JobStats(r["ended"], r["succeeded"], *(r["ms"] or ())) for r in rows}
+    return {r["job_id"]: JobStats(r["ended"], r["succeeded"], r["skipped"], *(r["ms"] or ())) for r in rows}
 
 
 def _since(wanted: ExecutionFilter) -> UUID:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -51,6 +51,13 @@ class ShardView:
     now_ms: float
     peers: frozenset[UUID]
     shards: list[Shard]
+
+    def without(self, gone: Collection[UUID]) -> ShardView:
+        """Return the same view with these schedulers counted as dead."""
+        if not gone:
+            return self
+        seen = [replace(s, held=False) if s.owner in gone else s for s in self.shards]
+        return ShardView(self.now_ms, self.peers - frozenset(gone), seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +130,18 @@ async def lock_liveness(connection: Connection, *, scheduler_id: UUID) -> bool:
     return bool(await connection.fetchval(q("lock_liveness"), scheduler_id))
 
 
-async def take_shards(connection: Connection, *, owner: UUID, lease_s: float, seen: Sequence[Shard]) -> list[Shard]:
+async def take_shards(
+    connection: Connection, *, owner: UUID, lease_s: float, seen: Sequence[Shard], fence: int = 0
+) -> list[Shard]:
+    """Take shards as they were seen. Each new epoch is larger than the old one and at least `fence`."""
     rows = await connection.fetch(
-        q("take_shards"), owner, lease_s, [s.shard for s in seen], [s.owner for s in seen], [s.epoch for s in seen]
+        q("take_shards"),
+        owner,
+        lease_s,
+        [s.shard for s in seen],
+        [s.owner for s in seen],
+        [s.epoch for s in seen],
+        fence,
     )
     return [Shard(r["shard"], owner, r["epoch"], millis(r["watermark"]), r["changes"]) for r in rows]
 
@@ -175,6 +191,14 @@ async def bump_shards(connection: Connection) -> dict[int, int]:
     for row in rows:
         hint(connection, ports.SHARDS, f"edit {row['shard']}")
     return {r["shard"]: millis(r["watermark"]) for r in rows}
+
+
+async def bump_edited_shards(connection: Connection, *, shards: Collection[int]) -> dict[int, tuple[int, int]]:
+    """Return the new `changes` and the watermark of these shards, all locked until the end of the transaction."""
+    rows = await connection.fetch(q("bump_edited_shards"), sorted(shards))
+    for row in rows:
+        hint(connection, ports.SHARDS, f"edit {row['shard']}")
+    return {r["shard"]: (r["changes"], millis(r["watermark"])) for r in rows}
 
 
 async def bump_blackouts(connection: Connection) -> None:

@@ -7,7 +7,7 @@ import contextlib
 
 from mainspring import ports
 from mainspring.service import Loops, Service
-from mainspring.store import channels, needs
+from mainspring.store import channels, needs, triggers
 from mainspring.store.db import Database
 
 MIN_INTERVAL_S = 0.05
@@ -23,11 +23,13 @@ class Subscriptions(Service):
         self._database = database
         self._wanted: frozenset[str] = frozenset()
         self.needs = False  # some job needs another, so a success may release it
+        self.completions = False  # some trigger waits for the end of an execution
         self._changed = asyncio.Event()
         self._changed.set()
         self._ready = asyncio.Event()
         self._loops = Loops("subscriptions")
         bus.subscribe(ports.CHANNELS, lambda _: self._changed.set(), on_gap=self._changed.set)
+        bus.subscribe(ports.TRIGGERS, self._on_triggers, on_gap=self._changed.set)
         bus.subscribe(ports.RUNS, self._on_runs, on_gap=lambda: None)
 
     async def start(self) -> None:
@@ -43,6 +45,7 @@ class Subscriptions(Service):
         async with self._database.connection() as connection:
             self._wanted = await channels.subscribed(connection)
             self.needs = await needs.has_needs(connection)
+            self.completions = await triggers.has_completions(connection)
         self._ready.set()
 
     def wants(self, event: str) -> bool:
@@ -64,6 +67,10 @@ class Subscriptions(Service):
 
     def _on_runs(self, payload: str) -> None:
         if payload == ports.NEEDS:
+            self._changed.set()
+
+    def _on_triggers(self, payload: str) -> None:
+        if payload == ports.EDIT:
             self._changed.set()
 
     async def _read_step(self) -> None:

@@ -54,3 +54,23 @@ async def table_sizes(connection: Connection, *, limit: int) -> list[TableSize]:
 
 async def process_figures(connection: Connection) -> list[ProcessFigures]:
     return [ProcessFigures(*r.values()) for r in await connection.fetch(q("process_figures"))]
+
+
+@dataclass(frozen=True, slots=True)
+class TableUpkeep:
+    """Size of a table and what vacuum has left: `dead_rows` take space until it removes them."""
+
+    name: str
+    parts: int
+    bytes: int
+    rows: int
+    dead_rows: int
+    vacuumed_at: datetime | None
+
+
+async def table_upkeep(connection: Connection) -> list[TableUpkeep]:
+    return [TableUpkeep(*r.values()) for r in await connection.fetch(q("table_upkeep"))]
+
+
+async def oldest_transaction_s(connection: Connection) -> float:
+    return float(await connection.fetchval(q("oldest_transaction")))

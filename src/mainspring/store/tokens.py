@@ -8,51 +8,112 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from mainspring.domain.grants import WorkerGrants
+from mainspring.domain.roles import BUILT_IN, effective_scopes
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
+    """A valid token with what it may do now: `scopes` follow from its role, and from the role of its user."""
+
     token_id: UUID
     tenant: int
     name: str
     scopes: frozenset[str]
     tenant_name: str = ""
     schedule_quota: int | None = None
+    grants: WorkerGrants | None = None
+    role: str | None = None
+    principal_id: UUID | None = None
+    user: str | None = None
+    unused: bool = False  # for more than a minute
+    left_s: float | None = None  # until it expires
+    suspended: bool = False  # its tenant
+    queue_is_limited: bool = False  # by a quota of its tenant
 
 
-async def insert_token(
-    connection: Connection,
-    *,
-    tenant: int,
-    token_id: UUID,
-    name: str,
-    digest: bytes,
-    scopes: Sequence[str],
-    expires_at: datetime | None = None,
-    schedule_quota: int | None = None,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token to insert. `scopes` are those that it has besides its role's; of a user's token, at most these."""
+
+    name: str
+    scopes: Sequence[str] = ()
+    role: str | None = None
+    principal_id: UUID | None = None
+    expires_at: datetime | None = None
+    schedule_quota: int | None = None
+    grants: WorkerGrants | None = None
+    created_by: str | None = None
+
+
+async def insert_token(connection: Connection, new: NewToken, *, tenant: int, token_id: UUID, digest: bytes) -> None:
+    grants = new.grants
     await connection.execute(
-        q("insert_token"), token_id, tenant, name, digest, list(scopes), expires_at, schedule_quota
+        q("insert_token"),
+        token_id,
+        tenant,
+        new.name,
+        digest,
+        list(new.scopes),
+        new.expires_at,
+        new.schedule_quota,
+        None if grants is None else list(grants.queues),
+        None if grants is None else list(grants.labels),
+        None if grants is None else list(grants.kinds),
+        new.principal_id,
+        new.role,
+        new.created_by,
     )
 
 
 async def token_by_digest(connection: Connection, *, digest: bytes) -> Token | None:
     """The valid token with this digest; it determines the tenant."""
     row = await connection.fetchrow(q("token_by_digest"), digest)
-    return None if row is None else _token(row)
+    return None if row is None else token_of(row)
 
 
-async def token_by_id(connection: Connection, *, token_id: UUID) -> Token | None:
-    row = await connection.fetchrow(q("token_by_id"), token_id)
-    return None if row is None else _token(row)
+async def use_token(connection: Connection, *, token_id: UUID) -> None:
+    """Record that a token is in use."""
+    await connection.execute(q("use_token"), token_id)
 
 
-def _token(row: Any) -> Token:
+def token_of(row: Any) -> Token:
     return Token(
-        row["token_id"], row["tenant_id"], row["name"], frozenset(row["scopes"]), row["tenant"], row["schedule_quota"]
+        token_id=row["token_id"],
+        tenant=row["tenant_id"],
+        name=row["name"],
+        scopes=_scopes(row),
+        tenant_name=row["tenant"],
+        schedule_quota=row["schedules_per_hour"] if row["schedule_quota"] is None else row["schedule_quota"],
+        grants=_grants(row),
+        role=row["role"] or row["user_role"],
+        principal_id=row["principal_id"],
+        user=row["user_name"],
+        unused=row["unused"],
+        left_s=row["left_s"],
+        suspended=row["suspended"],
+        queue_is_limited=row["queue_is_limited"],
     )
+
+
+def _scopes(row: Any) -> frozenset[str]:
+    role = None if row["role"] is None else scopes_of_role(row["role"], row["role_scopes"])
+    user = None if row["principal_id"] is None else scopes_of_role(row["user_role"], row["user_role_scopes"])
+    return effective_scopes(row["scopes"], role, user)
+
+
+def scopes_of_role(name: str, defined: Sequence[str] | None) -> Sequence[str]:
+    """The scopes of a role: built in, or as its tenant defined it; none if it is not defined."""
+    return BUILT_IN[name].scopes if name in BUILT_IN else defined or ()
+
+
+def _grants(row: Any) -> WorkerGrants | None:
+    """The grants of a token; None if it is not restricted."""
+    if row["queues"] is None:
+        return None
+    return WorkerGrants(tuple(row["queues"]), tuple(row["labels"] or ()), tuple(row["kinds"] or ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +125,13 @@ class ScheduleGrant:
     left_s: float
 
 
-async def begin_grants(connection: Connection, *, tenant: int, token_id: UUID) -> None:
-    await connection.execute(q("begin_grants"), token_id, tenant)
+async def begin_grants(connection: Connection, *, tenant: int, holder: UUID) -> None:
+    await connection.execute(q("begin_grants"), holder, tenant)
 
 
-async def grant_schedules(connection: Connection, *, tenant: int, token_id: UUID, most: int) -> ScheduleGrant:
-    """Grant a part of what is left of `most` in the hour; 0 if nothing is left."""
-    row = await connection.fetchrow(q("grant_schedules"), token_id, tenant, most)
+async def grant_schedules(connection: Connection, *, tenant: int, holder: UUID, most: int) -> ScheduleGrant:
+    """Grant a part of what is left of `most` in the hour to a user or token; 0 if nothing is left."""
+    row = await connection.fetchrow(q("grant_schedules"), holder, tenant, most)
     assert row is not None, "begin_grants comes first"
     return ScheduleGrant(row["granted"], row["reset_at"], row["left_s"])
 
@@ -90,7 +151,7 @@ async def server_key(connection: Connection, *, name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TokenLine:
-    """A token as listed, without its secret."""
+    """A token as listed, without its secret. `scopes` as issued, `allowed` as they are in effect."""
 
     token_id: UUID
     name: str
@@ -98,10 +159,75 @@ class TokenLine:
     created_at: datetime
     expires_at: datetime | None
     expired: bool
+    allowed: frozenset[str]
+    grants: WorkerGrants | None = None
+    role: str | None = None
+    principal_id: UUID | None = None
+    user: str | None = None
+    created_by: str | None = None
+    last_used_at: datetime | None = None
+    replaced_by: UUID | None = None
+    schedule_quota: int | None = None
 
 
-async def list_tokens(connection: Connection, *, tenant: int, limit: int) -> list[TokenLine]:
-    return [TokenLine(*r.values()) for r in await connection.fetch(q("list_tokens"), tenant, limit)]
+async def list_tokens(
+    connection: Connection,
+    *,
+    tenant: int,
+    limit: int,
+    before: tuple[datetime, UUID] | None = None,
+    principal_id: UUID | None = None,
+) -> list[TokenLine]:
+    at, token_id = before or (None, None)
+    rows = await connection.fetch(q("list_tokens"), tenant, limit, at, token_id, principal_id)
+    return [_line(row) for row in rows]
+
+
+async def lock_token(connection: Connection, *, tenant: int, token_id: UUID) -> TokenLine | None:
+    """A token that is not revoked; its row is locked until the end of the transaction."""
+    row = await connection.fetchrow(q("lock_token"), token_id, tenant)
+    return None if row is None else _line(row)
+
+
+def _line(row: Any) -> TokenLine:
+    return TokenLine(
+        row["token_id"],
+        row["name"],
+        row["scopes"],
+        row["created_at"],
+        row["expires_at"],
+        row["expired"],
+        _scopes(row),
+        grants=_grants(row),
+        role=row["role"],
+        principal_id=row["principal_id"],
+        user=row["user_name"],
+        created_by=row["created_by"],
+        last_used_at=row["last_used_at"],
+        replaced_by=row["replaced_by"],
+        schedule_quota=row["schedule_quota"],
+    )
+
+
+async def replace_token(
+    connection: Connection, *, tenant: int, token_id: UUID, by: UUID, overlap_s: float
+) -> datetime | None:
+    """Let a rotated token expire after the overlap; returns when, or None if it is not valid or was rotated already."""
+    expires_at: datetime | None = await connection.fetchval(q("replace_token"), token_id, tenant, float(overlap_s), by)
+    return expires_at
+
+
+async def revoke_tokens_of(connection: Connection, *, tenant: int, principal_id: UUID) -> list[UUID]:
+    return [r["token_id"] for r in await connection.fetch(q("revoke_tokens_of"), principal_id, tenant)]
+
+
+async def tokens_of_role(connection: Connection, *, tenant: int, role: str) -> list[UUID]:
+    return [r["token_id"] for r in await connection.fetch(q("tokens_of_role"), tenant, role)]
+
+
+async def unbound_worker_tokens(connection: Connection, *, tenant: int, limit: int = 20) -> list[str]:
+    """Names of worker tokens that grant everything, because they are older than grants."""
+    return [r["name"] for r in await connection.fetch(q("unbound_worker_tokens"), tenant, limit)]
 
 
 async def revoke_token(connection: Connection, *, tenant: int, token_id: UUID) -> str | None:

@@ -8,9 +8,11 @@ from datetime import datetime
 from uuid import UUID
 
 from mainspring.domain.execution import State
-from mainspring.domain.placement.demand import Demand, read_demand
+from mainspring.domain.placement.demand import Demand, lacks, read_demand
+from mainspring.domain.placement.functions import FunctionSet
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
+from mainspring.store.sessions import function_sets, stated_functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,11 @@ class LiveWorker:
     kinds: frozenset[str]
     labels: Mapping[str, str]
     resources: Mapping[str, int]
+    functions: FunctionSet | None = None
+
+    def lacks(self, demand: Demand) -> list[str]:
+        """What the worker lacks even when idle, as texts."""
+        return lacks(demand, self.kinds, self.labels, self.resources, self.functions)
 
 
 async def pending_execution(connection: Connection, *, tenant: int, execution_id: UUID) -> PendingRow | None:
@@ -81,6 +88,8 @@ async def pending_of_job(connection: Connection, *, tenant: int, job_id: UUID, l
 
 
 async def live_sessions(connection: Connection, *, tenant: int, limit: int = 10_000) -> list[LiveWorker]:
+    rows = await connection.fetch(q("live_sessions"), tenant, limit)
+    sets = await function_sets(connection, rows)
     return [
         LiveWorker(
             r["name"],
@@ -91,8 +100,9 @@ async def live_sessions(connection: Connection, *, tenant: int, limit: int = 10_
             frozenset(r["kinds"]),
             r["labels"],
             r["resources"],
+            stated_functions(r, sets),
         )
-        for r in await connection.fetch(q("live_sessions"), tenant, limit)
+        for r in rows
     ]
 
 

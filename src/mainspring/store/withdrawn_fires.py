@@ -10,11 +10,17 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+import structlog
+
 from mainspring.clock import whole_millis
+from mainspring.domain.schedule.budget import FIRE_STEPS, TooCostly
+from mainspring.domain.schedule.recurrence import count_at_least
 from mainspring.domain.schedule.schedule import compile_key
 from mainspring.store import executions
 from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow
+
+log = structlog.get_logger()
 
 
 def undecided_range(
@@ -74,9 +80,17 @@ async def record_withdrawn(
 async def record_range(
     connection: Connection, key: str, within: tuple[int, int], *, tenant: int, job_id: UUID, version: int, reason: str
 ) -> None:
-    """Record all instants of a schedule in a range as one skipped row."""
+    """Record all instants of a schedule in a range as one skipped row.
+
+    Of a schedule that is too costly to count, the count is a lower bound; if it cannot be searched at all, nothing is
+    recorded, so that an edit of it is always possible.
+    """
     schedule = compile_key(key)
-    count, last_ms = schedule.count_between(*within), schedule.prev_before(within[1] + 1)
+    try:
+        count, last_ms = count_at_least(schedule, *within, FIRE_STEPS), schedule.prev_before(within[1] + 1)
+    except TooCostly:
+        log.warning("fires.not_counted", job=str(job_id), reason=reason)
+        return
     if count and last_ms is not None:
         await executions.skip_undecided(
             connection, tenant=tenant, job_id=job_id, version=version, last_ms=last_ms, count=count, reason=reason

@@ -10,6 +10,11 @@ import structlog
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
+def _escaped(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Quote values that would control the terminal, such as errors of jobs."""
+    return {name: repr(v) if isinstance(v, str) and not v.isprintable() else v for name, v in event.items()}
+
+
 def configure(level: str) -> None:
     terminal = sys.stderr.isatty()
     render: structlog.typing.Processor = structlog.processors.JSONRenderer()
@@ -22,7 +27,7 @@ def configure(level: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
-            *([] if terminal else [structlog.processors.format_exc_info]),
+            *([_escaped] if terminal else [structlog.processors.format_exc_info]),
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS.get(level, logging.INFO)),

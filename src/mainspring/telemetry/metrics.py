@@ -39,10 +39,17 @@ STALE_RESULTS = Counter(
     "mainspring_stale_results", "Results rejected because another attempt took over or the execution had ended"
 )
 DEAD_LETTERS = Gauge("mainspring_dead_letters", "Open dead letters")
+FIRING_HELD = Gauge("mainspring_firing_held", "1 while firing is held after a restore")
 RESULTS_PENDING = Gauge("mainspring_results_pending", "Reported results that are not settled yet")
 ALERTS_FIRING = Gauge("mainspring_alerts_firing", "Firing alerts", ["severity"])
 ALERT_DELIVERIES = Counter("mainspring_alert_deliveries", "Attempts to deliver to a channel", ["channel", "outcome"])
+TRIGGER_DELIVERIES = Counter(
+    "mainspring_trigger_deliveries",
+    "Deliveries to triggers by kind and outcome (started, duplicate, filtered, paused, refused, rejected, limited)",
+    ["kind", "outcome"],
+)
 CLOCK_SKEW = Gauge("mainspring_clock_skew_seconds", "Clock of this machine minus that of the database")
+ENGINE_UP = Gauge("mainspring_engine_up", "Whether an optional engine is connected, by its role", ["role", "engine"])
 RUNS_FINISHED = Counter("mainspring_runs_finished", "Finished workflow runs", ["state"])
 RUNS_IN_TIME = Counter(
     "mainspring_runs_in_time", "Finished workflow runs with an SLA, by whether they met it", ["kept"]

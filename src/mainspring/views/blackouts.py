@@ -7,7 +7,8 @@ from datetime import datetime
 from mainspring import wire
 from mainspring.clock import LAST_MS, instant
 from mainspring.domain.duration import spell_duration
-from mainspring.domain.schedule.calendar import Blackout, blackout_until
+from mainspring.domain.schedule.blackouts import MAX_BLACKOUTS
+from mainspring.domain.schedule.calendar import blackout_until, next_start
 from mainspring.domain.schedule.schedule import describe_spec
 from mainspring.store import blackouts
 from mainspring.store.blackouts import BlackoutRow
@@ -26,6 +27,16 @@ async def list_blackouts(
         rows = await blackouts.list_blackouts(connection, tenant=tenant, limit=limit + 1, before=before)
     page = [as_blackout(row, now_ms) for row in rows[:limit]]
     return wire.Page(items=page, next_cursor=str(page[-1].blackout_id) if len(rows) > limit else None)
+
+
+async def over_everything(database: Database, *, tenant: int) -> wire.Blackout | None:
+    """The blackout that holds all fires of a tenant back now; of several, the one that ends last."""
+    async with database.connection() as connection:
+        now_ms = int(await database_now_ms(connection))
+        rows = await blackouts.active_blackouts(connection, tenant=tenant, limit=MAX_BLACKOUTS)
+    found = [as_blackout(row, now_ms) for row in rows if row.queue is None and row.job_id is None]
+    held = [b for b in found if b.holds_until is not None]
+    return max(held, key=lambda b: b.holds_until or b.created_at, default=None)
 
 
 def as_blackout(row: BlackoutRow, now_ms: int) -> wire.Blackout:
@@ -49,8 +60,7 @@ def as_blackout(row: BlackoutRow, now_ms: int) -> wire.Blackout:
 
 
 def _next_start(row: BlackoutRow, now_ms: int) -> datetime | None:
-    window = row.window
-    following = window.start_ms if isinstance(window, Blackout) else window.begins.next_after(now_ms)
+    following = next_start(row.window, now_ms)
     return instant(following) if following is not None and now_ms < following <= LAST_MS else None
 
 

@@ -39,9 +39,7 @@ async def list_versions(
 ) -> wire.Page[wire.CalendarVersion]:
     """All versions of a calendar, newest first; also of a deleted one."""
     refs.check_limit(limit)
-    if cursor is not None and not (cursor.isdecimal() and len(cursor) < 10):
-        raise refs.bad_cursor()
-    before = int(cursor) if cursor else 1 << 30
+    before = refs.number_cursor(cursor) or 1 << 30
     async with database.connection() as connection:
         rows = await calendars.list_versions(connection, tenant=tenant, name=name, before=before, limit=limit + 1)
     if not rows and cursor is None:

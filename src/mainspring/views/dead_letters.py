@@ -20,9 +20,14 @@ _GROUP = re.compile(r"([0-9a-f-]{36})\.([0-9a-f]{1,64})\Z")
 
 
 async def find(database: Database, ref: str, *, tenant: int) -> UUID:
-    """A dead letter's id, from the whole id or a unique prefix."""
+    """A dead letter's id, from the whole id, a unique prefix, or @last for the one that ended last."""
     digits = ref.lower().replace("-", "")
     async with database.connection() as connection:
+        if ref == "@last":
+            latest = await dead_letters.latest_dead_letter(connection, tenant=tenant)
+            if latest is None:
+                raise NotFound("@last: there are no dead letters")
+            return latest
         found = (
             await dead_letters.dead_letter_prefix(connection, tenant=tenant, prefix=digits)
             if _HEX.match(digits)
@@ -63,14 +68,14 @@ async def list_dead_letters(
         if state not in DEAD_LETTER_STATES:
             raise Invalid(f"{state!r} is not a state of a dead letter; use one of {', '.join(DEAD_LETTER_STATES)}")
     before = refs.parse_cursor(cursor)
-    job_id = None if job is None else (await refs.job_row(database, job, tenant=tenant)).job_id
     async with database.connection() as connection:
+        job_ids = None if job is None else await refs.known_jobs(connection, job, tenant=tenant)
         rows = await dead_letters.list_dead_letters(
             connection,
             tenant=tenant,
             before=before,
             limit=limit + 1,
-            job_id=job_id,
+            job_ids=job_ids,
             fingerprint=fingerprint,
             states=states,
         )

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from mainspring import wire
+from mainspring.clock import instant
 from mainspring.domain.errors import NotFound, invalid
-from mainspring.domain.execution import STATES
-from mainspring.store import executions
-from mainspring.store.db import Database
-from mainspring.views.refs import check_limit, execution_id, job_row, parse_cursor
+from mainspring.domain.execution import STATES, fire_ms_of
+from mainspring.store import audit, executions
+from mainspring.store.db import Database, database_now_ms
+from mainspring.views.refs import check_limit, execution_id, parse_cursor, past_job
+
+LOOKED_BACK = 10_000
+"""Among so many executions the last one of a user is looked for."""
 
 
 async def get(database: Database, ref: str | UUID, *, tenant: int) -> wire.Execution:
@@ -24,6 +28,29 @@ async def get(database: Database, ref: str | UUID, *, tenant: int) -> wire.Execu
         if found.attempt > 1 or (found.attempt == 1 and found.state not in ("running", "succeeded")):
             found.attempts.extend(await executions.list_attempts(connection, tenant=tenant, execution_id=found_id))
     return found
+
+
+async def latest(database: Database, *, tenant: int, by: str) -> wire.Execution:
+    """The execution that `by` requested last; if there is none, the one that was due last.
+
+    Ids begin with the due time, so the newest id may be of a fire years ahead. One that `by` requested for later is
+    found through the audit log.
+    """
+    async with database.connection() as connection:
+        now_ms = int(await database_now_ms(connection))
+        due = UUID(int=(now_ms + 1) << 80)
+        found = await executions.latest_requested(connection, tenant=tenant, by=by, before=due, most=LOOKED_BACK)
+        asked = await audit.latest_submission(connection, tenant=tenant, by=by)
+        if asked is not None and (found is None or asked[0] > instant(fire_ms_of(found))):
+            found = asked[1]
+        if found is None:
+            after_all = parse_cursor(None)
+            found = await executions.latest_requested(
+                connection, tenant=tenant, by=by, before=after_all, most=LOOKED_BACK
+            )
+    if found is None:
+        raise NotFound("@last: there are no executions yet")
+    return await get(database, found, tenant=tenant)
 
 
 async def list_executions(
@@ -41,7 +68,7 @@ async def list_executions(
         if state not in STATES:
             raise invalid("/state", f"{state!r} is not a state", hint=f"one of {', '.join(STATES)}")
     before = parse_cursor(cursor)
-    job_id = None if job is None else (await job_row(database, job, tenant=tenant)).job_id
+    job_id = None if job is None else (await past_job(database, job, tenant=tenant)).job_id
     # Other states are planned for their values: the constraints of both tables exclude one of them.
     lend = database.reading if not states or set(states) == {"running"} else database.connection
     async with lend() as connection:

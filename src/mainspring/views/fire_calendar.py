@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
 from mainspring.clock import instant, millis
+from mainspring.domain.schedule.budget import BATCH_STEPS, REQUEST_STEPS, TooCostly, steps
 from mainspring.store import charts, jobs
 from mainspring.store.db import Database
 from mainspring.views.fire_density import CROWDED, HOUR_MS, MINUTE_MS, ScheduleLoad, ScheduleLoads
@@ -64,13 +66,15 @@ def planned(loads: ScheduleLoads, begin_ms: int, hours: int) -> list[int]:
     """Fires due in each of the next hours. CPU-bound: run it in a thread."""
     due = [0.0] * hours
     end_ms = begin_ms + hours * HOUR_MS
-    for load, weight in _counted(loads.loads):
-        fire = load.schedule.next_after(begin_ms - 1)
-        while fire is not None and fire < end_ms:
-            number = (fire - begin_ms) // HOUR_MS
-            hour_end_ms = begin_ms + (number + 1) * HOUR_MS - 1
-            due[number] += weight * load.jobs * load.schedule.count_between(fire - 1, hour_end_ms)
-            fire = load.schedule.next_after(hour_end_ms)
+    with steps(BATCH_STEPS):
+        for load, weight in _counted(loads.loads):
+            with suppress(TooCostly), steps(REQUEST_STEPS):
+                fire = load.schedule.next_after(begin_ms - 1)
+                while fire is not None and fire < end_ms:
+                    number = (fire - begin_ms) // HOUR_MS
+                    hour_end_ms = begin_ms + (number + 1) * HOUR_MS - 1
+                    due[number] += weight * load.jobs * load.schedule.count_between(fire - 1, hour_end_ms)
+                    fire = load.schedule.next_after(hour_end_ms)
     return [round(n) for n in due]
 
 
@@ -103,7 +107,11 @@ def most_crowded(loads: ScheduleLoads, hour_ms: int) -> CrowdedMinute:
     minutes = [loads.due_in_minute_of(hour_ms + n * MINUTE_MS) for n in range(60)]
     worst = max(range(60), key=minutes.__getitem__)
     at_ms = hour_ms + worst * MINUTE_MS
-    due = ((load, load.jobs * load.schedule.count_between(at_ms - 1, at_ms + MINUTE_MS - 1)) for load in loads.loads)
+    due = []
+    with steps(BATCH_STEPS):
+        for load in loads.loads:
+            with suppress(TooCostly), steps(REQUEST_STEPS):
+                due.append((load, load.jobs * load.schedule.count_between(at_ms - 1, at_ms + MINUTE_MS - 1)))
     heaviest = sorted((pair for pair in due if pair[1]), key=lambda pair: -pair[1])
     return CrowdedMinute(at_ms, minutes, heaviest[:HEAVIEST_SHOWN])
 
@@ -116,7 +124,11 @@ async def examples(
         ids = [load.schedule_id for load, _ in found.loads]
         rows = await jobs.jobs_on_schedules(connection, tenant=tenant, schedule_ids=ids, each=each)
     return [
-        (load.schedule.describe(), due, [(job_id, name) for known, job_id, name in rows if known == load.schedule_id])
+        (
+            load.schedule.describe(),
+            due,
+            [(job_id, name) for known, job_id, name, _ in rows if known == load.schedule_id],
+        )
         for load, due in found.loads
     ]
 

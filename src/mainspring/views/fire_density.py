@@ -7,9 +7,11 @@ MAX_JOBS jobs a random sample is read and extrapolated, so the work does not gro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mainspring.clock import millis
+from mainspring.domain.schedule.budget import BATCH_STEPS, REQUEST_STEPS, TooCostly, steps
 from mainspring.domain.schedule.recurrence import Within
 from mainspring.domain.schedule.schedule import Schedule, compile_key
 from mainspring.store import jobs
@@ -60,13 +62,17 @@ async def tenant_loads(database: Database, *, tenant: int) -> ScheduleLoads:
         part = min(1.0, MAX_JOBS / max(await jobs.estimated_jobs(connection), 1))
         rows = await jobs.schedule_loads(connection, tenant=tenant, limit=MAX_SCHEDULES + 1, percent=100 * part)
     loads = []
-    for schedule_id, key, start_at, end_at, count in rows[:MAX_SCHEDULES]:
-        schedule = compile_key(key)
-        if start_at is not None or end_at is not None:
-            window = [None if at is None else millis(at) for at in (start_at, end_at)]
-            schedule = Within(schedule, *window)
-        loads.append(ScheduleLoad(schedule, round(count / part), schedule_id))
-    return ScheduleLoads(loads, complete=len(rows) <= MAX_SCHEDULES and part == 1)
+    with steps(REQUEST_STEPS):
+        for schedule_id, key, start_at, end_at, count in rows[:MAX_SCHEDULES]:
+            try:
+                schedule = compile_key(key)
+            except TooCostly:
+                continue
+            if start_at is not None or end_at is not None:
+                window = [None if at is None else millis(at) for at in (start_at, end_at)]
+                schedule = Within(schedule, *window)
+            loads.append(ScheduleLoad(schedule, round(count / part), schedule_id))
+    return ScheduleLoads(loads, complete=len(rows) == len(loads) and part == 1)
 
 
 def quieter_minute(loads: ScheduleLoads, fires: Sequence[int], minute: int) -> tuple[int, int] | None:
@@ -85,11 +91,20 @@ def quieter_minute(loads: ScheduleLoads, fires: Sequence[int], minute: int) -> t
 def _due_by_minute(loads: Sequence[ScheduleLoad], hour_ms: int) -> list[int]:
     """Visits only minutes with fires: most schedules fire in few minutes of an hour."""
     due = [0] * 60
-    for load in loads:
-        fire = load.schedule.next_after(hour_ms - 1)
-        while fire is not None and fire < hour_ms + HOUR_MS:
-            number = (fire - hour_ms) // MINUTE_MS
-            end_ms = hour_ms + (number + 1) * MINUTE_MS - 1
-            due[number] += load.jobs * load.schedule.count_between(fire - 1, end_ms)
-            fire = load.schedule.next_after(end_ms)
+    with steps(BATCH_STEPS):
+        for load in loads:
+            if not load.schedule.walks:
+                _add_minutes(due, load, hour_ms)
+                continue
+            with suppress(TooCostly), steps(REQUEST_STEPS):
+                _add_minutes(due, load, hour_ms)
     return due
+
+
+def _add_minutes(due: list[int], load: ScheduleLoad, hour_ms: int) -> None:
+    fire = load.schedule.next_after(hour_ms - 1)
+    while fire is not None and fire < hour_ms + HOUR_MS:
+        number = (fire - hour_ms) // MINUTE_MS
+        end_ms = hour_ms + (number + 1) * MINUTE_MS - 1
+        due[number] += load.jobs * load.schedule.count_between(fire - 1, end_ms)
+        fire = load.schedule.next_after(end_ms)

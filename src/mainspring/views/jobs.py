@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from uuid import UUID
 
@@ -11,13 +12,18 @@ from mainspring.clock import instant
 from mainspring.domain.errors import NotFound
 from mainspring.domain.execution import LIVE
 from mainspring.domain.job import NAME, JobSpec
+from mainspring.domain.schedule.budget import REQUEST_STEPS, TooCostly, steps
 from mainspring.domain.schedule.deadline import DeadlineStatus
 from mainspring.domain.schedule.schedule import describe_spec, job_seed
-from mainspring.store import deadlines, jobs
+from mainspring.domain.task import PythonTask
+from mainspring.store import deadlines, jobs, search
 from mainspring.store.db import Connection, Database, database_now_ms
 from mainspring.store.jobs import JobRow, LastRow
-from mainspring.views.fires import fires_once, next_fires
-from mainspring.views.refs import bad_cursor, check_limit, job_row, known_job
+from mainspring.views.fires import fires_once, next_fire
+from mainspring.views.refs import bad_cursor, check_limit, known_job, number_cursor, past_job
+
+MAX_COUNTED = 10_000
+"""Statistics count at most so many executions of a job."""
 
 
 async def get(database: Database, ref: str, *, tenant: int) -> wire.Job:
@@ -46,10 +52,8 @@ async def list_versions(
 ) -> wire.Page[wire.Version]:
     """All versions of a job, newest first."""
     check_limit(limit)
-    row = await job_row(database, ref, tenant=tenant)
-    if cursor is not None and not cursor.isdigit():
-        raise bad_cursor()
-    before = int(cursor) if cursor else row.version + 1
+    row = await past_job(database, ref, tenant=tenant)
+    before = number_cursor(cursor) or row.version + 1
     async with database.connection() as connection:
         rows = await jobs.list_versions(connection, tenant=tenant, job_id=row.job_id, before=before, limit=limit + 1)
     page = [
@@ -57,6 +61,29 @@ async def list_versions(
         for v, spec, at, by, zones in rows[:limit]
     ]
     return wire.Page(items=page, next_cursor=str(page[-1].version) if len(rows) > limit else None)
+
+
+async def stats(database: Database, ref: str, *, tenant: int, since_s: float) -> wire.JobStats:
+    """Statistics of the executions of a job that ended in the last `since_s` seconds."""
+    async with database.connection() as connection:
+        row = await known_job(connection, ref, tenant=tenant)
+        since = instant(max(0, int(await database_now_ms(connection) - since_s * 1000)))
+        found = (
+            await search.job_stats(connection, tenant=tenant, job_ids=[row.job_id], since=since, each=MAX_COUNTED)
+        )[row.job_id]
+    return wire.JobStats(
+        job_id=row.job_id,
+        job=row.name,
+        since_at=since,
+        ended=found.ended,
+        succeeded=found.succeeded,
+        failed=found.ended - found.succeeded,
+        skipped=found.skipped,
+        success_ratio=found.succeeded / found.ended if found.ended else None,
+        p50_ms=found.p50,
+        p95_ms=found.p95,
+        p99_ms=found.p99,
+    )
 
 
 async def version_of(database: Database, job_id: UUID, version: int, *, tenant: int) -> JobSpec:
@@ -77,15 +104,18 @@ async def as_jobs(connection: Connection, rows: Sequence[JobRow], *, tenant: int
         connection, tenant=tenant, job_ids=[row.job_id for row in rows], now=instant(now_ms)
     )
     judged = await deadlines.judge(connection, rows, tenant=tenant, now_ms=now_ms)
-    return [_as_job(row, last[row.job_id], judged[row.job_id], now_ms) for row in rows]
+    with steps(REQUEST_STEPS):
+        return [_as_job(row, last[row.job_id], judged[row.job_id], now_ms) for row in rows]
 
 
 def _as_job(row: JobRow, last: list[LastRow], judged: list[DeadlineStatus], now_ms: int) -> wire.Job:
-    following = _next_fire(row, last, now_ms)
+    following, is_known = None, False
+    with suppress(TooCostly):
+        following, is_known = _next_fire(row, last, now_ms), True
     state: wire.JobState = "active"
     if row.deleted_at is not None:
         state = "deleted"
-    elif row.spec.schedule is not None and following is None and not any(e.state in LIVE for e in last):
+    elif row.spec.schedule is not None and is_known and following is None and not any(e.state in LIVE for e in last):
         state = "finished"
     elif row.paused_at is not None:
         state = "paused"
@@ -117,6 +147,15 @@ def _as_job(row: JobRow, last: list[LastRow], judged: list[DeadlineStatus], now_
         deadlines=[
             wire.Deadline(kind=j.kind, state=j.state, at=None if j.at_ms is None else instant(j.at_ms)) for j in judged
         ],
+        declared=_declaration(row),
+    )
+
+
+def _declaration(row: JobRow) -> wire.Declaration | None:
+    if row.declared_version is None or not isinstance(row.spec.task, PythonTask):
+        return None
+    return wire.Declaration(
+        function=row.spec.task.function, version=row.declared_version, edited=row.version > row.declared_version
     )
 
 
@@ -128,5 +167,5 @@ def _described(row: JobRow) -> str | None:
 def _next_fire(row: JobRow, last: list[LastRow], now_ms: int) -> datetime | None:
     if fires_once(row):
         return next((e.fire_at for e in last if e.state == "waiting"), None)
-    ahead = next_fires(row, after_ms=now_ms, count=1)
-    return instant(ahead[0]) if ahead else None
+    ahead = next_fire(row, after_ms=now_ms)
+    return None if ahead is None else instant(ahead)

@@ -14,13 +14,18 @@ from mainspring.store.db import Connection, Database
 
 CHUNKS_PER_PAGE = 200
 TAIL_BYTES = 96_000
+"""How much of a log is rendered at once."""
+PAGE_BYTES = 1_000_000
+LogRows = Sequence[tuple[int, int, wire.Stream, bytes]]
 _START = (0, -1)
 _END = (32_767, 2_147_483_647)
 _POSITION = re.compile(r"(\d{1,4})\.(-1|\d{1,9})\Z", re.ASCII)
 
 
-async def read_logs(database: Database, execution_id: UUID, *, tenant: int, place: str | None = None) -> wire.Logs:
-    """Log chunks after a position. `complete` when the execution has ended and everything was read."""
+async def read_logs(
+    database: Database, execution_id: UUID, *, tenant: int, place: str | None = None, size: int = PAGE_BYTES
+) -> wire.Logs:
+    """Log chunks after a position, about `size` bytes. `complete` when the execution has ended and all was read."""
     after = parse_place(place)
     async with database.connection() as connection:
         # State before chunks: output is written before the end, so an ended execution has all of it.
@@ -28,13 +33,38 @@ async def read_logs(database: Database, execution_id: UUID, *, tenant: int, plac
         rows = await logs.read_logs(
             connection, tenant=tenant, execution_id=execution_id, after=after, limit=CHUNKS_PER_PAGE
         )
-    last = (rows[-1][0], rows[-1][1]) if rows else after
-    complete = found.state not in LIVE and len(rows) < CHUNKS_PER_PAGE
-    return wire.Logs(chunks=_chunks(rows), place=f"{last[0]}.{last[1]}", complete=complete, progress=found.progress)
+        retry = await _retry(connection, found, tenant=tenant)
+    page = _first_bytes(rows, size)
+    last = (page[-1][0], page[-1][1]) if page else after
+    complete = found.state not in LIVE and len(rows) < CHUNKS_PER_PAGE and len(page) == len(rows)
+    return wire.Logs(
+        chunks=_chunks(page),
+        place=f"{last[0]}.{last[1]}",
+        complete=complete,
+        progress=found.progress,
+        retry=retry if len(page) == len(rows) else None,
+    )
+
+
+async def _retry(connection: Connection, found: wire.Execution, *, tenant: int) -> wire.Retry | None:
+    """The attempt after which an execution waits; None if it does not wait for another one."""
+    if found.state != "waiting" or not found.attempt:
+        return None
+    attempts = await executions.list_attempts(connection, tenant=tenant, execution_id=found.execution_id)
+    if not attempts:
+        return None
+    last = attempts[-1]
+    return wire.Retry(
+        attempt=last.attempt,
+        outcome=last.outcome,
+        exit_code=last.exit_code,
+        error=last.error,
+        due_at=found.due_at,
+    )
 
 
 async def read_logs_before(
-    database: Database, execution_id: UUID, *, tenant: int, before: str | None = None
+    database: Database, execution_id: UUID, *, tenant: int, before: str | None = None, size: int = TAIL_BYTES
 ) -> tuple[wire.Logs, bool]:
     """Log chunks before a position, or the last ones, in order; and whether there are earlier ones."""
     position = parse_place(before) if before else _END
@@ -46,7 +76,7 @@ async def read_logs_before(
             execution_id=execution_id,
             before=position,
             limit=CHUNKS_PER_PAGE,
-            size=TAIL_BYTES,
+            size=size,
         )
         first = (rows[-1][0], rows[-1][1]) if rows else _START
         more = bool(rows) and bool(
@@ -75,7 +105,16 @@ async def _execution(connection: Connection, execution_id: UUID, *, tenant: int)
     return found
 
 
-def _chunks(rows: Sequence[tuple[int, int, wire.Stream, bytes]]) -> list[wire.LogChunk]:
+def _first_bytes(rows: LogRows, size: int) -> LogRows:
+    """The first rows with about `size` bytes, at least one."""
+    for count, (*_, data) in enumerate(rows):
+        size -= len(data)
+        if size < 0:
+            return rows[: max(1, count)]
+    return rows
+
+
+def _chunks(rows: LogRows) -> list[wire.LogChunk]:
     return [
         wire.LogChunk(attempt=attempt, seq=seq, stream=stream, text=data.decode("utf-8", "replace"))
         for attempt, seq, stream, data in rows

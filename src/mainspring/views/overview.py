@@ -1,29 +1,39 @@
-"""System overview: counts, recent and upcoming executions, and a health verdict."""
+"""System overview: counts, recent and upcoming executions, what needs an operator; owners of shards."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
+import msgspec
+
 from mainspring import wire
 from mainspring.clock import instant
-from mainspring.store import alerts, charts, executions, sessions, shards
+from mainspring.domain.start_delay import OwnLimits, Started, own_delay_ms
+from mainspring.store import attention as store_attention
+from mainspring.store import executions, holds, sessions, shards
 from mainspring.store import jobs as store_jobs
 from mainspring.store.db import Database, database_now_ms
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
+from mainspring.views.attention import Attention, attention_now
+from mainspring.views.runs import RunViews
 
-DAY = timedelta(days=1)
+HOURS = 24
 RECENT_SHOWN = 50
-LATE_MS = 1000
-"""The verdict reports a start delay above this."""
+RUNNING_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Counts at one instant of database time. `shards_held` of `shards` have a scheduler."""
+    """Counts at one instant of database time. `shards_held` of `shards` have a scheduler.
+
+    `delays` are the start delays of the latest fires in milliseconds, oldest first; `failed_by_hour` are the failures
+    of the last 24 hours, oldest first.
+    """
 
     now: datetime
     jobs: int
@@ -31,35 +41,49 @@ class Overview:
     running: int
     queued: int
     waiting: int
-    failures: int
     workers: int
     suspects: int
     slots: int
     busy: int
     shards: int
     shards_held: int
-    late_ms: int | None
-    recent: list[wire.Execution]
-    upcoming: list[tuple[datetime, UUID, str]]
-    firing: int = 0
-    oldest_at: datetime | None = None
+    recent: Sequence[wire.Execution]
+    upcoming: Sequence[tuple[datetime, UUID, str]]
+    delays: Sequence[int] = ()
+    failed_by_hour: Sequence[int] = ()
+    attention: Attention = field(default_factory=Attention)
+    active: Sequence[wire.Execution] = ()
+    """The executions that run now, with their progress."""
+    held_at: datetime | None = None
+    """Since when firing is held after a restore."""
+
+    @property
+    def failures(self) -> int:
+        return sum(self.failed_by_hour)
+
+    @property
+    def late_ms(self) -> int | None:
+        """95th percentile of the start delay of the latest fires."""
+        return percentile(self.delays, 95)
 
 
-async def overview(database: Database, *, tenant: int) -> Overview:
+async def overview(database: Database, runs: RunViews, *, tenant: int) -> Overview:
     """Everything that the start page shows."""
     page = await execution_views.list_executions(database, tenant=tenant, limit=RECENT_SHOWN)
     # Executions that wait for a later due time are not recent.
     recent = [e for e in page.items if e.state != "waiting" or e.attempt]
+    active = await execution_views.list_executions(database, tenant=tenant, limit=RUNNING_SHOWN, states=("running",))
     upcoming = await fire_views.upcoming(database, tenant=tenant)
     async with database.connection() as connection:
         now = instant(await database_now_ms(connection))
         jobs, paused = await store_jobs.job_counts(connection, tenant=tenant)
         live = await executions.live_counts(connection, tenant=tenant)
-        failures = await executions.failed_count(connection, tenant=tenant, since=now - DAY)
+        failed = await store_attention.failures_by_hour(connection, tenant=tenant, now=now, hours=HOURS)
         workers = await sessions.list_workers(connection, tenant=tenant)
         leases = await shards.list_shards(connection)
-        firing = await alerts.firing_count(connection, tenant=tenant)
-        oldest_at = await charts.oldest_queued(connection, tenant=tenant) if live.get("queued") else None
+        hold = await holds.open_hold(connection)
+        fires = _first_starts(recent)
+        limits = await store_attention.own_limits(connection, tenant=tenant, job_ids=[*{e.job_id for e in fires}])
     alive = [w for w in workers if w.state in ("idle", "busy", "draining")]
     return Overview(
         now=now,
@@ -68,27 +92,39 @@ async def overview(database: Database, *, tenant: int) -> Overview:
         running=live.get("running", 0),
         queued=live.get("queued", 0),
         waiting=live.get("waiting", 0) + live.get("blocked", 0),
-        failures=failures,
         workers=len(alive),
         suspects=sum(w.state == "suspect" for w in workers),
         slots=sum(w.slots for w in alive),
         busy=sum(w.busy for w in alive),
         shards=len(leases),
         shards_held=sum(s.lease_expires_at is not None and s.lease_expires_at > s.now for s in leases),
-        late_ms=late_p95(recent),
         recent=recent,
         upcoming=upcoming,
-        firing=firing,
-        oldest_at=oldest_at,
+        delays=start_delays(recent, limits),
+        failed_by_hour=failed,
+        attention=await attention_now(database, runs, tenant=tenant, paused=bool(paused)),
+        active=active.items,
+        held_at=None if hold is None else hold.held_at,
     )
 
 
-async def shards_now(database: Database) -> wire.Shards:
-    """The scheduler processes, and the owner of each shard."""
+async def shards_now(database: Database, *, named: bool = True) -> wire.Shards:
+    """The scheduler processes, and the owner of each shard. Without `named`, by id: names and hosts are left out."""
     async with database.connection() as connection:
         schedulers = await shards.list_schedulers(connection)
         leases = await shards.list_shards(connection)
-    return wire.Shards(schedulers=[*map(_process, schedulers)], shards=[*map(_shard, leases)])
+    found = wire.Shards(schedulers=[*map(_process, schedulers)], shards=[*map(_shard, leases)])
+    if named:
+        return found
+    owners = {lease.shard: lease.owner for lease in leases}
+    return wire.Shards(
+        schedulers=[msgspec.structs.replace(p, name=str(p.scheduler_id), host="") for p in found.schedulers],
+        shards=[msgspec.structs.replace(s, owner=_text(owners[s.shard])) for s in found.shards],
+    )
+
+
+def _text(owner: UUID | None) -> str | None:
+    return None if owner is None else str(owner)
 
 
 def _process(lease: shards.SchedulerLease) -> wire.SchedulerProcess:
@@ -118,42 +154,27 @@ def _shard(lease: shards.ShardLease) -> wire.Shard:
     )
 
 
-def late_p95(recent: list[wire.Execution]) -> int | None:
-    """95th percentile of the start delay of recent fires, first attempts only."""
-    late = sorted(e.late_ms for e in recent if e.late_ms is not None and e.trigger == "fire" and e.attempt <= 1)
-    return late[int(len(late) * 0.95)] if late else None
+def _first_starts(recent: Sequence[wire.Execution]) -> list[wire.Execution]:
+    return [e for e in recent if e.started_at is not None and e.trigger == "fire" and e.attempt <= 1]
 
 
-def verdict(o: Overview) -> tuple[bool, str]:
-    """Whether the system is healthy, and one sentence on it."""
-    if not o.jobs and not o.recent:
-        return True, "Nothing is scheduled yet."
-    if o.shards_held < o.shards:
-        if not o.shards_held:
-            return False, "Nothing fires: no scheduler is alive."
-        return False, f"{o.shards - o.shards_held} of {o.shards} shards do not fire: no scheduler holds them."
-    stuck = o.queued + o.running
-    if not o.workers:
-        waiting = f"; {_count(stuck, 'execution')} waiting" if stuck else ""
-        return False, f"Fires are decided, but no worker is alive to run them{waiting}."
-    troubles = []
-    if o.failures:
-        troubles.append(f"{_count(o.failures, 'execution')} failed in the last 24 hours")
-    if o.suspects:
-        troubles.append(f"{_count(o.suspects, 'worker')} missed a heartbeat")
-    if o.late_ms is not None and o.late_ms > LATE_MS:
-        troubles.append("fires start late")
-    if o.firing:
-        troubles.append(f"{_count(o.firing, 'alert')} firing")
-    if troubles:
-        return False, f"{_count(o.jobs, 'job')} scheduled; {_listed(troubles)}."
-    on_time = f"All is well: {_count(o.jobs - o.paused, 'job')} on time"
-    return True, on_time + (f", {o.paused:,} paused." if o.paused else ".")
+def start_delays(recent: Sequence[wire.Execution], limits: Mapping[UUID, OwnLimits]) -> list[int]:
+    """Start delays of the first attempts of fires, oldest first, without the waits for their jobs' own limits."""
+    found = []
+    for e in sorted(_first_starts(recent), key=lambda e: e.execution_id):
+        assert e.started_at is not None
+        others = [
+            Started(o.started_at, o.finished_at)
+            for o in recent
+            if o.job_id == e.job_id and o.execution_id != e.execution_id and o.started_at is not None
+        ]
+        own = limits.get(e.job_id, OwnLimits())
+        if (delay := own_delay_ms(e.due_at, e.queued_at, e.started_at, own, others)) is not None:
+            found.append(delay)
+    return found
 
 
-def _listed(things: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(things[:-1]), things[-1])))
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}" + ("" if n == 1 else "s")
+def percentile(values: Sequence[int], share: int) -> int | None:
+    """The smallest value that at least `share` percent of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * share // 100) - 1)] if ordered else None

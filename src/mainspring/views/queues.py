@@ -31,6 +31,7 @@ async def overview(database: Database, *, tenant: int) -> wire.Queues:
     """Every queue with settings, workers or executions; and the limits in use."""
     async with database.connection() as connection:
         settings = await queues.queue_settings(connection, tenant=tenant)
+        isolation = await queues.min_isolation(connection, tenant=tenant, queue="")
         depths = await depths_of(connection, tenant=tenant)
         servers = await why.live_sessions(connection, tenant=tenant)
         running = await queues.count_running(connection, tenants=[tenant])
@@ -39,6 +40,7 @@ async def overview(database: Database, *, tenant: int) -> wire.Queues:
     names = {*DEFAULT_QUEUES, *settings, *(d.queue for d in depths), *(name for _, name in running)}
     names.update(name for server in servers for name in server.queues)
     return wire.Queues(
+        min_isolation=isolation,
         items=[
             _queue(name, settings.get(name, DEFAULTS), depths, servers, running.get((tenant, name), 0))
             for name in sorted(names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
@@ -17,6 +17,7 @@ from mainspring.runs.plans import CachedPlan, PlanCache
 from mainspring.store import charts, run_steps, runs
 from mainspring.store.db import Connection, Database
 from mainspring.views import run_timelines
+from mainspring.views.approval_messages import approval_messages
 from mainspring.views.pending_runs import has_no_steps, list_pending, pending_run
 from mainspring.views.refs import check_limit, is_id, parse_cursor
 from mainspring.views.workflows import row_of
@@ -47,7 +48,8 @@ class RunViews:
                 return row
             known = await self.plan_of(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
             steps = await run_steps.steps_of_run(connection, run_id=run_id, items=items)
-        run = _as_run(row, [_as_step(known, s) for s in steps])
+            messages = await approval_messages(connection, known, row, {s["step"] for s in steps})
+        run = _as_run(row, [_as_step(known, s, messages) for s in steps])
         return run_timelines.with_critical_path(run, known, now=steps[0]["now"])
 
     async def list_runs(
@@ -120,7 +122,9 @@ class RunViews:
         async with self._database.connection() as connection:
             known = await self.plan_of(connection, tenant=tenant, job_id=run.job_id, version=run.version)
             rows = await run_steps.steps_by_ref(connection, run_id=run.run_id, refs=refs)
-        return [_as_step(known, r) for r in rows]
+            row = {"run_id": run.run_id, "params": run.params, "fire_at": run.fire_at}
+            messages = await approval_messages(connection, known, row, {r["step"] for r in rows})
+        return [_as_step(known, r, messages) for r in rows]
 
     async def steps_for_graph(self, run: wire.Run, *, tenant: int) -> list[wire.RunStep]:
         """Every step of a run, with the fields that a graph shows."""
@@ -160,7 +164,7 @@ class RunViews:
             number = step_named(known, name).number
             rows = await run_steps.steps_of_run(connection, run_id=run_id, items=True, step=number)
         whole = next(step for step in run.steps if step.name == name)
-        items = [_as_step(known, r) for r in rows if r["item"] != WHOLE]
+        items = [_as_step(known, r, {}) for r in rows if r["item"] != WHOLE]
         return await run_timelines.step_timeline(self._database, [whole, *items], tenant=tenant, item=item)
 
     async def grid(self, ref: str, *, tenant: int, count: int = 25) -> wire.Grid:
@@ -226,7 +230,7 @@ def _as_run(r: Any, steps: Sequence[wire.RunStep] = ()) -> wire.Run:
     )
 
 
-def _as_step(known: CachedPlan, r: Any) -> wire.RunStep:
+def _as_step(known: CachedPlan, r: Any, messages: Mapping[int, str]) -> wire.RunStep:
     step = known.plan.steps[r["step"]]
     return wire.RunStep(
         name=step.name,
@@ -248,8 +252,9 @@ def _as_step(known: CachedPlan, r: Any) -> wire.RunStep:
         reason=r["reason"],
         decided_by=r["decided_by"],
         flag=r["flag"],
-        message=None if step.spec.approval is None else step.spec.approval.message or None,
+        message=messages.get(step.number),
         scope=None if step.spec.approval is None else step.spec.approval.scope,
+        self_approval=None if step.spec.approval is None else step.spec.approval.self_approval,
     )
 
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from mainspring import wire
 from mainspring.clock import instant
-from mainspring.domain.errors import NotFound, invalid
-from mainspring.domain.filter import ExecutionFilter, JobFilter, execution_filter, job_filter
+from mainspring.domain.errors import invalid
+from mainspring.domain.filter import DELETED, ExecutionFilter, JobFilter, execution_filter, job_filter
 from mainspring.domain.job import NAME
 from mainspring.store import executions, search
 from mainspring.store.db import Connection, Database, database_now_ms
@@ -27,15 +27,36 @@ async def jobs(
 ) -> wire.Page[wire.Job]:
     """Matching jobs, by name."""
     refs.check_limit(limit)
-    if cursor and not NAME.match(cursor):
-        raise refs.bad_cursor()
     wanted = job_filter(text)
+    _check_position(cursor or "", wanted)
     async with database.connection() as connection:
         found = await search.search_jobs(connection, wanted, tenant=tenant, after=cursor or "", limit=limit + 1)
         rows = await search.jobs_by_id(connection, tenant=tenant, job_ids=found.ids[:limit])
         page = await job_views.as_jobs(connection, rows, tenant=tenant)
-    more = len(found.ids) > limit
-    return wire.Page(items=page, next_cursor=page[-1].name if more else found.floor)
+    if len(found.ids) <= limit:
+        return wire.Page(items=page, next_cursor=found.floor)
+    return wire.Page(items=page, next_cursor=search.position(page[-1].name, page[-1].job_id, wanted))
+
+
+async def jobs_among(database: Database, job_ids: Sequence[UUID], text: str, *, tenant: int) -> list[wire.Job]:
+    """Those of some jobs that match a filter, in their order."""
+    wanted = job_filter(text)
+    async with database.connection() as connection:
+        if wanted:
+            found = await search.search_jobs(connection, wanted, tenant=tenant, after="", limit=search.SCAN_LIMIT)
+            kept = set(found.ids)
+            job_ids = [job_id for job_id in job_ids if job_id in kept]
+        rows = await search.jobs_by_id(connection, tenant=tenant, job_ids=job_ids)
+        page = {job.job_id: job for job in await job_views.as_jobs(connection, rows, tenant=tenant)}
+    return [page[job_id] for job_id in job_ids if job_id in page]
+
+
+def _check_position(cursor: str, wanted: JobFilter) -> None:
+    name, space, job_id = cursor.partition(" ")
+    if cursor and (
+        not NAME.match(name) or bool(space) != (DELETED in wanted.states) or (space and not refs.is_id(job_id))
+    ):
+        raise refs.bad_cursor()
 
 
 async def job_ids(
@@ -46,7 +67,16 @@ async def job_ids(
         found = await search.search_jobs(connection, wanted, tenant=tenant, after=after, limit=limit + 1)
         rows = await search.jobs_by_id(connection, tenant=tenant, job_ids=found.ids[:limit])
     page = [(row.job_id, row.name) for row in rows]
-    return page, page[-1][1] if len(found.ids) > limit else found.floor
+    if len(found.ids) <= limit:
+        return page, found.floor
+    return page, search.position(page[-1][1], page[-1][0], wanted)
+
+
+async def names_of_jobs(database: Database, job_ids: Sequence[UUID], *, tenant: int) -> list[tuple[UUID, str]]:
+    """Ids and names of those jobs that exist."""
+    async with database.connection() as connection:
+        rows = await search.jobs_by_id(connection, tenant=tenant, job_ids=job_ids)
+    return [(row.job_id, row.name) for row in rows if row.deleted_at is None]
 
 
 async def find_executions(
@@ -104,7 +134,7 @@ async def stats(
 
 async def _jobs_of(connection: Connection, wanted: ExecutionFilter, *, tenant: int) -> list[UUID] | None:
     """The jobs whose executions are searched; None: all."""
-    named = [await _named(connection, ref, tenant=tenant) for ref in wanted.jobs]
+    named = [job_id for ref in wanted.jobs for job_id in await refs.known_jobs(connection, ref, tenant=tenant)]
     if not wanted.of_jobs:
         return named or None
     found = await search.search_jobs(connection, wanted.of_jobs, tenant=tenant, after="", limit=MAX_JOBS + 1)
@@ -112,10 +142,3 @@ async def _jobs_of(connection: Connection, wanted: ExecutionFilter, *, tenant: i
         hint = "narrow the name, or name one job with job:"
         raise invalid("/filter", f"more than {MAX_JOBS} jobs match", hint=hint, code="bad_filter")
     return [job_id for job_id in found.ids if not named or job_id in named]
-
-
-async def _named(connection: Connection, ref: str, *, tenant: int) -> UUID:
-    row = await refs.find_job(connection, ref, tenant=tenant)
-    if row is None:
-        raise NotFound(f"there is no job {ref!r}")
-    return row.job_id

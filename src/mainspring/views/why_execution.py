@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from uuid import UUID
 
 from mainspring import wire
 from mainspring.clock import instant, millis
 from mainspring.domain.job import JobSpec
 from mainspring.domain.placement.demand import Demand, lacks
+from mainspring.domain.placement.isolation import can_reach, demand_with
 from mainspring.domain.placement.line import demand_of
 from mainspring.domain.placement.reservation import lay_out
 from mainspring.domain.queue import DEFAULTS, QueueSettings
-from mainspring.store import evictions, jobs, lines, needs, queues, reservations, why
+from mainspring.domain.schedule.blackouts import MAX_BLACKOUTS, Blackouts, Scope
+from mainspring.domain.schedule.budget import TooCostly
+from mainspring.domain.schedule.calendar import blackout_until
+from mainspring.store import blackouts, evictions, holds, jobs, lines, needs, queues, reservations, why
 from mainspring.store.db import Connection, Database, database_now_ms
+from mainspring.store.jobs import JobRow
 from mainspring.store.why import LiveWorker, PendingRow
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
-from mainspring.views import refs
+from mainspring.views import refs, triggers
 
 MAX_AHEAD = 10_000
 """Executions ahead in the line are counted up to here."""
@@ -28,26 +35,38 @@ async def execution(database: Database, ref: str | UUID, *, tenant: int) -> wire
     async with database.connection() as connection:
         row = await why.pending_execution(connection, tenant=tenant, execution_id=found.execution_id)
         reasons = [_ended(found)] if row is None else await _reasons(connection, row, tenant)
+        if row is not None and (hold := await holds.open_hold(connection)) is not None:
+            reasons = [wire.Reason(code="held", message=str(hold)), *reasons]
     return wire.Why(execution_id=found.execution_id, job=found.job, state=found.state, reasons=reasons)
 
 
 async def job(database: Database, ref: str, *, tenant: int) -> wire.Why:
     """Why the job's next execution is not running; without one, why there is none."""
-    row = await refs.job_row(database, ref, tenant=tenant)
+    row = await refs.past_job(database, ref, tenant=tenant)
     async with database.connection() as connection:
         live = await why.pending_of_job(connection, tenant=tenant, job_id=row.job_id, limit=100)
         now_ms = int(await database_now_ms(connection))
+        hold = await holds.open_hold(connection)
     waiting = next((e for e, state in live if state != "running"), live[0][0] if live else None)
     reasons = []
+    if hold is not None and waiting is None:
+        reasons.append(wire.Reason(code="held", message=str(hold)))
     if row.deleted_at is not None:
         reasons.append(wire.Reason(code="job_deleted", message="the job is deleted"))
     elif row.paused_at is not None:
         words = f": {row.pause_reason}" if row.pause_reason else ""
         reasons.append(wire.Reason(code="job_paused", message=f"the job is paused{words}"))
+    elif row.spec.schedule is not None and (held := await _blackout(database, row, now_ms)) is not None:
+        reasons.append(held)
     if waiting is not None:
         found = await execution(database, waiting, tenant=tenant)
         return wire.Why(execution_id=waiting, job=row.name, state=found.state, reasons=[*reasons, *found.reasons])
-    ahead = fire_views.next_fires(row, after_ms=now_ms, count=1)
+    try:
+        ahead = fire_views.next_fires(row, after_ms=now_ms, count=1)
+    except TooCostly:
+        ahead = []
+        words = "its next fire takes too many steps to find: change its schedule"
+        reasons.append(wire.Reason(code="schedule_too_costly", message=words))
     if not reasons and ahead:
         until = instant(ahead[0])
         reasons.append(wire.Reason(code="not_due", message="its next fire is not due yet", until=until))
@@ -56,15 +75,39 @@ async def job(database: Database, ref: str, *, tenant: int) -> wire.Why:
         async with database.connection() as connection:
             unmet = await _unmet(connection, row.job_id, tenant) if row.needs else ""
         words = f"it is executed when these have succeeded: {unmet}"
-        reasons.append(wire.Reason(code="needs" if unmet else "no_fire", message=words if unmet else nothing))
+        waits = await triggers.waits_of(database, row.name, tenant=tenant) if not unmet else []
+        reasons += [wire.Reason(code="trigger", message=text) for text in waits]
+        if not waits:
+            reasons.append(wire.Reason(code="needs" if unmet else "no_fire", message=words if unmet else nothing))
     return wire.Why(execution_id=None, job=row.name, state=None, reasons=reasons)
+
+
+async def _blackout(database: Database, row: JobRow, now_ms: int) -> wire.Reason | None:
+    """The blackout that holds the fires of a job back now; without one, the blackout that its next fire falls into."""
+    async with database.connection() as connection:
+        closed = Blackouts(await blackouts.open_blackouts(connection, tenant=row.tenant))
+        windows = await blackouts.active_blackouts(connection, tenant=row.tenant, limit=MAX_BLACKOUTS)
+    scope = Scope(row.tenant, row.spec.queue_name, row.job_id)
+    if (until := closed.until(scope, now_ms)) is not None:
+        named = [w for w in windows if Scope(w.tenant, w.queue, w.job_id).covers(scope)]
+        over = next((w for w in named if blackout_until([w.window], now_ms) is not None), None)
+        why = f": {over.reason}" if over is not None and over.reason else ""
+        words = f"a blackout holds back its fires{why}"
+        return wire.Reason(code="blackout", message=words, until=instant(until))
+    with suppress(TooCostly):
+        ahead = fire_views.next_fires(row, after_ms=now_ms, count=1)
+        if ahead and (until := closed.until(scope, ahead[0])) is not None:
+            words = "its next fire falls into a blackout"
+            return wire.Reason(code="blackout", message=words, until=instant(until))
+    return None
 
 
 async def unfit(database: Database, spec: JobSpec, *, tenant: int) -> list[str]:
     """A warning if no present worker could run the job. No error: such a worker may start later."""
     async with database.connection() as connection:
         servers = await why.live_sessions(connection, tenant=tenant)
-    reason = _no_worker(demand_of(spec), spec.queue_name, servers)
+        minimum = await queues.min_isolation(connection, tenant=tenant, queue=spec.queue_name)
+    reason = _no_worker(demand_with(demand_of(spec), minimum), spec.queue_name, servers)
     return [] if reason is None else [reason.message]
 
 
@@ -96,7 +139,7 @@ async def _needs(connection: Connection, row: PendingRow, tenant: int) -> wire.R
     return wire.Reason(
         code="needs",
         message=f"it waits until these have succeeded: {words}" if words else "it is about to be queued",
-        until=row.needs_by_at if bounded else None,
+        until=row.needs_by_at if bounded and words else None,
     )
 
 
@@ -115,6 +158,8 @@ def _state_of(need: wire.Dependency) -> str:
 def _waiting(row: PendingRow) -> wire.Reason:
     if row.due_at.year >= 9999:
         return wire.Reason(code="job_paused", message="its job is paused")
+    if row.due_at <= row.now:
+        return wire.Reason(code="due", message="it is due, and about to be queued")
     words = f"attempt {row.attempt} failed; it waits for the next one" if row.attempt else "it is not due yet"
     return wire.Reason(code="retry" if row.attempt else "not_due", message=words, until=row.due_at)
 
@@ -144,12 +189,25 @@ async def _queued(connection: Connection, row: PendingRow, tenant: int) -> list[
             found.append(wire.Reason(code="tenant_cap", message=words))
     servers = await why.live_sessions(connection, tenant=tenant)
     helped = await _helpers(connection, row, tenant)
-    servers = [s for s in servers if row.queue in s.queues or s.queues & helped]
+    row, required = await _required(connection, row, tenant)
     if (reason := _no_worker(row.demand, row.queue, servers, helped)) is not None:
-        return [*found, reason]
+        return [*found, *required, reason]
+    servers = [s for s in servers if row.queue in s.queues or s.queues & helped]
     found += await _room(connection, row, tenant)
     found += await _reserved(connection, row, tenant, settings or DEFAULTS)
-    return [*found, *await _busy(connection, row, tenant, servers)]
+    return [*found, *await _busy(connection, row, tenant, servers, held=bool(found))]
+
+
+async def _required(connection: Connection, row: PendingRow, tenant: int) -> tuple[PendingRow, list[wire.Reason]]:
+    """Add what the queue requires to the demand; return it as a reason, in case no worker has it."""
+    minimum = await queues.min_isolation(connection, tenant=tenant, queue=row.queue)
+    demand = demand_with(row.demand, minimum)
+    if demand == row.demand:
+        return row, []
+    words = f"the queue {row.queue} requires isolation {minimum}"
+    if not can_reach(row.demand.kind, minimum):
+        words += f", which a {row.demand.kind} task can't have: move the job to another queue, or make it a container"
+    return replace(row, demand=demand), [wire.Reason(code="min_isolation", message=words)]
 
 
 async def _room(connection: Connection, row: PendingRow, tenant: int) -> list[wire.Reason]:
@@ -181,7 +239,7 @@ async def _reserved(connection: Connection, row: PendingRow, tenant: int, settin
         for p in everywhere
         if (p.tenant == tenant or p.shared)
         and row.queue in p.queues
-        and not lacks(row.demand, p.kinds, p.labels, p.resources)
+        and not lacks(row.demand, p.kinds, p.labels, p.resources, p.functions)
     }
     found, layout = [], lay_out([r.reservation for r in rows], everywhere)
     for r in (r.reservation for r in rows):
@@ -222,17 +280,41 @@ def _no_worker(
     serving = [s for s in servers if (queue in s.queues or s.queues & helped) and s.state == "active"]
     if not serving:
         return wire.Reason(code="no_worker", message=f"no worker serves the queue {queue}")
-    closest, missing = min(
-        ((s, lacks(demand, s.kinds, s.labels, s.resources)) for s in serving), key=lambda pair: len(pair[1])
-    )
+    closest, missing = min(((s, s.lacks(demand)) for s in serving), key=lambda pair: len(pair[1]))
     if not missing:
         return None
+    if (reason := _no_function(demand, queue, serving, servers)) is not None:
+        return reason
     words = f"no worker matches: the closest, {closest.name}, lacks {' and '.join(missing)}"
     return wire.Reason(code="no_fit", message=words)
 
 
-async def _busy(connection: Connection, row: PendingRow, tenant: int, servers: list[LiveWorker]) -> list[wire.Reason]:
-    fitting = [s for s in servers if not lacks(row.demand, s.kinds, s.labels, s.resources) and s.state == "active"]
+def _no_function(
+    demand: Demand, queue: str, serving: list[LiveWorker], servers: list[LiveWorker]
+) -> wire.Reason | None:
+    """Which function no worker of the queue has, and what to do; None if that is not what is missing."""
+    able = [s for s in serving if demand.kind in s.kinds]
+    stated = [s.functions for s in able if s.functions is not None]
+    if not demand.function or not able or len(stated) < len(able) or any(f.has(demand.function) for f in stated):
+        return None
+    words = f"no worker of the queue {queue} has the function {demand.function!r}"
+    if (close := next(filter(None, (f.closest(demand.function) for f in stated)), None)) is not None:
+        words += f" (did you mean {close!r}?)"
+    has = [s for s in servers if queue not in s.queues and s.functions is not None and s.functions.has(demand.function)]
+    module = demand.function.partition(":")[0] if ":" in demand.function else "MODULE"
+    if has:
+        words += f"; {has[0].name} has it, but serves {' and '.join(sorted(has[0].queues))}"
+        todo = f"let that worker serve {queue} (-q {queue}), or move the job to its queue"
+    else:
+        todo = f"start a worker that has it (mainspring worker -m {module} -q {queue}), or correct task.function"
+    return wire.Reason(code="no_function", message=f"{words}: {todo}")
+
+
+async def _busy(
+    connection: Connection, row: PendingRow, tenant: int, servers: list[LiveWorker], *, held: bool
+) -> list[wire.Reason]:
+    """Whether a worker is free, and how many are ahead. `held`: another reason keeps it from starting now."""
+    fitting = [s for s in servers if not s.lacks(row.demand) and s.state == "active"]
     ahead = 0
     if row.line_id is not None:
         ahead = await why.ahead_in_line(
@@ -251,4 +333,6 @@ async def _busy(connection: Connection, row: PendingRow, tenant: int, servers: l
     if row.demand.resources:
         words = f"{len(free)} matching workers have a free slot, but may lack resources; {line}"
         return [wire.Reason(code="busy", message=words)]
+    if held:
+        return [wire.Reason(code="next", message=f"{line}, when that is over")] if ahead else []
     return [wire.Reason(code="next", message=f"it is about to start; {line}")]

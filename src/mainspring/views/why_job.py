@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -13,11 +14,12 @@ from mainspring.domain.job import WorkflowTask
 from mainspring.domain.limit import resolve_key
 from mainspring.domain.params import defaults
 from mainspring.domain.schedule.blackouts import Blackouts, Scope
-from mainspring.store import blackouts, executions
+from mainspring.domain.schedule.budget import TooCostly
+from mainspring.store import blackouts, executions, holds
 from mainspring.store import why as pending
 from mainspring.store.db import Database, database_now_ms
 from mainspring.store.jobs import JobRow
-from mainspring.views import dependencies, queues, refs, why_execution
+from mainspring.views import dependencies, queues, refs, triggers, why_execution
 from mainspring.views import fires as fire_views
 
 MAX_LIVE = 10
@@ -49,10 +51,16 @@ async def why_not(database: Database, ref: str, *, tenant: int) -> list[Check]:
         return [Check("Deleted", "stops", f"it was deleted {row.deleted_at:%Y-%m-%d %H:%M} UTC")]
     async with database.connection() as connection:
         now_ms = int(await database_now_ms(connection))
+        hold = await holds.open_hold(connection)
         closed = Blackouts(await blackouts.open_blackouts(connection, tenant=tenant))
-    ahead = fire_views.next_fires(row, after_ms=now_ms, count=1)
-    found = [_paused(row), _schedule(row, ahead, now_ms), *_calendar(row), _blackout(row, closed, ahead, now_ms)]
+    ahead, schedule = list[int](), Check("Schedule", "stops", "its next fire takes too many steps to find: change it")
+    with suppress(TooCostly):
+        ahead = fire_views.next_fires(row, after_ms=now_ms, count=1)
+        schedule = _schedule(row, ahead, now_ms)
+    held = [] if hold is None else [Check("Held", "stops", str(hold))]
+    found = [*held, _paused(row), schedule, *_calendar(row), _blackout(row, closed, ahead, now_ms)]
     found += await _needs(database, row)
+    found += [Check("Trigger", "note", text) for text in await triggers.waits_of(database, row.name, tenant=row.tenant)]
     found += await _alive(database, row)
     if not isinstance(row.spec.task, WorkflowTask):
         found += [check async for check in _capacity(database, row)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from mainspring import wire
 from mainspring.domain.errors import NotFound
@@ -13,6 +15,8 @@ from mainspring.store.sessions import UnsuccessfulAttempt, WorkerSession
 
 SESSIONS_SHOWN = 10
 EXECUTIONS_SHOWN = 50
+RUNNING_SHOWN = 200
+"""Running executions in the list of workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,17 @@ class WorkerHistory:
 async def list_workers(database: Database, *, tenant: int) -> list[wire.Worker]:
     async with database.connection() as connection:
         return await sessions.list_workers(connection, tenant=tenant)
+
+
+async def running(database: Database, session_ids: Sequence[UUID], *, tenant: int) -> list[wire.Execution]:
+    """What some sessions run, at most RUNNING_SHOWN."""
+    if not session_ids:
+        return []
+    async with database.connection() as connection:
+        ids = await sessions.executions_of_sessions(
+            connection, tenant=tenant, session_ids=session_ids, limit=RUNNING_SHOWN
+        )
+        return await executions.executions_by_id(connection, tenant=tenant, execution_ids=ids) if ids else []
 
 
 async def history(database: Database, ref: str, *, tenant: int) -> WorkerHistory:

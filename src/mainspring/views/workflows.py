@@ -88,10 +88,9 @@ async def list_versions(
     """The versions of a workflow, newest first, each with what it changed."""
     if not 1 <= limit <= MAX_VERSIONS_PAGE:
         raise invalid("/limit", f"{limit} is out of range", hint=f"between 1 and {MAX_VERSIONS_PAGE}")
-    if cursor is not None and not cursor.isdigit():
-        raise refs.bad_cursor()
+    after = refs.number_cursor(cursor)
     row = await row_of(database, ref, tenant=tenant)
-    before = int(cursor) if cursor else row.version + 1
+    before = after or row.version + 1
     async with database.connection() as connection:
         # One more than is returned: the last one is compared with it.
         found = await workflows.workflow_versions(

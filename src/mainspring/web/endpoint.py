@@ -6,8 +6,7 @@ Every page and every form except the login passes through `reading` or `changing
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote
 from uuid import uuid4
@@ -16,13 +15,22 @@ import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from mainspring.api.auth import Caller
 from mainspring.api.context import Context
-from mainspring.api.problem import TITLES, status_of
+from mainspring.api.problem import TITLES, retry_headers, status_of
 from mainspring.api.route import authenticate
-from mainspring.domain.errors import Forbidden, MainspringError, TooLarge, Unauthenticated, Unavailable, invalid
+from mainspring.api.route import refuse_nul as refuse_nul_in_address
+from mainspring.domain.errors import (
+    MAX_LISTED,
+    Forbidden,
+    MainspringError,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+    invalid,
+)
 from mainspring.store.db import AWAY
 from mainspring.web import render
+from mainspring.web.reader import Reader, as_reader, blackout_now
 from mainspring.web.urls import local_path
 
 log = structlog.get_logger()
@@ -40,14 +48,8 @@ class PageRequest:
 
     context: Context
     http: Request
-    caller: Caller
+    caller: Reader
     form: dict[str, str] = field(default_factory=dict)
-
-    def making(self, schedules: bool) -> AbstractAsyncContextManager[None]:
-        """Enforce the caller's schedule quota around the creation of a job or workflow."""
-        return self.context.quotas.making(
-            schedules, tenant=self.caller.tenant, token_id=self.caller.token_id, own=self.caller.schedule_quota
-        )
 
     def query(self, name: str) -> str:
         return self.http.query_params.get(name, "").strip()
@@ -61,23 +63,40 @@ Handle = Callable[[PageRequest], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def reading(context: Context, handle: Handle, scope: str = "read") -> Endpoint:
-    """Wrap a GET handler: the caller needs `scope`."""
+def reading(
+    context: Context,
+    handle: Handle,
+    scope: str = "read",
+    accepts: Collection[str] | None = None,
+    *,
+    banner: bool = False,
+) -> Endpoint:
+    """Wrap a GET handler: the caller needs `scope`. With `accepts`, other query parameters are refused."""
 
     async def enter(request: Request) -> Response:
         caller = await authenticate(context, request)
         caller.demand(scope)
-        return await handle(PageRequest(context, request, caller))
+        refuse_nul_in_address(request)
+        if accepts is not None:
+            refuse_unknown_query(request, accepts)
+        blackout = await blackout_now(context.database, tenant=caller.tenant) if banner else None
+        return await handle(PageRequest(context, request, as_reader(caller, request, blackout)))
 
     return _answering(context, enter)
 
 
-def changing(context: Context, handle: Handle, scope: str = "write") -> Endpoint:
-    """Wrap a POST handler: the caller needs `scope`, and the form must carry the CSRF token of its session."""
+def changing(context: Context, handle: Handle, scope: str = "write", *, checks_grants: bool = False) -> Endpoint:
+    """Wrap a POST handler: the caller needs `scope`, and the form must carry the CSRF token of its session.
+
+    A token that is restricted to queues or labels is refused, unless the handler checks that.
+    """
 
     async def enter(request: Request) -> Response:
-        caller = await authenticate(context, request)
+        caller = as_reader(await authenticate(context, request), request)
         caller.demand(scope)
+        if scope != "read" and not checks_grants:
+            caller.demand_unrestricted()
+        refuse_nul_in_address(request)
         check_origin(request)
         form = await read_form(request)
         if caller.csrf is None:
@@ -92,6 +111,18 @@ def changing(context: Context, handle: Handle, scope: str = "write") -> Endpoint
     return _answering(context, enter)
 
 
+def refuse_unknown_query(request: Request, accepts: Collection[str]) -> None:
+    """Refuse a query parameter that the page ignores: it may be the one that narrows what an action applies to.
+
+    A name that ends with `*` accepts every parameter with that prefix.
+    """
+    prefixes = tuple(name[:-1] for name in accepts if name.endswith("*"))
+    for name in request.query_params:
+        if name not in accepts and not (prefixes and name.startswith(prefixes)):
+            known = ", ".join(sorted(accepts)) or "none"
+            raise invalid(f"/{name[:80]}", f"unknown query parameter {name[:80]!r}", hint=f"known: {known}")
+
+
 def check_origin(request: Request) -> None:
     """Refuse a form that was not sent from a page of this server."""
     site = request.headers.get("sec-fetch-site")
@@ -103,13 +134,20 @@ def check_origin(request: Request) -> None:
         raise Forbidden("cross-site request refused: the form must be sent from a page of this server")
 
 
-async def read_form(request: Request) -> dict[str, str]:
-    body = b""
+async def read_form(request: Request, *, limit: int = MAX_FORM_BYTES) -> dict[str, str]:
+    body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > MAX_FORM_BYTES:
-            raise TooLarge(f"the form is larger than {MAX_FORM_BYTES:,} bytes")
-    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        if len(body) > limit:
+            raise TooLarge(f"the form is larger than {limit:,} bytes")
+    return form_fields(bytes(body))
+
+
+def form_fields(body: bytes) -> dict[str, str]:
+    """Return the fields of a form by name; the last of several with the same name counts."""
+    if (count := body.count(b"&") + 1) > MAX_FIELDS:
+        raise TooLarge(f"the form has {count:,} fields; the limit is {MAX_FIELDS:,}", code="too_many_fields")
+    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
 
 
 def refuse_nul(form: Mapping[str, str]) -> None:
@@ -156,7 +194,7 @@ def _ask_to_log_in(request: Request, error: Unauthenticated) -> Response:
 async def not_found_page(context: Context, request: Request, status: int, message: str) -> Response:
     """Answer a browser where no route matches: an error page with links, or the login."""
     try:
-        caller = await context.auth.caller(request)
+        caller = as_reader(await context.auth.caller(request), request)
     except Unauthenticated as error:
         return _ask_to_log_in(request, error)
     except _CALLER_UNKNOWN:
@@ -167,13 +205,22 @@ async def not_found_page(context: Context, request: Request, status: int, messag
 async def _error_page(context: Context, request: Request, error: MainspringError) -> Response:
     status = status_of(error)
     try:
-        caller = await context.auth.caller(request)
+        caller = as_reader(await context.auth.caller(request), request)
     except _CALLER_UNKNOWN:
-        return PlainTextResponse(error.message + "\n", status, render.HEADERS)
-    return _render_error(caller, request, status, error.message, [p.hint for p in error.problems if p.hint])
+        return PlainTextResponse(error.message + "\n", status, {**render.HEADERS, **retry_headers(error)})
+    response = _render_error(caller, request, status, error.message, _details(error))
+    response.headers.update(retry_headers(error))
+    return response
 
 
-def _render_error(caller: Caller, request: Request, status: int, message: str, hints: list[str]) -> Response:
+def _details(error: MainspringError) -> list[str]:
+    """Pointer, message and hint of each problem, without what the message says."""
+    listed = error.problems[:MAX_LISTED]
+    found = [": ".join(filter(None, (p.pointer, p.hint))) if p.message == error.message else str(p) for p in listed]
+    return [text for text in found if text and text not in error.message]
+
+
+def _render_error(caller: Reader, request: Request, status: int, message: str, hints: list[str]) -> Response:
     title = TITLES.get(status, "Error")
     return render.page(
         "error.html", caller, status=status, code=status, title=title, message=message, hints=hints,

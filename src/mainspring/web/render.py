@@ -12,7 +12,8 @@ from importlib.resources.abc import Traversable
 from pathlib import PurePath
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context, select_autoescape
+from jinja2.runtime import Context as JinjaContext
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
@@ -20,10 +21,15 @@ from mainspring import __version__
 from mainspring.api.auth import Caller
 from mainspring.clock import SystemClock, instant
 from mainspring.display.times import span
+from mainspring.domain.metadata import contact_fields
 from mainspring.domain.placement.resources import show_amounts
 from mainspring.domain.retry import describe_retries
 from mainspring.views.execution_timeline import events_of
+from mainspring.views.job_health import streak
 from mainspring.web.draw import filters, states, terminal_output
+from mainspring.web.draw.dag import step_kind
+from mainspring.web.draw.duration_bars import duration_bars
+from mainspring.web.reader import Reader
 
 _CONTENT_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 _FOLDER = resources.files(__package__).joinpath("static")
@@ -77,6 +83,7 @@ NAVIGATION = (
     NavEntry("Jobs", "/jobs", "list", "j"),
     NavEntry("Executions", "/executions", "triangle", "e"),
     NavEntry("Workflows", "/workflows", "graph", "w"),
+    NavEntry("Triggers", "/triggers", "play", "r"),
     NavEntry("Calendar", "/calendar", "calendar", "c"),
     NavEntry("Failures", "/failures", "skull", "f", scope="operate"),
     NavEntry("Queues", "/queues", "queue", "q", apart=True),
@@ -88,6 +95,13 @@ NAVIGATION = (
     NavEntry("Settings", "/settings", "sliders", "t"),
 )
 
+
+@pass_context
+def _clock(context: JinjaContext, at: datetime, now: datetime, *, millis: bool = False) -> str:
+    """Format a time in the reader's zone."""
+    return filters.clock(at, now, context["who"].zone, millis=millis)
+
+
 _environment = Environment(
     loader=PackageLoader("mainspring.web"),
     autoescape=select_autoescape(default=True, default_for_string=True),
@@ -98,13 +112,15 @@ _environment = Environment(
 _environment.filters.update(
     ago=filters.ago,
     amounts=show_amounts,
-    clock=filters.clock,
+    clock=_clock,
     command=filters.command,
     compact=filters.compact,
     deadline=filters.deadline,
+    duration_bars=duration_bars,
     events=events_of,
     given_labels=filters.given_labels,
     isolation=filters.isolation,
+    contact=contact_fields,
     json_text=filters.json_text,
     state_style=states.state_style,
     style_of_state=states.style_of_state,
@@ -113,10 +129,13 @@ _environment.filters.update(
     plural=filters.plural,
     progress=filters.progress,
     raw_schedule=filters.raw_schedule,
+    resolved_params=filters.resolved_params,
     retries=describe_retries,
     short=filters.short,
     span=span,
     stamp=filters.stamp,
+    step_kind=step_kind,
+    streak=streak,
     count_states=states.count_states,
     until=filters.until,
     wall=filters.wall,
@@ -136,21 +155,24 @@ def now() -> datetime:
     return instant(SystemClock().now_ms())
 
 
-def page(template: str, caller: Caller, *, status: int = 200, **values: Any) -> HTMLResponse:
+def page(template: str, caller: Reader, *, status: int = 200, **values: Any) -> HTMLResponse:
     """Render a page for a signed-in caller."""
     text = _environment.get_template(template).render(who=caller, now=now(), **values)
     return HTMLResponse(text, status, HEADERS)
 
 
-def fragment(template: str, name: str, caller: Caller, **values: Any) -> str:
+def fragment(template: str, name: str, caller: Reader, **values: Any) -> str:
     """Render one macro of a template, so that the stream sends the same HTML as the page."""
     module = _environment.get_template(template).make_module({"who": caller, "now": now()})
     return str(getattr(module, name)(**values))
 
 
-def login_page(*, status: int = 200, error: str = "", then: str = "/") -> HTMLResponse:
-    """Render the login with inline style: static files need a session."""
-    text = _environment.get_template("login.html").render(style=Markup(_CSS), error=error, then=then)
+def login_page(
+    *, status: int = 200, error: str = "", then: str = "/", proof: str, key: str = "", caller: Caller | None = None
+) -> HTMLResponse:
+    """Render the login with inline style: static files need a session. With `caller`, `key` signs in as that one."""
+    template = _environment.get_template("login.html")
+    text = template.render(style=Markup(_CSS), error=error, then=then, proof=proof, key=key, caller=caller)
     return HTMLResponse(text, status, LOGIN_HEADERS)
 
 

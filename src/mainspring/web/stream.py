@@ -8,9 +8,10 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from uuid import UUID
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from mainspring import wire
+from mainspring.api.open_streams import LiveResponse
 from mainspring.domain.errors import MainspringError, invalid
 from mainspring.store.db import AWAY
 from mainspring.views import executions as execution_views
@@ -19,20 +20,18 @@ from mainspring.views import jobs as job_views
 from mainspring.views import logs as log_views
 from mainspring.views import refs
 from mainspring.views import workers as worker_views
-from mainspring.views.overview import verdict
 from mainspring.views.runs import parse_run_id
 from mainspring.web.draw import terminal_output
-from mainspring.web.draw.timeline import timeline
 from mainspring.web.endpoint import PageRequest
-from mainspring.web.fire_history_cache import FireHistoryCache
-from mainspring.web.overview_cache import OverviewCache
+from mainspring.web.pages import execution as execution_page
 from mainspring.web.pages import job_chart, queues, runs, system, workers
-from mainspring.web.pages import now as now_page
 from mainspring.web.pages.executions import EXECUTIONS_SHOWN
 from mainspring.web.pages.job import FIRES_SHOWN
-from mainspring.web.pages.jobs import find_jobs
-from mainspring.web.render import HEADERS, fragment, now
-from mainspring.web.urls import link
+from mainspring.web.pages.jobs import JobListView, find_jobs
+from mainspring.web.pages.now import EXECUTIONS_SHOWN as EXECUTIONS_SHOWN_NOW
+from mainspring.web.pages.now import NowPage
+from mainspring.web.pages.workers import ALIVE, running_by_worker
+from mainspring.web.render import HEADERS, fragment
 
 BATCH_S = 0.25
 """The shortest time between two messages: readers can't follow more, and browsers can't render it."""
@@ -45,8 +44,8 @@ KEEP_ALIVE = ": keep-alive\n\n"
 class Stream:
     """GET /ui/stream: `view` names the page."""
 
-    def __init__(self, overview: OverviewCache, history: FireHistoryCache) -> None:
-        self._overview, self._history = overview, history
+    def __init__(self, now: NowPage) -> None:
+        self._page = now
 
     async def __call__(self, request: PageRequest) -> Response:
         match request.query("view"):
@@ -82,29 +81,22 @@ class Stream:
                     "unknown view",
                     hint="now, jobs, job, executions, execution, chart, run, workers, worker, queues or system",
                 )
-        headers = {**HEADERS, "X-Accel-Buffering": "no"}
-        return StreamingResponse(_while_authorized(request, messages), 200, headers, media_type="text/event-stream")
+        return LiveResponse(request.context.streams, request.caller, _while_authorized(request, messages), HEADERS)
 
     async def _now(self, request: PageRequest) -> AsyncIterator[str]:
         async for changed in _changes(request):
-            seen = await self._overview.overview(request.context.database, tenant=request.caller.tenant)
-            well, sentence = verdict(seen)
-            bars = await self._history.bars(request.context.database, now(), tenant=request.caller.tenant)
-            yield message(
-                fragment("parts.html", "numbers", request.caller, seen=seen, well=well, sentence=sentence)
-                + fragment("parts.html", "upcoming", request.caller, fires=seen.upcoming)
-                + fragment("day_chart.html", "day", request.caller, bars=bars)
-            )
+            text, values = await self._page.fragments(request)
+            yield message(text)
             # In a message of their own: a browser drops table rows after other elements.
-            if rows := changed or seen.recent[: now_page.EXECUTIONS_SHOWN]:
+            if rows := changed or values["seen"].recent[:EXECUTIONS_SHOWN_NOW]:
                 yield message(_rows(request, rows))
 
 
 async def _jobs(request: PageRequest) -> AsyncIterator[str]:
-    back = link("/jobs", q=request.query("q"), cursor=request.query("cursor"))
+    view = JobListView.of(request)
     async for _ in _changes(request, on_change=False):
-        found = await find_jobs(request)
-        rows = {"jobs": found.page.items, "stats": found.stats, "back": back}
+        found = await find_jobs(request, view)
+        rows = {"jobs": found.page.items, "stats": found.stats, "back": view.address()}
         yield message(fragment("job_rows.html", "job_rows", request.caller, **rows))
 
 
@@ -145,8 +137,7 @@ async def _execution(request: PageRequest, execution_id: UUID) -> AsyncIterator[
         parts = ""
         if found != shown:
             shown = found
-            steps = timeline(found, now())
-            parts = fragment("parts.html", "execution_head", request.caller, e=found, steps=steps)
+            parts = await execution_page.fragments(request, found)
         if logs.chunks:
             yield message(terminal_output.render(logs.chunks, attempt), event="log", identity=logs.place)
             attempt = logs.chunks[-1].attempt
@@ -158,7 +149,8 @@ async def _execution(request: PageRequest, execution_id: UUID) -> AsyncIterator[
 async def _workers(request: PageRequest) -> AsyncIterator[str]:
     async for _ in _changes(request, on_change=False):
         found = await worker_views.list_workers(request.context.database, tenant=request.caller.tenant)
-        yield message(fragment("parts.html", "worker_table", request.caller, workers=found))
+        running = await running_by_worker(request, [w for w in found if w.state in ALIVE])
+        yield message(fragment("worker_parts.html", "worker_table", request.caller, workers=found, running=running))
 
 
 async def _refreshing(request: PageRequest, render: Callable[[PageRequest], Awaitable[str]]) -> AsyncIterator[str]:

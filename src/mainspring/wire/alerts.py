@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring.domain.alert import AlertState, Rule, Severity
+from mainspring.domain.bounds import Duration, Name
 from mainspring.domain.channel import Target
 from mainspring.domain.schedule.schedule import ScheduleSpecs
 from mainspring.wire.message import Instant, Request, Response
@@ -46,11 +47,11 @@ class AlertRule(Response):
 class NewSilence(Request):
     """Mutes notifications that match: until `end_at`, from `start_at` on, or on a schedule."""
 
-    matchers: dict[str, str]
+    matchers: Annotated[dict[Name, Name], msgspec.Meta(max_length=20)]
     start_at: Instant | None = None
     end_at: Instant | None = None
     schedule: ScheduleSpecs | None = None
-    lasts: str | int | float | None = None
+    lasts: Duration | None = None
     reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
 
 
@@ -72,12 +73,12 @@ class ChannelSpec(Request):
     """A notification target. `events` are those it subscribes to; `jobs` limits execution events (`etl-*`)."""
 
     target: Target
-    events: Annotated[list[str], msgspec.Meta(max_length=50)] = []
-    jobs: Annotated[list[str], msgspec.Meta(max_length=100)] = []
+    events: Annotated[list[Name], msgspec.Meta(max_length=50)] = []
+    jobs: Annotated[list[Name], msgspec.Meta(max_length=100)] = []
 
 
 class NewChannel(ChannelSpec, kw_only=True):
-    name: str
+    name: Name
 
 
 class Channel(Response):

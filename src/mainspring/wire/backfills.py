@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.domain.bounds import Values
 from mainspring.domain.schedule.backfill import BackfillState, Order, Reprocess
 from mainspring.wire.message import Instant, Request, Response
 
@@ -25,7 +26,7 @@ class BackfillRequest(Request):
     order: Order = "oldest"
     concurrency: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     priority: Annotated[int, msgspec.Meta(ge=0, le=10)] = 2
-    params: dict[str, Any] | None = None
+    params: Values | None = None
     dry_run: bool = False
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.domain.bounds import Duration, Name
 from mainspring.domain.schedule.schedule import ScheduleSpecs
 from mainspring.wire.message import Instant, Request, Response
 
@@ -75,9 +76,9 @@ class NewBlackout(Request):
     start_at: Instant | None = None
     end_at: Instant | None = None
     schedule: ScheduleSpecs | None = None
-    lasts: str | int | float | None = None
-    queue: str | None = None
-    job: str | None = None
+    lasts: Duration | None = None
+    queue: Name | None = None
+    job: Name | None = None
     reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
 
 

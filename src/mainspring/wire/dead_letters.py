@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.domain.bounds import Duration, Name, Values
 from mainspring.domain.dead_letter import DeadLetterState
 from mainspring.domain.execution import State, Trigger
 from mainspring.domain.job import JobSpec
@@ -49,6 +50,7 @@ class DeadLetter(Response):
     replayed_by: str | None
     replay_after: UUID | None
     resolved_by: UUID | None
+    """The execution that succeeded instead; for a step that a user skipped or completed, the run that continues."""
     closed_at: datetime | None
     closed_by: str | None
     close_reason: str | None
@@ -85,6 +87,12 @@ class DeadLetterGroup(Response):
     ended_as: State
     error: str | None
     reason: str | None
+    first_version: int | None = None
+    """The version of the job that failed first."""
+    claimed_by: str | None = None
+    """Who has claimed the latest one."""
+    by_hour: list[int] = []
+    """How many of the latest 100 ended in each of the last 24 hours, oldest first."""
 
     @property
     def what(self) -> str:
@@ -96,7 +104,7 @@ class DeadLetterChoice(Request):
     """Selects open dead letters by ids, by job (name or id) or by fingerprint; oldest first."""
 
     ids: Annotated[list[UUID], msgspec.Meta(min_length=1, max_length=1000)] | None = None
-    job: str | None = None
+    job: Name | None = None
     fingerprint: Annotated[str, msgspec.Meta(max_length=64)] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
 
@@ -105,31 +113,31 @@ class DeadLetterClaim(DeadLetterChoice):
     """Claims dead letters for the duration `for`: other users cannot claim, edit, replay or dismiss them."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
-    for_: str | int | float = msgspec.field(name="for", default="10m")
+    for_: Duration = msgspec.field(name="for", default="10m")
 
 
 class DeadLetterClaimOne(Request):
-    for_: str | int | float = msgspec.field(name="for", default="10m")
+    for_: Duration = msgspec.field(name="for", default="10m")
 
 
 class DeadLetterEdit(Request):
     """A note, or new parameters for a replay. Omitted fields do not change."""
 
     note: Annotated[str, msgspec.Meta(max_length=4000)] | None = None
-    params: dict[str, Any] | None = None
+    params: Values | None = None
 
 
 class ReplayOne(Request):
     """Runs the current version of the job. `params` replaces the parameters."""
 
-    params: dict[str, Any] | None = None
+    params: Values | None = None
     dry_run: bool = False
 
 
 class ReplayMany(DeadLetterChoice):
     """Replays many: at a `rate` such as `10/1m`; with `canary`, one first and the others only if it succeeds."""
 
-    rate: str | None = None
+    rate: Name | None = None
     canary: bool = False
     dry_run: bool = False
 
@@ -141,6 +149,8 @@ class ReplayItem(Response):
     execution_id: UUID | None = None
     due_at: datetime | None = None
     problem: str | None = None
+    fire_at: datetime | None = None
+    job: str | None = None
 
 
 class Replay(Response):

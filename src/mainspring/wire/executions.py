@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.domain.bounds import Name, Values
 from mainspring.domain.execution import Outcome, State, Trigger
 from mainspring.wire.message import Instant, Request, Response
 
@@ -31,6 +32,15 @@ class Attempt(Response):
     worker: str | None
     due_at: datetime | None = None
     queued_at: datetime | None = None
+    duration_ms: int | None = None
+    """How long it ran, measured by its worker; without a report, until it was declared lost."""
+
+    @property
+    def lasted_ms(self) -> int:
+        """The duration; of an attempt that an older version recorded, the time until its result arrived."""
+        if self.duration_ms is not None:
+            return self.duration_ms
+        return round((self.ended_at - self.started_at).total_seconds() * 1000)
 
 
 class Progress(Response):
@@ -54,7 +64,10 @@ class StepOf(Response):
 
 
 class Execution(Response):
-    """One occurrence of a job, across its attempts. Lists omit `attempts` and the job's `metadata`."""
+    """One occurrence of a job, across its attempts. Lists omit `attempts` and the job's `metadata`.
+
+    `started_at`, `worker` and `duration_ms` are those of its current attempt: null while it waits for the next one.
+    """
 
     execution_id: UUID
     job_id: UUID
@@ -137,13 +150,27 @@ class LogChunk(Response):
     text: str
 
 
+class Retry(Response):
+    """An attempt that failed, and when the next one is due."""
+
+    attempt: int
+    outcome: Outcome
+    exit_code: int | None
+    error: str | None
+    due_at: datetime
+
+
 class Logs(Response):
-    """A part of a log. Pass `place` to the next request to continue after it."""
+    """A part of a log. Pass `place` to the next request to continue after it.
+
+    `retry` is set while the execution waits for its next attempt.
+    """
 
     chunks: list[LogChunk]
     place: str
     complete: bool
     progress: Progress | None = None
+    retry: Retry | None = None
 
 
 class Reason(Response):
@@ -174,8 +201,15 @@ class RunNow(Request):
     at: Instant | None = None
     fire_at: Instant | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
-    params: dict[str, Any] | None = None
+    params: Values | None = None
     reason: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
+
+
+class Requeue(Request):
+    """Runs an ended execution again; `params` replaces its parameters."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+    params: Values | None = None
 
 
 class Cancel(Request):
@@ -185,11 +219,11 @@ class Cancel(Request):
 class BatchItem(Request):
     """One execution to submit; `job` is a name or an id."""
 
-    job: str
+    job: Name
     at: Instant | None = None
     fire_at: Instant | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
-    params: dict[str, Any] | None = None
+    params: Values | None = None
 
 
 class Batch(Request):

@@ -8,11 +8,13 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.domain.bounds import Amounts, Name
+from mainspring.domain.placement.isolation import MinIsolation
 from mainspring.domain.queue import QueueSettings
 from mainspring.wire.message import Instant, Request, Response
 
 WorkerState = Literal["idle", "busy", "draining", "suspect", "lost", "offline"]
-"""`suspect` missed heartbeats, `lost` let its lease expire, `offline` ended its session."""
+"""`suspect` sent no heartbeat for three quarters of its lease, `lost` let it expire, `offline` ended its session."""
 
 
 class Worker(Response):
@@ -31,6 +33,17 @@ class Worker(Response):
     seen_at: datetime
     resources: dict[str, int] = {}
     shared: bool = False
+    functions: list[str] | None = None
+    """Its Python functions, the first 20 of `function_count`. Null: a worker that does not state them gets any."""
+    function_count: int = 0
+    modules: dict[str, str] = {}
+    """Versions of its Python modules by name, at most 20."""
+
+
+class DrainWorker(Request):
+    """Lets a worker finish what it runs and claim nothing more."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
 
 
 class SchedulerProcess(Response):
@@ -77,8 +90,17 @@ class Queue(Response):
 
 
 class Queues(Response):
+    """All queues. `min_isolation` holds in each of them, in addition to its own."""
+
     items: list[Queue]
     limits: list[LimitState]
+    min_isolation: MinIsolation = "none"
+
+
+class AllQueues(Request):
+    """What holds in all queues of the tenant."""
+
+    min_isolation: MinIsolation
 
 
 class QueueLoad(Response):
@@ -126,14 +148,14 @@ class NewReservation(Request):
     has the capacity.
     """
 
-    name: str
+    name: Name
     start_at: Instant
     end_at: Instant
     slots: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
-    resources: Annotated[dict[str, str | int | float], msgspec.Meta(max_length=100)] = {}
-    labels: Annotated[dict[str, str], msgspec.Meta(max_length=100)] = {}
-    queue: str | None = None
-    job: str | None = None
+    resources: Amounts = {}
+    labels: Annotated[dict[Name, Name], msgspec.Meta(max_length=100)] = {}
+    queue: Name | None = None
+    job: Name | None = None
     shared: bool = False
     anyway: bool = False
     reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
@@ -158,3 +180,28 @@ class Reservation(Response):
     created_at: datetime
     created_by: str
     warnings: list[str] = []
+
+
+class NewWorkerToken(Request):
+    """A token for workers. Each grant is a name, or a prefix that ends in `*`; `*` alone grants everything.
+
+    A label is granted as `key=value`. `expires_in` is a duration such as `90d`; null: never.
+    """
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    queues: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=100)]
+    labels: Annotated[list[Name], msgspec.Meta(max_length=100)] = []
+    kinds: Annotated[list[Name], msgspec.Meta(max_length=100)] = []
+    """Empty: every kind."""
+    expires_in: Annotated[str, msgspec.Meta(max_length=100)] | None = None
+
+
+class WorkerToken(Response):
+    """A new token. `token` is shown only here: the server keeps its digest."""
+
+    name: str
+    token: str
+    queues: list[str]
+    labels: list[str]
+    kinds: list[str]
+    expires_at: datetime | None

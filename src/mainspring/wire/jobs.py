@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.domain.bounds import Duration, Name
 from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec
 from mainspring.domain.schedule.deadline import DeadlineKind, DeadlineState
@@ -36,6 +37,14 @@ class Deadline(Response):
     at: datetime | None
 
 
+class Declaration(Response):
+    """The code that declares a job. `edited`: a user has changed the job since; the next load of the code undoes it."""
+
+    function: str
+    version: int
+    edited: bool
+
+
 class Job(Response):
     """A job with its state. `spec` is the definition as submitted."""
 
@@ -55,6 +64,28 @@ class Job(Response):
     paused_until: datetime | None = None
     deadlines: list[Deadline] = []
     warnings: list[str] = []
+    declared: Declaration | None = None
+    """Set if code declares the job, with the decorator of a function."""
+
+
+class JobStats(Response):
+    """Statistics of the executions of a job that ended since `since_at`, of the latest 10,000 at most.
+
+    Durations are those of successes, in milliseconds. `success_ratio` is of those that ended; fires that were skipped
+    are counted beside it.
+    """
+
+    job_id: UUID
+    job: str
+    since_at: datetime
+    ended: int
+    succeeded: int
+    failed: int
+    success_ratio: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    skipped: int = 0
 
 
 class Version(Response):
@@ -69,7 +100,7 @@ class Version(Response):
 
 
 class Rollback(Request):
-    version: Annotated[int, msgspec.Meta(ge=1)]
+    version: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 class Change(Response):
@@ -95,7 +126,7 @@ class PreviewRequest(Request):
     schedule: ScheduleSpecs
     after: datetime | None = None
     count: Annotated[int, msgspec.Meta(ge=1, le=500)] = 10
-    job: str | None = None
+    job: Name | None = None
 
 
 class Preview(Response):
@@ -140,9 +171,9 @@ class NewDependency(Request):
     success, at most `wait`.
     """
 
-    job: str
-    timeout: str | int | float | None = None
-    wait: str | int | float | None = None
+    job: Name
+    timeout: Duration | None = None
+    wait: Duration | None = None
 
 
 class Dependency(Response):

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.domain.bounds import Name, Values
 from mainspring.domain.workflow.spec import RunState, StepKind, StepState
 from mainspring.wire.executions import LifecycleEvent
 from mainspring.wire.message import Request, Response
@@ -20,7 +21,7 @@ class RunRequest(Request):
     programs omit it.
     """
 
-    params: dict[str, Any] | None = None
+    params: Values | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
     reason: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
 
@@ -28,7 +29,7 @@ class RunRequest(Request):
 class Rerun(Request):
     """Reruns from a step; without a name, from the steps that did not succeed."""
 
-    from_step: str | None = None
+    from_step: Name | None = None
 
 
 class Decision(Request):
@@ -88,6 +89,8 @@ class RunStep(Response):
     """The question of an approval."""
     scope: str | None = None
     """The scope that a token needs to decide it."""
+    self_approval: bool | None = None
+    """Of an approval: whether the token that started the run, or wrote the workflow, may give it."""
 
 
 class Run(Response):

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.domain.bounds import Name
 from mainspring.domain.job import Definition
 from mainspring.wire.message import Request, Response
 from mainspring.wire.worker_protocol import Amount, Assignment, Output, Preempt, ProgressReport, Result
@@ -27,7 +28,7 @@ class Capacity(Request, omit_defaults=True, tag="capacity"):
 
     received: Count
     free: Annotated[int, msgspec.Meta(ge=0, le=100_000)]
-    resources: Annotated[dict[str, Amount], msgspec.Meta(max_length=100)] | None = None
+    resources: Annotated[dict[Name, Amount], msgspec.Meta(max_length=100)] | None = None
 
 
 class OpenStream(Request, omit_defaults=True, tag="open"):

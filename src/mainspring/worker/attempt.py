@@ -1,6 +1,6 @@
 """One attempt on this worker, from assignment to reported result.
 
-    refuse -> load checkpoint -> fetch inputs -> execute -> upload artifacts -> report
+    refuse -> load checkpoint -> fetch inputs -> fetch secrets -> execute -> upload artifacts -> report
 
 `Attempts._run` is this pipeline. It is a generator, and each `yield` is a wait: for the api, or for the executor. A
 first attempt without inputs only waits for its executor, so it needs no asyncio task if the executor has `begin`.
@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from mainspring import __version__, wire
 from mainspring.clock import Clock
 from mainspring.domain.job import Definition, NoopTask, kind_of
 from mainspring.domain.json_schema import problems
+from mainspring.domain.placement.isolation import MinIsolation, raised
 from mainspring.domain.plugin import PluginTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.service import Loops
@@ -32,6 +34,7 @@ from mainspring.worker.transport.api_client import ApiClient, PollAnswer
 from mainspring.worker.transport.checkpoints import CheckpointReader
 from mainspring.worker.transport.delivery import ResultDelivery
 from mainspring.worker.transport.download import InputDownloads
+from mainspring.worker.transport.secrets import fetch_secrets
 from mainspring.worker.transport.upload import upload_artifacts
 
 log = structlog.get_logger()
@@ -63,7 +66,9 @@ class Attempts:
         features: Collection[str],
         tasks: Loops,
         clock: Clock,
+        min_isolation: MinIsolation = "none",
     ) -> None:
+        self._min_isolation = min_isolation
         self._session_id = session_id
         self._executors = executors
         self._slots = slots
@@ -85,6 +90,9 @@ class Attempts:
             if definition is None:
                 reason = answer.unreadable.get(assignment.definition, "the api did not send it")
                 self._unreadable[assignment.execution_id] = reason
+            elif self._min_isolation != "none":
+                sandbox = raised(definition.sandbox, kind_of(definition.task), self._min_isolation)
+                definition = msgspec.structs.replace(definition, sandbox=sandbox)
             work = Work(assignment, definition or _UNREADABLE, session_id=self._session_id, cleanup=self._cleanup)
             work.started = started
             self._delivery.begin(work)
@@ -123,6 +131,8 @@ class Attempts:
             yield self._checkpoints.load(work)
         if done is None and work.definition.artifacts_in:
             done = yield self._spawn(self._fetch_inputs(work), "fetch inputs")
+        if done is None and work.definition.secrets:
+            done = yield self._spawn(fetch_secrets(self._api, work), "fetch secrets")
         if done is None:
             assert executor is not None
             # `isinstance(executor, DirectExecutor)` would cost 4 µs per attempt.
@@ -146,13 +156,13 @@ class Attempts:
         except StopIteration:
             return
         if isinstance(awaited, asyncio.Future):
-            awaited.add_done_callback(lambda waited: self._advance(work, pipeline, _result(waited)))
+            awaited.add_done_callback(lambda waited: self._advance(work, pipeline, _result(waited, work)))
             return
         work.pipeline = pipeline
         try:
             awaited(work, self._executed)
         except Exception as error:
-            self._executed(work, _failed_by(error))
+            self._executed(work, _failed_by(error, work))
 
     def _executed(self, work: Work, done: Done) -> None:
         """Resume an attempt whose executor has finished. An executor may call this twice; the first call counts."""
@@ -189,6 +199,7 @@ class Attempts:
     def _report(self, work: Work, done: Done) -> None:
         """Free the slot and queue the result for delivery."""
         self._slots.release(work)
+        done = work.masked(done)
         result = wire.Result(
             execution_id=work.assignment.execution_id,
             attempt=work.assignment.attempt,
@@ -212,16 +223,19 @@ async def _remove(folder: Path) -> None:
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
-def _result(waited: asyncio.Future[Any]) -> Any:
+def _result(waited: asyncio.Future[Any], work: Work) -> Any:
     """Return what a step returned; an exception fails the attempt and never ends the worker."""
     if waited.cancelled():
         return Done("failed", error="cancelled by its executor")
     error = waited.exception()
-    return waited.result() if error is None else _failed_by(error)
+    return waited.result() if error is None else _failed_by(error, work)
 
 
-def _failed_by(error: BaseException) -> Done:
-    log.error("attempt.step_failed", exc_info=error)
+def _failed_by(error: BaseException, work: Work) -> Done:
+    if work.definition.secrets:  # a traceback would have to be masked
+        log.error("attempt.step_failed", error=type(error).__name__, execution=str(work.assignment.execution_id))
+    else:
+        log.error("attempt.step_failed", exc_info=error)
     return Done("failed", error=f"{type(error).__name__}: {error}")
 
 

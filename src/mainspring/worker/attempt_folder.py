@@ -46,7 +46,7 @@ class AttemptFolder:
 async def attempt_folder(work: Work, folders: FolderPool, *, reusable: bool) -> AsyncIterator[AttemptFolder]:
     """Provide a folder for an attempt. `reusable`: whether another attempt may get it if it stays unchanged."""
     folder = AttemptFolder(folders.take())
-    work.progress = FileProgress(folder.path / PROGRESS)
+    work.progress = FileProgress(folder.path / PROGRESS, mask=work.mask)
     checkpoint = work.checkpoint = FileCheckpoint(folder.path / CHECKPOINT, work.last_checkpoint)
     if work.inputs is not None:
         work.inputs = work.inputs.rename(folder.path / INPUTS)

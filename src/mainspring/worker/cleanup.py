@@ -17,6 +17,10 @@ class CleanupRegistry(Protocol):
 
     def add_process_group(self, group: int) -> None: ...
     def remove_process_group(self, group: int) -> None: ...
+    def add_process(self, pid: int, started: int) -> None:
+        """`started`, in ticks since boot, distinguishes it from a later process with the same id."""
+
+    def remove_process(self, pid: int, started: int) -> None: ...
     def add_cgroup(self, procs_file: str) -> None:
         """`procs_file` is the cgroup's list of processes: all of them are ended."""
 
@@ -31,15 +35,34 @@ class GuardianPipe:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mainspring.worker.guardian"], stdin=subprocess.PIPE, start_new_session=True
+            [sys.executable, "-m", "mainspring.worker.guardian"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
         self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_hidden(self) -> None:
+        """Return when the guardian has hidden its memory, so that no job can read the session's credentials there."""
+        assert self._process.stdout is not None
+        with self._process.stdout as ready:
+            ready.read()
 
     def add_process_group(self, group: int) -> None:
         self.send(f"add_process_group {group}")
 
     def remove_process_group(self, group: int) -> None:
         self.send(f"remove_process_group {group}")
+
+    def add_process(self, pid: int, started: int) -> None:
+        self.send(f"add_process {pid} {started}")
+
+    def remove_process(self, pid: int, started: int) -> None:
+        self.send(f"remove_process {pid} {started}")
 
     def add_cgroup(self, procs_file: str) -> None:
         self.send(f"add_cgroup {procs_file}")

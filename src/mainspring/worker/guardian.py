@@ -9,6 +9,7 @@ never overlaps the first. Uses only the standard library, to start fast and stay
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import http.client
 import json
 import os
@@ -16,16 +17,23 @@ import select
 import shutil
 import signal
 import socket
+import ssl
 import sys
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
+
+from mainspring.process_tree import descendants
 
 TERM_BEFORE_S = 3.0
 """SIGTERM is sent this long before the lease expires, SIGKILL `KILL_BEFORE_S`."""
 KILL_BEFORE_S = 1.0
 SESSION_VARIABLE = "MAINSPRING_SESSION_ID"
 """Set in the environment of every task, so that processes which left their group are found."""
+RUNNER_VARIABLE = "MAINSPRING_RUNNER"
+"""Set in the environment of every runner, and so of the processes that its functions start: `<worker>.<number>`."""
+END_ROUNDS = 5
 SESSION_LABEL = "io.mainspring.session"
 ENGINE_TIMEOUT_S = 10.0
 CONTAINERS_GONE_S = 5.0
@@ -33,6 +41,7 @@ CONTAINERS_GONE_S = 5.0
 CONTAINERS_RETRY_S = 60.0
 """How long to retry afterwards: the engine may just be creating one, or fail to remove it at first."""
 POLL_ENGINE_S = 0.2
+_PR_SET_DUMPABLE = 4
 
 
 class Guardian:
@@ -44,6 +53,8 @@ class Guardian:
         self._deadline: float | None = None  # when the lease expires, on CLOCK_BOOTTIME
         self._session: dict[str, str] = {}
         self._cgroups: set[str] = set()
+        self._processes: set[tuple[int, int]] = set()  # with the start of each: ids are reused
+        self._runner_mark = f"{RUNNER_VARIABLE}={os.getppid()}.".encode()
         self._folders: set[str] = set()
         self._engine: str | None = None
         self._termed = False
@@ -84,6 +95,12 @@ class Guardian:
             elif message == "session":
                 self._session = json.loads(value)
                 self._deadline, self._termed = None, False
+            elif message == "add_process":
+                pid, _, started = value.partition(" ")
+                self._processes.add((int(pid), int(started)))
+            elif message == "remove_process":
+                pid, _, started = value.partition(" ")
+                self._processes.discard((int(pid), int(started)))
             elif message == "add_cgroup":
                 self._cgroups.add(value)
             elif message == "remove_cgroup":
@@ -111,17 +128,24 @@ class Guardian:
         self._end_children(signal.SIGKILL, CONTAINERS_GONE_S)
         if not self._session:
             return
+        headers = {"Authorization": f"Bearer {self._session['token']}", "Content-Type": "application/json"}
+        if key := self._session.get("key"):
+            headers["Mainspring-Session-Key"] = key
         request = urllib.request.Request(
             self._session["url"] + "/api/v1/worker/goodbye",
             data=json.dumps({"session_id": self._session["session_id"], "lost": True}).encode(),
-            headers={"Authorization": f"Bearer {self._session['token']}", "Content-Type": "application/json"},
+            headers=headers,
         )
         for _ in range(5):
             try:
-                urllib.request.urlopen(request, timeout=5).close()
+                urllib.request.urlopen(request, timeout=5, context=_tls(request.full_url)).close()
                 return
+            except urllib.error.HTTPError as error:
+                if error.code < 500 and error.code != 429:
+                    return  # it has ended, or the token was revoked
             except OSError:
-                time.sleep(0.5)  # if all tries fail, the lease expires
+                pass
+            time.sleep(0.5)  # if all tries fail, the lease expires
 
     def _remove_folders(self) -> None:
         for folder in self._folders:
@@ -132,9 +156,13 @@ class Guardian:
         for group in self._groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, number)
-        for pid in [*self._session_processes(), *self._cgroup_processes()]:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
+        for _ in range(END_ROUNDS if number == signal.SIGKILL else 1):  # they may start others meanwhile
+            found = {*self._session_processes(), *self._cgroup_processes(), *self._orphans()}
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+            if not found:
+                break
         return self._end_containers(number, within_s)
 
     def _end_containers(self, number: signal.Signals, within_s: float) -> bool:
@@ -142,12 +170,18 @@ class Guardian:
             return True
         return end_containers(self._engine, self._session["session_id"], number, within_s)
 
+    def _orphans(self) -> list[int]:
+        """Processes that the worker had adopted, with their descendants."""
+        found = [pid for pid, started in self._processes if _start(pid) == started]
+        return [below for pid in found for below in (*descendants(pid), pid)]
+
     def _cgroup_processes(self) -> list[int]:
         """Processes in the cgroups of attempts, which they cannot leave."""
         found = []
         for procs_file in self._cgroups:
-            with contextlib.suppress(OSError), open(procs_file) as file:
-                found += [int(pid) for pid in file.read().split()]
+            for folder, _, _ in os.walk(os.path.dirname(procs_file)):  # members may have made cgroups below theirs
+                with contextlib.suppress(OSError), open(os.path.join(folder, "cgroup.procs")) as file:
+                    found += [int(pid) for pid in file.read().split()]
         return found
 
     def _session_processes(self) -> list[int]:
@@ -160,11 +194,31 @@ class Guardian:
             if name.isdigit() and int(name) != os.getpid():
                 try:
                     with open(f"/proc/{name}/environ", "rb") as file:
-                        if entry in file.read().split(b"\0"):
-                            found.append(int(name))
+                        entries = file.read().split(b"\0")
+                    if entry in entries or any(other.startswith(self._runner_mark) for other in entries):
+                        found.append(int(name))
                 except OSError:
                     continue
         return found
+
+
+def _start(pid: int) -> int | None:
+    """When a process started, in ticks since boot."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except OSError:
+        return None
+
+
+def _tls(url: str) -> ssl.SSLContext | None:
+    """The context for the api: with the client certificate of the worker, if it has one."""
+    if not url.startswith("https:"):
+        return None
+    context = ssl.create_default_context()
+    if (certificate := os.environ.get("MAINSPRING_TLS_CERT")) and (key := os.environ.get("MAINSPRING_TLS_KEY")):
+        context.load_cert_chain(certificate, key)
+    return context
 
 
 class _EngineConnection(http.client.HTTPConnection):
@@ -229,6 +283,10 @@ def _request(path: str, method: str, target: str) -> bytes:
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    # It will hold the worker's token: hide its memory and pipe from jobs of the same user, and report that.
+    with contextlib.suppress(AttributeError):  # only Linux has it
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     Guardian(sys.stdin.fileno()).watch()
 
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from uuid import UUID
 
 from mainspring import wire
+from mainspring.domain.masking import Mask, MaskedStream
 
 MAX_BYTES = 5_000_000
 CHUNK_BYTES = 64_000
+TAIL_BYTES = 4_000
+TAIL_LINES = 10
+MAX_TAIL_LINE_CHARS = 300
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+"""Control sequences of terminals: colours, titles, movements of the cursor."""
 
 
 class Output:
     """Output that one attempt has written and the api has not yet received."""
 
-    def __init__(self, execution_id: UUID, attempt: int, *, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, execution_id: UUID, attempt: int, *, max_bytes: int = MAX_BYTES, mask: Mask | None = None
+    ) -> None:
+        self._mask = mask
+        self._masked: dict[wire.Stream, MaskedStream] = {}
         self._execution_id = execution_id
         self._attempt = attempt
         self._left = max_bytes
@@ -21,8 +32,18 @@ class Output:
         self._seq = 0
         self._chunks: list[tuple[wire.Stream, bytearray]] = []
         self._partial: dict[wire.Stream, bytes] = {}  # the first bytes of an incomplete character
+        self._errors = b""  # the end of stderr
 
     def write(self, stream: wire.Stream, data: bytes) -> None:
+        if self._mask is not None:
+            if stream not in self._masked:
+                self._masked[stream] = MaskedStream(self._mask)
+            data = self._masked[stream].feed(data)
+        self._write(stream, data)
+
+    def _write(self, stream: wire.Stream, data: bytes) -> None:
+        if stream == "stderr":  # also when the output is full: the last lines are those that explain a failure
+            self._errors = (self._errors + data)[-TAIL_BYTES:] if len(data) < TAIL_BYTES else data[-TAIL_BYTES:]
         if self._left <= 0 or not data:
             return
         data = data[: self._left]
@@ -39,8 +60,22 @@ class Output:
         """Whether further output is dropped."""
         return self._left <= 0
 
+    def explain(self, error: str) -> str:
+        """Return an error followed by the last lines of stderr: the very last in the first line, then all of them."""
+        text = _ESCAPES.sub("", self._errors.decode("utf-8", "replace"))
+        # A progress bar writes its line again and again, each time after a carriage return.
+        lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+        lines = [clean_text(line).strip()[:MAX_TAIL_LINE_CHARS] for line in lines]
+        lines = [line for line in lines if line][-TAIL_LINES:]
+        if not lines:
+            return error
+        first = f"{error}: {lines[-1]}"
+        return first if len(lines) == 1 else "\n".join([first, *lines])
+
     def finish(self, stream: wire.Stream) -> None:
         """End a stream: an incomplete character is kept as it is."""
+        if stream in self._masked:
+            self._write(stream, self._masked[stream].finish())
         self._add(stream, self._partial.pop(stream, b""))
 
     def _add(self, stream: wire.Stream, data: bytes) -> None:

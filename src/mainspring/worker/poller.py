@@ -42,6 +42,7 @@ class Poller:
         self._tasks = tasks
         self._task: asyncio.Task[None] | None = None
         self._ahead: asyncio.Task[PollAnswer] | None = None  # sent before the last answer has begun
+        self.failing = False
         self._open = False  # a poll waits that states the capacity of when it was sent
 
     def start(self) -> asyncio.Task[None]:
@@ -64,13 +65,13 @@ class Poller:
             while self._ahead is not None or not self._session.draining:
                 try:
                     await self._poll_once()
-                    backoff_s = FIRST_BACKOFF_S
+                    backoff_s, self.failing = FIRST_BACKOFF_S, False
                 except (SessionEnded, Refused) as error:
                     log.warning("poll.refused", error=str(error))
                     return
                 except Exception as error:
                     # Running attempts continue, whether the api is down or this worker has a bug.
-                    expected = isinstance(error, ApiUnavailable)
+                    expected, self.failing = isinstance(error, ApiUnavailable), True
                     log.warning("poll.failed", error=repr(error), retry_s=round(backoff_s, 1), exc_info=not expected)
                     await asyncio.sleep(random.uniform(backoff_s / 2, backoff_s))
                     backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)

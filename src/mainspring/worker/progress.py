@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mainspring import wire
 from mainspring.clock import Clock, SystemClock
+from mainspring.domain.masking import Mask
 from mainspring.worker.isolation.folders import open_regular
 from mainspring.worker.output import clean_text
 
@@ -21,9 +22,10 @@ _LINE = re.compile(
 class Progress:
     """The latest progress of one attempt. Written by the event loop, read by the heartbeat thread."""
 
-    __slots__ = ("_clock", "_first", "done", "message", "rate", "total")
+    __slots__ = ("_clock", "_first", "_mask", "done", "message", "rate", "total")
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, *, mask: Mask | None = None) -> None:
+        self._mask = mask
         self._clock = clock or SystemClock()
         self._first: tuple[float, float] | None = None
         self.done = 0.0
@@ -42,6 +44,8 @@ class Progress:
             self.rate = (done - self._first[1]) / (now - self._first[0])
         self.done = done
         self.total = total if total is not None and math.isfinite(total) and total > 0 else None
+        if message and self._mask is not None:
+            message = self._mask.text(message)
         self.message = clean_text(message)[:MAX_MESSAGE_CHARS] if message else None
 
     def read(self, line: str) -> None:
@@ -74,8 +78,8 @@ class FileProgress(Progress):
 
     __slots__ = ("_path", "_seen")
 
-    def __init__(self, path: Path) -> None:
-        super().__init__()
+    def __init__(self, path: Path, *, mask: Mask | None = None) -> None:
+        super().__init__(mask=mask)
         self._path = path
         self._seen = (0, 0)  # modification time and size when last read
 

@@ -7,18 +7,23 @@ import contextlib
 import random
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import structlog
 
 from mainspring import __version__, wire
 from mainspring.clock import Clock, SystemClock
+from mainspring.domain.errors import Invalid
+from mainspring.domain.placement.isolation import CONFINED_KINDS, MinIsolation, can_reach
+from mainspring.domain.plugin import OWN_KINDS
 from mainspring.service import Loops, Service
 from mainspring.worker.attempt import Attempts
 from mainspring.worker.capacity import detect
 from mainspring.worker.cleanup import GuardianPipe
+from mainspring.worker.environment import job_environment
 from mainspring.worker.executors import Executor, Host, schemas_of, start_all, stop_all
+from mainspring.worker.isolation.orphans import Orphans
 from mainspring.worker.isolation.sandbox import SandboxSupport, detect_sandbox_support
 from mainspring.worker.poller import Poller
 from mainspring.worker.python.loader import ModuleLoader, Reloadable
@@ -34,6 +39,8 @@ from mainspring.worker.transport.stream_connection import is_direct
 log = structlog.get_logger()
 
 FLUSH_S = 20.0
+COLLECT_S = 1.0
+RETRY_S = 1.0
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.2, 10.0
 
 
@@ -55,6 +62,9 @@ class WorkerConfig:
     engine: str | None = None  # socket of a container engine
     pull: bool = True
     streams: bool = True  # False: long polls only
+    min_isolation: MinIsolation = "none"  # of programs and functions, whatever jobs and queues say
+    adopts_orphans: bool = False  # for a process that is a worker and nothing else
+    pass_env: Sequence[str] = ()  # variables that jobs inherit besides the default ones
 
 
 class Worker(Service):
@@ -70,8 +80,11 @@ class Worker(Service):
     ) -> None:
         self._echo = echo
         self._config = config
+        self._environment = job_environment(config.pass_env)
         # Only offered with modules to call functions of, and with an engine to run containers.
         usable = {"python": bool(config.modules), "container": config.engine is not None}
+        for kind in CONFINED_KINDS:
+            usable[kind] = usable.get(kind, True) and can_reach(kind, config.min_isolation)
         self._executors = {kind: e for kind, e in executors.items() if usable.get(kind, True)}
         self._clock = clock or SystemClock()
         self._api = ApiClient(config.address)
@@ -86,6 +99,7 @@ class Worker(Service):
         self._ready = asyncio.Event()
         self._refusal: asyncio.Future[Refused] = asyncio.get_running_loop().create_future()
         self._draining = False
+        self._unstated = asyncio.Event()  # the modules have changed since the functions were stated
         self._tasks = Loops("worker")
 
     @property
@@ -95,16 +109,20 @@ class Worker(Service):
     async def start(self) -> None:
         self._guardian = GuardianPipe()
         self._inputs = InputDownloads(self._api, self._guardian)
-        self._sandbox_support = await asyncio.to_thread(detect_sandbox_support)
-        python = self._executors.get("python")
-        if isinstance(python, Reloadable):
+        orphans = self._adopt_orphans(self._guardian) if self._config.adopts_orphans else None
+        self._sandbox_support = await asyncio.to_thread(detect_sandbox_support, engine=self._config.engine)
+        if self._config.min_isolation == "bwrap" and self._sandbox_support.bwrap is None:
+            raise Invalid("--min-isolation: bubblewrap does not work on this machine; install it, or use `container`")
+        if isinstance(self._executors.get("python"), Reloadable):
             self._loader = ModuleLoader(
                 self._config.modules,
                 self._api,
                 watch=self._config.reload,
-                on_reload=python.reload,
+                on_reload=self._reloaded,
                 cleanup=self._guardian,
+                environment=self._environment,
                 echo=self._echo,
+                orphans=orphans,
             )
             await self._loader.start()
         host = Host(
@@ -115,12 +133,25 @@ class Worker(Service):
             engine=self._config.engine,
             pull=self._config.pull,
             sandbox_support=self._sandbox_support,
+            orphans=orphans,
+            environment=self._environment,
         )
         await start_all(self._executors, host)
+        await asyncio.to_thread(self._guardian.wait_hidden)
         self._tasks.forever("session", self._run_session)
 
     async def ready(self) -> None:
         await self._ready.wait()
+
+    async def not_ready(self) -> str | None:
+        """Why this worker can't receive work, or None."""
+        if self._draining:
+            return "draining"
+        if self._session is None or self._source is None:
+            return "not registered: no answer of the api yet"
+        if self._session.failure is not None:
+            return f"heartbeats fail: {self._session.failure}"
+        return None if self._source.receives else "the connection to the api is lost"
 
     async def refused(self) -> Refused:
         """Return once the api refuses this worker for good: a wrong token, or another protocol version."""
@@ -162,6 +193,21 @@ class Worker(Service):
             await self._inputs.remove()
         await self._api.close()
 
+    def _adopt_orphans(self, guardian: GuardianPipe) -> Orphans | None:
+        try:
+            orphans = Orphans(guardian, sole=self._executors.keys() <= OWN_KINDS)
+        except OSError as error:  # this kernel does not list the children of a process
+            log.warning("orphans.unavailable", error=str(error), effect="processes that leave their attempt stay")
+            return None
+        orphans.own(guardian.pid)
+
+        async def collect() -> None:
+            await asyncio.sleep(COLLECT_S)
+            orphans.collect()
+
+        self._tasks.forever("orphans", collect)
+        return orphans
+
     # One session -------------------------------------------------------------------------------------
 
     async def _run_session(self) -> None:
@@ -169,6 +215,7 @@ class Worker(Service):
         registered = await self._register()
         ended = asyncio.Event()
         session, source = self._start_session(registered, on_end=ended.set)
+        stating = self._tasks.spawn(self._state_functions(registered), "functions")
         receiving = source.start()
         waiting = asyncio.create_task(ended.wait())
         log.info("session.started", session=str(session.session_id), slots=self._config.slots)
@@ -181,6 +228,7 @@ class Worker(Service):
         finally:
             receiving.cancel()
             waiting.cancel()
+            stating.cancel()
             session.stop()
         await self._abandon_session(session)
 
@@ -197,6 +245,33 @@ class Worker(Service):
                 self._refusal.set_result(error)
                 await asyncio.Event().wait()
 
+    def _reloaded(self) -> None:
+        python = self._executors["python"]
+        assert isinstance(python, Reloadable)
+        python.reload()
+        self._unstated.set()
+
+    async def _state_functions(self, registered: wire.Registered) -> None:
+        """State the functions of the loaded modules, now and after each reload. An older api does not ask for them."""
+        if self._loader is None or "functions" not in registered.takes:
+            return
+        self._unstated.set()
+        while True:
+            await self._unstated.wait()
+            self._unstated.clear()
+            has = self._loader.functions
+            stated = wire.StateFunctions(session_id=registered.session_id, functions=has.functions, modules=has.modules)
+            try:
+                await self._api.state_functions(stated)
+            except ApiUnavailable as error:
+                log.warning("functions.unstated", error=str(error), retry_s=RETRY_S)
+                self._unstated.set()
+                await asyncio.sleep(RETRY_S)
+            except SessionEnded:
+                return  # the heartbeat finds out as well, and ends the session here
+            except Refused as error:
+                log.error("functions.refused", error=str(error), effect="no Python functions are executed")
+
     def _registration(self) -> wire.Register:
         return wire.Register(
             name=self._config.name,
@@ -209,13 +284,14 @@ class Worker(Service):
             resources=self._config.resources,
             shared=self._config.shared,
             schemas=schemas_of(self._executors) or msgspec.UNSET,
-            takes=["preempt"],
+            takes=["preempt", "session_key", *(["functions"] if self._loader is not None else [])],
         )
 
     def _start_session(self, registered: wire.Registered, *, on_end: Callable[[], None]) -> tuple[Session, WorkSource]:
         assert self._guardian is not None and self._inputs is not None
+        address = replace(self._config.address, session_key=registered.key)
         session = self._session = Session(
-            self._config.address, registered, guardian=self._guardian, slots=self._slots, on_end=on_end
+            address, registered, guardian=self._guardian, slots=self._slots, on_end=on_end
         )
         session.draining = self._draining
         delivery = self._delivery = ResultDelivery(
@@ -232,9 +308,10 @@ class Worker(Service):
             features=registered.takes,
             tasks=self._tasks,
             clock=self._clock,
+            min_isolation=self._config.min_isolation,
         )
         stream = WorkStream(
-            self._config.address,
+            address,
             session.session_id,
             self._slots,
             attempts,

@@ -18,6 +18,7 @@ from mainspring.clock import SystemClock, boottime
 from mainspring.codec import encode
 from mainspring.domain.errors import MainspringError
 from mainspring.http_client import BlockingNetwork, HttpClient, HttpError, finish
+from mainspring.http_client.route import tls_for
 from mainspring.worker.cleanup import GuardianPipe
 from mainspring.worker.slots import Slots
 from mainspring.worker.transport.api_client import JSON, ApiAddress, ApiUnavailable, SessionEnded, read_answer
@@ -54,16 +55,20 @@ class Session:
         self._on_end = on_end
         self._clock = SystemClock()
         self._sent_progress: list[wire.ProgressReport] = []
+        self.failure: str | None = None  # why the last heartbeat was not answered
         self._skipped = False  # whether the last heartbeat was skipped
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        self._guardian.send(
-            "session "
-            + json.dumps({"session_id": str(self.session_id), "url": self._address.url, "token": self._address.token})
-        )
+        session = {
+            "session_id": str(self.session_id),
+            "url": self._address.url,
+            "token": self._address.token,
+            "key": self._address.session_key,
+        }
+        self._guardian.send(f"session {json.dumps(session)}")
         self._guardian.send(f"lease {boottime() + self._registered.lease_s}")
         self._thread.start()
 
@@ -78,6 +83,7 @@ class Session:
         client = HttpClient(
             self._address.url,
             self._address.headers,
+            tls=tls_for(self._address.url),
             network=BlockingNetwork(),
             connect_s=RESPONSE_S,
             keep_alive_s=KEEPALIVE_S,
@@ -94,6 +100,7 @@ class Session:
                 continue
             try:
                 self._send_heartbeat(client)
+                self.failure = None
                 wait_s = self._registered.heartbeat_s
             except SessionEnded as error:
                 log.warning("session.ended", reason=str(error))
@@ -101,6 +108,7 @@ class Session:
                 return
             except (ApiUnavailable, HttpError) as error:
                 log.warning("heartbeat.failed", error=str(error), retry_s=RETRY_S)
+                self.failure = str(error)
                 self._skipped, wait_s = True, RETRY_S
             except MainspringError as error:
                 log.error("heartbeat.refused", error=str(error))

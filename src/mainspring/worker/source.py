@@ -40,6 +40,11 @@ class WorkSource:
         self._polling = False
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def receives(self) -> bool:
+        """Whether work can arrive: the stream is open, or polls are answered."""
+        return self._stream.is_open or (self._polling and not self._poller.failing)
+
     def start(self) -> asyncio.Task[None]:
         """Receive attempts until the session ends; the task returned ends then."""
         return asyncio.create_task(self._run(), name="worker.source")

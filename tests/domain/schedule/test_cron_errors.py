@@ -89,7 +89,7 @@ WRONG: list[tuple[str, str | None, str, str]] = [
     ("0 0 * * MONDAY", "day of week", "MONDAY", "write MON"),
     ("0 0 * * MO", "day of week", "MO", "SUN-SAT"),
     ("0 0 * * MON/2", "day of week", "MON/2", "1/2"),
-    ("0 0 * * */7", "day of week", "7", "1 to 6"),
+    ("0 0 * * */8", "day of week", "8", "1 to 7"),
     ("0 0 * * L", "day of week", "L", "FRI#L"),
     ("0 0 * * 8L", "day of week", "8L", "SUN-SAT"),
     ("0 0 * * 12L", "day of week", "12L", "SUN-SAT"),

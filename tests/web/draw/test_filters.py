@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from mainspring import wire
 from mainspring.domain.execution import OUTCOMES, STATES
 from mainspring.domain.schedule.schedule import ScheduleSpec
-from mainspring.views.overview import Overview, late_p95, verdict
+from mainspring.domain.start_delay import OwnLimits
+from mainspring.views.attention import Attention, FailingJob, LateJob, PendingApproval, UnservedQueue
+from mainspring.views.overview import Overview, start_delays
+from mainspring.views.verdict import verdict
 from mainspring.web.draw.filters import clock, raw_schedule, stamp, wall
 from mainspring.web.draw.states import STATE_STYLES
 from mainspring.web.draw.terminal_output import coloured, render
@@ -117,7 +120,7 @@ def told(e: wire.Execution, now: datetime = NOW) -> list[str]:
                 "queued",
                 "waited 1 ms for a worker",
                 "started",
-                "ran 498 ms",
+                "ran 1 s",
                 "succeeded",
             ],
         ),
@@ -204,53 +207,107 @@ def test_attempts_are_told_apart() -> None:
 
 def overview(**values: Any) -> Overview:
     plain: dict[str, Any] = dict.fromkeys(
-        ("paused", "running", "queued", "waiting", "failures", "suspects", "slots", "busy"), 0
+        ("paused", "running", "queued", "waiting", "suspects", "slots", "busy"), 0
     ) | {
         "now": NOW,
         "jobs": 12,
         "workers": 2,
         "shards": 64,
         "shards_held": 64,
-        "late_ms": 3,
+        "delays": [3],
         "recent": [],
         "upcoming": [],
     }
     return Overview(**(plain | values))
 
 
+def attention(**values: Any) -> dict[str, Attention]:
+    return {"attention": Attention(**values)}
+
+
+ID = UUID(int=1)
+FAILING = FailingJob(ID, "report", ID, "exit code 3: no", 2, NOW, NOW)
+ALERT = wire.Alert(
+    alert_id=ID, rule="r", key="", severity="critical", state="firing", value=1, threshold=0, summary="", since_at=NOW,
+    fired_at=NOW, told_at=NOW, resolved_at=None,
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("values", "well", "sentence"),
+    ("values", "tone", "sentence"),
     [
-        ({}, True, "All is well: 12 jobs on time."),
-        ({"jobs": 1284, "paused": 3}, True, "All is well: 1,281 jobs on time, 3 paused."),
-        ({"jobs": 0}, True, "Nothing is scheduled yet."),
-        ({"failures": 1}, False, "12 jobs scheduled; 1 execution failed in the last 24 hours."),
+        ({}, "good", "All is well: 12 jobs on time."),
+        ({"jobs": 1284, "paused": 3}, "good", "All is well: 1,281 jobs on time, 3 paused."),
+        ({"jobs": 0}, "good", "Nothing is scheduled yet."),
+        # Failures that were fixed, dismissed or belong to paused jobs need nobody.
+        ({"failed_by_hour": [90, 2]}, "good", "All is well: 12 jobs on time."),
+        (attention(failing=[FAILING]), "bad", "1 job failing."),
         (
-            {"failures": 2, "suspects": 1, "late_ms": 5000},
-            False,
-            "12 jobs scheduled; 2 executions failed in the last 24 hours, 1 worker missed a heartbeat and "
-            "fires start late.",
+            {"suspects": 1, "delays": [5000], **attention(failing=[FAILING, FAILING])},
+            "bad",
+            "2 jobs failing, fires start late and 1 worker missed a heartbeat.",
         ),
-        ({"firing": 2}, False, "12 jobs scheduled; 2 alerts firing."),
-        ({"shards_held": 0}, False, "Nothing fires: no scheduler is alive."),
-        ({"shards_held": 60}, False, "4 of 64 shards do not fire: no scheduler holds them."),
-        ({"workers": 0}, False, "Fires are decided, but no worker is alive to run them."),
+        (attention(alerts=[ALERT, ALERT]), "bad", "2 alerts firing."),
+        (
+            attention(
+                approvals=[PendingApproval(ID, "release", "sign", "", NOW)],
+                unserved=[UnservedQueue("gpu", NOW)],
+                late=[LateJob(ID, "sync", ID, NOW, "all 2 matching workers are busy", "busy")],
+            ),
+            "bad",
+            "1 approval waiting, 1 queue without workers and 1 job late.",
+        ),
+        ({"shards_held": 0}, "bad", "Nothing fires: no scheduler is alive."),
+        ({"shards_held": 60}, "bad", "4 of 64 shards do not fire: no scheduler holds them."),
+        ({"workers": 0}, "bad", "Fires are decided, but no worker is alive to run them."),
         (
             {"workers": 0, "queued": 3},
-            False,
+            "bad",
             "Fires are decided, but no worker is alive to run them; 3 executions waiting.",
         ),
     ],
 )
-def test_the_verdict_is_one_sentence(values: dict[str, Any], well: bool, sentence: str) -> None:
-    assert verdict(overview(**values)) == (well, sentence)
+def test_the_verdict_is_one_sentence(values: dict[str, Any], tone: str, sentence: str) -> None:
+    found = verdict(overview(**values))
+    assert (found.tone, str(found)) == (tone, sentence)
+    if tone == "bad":
+        assert any(part.path for part in found.parts), "what is wrong is a link"
 
 
-def test_only_first_starts_of_fires_count_as_lag() -> None:
+def test_only_first_starts_of_fires_count_as_start_delay() -> None:
     fires = [execution(started_at=after(n)) for n in range(100)]
     others = [execution(trigger="manual", started_at=after(9999)), execution(attempt=2, started_at=after(9999))]
-    assert late_p95(fires + others) == 95
-    assert late_p95(others) is None
+    found = overview(delays=start_delays(fires + others, {}))
+    assert found.late_ms == 94 and len(found.delays) == 100
+    assert overview(delays=start_delays(others, {})).late_ms is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "delay_ms"),
+    [
+        (OwnLimits(), 9000),
+        (OwnLimits("queue_all"), 500),
+        (OwnLimits(concurrency=True), 1000),
+        (OwnLimits(spacing_ms=8000.0), 2000),
+        (OwnLimits(concurrency=True, spacing_ms=500.0), 1000),
+    ],
+)
+def test_the_start_delay_does_not_count_waits_for_the_jobs_own_limits(limits: OwnLimits, delay_ms: int) -> None:
+    """Due at 0 s and started at 9 s; the one before it started at -1 s and ended at 8 s, and it was queued at 8.5 s."""
+    before = execution(
+        execution_id=UUID(int=1),
+        due_at=after(-1000),
+        started_at=after(-1000),
+        finished_at=after(8000),
+        trigger="manual",
+    )
+    late = execution(execution_id=UUID(int=2), queued_at=after(8500), started_at=after(9000))
+    assert start_delays([late, before], {late.job_id: limits}) == [delay_ms]
+
+
+def test_a_wait_for_a_limit_that_others_hold_is_not_counted() -> None:
+    late = execution(started_at=after(9000))
+    assert start_delays([late], {late.job_id: OwnLimits(concurrency=True)}) == []
 
 
 @pytest.mark.parametrize("path", ["/", "/jobs?prefix=a%26b&cursor=x.y-z_1", "/executions/01a1e10d-84d0?place=1.2"])

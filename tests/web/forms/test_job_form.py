@@ -42,7 +42,7 @@ async def test_a_job_is_added_from_the_form(cluster: Cluster, browser: httpx2.As
     found = await job_views.get(cluster.database, "fresh", tenant=TENANT)
     assert found.spec.task == ShellTask(argv=("./report.sh", "two words", "--all"))
     assert found.spec.schedule == ScheduleSpec(cron="@daily", timezone="Asia/Tokyo")
-    assert (found.spec.description, found.created_by) == ("what it is for", "test admin")
+    assert found.spec.description == "what it is for" and found.created_by.startswith("test admin [")
     await browser.post("/new", data=form | {"job": "piped", "command": "ls | wc -l", "shell": "1", "expression": ""})
     piped = await job_views.get(cluster.database, "piped", tenant=TENANT)
     assert piped.spec.task == ShellTask(argv=("ls | wc -l",), shell=True)

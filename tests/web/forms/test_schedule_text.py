@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from mainspring.domain.errors import Invalid, invalid
-from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.domain.schedule.schedule import ScheduleSpec, describe_spec
 from mainspring.web.forms.input_error import locate_error
 from mainspring.web.forms.schedule_text import command, read, spell, with_minute
+from mainspring.web.forms.schedule_words import read_words
 
 RULE = "FREQ=MONTHLY;BYDAY=1MO"
 
@@ -122,3 +123,20 @@ def test_a_slip_is_pointed_at(
 ) -> None:
     slip = locate_error(invalid(f"/schedule{pointer}", message, hint="do that"), text, zone)
     assert (slip.field, slip.shown, slip.caret, slip.hint) == (field, shown, caret, "do that")
+
+
+@pytest.mark.parametrize(
+    "cron",
+    ["30 * * * *", "0 5 * * *", "0 9 * * TUE", "0 6 * * MON-FRI", "15 8 * * MON,WED,FRI", "0 3 1 * *", "*/5 * * * *"],
+)
+def test_the_words_that_describe_a_schedule_are_read_as_that_schedule(cron: str) -> None:
+    words = describe_spec(ScheduleSpec(cron=cron, timezone="Europe/Berlin"))
+    again = msgspec.convert(read(words, ""), ScheduleSpec)
+    assert (again.cron or again.every) in (cron, "5m")
+    assert again.timezone == "Europe/Berlin" or again.every
+    assert describe_spec(again) == (words if again.cron else words.removesuffix(" (Europe/Berlin)"))
+
+
+@pytest.mark.parametrize("text", ["every 10 fortnights", "at noon on Monday", "at 2027-03-01T09:00", "every 10m"])
+def test_other_texts_are_not_sentences(text: str) -> None:
+    assert read_words(text) is None

@@ -8,10 +8,9 @@ from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.errors import Problem
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import workflows
-from mainspring.manifest import read_workflows
+from mainspring.manifest import locate, read_workflows
 from mainspring.views import workflows as workflow_views
 from mainspring.web.forms.workflow_examples import EXAMPLES
-from mainspring.web.forms.yaml_problems import locate
 from tests.conftest import Cluster
 from tests.support.pages import Page, open_page, posted
 
@@ -122,9 +121,41 @@ async def test_every_example_is_right(cluster: Cluster, browser: httpx2.AsyncCli
     await workflows.apply(cluster.database, unique, tenant=TENANT, by="test")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)),
+        "a: &a " + "x" * 2000 + "\nb: [" + ", ".join(["*a"] * 200) + "]\n",
+        "a: &a [*a]\n",
+        "{" * 2500,
+        "a: " + "9" * 5000,
+        "a: 1" + ":1" * 50_000,
+        "- " * 100_000,
+        "x: 1\n" + "- a\n" * 30_000,
+    ],
+    ids=["aliases", "long alias", "alias in itself", "braces", "digits", "sexagesimal", "dashes", "lines"],
+)
+async def test_a_text_that_grows_or_takes_long_is_refused(browser: httpx2.AsyncClient, text: str) -> None:
+    for path in ("/workflows/new", "/new.yaml"):
+        form = posted(await open_page(browser, path)) | {"text": text, "do": "review"}
+        answer = await browser.post(path, data=form)
+        assert answer.status_code == 422
+        assert len(answer.text) < 100_000 + 10 * len(text)
+
+
+async def test_a_long_text_is_read_elsewhere_with_the_same_problems(browser: httpx2.AsyncClient) -> None:
+    text = "name: long\nsteps:\n" + "".join(f"  s{n}: {{shell: [echo, hi]}}\n" for n in range(200))
+    form = posted(await open_page(browser, "/workflows/new")) | {"do": "review"}
+    answer = await browser.post("/workflows/new", data=form | {"text": text})
+    assert answer.status_code == 200
+    answer = await browser.post("/workflows/new", data=form | {"text": text + "  wrong: {shell: echo}\n"})
+    assert answer.status_code == 422
+    assert "shell cannot be a string" in Page(answer.text).text and "line 203" in Page(answer.text).text.lower()
+
+
 def test_places_in_plain_and_short_forms() -> None:
     text = "name: x\nsteps:\n  a:\n    task: {kind: shell, argv: [echo, hi]}\n"
-    assert locate(text, Problem("/steps/a/task/argv/1", "wrong"))[1:] == (4, 38)
-    assert locate(text, Problem("/steps/a/needs", "wrong"))[1:] == (3, 3), "what is missing is missing there"
-    assert locate(text, Problem("/nowhere", "wrong"))[1:] == (0, 0)
-    assert locate("{", Problem("/name", "wrong"))[1:] == (0, 0)
+    assert locate(text, [Problem("/steps/a/task/argv/1", "wrong")])[0][1:] == (4, 38)
+    assert locate(text, [Problem("/steps/a/needs", "wrong")])[0][1:] == (3, 3), "what is missing is missing there"
+    assert locate(text, [Problem("/nowhere", "wrong")])[0][1:] == (1, 1), "in the document"
+    assert locate("{", [Problem("/name", "wrong")])[0][1:] == (0, 0)

@@ -16,10 +16,10 @@ from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import executions, jobs, queues
 from mainspring.intake.executions import Submission
+from mainspring.testing.clock import START
 from mainspring.web.pages.audit import action_label, details, page_of
 from mainspring.web.render import now
 from tests.conftest import Cluster
-from tests.support.clocks import START
 from tests.support.pages import Page, open_page
 
 pytestmark = pytest.mark.anyio

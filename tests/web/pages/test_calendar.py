@@ -3,8 +3,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import httpx2
+import msgspec
 import pytest
 
+from mainspring import wire
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.clock import instant, millis
 from mainspring.domain.execution import fire_ms_of
@@ -69,3 +71,19 @@ async def test_an_hour_of_the_past_leads_to_what_ran_in_it(cluster: Cluster, bro
     before = columns(later, hour_ms + HOUR_MS, [0] * 240, True, {hour_ms - HOUR_MS: PastHour(1, 0, True)})
     href = next(c.href for _, cells in before for c in cells if c.count)
     assert f"e-{execution_id}" not in (await open_page(browser, href)).ids()
+
+
+async def test_the_agenda_has_the_fires_of_a_day_without_frequent_jobs(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    for name, schedule in (("agenda-often", {"every": "10m"}), ("agenda-daily", {"cron": "0 3 * * *"})):
+        spec = JobSpec(name=name, task=NoopTask(), schedule=msgspec.convert(schedule, ScheduleSpec))
+        await jobs.create(cluster.database, spec, tenant=TENANT, by="test")
+    async with cluster.client() as client:
+        start = datetime.now(UTC)
+        window = wire.NewBlackout(start_at=start, end_at=start + timedelta(days=2), job="agenda-daily", reason="freeze")
+        await client.add_blackout(window)
+    page = await open_page(browser, "/calendar?view=agenda")
+    assert "agenda-dailyheld back: freeze" in page.text and "agenda-often" not in page.text
+    assert "more often than hourly: show them" in page.text
+    assert "agenda-often" in (await open_page(browser, "/calendar?view=agenda&frequent=1")).text

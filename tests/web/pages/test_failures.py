@@ -10,6 +10,7 @@ import pytest
 
 from mainspring import wire
 from mainspring.api.auth import issue_token
+from mainspring.cli.failure_context import failure_lines
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
 from mainspring.domain.params import Param
 from mainspring.domain.retry import RetryPolicy
@@ -17,7 +18,7 @@ from mainspring.intake import dead_letters
 from mainspring.intake import runs as run_actions
 from tests.conftest import Cluster
 from tests.support.dead_letters import DeadLetterBench
-from tests.support.pages import Page, open_page
+from tests.support.pages import Page, open_page, sign_in
 from tests.support.runs import RunBench
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +54,56 @@ async def test_groups_lead_to_letters_and_letters_to_everything_about_them(
     assert one.active_parts() == [] and HOSTILE in one.text and "Attempts" in one.text
     assert "Replay or dismiss" in (await open_page(browser, f"/executions/{other}")).text
     assert (await browser.get(f"/failures/{uuid4()}")).status_code == 404
+
+
+async def test_a_failure_shows_the_change_before_it_similar_ones_and_commands(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    """The error, with its traceback, appears once; the output and what to do follow it."""
+    wrong = "import sys; print('loading'); import traceback; raise ValueError('no such column')"
+    spec = {
+        "name": f"evidence-{uuid4().hex[:8]}",
+        "task": {"kind": "shell", "argv": ["python3", "-c", "print('ok')"]},
+        "retries": {"max": 1, "base": "0s"},
+        "params": {"day": {"type": "string", "default": "today"}},
+    }
+    async with cluster.client() as client, cluster.worker():
+        job = await client.create_job(spec)
+        await client.patch_job(job.name, {"task": {"argv": ["python3", "-c", wrong]}})
+        ids = []
+        for _ in range(2):
+            made = await client.trigger(job.name, wire.RunNow(params={"day": "monday"}))
+            assert (await client.wait(made.execution_id, timeout_s=60)).state == "failed"
+            ids.append(made.execution_id)
+        printed = "\n".join(await failure_lines(client, await client.dead_letter(ids[1])))
+    for text in (
+        "last output", "ValueError: no such column", "change before it: version 2", "  task: ", "similar failures",
+        f"mainspring dead-letters replay {ids[1]} -p day=monday", f"mainspring jobs rollback {job.name} 1",
+    ):  # fmt: skip
+        assert text in printed, text
+    page = await open_page(browser, f"/failures/{ids[1]}")
+    assert page.active_parts() == []
+    for text in (
+        "exit code 1: ValueError: no such column", "loading", "Change before the failure", "Version 2 of",
+        "Similar failures", f"mainspring dead-letters replay {ids[1]} -p day=monday",
+        f"mainspring jobs pause {job.name} --reason WHY", f"mainspring jobs rollback {job.name} 1",
+    ):  # fmt: skip
+        assert text in page.text, text
+    assert str(ids[0]) in str(page.all("a"))
+    one = await open_page(browser, f"/executions/{ids[1]}")
+    # Once in the error, and once in the output of each of the two attempts.
+    assert one.text.count("Traceback (most recent call last)") == 3
+    assert "monday" in one.text and "Rerun…" in one.text
+    listed = await open_page(browser, "/failures")
+    assert "first with version 2" in listed.text and "2failures" in listed.text.replace(" ", "")
+    group = (await cluster.client().dead_letter_groups()).items
+    mine = next(g for g in group if g.job == job.name)
+    assert (mine.first_version, sum(mine.by_hour), mine.count) == (2, 2, 2)
+    answer = await post(browser, listed, "/failures/group/claim", job=str(job.job_id), fingerprint=mine.fingerprint)
+    assert answer.status_code == 303
+    assert "assigned to" in (await open_page(browser, "/failures")).text
+    plan = await browser.get("/failures/plan", params={"job": job.name, "fingerprint": mine.fingerprint})
+    assert job.name in Page(plan.text).text and "Fire" in Page(plan.text).text
 
 
 async def test_the_letter_of_a_step_leads_to_its_run(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
@@ -143,8 +194,7 @@ async def test_the_pages_are_for_those_who_may_operate(
     (letter,) = await letters(desk, "no")
     async with cluster.database.connection() as connection:
         token = await issue_token(connection, tenant=TENANT, name="reader", scopes=("read", "write"))
-    caller = await cluster.context.auth.by_token(token)
-    await stranger.get("/login", params={"k": cluster.context.auth.login_key(caller.token_id)})
+    await sign_in(stranger, token)
     for path in ("/failures", f"/failures/{letter}", "/failures/plan"):
         assert (await stranger.get(path)).status_code == 403
     page = await open_page(stranger, "/")

@@ -14,12 +14,12 @@ from mainspring.domain.execution import STATES, State
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.intake import jobs
+from mainspring.testing.clock import START, VirtualClock
 from mainspring.views import fires as fire_views
 from mainspring.views import refs
 from mainspring.web.draw.filters import stamp
 from mainspring.web.pages.job_ledger import describe, summarize
 from tests.conftest import Cluster, clone, started
-from tests.support.clocks import START, VirtualClock
 from tests.support.pages import Page, open_page
 from tests.support.scheduling import TENANT, add, finish_all, scheduler_on, step
 

@@ -212,9 +212,10 @@ async def test_pages_are_well_built(browser: httpx2.AsyncClient, hostile: tuple[
         assert len(ids) == len(set(ids)), path
         labelled = {a.get("for") for a in page.all("label")}
         fields = [*page.all("input"), *page.all("textarea")]
-        assert [i for i in fields if i.get("type") != "hidden" and i.get("id") not in labelled] == [], path
+        bare = [i for i in fields if i.get("id") not in labelled and not i.get("aria-label")]
+        assert [i for i in bare if i.get("type") != "hidden"] == [], path
         told = [a for a in page.all("svg") if a.get("aria-hidden") != "true"]
-        assert [a for a in told if a.get("role") != "img" or not a.get("aria-label")] == [], path
+        assert [a for a in told if a.get("role") not in ("img", "group") or not a.get("aria-label")] == [], path
         used = {str(a["href"])[1:] for a in page.all("use")}
         assert used <= {str(a["id"]) for a in page.all("symbol")}, path
 
@@ -257,7 +258,8 @@ async def test_one_filter_for_executions(cluster: Cluster, browser: httpx2.Async
 async def test_the_dashboard_has_last_status_next_time_and_success_of_a_day(
     cluster: Cluster, browser: httpx2.AsyncClient
 ) -> None:
-    spec = JobSpec(name="dash", task=ShellTask(argv=("sh", "-c", "exit {{params.code}}")), retries=RetryPolicy(max=0))
+    task = ShellTask(argv=("sh", "-c", "exit $1", "sh", "{{params.code}}"))
+    spec = JobSpec(name="dash", task=task, retries=RetryPolicy(max=0))
     spec = msgspec.structs.replace(spec, params={"code": Param("integer", 0)}, schedule=ScheduleSpec(cron="30 2 * * *"))
     job_id = await add(cluster, spec)
     async with cluster.worker():
@@ -266,10 +268,78 @@ async def test_the_dashboard_has_last_status_next_time_and_success_of_a_day(
             made = await cluster.context.submitter.submit(given)
             await cluster.context.live.until_final(made, tenant=TENANT, wait_s=30)
     page = await open_page(browser, "/jobs?q=name:dash")
-    assert "dash at 02:30 every day 30 2 * * *" in page.text
+    assert "dash failing since" in page.text and "1 in a row at 02:30 every day" in page.text
     assert "75 %" in page.text
-    strip = next(a["aria-label"] for _, a in page.elements if a.get("class") == "strip")
+    strip = next(a["aria-label"] for _, a in page.elements if a.get("class") == "bars")
     assert strip == "latest 4: 3 succeeded, 1 failed"
     found = await job_views.get(cluster.database, "dash", tenant=TENANT)
     assert found.next_fire_at is not None
     assert stamp(found.next_fire_at) in [a.get("datetime") for a in page.all("time")]
+
+
+async def test_tabs_show_the_jobs_that_fail_are_late_or_paused(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    names = ("tab-fails", "tab-recovered", "tab-late", "tab-paused")
+    task = ShellTask(argv=("sh", "-c", "exit {{params.code}}"), env={"CODE": "{{params.code}}"})
+    spec = JobSpec(name="x", task=msgspec.structs.replace(task, argv=("sh", "-c", "exit $CODE")),
+                   params={"code": Param("integer", 0)}, retries=RetryPolicy(max=0))  # fmt: skip
+    ids = {name: await add(cluster, msgspec.structs.replace(spec, name=name)) for name in names[:2]}
+    await add(cluster, JobSpec(name="tab-paused", task=NoopTask(), paused=True))
+    ids["tab-late"] = await add(cluster, JobSpec(name="tab-late", task=NoopTask(), queue="unserved"))
+    async with cluster.worker():
+        for name, codes in (("tab-fails", (0, 1, 1)), ("tab-recovered", (1, 0))):
+            for code in codes:
+                given = Submission(TENANT, "test", ids[name], params={"code": code})
+                made = await cluster.context.submitter.submit(given)
+                await cluster.context.live.until_final(made, tenant=TENANT, wait_s=30)
+    await cluster.context.submitter.submit(Submission(TENANT, "test", ids["tab-late"]))
+    async with cluster.database.connection() as connection:  # ten minutes pass
+        await connection.execute(
+            "UPDATE executions SET due_at = due_at - interval '10 minutes' WHERE job_id = $1", ids["tab-late"]
+        )
+
+    async def listed(query: str) -> set[str]:
+        page = await open_page(browser, f"/jobs?q=name:tab-&{query}")
+        return {name for name in names if f" {name} " in page.text}
+
+    assert await listed("") == set(names)
+    assert await listed("tab=failing") == {"tab-fails"}
+    assert await listed("tab=late") == {"tab-late"}
+    assert await listed("tab=paused") == {"tab-paused"}
+    assert "failing since" in (text := (await open_page(browser, "/jobs?tab=failing&q=name:tab-")).text)
+    assert "2 in a row" in text
+
+
+async def test_jobs_are_grouped_and_sorted(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    for name, team, minute in (("grp-b", "mail", 5), ("grp-a", "shop", 50), ("grp-c", "mail", 20)):
+        metadata = {"labels": {"team": team}, "owner": f"{team}@example.com"}
+        schedule = ScheduleSpec(cron=f"{minute} 3 1 1 *")
+        await add(cluster, JobSpec(name=name, task=NoopTask(), schedule=schedule, metadata=metadata))
+
+    async def order(query: str) -> list[str]:
+        page = await open_page(browser, f"/jobs?q=name:grp-&{query}")
+        text = page.text[page.text.index("Last 20") :]
+        words = ("grp-a", "grp-b", "grp-c", "mail 2", "shop 1", "mail@example.com 2", "grp 3")
+        return sorted((word for word in words if f" {word} " in text), key=lambda word: text.index(f" {word} "))
+
+    assert await order("") == ["grp-a", "grp-b", "grp-c"]
+    assert await order("sort=next") == ["grp-b", "grp-c", "grp-a"]
+    assert await order("group=prefix") == ["grp 3", "grp-a", "grp-b", "grp-c"]
+    assert await order("group=label:team&sort=next") == ["mail 2", "grp-b", "grp-c", "shop 1", "grp-a"]
+    assert (await order("group=owner"))[:3] == ["mail@example.com 2", "grp-b", "grp-c"]
+
+
+async def test_selected_jobs_get_the_bulk_action_and_no_others(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    ids = [await add(cluster, JobSpec(name=f"pick-{n}", task=NoopTask())) for n in range(3)]
+    page = await open_page(browser, "/jobs?q=name:pick-")
+    boxes = [a["value"] for a in page.all("input") if a.get("form") == "picked"]
+    assert boxes == [str(job_id) for job_id in ids]
+    chosen = await open_page(browser, f"/jobs:bulk?do=pause&job={ids[0]}&job={ids[2]}")
+    assert "2 jobs selected" in chosen.text
+    hidden = [a for a in chosen.all("input") if a.get("type") == "hidden" and a.get("name")]
+    form = {str(a["name"]): str(a["value"]) for a in hidden}
+    done = await browser.post("/jobs:bulk", data={**form, "do": "pause", "reason": "moving"})
+    assert "2 jobs done" in done.text
+    states = [(await job_views.get(cluster.database, str(i), tenant=TENANT)).state for i in ids]
+    assert states == ["paused", "active", "paused"]
+    refused = await browser.get("/jobs:bulk?job=everything")
+    assert refused.status_code == 422 and "not an id" in refused.text

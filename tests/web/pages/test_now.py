@@ -1,16 +1,24 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import httpx2
 import pytest
 
+from mainspring import wire
 from mainspring.cli.serve import DEFAULT_TENANT as TENANT
-from mainspring.domain.job import JobSpec, NoopTask
-from mainspring.intake import jobs
-from mainspring.store import charts
-from mainspring.views import fire_calendar
+from mainspring.domain.job import JobSpec, NoopTask, ShellTask
+from mainspring.domain.retry import RetryPolicy
+from mainspring.domain.schedule.schedule import ScheduleSpec
+from mainspring.intake import dead_letters, jobs
+from mainspring.store import attention, executions
+from mainspring.views import fire_calendar, fires
+from mainspring.views import jobs as job_views
 from mainspring.views.fire_calendar import PastHour
+from mainspring.views.overview import overview
+from mainspring.views.verdict import Verdict, verdict
 from mainspring.web import fire_history_cache as kept
 from mainspring.web.fire_history_cache import FRESH_S, FireHistoryCache
 from tests.conftest import Cluster
@@ -23,22 +31,124 @@ NOW = datetime(2026, 11, 16, 6, 30, tzinfo=UTC)
 
 
 async def test_the_first_page_tells_how_long_the_oldest_waits(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
-    async with cluster.database.connection() as connection:
-        assert await charts.oldest_queued(connection, tenant=TENANT) is None
     spec = JobSpec(name="stuck", task=NoopTask(), queue="nobody")
     job_id = await jobs.create(cluster.database, spec, tenant=TENANT, by="test")
     await submit(cluster, job_id)
     await submit(cluster, job_id)
     async with cluster.database.connection() as connection:
-        first = await charts.oldest_queued(connection, tenant=TENANT)
-        assert first is not None
-        assert await charts.oldest_queued(connection, tenant=TENANT + 1) is None
+        assert [h.job for h in await attention.line_heads(connection, tenant=TENANT, limit=5)] == ["stuck"]
+        assert await attention.line_heads(connection, tenant=TENANT + 1, limit=5) == []
     async with listening(browser, "/ui/stream?view=now") as events:
         told = await until(events, "oldest")
-        assert 'id="day"' in told.data
+        assert 'id="charts"' in told.data and 'id="needs-you"' in told.data
     page = await open_page(browser, "/")
-    assert "Fires, last 24 hours" in page.text and page.active_parts() == []
-    assert "0 fires in 24 hours, 0 failed" in str(page.all("svg"))
+    assert "no worker serves this queue" in page.text and "mainspring worker -q nobody" in page.text
+    assert page.active_parts() == []
+    assert "0 fires in 24 hours" in str(page.all("svg"))
+    await jobs.delete(cluster.database, job_id, tenant=TENANT, by="test")
+
+
+async def fail(cluster: Cluster, job_id: UUID) -> UUID:
+    made = await submit(cluster, job_id)
+    await cluster.context.live.until_final(made, tenant=TENANT, wait_s=30)
+    return made
+
+
+async def judged(cluster: Cluster) -> Verdict:
+    return verdict(await overview(cluster.database, cluster.context.run_views, tenant=TENANT))
+
+
+async def test_the_verdict_recovers_when_failures_are_fixed_paused_or_dismissed(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    once = RetryPolicy(max=0)
+    ids = [
+        await jobs.create(
+            cluster.database,
+            JobSpec(name=name, task=ShellTask(argv=("sh", "-c", "echo no ledger >&2; exit 3")), retries=once),
+            tenant=TENANT,
+            by="test",
+        )
+        for name in ("fixed", "paused", "dismissed")
+    ]
+    async with cluster.worker():
+        await fail(cluster, ids[0])
+        letters = [await fail(cluster, job_id) for job_id in ids]
+        found = await overview(cluster.database, cluster.context.run_views, tenant=TENANT)
+        assert str(verdict(found)) == "3 jobs failing."
+        assert [(f.job, f.streak) for f in found.attention.failing] == [("dismissed", 1), ("paused", 1), ("fixed", 2)]
+        async with listening(browser, "/ui/stream?view=now") as events:
+            assert "exit code 3: no ledger" in (await until(events, "2 in a row")).data
+        await jobs.patch(
+            cluster.database, ids[0], {"task": {"kind": "shell", "argv": ["true"]}}, tenant=TENANT, by="test"
+        )
+        await fail(cluster, ids[0])
+        assert str(await judged(cluster)) == "2 jobs failing.", "its latest execution succeeded"
+        await jobs.pause(cluster.database, ids[1], tenant=TENANT, reason="the ledger is moved")
+        assert str(await judged(cluster)) == "1 job failing."
+        await dead_letters.dismiss(cluster.database, letters[2], reason="known", tenant=TENANT, by="test")
+        good = await judged(cluster)
+        assert good.tone == "good" and str(good).startswith("All is well: ")
+        # One definition of failure: the tile is the sum of the chart, and both count every failed execution.
+        found = await overview(cluster.database, cluster.context.run_views, tenant=TENANT)
+        async with cluster.database.connection() as connection:
+            since = found.now - timedelta(days=1)
+            assert found.failures == await executions.failed_count(connection, tenant=TENANT, since=since) == 4
+        async with listening(browser, "/ui/stream?view=now") as events:
+            assert '<strong class="bad">4</strong>' in (await until(events, "4 failures in 24 hours")).data
+
+
+async def test_a_blackout_over_everything_has_a_banner_and_no_fires_are_promised(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    spec = JobSpec(name="minutely", task=NoopTask(), schedule=ScheduleSpec(every="1m"))
+    await jobs.create(cluster.database, spec, tenant=TENANT, by="test")
+    async with cluster.client() as client:
+        now = datetime.now(UTC)
+        made = await client.add_blackout(
+            wire.NewBlackout(
+                start_at=now - timedelta(minutes=1), end_at=now + timedelta(hours=3), reason="storage moves"
+            )
+        )
+        why = await client.why_job("minutely")
+        assert why.reasons[0].code == "blackout" and "storage moves" in why.reasons[0].message
+    upcoming = await fires.upcoming(cluster.database, tenant=TENANT)
+    assert {name for at, _, name in upcoming if at < now + timedelta(hours=2)} == set()
+    assert "minutely" in {name for _, _, name in upcoming}, "it fires after the blackout"
+    async with cluster.worker():
+        assert (await judged(cluster)).tone == "held"
+    for path in ("/", "/jobs", "/calendar", "/jobs/minutely"):
+        assert "Blackout: no schedule fires until" in (await open_page(browser, path)).text, path
+    page = await open_page(browser, "/")
+    answer = await browser.post(f"/settings/blackouts/{made.blackout_id}/end", data={"csrf": page.csrf, "back": "/"})
+    assert answer.status_code == 303 and answer.headers["location"] == "/"
+    assert "Blackout: no" not in (await open_page(browser, "/")).text
+    assert "minutely" in {name for at, _, name in await fires.upcoming(cluster.database, tenant=TENANT)}
+
+
+async def test_times_are_in_the_zone_of_the_reader_on_pages_and_forms(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    schedule = ScheduleSpec(cron="30 6 * * *", timezone="Europe/Berlin")
+    job_id = await jobs.create(
+        cluster.database, JobSpec(name="zoned", task=NoopTask(), schedule=schedule), tenant=TENANT, by="test"
+    )
+    page = await open_page(browser, "/jobs/zoned")
+    assert "Times in UTC" in page.text
+    browser.cookies.set("mainspring_zone", "Asia%2FTokyo")
+    created = (await job_views.get(cluster.database, "zoned", tenant=TENANT)).created_at
+    page = await open_page(browser, "/jobs/zoned")
+    assert "Times in Asia/Tokyo" in page.text and "06:30:00 CE" in page.text, "the job's own zone is beside it"
+    assert f"{created.astimezone(ZoneInfo('Asia/Tokyo')):%H:%M:%S}" in page.text
+    tokyo = await open_page(browser, "/")
+    assert tokyo.text.count("UTC") == 1, "as a choice of the reader, and nowhere else"
+    form = {"csrf": page.csrf, "until": "2027-01-01T09:00", "reason": "new year"}
+    assert (await browser.post(f"/jobs/{job_id}/pause", data=form)).status_code == 303
+    paused = await job_views.get(cluster.database, "zoned", tenant=TENANT)
+    assert paused.paused_until == datetime(2027, 1, 1, 0, 0, tzinfo=UTC)
+    assert "1 Jan 2027 09:00:00" in (await open_page(browser, "/jobs/zoned")).text
+    browser.cookies.set("mainspring_zone", "Nowhere%2FElse")
+    assert "Times in UTC" in (await open_page(browser, "/jobs/zoned")).text
 
 
 class Hands:

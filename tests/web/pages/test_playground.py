@@ -31,6 +31,17 @@ def instants(page: Page) -> list[str]:
     return [str(a["datetime"]) for a in page.all("time") if "data-until" in a]
 
 
+async def test_the_playground_starts_with_an_example_and_reads_the_words_it_prints(browser: httpx2.AsyncClient) -> None:
+    first = await open_page(browser, "/playground")
+    assert "At 02:30 on Monday to Friday" in first.text and len(instants(first)) == 10
+    emptied = await open_page(browser, "/playground?expression=")
+    assert instants(emptied) == []
+    for words in ("every 10 minutes", "at 02:30 on Monday to Friday", "every hour at minute 20"):
+        page = await open_page(browser, asking(words))
+        assert words[0].upper() + words[1:] in page.text
+        assert len(instants(page)) == 10
+
+
 async def test_the_empty_page_says_what_can_be_typed(browser: httpx2.AsyncClient) -> None:
     page = await open_page(browser, "/playground")
     for sample in ("0 2 * * *", "@daily", "every 10m", "RRULE:FREQ=MONTHLY;BYDAY=1MO"):

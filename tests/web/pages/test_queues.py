@@ -26,7 +26,7 @@ async def test_queues_show_what_waits_who_holds_a_limit_and_that_nobody_serves_t
         await client.trigger("waiting")
     page = await open_page(browser, "/queues")
     assert "q-lonely" in page.ids()
-    assert "none" in page.text and "one 1 concurrent 0 of 1" in page.text
+    assert "No workers" in page.text and "one 1 concurrent 0 of 1" in page.text
     assert page.active_parts() == []
 
 
@@ -38,6 +38,30 @@ async def test_a_queue_is_paused_and_resumed_by_an_administrator(cluster: Cluste
         found = await queues.overview(cluster.database, tenant=DEFAULT_TENANT)
         assert next(q for q in found.items if q.name == "short").settings.paused is paused
     assert (await browser.post("/queues/NOT A QUEUE/pause", data={"csrf": csrf})).status_code == 422
+
+
+async def test_a_pause_has_a_reason_which_the_list_shows(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    page = await open_page(browser, "/queues/long/pause")
+    assert "Pause the queue long" in page.text and "f-reason" in page.ids()
+    answer = await browser.post("/queues/long/pause", data={"csrf": page.csrf, "reason": "the <b>disk</b> is full"})
+    assert answer.status_code == 303
+    shown = await open_page(browser, "/queues")
+    assert "paused by" in shown.text and ": the <b>disk</b> is full" in shown.text and shown.active_parts() == []
+    await browser.post("/queues/long/resume", data={"csrf": page.csrf})
+    assert "is full" not in (await open_page(browser, "/queues")).text
+
+
+async def test_a_queue_without_workers_is_named_with_its_backlog(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    await made(cluster, "stuck", "true", queue="unserved")
+    async with cluster.client() as client:
+        await client.trigger("stuck")
+    assert (
+        "1 execution in the queue unserved cannot start: no worker serves it."
+        in (await open_page(browser, "/queues")).text
+    )
+    page = await open_page(browser, "/workers?queue=unserved")
+    assert "No worker serves the queue unserved. 1 execution waits in it" in page.text
+    assert "mainspring worker -q unserved" in page.text
 
 
 async def test_a_worker_s_page_says_what_it_executes_and_what_went_wrong(
@@ -84,3 +108,29 @@ async def test_the_system_page_has_every_shard_and_runs_the_doctor_when_asked(br
     examined = await open_page(browser, "/system?doctor=1")
     assert "I1 one execution per fire" in examined.text
     assert examined.active_parts() == []
+
+
+async def test_a_worker_is_drained_and_resumed_and_shows_what_it_runs(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    await made(cluster, "long-one", "sleep", "60", queue="drained")
+    async with cluster.worker(name="d1", queues=("drained",)), cluster.client() as client:
+        execution = await client.trigger("long-one")
+
+        async def runs() -> bool:
+            return (await client.execution(execution.execution_id)).state == "running"
+
+        await until_async("its start", runs, within_s=60)
+        listed = await open_page(browser, "/workers")
+        assert f"/executions/{execution.execution_id}" in {a.get("href") for a in listed.all("a")}
+        worker = next(w for w in (await client.workers()).items if w.name == "d1")
+        asked = await open_page(browser, f"/workers/{worker.worker_id}/drain")
+        assert "Drain d1" in asked.text
+        answer = await browser.post(
+            f"/workers/{worker.worker_id}/drain", data={"csrf": asked.csrf, "reason": "patches"}
+        )
+        assert answer.status_code == 303
+        assert {w.name: w.state for w in (await client.workers()).items}["d1"] == "draining"
+        await browser.post(f"/workers/{worker.worker_id}/resume", data={"csrf": asked.csrf})
+        assert {w.name: w.state for w in (await client.workers()).items}["d1"] in ("idle", "busy")
+        await client.cancel(execution.execution_id)

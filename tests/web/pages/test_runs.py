@@ -76,7 +76,7 @@ async def test_the_graph_lives(cluster: Cluster, browser: httpx2.AsyncClient) ->
 
 
 async def test_many_steps_are_drawn_as_stacks_that_open(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
-    wide: dict[str, Any] = {"begin": {"approval": {}}}
+    wide: dict[str, Any] = {"begin": {"approval": {"self_approval": True}}}
     wide |= {f"load_{n:03d}": {"needs": ["begin"]} for n in range(400)}
     wide["end"] = {"needs": list(wide)[1:]}
     run = await begun(cluster, "wide", wide)
@@ -98,9 +98,20 @@ async def test_many_steps_are_drawn_as_stacks_that_open(cluster: Cluster, browse
 
 
 async def test_the_grid_sets_steps_against_the_last_runs(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
-    first = await begun(cluster, "again", {"one": {"approval": {}}, "two": {"approval": {}, "needs": ["one"]}})
+    first = await begun(
+        cluster,
+        "again",
+        {"one": {"approval": {"self_approval": True}}, "two": {"approval": {"self_approval": True}, "needs": ["one"]}},
+    )
     await approve(cluster, first, "one")
-    second = await begun(cluster, "again", {"zero": {"approval": {}}, "one": {"approval": {}, "needs": ["zero"]}})
+    second = await begun(
+        cluster,
+        "again",
+        {
+            "zero": {"approval": {"self_approval": True}},
+            "one": {"approval": {"self_approval": True}, "needs": ["zero"]},
+        },
+    )
     page = await open_page(browser, f"/runs/{second.run_id}?show=grid")
     heads = [a["href"] for a in page.all("a") if (a.get("href") or "").endswith("?show=grid")]
     assert [f"/runs/{run.run_id}?show=grid" for run in (first, second)] == [h for h in heads if h and "/runs/" in h]
@@ -134,7 +145,7 @@ async def test_items_of_a_mapped_step_are_listed(cluster: Cluster, browser: http
 async def test_an_odd_address_shows_the_run_all_the_same(
     cluster: Cluster, browser: httpx2.AsyncClient, query: str
 ) -> None:
-    run = await begun(cluster, "odd", {"one": {"approval": {}}})
+    run = await begun(cluster, "odd", {"one": {"approval": {"self_approval": True}}})
     page = await open_page(browser, f"/runs/{run.run_id}?{query}")
     assert "odd" in page.text and page.active_parts() == []
 
@@ -161,7 +172,7 @@ def test_a_bar_tells_waiting_from_running() -> None:
 async def test_a_page_that_waits_for_its_run_shows_it_when_it_begins(
     cluster: Cluster, browser: httpx2.AsyncClient
 ) -> None:
-    written = spec("turns", {"one": {"approval": {}}}, concurrency={"key": "turns", "limit": 1})
+    written = spec("turns", {"one": {"approval": {"self_approval": True}}}, concurrency={"key": "turns", "limit": 1})
     await workflows.apply(cluster.database, written, tenant=TENANT, by="test")
     first, second = [
         await run_actions.start(cluster.context.runs, "turns", wire.RunRequest(), tenant=TENANT, by="test")
@@ -228,10 +239,10 @@ async def test_a_partial_run_shows_everywhere_which_branches_were_blocked(
     cluster: Cluster, browser: httpx2.AsyncClient
 ) -> None:
     steps = {
-        "load": {"approval": {}},
+        "load": {"approval": {"self_approval": True}},
         "check": {"needs": ["load"]},
         "report": {"needs": ["check"]},
-        "other": {"approval": {}},
+        "other": {"approval": {"self_approval": True}},
     }
     run = await begun(cluster, "branches", steps)
     await approve(cluster, run, "other")
@@ -256,3 +267,44 @@ async def test_a_partial_run_shows_everywhere_which_branches_were_blocked(
     assert "partial" in page.text and "2 steps could not start because of load: check, report." in page.text
     assert page.text.count("blocked by load") == 2
     assert page.active_parts() == []
+
+
+async def test_the_panel_of_a_step_has_its_input_output_error_and_actions(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    steps = {
+        "good": {"task": {"kind": "shell", "argv": ["echo", "all is well"]}},
+        "bad": {"task": {"kind": "shell", "argv": ["sh", "-c", "echo out of paper >&2; exit 7"]}, "needs": ["good"]},
+        "after": {"approval": {"self_approval": True}, "needs": ["bad"]},
+    }
+    async with cluster.worker():
+        run = await begun(cluster, "panelled", steps)
+
+        async def ended() -> bool:
+            return (await cluster.context.run_views.get(run.run_id, tenant=TENANT)).finished_at is not None
+
+        await until_async("its end", ended, within_s=60)
+    plain = await open_page(browser, f"/runs/{run.run_id}")
+    assert "panel" not in plain.ids()
+    links = [str(a["href"]) for a in plain.all("a") if "panel=" in (a.get("href") or "")]
+    assert [link.partition("panel=")[2] for link in links] == ["good#panel", "bad#panel", "after#panel"]
+    page = await open_page(browser, f"/runs/{run.run_id}{links[1]}")
+    panel = page.text[page.text.index("badfailedclose") : page.text.index("Open the execution")]
+    assert "shell: sh" in panel and "exit code 7" in panel and "out of paper" in panel
+    asked = {str(a["href"]).partition("what=")[2] for a in page.all("a") if "step=bad" in (a.get("href") or "")}
+    assert asked == {"skip", "complete"}
+    unstarted = await open_page(browser, f"/runs/{run.run_id}?panel=after")
+    assert "afterskippedclose" in unstarted.text
+    assert "panel" not in (await open_page(browser, f"/runs/{run.run_id}?panel=nothing")).ids()
+    assert page.active_parts() == []
+
+
+async def test_an_approval_is_asked_for_at_the_top_of_the_page(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    gate = {"gate": {"approval": {"self_approval": True, "message": "Ship it?"}}}
+    run = await begun(cluster, "asks", gate)
+    page = await open_page(browser, f"/runs/{run.run_id}")
+    assert "Awaiting approval gate : Ship it?" in page.text.replace("gate:", "gate :")
+    top = page.text[: page.text.index("Version 1")]
+    assert "Approve…" in top and "Reject…" in top
+    await approve(cluster, run, "gate")
+    assert "Awaiting approval" not in (await open_page(browser, f"/runs/{run.run_id}")).text

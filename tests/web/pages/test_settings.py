@@ -10,12 +10,13 @@ from mainspring.api.auth import issue_token
 from mainspring.cli.serve import DEFAULT_TENANT
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import Unauthenticated
+from mainspring.domain.grants import WorkerGrants
 from mainspring.store import tokens
 from mainspring.store.tokens import TokenLine
 from mainspring.views import audit as audit_views
 from mainspring.views import blackouts as blackout_views
 from tests.conftest import Cluster
-from tests.support.pages import NAVIGATION, Page, open_page
+from tests.support.pages import NAVIGATION, Page, open_page, sign_in
 
 
 async def known(cluster: Cluster) -> dict[str, TokenLine]:
@@ -64,6 +65,8 @@ async def test_a_token_is_shown_once_works_and_can_be_revoked(cluster: Cluster, 
         ({"name": "odd", "scope_odd": "1"}, "at least one scope"),
         ({"name": "odd", "scope_read": "1", "expires": "soon"}, "soon"),
         ({"name": "odd", "scope_read": "1", "expires": "1000y"}, "1000y"),
+        ({"name": "fleet", "scope_worker": "1"}, "names its queues"),
+        ({"name": "fleet", "scope_worker": "1", "queues": "short, No Queue"}, "No Queue"),
     ],
 )
 async def test_a_token_that_makes_no_sense_is_refused(
@@ -75,18 +78,26 @@ async def test_a_token_that_makes_no_sense_is_refused(
     assert await known(cluster) == before
 
 
+async def test_a_worker_token_shows_what_it_grants(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    answer = await make(browser, name="fleet", scope_worker="1", queues="short, gpu-*", labels="zone=eu")
+    assert answer.status_code == 200
+    made = (await known(cluster))["fleet"]
+    assert made.grants == WorkerGrants(("short", "gpu-*"), ("zone=eu",), ("*",))
+    assert "queues short, gpu-*; labels zone=eu" in (await browser.get("/settings")).text
+
+
 async def test_only_administrators_see_and_make_tokens(cluster: Cluster) -> None:
     async with cluster.database.connection() as connection:
         token = await issue_token(connection, tenant=DEFAULT_TENANT, name="writer", scopes=("read", "write"))
     async with httpx2.AsyncClient(base_url=cluster.url, headers=NAVIGATION, timeout=30) as writer:
-        await writer.post("/login", data={"token": token})
+        await sign_in(writer, token)
         page = await open_page(writer, "/settings")
         assert "tokens" not in page.ids() and "test admin" not in page.text
         assert not {"/system", "/failures"} & {a.get("href") for a in page.all("a")}
         for path in ("/settings/tokens", "/queues/short/pause"):
             answer = await writer.post(path, data={"csrf": page.csrf, "name": "sneaky", "scope_admin": "1"})
             assert answer.status_code == 403, path
-            assert "admin" in Page(answer.text).text
+            assert "lacks the scope" in Page(answer.text).text
         assert (await writer.get("/system")).status_code == 403
     assert "sneaky" not in await known(cluster)
 

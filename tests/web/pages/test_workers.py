@@ -16,7 +16,7 @@ from tests.support.remote_worker import remote
 
 pytestmark = pytest.mark.anyio
 
-LEASE_S = 10.0
+LEASE_S = 14.0
 """Long enough that an open page looks while the worker is suspect, on a busy machine too."""
 
 

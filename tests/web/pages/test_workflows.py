@@ -13,7 +13,7 @@ from mainspring.intake import runs as run_actions
 from mainspring.intake import workflows
 from mainspring.views import workflows as workflow_views
 from tests.conftest import Cluster
-from tests.support.pages import Page, open_page
+from tests.support.pages import NAVIGATION, Page, follow_link, open_page
 from tests.support.runs import spec
 
 pytestmark = pytest.mark.anyio
@@ -99,7 +99,8 @@ async def test_an_approval_says_what_it_asks_and_who_may_answer(cluster: Cluster
         with pytest.raises(Forbidden):
             await client.skip_step(run.run_id, "sign", "in a hurry")
     async with httpx2.AsyncClient(base_url=cluster.url, follow_redirects=True) as other:
-        await other.get(link)
+        other.headers.update(NAVIGATION)
+        await follow_link(other, link)
         page = await open_page(other, f"/runs/{run.run_id}")
         assert "requires admin" in page.text and "Approve…" not in page.text and "Skip…" not in page.text
 
@@ -125,3 +126,43 @@ def test_columns_follow_needs_and_the_longest_way_is_by_time() -> None:
     order = ["a", "b", "c", "d"]
     assert {s.name: s.column for s in node_positions(needs, order)} == {"a": 0, "b": 1, "c": 1, "d": 2}
     assert critical_path(needs, order, {"a": 1, "b": 1, "c": 5, "d": 1}) == ["a", "c", "d"]
+
+
+async def test_owner_runbook_labels_and_notifications_are_shown(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
+    link = "https://wiki.example.com/x"
+    metadata = {"owner": HOSTILE, "runbook": link, "labels": {"team": "finance"}}
+    written = spec("owned", {"build": {"approval": {}}}, metadata=metadata)
+    found, _ = await workflows.apply(cluster.database, written, tenant=TENANT, by="test")
+    for path in (f"/workflows/{found.job_id}", f"/jobs/{found.job_id}"):
+        page = await open_page(browser, path)
+        assert page.active_parts() == [link] and HOSTILE in page.text
+    unsafe = spec("unsafe", {"build": {"approval": {}}}, metadata={"runbook": "javascript:alert(1)"})
+    found, _ = await workflows.apply(cluster.database, unsafe, tenant=TENANT, by="test")
+    page = await open_page(browser, f"/workflows/{found.job_id}")
+    assert not [a for a in page.all("a") if (a.get("href") or "").startswith("javascript")]
+
+
+async def test_steps_are_named_by_kind_and_maps_and_branches_are_drawn(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    steps = {
+        "parts": {"task": {"kind": "python", "function": "app.parts"}},
+        "load": {
+            "task": {"kind": "shell", "argv": ["load", "{{item}}"]},
+            "needs": ["parts"],
+            "map": "steps.parts.result",
+        },
+        "warn": {"task": {"kind": "noop"}, "needs": ["load"], "when": "size(steps.load.result) == 0"},
+        "sign": {"approval": {}, "needs": ["load"]},
+    }
+    await workflows.apply(cluster.database, spec("kinds", steps), tenant=TENANT, by="test")
+    asked = wire.RunRequest()
+    run = await run_actions.start(cluster.context.runs, "kinds", asked, tenant=TENANT, by="test")
+    page = await open_page(browser, f"/workflows/{run.job_id}")
+    for text in ("python: parts", "each: shell: load", "if: noop", "approval", "each of steps.parts.result"):
+        assert text in page.text, text
+    piles = [a for a in page.all("rect") if a.get("class") == "behind"]
+    dashed = [(a["data-from"], a["data-to"]) for a in page.all("path") if "conditional" in (a.get("class") or "")]
+    assert len(piles) == 1 and dashed == [("1", "2")]
+    strip = next(a for a in page.all("ol") if a.get("class") == "run-strip")
+    assert strip["aria-label"] == "Latest runs, oldest first"

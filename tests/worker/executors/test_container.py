@@ -76,7 +76,7 @@ async def until_written(work: Work, text: str) -> None:
 async def test_output_environment_and_exit_code_come_back(executor: ContainerExecutor) -> None:
     task = script("echo $GREETING from $MAINSPRING_JOB; echo oops >&2; exit 3", env={"GREETING": "{{params.word}}"})
     done, work = await see(executor, task, params={"word": "hello"})
-    assert (done.outcome, done.exit_code, done.error) == ("failed", 3, "exit code 3")
+    assert (done.outcome, done.exit_code, done.error) == ("failed", 3, "exit code 3: oops")
     chunks = {chunk.stream: chunk.data for chunk in work.take_output()}
     assert chunks == {"stdout": b"hello from the-job\n", "stderr": b"oops\n"}
 

@@ -181,10 +181,12 @@ async def test_a_redirect_to_a_forbidden_address_is_refused() -> None:
         ("{{params.url}}", "only http and https can", False),
         ("http://{{params.user}}@127.0.0.1/", "use a header", False),
         ("http://127.0.0.1:{{params.user}}/", "is not a URL", False),
+        ("http://{{params.host}}.example.org/", "is not a host", False),
+        ("http://example.org{{params.host}}", "put a / after the host", False),
     ],
 )
 async def test_what_can_not_be_called_says_why(url: str, says: str, retry: bool) -> None:
-    done = await call(attempt(HttpTask(url), {"url": "ftp://x@y z/", "user": "me:secret"}))
+    done = await call(attempt(HttpTask(url), {"url": "ftp://x@y z/", "user": "me:secret", "host": ".evil.com/?"}))
     assert (done.outcome, done.retry) == ("failed", retry)
     assert done.error is not None and says in done.error
 

@@ -345,12 +345,13 @@ def test_one_tree_of_groups_is_found_where_it_is_delegated(tmp_path: Path) -> No
     assert (base / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
     group = found.create({"memory": 1 << 20, "pids": 5, "cpu": 500})
     (folder,) = group.folders
-    assert {file.name: file.read_text() for file in folder.iterdir()} == {
+    assert {file.name: file.read_text() for file in folder.iterdir() if file.is_file()} == {
         "memory.max": "1048576",
         "memory.swap.max": "0",
         "pids.max": "5",
         "cpu.max": "50000 100000",
     }
+    assert group.procs_files == [str(folder / "members" / "cgroup.procs")], "which has no files to change the limits"
     (folder / "memory.events").write_text("low 0\noom 1\noom_kill 1\n")
     assert group.out_of_memory() and not group.out_of_pids()
     shutil.rmtree(folder)

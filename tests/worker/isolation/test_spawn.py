@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ async def said(child: ChildProcess) -> tuple[bytes, bytes, int]:
     return out, err, code
 
 
-async def sh(script: str, *words: str, **how: str) -> tuple[bytes, bytes, int]:
+async def sh(script: str, *words: str, **how: Any) -> tuple[bytes, bytes, int]:
     return await said(spawn(["sh", "-c", script, *words], env=ENV, **how))
 
 

@@ -166,7 +166,7 @@ async def test_a_module_that_never_finishes_loading_is_given_up(
     file.write_text("import signal\nsignal.pause()\n")
     registry = Registry()
     with pytest.raises(BadModule, match="not loaded after 1 s"):
-        await loader.read_declared([str(file)], registry)
+        await loader.read_declared([str(file)], registry, {})
     assert registry.groups == set()
 
 
@@ -198,3 +198,32 @@ async def test_a_killed_workers_functions_end_with_it(cluster: Cluster, tmp_path
             done = await client.wait(run.execution_id, timeout_s=20)
             assert done.state == "lost"
             await until("the end", lambda: not any(alive(int(p)) for p in pids.read_text().split()), within_s=20)
+
+
+async def test_a_refused_job_is_registered_by_itself_once_its_name_is_free(cluster: Cluster, tmp_path: Path) -> None:
+    name = unique()
+    file = tmp_path / "mine.py"
+    file.write_text(source(name))
+    async with cluster.client() as client:
+        await client.create_job({"name": name, "task": {"kind": "noop"}})
+        options = ("-m", str(file), "-q", name, "--name", name)
+        async with worker(tmp_path, cluster.url, cluster.worker_token, *options) as program:
+            await program.says(f"the job {name!r} was refused: there is a job")
+            await client.delete_job(name)
+            await program.says(f"loaded 1 job: {name} (created)")
+            assert program.text().count("was refused") == 1, "a retry repeats no message"
+        assert (await client.job(name)).spec.kind == "python"
+
+
+async def test_a_load_that_undoes_an_edit_says_so(cluster: Cluster, tmp_path: Path) -> None:
+    name = unique()
+    file = tmp_path / "mine.py"
+    file.write_text(source(name))
+    options = ("-m", str(file), "-q", name, "--name", name)
+    async with cluster.client() as client:
+        async with worker(tmp_path, cluster.url, cluster.worker_token, *options) as program:
+            await program.says(f"loaded 1 job: {name} (created)")
+        await client.patch_job(name, {"priority": 9})
+        async with worker(tmp_path, cluster.url, cluster.worker_token, *options) as program:
+            await program.says(f"loaded 1 job: {name} (updated)")
+            await program.says(f"mine.py:3: the job {name!r}: replaced version 2, an edit by test admin")

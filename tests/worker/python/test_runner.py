@@ -33,7 +33,7 @@ class Runner:
         self.control, control = socket.socketpair()
         with calls, control:
             passed = (calls.fileno(), control.fileno(), descriptor)
-            argv = [sys.executable, "-m", "mainspring.runner", ",".join(map(str, passed)), APP]
+            argv = [sys.executable, "-m", "mainspring.runner", ",".join(map(str, passed)), "/nowhere", APP]
             self.process = subprocess.Popen(argv, pass_fds=passed, start_new_session=True)
         self.memory = RunnerMemory(descriptor)
         self.lines = self.sock.makefile("rb")

@@ -9,7 +9,7 @@ from mainspring.cli.feed import GLYPHS, SHORT_ID
 from mainspring.cli.output import Column, TableLayout, aligned
 from mainspring.cli.tables.fields import instant_text, json_text, pairs
 from mainspring.display.text import clean, progress_text
-from mainspring.display.times import local, span
+from mainspring.display.times import local, local_exact, span
 from mainspring.domain.execution import State
 
 
@@ -46,7 +46,7 @@ EXECUTIONS: TableLayout[wire.Execution] = TableLayout(
 LIFECYCLE: TableLayout[wire.LifecycleEvent] = TableLayout(
     name=lambda event: event.event,
     columns=[
-        Column("WHEN", lambda event: local(event.at)),
+        Column("WHEN", lambda event: local_exact(event.at)),
         Column("EVENT", lambda event: event.event),
         Column("ATTEMPT", lambda event: str(event.attempt or "–")),
         Column("DETAILS", lambda event: event.text or "", wraps=True),
@@ -85,10 +85,10 @@ def execution_details(execution: wire.Execution) -> str:
         ("backfill", execution.backfill_id),
         ("fire", instant_text(execution.fire_at)),
         ("fires", f"{execution.fires}, coalesced into this execution" if execution.fires > 1 else ""),
-        ("due", local(execution.due_at) if execution.due_at != execution.fire_at else ""),
-        ("queued", local(execution.queued_at) if execution.queued_at else ""),
-        ("started", local(execution.started_at) + delay if execution.started_at else ""),
-        ("finished", local(execution.finished_at) + duration if execution.finished_at else ""),
+        ("due", local_exact(execution.due_at) if execution.due_at != execution.fire_at else ""),
+        ("queued", local_exact(execution.queued_at) if execution.queued_at else ""),
+        ("started", local_exact(execution.started_at) + delay if execution.started_at else ""),
+        ("finished", local_exact(execution.finished_at) + duration if execution.finished_at else ""),
         ("queue", f"{execution.queue}, priority {execution.priority}"),
         ("worker", execution.worker),
         ("attempt", execution.attempt),
@@ -105,7 +105,7 @@ def attempt_lines(attempts: Iterable[wire.Attempt]) -> list[str]:
         [
             str(a.attempt),
             a.outcome.replace("_", " "),
-            local(a.started_at),
+            local_exact(a.started_at),
             _duration(a),
             "" if a.exit_code is None else f"exit {a.exit_code}",
             "" if a.worker is None else f"on {clean(a.worker)}",
@@ -117,4 +117,4 @@ def attempt_lines(attempts: Iterable[wire.Attempt]) -> list[str]:
 
 
 def _duration(attempt: wire.Attempt) -> str:
-    return span((attempt.ended_at - attempt.started_at).total_seconds() * 1000)
+    return span(attempt.lasted_ms)

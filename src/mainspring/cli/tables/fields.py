@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any
 
 from mainspring.cli.output import aligned
@@ -16,8 +16,8 @@ def pairs(*rows: tuple[str, Any]) -> str:
     return "\n".join(aligned([[name, clean(str(value))] for name, value in rows if value not in (None, "")]))
 
 
-def instant_text(at: datetime | None) -> str:
-    return "" if at is None else f"{'  '.join(both([at])[0])}  ({distance(at, now())})"
+def instant_text(at: datetime | None, zone: tzinfo | None = None) -> str:
+    return "" if at is None else f"{'  '.join(both([at], zone)[0])}  ({distance(at, now())})"
 
 
 def json_text(value: Any) -> str:

@@ -12,12 +12,12 @@ from mainspring.domain.sandbox import BWRAP, CPU, DISK_RATE, MEMORY, PIDS, RLIMI
 WORKERS: TableLayout[wire.Worker] = TableLayout(
     name=lambda worker: worker.name,
     columns=[
-        Column("NAME", lambda worker: worker.name),
+        Column("NAME", lambda worker: worker.name, wraps=True),
         Column("STATE", lambda worker: worker.state),
         Column("BUSY", lambda worker: f"{worker.busy}/{worker.slots}"),
-        Column("QUEUES", lambda worker: ",".join(worker.queues)),
-        Column("HOST", lambda worker: worker.host),
-        Column("VERSION", lambda worker: worker.version),
+        Column("QUEUES", lambda worker: ",".join(worker.queues), wraps=True),
+        Column("HOST", lambda worker: worker.host, wraps=True),
+        Column("VERSION", lambda worker: worker.version, wraps=True),
         Column("LAST SEEN", lambda worker: distance(min(worker.seen_at, now()), now())),
         Column("STARTED", lambda worker: local(worker.started_at), wide=True),
         Column("KINDS", lambda worker: ",".join(worker.kinds), wide=True),
@@ -31,11 +31,11 @@ WORKERS: TableLayout[wire.Worker] = TableLayout(
 SCHEDULERS: TableLayout[wire.SchedulerProcess] = TableLayout(
     name=lambda scheduler: scheduler.name,
     columns=[
-        Column("SCHEDULER", lambda scheduler: scheduler.name),
+        Column("SCHEDULER", lambda scheduler: scheduler.name, wraps=True),
         Column("STATE", lambda scheduler: scheduler.state),
         Column("SHARDS", lambda scheduler: str(scheduler.shards)),
-        Column("HOST", lambda scheduler: scheduler.host),
-        Column("VERSION", lambda scheduler: scheduler.version),
+        Column("HOST", lambda scheduler: scheduler.host, wraps=True),
+        Column("VERSION", lambda scheduler: scheduler.version, wraps=True),
         Column("LAST SEEN", lambda scheduler: distance(min(scheduler.seen_at, now()), now())),
         Column("STARTED", lambda scheduler: local(scheduler.started_at), wide=True),
         Column("ID", lambda scheduler: str(scheduler.scheduler_id), wide=True),
@@ -71,6 +71,8 @@ def worker_details(worker: wire.Worker) -> str:
         ("state", f"{worker.state}, {worker.busy} of {worker.slots} slots busy"),
         ("queues", ", ".join(worker.queues)),
         ("kinds", ", ".join(worker.kinds)),
+        ("functions", _functions(worker)),
+        ("modules", ", ".join(f"{name} {version}" for name, version in worker.modules.items())),
         ("labels", ", ".join(f"{k}={v}" for k, v in worker.labels.items() if not k.startswith(SANDBOX))),
         ("resources", show_amounts(worker.resources)),
         ("sandbox", ", ".join(name if how == "yes" else f"{name} ({how})" for name, how in held.items())),
@@ -80,3 +82,10 @@ def worker_details(worker: wire.Worker) -> str:
         ("last seen", distance(min(worker.seen_at, now()), now())),
         ("started", local(worker.started_at)),
     )
+
+
+def _functions(worker: wire.Worker) -> str:
+    if worker.functions is None:
+        return "not stated by this version of the worker" if "python" in worker.kinds else ""
+    more = worker.function_count - len(worker.functions)
+    return ", ".join(worker.functions) + (f" and {more:,} more" if more > 0 else "")

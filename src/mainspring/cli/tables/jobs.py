@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from mainspring import wire
 from mainspring.cli.feed import GLYPHS, SHORT_ID
@@ -15,8 +16,9 @@ from mainspring.codec import encode
 from mainspring.display.times import both, distance, local, now, span
 from mainspring.domain.job import JobSpec, ShellTask, task_text
 from mainspring.domain.retry import describe_retries
-from mainspring.domain.schedule.schedule import describe_spec
+from mainspring.domain.schedule.schedule import describe_spec, zone_of
 
+RAN = ("running", "succeeded", "failed", "timed_out", "lost", "cancelled")
 _JOB_GLYPHS = {"active": "●", "paused": "⏸", "finished": "✔", "deleted": "⊘"}
 
 
@@ -41,7 +43,8 @@ JOBS: TableLayout[wire.Job] = TableLayout(
         Column("STATE", lambda job: f"{_JOB_GLYPHS[job.state]} {job.state}"),
         Column("SCHEDULE", schedule_text, wraps=True),
         Column("NEXT FIRE", lambda job: distance(job.next_fire_at, now())),
-        Column("LAST", strip),
+        Column("LAST RUN", lambda job: _last_run_at(job)),
+        Column("LAST", strip, optional=True),
         Column("QUEUE", lambda job: job.spec.queue_name, wide=True),
         Column("PRIORITY", lambda job: str(job.spec.priority), wide=True),
         Column("VERSION", lambda job: str(job.version), wide=True),
@@ -114,7 +117,9 @@ def job_details(job: wire.Job) -> str:
         *[(deadline.kind.replace("_", " "), deadline_text(deadline)) for deadline in job.deadlines],
         ("description", spec.description),
         ("schedule", schedule_text(job) + raw),
-        ("next fire", instant_text(job.next_fire_at)),
+        ("origin", _origin(job)),
+        ("next fire", instant_text(job.next_fire_at, zone_of_job(job))),
+        ("last run", _last_run_text(job)),
         ("last", strip(job)),
         ("command", command_text(spec)),
         ("environment", json_text(spec.task.env) if isinstance(spec.task, ShellTask) else ""),
@@ -133,6 +138,23 @@ def job_details(job: wire.Job) -> str:
     )
 
 
+def stats_details(stats: wire.JobStats) -> str:
+    ratio = "" if stats.success_ratio is None else f" ({stats.success_ratio:.1%})"
+    return pairs(
+        ("job", stats.job),
+        ("since", local(stats.since_at)),
+        ("ended", f"{stats.ended:,}"),
+        ("succeeded", f"{stats.succeeded:,}{ratio}"),
+        ("failed", f"{stats.failed:,}"),
+        ("skipped fires", f"{stats.skipped:,}"),
+        ("duration", "" if stats.p50_ms is None else _percentiles(stats)),
+    )
+
+
+def _percentiles(stats: wire.JobStats) -> str:
+    return f"p50 {span(stats.p50_ms)}, p95 {span(stats.p95_ms)}, p99 {span(stats.p99_ms)}"
+
+
 def deadline_text(deadline: wire.Deadline) -> str:
     at = "" if deadline.at is None else f" {instant_text(deadline.at)}"
     if deadline.state == "missed":
@@ -147,5 +169,37 @@ def _paused(job: wire.Job) -> str:
     return f"since {local(job.paused_at)}, {until}"
 
 
-def fire_lines(fires: Iterable[datetime], indent: str = "") -> list[str]:
-    return aligned(both(fires), indent)
+def fire_lines(fires: Iterable[datetime], zone: str | None = None, indent: str = "") -> list[str]:
+    """Fires on the clocks of the reader, of the schedule and in UTC."""
+    return aligned(both(fires, None if zone is None else ZoneInfo(zone)), indent)
+
+
+def zone_of_job(job: wire.Job) -> ZoneInfo | None:
+    return None if job.spec.schedule is None else ZoneInfo(zone_of(job.spec.schedule))
+
+
+def last_run(job: wire.Job) -> wire.LastExecution | None:
+    """The latest execution that has started; skipped fires and those that wait are none."""
+    ran = [last for last in job.last if last.state in RAN and not (last.state == "cancelled" and not last.duration_ms)]
+    return max(ran, key=lambda last: last.finished_at or now(), default=None)
+
+
+def _last_run_at(job: wire.Job) -> str:
+    last = last_run(job)
+    return "–" if last is None else "now" if last.finished_at is None else distance(min(last.finished_at, now()), now())
+
+
+def _last_run_text(job: wire.Job) -> str:
+    last = last_run(job)
+    if last is None:
+        return ""
+    at = f"since {local(last.fire_at)}" if last.finished_at is None else instant_text(last.finished_at)
+    took = "" if last.duration_ms is None else f", took {span(last.duration_ms)}"
+    return f"{state_text(last.state)}  {at}{took}"
+
+
+def _origin(job: wire.Job) -> str:
+    if job.declared is None:
+        return ""
+    text = f"declared in code: {job.declared.function}"
+    return text + (" (edited since; the next load of the code undoes the edit)" if job.declared.edited else "")

@@ -10,7 +10,7 @@ from mainspring import wire
 from mainspring.cli.graph import Node
 from mainspring.cli.output import Column, TableLayout, aligned
 from mainspring.display.text import clean
-from mainspring.display.times import local, span
+from mainspring.display.times import local, local_exact, span
 from mainspring.domain.workflow.plan import topological
 
 GLYPHS = {
@@ -62,7 +62,7 @@ def run_details(found: wire.Run) -> str:
         ]
         for step in found.steps
     ]
-    reason = [f"  {found.reason}"] if found.reason else []
+    reason = [f"  {clean(found.reason)}"] if found.reason else []
     if found.blocked:
         reason.append(f"  blocked by {', '.join(found.failed)}: {', '.join(found.blocked)}")
     return "\n".join(
@@ -73,7 +73,9 @@ def run_details(found: wire.Run) -> str:
 def timeline_lines(found: wire.StepTimeline) -> list[str]:
     step = found.step
     name = f"{step.name}{'' if step.item is None else f'[{step.item}]'}"
-    rows = [[local(e.at), e.event, f"attempt {e.attempt}" if e.attempt else "", e.text or ""] for e in found.events]
+    rows = [
+        [local_exact(e.at), e.event, f"attempt {e.attempt}" if e.attempt else "", e.text or ""] for e in found.events
+    ]
     items = [[f"{step.name}[{i.item}]", run_state_text(i.state), step_duration(i), step_notes(i)] for i in found.items]
     return [
         f"{name}  {run_state_text(step.state)}  {step_notes(step)}".rstrip(),

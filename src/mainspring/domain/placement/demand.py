@@ -1,4 +1,4 @@
-"""Demands of an execution on its worker: kind, labels, resources. Pure."""
+"""Demands of an execution on its worker: kind, function, labels, resources. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
+from mainspring.domain.placement.functions import FunctionSet
 from mainspring.domain.placement.resources import COMMON, show_amount
 
 ANY = "*"
@@ -22,6 +23,7 @@ class Demand:
     labels: Mapping[str, str] = field(default_factory=dict)
     resources: Mapping[str, int] = field(default_factory=dict)
     exclusive: bool = False  # needs a worker without other executions
+    function: str = ""  # of a Python task; empty (any worker) in lines written by older versions
 
     @property
     def plain(self) -> bool:
@@ -35,7 +37,8 @@ class Demand:
 
     @property
     def key(self) -> str:
-        parts: dict[str, object] = {"kind": self.kind}
+        # In the field of the kind: an api process of an older version finds no worker for it, and leaves it to others.
+        parts: dict[str, object] = {"kind": f"{self.kind} {self.function}" if self.function else self.kind}
         if self.labels:
             parts["labels"] = dict(sorted(self.labels.items()))
         if self.resources:
@@ -47,12 +50,21 @@ class Demand:
 
 @lru_cache(10_000)
 def read_demand(key: str) -> Demand:
-    return Demand(**msgspec.json.decode(key))
+    fields = msgspec.json.decode(key)
+    kind, _, function = fields.pop("kind", "").partition(" ")
+    return Demand(kind, **fields, function=function)
 
 
-def can_run(demand: Demand, kinds: Collection[str], labels: Mapping[str, str]) -> bool:
-    """Whether a worker has the kind and labels, regardless of its load."""
+def can_run(
+    demand: Demand, kinds: Collection[str], labels: Mapping[str, str], functions: FunctionSet | None = None
+) -> bool:
+    """Whether a worker has the kind, the function and the labels, regardless of its load.
+
+    `functions` is None for a worker of an older version, which does not state them.
+    """
     if demand.kind and demand.kind not in kinds:
+        return False
+    if demand.function and functions is not None and not functions.has(demand.function):
         return False
     return all(name in labels and value in (ANY, labels[name]) for name, value in demand.labels.items())
 
@@ -61,11 +73,19 @@ def has_amounts(asked: Mapping[str, int], there: Mapping[str, int]) -> bool:
     return all(there.get(name, 0) >= amount for name, amount in asked.items())
 
 
-def lacks(demand: Demand, kinds: Collection[str], labels: Mapping[str, str], capacity: Mapping[str, int]) -> list[str]:
+def lacks(
+    demand: Demand,
+    kinds: Collection[str],
+    labels: Mapping[str, str],
+    capacity: Mapping[str, int],
+    functions: FunctionSet | None = None,
+) -> list[str]:
     """What a worker lacks even when idle, as texts; empty if it could run this."""
     found = []
     if demand.kind and demand.kind not in kinds:
         found.append(f"the executor {demand.kind!r}")
+    elif demand.function and functions is not None and not functions.has(demand.function):
+        found.append(f"the function {demand.function!r}")
     for name, value in demand.labels.items():
         if name not in labels or value not in (ANY, labels[name]):
             has = f"it has {name}={labels[name]}" if name in labels else "it has no such label"

@@ -17,6 +17,7 @@ from mainspring.domain.limit import depends_on_params, resolve_key
 from mainspring.domain.placement.demand import Demand
 from mainspring.domain.placement.resources import parse_amounts
 from mainspring.domain.sandbox import sandbox_labels
+from mainspring.domain.task import MAX_FUNCTION_CHARS, PythonTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,10 @@ class LineSpec:
 
 def demand_of(spec: JobSpec) -> Demand:
     labels = sandbox_labels(spec.sandbox) | spec.labels if spec.sandbox is not None else spec.labels
-    return Demand(spec.kind, labels, parse_amounts(spec.resources), spec.exclusive)
+    function = spec.task.function if isinstance(spec.task, PythonTask) else ""
+    if len(function) > MAX_FUNCTION_CHARS:  # saved before the names of functions were bounded
+        function = ""
+    return Demand(spec.kind, labels, parse_amounts(spec.resources), spec.exclusive, function)
 
 
 def line_of(spec: JobSpec, *, job_id: UUID, params: Mapping[str, Any] | None = None) -> LineSpec:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from mainspring.domain.placement.demand import Demand, can_run
+from mainspring.domain.placement.functions import FunctionSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class WorkerCapacity:
     shared: bool
     takes: frozenset[str]
     name: str
+    functions: FunctionSet | None = None  # None: not stated, so any
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class Reservation:
         if self.serves is not None and self.serves not in place.queues:
             return False
         demand = self.demand or Demand()
-        return can_run(Demand(demand.kind, {**demand.labels, **self.labels}), place.kinds, place.labels)
+        demand = replace(demand, labels={**demand.labels, **self.labels})
+        return can_run(demand, place.kinds, place.labels, place.functions)
 
 
 Layout = dict[UUID, dict[UUID, int]]

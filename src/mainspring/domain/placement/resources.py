@@ -20,6 +20,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)b?\Z", re.IGNORECASE | re.A
 _CPU = re.compile(r"(\d+(?:\.\d+)?)(m?)\Z", re.ASCII)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _MOST = 2**53
+MAX_CHARS = 40
 
 
 def parse_amounts(written: Written) -> Amounts:
@@ -35,6 +36,10 @@ def parse_amount(name: str, value: str | int | float) -> int:
         raise ValueError(f"{name} is a number, not {value}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{name} is not a number")
+    if isinstance(value, str) and len(value) > MAX_CHARS:
+        raise ValueError(f"{name}: an amount has at most {MAX_CHARS} characters")
+    if not isinstance(value, str) and abs(value) > _MOST:
+        raise ValueError(f"{name}: the amount is out of range")
     amount = _amount(name, str(value).strip())
     if amount < 0 or amount > _MOST:
         raise ValueError(f"{name}: {value} is out of range")

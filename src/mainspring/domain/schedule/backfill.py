@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mainspring.domain.execution import State
+from mainspring.domain.schedule.budget import TooCostly, spend
 from mainspring.domain.schedule.recurrence import Schedule
 
 Reprocess = Literal["none", "failed", "all"]
@@ -25,15 +26,21 @@ class Range:
     to_ms: int
 
     def following(self, cursor_ms: int | None, order: Order, count: int) -> list[int]:
-        """The next instants in that order after the cursor."""
+        """The next instants in that order after the cursor; fewer if the step budget ends, but at least one."""
         if order == "oldest":
-            after_ms = self.from_ms - 1 if cursor_ms is None else cursor_ms
-            return self.schedule.between(after_ms, self.to_ms - 1, count)
+            after_ms, step = self.from_ms - 1 if cursor_ms is None else cursor_ms, self.schedule.next_after
+        else:
+            after_ms, step = self.to_ms if cursor_ms is None else cursor_ms, self.schedule.prev_before
         found: list[int] = []
-        at = self.schedule.prev_before(self.to_ms if cursor_ms is None else cursor_ms)
-        while at is not None and at >= self.from_ms and len(found) < count:
-            found.append(at)
-            at = self.schedule.prev_before(at)
+        try:
+            at = step(after_ms)
+            while at is not None and self.from_ms <= at < self.to_ms and len(found) < count:
+                found.append(at)
+                spend()
+                at = step(at)
+        except TooCostly:
+            if not found:
+                raise
         return found
 
 

@@ -6,7 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
-from mainspring.domain.schedule.calendar import Blackout, RecurringBlackout, blackout_until
+from mainspring.domain.schedule.calendar import Blackout, RecurringBlackout, blackout_until, next_start
+
+Window = Blackout | RecurringBlackout
+MAX_BLACKOUTS = 100
+"""Open blackouts of a tenant: each combination of their queues and jobs may be held differently."""
+_MOST_KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +34,58 @@ class HeldFires:
     until_ms: int
 
 
+class TenantBlackouts:
+    """The windows of one tenant. Answers are kept until a window begins or ends: most instants cost a comparison."""
+
+    def __init__(self, windows: Iterable[tuple[Scope, Window]]) -> None:
+        self._windows = list(windows)
+        self._scopes = list(_combinations(scope for scope, _ in self._windows))
+        self._held: dict[Scope, tuple[int, int]] = {}
+        self._quiet = (0, 0)
+
+    def until(self, scope: Scope, ms: int) -> int | None:
+        low, until = self._held.get(scope, (0, 0))
+        if low <= ms < until:
+            return until
+        found = blackout_until([window for of, window in self._windows if of.covers(scope)], ms)
+        if found is not None:
+            if len(self._held) >= _MOST_KEPT:
+                self._held.clear()
+            self._held[scope] = (ms, found)
+        return found
+
+    def holding(self, ms: int) -> list[HeldFires]:
+        if self._quiet[0] <= ms < self._quiet[1]:
+            return []
+        found = ((scope, self.until(scope, ms)) for scope in self._scopes)
+        held = [HeldFires(scope, until) for scope, until in found if until is not None]
+        if not held:
+            starts = (next_start(window, ms) for _, window in self._windows)
+            self._quiet = (ms, min((start for start in starts if start is not None), default=1 << 62))
+        return held
+
+
 class Blackouts:
     """The current and future windows of all tenants."""
 
-    def __init__(self, windows: Iterable[tuple[Scope, Blackout | RecurringBlackout]] = (), *, version: int = 0) -> None:
+    def __init__(self, windows: Iterable[tuple[Scope, Window]] = (), *, version: int = 0) -> None:
         self.version = version
-        self._windows = list(windows)
-        self._scopes = list(_combinations(scope for scope, _ in self._windows))
+        by_tenant: dict[int, list[tuple[Scope, Window]]] = {}
+        for scope, window in windows:
+            by_tenant.setdefault(scope.tenant, []).append((scope, window))
+        self._tenants = {tenant: TenantBlackouts(found) for tenant, found in by_tenant.items()}
 
     def __bool__(self) -> bool:
-        return bool(self._windows)
+        return bool(self._tenants)
 
     def until(self, scope: Scope, ms: int) -> int | None:
         """When a fire of these jobs at an instant may start; None means at once."""
-        return blackout_until([window for of, window in self._windows if of.covers(scope)], ms)
+        found = self._tenants.get(scope.tenant)
+        return None if found is None else found.until(scope, ms)
 
     def holding(self, ms: int) -> list[HeldFires]:
         """The jobs whose fire at an instant is held. If several scopes match a job, the narrowest applies."""
-        found = ((scope, self.until(scope, ms)) for scope in self._scopes)
-        return [HeldFires(scope, until) for scope, until in found if until is not None]
+        return [held for _, found in sorted(self._tenants.items()) for held in found.holding(ms)]
 
 
 def _combinations(scopes: Iterable[Scope]) -> Iterator[Scope]:

@@ -19,6 +19,7 @@ from mainspring.domain.schedule.cron_fields import (
 
 SEARCH_YEARS: Final = 50
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_LAST_DAY: Final = date.max.toordinal() - _EPOCH_DAY
 
 
 class Dates:
@@ -103,7 +104,13 @@ class Dates:
             year, month = (year, month + 1) if month < 12 else (year + 1, 1)
         return found
 
+    def in_month(self, year: int, month: int, first: int) -> int:
+        """The matching days of a month that begins on day number `first`, bit n for the n-th."""
+        return self._days_in(first, month_length(year, month)) if self.months >> month & 1 else 0
+
     def _seek(self, day: int) -> int | None:
+        if day > _LAST_DAY:
+            return None
         when = date.fromordinal(day + _EPOCH_DAY)
         year, month, first = when.year, when.month, day - when.day + 1
         ahead = -1 << when.day

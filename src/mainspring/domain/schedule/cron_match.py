@@ -33,6 +33,12 @@ class Cron:
     def every_hour(self) -> bool:
         return self.times.hours == ALL_HOURS
 
+    @property
+    def is_whole_day(self) -> bool:
+        """Whether every second of its days matches."""
+        named = self.times
+        return named.hours == ALL_HOURS and named.minutes == named.seconds == ALL_MINUTES
+
     def next_wall(self, wall: int) -> int | None:
         """The first matching wall time at or after `wall`; None if there is none in 50 years."""
         day, time = divmod(wall, DAY_S)

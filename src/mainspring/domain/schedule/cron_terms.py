@@ -51,6 +51,11 @@ class Kind(NamedTuple):
         return self.high - self.low + 1
 
     @property
+    def longest_step(self) -> int:
+        """Sunday is 0 and 7, so weekdays have one value more: `*/7` and `0-7/7` mean Sunday."""
+        return self.size if self is WEEKDAY else self.size - 1
+
+    @property
     def allowed(self) -> str:
         names = f" or {self.words[0][:3].upper()}-{self.words[-1][:3].upper()}" if self.words else ""
         return f"{self.low}-{7 if self is WEEKDAY else self.high}{names}"
@@ -69,7 +74,8 @@ _NUMBERS: Final = {
 }
 # What `*/n` means in each kind of field, by n.
 _STEPPED: Final = {
-    kind.name: [0] + [sum(1 << n for n in range(kind.low, kind.high + 1, step)) for step in range(1, kind.size)]
+    kind.name: [0]
+    + [sum(1 << n for n in range(kind.low, kind.high + 1, step)) for step in range(1, kind.longest_step + 1)]
     for kind in KINDS
 }
 _ANY: Final = {name: Field(bits=sets[1], starred=True, text="*") for name, sets in _STEPPED.items()}
@@ -239,8 +245,8 @@ def _parse_step(text: str, kind: Kind, at: int) -> int:
     if not _is_number(text):
         raise Flaw(kind, f"the step {text!r} is not a number", "write for example */5", at, len(text))
     step = int(text)
-    if not 0 < step < kind.size:
-        hint = f"a step is 1 to {kind.size - 1}; for a single value write it alone"
+    if not 0 < step <= kind.longest_step:
+        hint = f"a step is 1 to {kind.longest_step}; for a single value write it alone"
         raise Flaw(kind, f"the step {step} is too large for {kind.size} values", hint, at, len(text))
     return step
 
@@ -279,7 +285,7 @@ def _normal(bits: int, starred: bool, special: tuple[Special, ...], kind: Kind) 
     if not starred:
         return ",".join([*_runs(values(bits)), *named])
     sets = _STEPPED[kind.name]
-    step = next(n for n in range(1, kind.size) if sets[n] & ~bits == 0)
+    step = next(n for n in range(1, len(sets)) if sets[n] & ~bits == 0)
     rest = _runs(values(bits & ~sets[step])) if bits != sets[step] else []
     return ",".join(["*" if step == 1 else f"*/{step}", *rest, *named])
 

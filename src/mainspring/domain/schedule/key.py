@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 from datetime import date
 from functools import lru_cache
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
+from mainspring.domain.schedule.budget import TooCostly, spend
 from mainspring.domain.schedule.calendar import Calendar, Roll, on_calendar, rule_text
 from mainspring.domain.schedule.cron import parse_cron
-from mainspring.domain.schedule.recurrence import Interval, Once, Schedule, Within
+from mainspring.domain.schedule.recurrence import Interval, Metered, Once, Schedule, Within
 from mainspring.domain.schedule.rrule import RulePattern
 from mainspring.domain.schedule.rrule_text import parse_rule
 from mainspring.domain.schedule.spec import read_wall
@@ -63,11 +64,22 @@ def encode_key(key: ScheduleKey) -> str:
 
 def build_schedule(key: str) -> Schedule:
     """Build the schedule of a key without caching, for callers that go through a million keys."""
-    return _compile(_decode_key(key), key)
+    parts = _decode_key(key)
+    spend(_COMPILE_STEPS * len(parts.union) + len(key) // 100)
+    found = _compile(parts, key)
+    return Metered(found) if _walks(parts) else found
 
 
-compile_key = lru_cache(maxsize=16_384)(build_schedule)
-"""The schedule of a key, cached."""
+_LONG_KEY: Final = 2_000
+_COMPILE_STEPS: Final = 10
+_compile_short = lru_cache(maxsize=16_384)(build_schedule)
+# Keys are the larger part of this cache, and a long one may have 200,000 characters.
+_compile_long = lru_cache(maxsize=512)(build_schedule)
+
+
+def compile_key(key: str) -> Schedule:
+    """The schedule of a key, cached."""
+    return _compile_short(key) if len(key) <= _LONG_KEY else _compile_long(key)
 
 
 def days_of_calendar(calendar: Calendar) -> CalendarContent:
@@ -102,14 +114,22 @@ def _with_days(parts: ScheduleKey, days: CalendarContent, now_ms: int) -> Schedu
     changed = msgspec.structs.replace(parts, calendar=days)
     if parts.last_ms is None or parts.last_ms <= now_ms:
         return changed
-    left = compile_key(encode_key(parts)).count_between(now_ms, parts.last_ms)
-    return counted(msgspec.structs.replace(changed, last_ms=None), left, now_ms)
+    try:
+        left = compile_key(encode_key(parts)).count_between(now_ms, parts.last_ms)
+        return counted(msgspec.structs.replace(changed, last_ms=None), left, now_ms)
+    except TooCostly:  # the end stays where it was
+        return changed
 
 
 def covered(zone: Zone, exclude: tuple[str, ...]) -> Exclusions:
     """Exclusions in normal form (see `Key.exclude`) as one value."""
     masks = [parse_cron(text) for text in exclude if " " in text]
     return Exclusions(zone, masks, *_days_and_times(zone, tuple(text for text in exclude if " " not in text)))
+
+
+def _walks(parts: ScheduleKey) -> bool:
+    """Whether an answer may take more than constant time."""
+    return bool(parts.union or parts.rrule or parts.exclude or parts.calendar)
 
 
 def _compile(parts: ScheduleKey, key: str) -> Schedule:
@@ -133,7 +153,9 @@ def _compile(parts: ScheduleKey, key: str) -> Schedule:
     return found
 
 
+@lru_cache(maxsize=256)
 def _calendar(days: CalendarContent) -> Calendar:
+    """One value for all schedules that follow a calendar: it keeps the months that it has looked at."""
     return Calendar(days.name, frozenset(map(date.fromisoformat, days.dates)), days.rules, days.mode)
 
 

@@ -4,17 +4,18 @@ import msgspec
 
 from mainspring.domain.duration import calendar_months, parse_duration
 from mainspring.domain.schedule.cron import split_zone
+from mainspring.domain.schedule.limits import MAX_FIRES, check_size
 from mainspring.domain.schedule.recurrence import SEARCH_MS
 from mainspring.domain.schedule.spec import ScheduleError, ScheduleSpec, kind_of
 from mainspring.domain.schedule.zone import Zone, ZoneError, load_zone
 
 _MOST_MONTHS = 600
-MAX_FIRES = 10_000
 _MOST_JITTER_S = 86_400
 
 
 def normalize_spec(spec: ScheduleSpec) -> tuple[str, ScheduleSpec, Zone]:
     """Return the kind, the spec with alternative spellings resolved, and its zone."""
+    check_size(spec)
     kind = kind_of(spec)
     zone_name, pointer = spec.timezone, "/timezone"
     if spec.cron is not None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mainspring.domain.duration import spell_duration
+from mainspring.domain.schedule.budget import FIRE_STEPS, TooCostly, is_budgeted, spend, steps
 
 SEARCH_MS: Final = 50 * 366 * 86_400_000
 
@@ -13,6 +14,11 @@ class Schedule(ABC):
     """Strictly increasing UTC instants."""
 
     __slots__ = ()
+
+    @property
+    def walks(self) -> bool:
+        """Whether an answer may take more than constant time."""
+        return False
 
     @abstractmethod
     def next_after(self, ms: int) -> int | None:
@@ -33,12 +39,14 @@ class Schedule(ABC):
         while fire is not None and fire <= end_ms and len(fires) < limit:
             fires.append(fire)
             fire = self.next_after(fire)
+        spend(len(fires))
         return fires
 
     def count_between(self, start_ms: int, end_ms: int) -> int:
         """How many fires are after `start_ms`, up to and including `end_ms`."""
         found, fire = 0, self.next_after(start_ms)
         while fire is not None and fire <= end_ms:
+            spend()
             found, fire = found + 1, self.next_after(fire)
         return found
 
@@ -90,6 +98,49 @@ class Once(Schedule):
         return f"once at {at}"
 
 
+class Metered(Schedule):
+    """A schedule that walks. Without a larger budget in force, each question may take FIRE_STEPS, or is `TooCostly`."""
+
+    __slots__ = ("base",)
+
+    def __init__(self, base: Schedule) -> None:
+        self.base = base
+
+    @property
+    def walks(self) -> bool:
+        return True
+
+    def next_after(self, ms: int) -> int | None:
+        if is_budgeted():
+            return self.base.next_after(ms)
+        with steps(FIRE_STEPS):
+            return self.base.next_after(ms)
+
+    def prev_before(self, ms: int) -> int | None:
+        if is_budgeted():
+            return self.base.prev_before(ms)
+        with steps(FIRE_STEPS):
+            return self.base.prev_before(ms)
+
+    def between(self, start_ms: int, end_ms: int, limit: int) -> list[int]:
+        if is_budgeted():
+            return self.base.between(start_ms, end_ms, limit)
+        with steps(FIRE_STEPS + limit):
+            return self.base.between(start_ms, end_ms, limit)
+
+    def count_between(self, start_ms: int, end_ms: int) -> int:
+        if is_budgeted():
+            return self.base.count_between(start_ms, end_ms)
+        with steps(FIRE_STEPS):
+            return self.base.count_between(start_ms, end_ms)
+
+    def describe(self) -> str:
+        return self.base.describe()
+
+    def parts(self) -> tuple[Schedule, ...]:
+        return self.base.parts()
+
+
 class Within(Schedule):
     """The fires of a schedule from `start_ms` to `end_ms`, both inclusive; either may be open."""
 
@@ -97,6 +148,10 @@ class Within(Schedule):
 
     def __init__(self, base: Schedule, start_ms: int | None, end_ms: int | None) -> None:
         self._base, self._start, self._end = base, start_ms, end_ms
+
+    @property
+    def walks(self) -> bool:
+        return self._base.walks
 
     def next_after(self, ms: int) -> int | None:
         fire = self._base.next_after(ms if self._start is None else max(ms, self._start - 1))
@@ -116,3 +171,21 @@ class Within(Schedule):
 
     def parts(self) -> tuple[Schedule, ...]:
         return self._base.parts()
+
+
+def count_at_least(schedule: Schedule, start_ms: int, end_ms: int, most: int) -> int:
+    """How many fires are after `start_ms`, up to `end_ms`; if that takes more than `most` steps, those found so far."""
+    found, fire = 0, schedule.next_after(start_ms)
+    try:
+        with steps(most):
+            return schedule.count_between(start_ms, end_ms)
+    except TooCostly:
+        pass
+    try:
+        with steps(most):
+            while fire is not None and fire <= end_ms:
+                spend()
+                found, fire = found + 1, schedule.next_after(fire)
+    except TooCostly:
+        pass
+    return found

@@ -8,7 +8,7 @@ milliseconds since the epoch.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Final
@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from mainspring.domain.duration import spell_duration
+from mainspring.domain.schedule.budget import REQUEST_STEPS, SAVE_STEPS, TooCostly, steps
 from mainspring.domain.schedule.calendar import Calendar, OpenDays, Rolled
 from mainspring.domain.schedule.canonical import days_of, exclusions, read_cron, reduce_spec, rule_key
 from mainspring.domain.schedule.dst_notes import clock_changes, stands_for
@@ -30,8 +31,9 @@ from mainspring.domain.schedule.key import (
     union_key,
     with_calendar,
 )
+from mainspring.domain.schedule.limits import check_key, check_members
 from mainspring.domain.schedule.normalize import interval_ms, jitter_of, months_of, normalize_spec
-from mainspring.domain.schedule.recurrence import Interval, Schedule
+from mainspring.domain.schedule.recurrence import Interval, Metered, Schedule
 from mainspring.domain.schedule.rrule_text import parse_rule
 from mainspring.domain.schedule.spec import (
     EPOCH,
@@ -43,20 +45,23 @@ from mainspring.domain.schedule.spec import (
     calendars_of,
     is_one_time,
     members_of,
+    read_end,
     read_instant,
 )
-from mainspring.domain.schedule.union import Without
+from mainspring.domain.schedule.union import Without, described_together
 from mainspring.domain.schedule.wallclock import Gap, OverlapHour, WallClock
 from mainspring.domain.schedule.zone import DAY_S, Zone
 
 __all__ = [
     "ErrorCode", "Gap", "Interval", "OverlapHour", "Resolved", "Schedule", "ScheduleError", "ScheduleSpec",
-    "ScheduleSpecs", "WallClock", "bounded_key", "build_schedule", "calendars_of", "compile_key", "describe_spec",
-    "is_one_time", "job_seed", "members_of", "notes", "resolve", "resolve_all", "stands_for",
-    "with_calendar", "zone_of",
+    "ScheduleSpecs", "WallClock", "bounded_key", "build_schedule", "calendars_of", "check_cost", "compile_key",
+    "describe_spec", "is_one_time", "job_seed", "members_of", "notes", "resolve", "resolve_all", "stands_for",
+    "too_costly", "with_calendar", "zone_of",
 ]  # fmt: skip
 
 NO_CALENDARS: Final[Mapping[str, Calendar]] = MappingProxyType({})
+# The fires whose cost is checked when a schedule is saved.
+_CHECKED_FIRES: Final = 8
 _HASH = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])", re.IGNORECASE)
 
 
@@ -72,41 +77,90 @@ def zone_of(specs: ScheduleSpecs | None) -> str:
 
 
 def resolve(
-    spec: ScheduleSpec, *, now_ms: int, seed: str | None = None, calendars: Mapping[str, Calendar] = NO_CALENDARS
+    spec: ScheduleSpec,
+    *,
+    now_ms: int,
+    seed: str | None = None,
+    calendars: Mapping[str, Calendar] = NO_CALENDARS,
+    since_ms: int | None = None,
 ) -> Resolved:
     """Check a schedule as of `now_ms`; raises `ScheduleError` for the first thing that cannot work.
 
-    `seed` is what `H` in a cron expression is derived from; see `job_seed`. `calendars` has those it may name.
+    `seed` is what `H` in a cron expression is derived from; see `job_seed`. `calendars` has those it may name. With
+    `since_ms`, it is enough that it fires after that instant: a preview may look into the past.
     """
+    judged_ms = now_ms if since_ms is None else min(now_ms, since_ms)
     kind, spec, zone = normalize_spec(spec)
     start = None if spec.start_at is None else read_instant(spec.start_at, zone, "/start_at", date_only=True)
-    end = None if spec.end_at is None else read_instant(spec.end_at, zone, "/end_at", take_last=True)
+    end = None if spec.end_at is None else read_end(spec.end_at, zone, "/end_at")
     if start is not None and end is not None and end <= start:
         raise ScheduleError("bad_window", "/end_at", "end_at is not after start_at", "choose a later end_at")
     if spec.at is not None:
-        return Resolved(None, _resolve_at(spec, spec.at, zone, start, end, now_ms), start, end)
-    if end is not None and end <= now_ms:
+        return Resolved(None, _resolve_at(spec, spec.at, zone, start, end, judged_ms), start, end)
+    if end is not None and end <= judged_ms:
         raise ScheduleError("past_time", "/end_at", "end_at is in the past", "choose a later end_at, or none")
     anchor = now_ms - now_ms % 1000 if start is None else start
-    key = _on_days(reduce_spec(spec, zone, anchor, seed), spec, calendars)
-    _check_fires(compile_key(encode_key(key)), f"/{kind}", start, end, now_ms)
-    if spec.max_fires is not None:
-        key = counted(key, spec.max_fires, now_ms if start is None else max(now_ms, start - 1))
+    after = now_ms if start is None else max(now_ms, start - 1)
+    try:
+        with steps(REQUEST_STEPS):
+            key = _on_days(reduce_spec(spec, zone, anchor, seed), spec, calendars)
+            schedule = compile_key(check_key(encode_key(key)))
+            first_ms = judged_ms if start is None else max(judged_ms, start - 1)
+            _check_fires(schedule, f"/{kind}", first_ms, end)
+            check_cost(schedule, after)
+            if spec.max_fires is not None:
+                key = counted(key, spec.max_fires, after)
+    except TooCostly as error:
+        raise too_costly(error, f"/{kind}") from None
     return Resolved(encode_key(key), None, start, end, jitter_of(spec))
 
 
+def check_cost(schedule: Schedule, after_ms: int) -> None:
+    """Raise `TooCostly` if one of the next fires takes too many steps to be found."""
+    at: int | None = after_ms
+    if schedule.walks:
+        for _ in range(_CHECKED_FIRES):
+            with steps(SAVE_STEPS):
+                at = None if at is None else schedule.next_after(at)
+
+
+def too_costly(error: TooCostly, pointer: str) -> ScheduleError:
+    """The problem of a schedule whose fires take too many steps to find."""
+    message = f"the next fires take {error} to find"
+    hint = "fire less often, name times by cron, use UNTIL instead of COUNT, or fewer exclusions and members"
+    return ScheduleError("schedule_too_costly", pointer, message, hint)
+
+
 def resolve_all(
-    specs: ScheduleSpecs, *, now_ms: int, seed: str | None = None, calendars: Mapping[str, Calendar] = NO_CALENDARS
+    specs: ScheduleSpecs,
+    *,
+    now_ms: int,
+    seed: str | None = None,
+    calendars: Mapping[str, Calendar] = NO_CALENDARS,
+    since_ms: int | None = None,
 ) -> Resolved:
     """Check one schedule or a list whose fires are taken together; the pointer of an error names the member."""
     if isinstance(specs, ScheduleSpec):
-        return resolve(specs, now_ms=now_ms, seed=seed, calendars=calendars)
+        return resolve(specs, now_ms=now_ms, seed=seed, calendars=calendars, since_ms=since_ms)
     if not specs:
         raise ScheduleError("bad_schedule", "", "the list of schedules is empty", "write at least one schedule")
+    check_members(specs)
+    with steps(REQUEST_STEPS):
+        return _resolve_list(specs, now_ms=now_ms, seed=seed, calendars=calendars, since_ms=since_ms)
+
+
+def _resolve_list(
+    specs: Sequence[ScheduleSpec],
+    *,
+    now_ms: int,
+    seed: str | None,
+    calendars: Mapping[str, Calendar],
+    since_ms: int | None,
+) -> Resolved:
     members = []
     for number, spec in enumerate(specs):
         try:
-            members.append(resolve(spec, now_ms=now_ms, seed=seed, calendars=calendars))
+            members.append(resolve(spec, now_ms=now_ms, seed=seed, calendars=calendars, since_ms=since_ms))
         except ScheduleError as error:
             raise ScheduleError(error.code, f"/{number}{error.pointer}", error.message, error.hint) from None
     if len(set(members)) == 1:
@@ -119,7 +173,11 @@ def resolve_all(
     windows = {(member.start_ms, member.end_ms) for member in members}
     # A window that all members share is the schedule's own; otherwise each member carries its own.
     start, end = windows.pop() if len(windows) == 1 and all(member.key for member in members) else (None, None)
-    key = union_key(_member_key(member, shared=(start, end)) for member in members)
+    key = check_key(union_key(_member_key(member, shared=(start, end)) for member in members))
+    try:
+        check_cost(compile_key(key), now_ms if start is None else max(now_ms, start - 1))
+    except TooCostly as error:
+        raise too_costly(error, "") from None
     return Resolved(key, None, start, end, jitter)
 
 
@@ -133,7 +191,7 @@ def bounded_key(when: Resolved) -> str:
 def describe_spec(specs: ScheduleSpecs, *, seed: str | None = None) -> str:
     """A schedule as words, with its window: "every 10 minutes from 2027-01-01"."""
     if not isinstance(specs, ScheduleSpec):
-        return "; and ".join(describe_spec(spec, seed=seed) for spec in specs)
+        return described_together(specs, lambda spec: describe_spec(spec, seed=seed))
     _, spec, zone = normalize_spec(specs)
     text = _describe_kind(spec, zone, seed)
     if spec.exclude:
@@ -176,7 +234,7 @@ def _on_days(key: ScheduleKey, spec: ScheduleSpec, calendars: Mapping[str, Calen
 def _describe_kind(spec: ScheduleSpec, zone: Zone, seed: str | None) -> str:
     where = "" if zone.name == "UTC" else f" ({zone.name})"
     if spec.at is not None:
-        read_instant(spec.at, zone, "/at")
+        read_instant(spec.at, zone, "/at", date_only=True)
         return f"once at {spec.at}{where}"
     if spec.cron is not None:
         if seed is None and _HASH.search(spec.cron):
@@ -196,7 +254,7 @@ def _describe_kind(spec: ScheduleSpec, zone: Zone, seed: str | None) -> str:
 
 def _resolve_at(spec: ScheduleSpec, text: str, zone: Zone, start: int | None, end: int | None, now_ms: int) -> int:
     take_last = spec.overlap_hour == "second"
-    at = read_instant(text, zone, "/at", take_last=take_last, in_gap=spec.gap)
+    at = read_instant(text, zone, "/at", date_only=True, take_last=take_last, in_gap=spec.gap)
     if at <= now_ms and not spec.run_if_late:
         hint = "choose a later time, or set run_if_late to run it at once"
         raise ScheduleError("past_time", "/at", f"{text} is in the past", hint)
@@ -206,16 +264,16 @@ def _resolve_at(spec: ScheduleSpec, text: str, zone: Zone, start: int | None, en
     return at
 
 
-def _check_fires(schedule: Schedule, pointer: str, start: int | None, end: int | None, now_ms: int) -> None:
-    after = now_ms if start is None else max(now_ms, start - 1)
+def _check_fires(schedule: Schedule, pointer: str, after: int, end: int | None) -> None:
     fire = schedule.next_after(after)
     if fire is None:
+        kind = schedule.base if isinstance(schedule, Metered) else schedule
         hint = "check day and month: 31 February never comes, 29 February only in leap years"
         if pointer == "/rrule":
             hint = "check COUNT, UNTIL and exdates, and whether all parts can hold at the same time"
-        if isinstance(schedule, Without):
+        if isinstance(kind, Without):
             hint = "check exclude: it may leave nothing over"
-        if isinstance(schedule, OpenDays | Rolled):
+        if isinstance(kind, OpenDays | Rolled):
             hint = "check the calendar: it may leave no open day for it"
         message = f"never fires: no match within 50 years ({schedule.describe()})"
         raise ScheduleError("never_fires", pointer, message, hint)

@@ -1,7 +1,7 @@
 """Schedule definitions as users write them, and their validation errors."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import Final, Literal
 
 import msgspec
@@ -20,6 +20,8 @@ ErrorCode = Literal[
     "bad_window",
     "bad_schedule",
     "unknown_calendar",
+    "schedule_too_large",
+    "schedule_too_costly",
 ]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,7 +32,10 @@ _TIMESTAMP = re.compile(
 
 
 class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """When a job fires: exactly one of `cron`, `every`, `at` and `rrule`, and how to read it."""
+    """When a job fires: exactly one of `cron`, `every`, `at` and `rrule`, and how to read it.
+
+    A date as `start_at` or `at` is its midnight in the time zone; a date as `end_at` includes the whole day.
+    """
 
     cron: str | None = None
     every: str | int | float | None = None
@@ -46,8 +51,9 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     rrule: str | None = None
     dtstart: str | None = None
     exdates: tuple[str, ...] = ()
+    """Dates or timestamps at which a rule does not fire; at most 500."""
     exclude: tuple[str, ...] = ()
-    """Cron expressions, dates or timestamps: no fire whose wall time one of them covers."""
+    """Cron expressions, dates or timestamps, at most 50: no fire whose wall time one of them covers."""
     calendar: str | None = None
     """A calendar by name: no fire on its closed days, or, with `roll`, on the next or previous open day instead."""
     roll: Roll | None = None
@@ -58,7 +64,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 ScheduleSpecs = ScheduleSpec | list[ScheduleSpec]
-"""One schedule, or several whose fires are taken together."""
+"""One schedule, or up to 50 whose fires are taken together."""
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -127,6 +133,17 @@ def read_instant(
         message = f"{text} does not exist in {zone.name}: the clocks skip it"
         raise ScheduleError("never_fires", pointer, message, "choose another time, or gap: next_valid")
     return zone.first_after_gap(wall) * 1000
+
+
+def read_end(text: str, zone: Zone, pointer: str) -> int:
+    """The last instant of a window in milliseconds; a date includes the whole day in `zone`."""
+    if _TIMESTAMP.fullmatch(text.strip()) and len(text.strip()) == len("2027-01-01"):
+        day = _read(text, pointer, date_only=True)
+        if day.year < MAXYEAR:
+            wall, _ = _since_epoch((day + timedelta(days=1)).replace(tzinfo=UTC))
+            instants = zone.instants_of(wall)
+            return (instants[0] if instants else zone.first_after_gap(wall)) * 1000 - 1
+    return read_instant(text, zone, pointer, take_last=True)
 
 
 def read_wall(text: str, zone: Zone, pointer: str) -> tuple[int, bool]:

@@ -10,6 +10,7 @@ from mainspring.domain.schedule.zone import (
     DAY_S,
     EVERY_PASS,
     FIRST_PASS,
+    LAST_DAY,
     NO_SEGMENT,
     REACH_S,
     SECOND_PASS,
@@ -88,7 +89,7 @@ class CalendarMonths:
 
     def _count_before(self, wall: int) -> int:
         """The number of the first match at or after `wall`."""
-        when = date_of(wall // DAY_S)
+        when = date_of(min(wall // DAY_S, LAST_DAY))
         number = -((self._phase - when.year * 12 - when.month + 1) // self._months)
         return number if self._wall(number) >= wall else number + 1
 

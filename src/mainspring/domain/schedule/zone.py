@@ -13,12 +13,19 @@ from datetime import UTC, date, datetime
 from functools import cache
 from typing import Final
 
+from mainspring.domain.schedule.budget import spend
+
 DAY_S: Final = 86_400
 # No zone since 1900 has two changes within 95 hours, so one probe in two days misses none, and a repeated or
 # skipped hour never reaches beyond the neighbouring segment.
 _PROBE_S: Final = 2 * DAY_S
 _BLOCK_S: Final = 1461 * DAY_S
 _MARGIN_S: Final = 4 * DAY_S
+# After 2100 zones follow a yearly rule, with weeks between two changes; before, some list shorter periods.
+_FAR_PROBE_S: Final = 14 * DAY_S
+_FAR: Final = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp())
+# Kept blocks are bounded: requests may name any year.
+_MOST_BLOCKS: Final = 64
 # `datetime` ends at the year 9999: beyond these instants the offset is taken not to change any more.
 _FIRST_KNOWN: Final = int(datetime(1000, 1, 1, tzinfo=UTC).timestamp())
 _LAST_KNOWN: Final = int(datetime(9000, 1, 1, tzinfo=UTC).timestamp())
@@ -26,6 +33,7 @@ _LAST_KNOWN: Final = int(datetime(9000, 1, 1, tzinfo=UTC).timestamp())
 REACH_S: Final = 26 * 3600
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+LAST_DAY: Final = date.max.toordinal() - _EPOCH_DAY
 
 EVERY_PASS: Final = 0
 FIRST_PASS: Final = 1
@@ -80,6 +88,8 @@ class Zone:
         number = instant // _BLOCK_S
         block = self._blocks.get(number)
         if block is None:
+            if len(self._blocks) >= _MOST_BLOCKS:
+                self._blocks.clear()
             segments = list(self._build(number * _BLOCK_S, (number + 1) * _BLOCK_S))
             block = self._blocks[number] = ([segment.start for segment in segments], segments)
         return block[1][bisect_right(block[0], instant) - 1]
@@ -124,11 +134,16 @@ class Zone:
 
     def _changes(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Each (instant, new offset) in `(start, end]`."""
+        if self.name == "UTC":
+            return
+        every = _PROBE_S if start < _FAR else _FAR_PROBE_S
+        spend((end - start) // every)
         before = self._offset(start)
-        for probe in range(start + _PROBE_S, end + 1, _PROBE_S):
+        for probe in range(start + every, end + every, every):
+            probe = min(probe, end)
             after = self._offset(probe)
             if after != before:
-                low, high = probe - _PROBE_S, probe
+                low, high = max(probe - every, start), probe
                 while high - low > 1:
                     middle = (low + high) // 2
                     low, high = (middle, high) if self._offset(middle) == before else (low, middle)
@@ -166,8 +181,9 @@ def check_zone(name: str) -> None:
 
 
 def day_number(year: int, month: int, day: int = 1) -> int:
-    """A date as days since the epoch."""
-    return date(year, month, day).toordinal() - _EPOCH_DAY
+    """A date as days since the epoch; also after the year 9999, where `date` ends."""
+    cycles = max(0, (year - 9600) // 400)  # the calendar repeats every 400 years
+    return date(year - 400 * cycles, month, day).toordinal() - _EPOCH_DAY + cycles * 146_097
 
 
 def date_of(number: int) -> date:

@@ -6,7 +6,6 @@ steps of a range of columns, so the folded graph has no cycles either.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +14,7 @@ MOST_EDGES = 1500
 RANGES = 40
 OPENED = 60
 """How many steps of an expanded fold are shown as single nodes; the rest stays folded."""
-_COUNTED = re.compile(r"(?:[-_.:]?\d+)+$")
+_SEPARATORS = "-_.:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,12 @@ class Folding:
 
 def _stem(name: str) -> str:
     """A name without trailing numbers, which is equal for steps of one kind."""
-    return _COUNTED.sub("", name) or name
+    end = len(name)
+    while end and name[end - 1].isdecimal():
+        while end and name[end - 1].isdecimal():
+            end -= 1
+        end -= bool(end) and name[end - 1] in _SEPARATORS
+    return name[:end] or name
 
 
 def _by(numbers: Iterable[int], belonging: Callable[[int], object]) -> list[list[int]]:

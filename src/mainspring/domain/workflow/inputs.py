@@ -12,14 +12,29 @@ from typing import Any
 
 import msgspec
 
+from mainspring.domain.errors import clipped
 from mainspring.domain.job import NoopTask, Task, WorkflowTask
 from mainspring.domain.task import PythonTask
-from mainspring.domain.template import NAMES, fill, places, renamed, strings
+from mainspring.domain.template import (
+    MAX_NAME_CHARS,
+    NAMES,
+    BoundedValues,
+    fill,
+    is_secret,
+    places,
+    renamed,
+    strings,
+    substituted,
+    templates,
+)
 
 _PATH = re.compile(
     r"(?:steps\.(?P<step>[A-Za-z_]\w*)\.(?:state|result(?:\.\w+)*)|params\.[A-Za-z_]\w*|upstream(?:\.[A-Za-z_]\w*)?"
     r"|item(?:\.\w+)*|run_id|step|item_index|iteration)\Z"
 )
+MISSING = "–"
+MAX_TEXT_CHARS = 2000
+"""How much of a text with inserted values is shown."""
 
 
 def inputs_of(task: Task) -> tuple[Task, dict[str, Any]]:
@@ -31,6 +46,8 @@ def inputs_of(task: Task) -> tuple[Task, dict[str, Any]]:
         moved = {name: value for name, value in task.args.items() if any(_run_places(value))}
         fixed = {name: value for name, value in task.args.items() if name not in moved}
         return msgspec.structs.replace(task, args=fixed), moved
+    if b"{{" not in msgspec.json.encode(task):
+        return task, {}
     found: dict[str, Any] = {}
 
     def as_param(name: str) -> str:
@@ -48,16 +65,16 @@ def inputs_of(task: Task) -> tuple[Task, dict[str, Any]]:
 
 def wrong_names(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
     """Unknown names inside a JSON value, with JSON pointers."""
-    for place, text in strings(value, pointer):
+    for place, text in templates(value, pointer):
         for name in places(text):
-            if not _PATH.match(name) and name not in NAMES:
-                yield place, name
+            if not _PATH.match(name) and name not in NAMES and not is_secret(name):
+                yield str(place), clipped(name, MAX_NAME_CHARS)
 
 
 def steps_in(value: Any) -> set[str]:
     """The steps whose outcome the templates of a JSON value read."""
     found = set()
-    for _, text in strings(value, ""):
+    for _, text in templates(value, ""):
         for name in places(text):
             if (match := _PATH.match(name)) is not None and match["step"]:
                 found.add(match["step"])
@@ -70,7 +87,7 @@ def reads_upstream(value: Any) -> bool:
 
 
 def params_in(value: Any) -> set[str]:
-    named = (name for _, text in strings(value, "") for name in places(text))
+    named = (name for _, text in templates(value, "") for name in places(text))
     return {name.removeprefix("params.") for name in named if name.startswith("params.")}
 
 
@@ -85,7 +102,7 @@ class RunValues(Mapping[str, Any]):
         for part in name.split("."):
             if isinstance(value, Mapping) and part in value:
                 value = value[part]
-            elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
+            elif isinstance(value, list) and _is_index(part) and int(part) < len(value):
                 value = value[int(part)]
             else:
                 raise KeyError(name)
@@ -98,14 +115,36 @@ class RunValues(Mapping[str, Any]):
         return len(self._values)
 
 
-def resolved(inputs: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Resolve the params of one execution; a KeyError names the missing value."""
-    known = RunValues(values)
-    return {name: fill(template, known) for name, template in inputs.items()}
+def resolved(inputs: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """Resolve the params of one execution; return also how many characters were inserted.
+
+    A KeyError names the missing value.
+    """
+    known = BoundedValues(RunValues(values))
+    found = {name: fill(template, known) for name, template in inputs.items()}
+    return found, known.inserted
+
+
+def rendered(text: str, values: Mapping[str, Any]) -> str:
+    """Insert values of a run into a text for readers; one that does not exist yet is shown as a dash."""
+    known = BoundedValues(RunValues(values))
+
+    def value(name: str) -> str:
+        try:
+            found = known[name]
+        except KeyError:
+            return MISSING
+        return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+
+    return clipped(substituted(text, value), MAX_TEXT_CHARS)
 
 
 def _run_places(value: Any) -> Iterator[str]:
-    return (name for _, text in strings(value, "") for name in places(text) if _is_run_name(name))
+    return (name for _, text in templates(value, "") for name in places(text) if _is_run_name(name))
+
+
+def _is_index(part: str) -> bool:
+    return part.isascii() and part.isdecimal() and len(part) < 10
 
 
 def _is_run_name(name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from mainspring.domain.errors import Problem
-from mainspring.domain.template import places, strings
+from mainspring.domain.template import places, templates
 from mainspring.domain.workflow import condition
 from mainspring.domain.workflow.spec import Step, WorkflowSpec
 
@@ -55,7 +55,7 @@ def _map_problems(pointer: str, text: str, spec: WorkflowSpec) -> Iterator[Probl
 
 def _names(value: Any) -> Iterator[str]:
     """The first path segment of each template name."""
-    for _, text in strings(value, ""):
+    for _, text in templates(value, ""):
         for name in places(text):
             yield name.partition(".")[0]
 
@@ -63,6 +63,8 @@ def _names(value: Any) -> Iterator[str]:
 def _constant(text: str) -> list[Any]:
     """The value of a constant expression, or None."""
     try:
-        return [] if condition.reads_anything(text) else [condition.evaluate(text, {})]
+        if condition.reads_anything(text) or not condition.is_cheap(text, {}):
+            return []
+        return [condition.evaluate(text, {})]
     except condition.ConditionError:
         return []

@@ -6,22 +6,36 @@ are refused.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import msgspec
 
-from mainspring.domain.duration import parse_duration
-from mainspring.domain.errors import Invalid, Problem
-from mainspring.domain.job import JobSpec, NoopTask, problems_of
+from mainspring.domain.duration import MAX_S, parse_duration
+from mainspring.domain.errors import MAX_PROBLEMS, Invalid, Problem
+from mainspring.domain.job import JobSpec, NoopTask, problems_of, splicing_problems
 from mainspring.domain.limit import depends_on_params
+from mainspring.domain.suggestion import closest
 from mainspring.domain.workflow import condition, inputs
 from mainspring.domain.workflow.lint import lint_step
-from mainspring.domain.workflow.spec import STEP_NAME, Step, Wait, WorkflowSpec, job_of, step_job
+from mainspring.domain.workflow.spec import (
+    MOST_EDGES,
+    MOST_EXPRESSION_CHARS,
+    STEP_NAME,
+    Step,
+    Wait,
+    WorkflowSpec,
+    job_of,
+    step_job,
+)
 from mainspring.domain.workflow.wait import wait_problems
+
+SHOWN_OF_CYCLE = 20
+BLOCK = 2048
+"""How many steps that others read are looked for at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +49,11 @@ class PlanStep:
     job: JobSpec | None  # for a task step: the definition of its executions
     inputs: dict[str, Any]  # the params of its executions, as templates over the run
     reads: frozenset[int]  # steps whose outcome it reads
+
+    @property
+    def expressions(self) -> list[str]:
+        """Its conditions."""
+        return [text for _, text in _expressions(self.spec)]
 
 
 @dataclass(frozen=True)
@@ -96,10 +115,11 @@ def order_of(spec: WorkflowSpec) -> list[str]:
 
 def compile_workflow(spec: WorkflowSpec) -> Plan:
     """Compile a workflow, or raise Invalid with all its problems."""
-    problems = list(_problems(spec))
+    _check_size(spec)
+    problems = list(islice(_problems(spec), MAX_PROBLEMS))
     if problems:
         code = "cycle" if any("cycle" in p.message for p in problems) else "invalid"
-        raise Invalid(problems[0].message, code=code, problems=tuple(problems[:100]))
+        raise Invalid(problems[0].message, code=code, problems=tuple(problems))
     return plan_of(spec)
 
 
@@ -124,11 +144,16 @@ def reads_of(step: Step) -> set[str]:
         return set()
     task = msgspec.to_builtins(step.task)
     found = inputs.steps_in(task) | inputs.steps_in(step.params) | inputs.steps_in(_wait(step))
+    found |= inputs.steps_in(_message(step))
     for _, text in _expressions(step):
         found |= condition.steps_named(text)
     if inputs.reads_upstream([task, step.params, *(text for _, text in _expressions(step))]):
         found.update(step.needs)
     return found
+
+
+def _message(step: Step) -> str:
+    return "" if step.approval is None else step.approval.message
 
 
 def _wait(step: Step) -> dict[str, Any]:
@@ -164,6 +189,21 @@ def _problems(spec: WorkflowSpec) -> Iterator[Problem]:
     yield from list(_graph_problems(spec)) or _task_problems(spec)
 
 
+def _check_size(spec: WorkflowSpec) -> None:
+    """Raise Invalid for a workflow that is too large to be checked further."""
+    if (edges := sum(len(step.needs) for step in spec.steps.values())) > MOST_EDGES:
+        message = f"the steps have {edges:,} needs together; at most {MOST_EDGES:,} are accepted"
+        raise _too_large("/steps", message, "add a step that others need in place of many")
+    texts = {text for step in spec.steps.values() for _, text in _expressions(step)}
+    if (characters := sum(map(len, texts))) > MOST_EXPRESSION_CHARS:
+        message = f"the expressions have {characters:,} characters together; at most {MOST_EXPRESSION_CHARS:,}"
+        raise _too_large("/steps", message, "shorten them")
+
+
+def _too_large(pointer: str, message: str, hint: str) -> Invalid:
+    return Invalid(message, problems=(Problem(pointer, message, hint),))
+
+
 def _kind_problems(at: str, step: Step) -> Iterator[Problem]:
     hint = "one of task, workflow, approval, event and wait"
     if not step.kinds:
@@ -186,15 +226,17 @@ def _kind_problems(at: str, step: Step) -> Iterator[Problem]:
 
 
 def _need_problems(at: str, name: str, step: Step, steps: dict[str, Step]) -> Iterator[Problem]:
+    seen: set[str] = set()
     for place, need in enumerate(step.needs):
         if need == name:
             yield Problem(f"{at}/needs/{place}", f"a cycle: {name} → {name}", "a step can't need itself")
         elif need not in steps:
-            close = difflib.get_close_matches(need, steps, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"steps: {', '.join(list(steps)[:20])}"
+            close = closest(need, steps)
+            hint = f"did you mean {close!r}?" if close else f"steps: {', '.join(islice(steps, 20))}"
             yield Problem(f"{at}/needs/{place}", f"unknown step {need!r}", hint)
-        elif need in step.needs[:place]:
+        elif need in seen:
             yield Problem(f"{at}/needs/{place}", f"{need!r} is named twice", "name each step once")
+        seen.add(need)
     if not step.needs and (step.rule != "all_succeeded" or step.on_upstream_failure != "skip"):
         yield Problem(f"{at}/needs", "the step has a rule but needs no step", "add needs, or remove it")
     if step.on_upstream_failure == "go_on" and step.rule != "all_succeeded":
@@ -228,8 +270,10 @@ def _duration_problems(pointer: str, value: str | int | float | None) -> Iterato
     if value is None:
         return
     try:
-        if parse_duration(value) <= 0:
+        if (seconds := parse_duration(value)) <= 0:
             yield Problem(pointer, f"{value!r} is too short", "give a positive duration")
+        elif seconds > MAX_S:
+            yield Problem(pointer, f"{value!r} is too long", "at most 1,000 years")
     except ValueError as error:
         yield Problem(pointer, str(error), "seconds, 90s, 10m, 1h30m or PT3H")
 
@@ -243,56 +287,68 @@ def _param_problems(at: str, step: Step, spec: WorkflowSpec) -> Iterator[Problem
         named |= {(f"{at}/{field}", name) for name in condition.params_named(text)}
     for pointer, name in sorted(named):
         if name not in spec.params:
-            close = difflib.get_close_matches(name, spec.params, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f'add "params": {{"{name}": {{}}}} to the workflow'
+            close = closest(name, spec.params)
+            hint = f"did you mean {close!r}?" if close else f'add "params": {{"{name}": {{}}}} to the workflow'
             yield Problem(pointer, f"unknown parameter {name!r}", hint)
 
 
+def _known_needs(spec: WorkflowSpec) -> list[list[int]]:
+    """The needs of each step by number, without unknown steps and the step itself."""
+    numbers = {name: number for number, name in enumerate(spec.steps)}
+    return [[numbers[n] for n in step.needs if n in numbers and n != name] for name, step in spec.steps.items()]
+
+
 def _graph_problems(spec: WorkflowSpec) -> Iterator[Problem]:
-    names = list(spec.steps)
-    numbers = {name: number for number, name in enumerate(names)}
-    needs = [[numbers[n] for n in step.needs if n in numbers and n != name] for name, step in spec.steps.items()]
+    names, needs = list(spec.steps), _known_needs(spec)
     order = topological(needs)
     if len(order) < len(names):
         cycle = _cycle(needs, set(range(len(names))) - set(order))
-        path = " → ".join(names[n] for n in [*cycle, cycle[0]])
+        shown = [*cycle, cycle[0]]
+        shown = shown if len(shown) <= SHOWN_OF_CYCLE else [*shown[: SHOWN_OF_CYCLE - 1], shown[-1]]
+        path = " → ".join(names[n] for n in shown)
         yield Problem(f"/steps/{names[cycle[0]]}/needs", f"a cycle: {path}", "remove one of these needs")
 
 
 def _cycle(needs: list[list[int]], left: set[int]) -> list[int]:
     """One cycle among the steps without an order, in the direction of the flow."""
-    path: list[int] = []
+    path: dict[int, int] = {}  # steps with their place on the path
     step = min(left)
     while step not in path:
-        path.append(step)
+        path[step] = len(path)
         step = next(parent for parent in needs[step] if parent in left)
-    cycle = path[path.index(step) :][::-1]
+    cycle = list(path)[path[step] :][::-1]
     first = cycle.index(min(cycle))
     return cycle[first:] + cycle[:first]
 
 
 def _task_problems(spec: WorkflowSpec) -> Iterator[Problem]:
     """Problems of references and tasks. Checked only once the graph is valid."""
-    before = _Before(spec)
+    reads = {name: reads_of(step) for name, step in spec.steps.items()}
+    files = {name: {str(one.step) for one in step.artifacts_in} for name, step in spec.steps.items()}
+    before = _Before(spec, {name: reads[name] | files[name] for name in spec.steps if reads[name] or files[name]})
     for name, step in spec.steps.items():
         at = f"/steps/{name}"
         taken = {"task": msgspec.to_builtins(step.task), "params": step.params, "wait": _wait(step)}
+        taken["approval/message"] = _message(step)
         for field, value in taken.items():
             for pointer, wrong in inputs.wrong_names(value, f"{at}/{field}"):
                 yield Problem(
                     pointer, f"{{{{{wrong}}}}} is not known", "steps.<name>.result, params.<name>, item, run_id"
                 )
-        for read in sorted(reads_of(step)):
+        for read in sorted(reads[name]):
             own = step.repeat is not None and read == name
             if read not in spec.steps:
-                close = difflib.get_close_matches(read, spec.steps, n=1)
-                yield Problem(at, f"unknown step {read!r}", f"did you mean {close[0]!r}?" if close else "name a step")
-            elif not own and read not in before.of(name):
+                close = closest(read, spec.steps)
+                yield Problem(at, f"unknown step {read!r}", f"did you mean {close!r}?" if close else "name a step")
+            elif not own and not before.has(name, read):
                 yield Problem(at, f"{name} reads the result of {read}, which does not come before it", f"need {read!r}")
         yield from _file_problems(name, step, spec, before)
         if step.task is not None and not any(inputs.wrong_names(taken["task"], "")):
             task, _ = inputs.inputs_of(step.task)
-            for problem in problems_of(step_job(spec, name, step, task)):
+            # With the names as written: `inputs_of` has renamed them.
+            spliced = {problem.pointer: problem for problem in splicing_problems(step.task)}
+            for found in problems_of(step_job(spec, name, step, task)):
+                problem = spliced.get(found.pointer, found)
                 if problem.pointer not in ("/name", "/ordered"):
                     yield Problem(f"{at}{problem.pointer}", problem.message, problem.hint)
     for read in sorted(inputs.steps_in(spec.outputs)):
@@ -311,28 +367,47 @@ def _file_problems(name: str, step: Step, spec: WorkflowSpec, before: _Before) -
         elif wanted.step is None:
             continue
         elif source is None:
-            close = difflib.get_close_matches(str(wanted.step), spec.steps, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "name a step"
+            close = closest(str(wanted.step), spec.steps)
+            hint = f"did you mean {close!r}?" if close else "name a step"
             yield Problem(f"{at}/step", f"unknown step {wanted.step!r}", hint)
         elif source.map is not None:
             hint = "add a step that collects them first"
             yield Problem(f"{at}/step", f"{wanted.step!r} has several executions with artifacts of their own", hint)
-        elif wanted.step not in before.of(name):
+        elif not before.has(name, str(wanted.step)):
             yield Problem(f"{at}/step", f"{wanted.step} does not come before {name}", f"need {wanted.step!r}")
 
 
 class _Before:
-    """The ancestors of a step, computed only for steps that read something."""
+    """Which steps come before others, computed only for steps that one reads without needing it directly.
 
-    def __init__(self, spec: WorkflowSpec) -> None:
-        self._spec = spec
+    The steps that are read pass through the graph in blocks, as bits of one number per step: the time is linear in
+    the size of the graph for each block.
+    """
 
-    def of(self, name: str) -> set[str]:
-        found: set[str] = set()
-        ahead = list(self._spec.steps[name].needs)
-        while ahead:
-            step = ahead.pop()
-            if step not in found:
-                found.add(step)
-                ahead.extend(self._spec.steps[step].needs)
-        return found
+    def __init__(self, spec: WorkflowSpec, reads: Mapping[str, Set[str]]) -> None:
+        self._needs = {name: set(spec.steps[name].needs) for name in reads}
+        self._far = {
+            name: {read for read in found if read in spec.steps and read not in self._needs[name]}
+            for name, found in reads.items()
+        }
+        self._before: set[tuple[str, str]] = set()
+        wanted = list(dict.fromkeys(read for far in self._far.values() for read in far))
+        for start in range(0, len(wanted), BLOCK):
+            self._trace(spec, wanted[start : start + BLOCK])
+
+    def has(self, name: str, earlier: str) -> bool:
+        """Whether `earlier` comes before `name`."""
+        return earlier in self._needs[name] or (name, earlier) in self._before
+
+    def _trace(self, spec: WorkflowSpec, wanted: list[str]) -> None:
+        names, needs = list(spec.steps), _known_needs(spec)
+        bits = {name: 1 << place for place, name in enumerate(wanted)}
+        own = [bits.get(name, 0) for name in names]
+        passed = [0] * len(names)
+        for number in topological(needs):
+            for need in needs[number]:
+                passed[number] |= passed[need] | own[need]
+        numbers = {name: number for number, name in enumerate(names)}
+        for name, far in self._far.items():
+            found = passed[numbers[name]]
+            self._before |= {(name, read) for read in far if found & bits.get(read, 0)}

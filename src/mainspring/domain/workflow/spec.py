@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from mainspring.domain.artifact import ArtifactIn
+from mainspring.domain.bounds import MAX_SMALL_LIST, Amounts, Duration, Labels, Line, Name, Values
 from mainspring.domain.execution import Delivery
-from mainspring.domain.job import JobSpec, Misfire, Overlap, Task, WorkflowTask
+from mainspring.domain.job import JobSpec, Misfire, Notify, Overlap, PlaintextNames, Task, WorkflowTask
 from mainspring.domain.limit import Concurrency, Rate
-from mainspring.domain.params import Param
+from mainspring.domain.params import Params
 from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule.schedule import ScheduleSpecs
 
@@ -24,69 +25,84 @@ StepKind = Literal["task", "approval", "wait", "event", "workflow"]
 STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 MOST_STEPS = 20_000
 MOST_ITEMS = 10_000
+MOST_NEEDS = 10_000
+"""Of one step."""
+MOST_EDGES = 200_000
+"""Needs of all steps together."""
+MOST_EXPRESSION_CHARS = 500_000
+"""Characters of all different expressions together."""
+
+Expression = Line
+"""A condition; `condition.MOST_LENGTH` bounds it, with a message of its own."""
 
 
 class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Waits for approval. Without an answer before `expires` the step is rejected."""
+    """Waits for approval. Without an answer before `expires` the step is rejected.
 
-    scope: str = "write"
-    expires: str | int | float | None = None
-    message: str = ""
+    The token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval`
+    allows that.
+    """
+
+    scope: Name = "write"
+    expires: Duration | None = None
+    message: Line = ""
+    self_approval: bool = False
 
 
 class EventWait(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Waits for an event sent to the run; the payload becomes the result of the step."""
 
-    name: str
-    timeout: str | int | float | None = None
+    name: Name
+    timeout: Duration | None = None
 
 
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Waits for a duration, or until an instant (with an offset, or a wall time in `timezone`)."""
 
-    until: str | None = None
-    for_: str | int | float | None = msgspec.field(default=None, name="for")
-    timezone: str = "UTC"
+    until: Line | None = None
+    for_: Duration | None = msgspec.field(default=None, name="for")
+    timezone: Name = "UTC"
 
 
 class Repeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Repeats the step until `until` holds for its `result`, at most `max` times, with `delay` in between."""
 
-    until: str
+    until: Expression
     max: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
-    delay: str | int | float | None = None
+    delay: Duration | None = None
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One step: a task, another workflow, an approval, an event or a wait."""
 
     task: Task | None = None
-    workflow: str | None = None
+    workflow: Name | None = None
     approval: Approval | None = None
     event: EventWait | None = None
-    wait: str | int | float | Wait | None = None
-    needs: tuple[str, ...] = ()
+    wait: Duration | Wait | None = None
+    needs: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MOST_NEEDS)] = ()
     rule: Rule = "all_succeeded"
     on_upstream_failure: Literal["skip", "go_on"] = "skip"
-    when: str | None = None
-    map: str | None = None
+    when: Expression | None = None
+    map: Expression | None = None
     max_parallel: Annotated[int, msgspec.Meta(ge=1, le=MOST_ITEMS)] | None = None
     max_failed: Annotated[int, msgspec.Meta(ge=0, le=MOST_ITEMS)] = 0
     repeat: Repeat | None = None
-    params: dict[str, Any] = {}
-    description: str = ""
-    queue: str | None = None
+    params: Values = {}
+    description: Line = ""
+    queue: Name | None = None
     priority: Annotated[int, msgspec.Meta(ge=0, le=10)] | None = None
-    timeout: str | int | float | None = None
+    timeout: Duration | None = None
     retries: RetryPolicy | None = None
     delivery: Delivery = "at_least_once"
-    estimated_duration: str | int | float | None = None
-    labels: dict[str, str] = {}
-    resources: dict[str, str | int | float] = {}
+    estimated_duration: Duration | None = None
+    labels: Labels = {}
+    resources: Amounts = {}
     exclusive: bool = False
     concurrency: Concurrency | None = None
     rate: Rate | None = None
-    artifacts_in: tuple[ArtifactIn, ...] = ()
+    artifacts_in: Annotated[tuple[ArtifactIn, ...], msgspec.Meta(max_length=MAX_SMALL_LIST)] = ()
+    allow_plaintext: PlaintextNames = ()
 
     @property
     def kind(self) -> StepKind:
@@ -113,33 +129,34 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 class StepDefaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Defaults for all steps."""
 
-    queue: str | None = None
+    queue: Name | None = None
     priority: Annotated[int, msgspec.Meta(ge=0, le=10)] | None = None
-    timeout: str | int | float | None = None
+    timeout: Duration | None = None
     retries: RetryPolicy | None = None
 
 
 class WorkflowSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A workflow as users write it."""
 
-    name: str
-    steps: Annotated[dict[str, Step], msgspec.Meta(min_length=1, max_length=MOST_STEPS)]
+    name: Name
+    steps: Annotated[dict[Name, Step], msgspec.Meta(min_length=1, max_length=MOST_STEPS)]
     schedule: ScheduleSpecs | None = None
-    params: dict[str, Param] = {}
+    params: Params = {}
     defaults: StepDefaults = StepDefaults()
-    outputs: dict[str, Any] = {}
+    outputs: Values = {}
     description: Annotated[str, msgspec.Meta(max_length=4000)] = ""
-    metadata: dict[str, Any] = {}
+    metadata: Values = {}
     priority: Annotated[int, msgspec.Meta(ge=0, le=10)] = 5
-    timeout: str | int | float | None = None
-    sla: str | int | float | None = None
+    timeout: Duration | None = None
+    sla: Duration | None = None
     overlap: Overlap | None = None
     misfire: Misfire = Misfire()
     concurrency: Concurrency | None = None
-    start_by: str | int | float | None = None
-    finish_by: str | int | float | None = None
-    max_gap: str | int | float | None = None
+    start_by: Duration | None = None
+    finish_by: Duration | None = None
+    max_gap: Duration | None = None
     paused: bool = False
+    notify: Annotated[tuple[Notify, ...], msgspec.Meta(max_length=20)] = ()
 
 
 def job_of(spec: WorkflowSpec) -> JobSpec:
@@ -159,6 +176,7 @@ def job_of(spec: WorkflowSpec) -> JobSpec:
         finish_by=spec.finish_by,
         max_gap=spec.max_gap,
         paused=spec.paused,
+        notify=spec.notify,
         retries=RetryPolicy(max=0),
     )
 
@@ -183,6 +201,7 @@ def step_job(workflow: WorkflowSpec, name: str, step: Step, task: Task) -> JobSp
         exclusive=step.exclusive,
         concurrency=step.concurrency,
         rate=step.rate,
+        allow_plaintext=step.allow_plaintext,
     )
 
 

@@ -7,6 +7,7 @@ from uuid import UUID
 from mainspring.domain.errors import NotFound
 from mainspring.ids import shard_of
 from mainspring.intake import dependents
+from mainspring.intake.granted import check_granted
 from mainspring.intake.jobs.rows import action_on, job_row, version_conflict
 from mainspring.store import audit, channels, executions, jobs, overlaps, shards
 from mainspring.store.db import Database
@@ -39,6 +40,7 @@ async def delete(
         change, watermark_ms = bumped[shard_of(job_id)]
         await overlaps.lock_jobs(connection, job_ids=[job_id, *(child.job_id for child in children)])
         row = await job_row(connection, tenant=tenant, job_id=job_id)
+        check_granted(by, row.spec)
         if seen is not None and seen != row.version:
             raise version_conflict(seen, row.version)
         deleted_at = await jobs.delete_job(connection, tenant=tenant, job_id=job_id, change=change)

@@ -16,11 +16,13 @@ from mainspring.domain.errors import NotFound, invalid
 from mainspring.domain.job import JobSpec, check
 from mainspring.domain.schedule.schedule import Resolved, members_of
 from mainspring.ids import shard_of
+from mainspring.intake.granted import check_granted
 from mainspring.intake.job_notifications import write_notifications
 from mainspring.intake.jobs.merge import merged
 from mainspring.intake.jobs.rows import (
     action_on,
     add_one_time_fire,
+    allowed_plaintext,
     job_row,
     lock_job,
     name_taken,
@@ -29,8 +31,12 @@ from mainspring.intake.jobs.rows import (
     resolve_schedule,
     version_conflict,
 )
+from mainspring.intake.quota import Charge, NotCharged, schedule_charge, without_charge
+from mainspring.intake.tenant_quotas import check_schedules
+from mainspring.intake.validate.isolation import check_isolation
 from mainspring.intake.validate.plugins import check_settings
 from mainspring.intake.validate.queue_bounds import exceeds_bound
+from mainspring.intake.validate.secrets import check_plaintext, check_references
 from mainspring.store import audit, executions, jobs, shards
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.jobs import JobRow
@@ -160,7 +166,10 @@ async def preview_patch(
         old = msgspec.structs.replace(row.spec, paused=row.paused_at is not None)
         spec = merged(old, changes)
         check(spec)
+        check_plaintext(spec, old)
         await check_settings(connection, spec, tenant=tenant)
+        await check_isolation(connection, spec, tenant=tenant)
+        await check_references(connection, spec, tenant=tenant)
         await exceeds_bound(connection, spec, tenant=tenant, may_exceed=may_exceed, before=(old, False))
         rescheduled = spec.schedule != old.schedule
         when = await resolve_schedule(connection, spec, tenant=tenant, now_ms=now_ms) if rescheduled else None
@@ -181,17 +190,48 @@ async def _edit(
     may_exceed: bool = False,
     entry: EditAudit | None = None,
 ) -> None:
-    name, entry = "", entry or EditAudit()
+    async def edit(charge: Charge) -> None:
+        await _edit_charged(
+            database, job_id, change_spec, tenant=tenant, by=by, seen=seen, write_workflow=write_workflow,
+            may_exceed=may_exceed, entry=entry or EditAudit(), charge=charge,
+        )  # fmt: skip
+
+    try:
+        await edit(without_charge(by))
+    except NotCharged:  # found out with the job locked; the charge itself must not wait for a connection there
+        async with schedule_charge(database, tenant=tenant, by=by) as charge:
+            await edit(charge)
+
+
+async def _edit_charged(
+    database: Database,
+    job_id: UUID,
+    change_spec: Callable[[JobSpec], JobSpec],
+    *,
+    tenant: int,
+    by: str,
+    seen: int | None,
+    write_workflow: Callable[[Connection, int], Awaitable[None]] | None,
+    may_exceed: bool,
+    entry: EditAudit,
+    charge: Charge,
+) -> None:
+    name = ""
     try:
         async with database.transaction() as connection:
             job = await _lock(connection, job_id, tenant=tenant, seen=seen)
             spec = change_spec(job.spec)
             name = spec.name
+            check_granted(by, job.spec, spec)
+            charge.cover(job.spec.schedule is None and spec.schedule is not None)
             if write_workflow is None:
                 refuse_workflow(job.spec)
                 refuse_workflow(spec)
             check(spec)
+            check_plaintext(spec, job.spec)
             await check_settings(connection, spec, tenant=tenant)
+            await check_isolation(connection, spec, tenant=tenant)
+            await check_references(connection, spec, tenant=tenant)
             exceeds = await exceeds_bound(
                 connection, spec, tenant=tenant, may_exceed=may_exceed, before=(job.spec, job.exceeds)
             )
@@ -207,7 +247,7 @@ async def _edit(
                 by=by,
                 name=spec.name,
                 version=written.version,
-                **({"fields": _changed_fields(job.spec, spec)} | entry.details),
+                **({"fields": _changed_fields(job.spec, spec)} | allowed_plaintext(spec) | entry.details),
             )
     except Taken:
         raise name_taken(name) from None
@@ -229,6 +269,7 @@ async def _write_version(
     now_ms = int(await database_now_ms(connection))
     rescheduled = spec.schedule != job.spec.schedule or (_hashed(job.spec) and spec.name != job.spec.name)
     when = await resolve_schedule(connection, spec, tenant=tenant, now_ms=now_ms) if rescheduled else None
+    await check_schedules(connection, [when], tenant=tenant, now_ms=now_ms)
     if row.needs and when is not None and when.key is None:
         message = "a job that needs others can't have a one-time schedule"
         raise invalid("/schedule", message, hint="remove its needs first")

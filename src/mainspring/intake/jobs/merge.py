@@ -22,11 +22,12 @@ def merged(old: JobSpec, changes: dict[str, Any]) -> JobSpec:
         gone = SCHEDULE_KINDS if "rrule" in schedule else SCHEDULE_KINDS | {"dtstart", "exdates"}
         gone = gone | RECURRING_ONLY if "at" in schedule else gone
         known["schedule"] = {k: v for k, v in known["schedule"].items() if k not in gone}
+    wanted = _merge(known, changes)
     try:
-        return msgspec.convert(_merge(known, changes), JobSpec)
+        return msgspec.convert(wanted, JobSpec)
     except msgspec.ValidationError as error:
-        problem = problem_of(str(error), JobSpec)
-        raise Invalid("the change does not match the schema of a job", problems=(problem,)) from None
+        problem = problem_of(str(error), JobSpec, wanted)
+        raise Invalid(f"the change does not match the schema of a job: {problem}", problems=(problem,)) from None
 
 
 def _merge(old: Any, changes: Any) -> Any:

@@ -9,6 +9,7 @@ from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import invalid
 from mainspring.ids import shard_of
 from mainspring.intake.catchup import catch_up
+from mainspring.intake.granted import check_granted
 from mainspring.intake.jobs.rows import SYSTEM, action_on, job_row, lock_job
 from mainspring.store import audit, executions, jobs, shards
 from mainspring.store.db import Database, database_now_ms
@@ -28,6 +29,7 @@ async def pause(
         if until is not None and until.timestamp() * 1000 <= await database_now_ms(connection):
             raise invalid("/until", f"{until.isoformat()} is in the past", hint="give a future time, or leave it out")
         row = await job_row(connection, tenant=tenant, job_id=job_id)
+        check_granted(by, row.spec)
         paused_at = await jobs.pause_job(
             connection, tenant=tenant, job_id=job_id, change=change, reason=reason, until=until
         )
@@ -61,6 +63,7 @@ async def resume(
         change, watermark_ms = await shards.bump_shard(connection, shard=shard_of(job_id))
         await lock_job(connection, tenant=tenant, job_id=job_id)
         row = await job_row(connection, tenant=tenant, job_id=job_id)
+        check_granted(by, row.spec)
         now = await jobs.resume_job(connection, tenant=tenant, job_id=job_id, change=change, if_over=if_over)
         if now is None:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from mainspring.clock import instant
@@ -13,6 +14,7 @@ from mainspring.domain.placement.line import keyed, line_of
 from mainspring.domain.schedule.schedule import Resolved, calendars_of, job_seed
 from mainspring.store import executions, jobs, lines, schedules
 from mainspring.store.db import Connection
+from mainspring.store.lines import LineRef
 from mainspring.views.schedules import resolve
 
 SYSTEM = "the system"
@@ -21,6 +23,11 @@ SYSTEM = "the system"
 def action_on(spec: JobSpec, verb: str) -> str:
     """The audit action: users see a workflow as a workflow, though it is stored as a job."""
     return f"{'workflow' if isinstance(spec.task, WorkflowTask) else 'job'}.{verb}"
+
+
+def allowed_plaintext(spec: JobSpec) -> dict[str, Any]:
+    """The audit details of values that look like secrets and that the author says are none."""
+    return {"allow_plaintext": list(spec.allow_plaintext)} if spec.allow_plaintext else {}
 
 
 async def job_row(connection: Connection, *, tenant: int, job_id: UUID) -> jobs.JobRow:
@@ -50,8 +57,14 @@ async def placement_of(
     """The columns that the scheduler and the dispatcher read; interns the schedule and the line."""
     key = when.key if when is not None else None
     (line,) = await lines.intern_lines(connection, tenant=tenant, specs=[line_of(spec, job_id=job_id)])
+    schedule_id = None if key is None else await schedules.intern_schedule(connection, key=key)
+    return placement(spec, when, schedule_id, line)
+
+
+def placement(spec: JobSpec, when: Resolved | None, schedule_id: int | None, line: LineRef) -> jobs.Placement:
+    """The columns of a job whose schedule and line are interned."""
     return jobs.Placement(
-        schedule_id=None if key is None else await schedules.intern_schedule(connection, key=key),
+        schedule_id=schedule_id,
         start_at=None if when is None or when.start_ms is None else instant(when.start_ms),
         end_at=None if when is None or when.end_ms is None else instant(when.end_ms),
         queue=spec.queue_name,

@@ -1,33 +1,28 @@
-"""End single steps: approve or reject, skip, force-complete, time out."""
+"""End single steps: approve or reject, skip, force-complete, time out.
+
+A step that has failed can be skipped or completed as well. In a running run, the steps behind it continue. After its
+end, nothing in a run changes: a new run takes over what had succeeded, and continues behind the step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from mainspring import wire
-from mainspring.domain.errors import Conflict, Forbidden, invalid
+from mainspring.domain.errors import Conflict, Forbidden, Problem, invalid
+from mainspring.domain.principal import Principal
+from mainspring.domain.workflow.freeing import free
 from mainspring.domain.workflow.plan import PlanStep
 from mainspring.domain.workflow.readiness import Weight
-from mainspring.domain.workflow.run import ExecutionEnd, StepEnd, StepRef
+from mainspring.domain.workflow.run import ExecutionEnd, Run, StepEnd, StepRef
+from mainspring.intake.runs.rerun import FAILED, StepAudit, rerun_freed
 from mainspring.intake.runs.transaction import OPEN, RunTransactions
-from mainspring.runs.advance import advance
-from mainspring.store import audit, executions, run_steps
+from mainspring.runs.advance import Advanced, RunAdvance, advance
+from mainspring.store import audit, dead_letters, executions, run_steps, runs
 from mainspring.store.db import Connection
 from mainspring.views.runs import step_named
-
-FAILED = ("failed", "timed_out", "lost", "cancelled")
-
-
-@dataclass(frozen=True, slots=True)
-class StepAudit:
-    """The audit entry of a change to a step."""
-
-    action: str
-    by: str
-    reason: str
 
 
 async def decide(
@@ -41,7 +36,10 @@ async def decide(
     scopes: Sequence[str],
     approved: bool,
 ) -> wire.Run:
-    """Approve or reject a step that waits for approval; `scopes` must include the one the step requires."""
+    """Approve or reject a step that waits for approval; `scopes` must include the one the step requires.
+
+    Who started the run or wrote the workflow may reject it, but approve it only if the step says so.
+    """
 
     def decided(step: PlanStep, state: str) -> StepEnd | None:
         if step.spec.approval is None:
@@ -49,7 +47,7 @@ async def decide(
         _check_scope(step, scopes)
         if state != "waiting":
             return None
-        result = {"approved": approved, "by": by, "note": decision.note}
+        result = {"approved": approved, "by": str(by), "note": decision.note}
         reason = f"{'approved' if approved else 'rejected'} by {by}" + (f": {decision.note}" if decision.note else "")
         ref = StepRef(run_id, step.number)
         if approved:
@@ -57,7 +55,7 @@ async def decide(
         return StepEnd(ref, "failed", "failed", result, reason, by)
 
     entry = StepAudit("step.approve" if approved else "step.reject", by, decision.note)
-    return await _end_step(transactions, run_id, name, decided, entry, tenant=tenant)
+    return await _end_step(transactions, run_id, name, decided, entry, tenant=tenant, opens=approved)
 
 
 async def skip(
@@ -86,7 +84,7 @@ async def force_complete(
     by: str,
     scopes: Sequence[str] = (),
 ) -> wire.Run:
-    """Mark a step that has not ended as succeeded, with a result."""
+    """Mark a step that has not succeeded as succeeded, with a result."""
     entry = StepAudit("step.force_complete", by, reason)
     return await _override(transactions, run_id, name, "succeeded", "forced", result, entry, scopes, tenant=tenant)
 
@@ -109,12 +107,24 @@ async def _override(
 
     def overridden(step: PlanStep, old: str) -> StepEnd | None:
         _check_scope(step, scopes)  # a caller that may not approve must not bypass the approval either
-        if old not in ("blocked", "waiting", "running"):
+        if old not in ("blocked", "waiting", "running", *FAILED):
             return None
         weight: Weight = "ok"
         return StepEnd(StepRef(run_id, step.number), state, weight, result, reason, entry.by, flag)
 
-    return await _end_step(transactions, run_id, name, overridden, entry, tenant=tenant)
+    try:
+        return await _end_step(transactions, run_id, name, overridden, entry, tenant=tenant)
+    except RunHasEnded as ended:
+        return await rerun_freed(transactions, ended.freed, entry, step=name, was=ended.was, tenant=tenant)
+
+
+class RunHasEnded(Exception):
+    """A failed step is to be freed in a run that has ended, which only a new run can do."""
+
+    def __init__(self, freed: StepEnd, was: str) -> None:
+        super().__init__(was)
+        self.freed = freed
+        self.was = was
 
 
 async def _end_step(
@@ -125,8 +135,12 @@ async def _end_step(
     entry: StepAudit,
     *,
     tenant: int,
+    opens: bool = True,
 ) -> wire.Run:
-    """End a step on request, and cancel its live executions. Locks executions before the run, as settling does."""
+    """End a step on request, and cancel its live executions. Locks executions before the run, as settling does.
+
+    `opens`: the steps behind it continue.
+    """
     async with transactions.begin() as (connection, advanced):
         number = await _step_number(transactions, connection, run_id, name, tenant=tenant)
         steps = await run_steps.open_steps(connection, run_id=run_id)
@@ -136,16 +150,21 @@ async def _end_step(
         ref = StepRef(run_id, number)
         found = await run_steps.step_state(connection, ref=ref)
         assert found is not None, "a run has all its steps"
+        if opens:
+            await _refuse_self_approval(connection, known.plan.steps[number], run_id, tenant=tenant, by=entry.by)
         end = judge(known.plan.steps[number], found[0])
-        if end is None or run.state not in OPEN:
-            message = f"the step {name!r} is {found[0].replace('_', ' ')}, so nothing was changed"
-            hint = "; once the run has ended, mainspring runs rerun repeats it" if found[0] in FAILED else ""
-            raise Conflict(message + hint, code="not_waiting")
-        await run_steps.cancel_items(connection, refs=[ref], reason=end.reason or "")
-        for execution_id, state in live.items():
-            cancel = executions.cancel_running if state == "running" else executions.cancel_pending
-            await cancel(connection, tenant=tenant, execution_id=execution_id, reason=end.reason or "")
-        await transactions.end_steps(connection, run, [end], advanced)
+        if end is not None and found[0] in FAILED and run.state not in OPEN:
+            raise RunHasEnded(end, found[0])
+        if end is None or run.state not in OPEN or (found[0] in FAILED and run.cancelling):
+            raise _refusal(name, found[0], run)
+        if found[0] in FAILED:
+            await _free(transactions, connection, run, end, advanced, was=found[0], reason=entry.reason)
+        else:
+            await run_steps.cancel_items(connection, refs=[ref], reason=end.reason or "")
+            for execution_id, state in live.items():
+                cancel = executions.cancel_running if state == "running" else executions.cancel_pending
+                await cancel(connection, tenant=tenant, execution_id=execution_id, reason=end.reason or "")
+            await transactions.end_steps(connection, run, [end], advanced)
         await audit.record(
             connection,
             entry.action,
@@ -160,6 +179,46 @@ async def _end_step(
     return await transactions.views.get(run_id, tenant=tenant)
 
 
+def _refusal(name: str, state: str, run: Run) -> Conflict:
+    message = f"the step {name!r} is {state.replace('_', ' ')}, so nothing was changed"
+    if state == "skipped":
+        message += (
+            "; to execute it, skip or complete the failed step that it needs, or use mainspring runs rerun --from"
+        )
+    elif state in FAILED and run.cancelling:
+        message += "; the run is being cancelled: repeat this once it has ended"
+    return Conflict(message, code="not_waiting")
+
+
+async def _free(
+    transactions: RunTransactions,
+    connection: Connection,
+    run: Run,
+    end: StepEnd,
+    advanced: Advanced,
+    *,
+    was: str,
+    reason: str,
+) -> None:
+    """Count a failed step of a locked, running run as ok, and continue behind it."""
+    changed = await RunAdvance.load(connection, transactions.plans, [run])
+    known = await transactions.views.plan_of(connection, tenant=run.tenant, job_id=run.job_id, version=run.version)
+    statuses = await run_steps.step_statuses(connection, run_id=run.run_id)
+    ready = await run_steps.free_step(connection, end=end, was=was, freed=free(known.plan, end.ref.step, statuses))
+    assert ready is not None, "the run is locked"
+    await dead_letters.resolve_step_letters(
+        connection,
+        tenant=run.tenant,
+        run_id=run.run_id,
+        step=end.ref.step,
+        resolved_by=run.run_id,
+        by=end.by or "",
+        reason=end.reason or reason,
+    )
+    await changed.start(ready)
+    await advance(connection, transactions.plans, await changed.close(advanced), advanced)
+
+
 async def _step_number(
     transactions: RunTransactions, connection: Connection, run_id: UUID, name: str, *, tenant: int
 ) -> int:
@@ -172,6 +231,21 @@ def _check_scope(step: PlanStep, scopes: Sequence[str]) -> None:
     approval = step.spec.approval
     if approval is not None and approval.scope == "admin" and "admin" not in scopes:
         raise Forbidden(f"the step {step.name!r} requires approval with the scope 'admin'")
+
+
+async def _refuse_self_approval(connection: Connection, step: PlanStep, run_id: UUID, *, tenant: int, by: str) -> None:
+    """Refuse to open a gate to who wants to pass it, in any way: approving, skipping or completing the step."""
+    approval = step.spec.approval
+    if approval is None or approval.self_approval:
+        return
+    behind = await runs.run_principals(connection, tenant=tenant, run_id=run_id)
+    before_ids = by.name if isinstance(by, Principal) else by  # as runs and versions had it before ids were recorded
+    if by in behind or before_ids in behind:
+        message = (
+            f"the step {step.name!r} needs the approval of another token: {by} started the run or wrote the workflow"
+        )
+        hint = "approve it with the token of another user; to allow this, set self_approval: true in the approval"
+        raise Forbidden(message, code="self_approval", problems=(Problem("/step", message, hint),))
 
 
 async def end_wait(transactions: RunTransactions, ref: StepRef, *, tenant: int) -> None:

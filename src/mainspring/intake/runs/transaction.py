@@ -11,7 +11,7 @@ from mainspring.announce import Announcer
 from mainspring.domain.workflow.run import Run, StepEnd
 from mainspring.runs.advance import Advanced, RunAdvance, advance
 from mainspring.runs.plans import CachedPlan
-from mainspring.store import needs, outbox, overlaps, runs
+from mainspring.store import needs, outbox, overlaps, runs, triggers
 from mainspring.store.db import AWAY, CONFLICTS, Connection, Database
 from mainspring.store.hints import hint_freed
 from mainspring.views.pending_runs import has_no_steps
@@ -41,6 +41,7 @@ class RunTransactions:
             settled = advanced.settled
             if settled.executions:
                 await needs.release_after(connection, execution_ids=settled.executions)
+                await triggers.notice_ends(connection, execution_ids=settled.executions)
                 await outbox.notify_settled(connection, execution_ids=sorted(settled.executions))
             hint_freed(connection, settled.freed)
         if settled.executions and self._announcer is not None:

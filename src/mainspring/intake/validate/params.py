@@ -9,6 +9,7 @@ from typing import Any
 from mainspring.domain.errors import Invalid
 from mainspring.domain.job import Definition, JobSpec, needed_params
 from mainspring.domain.params import Param, given_problems
+from mainspring.domain.plaintext import given_plaintext
 from mainspring.domain.task import PythonTask
 from mainspring.store.definitions import Definitions, Version
 
@@ -22,18 +23,25 @@ class ParamRules:
     declared: Mapping[str, Param]
     needed: frozenset[str]
     optional: frozenset[str]
+    allow_plaintext: frozenset[str] = frozenset()
+    secret: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, job: JobSpec | Definition) -> ParamRules | None:
         """None: the job declares none and its task uses none, so anything is allowed."""
         needed = needed_params(job.task)
-        if not job.params and not needed:
+        is_function = isinstance(job.task, PythonTask)
+        if not job.params and not needed and not is_function:
             return None
-        return cls(job.params, needed, frozenset(job.task.args) if isinstance(job.task, PythonTask) else frozenset())
+        optional = frozenset(job.task.args) if isinstance(job.task, PythonTask) else frozenset[str]()
+        secret = frozenset(name for name, param in job.params.items() if param.secret)
+        return cls(job.params, needed, optional, frozenset(job.allow_plaintext), secret)
 
     def check(self, given: dict[str, Any] | None) -> None:
         """Refuse missing, unknown and wrongly typed params, with all problems at once."""
         problems = given_problems(self.declared, self.needed, given or {}, self.optional)
+        if given:
+            problems += given_plaintext(given, self.allow_plaintext, self.secret)
         if problems:
             raise Invalid(problems[0].message, problems=tuple(problems))
 

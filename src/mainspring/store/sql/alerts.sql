@@ -56,8 +56,8 @@ WHERE tenant_id = $1 AND alert_id < $2 AND ($4::text IS NULL OR state = $4)
 ORDER BY alert_id DESC LIMIT $3;
 
 -- name: firing_counts
--- Number of firing alerts by severity, over all tenants, for metrics.
-SELECT severity, count(*) AS n FROM alerts WHERE state = 'firing' GROUP BY severity;
+-- Number of firing alerts by severity, of a tenant or with null of all, for metrics.
+SELECT severity, count(*) AS n FROM alerts WHERE state = 'firing' AND ($1::int IS NULL OR tenant_id = $1) GROUP BY severity;
 
 -- name: firing_count
 -- Number of firing alerts of a tenant.

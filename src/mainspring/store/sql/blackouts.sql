@@ -13,6 +13,13 @@ WHERE b.tenant_id = $1 AND b.deleted_at IS NULL AND ($3::uuid IS NULL OR b.black
       SELECT l.created_at, l.blackout_id FROM blackouts l WHERE l.blackout_id = $4 AND l.tenant_id = $1))
 ORDER BY b.created_at DESC, b.blackout_id DESC LIMIT $2;
 
+-- name: active_blackouts
+-- Blackouts of a tenant that may hold fires now: single windows that have begun and not ended, and recurring ones.
+SELECT b.*, j.name AS job_name FROM blackouts b LEFT JOIN jobs j USING (job_id)
+WHERE b.tenant_id = $1 AND b.deleted_at IS NULL AND (b.end_at IS NULL OR b.end_at > db_now())
+  AND (b.start_at IS NULL OR b.start_at <= db_now())
+ORDER BY b.created_at DESC, b.blackout_id DESC LIMIT $2;
+
 -- name: insert_blackout
 -- Adds a blackout. The caller has locked all shard rows (bump_blackouts), so the next tick reads it.
 INSERT INTO blackouts (blackout_id, tenant_id, queue, job_id, start_at, end_at, schedule, schedule_key, lasts_ms,
@@ -54,7 +61,7 @@ WITH verdict AS (
     SELECT * FROM unnest($1::uuid[], $2::timestamptz[], $3::boolean[]) AS v (execution_id, until, skipped)
 ), gone AS (
     DELETE FROM executions e USING verdict v
-    WHERE e.execution_id = v.execution_id AND e.state = 'waiting' AND v.skipped
+    WHERE e.execution_id = ANY (ARRAY[v.execution_id]) AND e.state = 'waiting' AND v.skipped
     RETURNING e.*
 ), skipped AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
@@ -64,10 +71,10 @@ WITH verdict AS (
     FROM gone
 ), held AS (
     UPDATE executions e SET due_at = v.until FROM verdict v
-    WHERE e.execution_id = v.execution_id AND e.state = 'waiting' AND NOT v.skipped AND v.until IS NOT NULL
+    WHERE e.execution_id = ANY (ARRAY[v.execution_id]) AND e.state = 'waiting' AND NOT v.skipped AND v.until IS NOT NULL
 ), queued AS (
     UPDATE executions e SET state = 'queued', queued_at = db_now() FROM verdict v
-    WHERE e.execution_id = v.execution_id AND e.state = 'waiting' AND NOT v.skipped AND v.until IS NULL
+    WHERE e.execution_id = ANY (ARRAY[v.execution_id]) AND e.state = 'waiting' AND NOT v.skipped AND v.until IS NULL
     RETURNING e.line_id, e.rank
 )
 SELECT line_id, min(rank) AS rank, NULL::uuid AS chained FROM queued GROUP BY line_id

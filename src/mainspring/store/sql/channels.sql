@@ -8,6 +8,10 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
 SELECT c.*, (SELECT count(*) FROM outbox o WHERE o.channel_id = c.channel_id AND o.state = 'pending') AS pending
 FROM channels c WHERE c.tenant_id = $1 AND ($2::text IS NULL OR c.name = $2::text COLLATE "C") ORDER BY c.name;
 
+-- name: lock_channel
+-- Locks a channel before its address and secrets are compared with new ones.
+SELECT FROM channels WHERE tenant_id = $1 AND name = $2 FOR UPDATE;
+
 -- name: update_channel
 -- Replaces a channel and clears its failures.
 UPDATE channels SET kind = $3, target = $4, secrets = $5, events = $6, jobs = $7, updated_at = db_now(),
@@ -44,6 +48,21 @@ WITH gone AS (
     RETURNING job_id
 )
 SELECT job_id FROM (SELECT * FROM gone UNION ALL SELECT * FROM fresh) AS any_of LIMIT 1;
+
+-- name: replace_notifications_of_jobs
+-- The same for many jobs ($2); the rows are those of all of them.
+WITH wanted AS (
+    SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::float8[], $7::float8[])
+        AS w (job_id, notice, channel, by_s, factor)
+), gone AS (
+    DELETE FROM job_notices n WHERE n.job_id = ANY ($2::uuid[]) AND n.tenant_id = $1 AND NOT EXISTS (
+        SELECT FROM wanted w
+        WHERE w.job_id = n.job_id AND w.notice = n.notice COLLATE "C" AND w.channel = n.channel COLLATE "C"
+    )
+)
+INSERT INTO job_notices (job_id, tenant_id, notice, channel, by_s, factor)
+SELECT job_id, $1, notice, channel, by_s, factor FROM wanted
+ON CONFLICT (notice, job_id, channel) DO UPDATE SET by_s = excluded.by_s, factor = excluded.factor;
 
 -- name: subscribed
 -- Names of the events with a subscriber, over all tenants: a handful, each found by one index probe.

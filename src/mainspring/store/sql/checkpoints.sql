@@ -3,17 +3,20 @@
 INSERT INTO checkpoints (execution_id, tenant_id, attempt, value, saved_at)
 SELECT e.execution_id, e.tenant_id, e.attempt, c.value, db_now()
 FROM unnest($2::uuid[], $3::smallint[], $4::jsonb[]) AS c (execution_id, attempt, value)
-JOIN executions e ON e.execution_id = c.execution_id AND e.attempt = c.attempt
-WHERE e.session_id = $1 AND e.state = 'running'
-ORDER BY e.execution_id
+JOIN executions e ON e.execution_id = ANY (ARRAY[c.execution_id]) AND e.attempt = c.attempt
+WHERE e.session_id IS NOT DISTINCT FROM $1 AND e.state = 'running'
+ORDER BY c.execution_id
 ON CONFLICT (execution_id) DO UPDATE
 SET attempt = EXCLUDED.attempt, value = EXCLUDED.value, saved_at = EXCLUDED.saved_at
 WHERE checkpoints.attempt <= EXCLUDED.attempt;
 
 -- name: read_checkpoints
--- The checkpoints of executions that a session holds.
-SELECT c.execution_id, c.value FROM checkpoints c JOIN executions e USING (execution_id)
-WHERE c.execution_id = ANY ($2::uuid[]) AND e.session_id = $1 AND e.state = 'running';
+-- The checkpoints for attempts that a session runs. An older worker does not name the attempt, and 0 stands for that.
+SELECT c.execution_id, c.value
+FROM unnest($2::uuid[], $3::int[]) AS r (execution_id, attempt)
+JOIN checkpoints c ON c.execution_id = r.execution_id
+JOIN executions e ON e.execution_id = ANY (ARRAY[r.execution_id]) AND r.attempt IN (0, e.attempt)
+WHERE e.session_id IS NOT DISTINCT FROM $1 AND e.state = 'running';
 
 -- name: forget_checkpoints
 -- Deletes checkpoints of final executions.

@@ -91,7 +91,7 @@ SELECT execution_id, job_id, version FROM executions WHERE execution_id = ANY ($
 WITH <<live>>, free AS (
     SELECT e.ctid AS tid, (SELECT sessions FROM live)[w.n] AS session_id
     FROM unnest($2::uuid[], $4::smallint[]) AS w (execution_id, n)
-    JOIN executions e ON e.execution_id = w.execution_id
+    JOIN executions e ON e.execution_id = ANY (ARRAY[w.execution_id])
     WHERE e.state = $3::text AND (SELECT sessions FROM live)[w.n] IS NOT NULL
       AND (e.start_by_at IS NULL OR e.attempt > 0 OR e.start_by_at > (SELECT db_now()))
     FOR UPDATE OF e SKIP LOCKED
@@ -140,7 +140,7 @@ WITH unassigned AS (
 ), found AS (
     UPDATE executions e SET line_id = j.line_id, limit_id = j.limit_id, rank = claim_rank(e.rank, e.priority)
     FROM unassigned JOIN jobs j USING (job_id)
-    WHERE e.execution_id = unassigned.execution_id AND e.state = unassigned.state AND j.line_id > 0
+    WHERE e.execution_id = ANY (ARRAY[unassigned.execution_id]) AND e.state = unassigned.state AND j.line_id > 0
     RETURNING e.line_id, e.rank
 )
 SELECT line_id, min(rank) AS rank, count(*) AS n FROM found GROUP BY line_id;

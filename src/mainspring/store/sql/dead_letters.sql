@@ -11,6 +11,10 @@ SELECT d.*, j.name AS job_name, v.spec, CASE WHEN d.trigger = 'step' THEN v.spec
 FROM dead_letters d JOIN jobs j USING (job_id) JOIN job_versions v ON v.job_id = d.job_id AND v.version = d.version
 WHERE d.dead_letter_id = $1 AND d.tenant_id = $2;
 
+-- name: latest_dead_letter
+-- The dead letter of the execution that ended last.
+SELECT dead_letter_id FROM dead_letters WHERE tenant_id = $1 ORDER BY created_at DESC, dead_letter_id DESC LIMIT 1;
+
 -- name: dead_letter_prefix
 -- Dead letters whose ids begin with a prefix, given as the range it spans. Two are enough to show that it is ambiguous.
 SELECT dead_letter_id FROM dead_letters WHERE tenant_id = $1 AND dead_letter_id BETWEEN $2 AND $3 LIMIT 2;
@@ -19,7 +23,7 @@ SELECT dead_letter_id FROM dead_letters WHERE tenant_id = $1 AND dead_letter_id 
 -- A page of dead letters, newest fire first, before an id; optionally of one job, one fingerprint, some states.
 SELECT d.*, j.name AS job_name, CASE WHEN d.trigger = 'step' THEN v.spec ->> 'name' END AS step_name
 FROM dead_letters d JOIN jobs j USING (job_id) JOIN job_versions v ON v.job_id = d.job_id AND v.version = d.version
-WHERE d.tenant_id = $1 AND d.dead_letter_id < $2 AND ($4::uuid IS NULL OR d.job_id = $4)
+WHERE d.tenant_id = $1 AND d.dead_letter_id < $2 AND ($4::uuid[] IS NULL OR d.job_id = ANY ($4))
   AND ($5::text IS NULL OR d.fingerprint = $5) AND ($6::text[] IS NULL OR d.state = ANY ($6))
 ORDER BY d.dead_letter_id DESC LIMIT $3;
 
@@ -40,7 +44,8 @@ WITH RECURSIVE groups AS (
     WHERE g.n < $4
 )
 SELECT g.job_id, j.name AS job_name, g.fingerprint, counted.n AS letters, oldest.created_at AS first_at,
-       newest.created_at AS last_at, newest.dead_letter_id AS sample_id, newest.error, newest.reason, newest.ended_as
+       oldest.version AS first_version, newest.created_at AS last_at, newest.dead_letter_id AS sample_id, newest.error,
+       newest.reason, newest.ended_as, newest.claimed_by, newest.claimed_until > db_now() AS is_claimed, recent.hours_ago
 FROM groups g JOIN jobs j USING (job_id)
 CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
@@ -49,11 +54,19 @@ CROSS JOIN LATERAL (
     ) AS few
 ) AS counted
 CROSS JOIN LATERAL (
-    SELECT d.created_at FROM dead_letters d WHERE d.tenant_id = $1 AND d.job_id = g.job_id
+    SELECT d.created_at, d.version FROM dead_letters d WHERE d.tenant_id = $1 AND d.job_id = g.job_id
       AND d.fingerprint = g.fingerprint AND d.state = 'open' AND d.run_id IS NULL ORDER BY d.created_at LIMIT 1
 ) AS oldest
 CROSS JOIN LATERAL (
-    SELECT d.created_at, d.dead_letter_id, d.error, d.reason, d.ended_as FROM dead_letters d WHERE d.tenant_id = $1
+    SELECT array_agg(floor(extract(epoch FROM db_now() - few.created_at) / 3600)::int) AS hours_ago FROM (
+        SELECT d.created_at FROM dead_letters d WHERE d.tenant_id = $1 AND d.job_id = g.job_id
+          AND d.fingerprint = g.fingerprint AND d.state = 'open' AND d.run_id IS NULL
+          AND d.created_at > db_now() - interval '24 hours' ORDER BY d.created_at DESC LIMIT 100
+    ) AS few
+) AS recent
+CROSS JOIN LATERAL (
+    SELECT d.created_at, d.dead_letter_id, d.error, d.reason, d.ended_as, d.claimed_by, d.claimed_until
+    FROM dead_letters d WHERE d.tenant_id = $1
       AND d.job_id = g.job_id AND d.fingerprint = g.fingerprint AND d.state = 'open' AND d.run_id IS NULL ORDER BY d.created_at DESC LIMIT 1
 ) AS newest
 ORDER BY g.job_id, g.fingerprint;
@@ -65,7 +78,7 @@ UPDATE dead_letters d SET claimed_by = $2, claimed_until = db_now() + make_inter
 FROM (
     SELECT dead_letter_id FROM dead_letters
     WHERE tenant_id = $1 AND state = 'open' AND (claimed_until IS NULL OR claimed_until <= db_now() OR claimed_by = $2)
-      AND ($3::uuid[] IS NULL AND run_id IS NULL OR dead_letter_id = ANY ($3)) AND ($4::uuid IS NULL OR job_id = $4)
+      AND ($3::uuid[] IS NULL AND run_id IS NULL OR dead_letter_id = ANY ($3)) AND ($4::uuid[] IS NULL OR job_id = ANY ($4))
       AND ($5::text IS NULL OR fingerprint = $5)
     ORDER BY created_at, dead_letter_id LIMIT $6 FOR UPDATE SKIP LOCKED
 ) AS free
@@ -74,11 +87,13 @@ RETURNING d.dead_letter_id;
 
 -- name: lock_dead_letters
 -- Locks open dead letters that no other user has claimed, in key order.
-SELECT dead_letter_id, job_id, fire_at, coalesce(new_params, params) AS params, replays FROM dead_letters
-WHERE tenant_id = $1 AND state = 'open' AND (claimed_until IS NULL OR claimed_until <= db_now() OR claimed_by = $2)
-  AND ($3::uuid[] IS NULL OR dead_letter_id = ANY ($3)) AND ($4::uuid IS NULL OR job_id = $4)
-  AND ($5::text IS NULL OR fingerprint = $5)
-ORDER BY dead_letter_id LIMIT $6 FOR UPDATE;
+SELECT d.dead_letter_id, d.job_id, d.fire_at, coalesce(d.new_params, d.params) AS params, d.replays, j.name AS job_name
+FROM dead_letters d JOIN jobs j USING (job_id)
+WHERE d.tenant_id = $1 AND d.state = 'open'
+  AND (d.claimed_until IS NULL OR d.claimed_until <= db_now() OR d.claimed_by = $2)
+  AND ($3::uuid[] IS NULL OR d.dead_letter_id = ANY ($3)) AND ($4::uuid[] IS NULL OR d.job_id = ANY ($4))
+  AND ($5::text IS NULL OR d.fingerprint = $5)
+ORDER BY d.dead_letter_id LIMIT $6 FOR UPDATE OF d;
 
 -- name: edit_dead_letter
 -- Writes a note, or parameters for the replay, unless another user has claimed the letter.
@@ -118,6 +133,20 @@ WITH RECURSIVE tied AS (
 UPDATE dead_letters d SET state = $3, closed_at = db_now(), closed_by = $4, close_reason = $5, claimed_by = NULL,
     claimed_until = NULL
 FROM tied WHERE d.dead_letter_id = tied.dead_letter_id AND d.state = 'open'
+RETURNING d.dead_letter_id;
+
+-- name: resolve_step_letters
+-- Resolves the dead letters of a step that a user has skipped or completed, of its items, and of the runs inside it. $4:
+-- the run that continues instead.
+WITH RECURSIVE tied AS (
+    SELECT s.execution_id AS dead_letter_id FROM run_steps s
+    WHERE s.run_id = $2 AND s.step = $3 AND s.tenant_id = $1 AND s.execution_id IS NOT NULL
+    UNION
+    SELECT d.dead_letter_id FROM tied t JOIN dead_letters d ON d.run_id = t.dead_letter_id AND d.tenant_id = $1
+)
+UPDATE dead_letters d SET state = 'resolved', resolved_by = $4, closed_at = db_now(), closed_by = $5, close_reason = $6,
+    claimed_by = NULL, claimed_until = NULL, replay_after = NULL, replay_gap_s = NULL
+FROM tied WHERE d.dead_letter_id = tied.dead_letter_id AND d.tenant_id = $1 AND d.state IN ('open', 'held')
 RETURNING d.dead_letter_id;
 
 -- name: mark_replayed

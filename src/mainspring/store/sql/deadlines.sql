@@ -8,7 +8,7 @@ WITH due AS (
     FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM executions e USING due
-    WHERE e.execution_id = due.execution_id AND e.state = due.state AND e.attempt = 0
+    WHERE e.execution_id = ANY (ARRAY[due.execution_id]) AND e.state = due.state AND e.attempt = 0
     RETURNING e.*
 ), skipped AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,

@@ -18,7 +18,8 @@ ORDER BY e.priority DESC, e.rank, e.execution_id;
 
 -- name: active_workers
 -- Every worker that accepts work, over all tenants.
-SELECT s.session_id, s.tenant_id, s.slots, s.queues, s.kinds, s.labels, s.resources, s.shared, s.takes, w.name
+SELECT s.session_id, s.tenant_id, s.slots, s.queues, s.kinds, s.labels, s.resources, s.shared, s.takes, w.name,
+       s.function_set
 FROM sessions s JOIN workers w USING (worker_id)
 WHERE s.ended_at IS NULL AND s.state = 'active' AND s.lease_expires_at > (SELECT db_now())
 ORDER BY w.name, s.session_id;
@@ -47,7 +48,7 @@ WITH urgent AS (
       AND NOT EXISTS (SELECT FROM evictions v WHERE v.urgent_id = $1 AND v.urgent_attempt = $2)
 ), victims AS (
     SELECT e.execution_id, e.attempt FROM urgent u, unnest($5::uuid[], $6::smallint[]) AS w (execution_id, attempt)
-    JOIN executions e ON e.execution_id = w.execution_id AND e.attempt = w.attempt
+    JOIN executions e ON e.execution_id = ANY (ARRAY[w.execution_id]) AND e.attempt = w.attempt
     JOIN job_versions v ON v.job_id = e.job_id AND v.version = e.version
     WHERE e.state = 'running' AND e.session_id = $4 AND e.tenant_id = $3 AND e.cancel_at IS NULL
       AND e.priority < u.priority AND v.preemptible

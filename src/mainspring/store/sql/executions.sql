@@ -91,6 +91,23 @@ INSERT INTO executions (<<submission_columns>>)
 SELECT <<submission_columns>> FROM wanted JOIN first USING (execution_id)
 RETURNING <<submission_answer>>;
 
+-- name: begin_execution
+-- Inserts an execution that a session runs on its own: running, at its first attempt. Nothing if the job is deleted or the
+-- session has ended. $4 is the suffix of its id.
+INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue, rank, fire_at,
+                        due_at, queued_at, created_by, line_id, session_id, attempt, started_at)
+SELECT (lpad(to_hex(clock.ms), 12, '0') || $4)::uuid, j.job_id, j.tenant_id, j.version, j.shard, j.priority, 'running',
+       'manual', j.queue, claim_rank(clock.ms, j.priority), clock.due_at, clock.due_at, clock.now, $5, j.line_id,
+       s.session_id, 1, clock.now
+FROM (
+    SELECT at, floor(extract(epoch FROM at) * 1000)::bigint,
+           timestamptz 'epoch' + floor(extract(epoch FROM at) * 1000) * interval '1 millisecond'
+    FROM (SELECT db_now()) AS c (at)
+) AS clock (now, ms, due_at)
+JOIN jobs j ON j.job_id = $1 AND j.tenant_id = $2 AND j.deleted_at IS NULL
+JOIN sessions s ON s.session_id = $3 AND s.state = 'active' AND s.lease_expires_at > clock.now
+RETURNING execution_id;
+
 -- name: idempotency_key
 -- The first request with this key.
 SELECT execution_id, digest FROM idempotency_keys WHERE tenant_id = $1 AND job_id = $2 AND key = $3;
@@ -124,16 +141,19 @@ SELECT ARRAY(SELECT json_object_keys(spec::json -> 'steps')) FROM workflow_versi
 
 -- name: execution_by_id
 -- One execution, live or final, with the metadata of its job version. The time inside the id prunes partitions of
--- history: nothing ends before it is due, unless it was cancelled early.
+-- history: nothing ends before it is due, unless it was cancelled early. OFFSET 0: the join with jobs must not offer the
+-- index on job_id for finding it.
 SELECT e.*, j.name AS job_name, w.name AS worker_name,
        (SELECT v.spec -> 'metadata' FROM job_versions v WHERE v.job_id = e.job_id AND v.version = e.version) AS metadata,
        CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress,
        step.step_run, step.step_workflow, step.step_item, step.step_name, step.step_number, step.step_job,
        step.step_version
-FROM all_executions e JOIN jobs j USING (job_id)
-LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
-<<step_of>>
-WHERE e.execution_id = $1 AND e.tenant_id = $2 AND coalesce(e.finished_at, 'infinity') >= $3;
+FROM (
+    SELECT * FROM all_executions
+    WHERE execution_id = $1 AND tenant_id = $2 AND coalesce(finished_at, 'infinity') >= $3 OFFSET 0
+) AS e
+JOIN jobs j USING (job_id) LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+<<step_of>>;
 
 -- name: executions_by_id
 -- Several executions at once, for the live feed.
@@ -141,10 +161,12 @@ SELECT e.*, j.name AS job_name, w.name AS worker_name,
        CASE WHEN e.state = 'running' THEN s.progress -> e.execution_id::text END AS progress,
        step.step_run, step.step_workflow, step.step_item, step.step_name, step.step_number, step.step_job,
        step.step_version
-FROM all_executions e JOIN jobs j USING (job_id)
-LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
-<<step_of>>
-WHERE e.execution_id = ANY ($1::uuid[]) AND e.tenant_id = $2 AND coalesce(e.finished_at, 'infinity') >= $3;
+FROM (
+    SELECT * FROM all_executions
+    WHERE execution_id = ANY ($1::uuid[]) AND tenant_id = $2 AND coalesce(finished_at, 'infinity') >= $3 OFFSET 0
+) AS e
+JOIN jobs j USING (job_id) LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+<<step_of>>;
 
 -- name: list_executions
 -- A page of executions, newest fire first, before an id; optionally of some states.
@@ -221,12 +243,12 @@ ORDER BY execution_id DESC LIMIT $4;
 -- name: next_one_time
 -- The next fires of a tenant's one-time jobs. Reads only the first $3 waiting executions of each shard, so neither many
 -- retries nor another tenant's backlog makes it slow. Fires held back by a pause are left out.
-SELECT next.fire_at, next.job_id, j.name
+SELECT next.fire_at, next.job_id, j.name, next.queue
 FROM (
-    SELECT e.fire_at, e.job_id
+    SELECT e.fire_at, e.job_id, e.queue
     FROM shards s
     CROSS JOIN LATERAL (
-        SELECT job_id, tenant_id, trigger, attempt, fire_at FROM executions
+        SELECT job_id, tenant_id, trigger, attempt, fire_at, queue FROM executions
         WHERE state = 'waiting' AND shard = s.shard AND due_at > (SELECT db_now()) AND due_at < 'infinity'
         ORDER BY due_at LIMIT $3
     ) AS e
@@ -240,9 +262,19 @@ JOIN jobs j USING (job_id) ORDER BY next.fire_at, next.job_id;
 SELECT execution_id FROM all_executions
 WHERE tenant_id = $1 AND execution_id BETWEEN $2 AND $3 LIMIT 2;
 
+-- name: latest_requested
+-- The latest of the last $3 executions before an id that $4 requested; if there is none, the latest of all. An id
+-- begins with the due time, so $2 leaves out those that are due later. The bound keeps it fast for users who requested none.
+SELECT execution_id FROM (
+    SELECT execution_id, created_by FROM all_executions
+    WHERE tenant_id = $1 AND execution_id < $2 ORDER BY execution_id DESC LIMIT $3
+) AS recent
+ORDER BY created_by IS NOT DISTINCT FROM $4 DESC, execution_id DESC LIMIT 1;
+
 -- name: list_attempts
 -- Recorded attempts of an execution: all but a success at the first attempt.
-SELECT a.attempt, a.outcome, a.exit_code, a.error, a.started_at, a.ended_at, a.due_at, a.queued_at, w.name AS worker_name
+SELECT a.attempt, a.outcome, a.exit_code, a.error, a.started_at, a.ended_at, a.due_at, a.queued_at, a.duration_ms,
+       w.name AS worker_name
 FROM attempts a LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
 WHERE a.execution_id = $1 AND a.tenant_id = $2 ORDER BY a.attempt;
 
@@ -267,6 +299,10 @@ UPDATE executions SET cancel_at = coalesce(cancel_at, db_now()), cancel_reason =
 WHERE execution_id = $1 AND tenant_id = $2 AND state = 'running'
 RETURNING session_id;
 
+-- name: has_live
+-- Whether any execution has not ended, of all tenants: for tests, each of which has an installation to itself.
+SELECT EXISTS (SELECT FROM executions);
+
 -- name: newest_live
 -- The newest live execution of a job, backfills excluded.
 SELECT execution_id, state FROM executions
@@ -286,6 +322,20 @@ SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'cancelled',
        due_at, queued_at, started_at, db_now(), $3, params, created_by, backfill_id
 FROM gone
 RETURNING execution_id;
+
+-- name: cancel_pending_fires
+-- Cancels the pending fires of these jobs.
+WITH gone AS (
+    DELETE FROM executions
+    WHERE job_id = ANY ($1::uuid[]) AND tenant_id = $2 AND state IN ('waiting', 'blocked', 'queued')
+      AND trigger = 'fire'
+    RETURNING *
+)
+INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,
+                     due_at, queued_at, started_at, finished_at, reason, params, created_by, backfill_id)
+SELECT execution_id, job_id, tenant_id, version, priority, attempt, 'cancelled', trigger, queue, fire_at,
+       due_at, queued_at, started_at, db_now(), $3, params, created_by, backfill_id
+FROM gone;
 
 -- name: hold_fires
 -- Holds the pending fire of a paused one-time job: it is never due while the pause lasts.

@@ -196,7 +196,7 @@ WITH due AS (
     ) AS e
 ), queued AS (
     UPDATE executions e SET state = 'queued', queued_at = db_now()
-    FROM due WHERE e.execution_id = due.execution_id AND e.state = due.state
+    FROM due WHERE e.execution_id = ANY (ARRAY[due.execution_id]) AND e.state = due.state
     RETURNING e.line_id, e.rank
 )
 SELECT count(*) AS n, line_id, min(rank) AS rank FROM queued GROUP BY line_id;

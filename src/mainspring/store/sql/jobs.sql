@@ -12,10 +12,55 @@ FROM (SELECT db_now()) AS now (at);
 INSERT INTO job_versions (job_id, version, tenant_id, spec, created_by, tzdata, exceeds, preemptible)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
 
+-- name: insert_jobs
+-- Adds many jobs. The caller has locked their shard rows (bump_edited_shards).
+INSERT INTO jobs (job_id, tenant_id, name, version, shard, change, schedule_id, active_from, start_at, end_at,
+                  queue, priority, overlap, misfire, misfire_s, misfire_most, paused_at, created_at, updated_at,
+                  pause_after, start_by_s, finish_by_s, max_gap_s, jitter_ms, calendars, line_id, limit_id, keyed)
+SELECT w.job_id, $1, w.name, 1, w.shard, w.change, w.schedule_id, $2, w.start_at, w.end_at, w.queue, w.priority,
+       w.overlap, w.misfire, w.misfire_s, w.misfire_most, CASE WHEN w.paused THEN now.at END, now.at, now.at,
+       w.pause_after, w.start_by_s, w.finish_by_s, w.max_gap_s, w.jitter_ms,
+       CASE WHEN w.calendars IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(w.calendars)) END,
+       w.line_id, w.limit_id, w.keyed
+FROM unnest($3::uuid[], $4::text[], $5::smallint[], $6::bigint[], $7::bool[], $8::bigint[], $9::timestamptz[],
+            $10::timestamptz[], $11::text[], $12::smallint[], $13::text[], $14::text[], $15::float8[], $16::int[],
+            $17::int[], $18::float8[], $19::float8[], $20::float8[], $21::int[], $22::jsonb[], $23::int[], $24::bigint[],
+            $25::bool[])
+    AS w (job_id, name, shard, change, paused, schedule_id, start_at, end_at, queue, priority, overlap, misfire,
+          misfire_s, misfire_most, pause_after, start_by_s, finish_by_s, max_gap_s, jitter_ms, calendars, line_id,
+          limit_id, keyed)
+CROSS JOIN (SELECT db_now()) AS now (at);
+
+-- name: insert_versions
+-- Adds the immutable definitions of many versions.
+INSERT INTO job_versions (job_id, version, tenant_id, spec, created_by, tzdata, exceeds, preemptible)
+SELECT w.job_id, w.version, $1, w.spec, $2, $3, w.exceeds, w.preemptible
+FROM unnest($4::uuid[], $5::int[], $6::jsonb[], $7::bool[], $8::bool[])
+    AS w (job_id, version, spec, exceeds, preemptible);
+
+-- name: update_jobs
+-- Writes the columns of new versions of many jobs; the version that the caller read must still be current. Pauses stay.
+UPDATE jobs j SET version = j.version + 1, change = w.change, schedule_id = w.schedule_id, start_at = w.start_at,
+    end_at = w.end_at, queue = w.queue, priority = w.priority, overlap = w.overlap, misfire = w.misfire,
+    misfire_s = w.misfire_s, misfire_most = w.misfire_most, pause_after = w.pause_after, start_by_s = w.start_by_s,
+    finish_by_s = w.finish_by_s, max_gap_s = w.max_gap_s, jitter_ms = w.jitter_ms,
+    calendars = CASE WHEN w.calendars IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(w.calendars)) END,
+    line_id = w.line_id, limit_id = w.limit_id, keyed = w.keyed,
+    active_from = CASE WHEN w.rescheduled THEN $2 ELSE j.active_from END, updated_at = db_now()
+FROM unnest($3::uuid[], $4::int[], $5::bool[], $6::bigint[], $7::bigint[], $8::timestamptz[], $9::timestamptz[],
+            $10::text[], $11::smallint[], $12::text[], $13::text[], $14::float8[], $15::int[], $16::int[],
+            $17::float8[], $18::float8[], $19::float8[], $20::int[], $21::jsonb[], $22::int[], $23::bigint[],
+            $24::bool[])
+    AS w (job_id, version, rescheduled, change, schedule_id, start_at, end_at, queue, priority, overlap, misfire,
+          misfire_s, misfire_most, pause_after, start_by_s, finish_by_s, max_gap_s, jitter_ms, calendars, line_id,
+          limit_id, keyed)
+WHERE j.job_id = w.job_id AND j.tenant_id = $1 AND j.version = w.version AND j.deleted_at IS NULL
+RETURNING j.job_id;
+
 -- name: lock_job
 -- Locks a job until the end of the transaction.
 SELECT j.*, v.spec, v.exceeds FROM jobs j JOIN job_versions v USING (job_id, version)
-WHERE j.job_id = $1 AND j.tenant_id = $2 FOR UPDATE OF j;
+WHERE j.job_id = $1 AND j.tenant_id = $2 FOR NO KEY UPDATE OF j;
 
 -- name: update_job
 -- Writes the columns of a new version; the version that the caller read must still be current.
@@ -67,6 +112,38 @@ SELECT j.*, v.spec, v.created_by, coalesce(s.content, s.key) AS schedule_key
 FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
 WHERE j.name = $1 AND j.tenant_id = $2 AND j.deleted_at IS NULL;
 
+-- name: jobs_by_names
+-- The jobs of these names that are not deleted.
+SELECT j.*, v.spec, v.created_by, v.exceeds, coalesce(s.content, s.key) AS schedule_key
+FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
+WHERE j.tenant_id = $1 AND j.name = ANY ($2::text[]) AND j.deleted_at IS NULL;
+
+-- name: deleted_job_by_name
+-- The latest deleted job of that name.
+SELECT j.*, v.spec, v.created_by, coalesce(s.content, s.key) AS schedule_key
+FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s USING (schedule_id)
+WHERE j.name COLLATE "C" = $1 AND j.tenant_id = $2 AND j.deleted_at IS NOT NULL
+ORDER BY j.deleted_at DESC, j.job_id LIMIT 1;
+
+-- name: jobs_of_name
+-- All jobs that have, or had, this name: the present one, and the latest $3 deleted ones.
+SELECT job_id FROM jobs WHERE name = $1 AND tenant_id = $2 AND deleted_at IS NULL
+UNION ALL
+(SELECT job_id FROM jobs WHERE name COLLATE "C" = $1 AND tenant_id = $2 AND deleted_at IS NOT NULL
+ ORDER BY deleted_at DESC, job_id LIMIT $3);
+
+-- name: similar_names
+-- Names of jobs among which a mistyped one may be: those with the same first character ([$2, $3)), and the first ones.
+(SELECT name FROM jobs WHERE tenant_id = $1 AND deleted_at IS NULL AND name COLLATE "C" >= $2 AND name COLLATE "C" < $3
+ ORDER BY name COLLATE "C" LIMIT $4)
+UNION
+(SELECT name FROM jobs WHERE tenant_id = $1 AND deleted_at IS NULL ORDER BY name COLLATE "C" LIMIT $4);
+
+-- name: mark_declared
+-- Records that the current version of a job is the one that code declares.
+UPDATE jobs SET declared_version = $3
+WHERE job_id = $1 AND tenant_id = $2 AND version = $3 AND deleted_at IS NULL AND declared_version IS DISTINCT FROM $3;
+
 -- name: list_jobs
 -- A page of jobs by name, after a name, within [$4, $5), the range of a prefix.
 SELECT j.*, v.spec, v.created_by, coalesce(s.content, s.key) AS schedule_key
@@ -77,13 +154,16 @@ ORDER BY j.name COLLATE "C" LIMIT $3;
 
 -- part: last_of_job
 -- The latest 20 executions of the job wanted.job_id, newest first. Live ones come in order from executions_job: rows are
--- compared instead of job_id alone, so the planner cannot walk all live executions by id. The days of history since $3 are
--- read first, and earlier ones only if these are not enough. The limit is written out: with a parameter, PostgreSQL
--- estimates a plan for all parameters as so costly that it plans each call again, which took 2 ms with 30 days of history.
+-- compared instead of job_id alone, so the planner cannot walk all live executions by id; `>=` implies the index's
+-- condition. The days of history since $3 are read first, and earlier ones only if these are not enough. The limit is
+-- written out: with a parameter, PostgreSQL estimates a plan for all parameters as so costly that it plans each call
+-- again, which took 2 ms with 30 days of history.
 CROSS JOIN LATERAL (
     (SELECT execution_id, state, fire_at, NULL::timestamptz AS finished_at, NULL::int AS duration_ms FROM executions
-     WHERE (job_id, execution_id) >= (wanted.job_id, '00000000-0000-0000-0000-000000000000'::uuid)
-       AND (job_id, execution_id) <= (wanted.job_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid) AND tenant_id = $1
+     WHERE job_id >= wanted.job_id
+       AND (job_id, execution_id) >= (wanted.job_id, '00000000-0000-0000-0000-000000000000'::uuid)
+       AND (job_id, execution_id) <= (wanted.job_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+       AND tenant_id = $1
      ORDER BY job_id DESC, execution_id DESC LIMIT 20)
     UNION ALL
     (SELECT * FROM (
@@ -171,11 +251,11 @@ FROM (
 JOIN schedules s USING (schedule_id);
 
 -- name: jobs_on_schedules
--- A few active jobs on each of these schedules.
-SELECT w.schedule_id, j.job_id, j.name
+-- A few active jobs on each of these schedules, with their queues.
+SELECT w.schedule_id, j.job_id, j.name, j.queue
 FROM unnest($2::bigint[]) AS w (schedule_id)
 CROSS JOIN LATERAL (
-    SELECT job_id, name FROM jobs
+    SELECT job_id, name, queue FROM jobs
     WHERE schedule_id = w.schedule_id AND tenant_id = $1 AND deleted_at IS NULL AND paused_at IS NULL
       AND (start_at IS NULL OR start_at <= db_now()) AND (end_at IS NULL OR end_at > db_now())
     LIMIT $3

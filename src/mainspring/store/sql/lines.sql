@@ -17,6 +17,36 @@ ORDER BY w.n;
 -- Lines by id, for dispatchers.
 SELECT line_id, tenant_id, queue, demand, limit_id, rate_id FROM lines WHERE line_id = ANY ($1::int[]);
 
+-- part: names_no_function
+-- A line of Python tasks that an older version wrote.
+(l.demand = '{"kind":"python"}' OR l.demand LIKE '{"kind":"python",%')
+
+-- name: jobs_without_function
+-- Python jobs in lines that name no function, after a job id.
+SELECT j.job_id, j.tenant_id, j.line_id, v.spec
+FROM lines l JOIN jobs j USING (line_id) JOIN job_versions v ON v.job_id = j.job_id AND v.version = j.version
+WHERE <<names_no_function>> AND j.deleted_at IS NULL AND j.job_id > $1 ORDER BY j.job_id LIMIT $2;
+
+-- name: steps_without_function
+-- Python steps in lines that name no function, after a step.
+SELECT w.job_id, w.version, w.step, w.tenant_id, w.steps_id, w.line_id, v.spec
+FROM lines l JOIN workflow_steps w USING (line_id)
+JOIN job_versions v ON v.job_id = w.steps_id AND v.version = w.definition
+WHERE <<names_no_function>> AND (w.job_id, w.version, w.step) > ($1, $2, $3)
+ORDER BY w.job_id, w.version, w.step LIMIT $4;
+
+-- name: move_jobs
+-- Moves jobs from one line to another, unless they were edited meanwhile. Executions that exist stay where they are.
+UPDATE jobs j SET line_id = w.new_id
+FROM unnest($2::uuid[], $3::int[], $4::int[]) AS w (job_id, old_id, new_id)
+WHERE j.job_id = w.job_id AND j.tenant_id = $1 AND j.line_id = w.old_id;
+
+-- name: move_steps
+-- Moves steps from one line to another.
+UPDATE workflow_steps s SET line_id = w.new_id
+FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::int[]) AS w (job_id, version, step, old_id, new_id)
+WHERE s.job_id = w.job_id AND s.version = w.version AND s.step = w.step AND s.tenant_id = $1 AND s.line_id = w.old_id;
+
 -- name: touch_limits
 -- Inserts keys, or overwrites their limit; the last writer wins. Returns the written ones.
 INSERT INTO limits (tenant_id, kind, key, most, per_s, burst)

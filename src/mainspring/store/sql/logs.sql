@@ -1,7 +1,7 @@
 -- part: log_chunks_of_running
 -- Log chunks whose session runs their attempt, for an INSERT; a chunk sent twice is stored once.
 SELECT e.execution_id, e.attempt, c.seq, e.tenant_id, c.stream, c.data, e.started_at
-FROM c JOIN executions e ON e.execution_id = c.execution_id AND e.attempt = c.attempt
+FROM c JOIN executions e ON e.execution_id = ANY (ARRAY[c.execution_id]) AND e.attempt = c.attempt
 WHERE e.session_id IS NOT DISTINCT FROM c.session_id AND e.state = 'running'
 ON CONFLICT DO NOTHING
 

@@ -87,6 +87,11 @@ FROM (
 ) AS h JOIN jobs j USING (job_id)
 GROUP BY h.tenant_id, j.name
 UNION ALL
+SELECT 'schedule_too_costly', tenant_id, name, 1, NULL, NULL
+FROM (
+    SELECT tenant_id, name FROM jobs WHERE deleted_at IS NULL AND pause_reason LIKE 'schedule too costly:%' LIMIT $2
+) AS paused
+UNION ALL
 SELECT 'shard_heartbeat', NULL, '', extract(epoch FROM max(seen.age))::float8,
        count(*) FILTER (WHERE seen.age > interval '5 seconds'), string_agg(DISTINCT seen.owner, ', ')
            FILTER (WHERE seen.age > interval '5 seconds')

@@ -20,7 +20,7 @@ SELECT names FROM ways WHERE child_id = $3 LIMIT 1;
 INSERT INTO job_needs (child_id, parent_id, tenant_id, timeout_s, created_by, wait_s) VALUES ($1, $2, $3, $4, $5, $6);
 
 -- name: delete_need
--- Deletes a need.
+-- Deletes a need. The caller has locked all needs of the job.
 DELETE FROM job_needs WHERE child_id = $1 AND parent_id = $2 AND tenant_id = $3
 RETURNING parent_id;
 
@@ -76,7 +76,7 @@ GROUP BY n.child_id, n.tenant_id HAVING bool_and(s.finished_at IS NOT NULL OR co
 LIMIT $2;
 
 -- name: use_up_needs
--- Marks the successes that met a job's needs as used.
+-- Marks the successes that met a job's needs as used. The caller has locked the needs.
 UPDATE job_needs SET since_at = db_now() WHERE child_id = $1 AND tenant_id = $2;
 
 -- name: children_of
@@ -94,9 +94,9 @@ DELETE FROM job_needs WHERE (parent_id = $1 OR child_id = $1) AND tenant_id = $2
 RETURNING child_id;
 
 -- name: free_needs
--- Releases the jobs that need this one without its success, at a user's request.
+-- Releases the jobs $6 that need this one without its success, at a user's request. The caller has locked their needs.
 UPDATE job_needs SET freed_at = db_now(), freed_as = $3, freed_by = $4, reason = $5
-WHERE parent_id = $1 AND tenant_id = $2
+WHERE parent_id = $1 AND tenant_id = $2 AND child_id = ANY ($6::uuid[])
 RETURNING child_id;
 
 -- name: has_needs
@@ -112,8 +112,9 @@ WHERE h.execution_id = ANY ($1::uuid[]) AND h.finished_at >= (SELECT db_now()) -
   AND h.state = 'succeeded';
 
 -- name: lock_needs
--- Locks all needs of these jobs, in this order everywhere, so that one transaction at a time evaluates them.
-SELECT child_id FROM job_needs WHERE child_id = ANY ($1::uuid[]) ORDER BY child_id, parent_id FOR UPDATE;
+-- Locks all needs of these jobs, in this order everywhere, so that one transaction at a time evaluates them. The oldest
+-- need of a job comes first: a transaction that holds it can also lock needs that were added since.
+SELECT child_id FROM job_needs WHERE child_id = ANY ($1::uuid[]) ORDER BY child_id, created_at, parent_id FOR UPDATE;
 
 -- name: note_waits
 -- Records that a further fire waits. If the fire before it never ran, successes from before that fire no longer count.
@@ -162,7 +163,7 @@ SET state = CASE WHEN met.gated THEN 'waiting' ELSE 'queued' END, due_at = now.a
     params = CASE WHEN met.not_run IS NOT NULL AND v.spec -> 'params' ? $2
                   THEN coalesce(e.params, '{}') || jsonb_build_object($2, met.not_run) ELSE e.params END
 FROM met, job_versions v, (SELECT db_now()) AS now (at)
-WHERE e.execution_id = met.execution_id AND e.state = 'waiting' AND e.needs_by_at IS NOT NULL
+WHERE e.execution_id = ANY (ARRAY[met.execution_id]) AND e.state = 'waiting' AND e.needs_by_at IS NOT NULL
   AND v.job_id = e.job_id AND v.version = e.version
 RETURNING e.execution_id, e.state, e.line_id, e.rank, e.due_at;
 
@@ -177,7 +178,7 @@ WITH due AS (
     ORDER BY needs_by_at LIMIT $1 FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM executions e USING due
-    WHERE e.execution_id = due.execution_id AND e.state = 'waiting' AND e.needs_by_at IS NOT NULL
+    WHERE e.execution_id = ANY (ARRAY[due.execution_id]) AND e.state = 'waiting' AND e.needs_by_at IS NOT NULL
     RETURNING e.*
 ), skipped AS (
     INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt, state, trigger, queue, fire_at,

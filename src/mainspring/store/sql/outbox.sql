@@ -173,7 +173,8 @@ SELECT channel_id, stream, message_id, extract(epoch FROM next_at - (SELECT db_n
 
 -- name: take_messages
 -- Takes those messages that are due, under a lease of $2 s. Only the oldest of each channel and stream: this keeps the
--- order, and a refused message delays only its own stream. If the sender dies, the message is sent again.
+-- order, and a refused message delays only its own stream. If the sender dies, the message is sent again. Returns also the
+-- metadata of its job: owner and runbook are part of the message.
 WITH due AS (
     SELECT o.message_id FROM outbox o JOIN channels c USING (channel_id)
     WHERE o.message_id = ANY ($1::bigint[]) AND o.state = 'pending' AND o.next_at <= (SELECT db_now())
@@ -188,7 +189,10 @@ UPDATE outbox o SET tries = tries + 1, next_at = db_now() + make_interval(secs =
 FROM due, channels c
 WHERE o.message_id = due.message_id AND c.channel_id = o.channel_id AND o.state = 'pending'
 RETURNING o.message_id, o.event_id, o.tenant_id, o.event, o.body, o.tries, o.created_at, o.tried_at, c.channel_id,
-          c.name, c.kind, c.target, c.secrets;
+          c.name, c.kind, c.target, c.secrets, (
+              SELECT v.spec -> 'metadata' FROM jobs j JOIN job_versions v USING (job_id, version)
+              WHERE j.job_id = (o.body ->> 'job_id')::uuid AND j.tenant_id = o.tenant_id
+          ) AS metadata;
 
 -- name: message_sent
 -- Records a delivered message, if this is still the current try.

@@ -1,7 +1,8 @@
 -- Executions of one job that wait for one another: overlap policies queue_one, queue_all and cancel_running. Firing and
 -- releasing both lock the job's row before they check whether an execution of the job is live. So the second of two
--- transactions sees the decision of the first, and no execution stays blocked behind none. Lock order: the job, then
--- executions by key.
+-- transactions sees the decision of the first, and no execution stays blocked behind none. Lock order: jobs by key, then
+-- executions by key, then needs by key. Jobs are locked FOR NO KEY UPDATE: their ids never change, and the foreign keys of
+-- other tables, whose checks lock jobs in any order, need not wait.
 
 -- name: lock_chained
 -- Second statement of a firing transaction with jobs whose executions wait for one another: locks these jobs, so that
@@ -9,7 +10,7 @@
 SELECT j.job_id FROM jobs j
 WHERE j.schedule_id = ANY ($1::bigint[]) AND j.shard = ANY ($2::smallint[])
   AND j.deleted_at IS NULL AND j.paused_at IS NULL AND j.overlap IN ('queue_one', 'queue_all', 'cancel_running')
-ORDER BY j.job_id FOR UPDATE OF j;
+ORDER BY j.job_id FOR NO KEY UPDATE OF j;
 
 -- name: lock_replaceable
 -- Third statement, for the policy cancel_running: locks the executions it may end, in key order as settling does.
@@ -42,14 +43,14 @@ WITH free AS (
             now.at + make_interval(secs => (SELECT min(n.wait_s) FROM job_needs n WHERE n.child_id = j.job_id)),
             'infinity') END
     FROM free JOIN jobs j USING (job_id), (SELECT db_now()) AS now (at)
-    WHERE e.execution_id = free.execution_id AND e.state = 'blocked' AND e.chained
+    WHERE e.execution_id = ANY (ARRAY[free.execution_id]) AND e.state = 'blocked' AND e.chained
     RETURNING e.line_id, e.rank, e.state, e.due_at
 )
 SELECT line_id, rank, state, due_at FROM freed WHERE due_at < 'infinity';
 
 -- name: lock_jobs
 -- Locks job rows in order, so that later statements see all decisions about them.
-SELECT job_id, needs FROM jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR UPDATE;
+SELECT job_id, needs FROM jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR NO KEY UPDATE;
 
 -- name: blocked_jobs
 -- Jobs with blocked executions. The sweep releases those whose release was lost with a server.

@@ -34,3 +34,11 @@ FROM jobs j CROSS JOIN LATERAL (
 ) AS last
 WHERE j.job_id = $1 AND j.tenant_id = $2 AND j.pause_after IS NOT NULL
 GROUP BY j.pause_after;
+
+-- name: pause_too_costly
+-- Pauses the jobs of schedules that exceeded their step budget while firing, in shards that the owner has locked.
+UPDATE jobs j SET paused_at = db_now(), pause_reason = $4, paused_until = NULL, updated_at = db_now()
+FROM shards s
+WHERE j.schedule_id = ANY ($1::bigint[]) AND j.shard = ANY ($2::smallint[]) AND s.shard = j.shard AND s.owner = $3
+  AND j.paused_at IS NULL AND j.deleted_at IS NULL
+RETURNING j.job_id, j.tenant_id, j.name;

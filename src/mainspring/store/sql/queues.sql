@@ -1,27 +1,46 @@
 -- name: upsert_queue
 -- Writes a queue's settings.
-INSERT INTO queues (tenant_id, name, cap, lease_s, patience_s, placement, may_help, paused_at, updated_by, max_duration_s)
-VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $8 THEN db_now() END, $9, $10)
+INSERT INTO queues (tenant_id, name, cap, lease_s, patience_s, placement, may_help, paused_at, updated_by, max_duration_s,
+                    min_isolation)
+VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $8 THEN db_now() END, $9, $10, $11)
 ON CONFLICT (tenant_id, name) DO UPDATE
 SET cap = $3, lease_s = $4, patience_s = $5, placement = $6, may_help = $7, max_duration_s = $10,
+    min_isolation = $11,
     paused_at = CASE WHEN $8 THEN coalesce(queues.paused_at, db_now()) END, updated_at = db_now(), updated_by = $9;
 
 -- name: queue_settings
 -- The settings of a tenant's queues; a queue with default settings has no row.
-SELECT name, cap, lease_s, patience_s, placement, may_help, paused_at, max_duration_s FROM queues WHERE tenant_id = $1 ORDER BY name;
+SELECT name, cap, lease_s, patience_s, placement, may_help, paused_at, max_duration_s, min_isolation FROM queues
+WHERE tenant_id = $1 ORDER BY name;
 
 -- name: lock_queue
 -- One queue's settings, locked until the end of the transaction.
-SELECT name, cap, lease_s, patience_s, placement, may_help, paused_at, max_duration_s FROM queues
+SELECT name, cap, lease_s, patience_s, placement, may_help, paused_at, max_duration_s, min_isolation FROM queues
 WHERE tenant_id = $1 AND name = $2 FOR UPDATE;
 
 -- name: all_queue_settings
 -- The queue settings of every tenant; dispatchers cache them.
-SELECT tenant_id, name, cap, lease_s, patience_s, placement, may_help, paused_at, max_duration_s FROM queues;
+SELECT tenant_id, name, cap, lease_s, patience_s, placement, may_help, paused_at, max_duration_s, min_isolation
+FROM queues;
 
 -- name: tenant_shares
 -- Weight and cap of tenants that are not the defaults; dispatchers cache them.
 SELECT tenant_id, weight, cap FROM tenants WHERE weight <> 1 OR cap IS NOT NULL;
+
+-- name: tenant_isolations
+-- The minimum isolation of tenants that have one; dispatchers cache them.
+SELECT tenant_id, min_isolation FROM tenants WHERE min_isolation <> 'none';
+
+-- name: min_isolation
+-- The minimum isolation of a queue and of its tenant.
+SELECT t.min_isolation AS of_tenant, coalesce(q.min_isolation, 'none') AS of_queue
+FROM tenants t LEFT JOIN queues q ON q.tenant_id = t.tenant_id AND q.name = $2
+WHERE t.tenant_id = $1;
+
+-- name: set_tenant_isolation
+-- Writes a tenant's minimum isolation; returns the one before.
+UPDATE tenants t SET min_isolation = $2 FROM (SELECT min_isolation FROM tenants WHERE tenant_id = $1 FOR UPDATE) AS old
+WHERE t.tenant_id = $1 RETURNING old.min_isolation;
 
 -- name: set_tenant_share
 -- Writes a tenant's weight and cap.

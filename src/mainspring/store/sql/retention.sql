@@ -20,3 +20,7 @@ RETURNING a.execution_id;
 -- name: forget_idempotency_keys
 -- Deletes idempotency keys older than a day.
 DELETE FROM idempotency_keys WHERE created_at < db_now() - interval '1 day';
+
+-- name: forget_request_keys
+-- Deletes the responses of requests with an Idempotency-Key older than a day.
+DELETE FROM request_keys WHERE created_at < db_now() - interval '1 day';

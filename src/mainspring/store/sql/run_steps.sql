@@ -70,6 +70,40 @@ CROSS JOIN LATERAL (
 WHERE s.ctid = k.tid AND s.finished_at IS NULL
 RETURNING s.run_id, s.step, s.item;
 
+-- name: step_statuses
+-- All steps of a run, with the counts of their ended parents.
+SELECT step, state, flag, ok, failed, skipped FROM run_steps WHERE run_id = $1 AND item = -1;
+
+-- name: free_step
+-- Counts a failed step of a running run as ok, by the decision of a user: $4 to $8 are its state, result, reason,
+-- decided_by and flag. Arrays from $9: the steps behind it, whether each opens again, and the changes of its counts.
+-- $15 and $16: opened steps, and whether it is an end step. Checks that the step is in the state $3 and the run still
+-- running; otherwise nothing is returned. Returns the step itself (number -1) and the opened steps without an open parent.
+WITH freed AS (
+    UPDATE run_steps s
+    SET state = $4, result = CASE WHEN s.keeps THEN $5::jsonb END, reason = $6, decided_by = $7, flag = $8,
+        finished_at = db_now()
+    FROM runs r
+    WHERE s.run_id = $1 AND s.step = $2 AND s.item = -1 AND s.state = $3 AND r.run_id = s.run_id AND r.state = 'running'
+    RETURNING s.run_id
+), recounted AS (
+    UPDATE run_steps s
+    SET state = CASE WHEN c.opens THEN 'blocked' ELSE s.state END, reason = CASE WHEN NOT c.opens THEN s.reason END,
+        finished_at = CASE WHEN NOT c.opens THEN s.finished_at END, unmet = s.unmet + c.unmet, ok = s.ok + c.ok,
+        failed = s.failed + c.failed, skipped = s.skipped + c.skipped
+    FROM freed, unnest($9::int[], $10::boolean[], $11::int[], $12::int[], $13::int[], $14::int[])
+        AS c (step, opens, unmet, ok, failed, skipped)
+    WHERE s.run_id = freed.run_id AND s.step = c.step AND s.item = -1 AND (NOT c.opens OR s.state = 'skipped')
+    RETURNING s.step, c.opens, s.unmet, s.ok, s.failed, s.skipped
+), counted AS (
+    UPDATE runs r SET open_steps = r.open_steps + $15, failed_steps = r.failed_steps - 1, ends_ok = r.ends_ok + $16
+    FROM freed WHERE r.run_id = freed.run_id
+    RETURNING r.run_id
+)
+SELECT -1 AS step, 0 AS ok, 0 AS failed, 0 AS skipped FROM counted
+UNION ALL
+SELECT step, ok, failed, skipped FROM recounted WHERE opens AND unmet = 0;
+
 -- name: count_steps
 -- Counts ended steps at their children ($1 to $6: run, step, number of ends, and number by weight) and at their runs
 -- ($7 to $10: run, ended, failed, successful end steps). Returns steps without an open parent, and runs without an open
@@ -212,6 +246,11 @@ FROM unnest($1::uuid[], $2::int[]) AS w (run_id, step)
 CROSS JOIN LATERAL (
     SELECT * FROM run_steps s WHERE s.run_id = w.run_id AND s.step = w.step AND s.item = -1 OFFSET 0
 ) AS s;
+
+-- name: step_deciders
+-- Who approved, rejected, skipped or completed steps of a run.
+SELECT s.step, s.decided_by FROM run_steps s
+WHERE s.run_id = $1 AND s.tenant_id = $2 AND s.item = -1 AND s.decided_by IS NOT NULL;
 
 -- name: item_outcomes
 -- State, result and reason of the items of mapped or repeated steps, in order.

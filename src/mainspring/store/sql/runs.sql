@@ -28,7 +28,7 @@ WITH free AS (
     ORDER BY execution_id FOR UPDATE SKIP LOCKED
 )
 UPDATE executions e SET state = 'running', session_id = $2, attempt = e.attempt + 1, started_at = db_now()
-FROM free WHERE e.execution_id = free.execution_id AND e.state = 'queued'
+FROM free WHERE e.execution_id = ANY (ARRAY[free.execution_id]) AND e.state = 'queued'
 RETURNING e.execution_id, e.job_id, e.tenant_id, e.version, e.attempt, e.fire_at, e.params, e.created_by,
           e.started_at, (
     SELECT r.depth + 1 FROM run_steps s JOIN runs r USING (run_id) WHERE s.execution_id = e.execution_id
@@ -49,6 +49,24 @@ FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::int[], $5::smallint[], $6::sm
 -- name: lock_run
 -- Locks one run.
 SELECT r.* FROM runs r WHERE r.run_id = $1 AND r.tenant_id = $2 FOR UPDATE OF r;
+
+-- name: run_principals
+-- Who started a run, the runs that it repeats and the runs around it, and who wrote their versions of the workflows.
+WITH RECURSIVE behind AS (
+    SELECT r.run_id, r.job_id, r.version, r.created_by, r.rerun_of, 0 AS n
+    FROM runs r WHERE r.run_id = $1 AND r.tenant_id = $2
+    UNION ALL
+    SELECT o.run_id, o.job_id, o.version, o.created_by, o.rerun_of, b.n + 1
+    FROM behind b CROSS JOIN LATERAL (
+        SELECT r.* FROM runs r WHERE r.run_id = b.rerun_of
+        UNION ALL
+        SELECT r.* FROM run_steps s JOIN runs r ON r.run_id = s.run_id WHERE s.execution_id = b.run_id
+    ) AS o
+    WHERE b.n < 100
+)
+SELECT created_by AS principal FROM behind WHERE created_by IS NOT NULL
+UNION
+SELECT v.created_by FROM behind b JOIN workflow_versions v ON v.job_id = b.job_id AND v.version = b.version;
 
 -- name: lock_runs
 -- Locks the runs of these executions; returns them with the step that each execution is.

@@ -8,6 +8,14 @@ UNION ALL
 SELECT schedule_id FROM schedules WHERE key = $1
 LIMIT 1;
 
+-- name: touch_schedules
+-- Inserts those of these schedules that are new. Sorted by the caller, so that concurrent inserts can't deadlock.
+INSERT INTO schedules (key, content) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT (key) DO NOTHING;
+
+-- name: find_schedules
+-- Ids of schedules by key, or by the digest of a long key.
+SELECT schedule_id, key FROM schedules WHERE key = ANY ($1::text[]);
+
 -- name: schedule_keys
 -- The keys of these schedules.
 SELECT schedule_id, coalesce(content, key) AS key FROM schedules WHERE schedule_id = ANY ($1::bigint[]);

@@ -42,13 +42,16 @@ SELECT pg_try_advisory_lock(hashtextextended('mainspring:scheduler:' || $1::uuid
 -- name: take_shards
 -- Takes shards that a beat found without a live owner, if they have not changed since. The new epoch fences the old
 -- owner off, should it still be alive. Locked shards (its last transaction is ending) are left for the next beat.
+-- $6: a fence of the coordinator, if there is one. Epochs only grow, also when an engine starts again from nothing.
+-- During a hold there is nothing to take.
 WITH free AS (
     SELECT s.shard FROM shards s
     JOIN unnest($3::smallint[], $4::uuid[], $5::bigint[]) AS seen (shard, owner, epoch) ON seen.shard = s.shard
     WHERE s.owner IS NOT DISTINCT FROM seen.owner AND s.epoch = seen.epoch
+      AND NOT EXISTS (SELECT FROM holds WHERE ended_at IS NULL)
     ORDER BY s.shard FOR UPDATE OF s SKIP LOCKED
 )
-UPDATE shards s SET owner = $1, epoch = epoch + 1, lease_expires_at = db_now() + make_interval(secs => $2)
+UPDATE shards s SET owner = $1, epoch = greatest(epoch + 1, $6), lease_expires_at = db_now() + make_interval(secs => $2)
 FROM free WHERE s.shard = free.shard
 RETURNING s.shard, s.epoch, s.watermark, s.changes;
 
@@ -97,6 +100,12 @@ RETURNING changes, watermark;
 WITH locked AS (SELECT shard FROM shards ORDER BY shard FOR UPDATE)
 UPDATE shards s SET changes = changes + 1 FROM locked WHERE s.shard = locked.shard
 RETURNING s.shard, s.watermark;
+
+-- name: bump_edited_shards
+-- First statement of an edit of many jobs: locks their shards, in order, against ticks and other edits.
+WITH locked AS (SELECT shard FROM shards WHERE shard = ANY ($1::smallint[]) ORDER BY shard FOR UPDATE)
+UPDATE shards s SET changes = changes + 1 FROM locked WHERE s.shard = locked.shard
+RETURNING s.shard, s.changes, s.watermark;
 
 -- name: bump_blackouts
 -- First statement of an edit of blackouts: orders it against every tick, which reloads them.

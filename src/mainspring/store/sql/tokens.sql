@@ -1,21 +1,56 @@
+-- part: valid_token
+t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > db_now())
+
+-- part: token_columns
+t.token_id, t.tenant_id, t.name, t.scopes, t.schedule_quota, t.queues, t.labels, t.kinds, t.role, t.principal_id,
+       (SELECT n.name FROM tenants n WHERE n.tenant_id = t.tenant_id) AS tenant,
+       (SELECT n.suspended_at IS NOT NULL FROM tenants n WHERE n.tenant_id = t.tenant_id) AS suspended,
+       (SELECT n.max_queued IS NOT NULL FROM tenants n WHERE n.tenant_id = t.tenant_id) AS queue_is_limited,
+       (SELECT n.schedules_per_hour FROM tenants n WHERE n.tenant_id = t.tenant_id) AS schedules_per_hour,
+       (SELECT r.scopes FROM roles r WHERE r.tenant_id = t.tenant_id AND r.name = t.role) AS role_scopes,
+       (SELECT p.name FROM principals p WHERE p.principal_id = t.principal_id) AS user_name,
+       (SELECT p.role FROM principals p WHERE p.principal_id = t.principal_id) AS user_role,
+       (SELECT r.scopes FROM principals p JOIN roles r ON r.tenant_id = p.tenant_id AND r.name = p.role
+        WHERE p.principal_id = t.principal_id) AS user_role_scopes,
+       coalesce(t.last_used_at < db_now() - interval '1 min', true) AS unused,
+       extract(epoch FROM t.expires_at - db_now())::float8 AS left_s
+
 -- name: insert_token
 -- Adds a token; only its digest is kept.
-INSERT INTO tokens (token_id, tenant_id, name, digest, scopes, expires_at, schedule_quota)
-VALUES ($1, $2, $3, $4, $5, $6, $7);
+INSERT INTO tokens (token_id, tenant_id, name, digest, scopes, expires_at, schedule_quota, queues, labels, kinds,
+                    principal_id, role, created_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
 
 -- name: token_by_digest
 -- Finds the valid token behind a credential.
-SELECT token_id, tenant_id, name, scopes, schedule_quota,
-       (SELECT t.name FROM tenants t WHERE t.tenant_id = tokens.tenant_id) AS tenant
-FROM tokens
-WHERE digest = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > db_now());
+SELECT <<token_columns>> FROM tokens t WHERE t.digest = $1 AND <<valid_token>>;
 
--- name: token_by_id
--- Finds a valid token behind a browser session, so that revoking it ends the session too.
-SELECT token_id, tenant_id, name, scopes, schedule_quota,
-       (SELECT t.name FROM tenants t WHERE t.tenant_id = tokens.tenant_id) AS tenant
-FROM tokens
-WHERE token_id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > db_now());
+-- name: use_token
+-- Records that a token is in use, at most once a minute.
+UPDATE tokens SET last_used_at = db_now()
+WHERE token_id = $1 AND coalesce(last_used_at < db_now() - interval '1 min', true);
+
+-- name: replace_token
+-- Lets a token that was rotated expire after $3 seconds, unless it does earlier, and names its successor.
+UPDATE tokens t SET expires_at = least(t.expires_at, db_now() + make_interval(secs => $3)), replaced_by = $4
+WHERE t.token_id = $1 AND t.tenant_id = $2 AND t.replaced_by IS NULL AND <<valid_token>>
+RETURNING t.expires_at;
+
+-- name: lock_token
+-- A token that is not revoked, with its row locked.
+SELECT <<token_columns>>, t.created_at, t.created_by, t.expires_at, t.last_used_at, t.replaced_by,
+       coalesce(t.expires_at <= db_now(), false) AS expired
+FROM tokens t WHERE t.token_id = $1 AND t.tenant_id = $2 AND t.revoked_at IS NULL FOR UPDATE OF t;
+
+-- name: revoke_tokens_of
+-- Revokes every token of a user; returns their ids.
+UPDATE tokens SET revoked_at = db_now() WHERE principal_id = $1 AND tenant_id = $2 AND revoked_at IS NULL
+RETURNING token_id;
+
+-- name: tokens_of_role
+-- Tokens whose rights depend on a role: their own, or that of their user.
+SELECT t.token_id FROM tokens t LEFT JOIN principals p USING (principal_id)
+WHERE t.tenant_id = $1 AND t.revoked_at IS NULL AND (t.role = $2 OR p.role = $2);
 
 -- name: has_tokens
 -- Whether any valid token exists: false at the first start.
@@ -30,21 +65,32 @@ UPDATE tokens SET revoked_at = db_now() WHERE tenant_id = $1 AND name = $2 AND r
 SELECT key FROM server_keys WHERE name = $1;
 
 -- name: list_tokens
--- A tenant's tokens that are not revoked, newest first.
-SELECT token_id, name, scopes, created_at, expires_at, coalesce(expires_at <= db_now(), false) AS expired
-FROM tokens WHERE tenant_id = $1 AND revoked_at IS NULL ORDER BY created_at DESC, token_id LIMIT $2;
+-- A tenant's tokens that are not revoked, newest first; optionally of one user, before ($3, $4).
+SELECT <<token_columns>>, t.created_at, t.created_by, t.expires_at, t.last_used_at, t.replaced_by,
+       coalesce(t.expires_at <= db_now(), false) AS expired
+FROM tokens t
+WHERE t.tenant_id = $1 AND t.revoked_at IS NULL AND ($5::uuid IS NULL OR t.principal_id = $5)
+  AND ($3::timestamptz IS NULL OR (t.created_at, t.token_id) < ($3, $4))
+ORDER BY t.created_at DESC, t.token_id DESC LIMIT $2;
+
+-- name: unbound_worker_tokens
+-- Valid tokens for workers that were issued before tokens named what they grant.
+SELECT name FROM tokens
+WHERE tenant_id = $1 AND 'worker' = ANY (scopes) AND NOT 'admin' = ANY (scopes) AND queues IS NULL
+  AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > db_now())
+ORDER BY name LIMIT $2;
 
 -- name: revoke_token
 -- Revokes a token, and with it every browser session that was opened with it.
 UPDATE tokens SET revoked_at = db_now() WHERE token_id = $1 AND tenant_id = $2 AND revoked_at IS NULL RETURNING name;
 
 -- name: begin_grants
--- Inserts the grant row of a token before its first schedule.
+-- Inserts the grant row of a user or token before its first schedule.
 INSERT INTO token_grants (token_id, tenant_id, began_at, granted) VALUES ($1, $2, db_now(), 0)
 ON CONFLICT (token_id) DO NOTHING;
 
 -- name: grant_schedules
--- Grants an eighth of what is left of a token's $3 schedules per hour, at least one; 0 if none is left. An expired hour
+-- Grants an eighth of what is left of $3 schedules per hour, at least one; 0 if none is left. An expired hour
 -- restarts.
 WITH held AS MATERIALIZED (
     SELECT g.token_id, now.at, g.began_at + interval '1 hour' <= now.at AS over, g.began_at, g.granted

@@ -16,7 +16,8 @@ ORDER BY state = 'running' DESC, rank, execution_id LIMIT $3;
 
 -- name: live_sessions
 -- Live sessions of the workers that may run a tenant's executions: its own, and shared ones.
-SELECT w.name, s.state, s.slots, s.busy, s.queues, s.kinds, s.labels, s.resources FROM sessions s JOIN workers w USING (worker_id)
+SELECT w.name, s.state, s.slots, s.busy, s.queues, s.kinds, s.labels, s.resources, s.takes, s.function_set
+FROM sessions s JOIN workers w USING (worker_id)
 WHERE s.ended_at IS NULL AND s.lease_expires_at > db_now() AND (s.tenant_id = $1 OR s.shared)
 ORDER BY w.name LIMIT $2;
 

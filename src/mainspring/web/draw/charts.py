@@ -40,6 +40,8 @@ class JobCharts:
     delay: BarChart
     ended: int
     succeeded: int
+    skipped: int = 0
+    """Fires without an execution among the latest ones."""
 
 
 def job_charts(newest: Sequence[wire.Execution]) -> JobCharts:
@@ -47,7 +49,9 @@ def job_charts(newest: Sequence[wire.Execution]) -> JobCharts:
     ended = [e for e in reversed(newest) if e.finished_at is not None and e.state != "skipped"]
     durations = [(e, e.duration_ms) for e in ended if e.duration_ms is not None]
     delays = [(e, e.late_ms) for e in ended if e.late_ms is not None and e.attempt == 1]
-    return JobCharts(_chart(durations), _chart(delays), len(ended), sum(e.state == "succeeded" for e in ended))
+    skipped = sum(e.fires for e in newest if e.state == "skipped")
+    succeeded = sum(e.state == "succeeded" for e in ended)
+    return JobCharts(_chart(durations), _chart(delays), len(ended), succeeded, skipped)
 
 
 def _chart(values: Sequence[tuple[wire.Execution, int]]) -> BarChart:

@@ -7,11 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
 from mainspring import wire
 from mainspring.display.times import span
+from mainspring.domain.job import ShellTask
+from mainspring.domain.task import PythonTask
 from mainspring.domain.workflow.folding import Fold, Folding
 from mainspring.domain.workflow.layout import critical_path, node_positions
-from mainspring.domain.workflow.spec import WorkflowSpec
+from mainspring.domain.workflow.spec import Step, WorkflowSpec
 from mainspring.web.draw.states import STATE_STYLES, StateStyle
 
 BOX_W, BOX_H, GAP_X, GAP_Y = 184, 48, 52, 16
@@ -45,6 +49,8 @@ class Box:
     critical: bool
     href: str
     opens: bool
+    shape: str = ""
+    """`map`: one execution per item, drawn as a pile. `branch`: starts on a condition, drawn with a dashed edge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class Edge:
     end: str
     d: str
     critical: bool
+    conditional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +81,35 @@ class Graph:
     order: Sequence[str]
     needs: Mapping[str, Sequence[str]]
     kinds: Mapping[str, str]
+    shapes: Mapping[str, str]
     steps: Mapping[str, wire.RunStep]
 
 
 def of_workflow(spec: WorkflowSpec, order: Sequence[str]) -> Graph:
-    kinds = {name: step.kind for name, step in spec.steps.items()}
-    return Graph(order, {name: step.needs for name, step in spec.steps.items()}, kinds, {})
+    kinds = {name: step_kind(step) for name, step in spec.steps.items()}
+    return Graph(order, {name: step.needs for name, step in spec.steps.items()}, kinds, _shapes(spec), {})
 
 
-def of_run(steps: Sequence[wire.RunStep], order: Sequence[str]) -> Graph:
-    return Graph(order, {s.name: s.needs for s in steps}, {s.name: s.kind for s in steps}, {s.name: s for s in steps})
+def of_run(steps: Sequence[wire.RunStep], order: Sequence[str], spec: WorkflowSpec) -> Graph:
+    kinds = {name: step_kind(step) for name, step in spec.steps.items()}
+    return Graph(order, {s.name: s.needs for s in steps}, kinds, _shapes(spec), {s.name: s for s in steps})
+
+
+def step_kind(step: Step) -> str:
+    """Return what a step does in few words: `shell: echo`, `python: load`, `approval`."""
+    match step.task:
+        case None:
+            of = step.workflow or (step.event.name if step.event else "")
+            return f"{step.kind}: {of}" if of else step.kind
+        case ShellTask(argv=argv):
+            return f"shell: {argv[0]}"
+        case PythonTask(function=function):
+            return f"python: {function.rpartition('.')[2]}"
+    return str(msgspec.to_builtins(step.task)["kind"])
+
+
+def _shapes(spec: WorkflowSpec) -> dict[str, str]:
+    return {name: "map" if step.map else "branch" if step.when else "" for name, step in spec.steps.items()}
 
 
 def state_of(step: wire.RunStep) -> str:
@@ -121,7 +147,13 @@ def draw(graph: Graph, at: datetime, *, opened: Collection[str] = (), here: str 
         f.key: _box(graph, f, durations, spot[f.key].column, spot[f.key].row, f.key in critical, here) for f in folds
     }
     edges = [
-        Edge(need, key, _curve(boxes[need], boxes[key]), (need, key) in critical_edges)
+        Edge(
+            need,
+            key,
+            _curve(boxes[need], boxes[key]),
+            (need, key) in critical_edges,
+            boxes[key].shape == "branch",
+        )
         for key, all_needed in needs.items()
         for need in all_needed
     ]
@@ -153,7 +185,9 @@ def _box(
     name = graph.order[fold.members[0]]
     step = graph.steps.get(name)
     if step is None:
-        return Box(fold.key, name, name, x, y, None, graph.kinds[name], None, critical, f"#step-{name}", False)
+        shape, kind = graph.shapes[name], graph.kinds[name]
+        text = f"each: {kind}" if shape == "map" else f"if: {kind}" if shape == "branch" else kind
+        return Box(fold.key, name, name, x, y, None, text, None, critical, f"#step-{name}", False, shape)
     style = STEP_STYLES[state_of(step)]
     parts = [span(durations[name] * 1000)] if durations[name] else []
     done = None
@@ -161,8 +195,7 @@ def _box(
         ended = step.items - (step.open_items or 0)
         parts.insert(0, f"{ended:,} of {step.items:,}")
         done = ended / step.items if step.items else 1.0
-    href = f"/executions/{step.execution_id}" if step.execution_id is not None and step.items is None else ""
-    title = f"{name}: {style.label}" + (f". {step.reason}" if step.reason else "")
+    title = f"{name}, {graph.kinds.get(name, step.kind)}: {style.label}" + (f". {step.reason}" if step.reason else "")
     return Box(
         fold.key,
         name,
@@ -173,8 +206,9 @@ def _box(
         " · ".join(parts),
         done,
         critical,
-        href or f"{here}&step={name}#step-{name}",
+        f"{here}&panel={name}#panel" if step.items is None else f"{here}&step={name}#step-{name}",
         False,
+        graph.shapes.get(name, ""),
     )
 
 

@@ -11,6 +11,9 @@ from mainspring.domain.job import JobSpec
 from mainspring.web.draw.filters import json_text
 
 CONTEXT_LINES = 2
+MAX_COMPARED_PAIRS = 60_000
+"""Pairs of lines that are compared: the time of the comparison grows with their number."""
+MAX_SHOWN = 1000
 
 
 class DiffLine(NamedTuple):
@@ -21,7 +24,35 @@ class DiffLine(NamedTuple):
 
 
 def diff_lines(before: Sequence[str], after: Sequence[str], *, context: int = CONTEXT_LINES) -> list[DiffLine]:
-    """Return the unified diff without its header; empty if both are equal."""
+    """Return the unified diff without its header; empty if both are equal.
+
+    Lines between the first and the last difference are compared in detail only if they are few.
+    """
+    start = _common(before, after)
+    end = _common(before[start:][::-1], after[start:][::-1])
+    old, new = before[start : len(before) - end], after[start : len(after) - end]
+    if len(old) * len(new) > MAX_COMPARED_PAIRS or len(old) + len(new) > MAX_SHOWN:
+        return _blocks(old, new)
+    head, tail = before[max(0, start - context) : start], before[len(before) - end :][:context]
+    return _clipped(_detailed([*head, *old, *tail], [*head, *new, *tail], context))
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines both begin with."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _blocks(old: Sequence[str], new: Sequence[str]) -> list[DiffLine]:
+    """All old lines, then all new lines, each shortened."""
+    removed = _clipped([DiffLine("-", line) for line in old[: MAX_SHOWN + 1]])
+    return [*removed, *_clipped([DiffLine("+", line) for line in new[: MAX_SHOWN + 1]])]
+
+
+def _clipped(lines: list[DiffLine]) -> list[DiffLine]:
+    return lines if len(lines) <= MAX_SHOWN else [*lines[:MAX_SHOWN], DiffLine("…", "")]
+
+
+def _detailed(before: Sequence[str], after: Sequence[str], context: int) -> list[DiffLine]:
     found: list[DiffLine] = []
     for line in list(difflib.unified_diff(before, after, lineterm="", n=context))[2:]:
         if not line.startswith("@@"):

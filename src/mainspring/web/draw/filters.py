@@ -13,6 +13,7 @@ from mainspring.codec import encode
 from mainspring.display.text import clean, progress_text
 from mainspring.display.times import span
 from mainspring.domain.job import JobSpec, ShellTask, task_text
+from mainspring.domain.params import defaults
 from mainspring.domain.schedule.schedule import ScheduleSpec, ScheduleSpecs, members_of
 
 SHORT_ID_CHARS = 18
@@ -47,9 +48,10 @@ def stamp(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
-def clock(at: datetime, now: datetime, *, millis: bool = False) -> str:
-    """Format a time in UTC, with the date unless it is today. times.js does the same in the reader's zone."""
-    at, now = at.astimezone(UTC), now.astimezone(UTC)
+def clock(at: datetime, now: datetime, zone: str = "UTC", *, millis: bool = False) -> str:
+    """Format a time in a zone, with the date unless it is today."""
+    there = ZoneInfo(zone)
+    at, now = at.astimezone(there), now.astimezone(there)
     text = at.strftime("%H:%M:%S") + (f".{at.microsecond // 1000:03d}" if millis else "")
     if at.date() == now.date():
         return text
@@ -97,6 +99,12 @@ def command(spec: JobSpec) -> str:
     if not isinstance(spec.task, ShellTask):
         return task_text(spec.task)
     return spec.task.argv[0] if spec.task.shell else shlex.join(spec.task.argv)
+
+
+def resolved_params(execution: wire.Execution, spec: JobSpec | None) -> dict[str, object]:
+    """Return the parameters that the execution was started with: the given ones over the defaults of its version."""
+    given = execution.params if isinstance(execution.params, dict) else {}
+    return (defaults(spec.params) if spec is not None else {}) | given
 
 
 def progress(value: wire.Progress) -> str:

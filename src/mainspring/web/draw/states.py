@@ -52,6 +52,9 @@ STATE_STYLES = {
     "failing": StateStyle("failing", "alert", "bad"),
     "disabled": StateStyle("disabled", "barred", "bad"),
     "sent": StateStyle("sent", "check", "good"),
+    "started": StateStyle("started", "check", "good"),
+    "filtered": StateStyle("filtered", "skip", "dim"),
+    "refused": StateStyle("refused", "cross", "bad"),
     "dropped": StateStyle("dropped", "cross", "bad"),
 }
 
@@ -68,6 +71,8 @@ Stateful = (
     | wire.Alert
     | wire.Channel
     | wire.Delivery
+    | wire.Trigger
+    | wire.TriggerDelivery
 )
 
 
@@ -75,7 +80,7 @@ def state_style(of: Stateful) -> StateStyle:
     """Return the style of anything that has a state. A wait for a retry differs from a wait for the first attempt."""
     if isinstance(of, wire.LastExecution) and of.state == "waiting":
         return STATE_STYLES["retry"]  # the latest executions do not include those before their first attempt
-    if isinstance(of, wire.Attempt):
+    if isinstance(of, wire.Attempt | wire.TriggerDelivery):
         return STATE_STYLES[of.outcome]
     if isinstance(of, wire.Execution) and of.state == "waiting" and of.attempt > 0:
         return STATE_STYLES["retry"]

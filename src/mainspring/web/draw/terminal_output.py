@@ -68,34 +68,38 @@ def coloured(text: str) -> Markup:
 
 
 def _lines(text: str, classes: Classes) -> tuple[Markup, Classes]:
+    pieces: list[str] = []
     if "\r" not in text:
-        return _painted(text, classes)
-    done = Markup("")
+        classes = _paint(text, classes, pieces)
+        return Markup("".join(pieces)), classes
     for line in _LINE.findall(text):
         *over, last = line.rstrip("\r\n").split("\r")
         # Colours that the overwritten text switched on or off stay in effect.
-        shown, classes = _painted("".join(_COLOURING.findall("".join(over))) + last, classes)
-        done += shown
+        classes = _paint("".join(_COLOURING.findall("".join(over))) + last, classes, pieces)
         if times := sum(1 for drawn in over if drawn):
-            done += Markup('<small title="overwritten {} times">↻{}</small>').format(times, times)
-        done += "\n" if line.endswith("\n") else ""
-    return done, classes
+            pieces.append(f'<small title="overwritten {times} times">↻{times}</small>')
+        if line.endswith("\n"):
+            pieces.append("\n")
+    return Markup("".join(pieces)), classes
 
 
-def _painted(text: str, classes: Classes) -> tuple[Markup, Classes]:
-    done, start = Markup(""), 0
+def _paint(text: str, classes: Classes, pieces: list[str]) -> Classes:
+    """Append escaped text with its classes; return the classes at its end. Pieces are joined once, at the end."""
+    start = 0
     for found in _SEQUENCE.finditer(text):
-        done += _piece(text[start : found.start()], classes)
+        if found.start() > start:
+            pieces.append(_piece(text[start : found.start()], classes))
         start = found.end()
         if found["sgr"] is not None:
             classes = _after(classes, found["sgr"])
-    return done + _piece(text[start:], classes), classes
+    if start < len(text):
+        pieces.append(_piece(text[start:], classes))
+    return classes
 
 
-def _piece(text: str, classes: Classes) -> Markup:
-    if not text or not classes:
-        return escape(text)
-    return Markup('<i class="{}">{}</i>').format(" ".join(classes), text)
+def _piece(text: str, classes: Classes) -> str:
+    shown = str(escape(text))
+    return f'<i class="{" ".join(classes)}">{shown}</i>' if classes else shown
 
 
 def _after(classes: Classes, codes: str) -> Classes:

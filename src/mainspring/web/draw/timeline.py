@@ -43,9 +43,10 @@ def timeline(execution: wire.Execution, now: datetime) -> list[TimelineStep]:
     for (name, at, kind), (_, before, _), seconds, (x, width) in zip(points[1:], points, spans, places, strict=False):
         head, tail = _words(kind, execution)
         since = before if at is None else None
-        steps.append(
-            TimelineStep(name, at, TimelineGap(kind, head, span(max(0.0, seconds) * 1000), tail, since, x, width))
-        )
+        lasted_ms = max(0.0, seconds) * 1000
+        if kind == "running" and at is not None and execution.duration_ms is not None:
+            lasted_ms = execution.duration_ms  # the rest of the gap is the way to the worker and back
+        steps.append(TimelineStep(name, at, TimelineGap(kind, head, span(lasted_ms), tail, since, x, width)))
     return steps
 
 

@@ -38,7 +38,7 @@ async def pause(request: PageRequest) -> Response:
         row.job_id,
         tenant=request.caller.tenant,
         reason=reason_of(request),
-        until=parse_future(request.form.get("until", ""), "/until"),
+        until=parse_future(request.form.get("until", ""), "/until", request.caller.zone),
         by=request.caller.name,
     )
     return _back(request, f"/jobs/{quote(row.name)}")
@@ -118,16 +118,19 @@ async def decide(request: PageRequest) -> Response:
     run_id, runs = parse_run_id(request.ref), request.context.runs
     step, what, reason = (request.form.get(name, "") for name in ("step", "what", "reason"))
     tenant, by, scopes = request.caller.tenant, request.caller.name, sorted(request.caller.scopes)
+    if what in ("skip", "complete"):
+        request.caller.demand("operate")
     if what == "skip":
-        await run_actions.skip(runs, run_id, step, reason, tenant=tenant, by=by, scopes=scopes)
+        found = await run_actions.skip(runs, run_id, step, reason, tenant=tenant, by=by, scopes=scopes)
     elif what == "complete":
-        await run_actions.force_complete(runs, run_id, step, reason, None, tenant=tenant, by=by, scopes=scopes)
+        found = await run_actions.force_complete(runs, run_id, step, reason, None, tenant=tenant, by=by, scopes=scopes)
     else:
         note = wire.Decision(note=reason[:MAX_REASON_CHARS])
-        await run_actions.decide(
+        found = await run_actions.decide(
             runs, run_id, step, note, tenant=tenant, by=by, scopes=scopes, approved=what == "approve"
         )
-    return RedirectResponse(f"/runs/{run_id}#step-{quote(step)}", 303, render.HEADERS)
+    # Of a run that had ended, a new one continues.
+    return RedirectResponse(f"/runs/{found.run_id}#step-{quote(step)}", 303, render.HEADERS)
 
 
 def _back(request: PageRequest, default: str) -> Response:

@@ -16,13 +16,11 @@ from starlette.responses import Response
 
 from mainspring import wire
 from mainspring.domain.errors import Invalid, MainspringError, invalid
-from mainspring.domain.execution import LIVE
 from mainspring.domain.filter import job_filter
-from mainspring.intake import executions, jobs, replays
+from mainspring.intake import executions, jobs
 from mainspring.intake.executions import Submission, SubmissionAudit
+from mainspring.intake.requeue import requeue
 from mainspring.intake.validate.params import check_params
-from mainspring.views import dead_letters as dead_letter_views
-from mainspring.views import executions as execution_views
 from mainspring.views import refs, search
 from mainspring.web import render
 from mainspring.web.endpoint import PageRequest, refuse_nul
@@ -35,6 +33,8 @@ MAX_ITEMS = 10_000
 """The most items that one bulk action takes; a filter that matches more has to be narrowed."""
 CHUNK_ITEMS = 50
 SAMPLE_ITEMS = 20
+MAX_PICKED = 200
+"""Jobs that can be selected one by one; for more there is the filter."""
 MAX_FAILURES_LISTED = 20
 """Failures that are listed one by one; the rest are only counted."""
 
@@ -73,7 +73,7 @@ class BulkAction:
 
 
 async def _pause(request: PageRequest, item: BulkItem) -> None:
-    until = parse_future(request.form.get("until", ""), "/until")
+    until = parse_future(request.form.get("until", ""), "/until", request.caller.zone)
     await jobs.pause(
         request.context.database,
         item.id,
@@ -116,20 +116,14 @@ async def _cancel(request: PageRequest, item: BulkItem) -> None:
 
 
 async def _requeue(request: PageRequest, item: BulkItem) -> None:
-    """Replay the dead letter, if there is one: that resolves it, and a repeated chunk does nothing."""
-    database, tenant = request.context.database, request.caller.tenant
-    found = await execution_views.get(database, item.id, tenant=tenant)
-    if found.state in LIVE:
-        raise invalid("/state", f"the execution is {found.state}", hint="only ended executions can be requeued")
-    if found.state in ("failed", "timed_out", "lost"):
-        letter_id = await dead_letter_views.find(database, str(item.id), tenant=tenant)
-        await replays.replay_one(database, letter_id, wire.ReplayOne(), tenant=tenant, by=request.caller.name)
-        return
-    params = found.params if isinstance(found.params, dict) else None
-    entry = SubmissionAudit("execution.requeue", found.job, subject=item.id)
-    given = Submission(tenant, request.caller.name, found.job_id, None, params, found.fire_at, entry)
-    # The key names the execution that is repeated: a chunk that is sent twice creates it once.
-    await request.context.submitter.submit_once(given, f"requeue:{item.id}")
+    await requeue(
+        request.context.database,
+        request.context.submitter,
+        item.id,
+        wire.Requeue(reason=reason_of(request)),
+        tenant=request.caller.tenant,
+        by=request.caller.name,
+    )
 
 
 JOB_ACTIONS = {
@@ -192,7 +186,7 @@ class Bulk:
         text, progress = request.form.get("q", ""), _progress(request.form.get("progress", ""))
         try:
             refuse_nul(request.form)
-            parse_future(request.form.get("until", ""), "/until")
+            parse_future(request.form.get("until", ""), "/until", request.caller.zone)
             chunk, next_page = await self._matching(request, text, progress.cursor, CHUNK_ITEMS)
         except Invalid as error:
             return await self._page(request, text, action, request.form, error)
@@ -211,6 +205,7 @@ class Bulk:
             full=full and bool(next_page),
             packed=_packed(progress),
             values=request.form,
+            picked=request.form.get("picked", ""),
             total=_total(request.form.get("total", "")),
         )
 
@@ -242,6 +237,7 @@ class Bulk:
             exact=exact,
             most=MAX_ITEMS,
             values=values,
+            picked=_picked_text(request),
             problems=problems_of(error) if error else (),
             start=_packed(Progress(token_hex(8), cursor=start)),
         )
@@ -249,6 +245,8 @@ class Bulk:
     async def _count(self, request: PageRequest, text: str) -> tuple[int, bool, str]:
         """Return the number of matches, whether it is exact, and the cursor to start from."""
         database, tenant = request.context.database, request.caller.tenant
+        if self._noun == "job" and (picked := _picked(request)):
+            return len(await search.names_of_jobs(database, picked, tenant=tenant)), True, ""
         if self._noun == "job":
             found = await search.count_jobs(database, text, tenant=tenant, most=MAX_ITEMS)
             return found[0], found[1], ""
@@ -261,15 +259,35 @@ class Bulk:
     ) -> tuple[list[BulkItem], str | None]:
         database, tenant = request.context.database, request.caller.tenant
         if self._noun == "job":
-            found, next_page = await search.job_ids(
-                database, job_filter(text), tenant=tenant, after=cursor, limit=limit
-            )
+            if picked := _picked(request):
+                rest = [job_id for job_id in sorted(picked) if str(job_id) > cursor]
+                found = await search.names_of_jobs(database, rest[:limit], tenant=tenant)
+                next_page = str(rest[limit - 1]) if len(rest) > limit else None
+            else:
+                found, next_page = await search.job_ids(
+                    database, job_filter(text), tenant=tenant, after=cursor, limit=limit
+                )
             return [BulkItem(job_id, name, f"/jobs/{job_id}") for job_id, name in found], next_page
         page = await search.find_executions(database, text, tenant=tenant, cursor=cursor or None, limit=limit)
         return [
             BulkItem(e.execution_id, f"{e.title}, {e.state.replace('_', ' ')}", f"/executions/{e.execution_id}")
             for e in page.items
         ], page.next_cursor
+
+
+def _picked_text(request: PageRequest) -> str:
+    return request.form.get("picked", "") or ",".join(request.http.query_params.getlist("job"))
+
+
+def _picked(request: PageRequest) -> list[UUID]:
+    """The jobs that were selected one by one: `job` in the address, `picked` in the form. Empty: use the filter."""
+    words = [word for word in _picked_text(request).split(",") if word]
+    if len(words) > MAX_PICKED:
+        raise invalid("/job", f"more than {MAX_PICKED} jobs are selected", hint="use the filter instead")
+    try:
+        return [UUID(word) for word in words]
+    except ValueError:
+        raise invalid("/job", "a selected job is not an id", hint="select jobs in the list") from None
 
 
 async def _apply(request: PageRequest, action: BulkAction, item: BulkItem, progress: Progress) -> None:

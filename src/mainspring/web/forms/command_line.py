@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from mainspring import manifest
 from mainspring.codec import encode
-from mainspring.display.definitions import as_json
-from mainspring.domain.job import JobSpec, NoopTask, ShellTask
+from mainspring.domain.job import JobSpec, ShellTask
 
 _JOB_FLAGS = {
     "queue": "--queue", "priority": "--priority", "timeout": "--timeout", "overlap": "--overlap",
@@ -40,7 +40,7 @@ def add(spec: JobSpec, *, replace: bool = False) -> str | None:
     for given, flags in ((schedule, _SCHEDULE_FLAGS), (values.pop("retries", {}), _RETRY_FLAGS), (values, _JOB_FLAGS)):
         for name in [name for name in flags if name in given]:
             value = given.pop(name)
-            for each in value if isinstance(value, tuple) else [value]:
+            for each in value if isinstance(value, list | tuple) else [value]:
                 words += [flags[name], str(each)]
         if given is not values and given:
             return None
@@ -90,15 +90,5 @@ def run(name: str, params: dict[str, Any], *, at: str = "", key: str = "", workf
 
 def without_defaults(spec: JobSpec) -> dict[str, Any]:
     """Return the definition as JSON without default values."""
-    whole, defaults = as_json(spec), as_json(JobSpec(name="", task=NoopTask()))
-    found: dict[str, Any] = {}
-    for name, value in whole.items():
-        if isinstance(value, dict) and isinstance(defaults[name], dict) and name in ("retries", "misfire"):
-            value = {k: v for k, v in value.items() if v != defaults[name][k]}
-        if name == "task":
-            value = {k: v for k, v in value.items() if k == "kind" or v not in (None, False, {}, ())}
-        if name == "notify":
-            value = [{k: v for k, v in e.items() if (k, v) not in (("by", "1m"), ("factor", 2.0))} for e in value]
-        if name == "task" or (value not in ({}, [], None, "") and value != defaults[name]):
-            found[name] = value
-    return found
+    values: dict[str, Any] = manifest.without_defaults(spec)
+    return values

@@ -28,7 +28,7 @@ MAX_STEPS_OFFERED = 500
 REASON = Field("reason", "/reason", "Reason", help="Recorded in the audit log.", size="grow")
 REQUIRED_REASON = Field("reason", "/reason", "Reason", hint="required", help="Recorded in the audit log.", size="grow")
 NOTE = Field("reason", "/note", "Note", help="Recorded with the decision.", size="grow")
-UNTIL = Field("until", "/until", "Until", hint="resumed manually", help="For example 2h, or 2027-01-01T09:00 (UTC).")
+UNTIL = Field("until", "/until", "Until", hint="resumed manually", help="For example 2h, or 2027-01-01T09:00.")
 DETACH = Field("detach", "/cascade", "Delete anyway: dependent jobs continue without it", "flag")
 CATCH_UP = Field("catch_up", "/catch_up", "Catch up on missed fires, by the misfire policy", "flag")
 Crumbs = tuple[tuple[str, str], ...]
@@ -229,6 +229,8 @@ async def confirm_decision(request: PageRequest) -> Confirmation:
     word, text, asked, tone, verb = _DECISIONS[what]
     if messages[step] and what in ("approve", "reject"):
         text = f"{messages[step]} · {text}"
+    if what in ("skip", "complete") and found.finished_at is not None:
+        text += " The run has ended: a new run keeps what had succeeded, and continues behind this step."
     home = f"/runs/{found.run_id}"
     return Confirmation(
         f"{word} {step}",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from mainspring.codec import decode
-from mainspring.domain.errors import Invalid, invalid
+from mainspring.codec import MAX_INTEGER, decode
+from mainspring.domain.errors import Invalid, clipped, invalid
 from mainspring.web.forms.fields import Field
 
 _ANY = object()
@@ -28,7 +29,7 @@ def read(field: Field, text: str) -> Any:
         case "headers":
             return _pairs(text, ":", at, "Name: value")
         case "list":
-            return [int(word) if word.isdecimal() else word for word in _listed(text)]
+            return [int(word) if word.isdecimal() and len(word) < 19 else word for word in _listed(text)]
         case "numbers":
             return [number(word, at) for word in _listed(text)]
         case "json":
@@ -63,9 +64,12 @@ def write(field: Field, value: Any) -> str:
 
 def number(text: str, pointer: str) -> int | float:
     try:
-        return int(text) if "." not in text else float(text)
+        found = int(text) if "." not in text else float(text)
     except ValueError:
-        raise invalid(pointer, f"{text!r} is not a number", hint="such as 3") from None
+        found = math.inf
+    if abs(found) > MAX_INTEGER:  # a JSON number is no NaN and no infinity, and an integer has 64 bits
+        raise invalid(pointer, f"{clipped(text, 40)!r} is not a number", hint="such as 3")
+    return found
 
 
 def words(text: str, pointer: str) -> list[str]:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from mainspring.domain.errors import Invalid
 
-_CARET = re.compile(r"(?P<message>.*)\n  (?P<shown>.*)\n  (?P<caret> *\^+)", re.DOTALL)
+_CARET = re.compile(r" *+\^++")
+MAX_LINES, MAX_WORDS = 200, 50
+"""How many lines are searched for how many words of a message."""
 _FIELD = re.compile(r"(?P<field>[a-z ]+) field: (?P<rest>.*)", re.DOTALL)
 _QUOTED = re.compile(r"'([^']+)'")
 
@@ -30,8 +32,8 @@ def locate_error(error: Invalid, text: str, zone: str) -> InputError:
     hint = problem.hint if problem else ""
     field = (problem.pointer if problem else "").removeprefix("/schedule").strip("/") or "schedule"
     shown = caret = ""
-    if pointed := _CARET.fullmatch(message):
-        message, shown, caret = pointed["message"], pointed["shown"], pointed["caret"]
+    if len(parts := message.rsplit("\n  ", 2)) == 3 and _CARET.fullmatch(parts[2]):
+        message, shown, caret = parts
     if named := _FIELD.fullmatch(message):
         field, message = f"{field}, {named['field']}", named["rest"]
     if not caret:
@@ -44,8 +46,8 @@ def _find(message: str, text: str) -> tuple[str, str]:
     """Return the line that contains what the message quotes, and carets below it; by default the whole first line."""
     words = message.split()
     quoted = [*_QUOTED.findall(message), *(w for w in words if "=" in w), *(w for w in words if w.isupper()), words[0]]
-    for line in text.splitlines():
-        for word in quoted:
+    for line in text.splitlines()[:MAX_LINES]:
+        for word in quoted[:MAX_WORDS]:
             if (at := line.upper().find(word.upper())) >= 0:
                 return line, " " * at + "^" * len(word)
     first = next(iter(text.strip().splitlines()), "")

@@ -57,6 +57,7 @@ from mainspring.web.forms.fields import (
 from mainspring.web.forms.proposal import Proposal, patch_to, propose
 from mainspring.web.forms.schedule_edit import seen_version
 from mainspring.web.forms.schedule_preview import ScheduleInput, preview_schedule
+from mainspring.web.pages.job import manifest_owner
 from mainspring.web.pages.playground import all_zones, part, shown_zones
 
 MAX_SUGGESTIONS = 100
@@ -125,14 +126,13 @@ class JobForm:
             if request.form.get("do") == "review":
                 state.review = await review_of(request, state.job, spec)
             else:
-                async with request.making(spec.schedule is not None):
-                    await jobs.create(
-                        request.context.database,
-                        spec,
-                        tenant=request.caller.tenant,
-                        by=request.caller.name,
-                        may_exceed=request.caller.may_exceed,
-                    )
+                await jobs.create(
+                    request.context.database,
+                    spec,
+                    tenant=request.caller.tenant,
+                    by=request.caller.name,
+                    may_exceed=request.caller.may_exceed,
+                )
                 return RedirectResponse(f"/jobs/{quote(spec.name)}", 303, render.HEADERS)
         except (Invalid, Conflict) as error:
             state.problems, state.status = [*problems_of(error)], 409 if isinstance(error, Conflict) else 422
@@ -200,6 +200,7 @@ class JobForm:
             state=state,
             values=values,
             job=job,
+            manifest_owner=await manifest_owner(request, job) if job is not None else None,
             review=state.review,
             errors=at_field,
             problems=others,

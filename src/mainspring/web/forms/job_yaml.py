@@ -6,13 +6,14 @@ from mainspring import wire
 from mainspring.codec import decode, encode
 from mainspring.domain.job import JobSpec
 from mainspring.intake import jobs
-from mainspring.manifest import read_job, write_job
+from mainspring.manifest import job_in, write_job
 from mainspring.views import jobs as job_views
 from mainspring.web.draw.diff import DiffLine, difference
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.forms import command_line
 from mainspring.web.forms.job_form import Review, changeable, review_of
 from mainspring.web.forms.yaml_editor import YamlDraft, YamlEditor
+from mainspring.web.forms.yaml_reading import documents_of
 
 EXAMPLE = """\
 kind: Job
@@ -51,14 +52,13 @@ class JobYamlEditor(YamlEditor[wire.Job, Review]):
 
     async def review(self, request: PageRequest, draft: YamlDraft[wire.Job, Review]) -> Review:
         # Encoded and decoded like a request to the API, which refuses what the database can't store.
-        spec = decode(encode(read_job(draft.text)), JobSpec)
+        spec = decode(encode(job_in(await documents_of(draft.text))), JobSpec)
         return await review_of(request, draft.saved, spec)
 
     async def apply(self, request: PageRequest, draft: YamlDraft[wire.Job, Review], review: Review) -> str:
         database, tenant, by = request.context.database, request.caller.tenant, request.caller.name
         if draft.saved is None:
-            async with request.making(review.spec.schedule is not None):
-                job_id = await jobs.create(database, review.spec, tenant=tenant, by=by)
+            job_id = await jobs.create(database, review.spec, tenant=tenant, by=by)
             return f"/jobs/{job_id}"
         if review.proposal is not None and review.proposal.patch:
             job_id, patch = draft.saved.job_id, review.proposal.patch

@@ -15,6 +15,7 @@ from mainspring.domain.params import Param
 from mainspring.domain.task import PythonTask
 from mainspring.intake import runs as run_actions
 from mainspring.intake.executions import Submission, SubmissionAudit
+from mainspring.intake.granted import check_granted
 from mainspring.intake.validate.params import check_params
 from mainspring.store.jobs import JobRow
 from mainspring.views import executions as execution_views
@@ -27,6 +28,8 @@ from mainspring.web.forms.instant import parse_time
 
 MAX_KEY_CHARS = 200
 _FIXED_FIELDS = ("at", "fire_at", "key", "params")
+ACCEPTS = ("like", *_FIXED_FIELDS, "p_*")
+"""Query parameters of the form: an execution to copy, and values of fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,11 @@ async def run(request: PageRequest) -> Response:
     draft.values = {k: v.replace("\r\n", "\n").strip() for k, v in request.form.items() if k != "csrf" and v.strip()}
     try:
         refuse_nul(request.form)
+        check_granted(request.caller.name, draft.job.spec)
         params = _params(draft)
-        at, fire_at = (parse_time(draft.values.get(name, ""), f"/{name}") for name in ("at", "fire_at"))
+        at, fire_at = (
+            parse_time(draft.values.get(name, ""), f"/{name}", request.caller.zone) for name in ("at", "fire_at")
+        )
         key = draft.values.get("key", "")[:MAX_KEY_CHARS]
         check_params(draft.job.spec, params)
         if isinstance(draft.job.spec.task, WorkflowTask) and at is None:

@@ -15,6 +15,7 @@ from mainspring.web.forms import schedule_text
 from mainspring.web.forms.input_error import locate_error
 from mainspring.web.forms.proposal import Proposal, patch_to, propose
 from mainspring.web.forms.schedule_preview import ScheduleInput, SchedulePreview, preview_schedule
+from mainspring.web.pages.job import manifest_owner
 from mainspring.web.pages.playground import all_zones, part, shown_zones
 
 
@@ -72,6 +73,7 @@ class ScheduleEdit:
             request.caller,
             status=status,
             conflict_text=conflict_text,
+            manifest_owner=await manifest_owner(request, job),
             all_zones=all_zones(),
             **values,
         )

@@ -12,12 +12,15 @@ from mainspring.codec import MAX_DEPTH, depth
 from mainspring.domain.errors import invalid
 from mainspring.domain.schedule.cron import split_zone
 from mainspring.domain.schedule.schedule import ScheduleSpecs
+from mainspring.web.forms.schedule_words import read_words
 
 EXAMPLES = (
     "0 2 * * *",
     "*/15 9-17 * * MON-FRI",
     "@daily",
     "every 10m",
+    "every 10 minutes",
+    "at 06:30 on Monday to Friday",
     "DTSTART:20270104T090000 RRULE:FREQ=MONTHLY;BYDAY=1MO",
     '{"cron": "30 2 * * *", "overlap_hour": "both"}',
 )
@@ -93,6 +96,8 @@ def _from_json(text: str, zone: str) -> Any:
 
 
 def _from_words(text: str) -> dict[str, Any]:
+    if (described := read_words(text)) is not None:
+        return described
     first, _, rest = text.partition(" ")
     if first.lower() == "every":
         span, _, aligned = rest.strip().rpartition(" ")

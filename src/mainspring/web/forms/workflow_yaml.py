@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +16,7 @@ from mainspring.codec import decode, encode
 from mainspring.domain.errors import NotFound, invalid
 from mainspring.domain.workflow.spec import WorkflowSpec
 from mainspring.intake import workflows as intake
-from mainspring.manifest import read_workflows, write_workflow
+from mainspring.manifest import workflows_in, write_workflow
 from mainspring.views import schedules as schedule_views
 from mainspring.views import workflows as workflow_views
 from mainspring.web import render
@@ -24,6 +25,7 @@ from mainspring.web.draw.diff import DiffLine, diff_lines
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.forms.workflow_examples import EXAMPLES
 from mainspring.web.forms.yaml_editor import YamlDraft, YamlEditor
+from mainspring.web.forms.yaml_reading import documents_of
 
 CONTEXT_LINES = 3
 NAME_MAX = 128
@@ -75,7 +77,7 @@ class WorkflowYamlEditor(YamlEditor[wire.Workflow, WorkflowReview]):
         return _difference(before, saved.spec) if before is not None else []
 
     async def review(self, request: PageRequest, draft: YamlDraft[wire.Workflow, WorkflowReview]) -> WorkflowReview:
-        specs = read_workflows(draft.text)
+        specs = workflows_in(await documents_of(draft.text))
         if len(specs) != 1:
             raise invalid("", f"the text has {len(specs)} workflows", hint="write exactly one")
         # Encoded and decoded like a request to the API, which refuses what the database can't store.
@@ -86,7 +88,8 @@ class WorkflowYamlEditor(YamlEditor[wire.Workflow, WorkflowReview]):
         digest = hashlib.sha256(encode([draft.version, spec])).hexdigest()[:16]
         description, fires = await _fires(request, spec, saved)
         lines = _difference(saved.spec, spec) if saved is not None else []
-        return WorkflowReview(spec, digest, draw(of_workflow(spec, order), render.now()), lines, description, fires)
+        drawing = await asyncio.to_thread(draw, of_workflow(spec, order), render.now())
+        return WorkflowReview(spec, digest, drawing, lines, description, fires)
 
     async def apply(
         self, request: PageRequest, draft: YamlDraft[wire.Workflow, WorkflowReview], review: WorkflowReview

@@ -10,12 +10,13 @@ from starlette.responses import RedirectResponse, Response
 
 from mainspring import wire
 from mainspring.domain.errors import Conflict, Invalid, MainspringError
+from mainspring.manifest import LocatedProblem
 from mainspring.web import render
 from mainspring.web.draw.diff import DiffLine
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.forms.definition import problems_of
 from mainspring.web.forms.schedule_edit import seen_version
-from mainspring.web.forms.yaml_problems import LocatedProblem, locate
+from mainspring.web.forms.yaml_reading import located
 
 
 class YamlReview(Protocol):
@@ -45,8 +46,8 @@ class YamlDraft(Generic[Saved, Review]):
     def version(self) -> int:
         return self.saved.version if self.saved is not None else 0
 
-    def refuse(self, error: MainspringError) -> None:
-        self.problems = [locate(self.text, problem) for problem in problems_of(error)]
+    async def refuse(self, error: MainspringError) -> None:
+        self.problems = await located(self.text, problems_of(error))
         self.status = 409 if isinstance(error, Conflict) else 422
 
 
@@ -87,7 +88,7 @@ class YamlEditor(ABC, Generic[Saved, Review]):
             if reviewed and not draft.conflict_text:
                 return RedirectResponse(await self.apply(request, draft, review), 303, render.HEADERS)
         except (Invalid, Conflict) as error:
-            draft.refuse(error)
+            await draft.refuse(error)
         return self._page(request, draft)
 
     def _page(self, request: PageRequest, draft: YamlDraft[Saved, Review]) -> Response:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from mainspring import wire
 from mainspring.domain.audit import ACTIONS, KINDS
 from mainspring.domain.errors import Invalid
+from mainspring.domain.principal import named
 from mainspring.views import audit as audit_views
 from mainspring.views.refs import is_id
 from mainspring.web.endpoint import PageRequest
@@ -27,7 +28,9 @@ PAGES = {
 }  # fmt: skip
 LISTS = {
     "backfill": "/jobs", "calendar": "/settings", "blackout": "/settings", "token": "/settings", "channel": "/channels",
-    "rule": "/alerts", "silence": "/alerts", "reservation": "/queues",
+    "rule": "/alerts", "silence": "/alerts", "reservation": "/queues", "browser_session": "/settings",
+    "secret": "/settings", "manifest": "/jobs", "worker": "/workers", "trigger": "/triggers",
+    "role": "/settings", "user": "/settings", "tenant": "/settings/tenants",
 }  # fmt: skip
 """The list that shows subjects without a page of their own."""
 
@@ -58,6 +61,7 @@ async def audit(request: PageRequest) -> Response:
         kinds={kind: [a for a in ACTIONS if a.startswith(f"{kind}.")] for kind in KINDS},
         action_label=action_label,
         page_of=page_of,
+        named=named,
         details=details,
         cursor=cursor,
         first=link("/audit", **given),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
 
 from mainspring.clock import Clock, SystemClock, instant, millis
 from mainspring.domain.errors import invalid
 from mainspring.views import fire_calendar
+from mainspring.views.agenda import agenda
 from mainspring.views.fire_calendar import PastHour
 from mainspring.views.fire_density import CROWDED, HOUR_MS, ScheduleLoads
 from mainspring.web.draw.filters import stamp
@@ -43,7 +45,7 @@ class HourCell:
 
 
 class Calendar:
-    """GET /calendar; `at` selects an hour to show minute by minute."""
+    """GET /calendar; `at` selects an hour to show minute by minute, `view=agenda` the fires of the next day."""
 
     def __init__(self, density: FireDensityCache, history: FireHistoryCache, clock: Clock | None = None) -> None:
         self._density, self._history = density, history
@@ -53,6 +55,10 @@ class Calendar:
 
     async def __call__(self, request: PageRequest) -> Response:
         database, tenant = request.context.database, request.caller.tenant
+        if request.query("view") == "agenda":
+            often = bool(request.query("frequent"))
+            found = await agenda(database, tenant=tenant, frequent=often)
+            return page("agenda.html", request.caller, agenda=found, frequent=often)
         at = now()
         chosen = _hour(request.query("at"))
         loads = await self._density.loads(database, tenant=tenant)
@@ -72,7 +78,7 @@ class Calendar:
         return page(
             "calendar.html",
             request.caller,
-            columns=columns(at, begin_ms, plan, exact, past),
+            columns=columns(at, begin_ms, plan, exact, past, request.caller.zone),
             exact=exact,
             chosen=chosen,
             minutes=here,
@@ -94,16 +100,16 @@ class Calendar:
 
 
 def columns(
-    at: datetime, begin_ms: int, plan: list[int], exact: bool, past: dict[int, PastHour]
+    at: datetime, begin_ms: int, plan: list[int], exact: bool, past: dict[int, PastHour], zone: str = "UTC"
 ) -> list[tuple[date, list[HourCell]]]:
-    """Return the days from left to right with their hours; the current hour counts as ahead."""
-    today = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    """Return the days of a zone from left to right with their hours; the current hour counts as ahead."""
+    today = at.astimezone(ZoneInfo(zone)).replace(hour=0, minute=0, second=0, microsecond=0)
     most = max([1, *plan, *(p.fires for p in past.values())])
     found = []
     for n in range(-DAYS_BACK, DAYS_AHEAD):
-        midnight = millis(today + timedelta(days=n))
-        cells = []
-        for hour_ms in range(midnight, midnight + 24 * HOUR_MS, HOUR_MS):
+        midnight, cells = today + timedelta(days=n), []
+        # Counts are by hours of UTC. An hour of a zone with half hours shows the one that begins in it.
+        for hour_ms in (-(-millis(midnight.replace(hour=hour)) // HOUR_MS) * HOUR_MS for hour in range(24)):
             index = (hour_ms - begin_ms) // HOUR_MS
             if index >= 0:
                 count = plan[index] if index < len(plan) else 0
@@ -111,7 +117,7 @@ def columns(
             else:
                 seen = past.get(hour_ms, PastHour(0, 0, True))
                 cells.append(_cell(hour_ms, False, seen.fires, seen.failed, seen.exact, most))
-        found.append(((today + timedelta(days=n)).date(), cells))
+        found.append((midnight.date(), cells))
     return found
 
 

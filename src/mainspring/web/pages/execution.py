@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID
 
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
+from mainspring import wire
+from mainspring.domain.errors import NotFound
 from mainspring.domain.execution import LIVE
+from mainspring.domain.job import JobSpec
 from mainspring.views import executions as execution_views
+from mainspring.views import jobs as job_views
 from mainspring.views import logs as log_views
-from mainspring.views import refs
+from mainspring.views import refs, why_execution
 from mainspring.web.draw import terminal_output
 from mainspring.web.draw.timeline import timeline
 from mainspring.web.endpoint import PageRequest
-from mainspring.web.render import HEADERS, now, page
+from mainspring.web.render import HEADERS, fragment, now, page
 
 
 async def execution(request: PageRequest) -> Response:
@@ -24,24 +29,46 @@ async def execution(request: PageRequest) -> Response:
     files = await request.context.artifacts.listed(found.execution_id, tenant=tenant)
     before, place = request.query("before"), request.query("place")
     if place:
-        logs, more = await log_views.read_logs(database, found.execution_id, tenant=tenant, place=place), True
+        size = log_views.TAIL_BYTES
+        logs = await log_views.read_logs(database, found.execution_id, tenant=tenant, place=place, size=size)
+        more = True
     else:
         logs, more = await log_views.read_logs_before(
             database, found.execution_id, tenant=tenant, before=before or None
         )
     run_id = await request.context.run_views.run_of_execution(found.execution_id, tenant=tenant)
+    shown = await shown_with(request, found)
     return page(
         "execution.html",
         request.caller,
-        e=found,
+        **shown,
         run_id=run_id,
         files=files,
-        steps=timeline(found, now()),
         logs=logs,
         more=more and bool(logs.chunks) and place != "0.-1",
         live=found.state in LIVE,
         range=bool(before or place),
     )
+
+
+async def shown_with(request: PageRequest, found: wire.Execution) -> dict[str, Any]:
+    """Return what both parts of the page take: the execution, its timeline, why it waits, and its definition."""
+    database, tenant = request.context.database, request.caller.tenant
+    reasons: list[wire.Reason] = []
+    if found.state in ("waiting", "blocked", "queued"):
+        reasons = (await why_execution.execution(database, found.execution_id, tenant=tenant)).reasons
+    try:
+        spec: JobSpec | None = await job_views.version_of(database, found.job_id, found.version, tenant=tenant)
+    except NotFound:  # retention has deleted it
+        spec = None
+    return {"e": found, "steps": timeline(found, now()), "reasons": reasons, "spec": spec}
+
+
+async def fragments(request: PageRequest, found: wire.Execution) -> str:
+    """Return the parts of the page that change, for the stream."""
+    values = await shown_with(request, found)
+    parts = ("execution_head", "execution_details")
+    return "".join(fragment("execution_parts.html", name, request.caller, **values) for name in parts)
 
 
 async def earlier_log(request: PageRequest) -> Response:

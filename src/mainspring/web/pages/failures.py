@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from mainspring import wire
+from mainspring.display.recovery import commands_for
 from mainspring.domain.dead_letter import DEAD_LETTER_STATES
-from mainspring.domain.errors import invalid
+from mainspring.domain.errors import NotFound, invalid
 from mainspring.intake import dead_letters, replays
 from mainspring.views import dead_letters as dead_letter_views
+from mainspring.views import jobs as job_views
+from mainspring.views import logs as log_views
 from mainspring.web import render
+from mainspring.web.draw.diff import DiffLine, difference
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.urls import link, local_path
 
@@ -20,7 +26,13 @@ SCOPE = "operate"
 ROWS_SHOWN = 50
 MAX_LETTERS = 10_000
 """Dead letters that one replay or dismissal of a group takes."""
-CLAIM_DURATION = "10m"
+CLAIM_DURATION = "1h"
+MAX_CLAIMED = 100
+"""Dead letters that one click assigns."""
+SIMILAR_SHOWN = 5
+TAIL_BYTES = 4_000
+"""How much of the log the page of a failure shows."""
+REPLAY_FIELDS = ("job", "fingerprint", "rate", "canary")
 
 
 async def failures(request: PageRequest) -> Response:
@@ -75,7 +87,55 @@ async def failure(request: PageRequest) -> Response:
     letter = await dead_letter_views.get(request.context.database, letter_id, tenant=request.caller.tenant)
     claimed = letter.claimed_until is not None and letter.claimed_until > render.now()
     params = letter.new_params if letter.new_params is not None else letter.params
-    return render.page("failure.html", request.caller, letter=letter, claimed=claimed, params=params)
+    return render.page(
+        "failure.html", request.caller, letter=letter, claimed=claimed, params=params, **await _around(request, letter)
+    )
+
+
+async def _around(request: PageRequest, letter: wire.DeadLetter) -> dict[str, Any]:
+    """Return the evidence: the last output, the change before the failure, similar failures, and the run of a step."""
+    database, tenant = request.context.database, request.caller.tenant
+    try:
+        logs, more = await log_views.read_logs_before(database, letter.dead_letter_id, tenant=tenant, size=TAIL_BYTES)
+    except NotFound:  # retention has deleted the execution
+        logs, more = wire.Logs(chunks=[], place="", complete=True), False
+    similar: list[wire.DeadLetter] = []
+    if letter.trigger != "step":  # the definitions of steps are not jobs that can be named
+        found = await dead_letter_views.list_dead_letters(
+            database, tenant=tenant, job=str(letter.job_id), fingerprint=letter.fingerprint, limit=SIMILAR_SHOWN + 1
+        )
+        similar = [d for d in found.items if d.dead_letter_id != letter.dead_letter_id][:SIMILAR_SHOWN]
+    step = None
+    run_id = await request.context.run_views.run_of_execution(letter.dead_letter_id, tenant=tenant)
+    if letter.trigger == "step" and run_id is not None:
+        run = await request.context.run_views.get(run_id, tenant=tenant)
+        step = next((s.name for s in run.steps if s.execution_id == letter.dead_letter_id), None)
+    return {
+        "logs": logs,
+        "more_logs": more,
+        "similar": similar,
+        "change": await _change_before(request, letter),
+        "run_id": run_id,
+        "step": step,
+        "commands": commands_for(letter, run_id, step),
+    }
+
+
+async def _change_before(request: PageRequest, letter: wire.DeadLetter) -> tuple[wire.Version, list[DiffLine]] | None:
+    """Return the version that failed and its difference to the one before; None for a first version or a step."""
+    if letter.trigger == "step" or letter.version < 2:
+        return None
+    found = await job_views.list_versions(
+        request.context.database,
+        str(letter.job_id),
+        tenant=request.caller.tenant,
+        cursor=str(letter.version + 1),
+        limit=2,
+    )
+    if len(found.items) < 2 or found.items[0].version != letter.version:
+        return None
+    new, old = found.items
+    return new, await asyncio.to_thread(difference, old.spec, new.spec)
 
 
 async def replay_plan(request: PageRequest) -> Response:
@@ -113,6 +173,18 @@ async def dismiss_group(request: PageRequest) -> Response:
     await dead_letters.dismiss_many(
         request.context.database, wanted, tenant=request.caller.tenant, by=request.caller.name
     )
+    return RedirectResponse("/failures", 303, render.HEADERS)
+
+
+async def claim_group(request: PageRequest) -> Response:
+    """POST /failures/group/claim: claim the open failures of a group for the caller."""
+    wanted = wire.DeadLetterClaim(
+        job=request.form.get("job") or None,
+        fingerprint=request.form.get("fingerprint") or None,
+        limit=MAX_CLAIMED,
+        for_=CLAIM_DURATION,
+    )
+    await dead_letters.claim(request.context.database, wanted, tenant=request.caller.tenant, by=request.caller.name)
     return RedirectResponse("/failures", 303, render.HEADERS)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from mainspring import wire
+from mainspring.store import manifests
 from mainspring.views import backfills as backfill_views
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
 from mainspring.views import jobs as job_views
 from mainspring.views import search, why_job
 from mainspring.web import render
+from mainspring.web.draw.charts import job_charts
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.urls import link
 
@@ -41,7 +44,17 @@ async def job(request: PageRequest) -> Response:
         cursor=cursor,
         next_page=past.next_cursor and link(request.http.url.path, cursor=past.next_cursor),
         backfills=recent.items,
+        charts=job_charts(past.items) if not cursor else None,
+        manifest_owner=await manifest_owner(request, found),
     )
+
+
+async def manifest_owner(request: PageRequest, job: wire.Job) -> str | None:
+    """The owner that applied the job from a manifest, if one did."""
+    key = ("Workflow" if job.spec.kind == "workflow" else "Job", job.name)
+    async with request.context.database.connection() as connection:
+        marks = await manifests.applied_marks(connection, tenant=request.caller.tenant, keys=[key])
+    return marks[key].owner if key in marks else None
 
 
 async def why_not(request: PageRequest) -> Response:

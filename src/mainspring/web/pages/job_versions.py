@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from starlette.responses import RedirectResponse, Response
@@ -40,17 +41,21 @@ async def versions(request: PageRequest) -> Response:
     found = await job_views.list_versions(
         database, str(job.job_id), tenant=tenant, cursor=cursor, limit=VERSIONS_SHOWN + 1
     )
-    changes = [
-        VersionChange(new, changed_fields(old.spec, new.spec), difference(old.spec, new.spec))
-        if old
-        else VersionChange(new, [], [])
-        for new, old in zip(found.items, [*found.items[1:], None], strict=True)
-    ][:VERSIONS_SHOWN]
+    changes = await asyncio.to_thread(_changes, found.items)
     more = len(found.items) > VERSIONS_SHOWN
     next_page = link(request.http.url.path, cursor=str(changes[-1].version.version)) if more else ""
     return render.page(
         "job_versions.html", request.caller, job=job, changes=changes, cursor=cursor, next_page=next_page
     )
+
+
+def _changes(versions: list[wire.Version]) -> list[VersionChange]:
+    return [
+        VersionChange(new, changed_fields(old.spec, new.spec), difference(old.spec, new.spec))
+        if old
+        else VersionChange(new, [], [])
+        for new, old in zip(versions, [*versions[1:], None], strict=True)
+    ][:VERSIONS_SHOWN]
 
 
 async def rollback_page(request: PageRequest) -> Response:

@@ -1,16 +1,20 @@
-"""The start page: health, next fires, latest executions and the last 24 hours."""
+"""The start page: what needs an operator, what runs, what fires next, and the latest executions."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.responses import Response
 
-from mainspring.views.overview import verdict
+from mainspring.views.verdict import verdict
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.fire_history_cache import FireHistoryCache
 from mainspring.web.overview_cache import OverviewCache
-from mainspring.web.render import now, page
+from mainspring.web.render import fragment, now, page
 
 EXECUTIONS_SHOWN = 25
+FRAGMENTS = ("verdict", "needs_you", "active", "small_charts", "upcoming")
+"""Macros of the page that the stream renders again, in their order on the page."""
 
 
 class NowPage:
@@ -20,16 +24,16 @@ class NowPage:
         self._overview, self._history = overview, history
 
     async def __call__(self, request: PageRequest) -> Response:
-        database, tenant = request.context.database, request.caller.tenant
-        seen = await self._overview.overview(database, tenant=tenant)
-        well, sentence = verdict(seen)
-        bars = await self._history.bars(database, now(), tenant=tenant)
-        return page(
-            "now.html",
-            request.caller,
-            seen=seen,
-            well=well,
-            sentence=sentence,
-            bars=bars,
-            feed=seen.recent[:EXECUTIONS_SHOWN],
-        )
+        values = await self.values(request)
+        return page("now.html", request.caller, **values, feed=values["seen"].recent[:EXECUTIONS_SHOWN])
+
+    async def values(self, request: PageRequest) -> dict[str, Any]:
+        """Return what every macro of the page takes."""
+        seen = await self._overview.overview(request.context, tenant=request.caller.tenant)
+        bars = await self._history.bars(request.context.database, now(), tenant=request.caller.tenant)
+        return {"seen": seen, "judged": verdict(seen), "bars": bars}
+
+    async def fragments(self, request: PageRequest) -> tuple[str, dict[str, Any]]:
+        """Return the parts of the page that change, and the values they were rendered with."""
+        values = await self.values(request)
+        return "".join(fragment("now_parts.html", name, request.caller, **values) for name in FRAGMENTS), values

@@ -16,6 +16,8 @@ from mainspring.web.forms import schedule_text
 from mainspring.web.forms.schedule_preview import ScheduleInput, SchedulePreview, preview_schedule
 from mainspring.web.urls import link
 
+EXAMPLE = "30 2 * * MON-FRI"
+
 
 class Playground:
     """GET /playground; with `part`, only the explanation, which is fetched while the user types."""
@@ -49,7 +51,10 @@ def part(macro: str, request: PageRequest, **values: Any) -> Response:
 
 
 def _schedule_input(request: PageRequest) -> ScheduleInput:
-    return ScheduleInput(request.query("expression"), request.query("zone"), request.query("job"))
+    """What was typed; a first example if the address has no expression at all."""
+    is_new = "expression" not in request.http.query_params and not request.query("part")
+    text = EXAMPLE if is_new else request.query("expression")
+    return ScheduleInput(text, request.query("zone"), request.query("job"))
 
 
 def shown_zones(request: PageRequest, preview: SchedulePreview | None) -> list[tuple[str, str]]:

@@ -7,11 +7,17 @@ from urllib.parse import quote
 
 from starlette.responses import RedirectResponse, Response
 
+from mainspring import wire
 from mainspring.intake.queues import change as change_queue
+from mainspring.views import audit as audit_views
 from mainspring.views import queues as views
 from mainspring.web import render
 from mainspring.web.endpoint import PageRequest
+from mainspring.web.forms.actions import reason_of
 from mainspring.web.render import fragment, page
+
+MAX_REASONS = 20
+"""Paused queues whose reason is shown."""
 
 
 async def queues(request: PageRequest) -> Response:
@@ -37,11 +43,26 @@ async def resume(request: PageRequest) -> Response:
 async def _values(request: PageRequest) -> dict[str, Any]:
     database, tenant = request.context.database, request.caller.tenant
     found = await views.overview(database, tenant=tenant)
-    return {"queues": found.items, "limits": found.limits, "rates": await views.flow(database, tenant=tenant)}
+    paused = [q.name for q in found.items if q.settings.paused][:MAX_REASONS]
+    return {
+        "queues": found.items,
+        "limits": found.limits,
+        "rates": await views.flow(database, tenant=tenant),
+        "pauses": {name: await _pause(request, name) for name in paused},
+    }
+
+
+async def _pause(request: PageRequest, name: str) -> wire.AuditEntry | None:
+    """The latest change of a queue in the audit log: of a paused one, its pause."""
+    found = await audit_views.list_entries(
+        request.context.database, tenant=request.caller.tenant, subject=name, action="queue.change", limit=1
+    )
+    return found.items[0] if found.items else None
 
 
 async def _set_paused(request: PageRequest, paused: bool) -> Response:
     await change_queue(
-        request.context.database, request.ref, {"paused": paused}, tenant=request.caller.tenant, by=request.caller.name
-    )
+        request.context.database, request.ref, {"paused": paused}, tenant=request.caller.tenant, by=request.caller.name,
+        reason=reason_of(request) or None,
+    )  # fmt: skip
     return RedirectResponse(f"/queues#q-{quote(request.ref)}", 303, render.HEADERS)

@@ -20,6 +20,7 @@ from mainspring.views.runs import parse_run_id
 from mainspring.web.draw.dag import BY_CONCERN, STEP_STYLES, Drawing, draw, of_run, state_of
 from mainspring.web.draw.gantt import GanttChart, gantt_chart
 from mainspring.web.endpoint import PageRequest
+from mainspring.web.pages.run_panel import StepPanel, step_panel
 from mainspring.web.render import fragment, now, page
 
 LAYOUTS = ("graph", "grid", "gantt")
@@ -43,6 +44,7 @@ class RunView:
     step: str = ""
     number: int = 0
     draw: str = ""
+    panel: str = ""
 
     @classmethod
     def of(cls, request: PageRequest) -> RunView:
@@ -55,13 +57,14 @@ class RunView:
             request.query("step")[:100],
             int(number) if number.isascii() and number.isdigit() and len(number) < 7 else 0,
             "yes" if request.query("draw") else "",
+            request.query("panel")[:100],
         )
 
     def address(self, **changes: Any) -> str:
         """Return the query of this view with some values changed; defaults are left out."""
         values = {
             "show": self.show, "open": self.opened, "state": self.state, "find": self.find, "step": self.step,
-            "page": self.number, "draw": self.draw, **changes,
+            "page": self.number, "draw": self.draw, "panel": self.panel, **changes,
         }  # fmt: skip
         kept = {name: value for name, value in values.items() if value and (name, value) != ("show", LAYOUTS[0])}
         return "?" + urlencode(kept, doseq=True)
@@ -82,6 +85,7 @@ class RunDetails:
     gantt: GanttChart
     drawing: Drawing | None = None
     later: bool = False
+    panel: StepPanel | None = None
     runs: Sequence[wire.Run] = ()
     cells: dict[tuple[UUID, str], StepCell] = field(default_factory=dict)
 
@@ -118,6 +122,9 @@ async def read_run(request: PageRequest, run_id: UUID, view: RunView, *, whole: 
         gantt_chart(rows, starts, began, found.finished_at or at),
     )
     if view.show == "graph":
+        wanted = next((p for p, name, _ in glance.steps if name == view.panel and view.panel), None)
+        if wanted is not None:
+            seen = replace(seen, panel=await step_panel(request, found, wanted))
         if len(glance.steps) > MAX_STEPS_DRAWN and not (whole or view.draw):
             return replace(seen, later=True)
         return replace(seen, drawing=await _drawing(request, found, view, at))
@@ -145,9 +152,9 @@ async def _drawing(request: PageRequest, found: wire.Run, view: RunView, at: dat
     definition = await runs.definition(found, tenant=tenant)
     if definition is None or found.started_at is None:
         return None
-    graph = of_run(await runs.steps_for_graph(found, tenant=tenant), definition.order)
+    graph = of_run(await runs.steps_for_graph(found, tenant=tenant), definition.order, definition.spec)
     # Ten thousand steps take tens of milliseconds, too long for the event loop that claims and settles.
-    return await asyncio.to_thread(draw, graph, at, opened=view.opened, here=view.address(page=0))
+    return await asyncio.to_thread(draw, graph, at, opened=view.opened, here=view.address(page=0, panel=""))
 
 
 async def watch(
@@ -199,6 +206,8 @@ def _parts(request: PageRequest, seen: RunDetails, sent: dict[str, str]) -> list
         rows = {f"row {s.name} {s.item}": made("step_row", s=s) for s in seen.rows}
     if seen.view.show == "gantt":
         parts["axis"] = made("axis")
+    if seen.panel is not None:
+        parts["panel"] = made("panel")
     if seen.drawing is not None:
         parts |= _drawn(request, seen.drawing, sent)
     sent["rows"] = "some" if seen.rows else ""

@@ -22,13 +22,14 @@ async def system(request: PageRequest) -> Response:
         facts = await facts_store.system_facts(connection)
         seen = now()
         sizes = await facts_store.table_sizes(connection, limit=TABLES_SHOWN)
-        processes = await facts_store.process_figures(connection)
+        processes = await facts_store.process_figures(connection) if request.caller.is_cluster_admin else []
         schema = await schema_version(connection)
-        diagnosis = await doctor.examine(connection) if request.query("doctor") else None
+        tenant = request.caller.visible_tenant
+        diagnosis = await doctor.examine(connection, tenant=tenant) if request.query("doctor") else None
     return page(
         "system.html",
         request.caller,
-        known=await shards_now(request.context.database),
+        known=await shards_now(request.context.database, named=request.caller.is_cluster_admin),
         facts=facts,
         sizes=sizes,
         processes=processes,
@@ -43,6 +44,5 @@ async def system(request: PageRequest) -> Response:
 async def shard_tables(request: PageRequest) -> str:
     """Render the shards again, for the live stream."""
     request.caller.demand("admin")
-    return fragment(
-        "shard_parts.html", "shard_tables", request.caller, known=await shards_now(request.context.database)
-    )
+    known = await shards_now(request.context.database, named=request.caller.is_cluster_admin)
+    return fragment("shard_parts.html", "shard_tables", request.caller, known=known)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from mainspring import wire
 from mainspring.domain.errors import invalid
+from mainspring.intake.workers import set_draining
+from mainspring.views import queues as queue_views
 from mainspring.views import workers as worker_views
 from mainspring.web.draw.filters import given_labels
 from mainspring.web.draw.states import STATE_STYLES
 from mainspring.web.endpoint import PageRequest
-from mainspring.web.render import fragment, page
+from mainspring.web.forms.actions import reason_of
+from mainspring.web.render import HEADERS, fragment, page
 
 ALIVE = ("idle", "busy", "draining")
 REFRESH_S = 1.0
@@ -34,6 +37,8 @@ async def workers(request: PageRequest) -> Response:
         "workers.html",
         request.caller,
         workers=shown,
+        running=await running_by_worker(request, alive),
+        **await _backlog(request, queue if queue and not shown else ""),
         labels=labels,
         label=label,
         queue=queue,
@@ -41,6 +46,44 @@ async def workers(request: PageRequest) -> Response:
         busy=sum(w.busy for w in alive),
         slots=sum(w.slots for w in alive),
     )
+
+
+async def running_by_worker(request: PageRequest, alive: Sequence[wire.Worker]) -> dict[str, list[wire.Execution]]:
+    """What each worker runs, for the list."""
+    sessions = [w.session_id for w in alive]
+    running = await worker_views.running(request.context.database, sessions, tenant=request.caller.tenant)
+    found: dict[str, list[wire.Execution]] = {}
+    for execution in running:
+        found.setdefault(execution.worker or "", []).append(execution)
+    return found
+
+
+async def _backlog(request: PageRequest, queue: str) -> dict[str, Any]:
+    """The depth of a queue that no worker serves."""
+    if not queue:
+        return {"depth": 0, "oldest_s": 0.0}
+    found = await queue_views.overview(request.context.database, tenant=request.caller.tenant)
+    known = next((q for q in found.items if q.name == queue), None)
+    return {"depth": known.depth if known else 0, "oldest_s": known.oldest_s if known else 0.0}
+
+
+async def resume(request: PageRequest) -> Response:
+    """POST /workers/{ref}/resume."""
+    return await _set_draining(request, draining=False)
+
+
+async def drain(request: PageRequest) -> Response:
+    """POST /workers/{ref}/drain."""
+    return await _set_draining(request, draining=True)
+
+
+async def _set_draining(request: PageRequest, *, draining: bool) -> Response:
+    database, tenant = request.context.database, request.caller.tenant
+    name = (await worker_views.history(database, request.ref, tenant=tenant)).worker.name
+    await set_draining(
+        database, name, draining=draining, reason=reason_of(request), tenant=tenant, by=request.caller.name
+    )
+    return RedirectResponse("/workers", 303, HEADERS)
 
 
 async def worker(request: PageRequest) -> Response:

@@ -23,6 +23,10 @@ function inUse(old) {
 
 function replace(old, fresh) {
   const href = old.contains(document.activeElement) && document.activeElement.getAttribute("href");
+  for (const part of old.querySelectorAll("details[id][open]")) {
+    const same = [...fresh.querySelectorAll("details[id]")].find((one) => one.id === part.id);
+    if (same) same.open = true;
+  }
   old.replaceWith(fresh);
   if (href) [...fresh.querySelectorAll("a")].find((a) => a.getAttribute("href") === href)?.focus();
 }

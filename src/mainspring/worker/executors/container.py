@@ -15,7 +15,7 @@ from mainspring.domain.placement.resources import parse_amount, show_amount
 from mainspring.domain.template import render
 from mainspring.service import Loops
 from mainspring.worker.attempt_folder import AttemptFolder, attempt_folder
-from mainspring.worker.executors import Done, Host, Work, missing_parameter
+from mainspring.worker.executors import Done, Host, Work, missing_parameter, refuse_splicing
 from mainspring.worker.executors.container_engine import Engine, EngineRefused, EngineUnavailable
 from mainspring.worker.guardian import SESSION_LABEL
 from mainspring.worker.isolation.folders import FolderPool
@@ -101,6 +101,8 @@ class ContainerExecutor:
     async def _run(self, name: str, work: Work, folder: AttemptFolder, engine: Engine) -> Done:
         task = work.definition.task
         assert isinstance(task, ContainerTask)
+        if (refused := refuse_splicing(task)) is not None:
+            return refused
         try:
             settings = _settings(task, work, folder)
         except KeyError as error:
@@ -284,5 +286,5 @@ def _done(code: int, state: dict[str, Any], work: Work) -> Done:
     if code == 137 and limit:  # Podman does not always set OOMKilled, and nothing else sends SIGKILL
         return Done("failed", code, f"ended by SIGKILL: out of memory, the limit is {show_amount('memory', limit)}")
     if code > 128:
-        return Done("failed", code, f"ended by signal {code - 128}")
-    return Done("failed", code, f"exit code {code}")
+        return Done("failed", code, work.output.explain(f"ended by signal {code - 128}"))
+    return Done("failed", code, work.output.explain(f"exit code {code}"))

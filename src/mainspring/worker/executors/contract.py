@@ -5,12 +5,14 @@ Only `execute` is required. `begin`, `start`, `stop` and `schema` are optional.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from mainspring.worker.cleanup import CleanupRegistry
+from mainspring.worker.environment import job_environment
 from mainspring.worker.executors.work import Done, Work
+from mainspring.worker.isolation.orphans import Orphans
 from mainspring.worker.isolation.sandbox import SandboxSupport
 
 
@@ -54,3 +56,5 @@ class Host:
     engine: str | None = None  # socket of a container engine
     pull: bool = True  # whether images may be pulled
     sandbox_support: SandboxSupport = field(default_factory=SandboxSupport)
+    orphans: Orphans | None = None  # None: not a process of its own, so processes that leave their group stay
+    environment: Mapping[str, str] = field(default_factory=job_environment)  # what jobs inherit

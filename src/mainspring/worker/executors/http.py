@@ -17,7 +17,7 @@ from mainspring.clock import Clock, SystemClock
 from mainspring.codec import encode
 from mainspring.domain.address import read_networks
 from mainspring.domain.duration import parse_duration
-from mainspring.domain.task import HttpTask, expects, url_problem
+from mainspring.domain.task import HttpTask, expects, host_problem, url_problem
 from mainspring.domain.template import fill, render
 from mainspring.http_client import ConnectFailed, Head, HttpError, InvalidRequest, StreamedResponse
 from mainspring.http_client.decoding import InvalidContent, decoded
@@ -113,7 +113,7 @@ class HttpExecutor:
             body = fill(task.body, values)
         except KeyError as error:
             raise CallFailed(f"the parameter {error} was not given", retry=False) from None
-        if problem := url_problem(url):
+        if problem := url_problem(url) or host_problem(task.url, values):
             raise CallFailed(problem, retry=False)
         if any(c in value for value in headers.values() for c in "\r\n\0"):
             raise CallFailed("a header contains a line break or NUL after its templates were filled in", retry=False)

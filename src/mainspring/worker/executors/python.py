@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from mainspring.domain.template import fill
 from mainspring.worker.executors import Done, Host, Work, missing_parameter
 from mainspring.worker.isolation.folders import INPUTS
 from mainspring.worker.isolation.sandbox import Confinement
+from mainspring.worker.python.folders import RunnerFolders
 from mainspring.worker.python.pool import RunnerPool
 from mainspring.worker.python.runner_process import QueuedCall
 
@@ -28,17 +28,22 @@ class PythonExecutor:
     def __init__(self) -> None:
         self._host: Host | None = None
         self._pool: RunnerPool | None = None
+        self._folders: RunnerFolders | None = None
         self._confined: set[asyncio.Task[None]] = set()
 
     async def start(self, host: Host) -> None:
         self._host = host
         if host.modules:
-            self._pool = RunnerPool(host)
+            self._folders = RunnerFolders()
+            host.cleanup.add_folder(str(self._folders.root))
+            self._pool = RunnerPool(host, self._folders)
             await self._pool.start()
 
     async def stop(self) -> None:
         if self._pool is not None:
             await self._pool.stop()
+        if self._folders is not None:
+            self._folders.remove()
 
     def reload(self) -> None:
         """Replace the runners: the modules have changed."""
@@ -78,10 +83,10 @@ class PythonExecutor:
 
     async def _execute_confined(self, call: QueuedCall, sandbox: Sandbox) -> None:
         """Call the function in its own confined runner: the others are shared, and limits apply to one attempt."""
-        assert self._host is not None
+        assert self._host is not None and self._folders is not None
         work = call.work
         done = Done("failed", error="cannot set up the sandbox")
-        folder = Path(tempfile.mkdtemp(prefix="mainspring-"))
+        folder = self._folders.new_attempt()
         try:
             if work.inputs is not None:
                 work.inputs = work.inputs.rename(folder / INPUTS)
@@ -97,13 +102,14 @@ class PythonExecutor:
             call.finish(work, done)
 
     async def _call_confined(self, confinement: Confinement, folder: Path, call: QueuedCall) -> Done:
-        assert self._host is not None
+        assert self._host is not None and self._folders is not None
         keep = [os.getcwd(), sys.prefix, sys.base_prefix, *sys.path, *self._host.modules]
 
-        def wrap(argv: list[str]) -> tuple[list[str], dict[str, str]]:
-            return confinement.argv(argv, keep=(path for path in keep if path)), {"TMPDIR": str(folder)}
+        def wrap(argv: list[str], env: dict[str, str]) -> tuple[list[str], int]:
+            env = env | {"TMPDIR": str(folder)}
+            return confinement.command(argv, env=env, keep=(path for path in keep if path))
 
-        pool = RunnerPool(replace(self._host, slots=1), wrap=wrap)
+        pool = RunnerPool(replace(self._host, slots=1), self._folders, parent=folder, wrap=wrap)
         ended: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
 
         def finish(_: Work, done: Done) -> None:

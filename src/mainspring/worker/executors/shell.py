@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from mainspring import wire
 from mainspring.domain.execution import Outcome
 from mainspring.domain.job import ShellTask
-from mainspring.domain.sandbox import Sandbox
+from mainspring.domain.sandbox import MASKED, Sandbox
 from mainspring.domain.template import render
 from mainspring.worker.attempt_folder import AttemptFolder, attempt_folder
-from mainspring.worker.executors import Done, Host, Work, missing_parameter
+from mainspring.worker.executors import Done, Host, Work, missing_parameter, refuse_splicing
 from mainspring.worker.isolation.folders import FolderPool
+from mainspring.worker.isolation.orphans import Orphans
 from mainspring.worker.isolation.sandbox import Confinement, SandboxSupport
 from mainspring.worker.isolation.spawn import ChildProcess, OutputPipe, signal_group, signal_name, spawn
 
@@ -27,21 +30,22 @@ DROPPED_OUTPUT_S = 0.001
 CLOSE_S = 2.0
 """How long to read on after the program has ended."""
 
-INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL")
-"""The variables that a task inherits. The others are the worker's own, its token above all."""
-
 
 class ShellExecutor:
     """The `shell` kind. Each attempt has its own temporary folder."""
 
     def __init__(self) -> None:
         self._folders: FolderPool | None = None
+        self._environment: Mapping[str, str] = {}
         self._sandbox_support = SandboxSupport()
+        self._orphans: Orphans | None = None
 
     async def start(self, host: Host) -> None:
         self._folders = FolderPool()
         host.cleanup.add_folder(str(self._folders.root))
         self._sandbox_support = host.sandbox_support
+        self._orphans = host.orphans
+        self._environment = host.environment
 
     async def stop(self) -> None:
         if self._folders is not None:
@@ -67,6 +71,8 @@ class ShellExecutor:
     async def _execute(self, work: Work, folder: AttemptFolder, confinement: Confinement | None) -> Done:
         task = work.definition.task
         assert isinstance(task, ShellTask)
+        if (refused := refuse_splicing(task) or _refuse_folder(task, confinement)) is not None:
+            return refused
         try:
             process = self._start(task, work, folder, confinement)
         except KeyError as error:
@@ -76,10 +82,11 @@ class ShellExecutor:
         except OSError as error:
             return Done("failed", exit_code=126, error=f"{task.argv[0]}: {error.strerror}")
         work.cleanup.add_process_group(process.pid)
+        if self._orphans is not None:
+            self._orphans.begin(process.pid, work.marks())
         try:
             return await self._wait_for_end(process, work, confinement)
         finally:
-            signal_group(process.pid, signal.SIGKILL)  # no process of the group outlives the attempt
             work.cleanup.remove_process_group(process.pid)
 
     def _start(
@@ -89,15 +96,20 @@ class ShellExecutor:
         argv = [render(word, values) for word in task.argv]
         if task.shell:
             argv = ["/bin/sh", "-c", argv[0]]
-        env = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        env = dict(self._environment)
         env["TMPDIR"] = str(folder.path)
         env |= {name: render(value, values) for name, value in task.env.items()}
         env |= work.context() | folder.environment()
-        cwd = task.cwd
-        if confinement is not None:
-            cwd = cwd or str(folder.path)
-            argv = confinement.argv(argv, keep=[cwd])
-        return spawn(argv, env=env, cwd=cwd)
+        if confinement is None:
+            return spawn(argv, env=env, cwd=task.cwd)
+        cwd = task.cwd or str(folder.path)
+        if not os.path.isdir(cwd):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), cwd)
+        argv, settings = confinement.command(argv, env=env, cwd=cwd)
+        try:
+            return spawn(argv, env={}, inherit=settings)
+        finally:
+            os.close(settings)
 
     async def _wait_for_end(self, process: ChildProcess, work: Work, confinement: Confinement | None) -> Done:
         reading = [
@@ -107,8 +119,10 @@ class ShellExecutor:
         try:
             stopped = await _wait(process, work, confinement)
         finally:
-            signal_group(process.pid, signal.SIGKILL)
-            # A grandchild outside the group may keep the pipes open; the attempt does not wait for it.
+            signal_group(process.pid, signal.SIGKILL)  # no process outlives the attempt, in its group or outside
+            if self._orphans is not None:
+                await self._orphans.end(process.pid)
+            # A process of another user may keep the pipes open; the attempt does not wait for it.
             await asyncio.wait(reading, timeout=CLOSE_S)
             for task in reading:
                 task.cancel()
@@ -117,7 +131,8 @@ class ShellExecutor:
             return work.stopped(stopped, code)
         if code == 0:
             return Done("succeeded", 0)
-        return Done("failed", code, f"ended by {signal_name(code)}" if code and code < 0 else f"exit code {code}")
+        error = f"ended by {signal_name(code)}" if code and code < 0 else f"exit code {code}"
+        return Done("failed", code, work.output.explain(error))
 
 
 async def _wait(process: ChildProcess, work: Work, confinement: Confinement | None) -> Outcome | None:
@@ -165,6 +180,13 @@ async def _read(pipe: OutputPipe, stream: wire.Stream, work: Work) -> None:
     finally:
         pipe.close()
         work.output.finish(stream)
+
+
+def _refuse_folder(task: ShellTask, confinement: Confinement | None) -> Done | None:
+    if task.cwd is None or confinement is None or not confinement.hides(task.cwd):
+        return None
+    error = f"cwd: {task.cwd} is hidden in the sandbox; use a folder outside {', '.join(MASKED)}, or leave it out"
+    return Done("failed", error=error, retry=False)
 
 
 def _missing(task: ShellTask) -> str:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from mainspring import wire
+from mainspring.domain.container import ContainerTask
 from mainspring.domain.execution import Outcome
-from mainspring.domain.job import Definition
+from mainspring.domain.job import Definition, ShellTask, splicing_problems
+from mainspring.domain.masking import Mask
 from mainspring.domain.params import defaults
 from mainspring.domain.plugin import PluginTask
-from mainspring.domain.template import fill
+from mainspring.domain.secret import PREFIX, whole_reference
+from mainspring.domain.template import BoundedValues, TooMuchInserted, fill
 from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.cleanup import CleanupRegistry
 from mainspring.worker.guardian import SESSION_VARIABLE
@@ -36,7 +39,16 @@ class Done:
 
 def missing_parameter(error: KeyError) -> Done:
     """Return the failure of a task whose templates name a parameter that was not given."""
+    if isinstance(error, TooMuchInserted):
+        return Done("failed", error=str(error.args[0]), retry=False)
     return Done("failed", error=f"the parameter {error} was not given", retry=False)
+
+
+def refuse_splicing(task: ShellTask | ContainerTask) -> Done | None:
+    """Return the failure of a task with a template inside a script: jobs that were saved before it was refused."""
+    for problem in splicing_problems(task):
+        return Done("failed", error=f"{problem.pointer}: {problem.message}; {problem.hint}", retry=False)
+    return None
 
 
 class Work:
@@ -44,7 +56,7 @@ class Work:
 
     __slots__ = (
         "_on_stop", "_output", "_stop", "artifacts", "assignment", "checkpoint", "cleanup", "definition", "inputs",
-        "pipeline", "progress", "session_id", "started", "stop_outcome",
+        "mask", "pipeline", "progress", "secrets", "session_id", "started", "stop_outcome",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +72,8 @@ class Work:
         self.checkpoint: Checkpoint | None = None
         self.artifacts: Path | None = None  # a folder of files to upload; the worker removes it afterwards
         self.inputs: Path | None = None  # a folder with the files of `artifacts_in`; removed when the attempt ends
+        self.secrets: dict[str, str] = {}  # values by name, from the api; in memory only
+        self.mask: Mask | None = None  # of these values
         self.pipeline: Generator[Any, Any, None] | None = None  # of `worker/attempt.py`, while it awaits `begin`
         self._stop: asyncio.Event | None = None
         self._on_stop: Callable[[Work], None] | None = None
@@ -68,7 +82,7 @@ class Work:
     @property
     def output(self) -> Output:
         if self._output is None:
-            self._output = Output(self.assignment.execution_id, self.assignment.attempt)
+            self._output = Output(self.assignment.execution_id, self.assignment.attempt, mask=self.mask)
         return self._output
 
     def take_output(self) -> list[wire.Output]:
@@ -79,6 +93,13 @@ class Work:
         if self._output is not None:
             self._output.finish("stdout")
             self._output.finish("stderr")
+
+    def masked(self, done: Done) -> Done:
+        """Return an end whose error and result contain no secret."""
+        if self.mask is None:
+            return done
+        error = None if done.error is None else self.mask.text(done.error)
+        return replace(done, error=error, result=self.mask.json(done.result))
 
     @property
     def last_checkpoint(self) -> Any:
@@ -117,7 +138,15 @@ class Work:
     def params(self) -> dict[str, Any]:
         """The execution's parameters over the job's defaults."""
         given: dict[str, Any] = self.assignment.params or {}
-        return defaults(self.definition.params) | given if self.definition.params else given
+        declared = self.definition.params
+        if not declared:
+            return given
+        found = defaults(declared) | given
+        if self.definition.secrets:
+            for name, value in found.items():
+                if name in declared and declared[name].secret:
+                    found[name] = self.secrets.get(whole_reference(str(value)) or "", value)
+        return found
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -127,9 +156,9 @@ class Work:
         filled: dict[str, Any] = fill(task.settings, self.values())
         return filled
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> BoundedValues:
         """The values that templates may name."""
-        return {
+        known = {
             "fire_at": self.fire_at,
             "execution_date": self.execution_date,
             "execution_id": str(self.assignment.execution_id),
@@ -137,7 +166,9 @@ class Work:
             "job": self.definition.name,
             "run_id": None,
             **{f"params.{name}": value for name, value in self.params.items()},
+            **{f"{PREFIX}{name}": value for name, value in self.secrets.items()},
         }
+        return BoundedValues(known)
 
     def context(self) -> dict[str, str]:
         """The environment variables of every task: its identity and its idempotency key."""
@@ -150,6 +181,11 @@ class Work:
             "MAINSPRING_IDEMPOTENCY_KEY": execution_id,
             SESSION_VARIABLE: str(self.session_id),
         }
+
+    def marks(self) -> tuple[str, ...]:
+        """Entries of `context` that only processes of this attempt have."""
+        given = self.assignment
+        return (f"MAINSPRING_EXECUTION_ID={given.execution_id}", f"MAINSPRING_ATTEMPT={given.attempt}")
 
     @property
     def fire_at(self) -> str:

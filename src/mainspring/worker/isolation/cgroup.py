@@ -2,6 +2,9 @@
 
 Supports v2 (one tree) and v1 (a tree per controller). A worker uses what it may write below its own group. A cgroup
 also lists every process that an attempt started, so none of them can escape its end.
+
+The limits are those of a cgroup, its processes are in a child of it: a program that may change its own cgroup, or make
+further ones below, does not change its limits.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from pathlib import Path
 
 CONTROLLERS = ("memory", "pids", "cpu")
 PREFIX = "mainspring-"
+MEMBERS = "members"
 REMOVE_S = 2.0
 CPU_PERIOD_US = 100_000
 _numbers = count()
@@ -36,6 +40,9 @@ class CgroupRoots:
         try:
             for folder in cgroup.folders:
                 folder.mkdir()
+                if folder.parent == self.folders.get("memory") and not self.unified:
+                    _limit_children(folder)
+                (folder / MEMBERS).mkdir()
             for controller, value in limits.items():
                 for file, text in _settings(controller, value, unified=self.unified):
                     (self.folders[controller] / name / file).write_text(text)
@@ -47,7 +54,7 @@ class CgroupRoots:
     def remove_orphans(self) -> None:
         """Remove cgroups, with their processes, of workers that died together with their guardians."""
         for root in set(self.folders.values()):
-            for folder in root.glob(f"{PREFIX}*-*"):
+            for folder in list(root.glob(f"{PREFIX}*-*")):
                 pid = folder.name.removeprefix(PREFIX).partition("-")[0]
                 if pid.isdigit() and not Path(f"/proc/{pid}").exists():
                     Cgroup([folder], self).close()
@@ -63,10 +70,10 @@ class Cgroup:
     @property
     def procs_files(self) -> list[str]:
         """The files into which a process writes 0 to join."""
-        return [str(folder / "cgroup.procs") for folder in self.folders]
+        return [str(folder / MEMBERS / "cgroup.procs") for folder in self.folders]
 
     def members(self) -> list[int]:
-        return _members(self.folders[0])
+        return [pid for folder in _tree(self.folders[0]) for pid in _members(folder)]
 
     def out_of_memory(self) -> bool:
         """Whether the kernel killed a member for using too much memory."""
@@ -77,18 +84,17 @@ class Cgroup:
         return self._happened("pids", "pids.events", "max")
 
     def close(self) -> None:
-        """Kill all remaining members and remove the cgroup."""
+        """Kill all remaining members and remove the cgroup, with those that its members made."""
         deadline = time.monotonic() + REMOVE_S
-        for folder in self.folders:
-            while folder.exists():
-                for pid in _members(folder):
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, signal.SIGKILL)
-                try:
-                    folder.rmdir()
-                except FileNotFoundError:
-                    break
-                except OSError:  # some members have not exited yet
+        for root in self.folders:
+            while folders := _tree(root):
+                for folder in folders:
+                    for pid in _members(folder):
+                        with contextlib.suppress(ProcessLookupError, PermissionError):
+                            os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(OSError):  # some members have not exited yet
+                        folder.rmdir()
+                if root.exists():
                     if time.monotonic() > deadline:
                         break
                     time.sleep(0.002)
@@ -96,11 +102,8 @@ class Cgroup:
     def _happened(self, controller: str, file: str, event: str) -> bool:
         if controller not in self.roots.folders:
             return False
-        try:
-            lines = (self.roots.folders[controller] / self.folders[0].name / file).read_text().splitlines()
-        except OSError:
-            return False
-        return any(line.split()[0] == event and int(line.split()[1]) > 0 for line in lines if len(line.split()) == 2)
+        folder = self.roots.folders[controller] / self.folders[0].name
+        return any(_counts(below / file, event) for below in _tree(folder))  # v1 counts where it happened
 
 
 def find_cgroups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> CgroupRoots | None:
@@ -140,6 +143,25 @@ def _find_unified(root: Path) -> CgroupRoots | None:
     except OSError:
         return None
     return CgroupRoots(dict.fromkeys(sorted(available), root), unified=True)
+
+
+def _tree(root: Path) -> list[Path]:
+    """Return a cgroup and all below it, children first; empty if there is none."""
+    return [Path(parent) for parent, _, _ in os.walk(root, topdown=False)] if root.exists() else []
+
+
+def _limit_children(folder: Path) -> None:
+    """Make the limits of a v1 memory cgroup hold for its children; always so in kernels from 5.11."""
+    with contextlib.suppress(OSError):
+        (folder / "memory.use_hierarchy").write_text("1")
+
+
+def _counts(file: Path, event: str) -> bool:
+    try:
+        lines = [line.split() for line in file.read_text().splitlines()]
+    except OSError:
+        return False
+    return any(len(words) == 2 and words[0] == event and int(words[1]) > 0 for words in lines)
 
 
 def _is_descendant(pid: int) -> bool:

@@ -29,6 +29,23 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+def open_below(folder: Path, name: str) -> BinaryIO:
+    """Open a regular file below a folder, following no link on the way; a process may still write there."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(folder, flags | os.O_DIRECTORY)
+    *folders, file = name.split("/")
+    for part, more in [*((part, os.O_DIRECTORY) for part in folders), (file, 0)]:
+        try:
+            below = os.open(part, flags | more, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        descriptor = below
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", name)
+    return os.fdopen(descriptor, "rb")
+
+
 class FolderPool:
     """Creates and reuses the folders of attempts, below one root."""
 
@@ -49,10 +66,13 @@ class FolderPool:
         """Move an attempt's artifacts out of its folder and return where to; None if there are none."""
         artifacts = folder / ARTIFACTS
         try:
-            # A symbolic link would lead out of the folder.
             if not stat.S_ISDIR(os.lstat(artifacts).st_mode) or not os.listdir(artifacts):
                 return None
-            return artifacts.rename(self.root / f"{next(self._numbers)}.{ARTIFACTS}")
+            moved = artifacts.rename(self.root / f"{next(self._numbers)}.{ARTIFACTS}")
+            if stat.S_ISDIR(os.lstat(moved).st_mode):
+                return moved
+            moved.unlink()  # a link, put there meanwhile: it would lead out of the folder
+            return None
         except OSError:  # the program removed or replaced it
             return None
 

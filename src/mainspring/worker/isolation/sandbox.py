@@ -9,24 +9,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.placement.resources import show_amount
-from mainspring.domain.sandbox import BWRAP, CPU, DISK_RATE, MEMORY, PIDS, RLIMITS, Sandbox, amount
+from mainspring.domain.sandbox import BWRAP, CPU, DISK_RATE, MASKED, MEMORY, PIDS, RLIMITS, Sandbox, amount, is_below
 from mainspring.worker.cleanup import CleanupRegistry
 from mainspring.worker.isolation import confine
 from mainspring.worker.isolation.cgroup import Cgroup, CgroupRoots, find_cgroups
 from mainspring.worker.isolation.disk_rate import WriteThrottle, can_count_writes
 
+log = structlog.get_logger()
+
 PROBE_S = 10.0
 CHECK_S = 0.05
 MAX_CHECK_SHARE = 1 / 20
 """Checks take at most this share of one core."""
-MASKED = ("/tmp", "/var/tmp", "/run")
-"""Private and empty under bwrap: they hold other programs' files, sockets of container engines above all."""
 PRIVATE_TMP_BYTES = 64 * 1024 * 1024
 
 
@@ -36,6 +38,8 @@ class SandboxSupport:
 
     cgroups: CgroupRoots | None = None
     bwrap: str | None = None
+    protects_cgroups: bool = False  # whether programs can be kept from leaving their cgroup
+    hidden: tuple[str, ...] = ()  # files that bwrap hides, such as the socket of a container engine
 
     def labels(self) -> dict[str, str]:
         """Return worker labels that name each supported limit and the mechanism that enforces it."""
@@ -54,20 +58,42 @@ class SandboxSupport:
         return found
 
 
-def detect_sandbox_support() -> SandboxSupport:
-    """Try each mechanism; takes a few milliseconds. Also removes cgroups of dead workers."""
+def detect_sandbox_support(*, engine: str | None = None) -> SandboxSupport:
+    """Try each mechanism; takes some milliseconds. Also removes cgroups of dead workers.
+
+    `engine` is the socket of a container engine, which no sandbox shows.
+    """
     cgroups = find_cgroups()
     if cgroups is not None:
         cgroups.remove_orphans()
     bwrap = shutil.which("bwrap")
     if bwrap is not None:
-        options = _bwrap_options(network=False, tmp_bytes=PRIVATE_TMP_BYTES, keep=(), folder=None)
+        options = _bwrap_options(network=False, tmp_bytes=PRIVATE_TMP_BYTES, keep=(), hidden=(), folder=None)
         try:
             tried = subprocess.run([bwrap, *options, "--", "true"], capture_output=True, timeout=PROBE_S, check=False)
             bwrap = bwrap if tried.returncode == 0 else None
         except (OSError, subprocess.TimeoutExpired):
             bwrap = None
-    return SandboxSupport(cgroups, bwrap)
+    protects = cgroups is not None and _can_protect_cgroups()
+    if cgroups is not None and not protects:
+        log.warning("sandbox.cgroups_unprotected", effect="only isolation: bwrap keeps programs in their cgroup")
+    return SandboxSupport(cgroups, bwrap, protects, () if engine is None else (os.path.realpath(engine),))
+
+
+def _can_protect_cgroups() -> bool:
+    settings = {"procs_files": [], "protects_cgroups": True, "rlimits": {}, "options": [], "cwd": None, "env": {}}
+    descriptor = _as_file(json.dumps(settings | {"argv": ["/bin/true"]}).encode())
+    try:
+        return (
+            subprocess.run(
+                _launcher(descriptor), env={}, pass_fds=[descriptor], capture_output=True, timeout=PROBE_S, check=False
+            ).returncode
+            == 0
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    finally:
+        os.close(descriptor)
 
 
 class Confinement:
@@ -92,22 +118,52 @@ class Confinement:
             if (rate := amount("disk_rate", sandbox.disk_rate)) is not None:
                 self._throttle = WriteThrottle(rate, self._cgroup.members)
 
-    def argv(self, words: Sequence[str], *, keep: Iterable[str] = ()) -> list[str]:
-        """Return the command that runs `words` confined. `keep` names folders that stay visible below masked ones."""
+    def command(
+        self,
+        words: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        keep: Iterable[str] = (),
+    ) -> tuple[list[str], int]:
+        """Return the command that runs `words` confined, and the descriptor that it must inherit.
+
+        It is started with an empty environment; `env` applies to the program only. `keep` names folders of the
+        operator that stay visible below masked ones.
+        """
+        options: list[str] = []
+        words = list(words)
         if self._sandbox.isolation == "bwrap":
-            assert self._support.bwrap is not None, "only workers with bwrap are assigned such a job"
+            if self._support.bwrap is None:  # only workers with bwrap are assigned such a job
+                raise RuntimeError("bubblewrap does not work on this worker")
             options = _bwrap_options(
                 network=self._sandbox.network,
                 tmp_bytes=self._disk_limit or PRIVATE_TMP_BYTES,
                 keep=keep,
+                hidden=self._support.hidden,
                 folder=self._folder,
             )
-            words = [self._support.bwrap, *options, "--", *words]
+            options += [word for name, value in env.items() for word in ("--setenv", name, value)]
+            options += [] if cwd is None else ["--chdir", cwd]
+            words, env, cwd = [self._support.bwrap, "--", *words], {}, None
         settings = {
             "procs_files": self._cgroup.procs_files if self._cgroup is not None else [],
+            "protects_cgroups": self._support.protects_cgroups and bool(self._limits) and not options,
             "rlimits": self._rlimits(),
+            "argv": words,
+            "options": options,
+            "env": dict(env) | ({} if cwd is None else {"PWD": cwd}),
+            "cwd": cwd,
         }
-        return [sys.executable, "-I", "-S", confine.__file__, json.dumps(settings), *words]
+        descriptor = _as_file(json.dumps(settings).encode())
+        return _launcher(descriptor), descriptor
+
+    def hides(self, path: str) -> bool:
+        """Whether a folder of this machine is not visible in the sandbox."""
+        if self._sandbox.isolation != "bwrap":
+            return False
+        real = os.path.realpath(path)
+        return is_below(real, (*MASKED, _data_folder())) and not is_below(real, (str(self._folder),))
 
     @property
     def needs_checks(self) -> bool:
@@ -165,9 +221,15 @@ class Confinement:
         return {name: value for name, value in found.items() if value is not None}
 
 
-def _bwrap_options(*, network: bool, tmp_bytes: int, keep: Iterable[str], folder: Path | None) -> list[str]:
-    """Return bubblewrap's options: a read-only system, private /tmp and processes, no capabilities."""
-    options = ["--die-with-parent", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--cap-drop", "ALL"]
+def _bwrap_options(
+    *, network: bool, tmp_bytes: int, keep: Iterable[str], hidden: Iterable[str], folder: Path | None
+) -> list[str]:
+    """Return bubblewrap's options: a read-only system, private /tmp and processes, no capabilities.
+
+    Later options cover earlier ones: what is hidden comes last, and no path that a job names is bound.
+    """
+    options = ["--die-with-parent", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
+    options += ["--cap-drop", "ALL"]
     options += [] if network else ["--unshare-net"]
     options += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for masked in MASKED:
@@ -175,12 +237,34 @@ def _bwrap_options(*, network: bool, tmp_bytes: int, keep: Iterable[str], folder
     if network:  # many systems resolve host names with files in here
         options += ["--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"]
     for path in sorted({os.path.realpath(path) for path in keep}):
-        if any(path.startswith(f"{masked}/") for masked in MASKED):
+        if path not in MASKED and is_below(path, MASKED):
             options += ["--ro-bind-try", path, path]
     if folder is not None:
         options += ["--bind", str(folder), str(folder)]
-    data = os.path.realpath(".mainspring")  # an embedded database and its credentials
-    return options + (["--tmpfs", data] if os.path.isdir(data) else [])
+    if os.path.isdir(_data_folder()):
+        options += ["--tmpfs", _data_folder()]
+    for path in hidden:
+        if os.path.exists(path) and not is_below(path, MASKED):
+            options += ["--ro-bind", os.devnull, path]
+    return options
+
+
+def _data_folder() -> str:
+    """Where `mainspring dev` keeps an embedded database and its credentials."""
+    return os.path.realpath(".mainspring")
+
+
+def _launcher(descriptor: int) -> list[str]:
+    return [sys.executable, "-I", "-S", confine.__file__, str(descriptor)]
+
+
+def _as_file(content: bytes) -> int:
+    """Return a descriptor of a file in memory: command lines are visible to other users, and limited in size."""
+    descriptor = os.memfd_create("sandbox")
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def _disk_usage(folder: Path) -> int:

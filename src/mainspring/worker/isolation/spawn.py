@@ -78,8 +78,13 @@ class ChildProcess:
         self._loop.call_soon_threadsafe(self._ended.set_result, _exit_code(self.pid))
 
 
-def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None) -> ChildProcess:
-    """Start a program with an empty stdin. Raises what `exec` would: FileNotFoundError, PermissionError, ..."""
+def spawn(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None, inherit: int | None = None
+) -> ChildProcess:
+    """Start a program with an empty stdin. Raises what `exec` would: FileNotFoundError, PermissionError, ...
+
+    `inherit` is a descriptor that the program has, too, under the same number.
+    """
     file = _find_program(argv[0], env, cwd or "")
     if cwd is not None:
         file, argv = _CHANGE_FOLDER[0], [*_CHANGE_FOLDER, cwd, *argv]
@@ -102,6 +107,7 @@ def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, out_end, 1),
                 (os.POSIX_SPAWN_DUP2, err_end, 2),
+                *([] if inherit is None else [(os.POSIX_SPAWN_DUP2, inherit, inherit)]),
             ],
         )
     except BaseException:

@@ -22,6 +22,7 @@ from mainspring import runner_protocol as protocol
 from mainspring.clock import Clock, SystemClock
 from mainspring.worker.executors import Done, Host
 from mainspring.worker.isolation.spawn import signal_name
+from mainspring.worker.python.folders import RunnerFolders
 from mainspring.worker.python.runner_process import CommandWrapper, QueuedCall, RunnerProcess
 
 log = structlog.get_logger()
@@ -47,8 +48,18 @@ _SUCCEEDED = Done("succeeded")
 class RunnerPool:
     """Runs at most one runner per slot, and keeps a few while idle."""
 
-    def __init__(self, host: Host, *, clock: Clock | None = None, wrap: CommandWrapper | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        folders: RunnerFolders,
+        *,
+        parent: Path | None = None,
+        clock: Clock | None = None,
+        wrap: CommandWrapper | None = None,
+    ) -> None:
         self._host = host
+        self._folders = folders
+        self._parent = parent  # of the runners' folders
         self._wrap = wrap
         self._clock = clock or SystemClock()
         self._kept = min(host.slots, max(2, os.cpu_count() or 1))
@@ -201,6 +212,7 @@ class RunnerPool:
             if (call := runner.calls.pop(answer.number, None)) is not None:
                 if not runner.concurrent:
                     call.work.started = since  # it began after the answers before these
+                runner.take_artifacts(call)
                 self._finish(call, _done(call, answer))
             if answer.exits:
                 runner.retiring = True
@@ -239,7 +251,7 @@ class RunnerPool:
             elif runner.concurrent and was_terminating:
                 self._finish(call, Done("preempted", error="its process was killed because of another call in it"))
             else:
-                self._finish(call, Done("failed", exit_code=code, error=_exit_reason(code)))
+                self._finish(call, Done("failed", exit_code=code, error=call.work.output.explain(_exit_reason(code))))
         if unstarted:
             unstarted[0].deaths += 1
             self._duration_s.pop(unstarted[0].function, None)  # send them one at a time again
@@ -360,7 +372,8 @@ class RunnerPool:
     def _grow(self) -> None:
         if len([r for r in self._runners if not r.retiring]) >= self._host.slots:
             return
-        runner = RunnerProcess(self, self._host.cleanup)
+        folder = self._folders.new_runner(self._parent)
+        runner = RunnerProcess(self, self._host.cleanup, folder, self._host.orphans)
         self._runners[runner] = self._clock.monotonic()
         task = asyncio.get_running_loop().create_task(self._start(runner, self._host.modules))
         self._tasks.add(task)
@@ -368,7 +381,7 @@ class RunnerPool:
 
     async def _start(self, runner: RunnerProcess, modules: Sequence[str]) -> None:
         try:
-            runner.start(modules, self._wrap)
+            runner.start(modules, self._host.environment, self._wrap)
         except OSError as error:
             log.error("runner.start_failed", error=str(error))
             self._runners.pop(runner, None)

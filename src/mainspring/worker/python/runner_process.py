@@ -10,8 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Protocol
 
 import msgspec
@@ -22,9 +22,13 @@ from mainspring import wire
 from mainspring.runner_memory import RunnerMemory
 from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.cleanup import CleanupRegistry
+from mainspring.worker.environment import function_environment
 from mainspring.worker.executors import Done, Work
+from mainspring.worker.guardian import RUNNER_VARIABLE
+from mainspring.worker.isolation.orphans import Orphans
 from mainspring.worker.isolation.spawn import signal_group
 from mainspring.worker.progress import Progress
+from mainspring.worker.python.folders import RunnerFolder
 
 log = structlog.get_logger()
 
@@ -33,17 +37,17 @@ READS_PER_TURN = 2
 """More than a pipe holds, so everything written before an answer is read, and a flood lets other tasks run."""
 SEND_BUFFER_BYTES = 1 << 20
 """So that a group of calls is sent in one write."""
-SECRETS = ("MAINSPRING_TOKEN", "MAINSPRING_DATABASE_URL")
-"""Removed from the environment of functions, which is otherwise the worker's."""
 
-CommandWrapper = Callable[[list[str]], tuple[list[str], dict[str, str]]]
-"""Wraps the command of a runner: returns the new command and further environment variables."""
+_numbers = count(1)
+
+CommandWrapper = Callable[[list[str], dict[str, str]], tuple[list[str], int]]
+"""Wraps the command and environment of a runner: returns the new command and a descriptor that it inherits."""
 
 
 class QueuedCall:
     """One call, waiting or sent to a runner."""
 
-    __slots__ = ("args", "deaths", "finish", "function", "number", "since", "work")
+    __slots__ = ("args", "deaths", "finish", "function", "has_artifacts", "number", "since", "work")
 
     def __init__(
         self, work: Work, function: str, args: dict[str, object], finish: Callable[[Work, Done], None]
@@ -52,6 +56,7 @@ class QueuedCall:
         self.function = function
         self.args = args
         self.finish = finish
+        self.has_artifacts = False
         self.number = -1
         self.since = 0.0  # when it began to wait, or was sent
         self.deaths = 0  # runners that died before they began it
@@ -83,7 +88,13 @@ class RunnerListener(Protocol):
 class RunnerProcess:
     """One runner process. `calls` are in the order sent, up to the last one that was answered."""
 
-    def __init__(self, listener: RunnerListener, cleanup: CleanupRegistry) -> None:
+    def __init__(
+        self,
+        listener: RunnerListener,
+        cleanup: CleanupRegistry,
+        folder: RunnerFolder,
+        orphans: Orphans | None = None,
+    ) -> None:
         self.calls: dict[int, QueuedCall] = {}
         self.ready = False
         self.concurrent = False
@@ -94,6 +105,9 @@ class RunnerProcess:
         self.answered_at = 0.0  # when the last answer came, or the first call was sent
         self._listener = listener
         self._cleanup = cleanup
+        self._folder = folder
+        self._orphans = orphans
+        self._mark = f"{os.getpid()}.{next(_numbers)}"
         self._loop = asyncio.get_running_loop()
         self._numbers = 0
         self._received = self._unsent = b""
@@ -101,19 +115,22 @@ class RunnerProcess:
         self._pipes: dict[int, wire.Stream] = {}
         self._pipes_ready = select.poll()
 
-    def start(self, targets: Sequence[str], wrap: CommandWrapper | None = None) -> None:
-        memory = RunnerMemory.create()
+    def start(self, targets: Sequence[str], environment: Mapping[str, str], wrap: CommandWrapper | None = None) -> None:
+        memory, folder = RunnerMemory.create(), str(self._folder.path)
         self._sock, calls = socket.socketpair()
         self._control, control = socket.socketpair()
         try:
             with calls, control:
                 calls.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-                self._process = process = _spawn((calls.fileno(), control.fileno(), memory), targets, wrap)
+                descriptors = (calls.fileno(), control.fileno(), memory)
+                self._process = process = _spawn(descriptors, folder, targets, environment, wrap, self._mark)
         finally:
             self._memory = RunnerMemory(memory)
             if self._process is None:
                 self._close()
         self._cleanup.add_process_group(process.pid)
+        if self._orphans is not None:
+            self._orphans.begin(process.pid, [f"{RUNNER_VARIABLE}={self._mark}"], keeps_orphans=True)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         for sock in (self._sock, self._control):
             sock.setblocking(False)
@@ -258,15 +275,15 @@ class RunnerProcess:
                     call.work.output.write(stream, text.encode("utf-8", "replace"))
             case protocol.ProgressMade(number, done, total, text):
                 if call := self.calls.get(number):
-                    call.work.progress = call.work.progress or Progress()
+                    call.work.progress = call.work.progress or Progress(mask=call.work.mask)
                     call.work.progress.report(done, total, text)
             case protocol.CheckpointSaved(number, value):
                 if call := self.calls.get(number):
                     call.work.checkpoint = call.work.checkpoint or Checkpoint()
                     call.work.checkpoint.save(msgspec.Raw(value))
-            case protocol.ArtifactFolder(number, folder):
+            case protocol.ArtifactFolder(number):
                 if call := self.calls.get(number):
-                    call.work.artifacts = Path(folder)
+                    call.has_artifacts = True
             case protocol.Loaded(error):
                 self.ready = self.loaded = error is None
                 self._listener.loaded(self, error)
@@ -316,6 +333,8 @@ class RunnerProcess:
         process = self._process
         self.kill(signal.SIGKILL)  # processes that it started, too
         code = await self._loop.run_in_executor(None, process.wait)
+        if self._orphans is not None:
+            await self._orphans.end(process.pid)
         self._read_pipes()
         for pipe in (process.stdout, process.stderr):
             assert pipe is not None
@@ -325,29 +344,47 @@ class RunnerProcess:
         self._receive_lines(self._memory.held())  # results that it did not send, or that were received already
         calls, begun = list(self.calls.values()), self._memory.begun
         self.calls.clear()
+        for call in calls:
+            self.take_artifacts(call)
         self._close()
         self._listener.ended(self, calls, begun, code)
 
+    def take_artifacts(self, call: QueuedCall) -> None:
+        """Take what a call, which has ended, has put into its folder."""
+        if call.has_artifacts:
+            call.work.artifacts = self._folder.take(call.number)
+
     def _close(self) -> None:
+        self._folder.close()
         self._sock.close()
         self._control.close()
         self._memory.close()
 
 
 def _spawn(
-    descriptors: tuple[int, ...], targets: Sequence[str], wrap: CommandWrapper | None
+    descriptors: tuple[int, ...],
+    folder: str,
+    targets: Sequence[str],
+    environment: Mapping[str, str],
+    wrap: CommandWrapper | None,
+    mark: str,
 ) -> subprocess.Popen[bytes]:
-    env = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    argv = [sys.executable, "-m", "mainspring.runner", ",".join(map(str, descriptors)), *targets]
+    env = function_environment(environment) | {RUNNER_VARIABLE: mark}
+    argv = [sys.executable, "-m", "mainspring.runner", ",".join(map(str, descriptors)), folder, *targets]
+    settings = None
     if wrap is not None:
-        argv, more = wrap(argv)
-        env |= more
-    return subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=env,
-        pass_fds=descriptors,
-        start_new_session=True,
-    )
+        argv, settings = wrap(argv, env)
+        env, descriptors = {}, (*descriptors, settings)
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+    finally:
+        if settings is not None:
+            os.close(settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
@@ -17,6 +17,8 @@ from mainspring.codec import encode
 from mainspring.domain.errors import MainspringError
 from mainspring.domain.job import Definition, JobSpec
 from mainspring.http_client import HttpClient, HttpError, Response
+from mainspring.http_client.route import tls_for
+from mainspring.process import machine_user
 
 T = TypeVar("T")
 
@@ -47,17 +49,19 @@ class Refused(MainspringError):
 
 @dataclass(frozen=True, slots=True)
 class ApiAddress:
-    """The api's URL and the worker's token."""
+    """The api's URL, the worker's token and, within a session, the key that proves it."""
 
     url: str
-    token: str
+    token: str = field(repr=False)
+    session_key: str = field(default="", repr=False)
 
     @property
     def headers(self) -> dict[str, str]:
-        return {
+        headers = {
             "Authorization": f"Bearer {self.token}",
             "Mainspring-Protocol": wire.PROTOCOL,
         }
+        return headers | {wire.SESSION_KEY: self.session_key} if self.session_key else headers
 
 
 class PollAnswer(wire.Polled):  # type: ignore[misc]  # frozen, as its base is
@@ -80,13 +84,18 @@ class ApiClient:
     """
 
     def __init__(self, address: ApiAddress) -> None:
-        self._http = HttpClient(address.url, address.headers)
+        self._http = HttpClient(address.url, address.headers, tls=tls_for(address.url))
+        self._session: dict[str, str] = {}  # headers of the session
 
     async def close(self) -> None:
         self._http.close()
 
     async def register(self, register: wire.Register) -> wire.Registered:
-        return await self._post("/api/v1/worker/sessions", register, wire.Registered)
+        """Register; every later message is one of this session. An older api returns no key, and then none is sent."""
+        self._session = {wire.WORKER_USER: machine_user()}
+        registered = await self._post("/api/v1/worker/sessions", register, wire.Registered)
+        self._session = {wire.SESSION_KEY: registered.key} if registered.key else {}
+        return registered
 
     async def poll(self, poll: wire.Poll) -> PollAnswer:
         raw = await self._post("/api/v1/worker/poll", poll, _RawPollAnswer)
@@ -104,8 +113,18 @@ class ApiClient:
             unreadable=unreadable,
         )
 
+    async def state_functions(self, stated: wire.StateFunctions) -> None:
+        _expect_no_content(await self._send("/api/v1/worker/functions", stated, repeatable=True))
+
     async def declare(self, jobs: list[JobSpec]) -> wire.DeclareAnswer:
         return await self._post("/api/v1/worker/jobs", wire.Declare(jobs=jobs), wire.DeclareAnswer)
+
+    async def begin(self, session_id: UUID, job: str) -> wire.Begun:
+        """Begin an execution that this session runs on its own."""
+        return await self._post("/api/v1/worker/executions", wire.Begin(session_id=session_id, job=job), wire.Begun)
+
+    async def heartbeat(self, heartbeat: wire.Heartbeat) -> wire.Beat:
+        return await self._post("/api/v1/worker/heartbeat", heartbeat, wire.Beat, repeatable=True)
 
     async def results(self, results: wire.Results) -> wire.Settled:
         return await self._post("/api/v1/worker/results", results, wire.Settled, repeatable=True)
@@ -116,17 +135,21 @@ class ApiClient:
     async def read_checkpoints(self, body: wire.ReadCheckpoints) -> wire.Checkpoints:
         return await self._post("/api/v1/worker/checkpoints/read", body, wire.Checkpoints, repeatable=True)
 
-    async def upload(self, query: dict[str, str], size: int, chunks: AsyncIterator[bytes]) -> None:
+    async def fetch_secrets(self, body: wire.FetchSecrets) -> wire.AttemptSecrets:
+        return await self._post("/api/v1/worker/secrets", body, wire.AttemptSecrets, repeatable=True)
+
+    async def upload(self, query: dict[str, str], credential: str, size: int, chunks: AsyncIterator[bytes]) -> None:
         """Upload one file. A first request asks for permission: a refusal in the middle of a body may get lost."""
+        headers = self._headers_of(credential)
         try:
             path = f"{ARTIFACTS}?{urlencode(query | {'size': str(size)})}"
-            _expect_no_content(await self._http.request("POST", path, repeatable=True))
+            _expect_no_content(await self._http.request("POST", path, headers=headers, repeatable=True))
             async with self._http.stream(
                 "POST",
                 f"{ARTIFACTS}?{urlencode(query)}",
                 chunks,
                 size=size,
-                headers={"Content-Type": "application/octet-stream"},
+                headers={"Content-Type": "application/octet-stream"} | headers,
                 timeout_s=CHUNK_TIMEOUT_S,
             ) as response:
                 if response.status != 204:
@@ -134,12 +157,13 @@ class ApiClient:
         except HttpError as error:
             raise _no_answer(error) from error
 
-    async def download(self, query: dict[str, str], file: BinaryIO) -> None:
+    async def download(self, query: dict[str, str], credential: str, file: BinaryIO) -> None:
         """Download a file of an earlier execution; `ApiUnavailable` if it arrives incomplete."""
         digest = hashlib.sha256()
         path = f"{ARTIFACTS}?{urlencode(query)}"
         try:
-            async with self._http.stream("GET", path, timeout_s=CHUNK_TIMEOUT_S) as response:
+            headers = self._headers_of(credential)
+            async with self._http.stream("GET", path, headers=headers, timeout_s=CHUNK_TIMEOUT_S) as response:
                 if response.status != 200:
                     read_answer(response.status, await response.read(MAX_PROBLEM_BYTES), dict)
                 async for chunk in response.chunks():
@@ -160,9 +184,13 @@ class ApiClient:
 
     async def _send(self, path: str, body: wire.Request, *, repeatable: bool) -> Response:
         try:
-            return await self._http.request("POST", path, encode(body), headers=JSON, repeatable=repeatable)
+            headers = JSON | self._session
+            return await self._http.request("POST", path, encode(body), headers=headers, repeatable=repeatable)
         except HttpError as error:
             raise _no_answer(error) from error
+
+    def _headers_of(self, credential: str) -> dict[str, str]:
+        return self._session | {wire.CREDENTIAL: credential} if credential else self._session
 
 
 def read_answer(status: int, content: bytes, answer: type[T]) -> T:

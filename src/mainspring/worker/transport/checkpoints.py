@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from mainspring import wire
@@ -53,9 +54,12 @@ class CheckpointReader:
             read.set_result(None)
 
     async def _request(self, works: list[Work]) -> None:
-        body = wire.ReadCheckpoints(
-            session_id=self._session_id, executions=[work.assignment.execution_id for work in works]
-        )
+        given = [work.assignment for work in works]
+        body = wire.ReadCheckpoints(session_id=self._session_id, executions=[each.execution_id for each in given])
+        if all(each.credential for each in given):
+            body = msgspec.structs.replace(
+                body, attempts=[each.attempt for each in given], credentials=[each.credential for each in given]
+            )
         while any(work.stop_outcome is None for work in works):
             try:
                 found = (await self._api.read_checkpoints(body)).checkpoints

@@ -28,6 +28,9 @@ BATCH_CHECKPOINTS = 100
 BATCH_CHUNKS = 4
 REFUSED = "the api refused the result"
 
+_SavedCheckpoint = tuple[wire.CheckpointReport, str]
+"""A checkpoint, and the credential of its attempt."""
+
 
 class ResultDelivery:
     """Sends results as soon as the last batch is accepted, and the output of running attempts regularly.
@@ -49,7 +52,7 @@ class ResultDelivery:
         self._features = features
         self._no_retry: set[UUID] = set()
         self._results: list[tuple[wire.Result, list[wire.Output]]] = []
-        self._checkpoints: list[wire.CheckpointReport] = []  # of attempts that have ended
+        self._checkpoints: list[_SavedCheckpoint] = []  # of attempts that have ended
         self._running: dict[UUID, Work] = {}
         self._pending = asyncio.Event()
         self._empty = asyncio.Event()
@@ -144,12 +147,18 @@ class ResultDelivery:
             if checkpoints:
                 await self._save_checkpoints(checkpoints)
 
-    async def _save_checkpoints(self, reports: list[wire.CheckpointReport]) -> None:
+    async def _save_checkpoints(self, reports: list[_SavedCheckpoint]) -> None:
         """Send checkpoints until accepted, so that no attempt continues from further back than was saved."""
         if "checkpoints" not in self._features:
             return
         for at in range(0, len(reports), BATCH_CHECKPOINTS):
-            body = wire.SaveCheckpoints(session_id=self._session_id, checkpoints=reports[at : at + BATCH_CHECKPOINTS])
+            batch = reports[at : at + BATCH_CHECKPOINTS]
+            credentials = [credential for _, credential in batch]
+            body = wire.SaveCheckpoints(
+                session_id=self._session_id,
+                checkpoints=[report for report, _ in batch],
+                credentials=credentials if all(credentials) else [],
+            )
             while True:
                 try:
                     await self._api.save_checkpoints(body)
@@ -206,7 +215,9 @@ class ResultDelivery:
             await self._deliver([plain], [])
 
 
-def _report(work: Work, value: msgspec.Raw) -> wire.CheckpointReport:
-    return wire.CheckpointReport(
-        execution_id=work.assignment.execution_id, attempt=work.assignment.attempt, value=value
-    )
+def _report(work: Work, value: msgspec.Raw) -> _SavedCheckpoint:
+    assignment = work.assignment
+    if work.mask is not None:
+        value = msgspec.Raw(msgspec.json.encode(work.mask.json(msgspec.json.decode(value))))
+    report = wire.CheckpointReport(execution_id=assignment.execution_id, attempt=assignment.attempt, value=value)
+    return report, assignment.credential

@@ -77,7 +77,7 @@ class InputDownloads:
         while work.stop_outcome is None:
             try:
                 with await asyncio.to_thread(path.open, "wb") as file:
-                    await self._api.download(query, file)
+                    await self._api.download(query, work.assignment.credential, file)
                 return
             except ApiUnavailable as error:
                 if monotonic() - began > GIVE_UP_S:

@@ -10,7 +10,7 @@ from typing import cast
 import httptools
 
 from mainspring.http_client.request import header_lines, request_line, split_url
-from mainspring.http_client.route import default_tls, route_to
+from mainspring.http_client.route import api_tls, route_to
 from mainspring.worker.transport.api_client import ApiAddress, ApiUnavailable
 
 CONNECT_S = 15.0
@@ -30,7 +30,7 @@ async def connect(
 ) -> StreamConnection:
     """Begin a request to the api without its body. Raises ApiUnavailable."""
     origin, parts = split_url(address.url)
-    tls = default_tls() if origin.scheme == "https" else None
+    tls = api_tls() if origin.scheme == "https" else None
     try:
         async with asyncio.timeout(CONNECT_S):
             _, connection = await asyncio.get_running_loop().create_connection(

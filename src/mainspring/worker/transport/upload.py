@@ -15,6 +15,7 @@ import structlog
 
 from mainspring.domain.artifact import MOST_FILES, name_problem
 from mainspring.worker.executors import Done, Work
+from mainspring.worker.isolation.folders import open_below
 from mainspring.worker.transport.api_client import ApiClient, ApiUnavailable, Refused, SessionEnded
 
 log = structlog.get_logger()
@@ -27,8 +28,8 @@ GIVE_UP_S = 600.0
 async def upload_artifacts(folder: Path, work: Work, done: Done, api: ApiClient) -> Done:
     """Upload every file in `folder` and return the outcome: an attempt whose artifacts are refused has failed."""
     try:
-        for name, path in await asyncio.to_thread(list_artifacts, folder):
-            await _upload(name, path, work, api)
+        for name, _ in await asyncio.to_thread(list_artifacts, folder):
+            await _upload(name, folder, work, api)
     except (Refused, OSError) as error:
         problem = f"artifact not stored: {error}"
         if done.outcome == "succeeded":
@@ -72,13 +73,13 @@ def artifact_query(work: Work, name: str) -> dict[str, str]:
     }
 
 
-async def _upload(name: str, path: Path, work: Work, api: ApiClient) -> None:
+async def _upload(name: str, folder: Path, work: Work, api: ApiClient) -> None:
     began = monotonic()
     while True:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
+        with open_below(folder, name) as file:
             try:
-                await api.upload(artifact_query(work, name), os.fstat(descriptor).st_size, _chunks(file))
+                size = os.fstat(file.fileno()).st_size
+                await api.upload(artifact_query(work, name), work.assignment.credential, size, _chunks(file))
                 return
             except ApiUnavailable as error:
                 if work.stop_outcome is not None or monotonic() - began > GIVE_UP_S:

@@ -1,0 +1,3 @@
+module example.com/mainspring
+
+go 1.21

@@ -1,0 +1,225 @@
+"""`mainspring db backup`, `verify`, `restore` and `resume`: backups with a checksummed manifest."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from mainspring import __version__
+from mainspring.cli.confirm import confirm
+from mainspring.cli.output import echo
+from mainspring.cli.server_settings import database_url_option
+from mainspring.domain.errors import Conflict, Invalid, NotFound
+from mainspring.embedded import dump as programs
+from mainspring.store import holds
+from mainspring.store.backup_facts import LAST_STATEMENT, Snapshot, counted_rows, exported_snapshot, is_empty
+from mainspring.store.db import SCHEMA, Database
+from mainspring.store.migrate import migrations
+
+MANIFEST = ".manifest.json"
+MAX_MANIFEST_BYTES = 1 << 20
+CANCELLED_AT_ONCE = 1000
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backup file contains; stored beside it."""
+
+    format: int = 1
+    file: str
+    bytes: int
+    sha256: str
+    taken_at: datetime
+    decided_upto: datetime
+    mainspring_version: str
+    schema_version: int
+    server_version: str
+    rows: dict[str, int]
+
+
+@click.command
+@database_url_option
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def backup(database_url: str, file: Path) -> None:
+    """Write a consistent backup to FILE, while the cluster runs, and FILE.manifest.json beside it.
+
+    Contains all data of Mainspring except artifacts. Keep it as safe as the database: parameters and output are in it.
+    """
+    if file.exists():
+        raise Conflict(f"{file} exists; choose another name")
+    manifest = asyncio.run(_backup(database_url, file))
+    echo(f"✔ {file}: {manifest.bytes:,} bytes, schema {manifest.schema_version}, taken at {manifest.taken_at}")
+
+
+async def _backup(url: str, file: Path) -> Manifest:
+    part = file.with_name(f"{file.name}.part")
+    part.touch(mode=0o600, exist_ok=False)
+    try:
+        async with exported_snapshot(url) as snapshot:
+            if snapshot.schema_version != migrations()[-1].number:
+                raise Conflict(
+                    f"the database has schema {snapshot.schema_version}; migrate it first: mainspring db migrate"
+                )
+            await asyncio.to_thread(programs.dump, url, part, schema=SCHEMA, snapshot=snapshot.name)
+        manifest = await asyncio.to_thread(_describe, part, file.name, snapshot)
+        manifest_file(file).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+        os.replace(part, file)
+        return manifest
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _describe(part: Path, name: str, snapshot: Snapshot) -> Manifest:
+    with part.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        os.fsync(opened.fileno())
+    return Manifest(
+        file=name,
+        bytes=part.stat().st_size,
+        sha256=digest,
+        taken_at=snapshot.taken_at,
+        decided_upto=snapshot.decided_upto,
+        mainspring_version=__version__,
+        schema_version=snapshot.schema_version,
+        server_version=snapshot.server_version,
+        rows=snapshot.rows,
+    )
+
+
+def manifest_file(file: Path) -> Path:
+    return file.with_name(file.name + MANIFEST)
+
+
+def checked_manifest(file: Path) -> Manifest:
+    """Return the manifest of a backup whose size and checksum match it; anything else is an error that says why."""
+    beside = manifest_file(file)
+    for path in (file, beside):
+        if not path.is_file():
+            raise NotFound(f"{path} does not exist")
+    with beside.open("rb") as opened:
+        content = opened.read(MAX_MANIFEST_BYTES)
+    try:
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise Invalid(f"{beside}: not a manifest of a backup: {error}") from None
+    size = file.stat().st_size
+    if size != manifest.bytes:
+        raise Invalid(f"{file}: has {size:,} bytes, its manifest says {manifest.bytes:,}: the file is incomplete")
+    with file.open("rb") as opened:
+        if hashlib.file_digest(opened, "sha256").hexdigest() != manifest.sha256:
+            raise Invalid(f"{file}: the checksum differs from its manifest: the file is damaged")
+    if manifest.schema_version > migrations()[-1].number:
+        raise Invalid(f"{file}: has schema {manifest.schema_version}, newer than this program: upgrade mainspring here")
+    return manifest
+
+
+@click.command
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def verify(file: Path) -> None:
+    """Check a backup: its manifest, its checksum, and that every row of it can be read. Needs no database."""
+    manifest = checked_manifest(file)
+    tables = sum(" TABLE DATA " in line for line in programs.listing(file).splitlines())
+    programs.read_through(file)
+    echo(f"✔ {file}: {tables} tables, schema {manifest.schema_version}, taken at {manifest.taken_at}")
+
+
+@click.command
+@database_url_option
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def restore(database_url: str, file: Path, yes: bool) -> None:
+    """Restore a backup into an empty database, all or nothing. Firing is held afterwards, until `db resume`.
+
+    The backup does not contain what happened after it. So no scheduler fires and no worker registers until an operator
+    has decided what that gap means.
+    """
+    manifest = checked_manifest(file)
+    if not asyncio.run(is_empty(database_url)):
+        raise Conflict(
+            "the database has a Mainspring schema; restore into an empty database, and point the servers there"
+        )
+    confirm(f"Restore {file}, taken at {manifest.taken_at}?", yes=yes)
+    last = LAST_STATEMENT.format(backup_at=manifest.taken_at.isoformat())
+    programs.restore(database_url, file, file.with_name(f"{file.name}.{os.getpid()}.sql"), last=last)
+    rows = asyncio.run(counted_rows(database_url))
+    if rows != manifest.rows:
+        different = sorted(
+            name for name in rows.keys() | manifest.rows.keys() if rows.get(name) != manifest.rows.get(name)
+        )
+        raise Invalid(f"restored, but these tables differ from the manifest: {', '.join(different)}; do not use it")
+    echo(f"✔ restored {file}; firing is held. Next: mainspring db resume --gap skip|run|ask")
+
+
+@click.command
+@database_url_option
+@click.option(
+    "--gap",
+    type=click.Choice(["skip", "run", "ask"]),
+    default="ask",
+    show_default=True,
+    help="What came due between the backup and now: `skip` does not execute it, `run` does, by each job's misfire"
+    " policy, `ask` shows it and asks.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def resume(database_url: str, gap: str, yes: bool) -> None:
+    """End the hold that a restore began.
+
+    Executions that the backup has as queued, running or due may have been executed since. `skip` cancels them; `run`
+    executes them again, under the same ids.
+    """
+    hold, found = asyncio.run(_find_hold(database_url))
+    echo(
+        f"backup of {hold.backup_at}, held since {hold.held_at}; fires are decided up to {found.decided_upto}."
+        f" {found.executions:,} executions may have been executed since; {found.schedules:,} jobs have a schedule.",
+        err=True,
+    )
+    if gap == "ask":
+        if not sys.stdin.isatty():
+            raise Invalid("decide what the gap means: --gap skip (do not execute it) or --gap run (execute it)")
+        gap = click.prompt("What came due since the backup", type=click.Choice(["skip", "run"]))
+    else:
+        confirm(f"Resume firing, and {gap} what came due since the backup?", yes=yes)
+    cancelled = asyncio.run(_resume(database_url, hold, "skip" if gap == "skip" else "run"))
+    echo("✔ firing resumes" + (f"; {cancelled:,} executions were cancelled" if gap == "skip" else ""))
+
+
+async def _find_hold(url: str) -> tuple[holds.Hold, holds.GapSummary]:
+    async with Database(url, size=1) as database, database.connection() as connection:
+        hold = await holds.open_hold(connection)
+        if hold is None:
+            raise Conflict("firing is not held; nothing to resume", code="not_held")
+        return hold, await holds.gap_summary(connection, held_at=hold.held_at)
+
+
+async def _resume(url: str, hold: holds.Hold, gap: holds.Gap) -> int:
+    """Cancel what may have been executed, then end the hold; can be repeated at any point."""
+    by, cancelled = f"db resume ({os.environ.get('USER', 'operator')})", 0
+    async with Database(url, size=4) as database:
+        while gap == "skip":
+            async with database.connection() as connection:
+                found = await holds.gap_executions(connection, held_at=hold.held_at, limit=CANCELLED_AT_ONCE)
+            if not found:
+                break
+            for execution_id, tenant in found:
+                cancelled += await _cancelled(database, execution_id, tenant=tenant, by=by)
+        async with database.transaction() as connection:
+            if not await holds.end_hold(connection, hold_id=hold.hold_id, by=by, gap=gap):
+                raise Conflict("another operator has ended the hold meanwhile", code="not_held")
+    return cancelled
+
+
+async def _cancelled(database: Database, execution_id: Any, *, tenant: int, by: str) -> int:
+    from mainspring.intake.executions import cancel
+
+    try:
+        await cancel(database, execution_id, tenant=tenant, by=by, reason="it may have been executed after the backup")
+    except (NotFound, Conflict):
+        return 0  # it ended with another one, such as the run that it belongs to
+    return 1

@@ -1,0 +1,336 @@
+"""`mainspring triggers`: webhooks and other events that start jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+import click
+import msgspec
+
+from mainspring import wire
+from mainspring.cli.arguments import seconds
+from mainspring.cli.command_options import limit_option, reason_option, yes_option
+from mainspring.cli.confirm import confirm
+from mainspring.cli.connect import connected, gather
+from mainspring.cli.group import Group
+from mainspring.cli.output import Column, Output, TableLayout, echo
+from mainspring.cli.spec_options import pair, values
+from mainspring.display.text import clean
+from mainspring.display.times import local
+from mainspring.domain.trigger import DELIVERY_OUTCOMES, CompletionSource, Source, TriggerSpec, WebhookSource
+from mainspring.domain.webhook import example_curl
+
+if TYPE_CHECKING:
+    from mainspring.client import AsyncClient
+
+F = TypeVar("F", bound=Callable[..., Any])
+SCHEMES = ("github", "stripe", "standard", "generic")
+MAX_SAMPLE_BYTES = 256_000
+
+TRIGGERS: TableLayout[wire.Trigger] = TableLayout(
+    name=lambda trigger: trigger.name,
+    columns=[
+        Column("NAME", lambda trigger: trigger.name),
+        Column("KIND", lambda trigger: trigger.kind),
+        Column("STATE", lambda trigger: trigger.state, color=lambda t: None if t.state == "active" else "yellow"),
+        Column("STARTS", lambda trigger: trigger.job),
+        Column("SOURCE", lambda trigger: source_text(trigger.spec.source), wraps=True),
+        Column("LAST DELIVERY", lambda trigger: delivery_text(trigger.last_delivery), wraps=True),
+        Column("ADDRESS", lambda trigger: trigger.path or "", wide=True),
+    ],
+    empty="no triggers; add one with: mainspring triggers add NAME --job JOB --webhook github",
+)
+DELIVERIES: TableLayout[wire.TriggerDelivery] = TableLayout(
+    name=lambda delivery: str(delivery.delivery_id),
+    columns=[
+        Column("WHEN", lambda delivery: local(delivery.received_at)),
+        Column("OUTCOME", lambda d: d.outcome, color=lambda d: "red" if d.outcome == "refused" else None),
+        Column("EVENT", lambda delivery: delivery.event or "", wraps=True),
+        Column("EXECUTION", lambda delivery: str(delivery.execution_id or "")),
+        Column("REASON", lambda delivery: delivery.reason or "", wraps=True),
+        Column("REPEATS", lambda delivery: str(delivery.repeats), optional=True),
+        Column("DELIVERY", lambda delivery: delivery.key, wide=True),
+    ],
+    empty="no deliveries",
+)
+
+
+def source_text(source: Source) -> str:
+    """A source in a few words."""
+    if isinstance(source, CompletionSource):
+        return f"{source.after} ended: {', '.join(source.outcomes)}"
+    return f"{source.scheme} webhook" + (f": {', '.join(source.events)}" if source.events else "")
+
+
+def delivery_text(delivery: wire.TriggerDelivery | None) -> str:
+    return "none" if delivery is None else f"{delivery.outcome} {local(delivery.received_at)}"
+
+
+@click.group(cls=Group)
+def triggers() -> None:
+    """Manage triggers: webhooks, and ends of other jobs, that start a job or a workflow."""
+
+
+@triggers.command("list")
+@click.option("--job", metavar="JOB", help="Only those that start this job or workflow.")
+@limit_option(100)
+@connected
+async def list_triggers(client: AsyncClient, out: Output, job: str | None, limit: int) -> None:
+    """List triggers with their latest delivery."""
+
+    async def fetch(n: int, cursor: str | None) -> wire.Page[wire.Trigger]:
+        return await client.triggers(job=job, limit=n, cursor=cursor)
+
+    out.page(await gather(fetch, limit), TRIGGERS)
+
+
+@triggers.command
+@click.argument("name")
+@connected
+async def get(client: AsyncClient, out: Output, name: str) -> None:
+    """Show a trigger, its address, and a command that sends a signed example."""
+    url = client.server.url
+    out.one(await client.get_trigger(name), TRIGGERS, lambda trigger: details(trigger, url))
+
+
+def definition_options(function: F) -> F:
+    """The options of a definition, which `add` and `edit` share. One that is not given is None."""
+    header = "Scheme generic: header with the "
+    options = [
+        click.option("--job", metavar="JOB", help="Job or workflow to start."),
+        click.option("--webhook", type=click.Choice(SCHEMES), help="Accept webhooks that are signed by this scheme."),
+        click.option("--after", metavar="JOB", help="Start when an execution of this job or workflow ends."),
+        click.option(
+            "--on",
+            "outcomes",
+            multiple=True,
+            type=click.Choice(["succeeded", "failed", "cancelled", "any"]),
+            help="With --after: how it ends. Repeatable.  [default: succeeded]",
+        ),
+        click.option("--event", "events", multiple=True, metavar="EVENT", help="Event to accept. Repeatable."),
+        click.option("--dedupe", type=click.Choice(["id", "body"]), help="Equal deliveries have the same id, or body."),
+        click.option("--signature-header", metavar="NAME", help=f"{header}signature.  [default: x-signature-256]"),
+        click.option("--timestamp-header", metavar="NAME", help=f"{header}timestamp.  [default: x-timestamp]"),
+        click.option("--id-header", metavar="NAME", help=f"{header}id of the delivery."),
+        click.option("--event-header", metavar="NAME", help=f"{header}name of the event."),
+        click.option("--when", metavar="CEL", help="Condition, such as 'body.ref == \"refs/heads/main\"'."),
+        click.option(
+            "-p",
+            "--param",
+            "params",
+            multiple=True,
+            callback=values,
+            metavar="KEY=VALUE",
+            help="Parameter with templates, such as ref={{body.ref}}. Repeatable.",
+        ),
+        click.option(
+            "--expression",
+            "expressions",
+            multiple=True,
+            callback=pair,
+            metavar="KEY=CEL",
+            help="Parameter as an expression, such as n=size(body.commits). Repeatable.",
+        ),
+        click.option("--description", metavar="TEXT", help="Description."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@triggers.command
+@click.argument("name")
+@definition_options
+@click.option("--secret", metavar="SECRET", help="Secret of the sender; - prompts for it.  [default: a new one]")
+@connected
+async def add(client: AsyncClient, out: Output, /, name: str, secret: str | None, **given: Any) -> None:
+    """Add a trigger. The secret is printed once.
+
+    \b
+    Examples:
+      mainspring triggers add deploy --job deploy --webhook github --event push -p ref={{body.ref}}
+      mainspring triggers add load --job load --after extract -p rows={{execution.result.rows}}
+      mainspring triggers add paid --job invoice --webhook stripe --secret - --event invoice.paid
+    """
+    if given["job"] is None:
+        raise click.UsageError("Missing option '--job'.")
+    spec = changed(None, given)
+    fields = {field: getattr(spec, field) for field in TriggerSpec.__struct_fields__}
+    made = await client.add_trigger(wire.NewTrigger(name=name, secret=_asked(secret), **fields))
+    out.one(made, TRIGGERS, lambda trigger: details(trigger, client.server.url))
+
+
+@triggers.command
+@click.argument("name")
+@definition_options
+@connected
+async def edit(client: AsyncClient, out: Output, /, name: str, **given: Any) -> None:
+    """Change a trigger: the given options. Its address, secrets and deliveries stay."""
+    before = await client.get_trigger(name)
+    found = await client.put_trigger(name, changed(before.spec, given))
+    out.one(found, TRIGGERS, lambda trigger: details(trigger, client.server.url))
+
+
+@triggers.command
+@click.argument("name")
+@reason_option
+@connected
+async def pause(client: AsyncClient, out: Output, name: str, reason: str) -> None:
+    """Pause a trigger: deliveries start nothing."""
+    out.one(await client.pause_trigger(name, reason=reason), TRIGGERS, _state)
+
+
+@triggers.command
+@click.argument("name")
+@connected
+async def resume(client: AsyncClient, out: Output, name: str) -> None:
+    """Resume a paused trigger."""
+    out.one(await client.resume_trigger(name), TRIGGERS, _state)
+
+
+@triggers.command
+@click.argument("name")
+@yes_option
+@connected
+async def delete(client: AsyncClient, out: Output, name: str, yes: bool) -> None:
+    """Delete a trigger with its deliveries; executions are kept."""
+    confirm(f"Delete trigger {name}: senders get 404 from then on.", yes=yes)
+    await client.delete_trigger(name)
+    out.deleted(name)
+
+
+@triggers.command
+@click.argument("name")
+@click.option("--secret", metavar="SECRET", help="Secret of the sender; - prompts for it.  [default: a new one]")
+@click.option(
+    "--overlap", type=seconds, default="24h", show_default=True, metavar="DURATION", help="Keep the previous one valid."
+)
+@connected
+async def rotate(client: AsyncClient, out: Output, name: str, secret: str | None, overlap: float) -> None:
+    """Replace the secret of a webhook. The new one is printed once."""
+    found = await client.rotate_trigger(name, secret=_asked(secret), overlap=f"{overlap:g}s")
+    out.one(found, TRIGGERS, lambda trigger: details(trigger, client.server.url))
+
+
+@triggers.command
+@click.argument("name")
+@click.option("--outcome", type=click.Choice(DELIVERY_OUTCOMES), help="Outcome.")
+@limit_option(20)
+@connected
+async def deliveries(client: AsyncClient, out: Output, name: str, outcome: str | None, limit: int) -> None:
+    """List deliveries with their outcome and execution, newest first."""
+
+    async def fetch(n: int, cursor: str | None) -> wire.Page[wire.TriggerDelivery]:
+        return await client.trigger_deliveries(name, outcome=outcome, limit=n, cursor=cursor)
+
+    out.page(await gather(fetch, limit), DELIVERIES)
+
+
+@triggers.command
+@click.argument("name")
+@click.option("--body", metavar="JSON", help="Sample body; @FILE reads it from a file.")
+@click.option("--header", "headers", multiple=True, callback=pair, metavar="NAME=VALUE", help="Header. Repeatable.")
+@click.option("--event", metavar="EVENT", help="Name of the event.")
+@click.option("--execution", type=click.UUID, metavar="ID", help="An ended execution, for --after.")
+@connected
+async def test(
+    client: AsyncClient,
+    out: Output,
+    name: str,
+    body: str | None,
+    headers: dict[str, str],
+    event: str | None,
+    execution: UUID | None,
+) -> None:
+    """Show what a sample would lead to. Nothing is started. Exit code 1 if it would start nothing."""
+    sample = wire.TriggerSample(body=_sample(body), headers=headers, event=event, execution_id=execution)
+    found = await client.test_trigger(name, sample)
+    if not out.is_text:
+        out.value(found)
+    elif found.outcome == "started":
+        echo(clean(f"✔ starts {found.job} with {msgspec.json.encode(found.params or {}).decode()}"))
+    else:
+        echo(clean(f"✖ {found.outcome}: {found.reason}"))
+    if found.outcome != "started":
+        raise click.exceptions.Exit(1)
+
+
+def changed(before: TriggerSpec | None, given: dict[str, Any]) -> TriggerSpec:
+    """The definition that results from options; those that are not given keep what was there."""
+    fields = {name: given[name] for name in ("job", "when", "description") if given[name] is not None}
+    fields |= {name: given[name] for name in ("params", "expressions") if given[name]}
+    source = _source(None if before is None else before.source, given)
+    if before is None:
+        return TriggerSpec(source=source, **fields)
+    return msgspec.structs.replace(before, source=source, **fields)
+
+
+def _source(before: Source | None, given: dict[str, Any]) -> Source:
+    if given["after"] is not None or isinstance(before, CompletionSource):
+        return _completion(before, given)
+    names = ("dedupe", "signature_header", "timestamp_header", "id_header", "event_header")
+    fields = {name: given[name] for name in names if given[name] is not None}
+    fields |= {"events": list(given["events"])} if given["events"] else {}
+    fields |= {"scheme": given["webhook"]} if given["webhook"] is not None else {}
+    if before is None and given["webhook"] is None:
+        raise click.UsageError("Say what starts the job: --webhook SCHEME or --after JOB.")
+    return WebhookSource(**fields) if before is None else msgspec.structs.replace(before, **fields)
+
+
+def _completion(before: Source | None, given: dict[str, Any]) -> CompletionSource:
+    if given["webhook"] is not None:
+        raise click.UsageError("--webhook and --after exclude each other.")
+    fields = {"after": given["after"]} if given["after"] is not None else {}
+    fields |= {"outcomes": tuple(given["outcomes"])} if given["outcomes"] else {}
+    if not isinstance(before, CompletionSource):
+        return CompletionSource(**fields)
+    return msgspec.structs.replace(before, **fields)
+
+
+def details(trigger: wire.Trigger, url: str) -> str:
+    """A trigger for a reader: its address, its secret if it is new, and an example."""
+    lines = [f"{trigger.name}: {trigger.state}, {source_text(trigger.spec.source)}, starts {trigger.job}"]
+    if trigger.spec.when is not None:
+        lines.append(f"when       {trigger.spec.when}")
+    mapped = {**trigger.spec.params, **{name: f"= {text}" for name, text in trigger.spec.expressions.items()}}
+    lines += [f"param      {name}: {value}" for name, value in mapped.items()]
+    if trigger.previous_secret_until is not None:
+        lines.append(f"previous secret valid until {local(trigger.previous_secret_until)}")
+    lines.append(f"delivery   {delivery_text(trigger.last_delivery)}")
+    if trigger.last_rejected_at is not None:
+        lines.append(f"rejected   {local(trigger.last_rejected_at)}: {trigger.last_rejection}")
+    source = trigger.spec.source
+    if trigger.path is not None and isinstance(source, WebhookSource):
+        address = f"{url.rstrip('/')}{trigger.path}"
+        lines.append(f"address    {address}")
+        if trigger.secret is not None:
+            lines.append(f"secret     {trigger.secret}   (shown only now)")
+        lines += ["", "Send a signed example:", ""]
+        lines += example_curl(source.scheme, address, names=source.names).split("\n")
+    return "\n".join(map(clean, lines))
+
+
+def _state(trigger: wire.Trigger) -> str:
+    return clean(f"{trigger.name}: {trigger.state}")
+
+
+def _asked(secret: str | None) -> str | None:
+    """Prompt for `-`: other users of the machine can see secrets on a command line."""
+    return str(click.prompt("Secret", hide_input=True, err=True)) if secret == "-" else secret
+
+
+def _sample(text: str | None) -> Any:
+    if text is None:
+        return None
+    if text.startswith("@"):
+        path = Path(text[1:])
+        if not path.is_file() or path.stat().st_size > MAX_SAMPLE_BYTES:
+            raise click.UsageError(f"{text[1:]!r} is not a file of at most {MAX_SAMPLE_BYTES:,} bytes.")
+        text = path.read_text(encoding="utf-8")
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise click.UsageError(f"--body is not JSON: {error}") from None

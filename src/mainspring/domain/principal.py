@@ -1,0 +1,71 @@
+"""Principals: tokens as they are recorded beside what they changed."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from mainspring.domain.errors import Invalid, invalid
+from mainspring.domain.grants import WorkerGrants
+
+MAX_NAME_CHARS = 100
+SHORT_ID = 8
+"""Hexadecimal digits of a token's id that are shown beside its name."""
+
+
+class Principal(str):
+    """The token that makes a change, as text: its name and the start of its id, such as `ci [3f2a9c1b]`.
+
+    Administrators choose the names of tokens; ids are random. So no token can pass for another one, or for the system,
+    by its name. It is a str, because that is what tables, messages and pages contain.
+    """
+
+    __slots__ = ("grants", "name", "queue_is_limited", "quota_id", "schedule_quota", "token_id")
+
+    name: str
+    token_id: UUID
+    schedule_quota: int | None
+    quota_id: UUID
+    grants: WorkerGrants | None
+    queue_is_limited: bool
+
+    def __new__(
+        cls,
+        name: str,
+        token_id: UUID,
+        *,
+        schedule_quota: int | None = None,
+        quota_id: UUID | None = None,
+        grants: WorkerGrants | None = None,
+        queue_is_limited: bool = False,
+    ) -> Principal:
+        """A principal with what limits its changes.
+
+        `schedule_quota`: how many schedules it may create per hour, counted under `quota_id`, which the tokens of a
+        user share; None: any number. `grants`: the queues and labels of the jobs that it may change and run; None: any.
+        `queue_is_limited`: whether its tenant has a quota of executions that have not started.
+        """
+        made = super().__new__(cls, named(name, token_id))
+        made.name = name
+        made.token_id = token_id
+        made.schedule_quota = schedule_quota
+        made.quota_id = quota_id or token_id
+        made.grants = grants
+        made.queue_is_limited = queue_is_limited
+        return made
+
+
+def named(name: str, token_id: UUID | None) -> str:
+    """A name as it is shown: with the start of the token's id, if a token has it."""
+    return name if token_id is None else f"{name} [{token_id.hex[:SHORT_ID]}]"
+
+
+def check_token_name(name: str) -> None:
+    """Refuse names of tokens that could be read as another name with its id."""
+    if not name or len(name) > MAX_NAME_CHARS:
+        raise _bad_name("a token needs a name", f"1 to {MAX_NAME_CHARS} characters that say who uses it")
+    if not name.isprintable() or "[" in name or "]" in name:
+        raise _bad_name("a token's name cannot contain brackets or control characters", "use letters, digits and '-'")
+
+
+def _bad_name(message: str, hint: str) -> Invalid:
+    return invalid("/name", message, hint=hint)

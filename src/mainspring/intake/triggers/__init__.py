@@ -1,0 +1,1 @@
+"""Triggers: definitions, and what happens when a delivery reaches one."""

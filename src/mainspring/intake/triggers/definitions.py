@@ -1,0 +1,182 @@
+"""Create, edit, pause and delete triggers; rotate the secrets of webhooks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from mainspring import wire
+from mainspring.clock import instant
+from mainspring.domain.audit import changes
+from mainspring.domain.channel import new_secret
+from mainspring.domain.duration import parse_duration
+from mainspring.domain.errors import Conflict, Invalid, invalid
+from mainspring.domain.trigger import (
+    MAX_OVERLAP_S,
+    MAX_TRIGGERS,
+    CompletionSource,
+    TriggerSecrets,
+    TriggerSpec,
+    WebhookSource,
+    kind_of,
+    secret_problem,
+    trigger_problems,
+)
+from mainspring.store import audit, needs, triggers
+from mainspring.store.db import Connection, Database, Taken, database_now_ms
+from mainspring.store.triggers import TriggerRow
+from mainspring.views import refs
+from mainspring.views import triggers as views
+
+
+async def create(
+    database: Database, name: str, spec: TriggerSpec, *, secret: str | None = None, tenant: int, by: str
+) -> wire.Trigger:
+    """Create a trigger; the answer has the secret of a webhook, which is never shown again."""
+    _check(name, spec)
+    secret = _secret_for(spec, secret)
+    try:
+        async with database.transaction() as connection:
+            await needs.lock_tenant(connection, tenant=tenant)
+            await _check_jobs(connection, name, spec, tenant=tenant)
+            made = await triggers.insert_trigger(
+                connection,
+                tenant=tenant,
+                trigger_id=uuid4(),
+                name=name,
+                spec=spec,
+                secrets=TriggerSecrets(secret),
+                by=by,
+                most=MAX_TRIGGERS,
+            )
+            if not made:
+                message = f"the tenant has {MAX_TRIGGERS:,} triggers, which is the most it may have"
+                raise Conflict(message, code="too_many_triggers")
+            await audit.record(
+                connection, "trigger.create", name, tenant=tenant, by=by, name=name, kind=kind_of(spec), job=spec.job
+            )
+    except Taken:
+        raise Conflict(f"trigger {name!r} already exists", code="name_taken") from None
+    return msgspec.structs.replace(await views.get(database, name, tenant=tenant), secret=secret)
+
+
+async def replace(database: Database, name: str, spec: TriggerSpec, *, tenant: int, by: str) -> wire.Trigger:
+    """Replace the definition of a trigger. Its kind, address, secrets and deliveries stay."""
+    _check(name, spec)
+    async with database.transaction() as connection:
+        await needs.lock_tenant(connection, tenant=tenant)
+        before = await _locked(connection, name, tenant=tenant)
+        if kind_of(spec) != before.kind:
+            message = f"the trigger {name!r} is a {before.kind}, not a {kind_of(spec)}"
+            raise invalid("/source/kind", message, hint="delete it and create another one")
+        await _check_jobs(connection, name, spec, tenant=tenant)
+        await triggers.update_trigger(connection, tenant=tenant, before=before, spec=spec)
+        fields = changes(_audited(before.spec), _audited(spec))
+        await audit.record(connection, "trigger.edit", name, tenant=tenant, by=by, name=name, fields=sorted(fields))
+    return await views.get(database, name, tenant=tenant)
+
+
+async def pause(database: Database, name: str, reason: str, *, tenant: int, by: str) -> wire.Trigger:
+    async with database.transaction() as connection:
+        if not await triggers.pause_trigger(connection, tenant=tenant, name=name, reason=reason):
+            raise views.unknown(name)
+        await audit.record(connection, "trigger.pause", name, tenant=tenant, by=by, name=name, reason=reason)
+    return await views.get(database, name, tenant=tenant)
+
+
+async def resume(database: Database, name: str, *, tenant: int, by: str) -> wire.Trigger:
+    """Resume a trigger. A trigger that is not paused stays as it is."""
+    async with database.transaction() as connection:
+        if await triggers.resume_trigger(connection, tenant=tenant, name=name):
+            await audit.record(connection, "trigger.resume", name, tenant=tenant, by=by, name=name)
+    return await views.get(database, name, tenant=tenant)
+
+
+async def delete(database: Database, name: str, *, tenant: int, by: str) -> None:
+    async with database.transaction() as connection:
+        if not await triggers.delete_trigger(connection, tenant=tenant, name=name):
+            raise views.unknown(name)
+        await audit.record(connection, "trigger.delete", name, tenant=tenant, by=by, name=name)
+
+
+async def rotate(
+    database: Database, name: str, request: wire.RotateTriggerSecret, *, tenant: int, by: str
+) -> wire.Trigger:
+    """Replace the secret of a webhook; the previous one stays valid for the overlap."""
+    overlap_s = _overlap_s(request.overlap)
+    async with database.transaction() as connection:
+        before = await _locked(connection, name, tenant=tenant)
+        if not isinstance(before.spec.source, WebhookSource):
+            raise Conflict(f"the trigger {name!r} is a {before.kind}, which has no secret", code="no_secret")
+        secret = _secret_for(before.spec, request.secret)
+        assert secret is not None
+        now_s = await database_now_ms(connection) / 1000
+        rotated = before.secrets.rotated(secret, now_s=now_s, overlap_s=overlap_s)
+        await triggers.set_trigger_secrets(connection, tenant=tenant, name=name, secrets=rotated)
+        until = (instant(now_s * 1000) + timedelta(seconds=overlap_s)).isoformat()
+        await audit.record(
+            connection, "trigger.rotate", name, tenant=tenant, by=by, name=name, previous_secret_until=until
+        )
+    return msgspec.structs.replace(await views.get(database, name, tenant=tenant), secret=secret)
+
+
+def _check(name: str, spec: TriggerSpec) -> None:
+    if problems := trigger_problems(name, spec):
+        raise Invalid(problems[0].message, code="bad_trigger", problems=tuple(problems))
+
+
+def _secret_for(spec: TriggerSpec, given: str | None) -> str | None:
+    if not isinstance(spec.source, WebhookSource):
+        if given is not None:
+            raise invalid("/secret", "only webhooks have a secret", hint="leave it out")
+        return None
+    if given is None:
+        return new_secret()
+    if (problem := secret_problem(given, spec.source)) is not None:
+        raise invalid(problem.pointer, problem.message, hint=problem.hint, code="bad_secret")
+    return given
+
+
+def _overlap_s(overlap: str | int | float) -> float:
+    try:
+        overlap_s = parse_duration(overlap)
+    except ValueError as error:
+        raise invalid("/overlap", str(error), hint="such as 24h; 0 ends the previous secret at once") from None
+    if not 0 <= overlap_s <= MAX_OVERLAP_S:
+        raise invalid("/overlap", f"{overlap!r} is out of range", hint="between 0 and 7 days")
+    return overlap_s
+
+
+async def _check_jobs(connection: Connection, name: str, spec: TriggerSpec, *, tenant: int) -> None:
+    """Refuse jobs that do not exist, ids, and completions that would start themselves. The tenant is locked."""
+    await _check_job(connection, "/job", spec.job, tenant=tenant)
+    if not isinstance(spec.source, CompletionSource):
+        return
+    await _check_job(connection, "/source/after", spec.source.after, tenant=tenant)
+    if await triggers.leads_back(connection, tenant=tenant, name=name, start=spec.job, end=spec.source.after):
+        message = f"a cycle: {spec.job} starts {spec.source.after} again, by triggers or dependencies"
+        raise invalid("/source/after", message, hint="remove one of them", code="cycle")
+
+
+async def _check_job(connection: Connection, pointer: str, name: str, *, tenant: int) -> None:
+    row = await refs.find_job(connection, name, tenant=tenant)
+    if row is None or row.deleted_at is not None:
+        hint = "create the job or workflow first"
+        raise invalid(pointer, f"there is no job {name!r}", hint=hint, code="unknown_job")
+    if row.name != name:
+        raise invalid(pointer, "a trigger names its job", hint=f"write {row.name!r}")
+
+
+async def _locked(connection: Connection, name: str, *, tenant: int) -> TriggerRow:
+    row = await triggers.lock_trigger(connection, tenant=tenant, name=name)
+    if row is None:
+        raise views.unknown(name)
+    return row
+
+
+def _audited(spec: TriggerSpec) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(spec)
+    return found

@@ -1,0 +1,1 @@
+"""Secrets: their encryption, and where their values come from."""

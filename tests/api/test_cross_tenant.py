@@ -1,0 +1,356 @@
+"""A tenant sees nothing of another: every route and page is asked for the names and ids of another tenant."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx2
+import msgspec
+import pytest
+
+from mainspring import wire
+from mainspring.api.app import endpoints
+from mainspring.client import AsyncClient
+from mainspring.domain.alert import Rule
+from mainspring.domain.trigger import CompletionSource
+from mainspring.web.app import every_page
+from tests.conftest import Cluster
+from tests.support.pages import NAVIGATION, open_page, sign_in
+from tests.support.processes import until_async
+
+pytestmark = pytest.mark.anyio
+
+MARK = "zq7mark"
+"""Part of every name and text of the first tenant: whatever shows it shows data of that tenant."""
+VOLATILE = {
+    "sessions",
+    "tokens",
+    "shards",
+    "browser_sessions",
+    "login_links",
+    "session_functions",
+    "outbox",
+    "deliveries",
+}
+"""Tables that change by themselves, with heartbeats, uses of credentials and attempts to deliver notifications."""
+MOST_REFS = 6
+TABLES = {
+    "jobs": ("jobs",), "workflows": ("jobs",), "executions": ("executions", "history"), "runs": ("runs",),
+    "backfills": ("backfills",), "dead-letters": ("dead_letters",), "failures": ("dead_letters",),
+    "calendars": ("calendars",), "blackouts": ("blackouts",), "channels": ("channels",), "silences": ("silences",),
+    "alert-rules": ("alert_rules",), "reservations": ("reservations",), "workers": ("sessions", "workers"),
+    "tokens": ("tokens",), "users": ("principals",), "roles": ("roles",), "browser-sessions": ("tokens",),
+}  # fmt: skip
+"""The tables whose ids and names a path may contain, by a part of the path."""
+_PART = re.compile(r"\{\w+\}")
+
+
+@dataclass
+class Victim:
+    """The tenant whose data must not be seen: its id, its names and ids, and its client."""
+
+    tenant: int
+    client: AsyncClient
+    names: set[str] = field(default_factory=set)
+    ids: set[str] = field(default_factory=set)
+    of_table: dict[str, set[str]] = field(default_factory=dict)
+
+    def refs(self, path: str) -> list[str]:
+        """Names and ids of the kind that a path names, at most MOST_REFS, and some of other kinds."""
+        noun = next((part for part in path.split("/") if part in TABLES), "")
+        own = sorted(set().union(*(self.of_table.get(t, set()) for t in TABLES.get(noun, ()))))
+        return [*own[:MOST_REFS], *sorted((self.names | self.ids) - set(own))[:: 1 + len(self.ids) // 2]]
+
+
+def named(what: str) -> str:
+    return f"{MARK}-{what}"
+
+
+def job(what: str, *command: str, **fields: Any) -> dict[str, Any]:
+    return {"name": named(what), "task": {"kind": "shell", "argv": list(command)}, **fields}
+
+
+@asynccontextmanager
+async def tenant(cluster: Cluster, name: str) -> AsyncIterator[tuple[int, AsyncClient]]:
+    async with cluster.client() as admin:
+        await admin.create_tenant(wire.NewTenant(name=name))
+        token = (await admin.issue_tenant_token(name, wire.NewToken(name=f"{name} admin", role="admin"))).token
+    async with cluster.database.connection() as connection:
+        number = await connection.fetchval("SELECT tenant_id FROM tenants WHERE name = $1", name)
+    async with AsyncClient(cluster.url, token) as client:
+        yield number, client
+
+
+@pytest.fixture(scope="module")
+async def victim(cluster: Cluster) -> AsyncIterator[Victim]:
+    async with tenant(cluster, named("tenant")) as (number, client):
+        found = Victim(number, client)
+        await _definitions(client)
+        await _executions(cluster, client)
+        assert client.server.token is not None
+        await cluster.context.auth.cookie_for_token(client.server.token)
+        await _collect(cluster, found)
+        yield found
+
+
+@pytest.fixture(scope="module")
+async def prober(cluster: Cluster) -> AsyncIterator[AsyncClient]:
+    async with tenant(cluster, f"prober-{uuid4().hex[:6]}") as (_, client):
+        await client.create_job({"name": "own", "task": {"kind": "noop"}})
+        yield client
+
+
+async def _definitions(client: AsyncClient) -> None:
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    await client.put_calendar(named("calendar"), wire.CalendarDays(dates=[date(2090, 1, 1)]))
+    await client.add_blackout(wire.NewBlackout(start_at=soon, end_at=soon + timedelta(hours=1), reason=named("why"),
+                                               queue=named("queue")))  # fmt: skip
+    await client.create_job(job("fails", "sh", "-c", f"echo {MARK}-output; exit 3", retries={"max": 0},
+                                description=named("text"), metadata={"owner": named("owner")}))  # fmt: skip
+    await client.create_job(
+        job(
+            "works",
+            "sh",
+            "-c",
+            f"echo {MARK}-output; echo x > $MAINSPRING_ARTIFACTS/{MARK}.txt",
+            schedule={"every": "1h"},
+            concurrency={"key": named("key"), "limit": 5},
+        )
+    )
+    await client.create_job(job("late", "true"))
+    await client.add_need(named("late"), named("works"))
+    step = {"task": {"kind": "noop"}}
+    await client.apply_workflow({"name": named("flow"), "steps": {f"{MARK}_step": step}})
+    target = {"kind": "webhook", "url": f"https://{MARK}.invalid/hook"}
+    await client.add_channel(
+        wire.NewChannel(name=named("channel"), target=_target(target), events=["execution.failed"])
+    )
+    await client.put_alert_rule(named("rule"), Rule(condition="dead_letters", threshold=7))
+    await client.add_silence(wire.NewSilence(matchers={"job": named("*")}, end_at=soon, reason=named("quiet")))
+    await client.set_queue(named("queue"), {"cap": 5})
+    kept = wire.NewReservation(name=named("kept"), start_at=soon, end_at=soon + timedelta(hours=1), anyway=True)
+    await client.add_reservation(kept)
+    await client.write_role(named("role"), wire.RoleSpec(scopes=["read"]))
+    await client.create_user(wire.NewUser(name=named("user"), role=named("role"), display_name=named("display")))
+    await client.issue_token(wire.NewToken(name=named("token"), user=named("user")))
+    await client.login_link()
+    await client.put_secret(named("secret"), wire.SecretSpec(value=named("value"), jobs=[named("works")]))
+    await client.add_trigger(
+        wire.NewTrigger(name=named("trigger"), job=named("late"), source=CompletionSource(after=named("works")))
+    )
+    manifest = {"kind": "Calendar", "metadata": {"name": named("applied")}, "spec": {"dates": ["2090-01-01"]}}
+    await client.apply_manifests(wire.ApplyManifests(manifests=[manifest], owner=named("owner")))
+
+
+def _target(target: dict[str, Any]) -> Any:
+    return msgspec.convert({"target": target}, wire.ChannelSpec).target
+
+
+async def _executions(cluster: Cluster, client: AsyncClient) -> None:
+    async with working(cluster, client):
+        for what, state in (("works", "succeeded"), ("fails", "failed")):
+            made = await client.trigger(named(what), wire.RunNow(params={}, reason=named("reason")))
+            await client.wait(made.execution_id, timeout_s=30)
+            assert (await client.execution(made.execution_id)).state == state
+        await client.start_run(named("flow"))
+        await client.trigger(named("works"), wire.RunNow(key=named("key")))
+    assert (await client.dead_letters()).items
+    past = datetime.now(UTC) - timedelta(days=2)
+    await client.start_backfill(named("works"), wire.BackfillRequest(from_=past, to=past + timedelta(hours=3)))
+    await client.trigger(named("works"))
+
+
+async def _collect(cluster: Cluster, victim: Victim) -> None:
+    """Every id and every name in the rows of the tenant, of all tables."""
+    found = await _rows(cluster, victim.tenant)
+    assert {table for table, rows in found.items() if not rows} <= EMPTY, "the probe would miss these tables"
+    for table, rows in found.items():
+        for row in rows:
+            victim.ids |= {str(value) for value in row.values() if isinstance(value, UUID)}
+            own = {str(row[k]) for k in row if k == f"{table.rstrip('s')}_id" or k in PRIMARY}
+            names = {v for k, v in row.items() if k == "name" and isinstance(v, str) and MARK in v}
+            victim.names |= names
+            victim.of_table.setdefault(table, set()).update(own, names)
+    # Numbers written as ids are no secret, nor is the token of the cluster administrator who created both tenants.
+    async with cluster.database.connection() as connection:
+        shared = await connection.fetch("SELECT token_id FROM tokens WHERE tenant_id = 1")
+    victim.ids -= {str(row["token_id"]) for row in shared} | {str(UUID(int=n)) for n in range(10)}
+
+
+PRIMARY = ("execution_id", "dead_letter_id", "principal_id", "session_id")
+EMPTY = {
+    "alerts", "checkpoints", "evictions", "function_sets", "job_notices", "plugins", "run_events", "submissions",
+    "submitting_roles", "token_grants", "request_keys",
+}  # fmt: skip
+"""Tables that the fixture does not fill."""
+
+
+async def _rows(cluster: Cluster, tenant: int) -> dict[str, list[dict[str, Any]]]:
+    async with cluster.database.connection() as connection:
+        tables = await connection.fetch(
+            "SELECT c.relname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
+            " WHERE a.attname = 'tenant_id' AND c.relkind IN ('r', 'p') AND NOT c.relispartition"
+            " AND c.relnamespace = 'mainspring'::regnamespace ORDER BY 1"
+        )
+        return {
+            t["relname"]: [
+                dict(r) for r in await connection.fetch(f"SELECT * FROM {t['relname']} WHERE tenant_id = $1", tenant)
+            ]
+            for t in tables
+            if t["relname"] != "tenants"
+        }
+
+
+def paths_of(path: str, refs: list[str]) -> Iterator[tuple[str, str]]:
+    """A path with each of the foreign references in all its places."""
+    if not _PART.search(path):
+        yield path, ""
+        return
+    for ref in refs:
+        yield _PART.sub(ref.replace("\\", ""), path), ref
+
+
+def leaks(text: str, victim: Victim, asked: str) -> set[str]:
+    """What of the victim an answer shows, besides what the request itself named."""
+    rest = text.replace(asked, "") if asked else text
+    found = {i for i in victim.ids if i in rest}
+    return found | ({MARK} if MARK in rest else set())
+
+
+async def read(http: httpx2.AsyncClient, path: str) -> tuple[int, str]:
+    """Read an answer; of a stream, only that it begins."""
+    async with http.stream("GET", path) as answer:
+        if answer.headers.get("content-type", "").startswith("text/event-stream"):
+            return answer.status_code, ""
+        return answer.status_code, (await answer.aread()).decode(errors="replace")
+
+
+@pytest.mark.requirement(139)
+async def test_no_read_of_the_api_shows_another_tenant(cluster: Cluster, victim: Victim, prober: AsyncClient) -> None:
+    assert len(victim.ids) > 20 and len(victim.names) >= 12
+    headers = {"Authorization": f"Bearer {prober.server.token}"}
+    found, opened = [], []
+    async with httpx2.AsyncClient(base_url=cluster.url, headers=headers, trust_env=False, timeout=30) as http:
+        for e in endpoints():
+            if e.method != "GET" or e.scope == "cluster":
+                continue
+            for path, ref in paths_of(e.path, victim.refs(e.path)):
+                status, text = await read(http, path)
+                if shown := leaks(text, victim, ref):
+                    found.append((path, shown))
+                if ref and status != 404:
+                    opened.append((path, status))
+            for name in e.query if not _PART.search(e.path) else ():
+                for ref in (MARK, named("works"), *sorted(victim.ids)[:3]):
+                    _, text = await read(http, f"{e.path}?{name}={ref}")
+                    if shown := leaks(text, victim, ref):
+                        found.append((f"{e.path}?{name}={ref}", shown))
+    assert found == []
+    assert [o for o in opened if not o[0].startswith("/api/v1/queues/")] == []
+
+
+@pytest.mark.requirement(139)
+async def test_no_page_shows_another_tenant(cluster: Cluster, victim: Victim, prober: AsyncClient) -> None:
+    assert prober.server.token is not None
+    found, opened = [], []
+    async with httpx2.AsyncClient(base_url=cluster.url, headers=NAVIGATION, timeout=30) as browser:
+        await sign_in(browser, prober.server.token)
+        await open_page(browser, "/settings")
+        for page in every_page():
+            if page.get is None or page.read_scope == "cluster" or "{file}" in page.path:
+                continue
+            for path, ref in paths_of(page.path, victim.refs(page.path)):
+                status, text = await read(browser, path)
+                if shown := leaks(text, victim, ref):
+                    found.append((path, shown))
+                if ref and status not in (404, 422):  # 422: the address lacks what to decide
+                    opened.append((path, status))
+        for path in (f"/search?q={MARK}", f"/jobs?q={MARK}", f"/executions?job={named('works')}", f"/audit?q={MARK}"):
+            _, text = await read(browser, path)
+            if shown := leaks(text.replace(named("works"), ""), victim, MARK):
+                found.append((path, shown))
+    assert found == []
+    assert [o for o in opened if not o[0].startswith("/queues/")] == []
+
+
+@pytest.mark.requirement(139)
+async def test_no_request_changes_another_tenant(cluster: Cluster, victim: Victim, prober: AsyncClient) -> None:
+    """Every verb with every foreign reference: 404, or refused for its body; and no row of the tenant changes."""
+    before = await _rows(cluster, victim.tenant)
+    headers = {"Authorization": f"Bearer {prober.server.token}"}
+    passed = []
+    async with httpx2.AsyncClient(base_url=cluster.url, headers=headers, trust_env=False, timeout=30) as http:
+        for e in sorted(endpoints(), key=lambda e: e.method != "DELETE"):  # before PUT creates own objects
+            if e.method == "GET" or e.scope in ("cluster", "worker") or not _PART.search(e.path):
+                continue
+            for path, ref in paths_of(e.path, victim.refs(e.path)):
+                answer = await http.request(e.method, path, json=BODIES.get(e.path, {}) if e.body is not None else None)
+                if answer.status_code not in (404, 422) and not _creates_own(e.method, e.path):
+                    passed.append((e.method, path, answer.status_code))
+                assert not leaks(answer.text, victim, ref), (e.method, path, answer.text)
+    assert passed == []
+    after = await _rows(cluster, victim.tenant)
+    changed = [table for table in before if table not in VOLATILE and before[table] != after[table]]
+    assert changed == []
+
+
+BODIES: dict[str, Any] = {
+    "/api/v1/jobs/{ref}/rollback": {"version": 1},
+    "/api/v1/jobs/{ref}/skip": {"reason": "r"},
+    "/api/v1/jobs/{ref}/force-complete": {"reason": "r"},
+    "/api/v1/workflows/{ref}/rollback": {"version": 1},
+    "/api/v1/dead-letters/{ref}/dismiss": {"reason": "r"},
+    "/api/v1/dead-letters/{ref}": {"note": "n"},
+    "/api/v1/runs/{run_id}/steps/{step}/skip": {"reason": "r"},
+    "/api/v1/runs/{run_id}/steps/{step}/force-complete": {"reason": "r"},
+    "/api/v1/roles/{name}": {"scopes": ["read"]},
+    "/api/v1/calendars/{name}": {"dates": ["2090-01-02"]},
+    "/api/v1/alert-rules/{name}": {"condition": "dead_letters", "threshold": 3},
+}
+
+
+def _creates_own(method: str, path: str) -> bool:
+    """Names are free for each tenant: writing one creates an object of the caller."""
+    own = ("roles", "calendars", "alert-rules", "queues", "channels")
+    if (method, path) == ("DELETE", "/api/v1/alert-rules/{name}"):
+        return True
+    return method in ("PUT", "PATCH") and path.split("/")[3] in own
+
+
+@pytest.mark.requirement(139)
+async def test_streams_carry_only_the_own_tenant(cluster: Cluster, victim: Victim, prober: AsyncClient) -> None:
+    seen: list[wire.Execution] = []
+
+    async def follow() -> None:
+        async for execution in prober.feed():
+            seen.append(execution)
+
+    async def arrives() -> bool:
+        for client, name in ((victim.client, named("works")), (prober, "own")):
+            made = await client.trigger(name)
+            await client.wait(made.execution_id, timeout_s=30)
+        return bool(seen)
+
+    task = asyncio.create_task(follow())
+    try:
+        async with working(cluster, victim.client), working(cluster, prober):
+            await until_async("an own execution arrives", arrives, within_s=30)
+    finally:
+        task.cancel()
+    assert {e.job for e in seen} == {"own"}
+
+
+@asynccontextmanager
+async def working(cluster: Cluster, client: AsyncClient) -> AsyncIterator[None]:
+    """A worker of the client's tenant."""
+    fleet = await client.issue_worker_token(wire.NewWorkerToken(name=named("fleet"), queues=["*"], labels=["*"]))
+    theirs = replace(cluster, worker_token=fleet.token)
+    async with theirs.worker(name=named("worker"), queues=("short", "long"), labels={"zone": MARK}):
+        yield

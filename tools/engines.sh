@@ -1,0 +1,34 @@
+#!/bin/sh
+# Fetch the ZooKeeper server that tests of the optional engines start, with Maven, into .cache/jars. Without Maven or
+# Java those tests are skipped and name what is missing. Redis and etcd are Debian packages: see tools/system.sh.
+set -eu
+cd "$(dirname "$0")/.."
+target=.cache/jars/zookeeper
+[ ! -d "$target" ] || exit 0
+if ! command -v mvn >/dev/null 2>&1 || ! command -v java >/dev/null 2>&1; then
+    echo "Skipping ZooKeeper tests: they need mvn and java." >&2
+    exit 0
+fi
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cat >"$folder/pom.xml" <<'POM'
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>mainspring</groupId>
+  <artifactId>engines</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.zookeeper</groupId><artifactId>zookeeper</artifactId><version>3.9.5</version></dependency>
+    <dependency><groupId>org.xerial.snappy</groupId><artifactId>snappy-java</artifactId><version>1.1.10.7</version></dependency>
+    <dependency><groupId>io.dropwizard.metrics</groupId><artifactId>metrics-core</artifactId><version>4.1.12.1</version></dependency>
+  </dependencies>
+</project>
+POM
+echo "Fetching ZooKeeper ..." >&2
+if mvn -q -B -f "$folder/pom.xml" dependency:copy-dependencies -DoutputDirectory="$folder/jars" >"$folder/log" 2>&1; then
+    mkdir -p .cache/jars
+    mv "$folder/jars" "$target"
+else
+    tail -n 5 "$folder/log" >&2
+    echo "Skipping ZooKeeper tests: its packages could not be fetched." >&2
+fi
