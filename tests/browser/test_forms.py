@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.browser.conftest import Site
 
@@ -58,7 +58,7 @@ async def test_a_copied_command_makes_the_same_job(empty_site: Site, page: Page)
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     await page.goto("/new")
     await page.locator("main [name=job]").fill("from-form")
-    await page.locator("main [name=command]").fill("sh -c 'echo \"it is {{fire_at}}\"; exit 0'")
+    await page.locator("main [name=command]").fill("sh -c 'echo \"it is $1\"; exit 0' sh {{fire_at}}")
     await page.locator("main [name=expression]").fill("0 2 * * MON-FRI")
     await page.locator("main [name=zone]").fill("Europe/Berlin")
     await page.get_by_role("button", name="Review").first.click()
@@ -105,6 +105,8 @@ async def test_a_schedule_is_explained_while_it_is_typed(page: Page) -> None:
     await page.goto("/playground")
     schedule = page.get_by_label("Schedule")
     await expect(schedule).to_be_focused()
+    # The example is selected: what is typed replaces it.
+    await page.wait_for_function("box => box.selectionEnd > 0", arg=await schedule.element_handle())
     await page.keyboard.type("0 9 * * MON", delay=20)
     explained = page.locator("#explained")
     await expect(explained.locator(".sentence")).to_have_text("At 09:00 on Monday")
@@ -121,3 +123,19 @@ async def test_a_schedule_is_explained_while_it_is_typed(page: Page) -> None:
     # From here to a job, with the schedule already filled in.
     await page.get_by_role("link", name="Create a job with this schedule").click()
     await expect(page.locator("main [name=expression]")).to_have_value("every 10m")
+
+
+async def test_what_is_typed_before_the_script_arrives_is_previewed(empty_site: Site, page: Page) -> None:
+    async with empty_site.running.client() as client:
+        await client.create_job({"name": "typed-early", "task": {"kind": "shell", "argv": ["true"]}})
+    typed = asyncio.Event()
+
+    async def late(route: Route) -> None:
+        await typed.wait()
+        await route.continue_()
+
+    await page.route("**/static/preview.js*", late)
+    await page.goto("/jobs/typed-early/schedule", wait_until="commit")
+    await page.get_by_label("Schedule", exact=True).fill("0 3 * * SUN")
+    typed.set()
+    await expect(page.locator("#proposed .sentence")).to_have_text("At 03:00 on Sunday")

@@ -71,5 +71,17 @@ document.addEventListener("click", (event) => {
   refresh();
 });
 
+function selectAll() {
+  form.elements.expression.select();
+}
+
 fit();
-if (form.elements.expression.value.trim() && form.dataset.preview === "explained") refresh();
+if (form.elements.expression.autofocus) {
+  // What is typed replaces the example. The browser focuses the field before or after this script runs.
+  if (document.activeElement === form.elements.expression) selectAll();
+  else form.elements.expression.addEventListener("focus", selectAll, { once: true });
+}
+const typed = form.elements.expression.value;
+// Text that was typed before this script ran raised no event here.
+if (typed !== form.elements.expression.defaultValue) soon();
+else if (typed.trim() && form.dataset.preview === "explained") refresh();
