@@ -95,8 +95,11 @@ class Reservation(Protocol):
     def sessions(self) -> Sequence[UUID]:
         """The session of each slot; one with several slots occurs several times. Possibly empty."""
 
-    async def assign(self, rows: Sequence[Any]) -> None:
-        """Send executions to their workers. Call it after the commit that set the rows to running."""
+    async def assign(self, rows: Sequence[Any], connection: Any = None) -> None:
+        """Send executions to their workers. Call it after the commit that set the rows to running.
+
+        `connection` reads definitions that are not cached; None: another one does.
+        """
 
 
 class DirectHandoff(Protocol):

@@ -18,6 +18,7 @@ from mainspring.domain.attempt_credential import AttemptCredentials
 from mainspring.domain.job import Definition, kind_of
 from mainspring.domain.placement.isolation import raised
 from mainspring.store import claims
+from mainspring.store.db import Connection
 from mainspring.store.definitions import Definitions, Version
 from mainspring.telemetry import metrics
 
@@ -43,12 +44,17 @@ class Assignments:
         self._clock = clock
         self.credentials = AttemptCredentials()
 
-    async def send(self, rows: Sequence[claims.Claimed], workers: Mapping[UUID, WaitingWorker]) -> None:
+    async def send(
+        self,
+        rows: Sequence[claims.Claimed],
+        workers: Mapping[UUID, WaitingWorker],
+        connection: Connection | None = None,
+    ) -> None:
         """Send rows, committed as running, to the workers of their sessions."""
         if self._reservations:
             self._reservations.release_started(rows)
         versions = {(row[1], row[2]) for row in rows}
-        definitions = await self._definitions.get(versions)
+        definitions = await self._definitions.get(versions, connection)
         names = {version: f"{version[0]}.{version[1]}" for version in versions}
         if self._settings.limits_duration:
             self._limit_timeouts(rows, definitions, names)

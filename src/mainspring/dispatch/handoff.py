@@ -34,9 +34,9 @@ class Reservation:
     workers: Mapping[UUID, WaitingWorker]
     assignments: Assignments
 
-    async def assign(self, rows: Sequence[Any]) -> None:
+    async def assign(self, rows: Sequence[Any], connection: Any = None) -> None:
         try:
-            await self.assignments.send(rows, self.workers)
+            await self.assignments.send(rows, self.workers, connection)
         except Exception:
             # The rows are committed, so the caller's request must not fail; the worker's next heartbeat returns them.
             log.exception("handoff.failed", executions=len(rows), first=str(rows[0]["execution_id"]))

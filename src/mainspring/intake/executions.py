@@ -222,7 +222,8 @@ class Submitter:
             new = _columns(batch, new_id_suffixes(len(batch)), keyed, slots.sessions, lines)
             async with self._database.hot() as connection:
                 rows = await executions.submit(connection, new, ids_only=ids_only)
-            await slots.assign(rows)
+                # Before the connection goes back to its pool, which takes three turns of the event loop.
+                await slots.assign(rows, connection)
         self._remember_lines(rows, keyed)
         return rows
 

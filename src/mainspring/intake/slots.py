@@ -8,6 +8,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from mainspring import ports
+from mainspring.store.db import Connection
 
 
 class Slots:
@@ -46,11 +47,11 @@ class Slots:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    async def assign(self, rows: Sequence[Any]) -> None:
+    async def assign(self, rows: Sequence[Any], connection: Connection) -> None:
         """Send the executions that are running to their workers. Call it after the commit."""
         running: dict[int, list[Any]] = {}
         for row in rows:
             if row is not None and row["state"] == "running":
                 running.setdefault(row["line_id"], []).append(row)
         for line_id, started in running.items():
-            await self._reserved[line_id].assign(started)
+            await self._reserved[line_id].assign(started, connection)
