@@ -107,3 +107,50 @@ async def test_one_refused_result_takes_no_others_along(cluster: Cluster) -> Non
     await link.close()
     assert (good.state, bad.state) == ("succeeded", "failed")
     assert bad.error is not None and bad.error.startswith(delivery.REFUSED)
+
+
+class Paired(ApiClient):
+    """A client whose first two reports wait for each other; the answer to the first is lost."""
+
+    def __init__(self, address: ApiAddress) -> None:
+        super().__init__(address)
+        self.sizes: list[int] = []
+        self._both = asyncio.Event()
+
+    async def results(self, results: wire.Results) -> wire.Settled:
+        self.sizes.append(len(results.results))
+        is_first = len(self.sizes) == 1
+        if len(self.sizes) == 2:
+            self._both.set()
+        await self._both.wait()
+        settled = await super().results(results)
+        if is_first:
+            raise ApiUnavailable("the answer was lost")
+        return settled
+
+
+async def test_full_batches_are_sent_two_at_a_time(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "BATCH_RESULTS", 3)
+    queue = f"q{uuid4().hex}"
+    link = Paired(ApiAddress(cluster.url, cluster.worker_token))
+    delivered: list[wire.Result] = []
+    async with cluster.client() as client, remote(cluster, queue=queue) as session:
+        job = await client.create_job({"name": queue, "task": {"kind": "noop"}, "queue": queue})
+        sending = ResultDelivery(link, session.session_id, delivered=delivered.extend)
+        ids = []
+        for _ in range(7):
+            await client.trigger(job.name)
+            polled = await session.poll()
+            (given,) = polled.executions
+            definition = polled.definitions[given.definition]
+            work = Work(given, definition, session_id=session.session_id, cleanup=Registry())
+            sending.end(work, ended(work))
+            ids.append(given.execution_id)
+        sending.start()
+        assert await sending.flushed(30)
+        await sending.stop()
+        states = {(await client.execution(execution_id)).state for execution_id in ids}
+    await link.close()
+    assert link.sizes == [3, 3, 3, 1], "two together, the first of them again, then the rest"
+    assert [result.execution_id for result in delivered] == ids
+    assert states == {"succeeded"}

@@ -17,6 +17,7 @@ from mainspring.worker.transport.api_client import ApiClient, ApiUnavailable, Re
 log = structlog.get_logger()
 
 BATCH_RESULTS = 1000
+BATCHES_AT_ONCE = 2
 BATCH_BYTES = 600_000
 GATHER_PER_ATTEMPT_S, LEAST_GATHER_S, MOST_GATHER_S = 5e-6, 1e-3, 0.02
 """How long a result waits for others, per running attempt. Where thousands run, a few milliseconds do not matter, and
@@ -110,27 +111,39 @@ class ResultDelivery:
             await self._send_batch()
 
     async def _send_batch(self) -> None:
+        batches = [self._results[: self._fitting(0)]]
+        # While one batch is settled, the api reads the next: only full ones, so that batches still grow under load.
+        while len(batches) < BATCHES_AT_ONCE and len(self._results) >= BATCH_RESULTS * (len(batches) + 1):
+            start = sum(map(len, batches))
+            batches.append(self._results[start : start + self._fitting(start)])
+        await asyncio.gather(*map(self._deliver_batch, batches))
+        sent = [result for batch in batches for result, _ in batch]
+        del self._results[: len(sent)]
+        if self._no_retry:
+            self._no_retry.difference_update(result.execution_id for result in sent)
+        self._delivered(sent)
+        if not self._results:
+            self._pending.clear()
+            self._empty.set()
+
+    def _fitting(self, start: int) -> int:
+        """How many results from this one on fit into a request."""
         count, size = 0, 0
-        for result, output in self._results[:BATCH_RESULTS]:
+        for result, output in self._results[start : start + BATCH_RESULTS]:
             size += sum(len(chunk.data) for chunk in output) if output else 0
             size += len(result.result) if isinstance(result.result, msgspec.Raw) else 0
             if count and size > BATCH_BYTES:
                 break
             count += 1
-        batch = self._results[:count]
+        return count
+
+    async def _deliver_batch(self, batch: list[tuple[wire.Result, list[wire.Output]]]) -> None:
         output = [chunk for _, chunks in batch for chunk in chunks]
         while sum(len(chunk.data) for chunk in output) > BATCH_BYTES:
             # One attempt with more output than fits into a request: its first chunks are sent alone.
             first, output = output[:BATCH_CHUNKS], output[BATCH_CHUNKS:]
             await self._deliver([], first)
         await self._deliver([result for result, _ in batch], output)
-        del self._results[:count]
-        if self._no_retry:
-            self._no_retry.difference_update(result.execution_id for result, _ in batch)
-        self._delivered([result for result, _ in batch])
-        if not self._results:
-            self._pending.clear()
-            self._empty.set()
 
     async def _send_output(self) -> None:
         await asyncio.sleep(OUTPUT_S)
