@@ -244,9 +244,14 @@ async def insert_version(
     )
 
 
+_LISTS = {field.name for field in msgspec.structs.fields(JobSpec) if field.default == ()}
+"""Fields that are empty lists unless they are set."""
+
+
 def stored_fields(spec: JobSpec) -> dict[str, Any]:
     """The fields of a definition that are set. Unset ones are not stored, so that the previous release can read it."""
-    return {name: value for name, value in msgspec.to_builtins(spec).items() if value is not None}
+    fields = msgspec.to_builtins(spec)
+    return {name: value for name, value in fields.items() if value is not None and (value or name not in _LISTS)}
 
 
 async def lock_job(connection: Connection, *, tenant: int, job_id: UUID) -> tuple[int, JobSpec, bool, bool] | None:
