@@ -74,6 +74,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "workers": ("inspect", "List, drain and resume workers, and issue tokens for them"),
         "shards": ("inspect", "List schedulers and the owner of each shard"),
         "doctor": ("inspect", "Check the health of the server and its data"),
+        "watch": ("watch", "Raise an alarm from outside when the whole cluster is silent"),
         "audit": ("audit", "List the audit log"),
         "secrets": ("secrets", "Manage secrets of jobs and channels, and master keys"),
         "db": ("db", "Migrate, inspect, back up and restore the database"),
