@@ -109,7 +109,7 @@ def strings(value: Any, pointer: str | Path) -> Iterator[tuple[Path, str]]:
         for key, item in items:
             if isinstance(item, str):
                 yield above.down(key), item
-            elif isinstance(item, dict | list | tuple):
+            elif item and isinstance(item, dict | list | tuple):
                 open_.append((_items(item), above.down(key)))
                 break
         else:

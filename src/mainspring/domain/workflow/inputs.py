@@ -83,7 +83,8 @@ def steps_in(value: Any) -> set[str]:
 
 def reads_upstream(value: Any) -> bool:
     """Whether the value reads `upstream`, the outcomes of the needed steps."""
-    return any("upstream" in text for _, text in strings(value, ""))
+    # The encoded text first: it takes a hundredth of the time of a walk through the values.
+    return b"upstream" in msgspec.json.encode(value) and any("upstream" in text for _, text in strings(value, ""))
 
 
 def params_in(value: Any) -> set[str]:
