@@ -25,7 +25,7 @@ from mainspring.cli.arguments import seconds
 from mainspring.cli.options import current, server_options
 from mainspring.cli.output import echo, print_message
 from mainspring.clock import SystemClock
-from mainspring.domain.watch import Alarm, AlarmPolicy
+from mainspring.domain.alarm_policy import Alarm, AlarmPolicy
 
 if TYPE_CHECKING:
     from mainspring.client.discovery import Server

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.domain.watch import Alarm, AlarmPolicy
+from mainspring.domain.alarm_policy import Alarm, AlarmPolicy
 
 
 def policy() -> AlarmPolicy:
