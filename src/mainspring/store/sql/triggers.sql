@@ -6,9 +6,10 @@ WHERE (SELECT count(*) FROM triggers WHERE tenant_id = $2) < $10
 RETURNING trigger_id;
 
 -- part: trigger_columns
--- A trigger with its latest delivery.
-t.*, d.delivery_id, d.key, d.event, d.outcome, d.reason, d.execution_id, d.params, d.repeats, d.received_at
-FROM triggers t LEFT JOIN LATERAL (
+-- A trigger with its latest delivery and, of a trigger that watches files, its last look.
+t.*, d.delivery_id, d.key, d.event, d.outcome, d.reason, d.execution_id, d.params, d.repeats, d.received_at,
+w.looked_at, w.next_look_at, w.error AS watch_error, w.error_at AS watch_error_at
+FROM triggers t LEFT JOIN trigger_watches w ON w.trigger_id = t.trigger_id LEFT JOIN LATERAL (
     SELECT * FROM trigger_deliveries l WHERE l.trigger_id = t.trigger_id ORDER BY l.delivery_id DESC LIMIT 1
 ) AS d ON true
 
