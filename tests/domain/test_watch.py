@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from mainspring.domain.errors import Invalid
@@ -36,9 +37,7 @@ def judged(
     file: FoundFile | None = None,
     ignore_before: datetime | None = None,
 ) -> str:
-    return verdict(
-        file or found(), known, source=source, trigger_version=2, ignore_before=ignore_before, now=NOW
-    )
+    return verdict(file or found(), known, source=source, trigger_version=2, ignore_before=ignore_before, now=NOW)
 
 
 def known(outcome: FileOutcome, *, version: str = "v1", ago_s: float = 10, decided_for: int | None = 2) -> KnownFile:
@@ -98,11 +97,13 @@ def test_files_from_before_the_trigger_exist_already() -> None:
     ],
 )
 def test_sources_that_are_refused(fields: dict[str, str], pointer: str) -> None:
-    (problem,) = source_problems(FilesSource(**{"place": "/data", **fields}))
+    (problem,) = source_problems(msgspec.convert({"kind": "files", "place": "/data", **fields}, FilesSource))
     assert problem.pointer == pointer and problem.hint
 
 
-@pytest.mark.parametrize("place", ["/", "/data", "/data/", "/data/in box", "s3://bucket", "s3://bucket/", "s3://b-1.x/p/"])
+@pytest.mark.parametrize(
+    "place", ["/", "/data", "/data/", "/data/in box", "s3://bucket", "s3://bucket/", "s3://b-1.x/p/"]
+)
 def test_places_that_are_accepted(place: str) -> None:
     assert source_problems(FilesSource(place=place)) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +18,10 @@ PAGE = 1_000
 """The most keys that a request to a store returns."""
 MAX_KEYS = 5 * PAGE
 """Keys that one look reads; the next look continues."""
-MAX_ERROR_CHARS = 300
+MAX_ERROR_CHARS, MAX_READ_CHARS = 300, 2_000
+_TOOK = re.compile(r" in [0-9.]{1,20}[a-zµ]{1,2}\b")
+"""How long a request took: without it, the same problem has the same text."""
+RETRY_TIMEOUT = timedelta(seconds=5)
 
 
 class WatchedStore:
@@ -26,11 +30,8 @@ class WatchedStore:
     def __init__(self, url: str) -> None:
         self._url = url
         try:
-            self._store: Any = from_url(
-                url,
-                client_options={"timeout": timedelta(seconds=10), "connect_timeout": timedelta(seconds=5)},
-                retry_config={"max_retries": 1, "retry_timeout": timedelta(seconds=10)},
-            )
+            # Options of the client would replace those of the environment, such as AWS_ALLOW_HTTP.
+            self._store: Any = from_url(url, retry_config={"max_retries": 1, "retry_timeout": RETRY_TIMEOUT})
         except Exception as error:
             raise CannotLook(_text(url, error)) from None
 
@@ -57,4 +58,6 @@ def _found(key: Any) -> FoundFile:
 
 
 def _text(url: str, error: Exception) -> str:
-    return clipped(f"cannot read {url}: {' '.join(str(error).split())}", MAX_ERROR_CHARS)
+    # The library adds the fields of its error, over many lines.
+    words = " ".join(str(error)[:MAX_READ_CHARS].partition("Debug source:")[0].split())
+    return clipped(f"cannot read {url}: {_TOOK.sub('', words)}", MAX_ERROR_CHARS)
