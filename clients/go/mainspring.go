@@ -1473,7 +1473,7 @@ type Rule struct {
 	Enabled   *bool    `json:"enabled,omitempty"`
 }
 
-// Run: One occurrence of a workflow: `queued` until it may start, `skipped` if that was too late. Lists omit `steps`. `failed` names steps that did not succeed, `blocked` those that could not start because of them.
+// Run: One occurrence of a workflow: `queued` until it may start, `skipped` if that was too late. Lists omit `steps` and `started_by`, the trigger that started it. `failed` names steps that did not succeed, `blocked` those that could not start because of them.
 type Run struct {
 	RunId      string         `json:"run_id"`
 	JobId      string         `json:"job_id"`
@@ -1489,6 +1489,7 @@ type Run struct {
 	SlaAt      *string        `json:"sla_at,omitempty"`
 	Reason     *string        `json:"reason,omitempty"`
 	CreatedBy  *string        `json:"created_by,omitempty"`
+	StartedBy  *StartedBy     `json:"started_by,omitempty"`
 	RerunOf    *string        `json:"rerun_of,omitempty"`
 	Failed     []string       `json:"failed,omitempty"`
 	Blocked    []string       `json:"blocked,omitempty"`

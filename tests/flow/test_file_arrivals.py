@@ -15,7 +15,10 @@ from click.testing import CliRunner
 from mainspring import wire
 from mainspring.cli.main import main
 from mainspring.client import AsyncClient
+from mainspring.domain.job import NoopTask
 from mainspring.domain.trigger import CompletionSource, WebhookSource
+from mainspring.domain.watch import FilesSource
+from mainspring.domain.workflow.spec import Step, WorkflowSpec
 from tests.conftest import Cluster, started
 from tests.support.pages import NAVIGATION, follow_link, open_page
 from tests.support.processes import until_async
@@ -122,6 +125,24 @@ async def test_a_webhook_is_named_with_its_event(cluster: Cluster, browser: http
     assert str(entry.execution_id) == answer.json()["execution_id"] and entry.started_by is not None
     assert (entry.started_by.event, entry.started_by.delivery) == ("push", "id:d-1")
     assert "push, delivery id:d-1" in (await browser.get("/jobs/deploy/ledger")).text
+
+
+async def test_the_run_of_a_workflow_names_its_trigger(
+    cluster: Cluster, root: Path, browser: httpx2.AsyncClient
+) -> None:
+    folder = root / "flows"
+    folder.mkdir()
+    (folder / "a.csv").write_text("x")
+    async with cluster.client() as client:
+        await client.apply_workflow(WorkflowSpec(name="flow", steps={"a": Step(task=NoopTask())}))
+        source = FilesSource(place=str(folder), existing="start", settle=0)
+        await client.add_trigger(wire.NewTrigger(name="flows", source=source, job="flow"))
+        execution = await first_start(client, "flow")
+        run = await client.run(execution.execution_id)
+    assert run.started_by == execution.started_by and str(run.started_by) == "trigger flows: file a.csv"
+    content = (await browser.get(f"/runs/{run.run_id}")).text
+    assert 'started by trigger <a href="/triggers/flows">flows</a>' in content
+    assert "trigger flows: file a.csv" in await typed(cluster, "jobs", "ledger", "flow")
 
 
 async def test_a_place_that_is_not_allowed_is_shown_everywhere(cluster: Cluster, browser: httpx2.AsyncClient) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from mainspring import wire
-from mainspring.domain.errors import Invalid
+from mainspring.domain.errors import Conflict, Invalid
 from mainspring.domain.params import Param
 from mainspring.domain.watch import read_roots
 from mainspring.duties.file_watch import FileWatch
@@ -27,6 +29,25 @@ from tests.support.inbox import BY, TENANT, Inbox
 
 pytestmark = pytest.mark.anyio
 OLD = timedelta(days=1)
+STOPS = """
+import asyncio, os, signal, sys
+from mainspring.backends.watched_places import WatchedPlaces
+from mainspring.domain.watch import read_roots
+from mainspring.duties.file_watch import FileWatch
+from mainspring.store import trigger_files
+from mainspring.store.db import Database
+
+async def die(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    dsn, folder, moment = sys.argv[1:]
+    setattr(trigger_files, "decide_file" if moment == "before the commit" else "end_look", die)
+    async with Database(dsn, size=2) as database:
+        await FileWatch(database, WatchedPlaces(), read_roots([folder])).look_all()
+
+asyncio.run(main())
+"""
 
 
 @pytest.fixture
@@ -324,6 +345,45 @@ async def test_ledger_and_why_name_the_trigger_and_the_file(inbox: Inbox) -> Non
     await definitions.delete(inbox.database, "inbox", tenant=TENANT, by=BY)
     (entry,) = (await fires.ledger(inbox.database, "load", tenant=TENANT)).items
     assert entry.started_by == expected, "it is kept without the trigger"
+
+
+async def test_a_trigger_remembers_a_bounded_number_of_files(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_REMEMBERED", 2)
+    await inbox.job()
+    await inbox.watch(settle=0)
+    for name in ("a", "b"):
+        inbox.write(name)
+        await inbox.look(later_s=30)
+    inbox.write("c")
+    await inbox.look(later_s=30)
+    assert "2 files have matched within a week" in str((await inbox.trigger()).last_error)
+    (inbox.folder / "c").unlink()
+    inbox.write("a", "another version")
+    await inbox.look(later_s=30)
+    assert (await inbox.trigger()).last_error is None
+    assert await inbox.started() == ["a", "a", "b"]
+
+
+async def test_a_tenant_has_a_bounded_number_of_watches(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(definitions, "MAX_FILE_TRIGGERS", 1)
+    await inbox.job()
+    await inbox.watch("first")
+    with pytest.raises(Conflict, match="1 of them for files"):
+        await inbox.watch("second")
+
+
+@pytest.mark.parametrize("moment", ["before the commit", "after the commit"])
+async def test_a_killed_process_neither_loses_nor_doubles(inbox: Inbox, moment: str) -> None:
+    await inbox.job()
+    await inbox.watch(settle=0)
+    inbox.write("a")
+    words = [inbox.database.dsn, str(inbox.folder), moment]
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", STOPS, *words)
+    assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL
+    assert await inbox.started() == ([] if moment == "before the commit" else ["a"])
+    for _ in range(2):
+        await inbox.look(later_s=30)
+    assert await inbox.started() == ["a"]
 
 
 async def test_definitions_are_checked(inbox: Inbox) -> None:

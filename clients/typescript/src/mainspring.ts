@@ -1350,7 +1350,7 @@ export interface Rule {
   "enabled"?: boolean;
 }
 
-/** One occurrence of a workflow: `queued` until it may start, `skipped` if that was too late. Lists omit `steps`. `failed` names steps that did not succeed, `blocked` those that could not start because of them. */
+/** One occurrence of a workflow: `queued` until it may start, `skipped` if that was too late. Lists omit `steps` and `started_by`, the trigger that started it. `failed` names steps that did not succeed, `blocked` those that could not start because of them. */
 export interface Run {
   "run_id": string;
   "job_id": string;
@@ -1366,6 +1366,7 @@ export interface Run {
   "sla_at"?: string | null;
   "reason"?: string | null;
   "created_by"?: string | null;
+  "started_by"?: StartedBy | null;
   "rerun_of"?: string | null;
   "failed"?: Array<string>;
   "blocked"?: Array<string>;

@@ -28,6 +28,8 @@ DELIVERY_OUTCOMES: tuple[DeliveryOutcome, ...] = ("pending", "started", "filtere
 
 MAX_TRIGGERS = 1_000
 """Of a tenant."""
+MAX_FILE_TRIGGERS = 100
+"""Triggers of a tenant that watch files: each of their looks costs the leader some time."""
 MAX_EVENTS = 100
 MAX_EXPRESSIONS = 100
 MIN_SECRET_CHARS, MAX_SECRET_CHARS = 16, 500

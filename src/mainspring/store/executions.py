@@ -372,11 +372,9 @@ async def _executions(connection: Connection, rows: Sequence[Any]) -> list[wire.
             if len(_step_names) > MAX_CACHED_VERSIONS:
                 _step_names.clear()
             _step_names[of] = await connection.fetchval(q("step_names"), *of) or []
-    by_trigger = [r for r in rows if (r["created_by"] or "").startswith(trigger_starts.CREATED_BY)]
-    starts: dict[UUID, wire.StartedBy] = {}
-    for tenant in {r["tenant_id"] for r in by_trigger}:
-        ids = [r["execution_id"] for r in by_trigger if r["tenant_id"] == tenant]
-        starts |= await trigger_starts.starts_of(connection, tenant=tenant, execution_ids=ids)
+    by = {r["execution_id"]: r["created_by"] for r in rows}
+    tenant = rows[0]["tenant_id"] if rows else 0  # the rows of a query belong to one
+    starts = await trigger_starts.starts_of(connection, tenant=tenant, created_by=by)
     return [_execution(r, starts.get(r["execution_id"])) for r in rows]
 
 

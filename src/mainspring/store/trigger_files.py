@@ -65,6 +65,10 @@ async def known_files(
     return {r["path"]: KnownFile(r["version"], r["outcome"], r["decided_for"], r["seen_at"]) for r in rows}
 
 
+async def remembers_too_many(connection: Connection, *, tenant: int, trigger_id: UUID, most: int) -> bool:
+    return bool(await connection.fetchval(q("remembers_too_many"), trigger_id, tenant, most))
+
+
 async def record_files(
     connection: Connection,
     *,

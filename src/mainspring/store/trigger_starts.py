@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -30,10 +30,13 @@ async def record_start(
 
 
 async def starts_of(
-    connection: Connection, *, tenant: int, execution_ids: Sequence[UUID]
+    connection: Connection, *, tenant: int, created_by: Mapping[UUID, str | None]
 ) -> dict[UUID, wire.StartedBy]:
-    """Return the triggers that started some executions, by execution."""
-    rows = await connection.fetch(q("starts_of"), list(execution_ids), tenant)
+    """Return the triggers that started some executions; only those that a trigger created are read."""
+    wanted = [execution_id for execution_id, by in created_by.items() if (by or "").startswith(CREATED_BY)]
+    if not wanted:
+        return {}
+    rows = await connection.fetch(q("starts_of"), wanted, tenant)
     return {r["execution_id"]: started_by(r) for r in rows}
 
 

@@ -72,8 +72,9 @@ async def insert_trigger(
     secrets: TriggerSecrets,
     by: str,
     most: int,
+    most_files: int,
 ) -> bool:
-    """Insert a trigger; False if the tenant has `most` already."""
+    """Insert a trigger; False if the tenant has `most` already, or `most_files` that watch files."""
     row = await connection.fetchrow(
         q("insert_trigger"),
         trigger_id,
@@ -84,6 +85,7 @@ async def insert_trigger(
         msgspec.to_builtins(secrets),
         most,
         by,
+        most_files,
     )
     hint(connection, ports.TRIGGERS, ports.EDIT)
     return row is not None

@@ -15,6 +15,7 @@ from mainspring.domain.channel import new_secret
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, invalid
 from mainspring.domain.trigger import (
+    MAX_FILE_TRIGGERS,
     MAX_OVERLAP_S,
     MAX_TRIGGERS,
     CompletionSource,
@@ -53,9 +54,10 @@ async def create(
                 secrets=TriggerSecrets(secret),
                 by=by,
                 most=MAX_TRIGGERS,
+                most_files=MAX_FILE_TRIGGERS,
             )
             if not made:
-                message = f"the tenant has {MAX_TRIGGERS:,} triggers, which is the most it may have"
+                message = f"a tenant may have {MAX_TRIGGERS:,} triggers, {MAX_FILE_TRIGGERS} of them for files"
                 raise Conflict(message, code="too_many_triggers")
             if isinstance(spec.source, FilesSource):
                 await trigger_files.begin_watch(connection, tenant=tenant, trigger_id=trigger_id)

@@ -12,7 +12,16 @@ from datetime import timedelta
 from itertools import islice
 
 from mainspring.clock import instant
-from mainspring.domain.watch import FileOutcome, FilesSource, FoundFile, KnownFile, Look, file_values, verdict
+from mainspring.domain.watch import (
+    CannotLook,
+    FileOutcome,
+    FilesSource,
+    FoundFile,
+    KnownFile,
+    Look,
+    file_values,
+    verdict,
+)
 from mainspring.intake.triggers.decide import Arrival, decide
 from mainspring.intake.triggers.deliver import settle
 from mainspring.store import trigger_files, triggers
@@ -23,6 +32,8 @@ from mainspring.telemetry import metrics
 
 MAX_STARTS = 100
 """Files that one look decides; the next look continues."""
+MAX_REMEMBERED = 1_000_000
+"""Files of a trigger; one that is gone counts for a week."""
 SOON_S = 1.0
 """Time until the next look, if this one left something."""
 
@@ -38,32 +49,43 @@ class Sorted:
 
 async def take(database: Database, watch: WatchRow, look: Look) -> int:
     """Record a look and start what it leads to; return how many files were decided. Can be repeated."""
-    trigger, source = watch.trigger, watch.trigger.spec.source
+    source = watch.trigger.spec.source
     assert isinstance(source, FilesSource)
-    paths = [file.path for file in look.files]
-    async with database.connection() as connection:
-        now_ms = await database_now_ms(connection)
-        known = await trigger_files.known_files(
-            connection, tenant=trigger.tenant, trigger_id=trigger.trigger_id, paths=paths
-        )
-        found = sort(watch, source, look.files, known, now_ms=now_ms)
-        await trigger_files.renew_files(connection, tenant=trigger.tenant, trigger_id=trigger.trigger_id, paths=paths)
-        if found.records:
-            await trigger_files.record_files(
-                connection,
-                tenant=trigger.tenant,
-                trigger_id=trigger.trigger_id,
-                trigger_version=trigger.version,
-                found=found.records,
-            )
+    found = await _recorded(database, watch, source, look)
     decided, is_held = 0, False
     for file in islice(found.arrived, MAX_STARTS):
-        outcome = await _decide_one(database, trigger, source, file)
+        outcome = await _decide_one(database, watch.trigger, source, file)
         decided += outcome is not None
         if is_held := outcome == "paused":  # its job is paused, for the other files as well
             break
     await _end(database, watch, look, found, more=not is_held and len(found.arrived) > MAX_STARTS)
     return decided
+
+
+async def _recorded(database: Database, watch: WatchRow, source: FilesSource, look: Look) -> Sorted:
+    """Sort the files of a look, and record their new versions."""
+    tenant, trigger_id = watch.trigger.tenant, watch.trigger.trigger_id
+    paths = [file.path for file in look.files]
+    async with database.connection() as connection:
+        now_ms = await database_now_ms(connection)
+        known = await trigger_files.known_files(connection, tenant=tenant, trigger_id=trigger_id, paths=paths)
+        found = sort(watch, source, look.files, known, now_ms=now_ms)
+        await trigger_files.renew_files(connection, tenant=tenant, trigger_id=trigger_id, paths=paths)
+        if not found.records:
+            return found
+        if any(path not in known for path, _, _ in found.records) and await trigger_files.remembers_too_many(
+            connection, tenant=tenant, trigger_id=trigger_id, most=MAX_REMEMBERED
+        ):
+            hint = "move processed files away, or narrow the pattern"
+            raise CannotLook(f"{MAX_REMEMBERED:,} files have matched within a week: {hint}")
+        await trigger_files.record_files(
+            connection,
+            tenant=tenant,
+            trigger_id=trigger_id,
+            trigger_version=watch.trigger.version,
+            found=found.records,
+        )
+    return found
 
 
 def sort(

@@ -29,6 +29,10 @@ WHERE t.kind = 'files' AND t.paused_at IS NULL AND n.suspended_at IS NULL AND n.
 SELECT path, version, outcome, decided_for, seen_at, last_seen_at FROM trigger_files
 WHERE trigger_id = $1 AND tenant_id = $2 AND path = ANY ($3::text[]);
 
+-- name: remembers_too_many
+-- Whether a trigger has $3 files already.
+SELECT count(*) >= $3 FROM (SELECT FROM trigger_files WHERE trigger_id = $1 AND tenant_id = $2 LIMIT $3) AS n;
+
 -- name: record_files
 -- Inserts files that a look has found, or their new versions, unless the trigger was edited since it was read ($6).
 INSERT INTO trigger_files AS f (trigger_id, tenant_id, path, version, outcome)

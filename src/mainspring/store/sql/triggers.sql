@@ -1,8 +1,10 @@
 -- name: insert_trigger
--- Inserts a trigger, unless the tenant has too many ($10). The caller has locked the tenant.
+-- Inserts a trigger, unless the tenant has too many ($10), or too many that watch files ($12). The caller has locked the
+-- tenant.
 INSERT INTO triggers (trigger_id, tenant_id, name, kind, job, after_job, outcomes, spec, secrets, created_by)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $11
 WHERE (SELECT count(*) FROM triggers WHERE tenant_id = $2) < $10
+  AND ($4 <> 'files' OR (SELECT count(*) FROM triggers WHERE tenant_id = $2 AND kind = 'files') < $12)
 RETURNING trigger_id;
 
 -- part: trigger_columns
