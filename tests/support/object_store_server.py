@@ -2,27 +2,63 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
 
 from tests.support.engine_servers import EngineServer
-from tests.support.processes import free_port
 
 WEED = os.environ.get("MAINSPRING_TEST_WEED", ".cache/seaweedfs/weed")
+STARTS = 5
+PARTS = ("master", "volume", "filer", "s3")
+
+
+def quiet_port() -> int:
+    """A free port that no outgoing connection takes: the server binds its ports over seconds."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10_000, first)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 class ObjectStoreServer(EngineServer):
-    """One bucket store with one key pair. Its port is that of the S3 API."""
+    """One server with one key pair. Its port is that of the S3 API."""
 
     key, secret = "test-key", "test-secret"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._ports = {name: free_port() for name in ("master", "volume", "filer")}
+        self._ports: dict[str, int] = {}
+
+    async def start(self) -> None:
+        """Start it; with other ports, if another process took one of them meanwhile."""
+        for _ in range(STARTS):
+            self._ports = {name: quiet_port() for part in PARTS for name in (part, f"{part}.grpc")}
+            self.port = self._ports["s3"]
+            try:
+                await super().start()
+            except AssertionError:
+                if "address already in use" not in (self.folder / "log").read_text():
+                    raise
+                self.kill()
+                shutil.rmtree(self.folder)
+            else:
+                return
+        raise AssertionError(f"no free ports in {STARTS} attempts")
+
+    def kill(self) -> None:
+        super().kill()
+        for port in self._ports.values():
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                left.unlink(missing_ok=True)
 
     @property
     def url(self) -> str:
@@ -47,12 +83,11 @@ class ObjectStoreServer(EngineServer):
         identity = {"name": "test", "credentials": [{"accessKey": self.key, "secretKey": self.secret}]}
         config = self.folder / "s3.json"
         config.write_text(json.dumps({"identities": [{**identity, "actions": actions}]}))
+        ports = [f"-{part}.port={self._ports[part]}" for part in PARTS]
+        ports += [f"-{part}.port.grpc={self._ports[part + '.grpc']}" for part in PARTS]
         return [
             *[program, "server", f"-dir={self.folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=4"],
-            *[f"-master.port={self._ports['master']}", f"-volume.port={self._ports['volume']}"],
-            *[f"-master.port.grpc={free_port()}", f"-volume.port.grpc={free_port()}"],
-            *["-filer", f"-filer.port={self._ports['filer']}", f"-filer.port.grpc={free_port()}"],
             *["-master.volumeSizeLimitMB=64", "-master.volumePreallocate=false", "-master.telemetry=false"],
-            *["-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.localSocket={self.folder}/s3.sock"],
-            *["-s3", f"-s3.port={self.port}", f"-s3.port.grpc={free_port()}", f"-s3.config={config}"],
+            *["-filer", "-s3", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0"],
+            *[f"-s3.localSocket={self.folder}/s3.sock", *ports],
         ]
