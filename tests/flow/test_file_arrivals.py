@@ -48,10 +48,10 @@ async def browser(cluster: Cluster) -> AsyncIterator[httpx2.AsyncClient]:
         yield browser
 
 
-async def typed(cluster: Cluster, *words: str) -> str:
+async def typed(cluster: Cluster, *words: str, code: int = 0) -> str:
     env = {"MAINSPRING_URL": cluster.url, "MAINSPRING_TOKEN": cluster.token, "COLUMNS": "300"}
     result = await asyncio.to_thread(CliRunner().invoke, main, words, env=env, prog_name="mainspring")
-    assert result.exit_code == 0, (words, result.output)
+    assert result.exit_code == code, (words, result.output)
     return str(result.output)
 
 
@@ -162,6 +162,11 @@ async def test_a_place_that_is_not_allowed_is_shown_everywhere(cluster: Cluster,
         assert error is not None and error.startswith("/etc is not below a folder or store that the server may watch")
         assert error in str((await client.why_job(job)).reasons)
     assert error in await typed(cluster, "triggers", "get", name)
+    assert "keeps its kind" in await typed(cluster, "triggers", "edit", name, "--webhook", "github", code=2)
+    await typed(cluster, "triggers", "edit", name, "--pattern", "*.csv")
+    async with cluster.client() as client:
+        found = (await client.get_trigger(name)).spec.source
+        assert isinstance(found, FilesSource) and (found.place, found.pattern) == ("/etc", "*.csv")
     assert re.search(rf"{name}.*failing", await typed(cluster, "triggers", "list"))
     for page in ("/triggers", f"/triggers/{name}"):
         content = (await browser.get(page)).text

@@ -31,6 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 SCHEMES = ("github", "stripe", "standard", "generic")
 MAX_SAMPLE_BYTES = 256_000
 
+KINDS: dict[str, type[Source]] = {"webhook": WebhookSource, "after": CompletionSource, "place": FilesSource}
+"""The kind of a source by the option that chooses it."""
 STATE_COLORS = {"paused": "yellow", "failing": "red"}
 
 TRIGGERS: TableLayout[wire.Trigger] = TableLayout(
@@ -284,8 +286,11 @@ def changed(before: TriggerSpec | None, given: dict[str, Any]) -> TriggerSpec:
 
 
 def _source(before: Source | None, given: dict[str, Any]) -> Source:
-    if sum(given[name] is not None for name in ("webhook", "after", "place")) > 1:
+    kinds = [kind for option, kind in KINDS.items() if given[option] is not None]
+    if len(kinds) > 1:
         raise click.UsageError("--webhook, --after and --files exclude each other.")
+    if before is not None and kinds and not isinstance(before, kinds[0]):
+        raise click.UsageError("A trigger keeps its kind: delete it, and add another one.")
     if given["after"] is not None or isinstance(before, CompletionSource):
         return _completion(before, given)
     if given["place"] is not None or isinstance(before, FilesSource):
