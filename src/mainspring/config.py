@@ -52,6 +52,7 @@ ENVIRONMENT = (
     "MAINSPRING_TOKEN_FILE",
     "MAINSPRING_TRUSTED_PROXY",
     "MAINSPRING_URL",
+    "MAINSPRING_WATCH_ROOT",
 )
 ENVIRONMENT_ONLY = {
     "MAINSPRING_URL": "Address of the server, for the CLI, the SDK and workers.",
@@ -98,6 +99,7 @@ class ServeConfig:
     secret_key_fd: int | None = None
     streams_per_token: int = 100  # live streams open at once; 0: unlimited
     bus: str | None = None  # URL of the engine that carries wake-ups; None: PostgreSQL
+    watch_roots: tuple[str, ...] = ()  # folders and stores that triggers may watch: PLACE, TENANT=PLACE or *=PLACE
     coordinator: str | None = None  # URL of the engine that knows which schedulers are alive; None: PostgreSQL
 
 

@@ -7,6 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 from uuid import UUID
 
+from mainspring.domain.file_pattern import FilePattern
+from mainspring.domain.watch import Look
+
 QUEUED = "mainspring_queued"
 """Executions were queued: `<line> <lowest rank>`; from an older process, the queue."""
 FREED = "mainspring_freed"
@@ -127,3 +130,15 @@ class ArtifactStore(Protocol):
 
     async def sweep(self) -> None:
         """Remove the remains of interrupted uploads, if the engine leaves any."""
+
+
+class FilePlaces(Protocol):
+    """Folders and object stores, where triggers look for files. All scheduler processes must see the same content.
+
+    A look lists matching files after a path in the order of their paths, a bounded number at a time. It raises
+    CannotLook if the place is outside of `root`, cannot be read, or does not respond within `within_s`.
+    """
+
+    async def look(
+        self, place: str, *, root: str, pattern: FilePattern, after: str | None, within_s: float
+    ) -> Look: ...

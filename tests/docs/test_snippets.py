@@ -64,7 +64,7 @@ async def environment(server: EmbeddedServer, folder: Path) -> AsyncIterator[Clu
     """A server, and workers that load the page's jobs and have what pages ask for."""
     resources = {"cpu": 8000, "memory": 16 << 30, "disk": 64 << 30, "gpu": 2}
     labels = {"zone": "eu"}
-    async with started(await clone(server), allow_net=("127.0.0.0/8",)) as cluster:
+    async with started(await clone(server), allow_net=("127.0.0.0/8",), watch_roots=(str(folder),)) as cluster:
         modules = (str(folder / "jobs"),) if (folder / "jobs").is_dir() else ()
         more: dict[str, Any] = {
             "modules": modules,

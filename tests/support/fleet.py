@@ -42,8 +42,8 @@ class Fleet:
 
     # Processes ---------------------------------------------------------------------------------------
 
-    def start(self, *, through: str | None = None, api: bool = False) -> str:
-        """Start a scheduler process; return its name."""
+    def start(self, *, through: str | None = None, api: bool = False, options: Sequence[str] = ()) -> str:
+        """Start a scheduler process with further options; return its name."""
         self._names += 1
         name = f"scheduler-{self._names}"
         env = {k: v for k, v in os.environ.items() if not k.startswith("MAINSPRING_")}
@@ -62,6 +62,7 @@ class Fleet:
                     str(os.getpid()),
                     "--shard-lease",
                     str(self.lease_s),
+                    *options,
                 ],
                 env=env | {"MAINSPRING_DATABASE_URL": through or self.url},
                 stdout=out,

@@ -490,6 +490,7 @@ export interface Execution {
   "progress"?: Progress | null;
   "step"?: StepOf | null;
   "metadata"?: Record<string, unknown>;
+  "started_by"?: StartedBy | null;
 }
 
 /** A field that applying changes. Long values are shortened; secrets are masked. */
@@ -505,6 +506,16 @@ export interface FieldDrift {
   "applied"?: unknown;
   "live"?: unknown;
   "kept"?: boolean;
+}
+
+/** A file that arrives in a folder, or an object in a store: `/data/inbox`, `s3://bucket/prefix`. `existing`: whether files that are older than the trigger start anything. `interval`: time between two looks. `settle`: how long a file must be unchanged; 0 for files that are moved into the folder when they are complete. */
+export interface FilesSource {
+  "kind": "files";
+  "place": string;
+  "pattern"?: string;
+  "existing"?: "ignore" | "start";
+  "interval"?: string | number;
+  "settle"?: string | number;
 }
 
 /** A violation of an invariant, found by the doctor. */
@@ -642,7 +653,7 @@ export interface LastExecution {
   "duration_ms": number | null;
 }
 
-/** The outcome of one due instant; a skipped entry may stand for `fires` instants up to this one. */
+/** The outcome of one due instant; a skipped entry may stand for `fires` instants up to this one. `started_by`: the trigger that started it; without one, the schedule did. */
 export interface LedgerEntry {
   "fire_at": string;
   "state": "blocked" | "cancelled" | "failed" | "lost" | "queued" | "running" | "skipped" | "succeeded" | "timed_out" | "waiting";
@@ -652,6 +663,7 @@ export interface LedgerEntry {
   "duration_ms": number | null;
   "fires": number;
   "note"?: string | null;
+  "started_by"?: StartedBy | null;
 }
 
 /** An event in the life of an execution; `event` is its name in the event catalogue. */
@@ -816,7 +828,7 @@ export interface NewToken {
 
 /** A new trigger. Without `secret`, a webhook gets a generated one. */
 export interface NewTrigger {
-  "source": WebhookSource | CompletionSource;
+  "source": WebhookSource | CompletionSource | FilesSource;
   "job": string;
   "when"?: string | null;
   "params"?: Record<string, unknown>;
@@ -1338,7 +1350,7 @@ export interface Rule {
   "enabled"?: boolean;
 }
 
-/** One occurrence of a workflow: `queued` until it may start, `skipped` if that was too late. Lists omit `steps`. `failed` names steps that did not succeed, `blocked` those that could not start because of them. */
+/** One occurrence of a workflow: `queued` until it may start, `skipped` if that was too late. Lists omit `steps` and `started_by`, the trigger that started it. `failed` names steps that did not succeed, `blocked` those that could not start because of them. */
 export interface Run {
   "run_id": string;
   "job_id": string;
@@ -1354,6 +1366,7 @@ export interface Run {
   "sla_at"?: string | null;
   "reason"?: string | null;
   "created_by"?: string | null;
+  "started_by"?: StartedBy | null;
   "rerun_of"?: string | null;
   "failed"?: Array<string>;
   "blocked"?: Array<string>;
@@ -1560,6 +1573,16 @@ export interface SmtpTarget {
   "password"?: string | null;
 }
 
+/** The trigger that started an execution, and the delivery that reached it. `event`: the event of a webhook, the state in which the execution `execution_id` ended, or the path of a file. The trigger may have been deleted since. */
+export interface StartedBy {
+  "trigger_id": string;
+  "trigger": string;
+  "kind": string;
+  "delivery": string;
+  "event"?: string | null;
+  "execution_id"?: string | null;
+}
+
 /** One step: a task, another workflow, an approval, an event or a wait. */
 export interface Step {
   "task"?: ShellTask | NoopTask | HttpTask | PythonTask | ContainerTask | PluginTask | WorkflowTask | null;
@@ -1646,6 +1669,7 @@ export interface StreamedExecution {
   "progress"?: Progress | null;
   "step"?: StepOf | null;
   "metadata"?: Record<string, unknown>;
+  "started_by"?: StartedBy | null;
   "event": string;
 }
 
@@ -1723,14 +1747,14 @@ export interface Token {
   "current": boolean;
 }
 
-/** A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that set or generated it. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds. */
+/** A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that set or generated it. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds. Of a trigger that watches files: `looked_at` is the last look that could read the place; while one cannot, the state is `failing`, and `last_error` says why. */
 export interface Trigger {
   "trigger_id": string;
   "name": string;
   "kind": string;
   "job": string;
   "spec": TriggerSpec;
-  "state": "active" | "paused";
+  "state": "active" | "failing" | "paused";
   "path": string | null;
   "version": number;
   "created_at": string;
@@ -1742,6 +1766,10 @@ export interface Trigger {
   "last_delivery"?: TriggerDelivery | null;
   "last_rejected_at"?: string | null;
   "last_rejection"?: string | null;
+  "looked_at"?: string | null;
+  "next_look_at"?: string | null;
+  "last_error"?: string | null;
+  "last_error_at"?: string | null;
   "secret"?: string | null;
 }
 
@@ -1762,7 +1790,7 @@ export interface TriggerPause {
   "reason"?: string;
 }
 
-/** A sample for a dry run: the body and headers of a webhook, or an ended execution. For a completion, `body` is the sample of `execution`, if `execution_id` names none. */
+/** A sample for a dry run: the body and headers of a webhook, an ended execution, or a file. For a completion, `body` is the sample of `execution`, if `execution_id` names none; for files, that of `file`. */
 export interface TriggerSample {
   "body"?: unknown;
   "headers"?: Record<string, string>;
@@ -1772,7 +1800,7 @@ export interface TriggerSample {
 
 /** What starts a job or workflow, under which condition (`when`, CEL), and with which params. `params` are JSON values with templates such as `{{body.ref}}`; `expressions` are CEL expressions by parameter. */
 export interface TriggerSpec {
-  "source": WebhookSource | CompletionSource;
+  "source": WebhookSource | CompletionSource | FilesSource;
   "job": string;
   "when"?: string | null;
   "params"?: Record<string, unknown>;
@@ -1841,12 +1869,13 @@ export interface WebhookTarget {
   "secret"?: string | null;
 }
 
-/** Why an execution does not run yet: reasons in the order in which they must be resolved. */
+/** Why an execution does not run yet: reasons in the order in which they must be resolved. `started_by`: the trigger that started it. */
 export interface Why {
   "execution_id": string | null;
   "job": string;
   "state": "blocked" | "cancelled" | "failed" | "lost" | "queued" | "running" | "skipped" | "succeeded" | "timed_out" | "waiting" | null;
   "reasons": Array<Reason>;
+  "started_by"?: StartedBy | null;
 }
 
 export interface Worker {

@@ -21,6 +21,7 @@ from mainspring.cli.job_user import JobUser, choose_job_user
 from mainspring.cli.output import echo
 from mainspring.cli.private_file import write_private
 from mainspring.cli.serve import DEFAULT_TENANT
+from mainspring.cli.server_settings import check_watch_roots
 from mainspring.client import AsyncClient
 from mainspring.clock import SystemClock
 from mainspring.domain.grants import EVERYTHING
@@ -58,6 +59,7 @@ class Dev:
         database_url: str | None,
         allow_net: tuple[str, ...] = (),
         pass_env: tuple[str, ...] = (),
+        watch_roots: tuple[str, ...] = (),
         same_user: bool = False,
     ) -> None:
         self._folder = folder
@@ -65,6 +67,7 @@ class Dev:
         self._same_user = same_user
         self._job_user: JobUser | None = None
         self._shared_user_reason = ""
+        self._watched = [word for root in watch_roots for word in ("--watch-root", root)]
         self._allowed = [word for network in allow_net for word in ("--allow-net", network)]
         self._home = folder / FOLDER
         self._port = port
@@ -172,6 +175,7 @@ class Dev:
                     "--public-url",
                     self.url,
                     *self._allowed,
+                    *self._watched,
                 ],
                 env | {"MAINSPRING_DATABASE_URL": self._database_url},
             ),
@@ -368,6 +372,16 @@ async def develop(dev: Dev) -> None:
     show_envvar=True,
     help="Environment variable that jobs inherit, or a prefix such as AWS_*. Repeatable.",
 )
+@click.option(
+    "--watch-root",
+    "watch_roots",
+    multiple=True,
+    metavar="[TENANT=]PLACE",
+    envvar="MAINSPRING_WATCH_ROOT",
+    show_envvar=True,
+    callback=check_watch_roots,
+    help="Folder or s3://BUCKET/PREFIX in which triggers may look for files. Repeatable.",
+)
 @click.option("--same-user", is_flag=True, help="As root, run jobs as root too. They can read the admin token.")
 def dev(
     folder: Path,
@@ -376,6 +390,7 @@ def dev(
     database_url: str | None,
     allow_net: tuple[str, ...],
     pass_env: tuple[str, ...],
+    watch_roots: tuple[str, ...],
     same_user: bool,
 ) -> None:
     """Start everything on this machine: database, scheduler, worker, web UI.
@@ -395,6 +410,7 @@ def dev(
                 database_url=database_url,
                 allow_net=allow_net,
                 pass_env=pass_env,
+                watch_roots=watch_roots,
                 same_user=same_user,
             )
         )

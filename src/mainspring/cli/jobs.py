@@ -235,7 +235,7 @@ async def stats(client: AsyncClient, out: Output, job: str, since: str) -> None:
 @limit_option(20)
 @connected
 async def ledger(client: AsyncClient, out: Output, job: str, limit: int) -> None:
-    """List the outcome of each scheduled fire, newest first.
+    """List the outcome of each scheduled fire and of each start by a trigger, newest first.
 
     Includes skipped fires and the reason. For manual runs and backfills, see: mainspring jobs history
     """

@@ -143,6 +143,8 @@ def show_why(out: Output, found: wire.Why) -> None:
         out.value(found)
         return
     echo(clean(f"{found.job} {found.execution_id or ''} {found.state or ''}".rstrip()))
+    if found.started_by is not None:
+        echo(clean(f"  started by {found.started_by}"))
     for reason in found.reasons:
         until = f", until {local(reason.until)}" if reason.until is not None else ""
         held = f"; held by {', '.join(map(str, reason.holders))}" if reason.holders else ""

@@ -21,10 +21,13 @@ from mainspring.api.service import HttpServer
 from mainspring.api.status import add_database_check, build_status
 from mainspring.api.tls import tls_files
 from mainspring.backends.engines import name_prefix, open_bus, open_coordinator
+from mainspring.backends.watched_places import WatchedPlaces
 from mainspring.cli.output import echo
 from mainspring.cli.server_settings import server_settings
 from mainspring.config import ServeConfig, unknown_settings
 from mainspring.domain.address import read_networks
+from mainspring.domain.watch import read_roots
+from mainspring.duties.file_watch import FileWatch
 from mainspring.duties.retention import Retention
 from mainspring.duties.service import Duties
 from mainspring.health.readiness import Readiness
@@ -112,7 +115,8 @@ class Server:
             keep_history_s=config.keep_history_s,
             keep_output_s=config.keep_output_s,
         )
-        duties = Duties(self.database, self.bus, leads=scheduler.leads, announcer=self.announcer)
+        files = FileWatch(self.database, WatchedPlaces(), read_roots(config.watch_roots))
+        duties = Duties(self.database, self.bus, leads=scheduler.leads, announcer=self.announcer, files=files)
         evaluator = AlertEvaluator(self.database, self.bus, self._subscriptions, leads=scheduler.leads)
         deliverer = Deliverer(self.database, self.bus, self._sender, leads=scheduler.leads)
         engines = [] if coordinator is None else [coordinator]

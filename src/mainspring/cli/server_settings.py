@@ -16,6 +16,7 @@ from mainspring.cli.private_file import read_private
 from mainspring.config import ARTIFACT_STORE, parse_roles
 from mainspring.domain.errors import Invalid
 from mainspring.domain.placement.resources import parse_amount
+from mainspring.domain.watch import read_roots
 from mainspring.telemetry import logs
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -165,6 +166,11 @@ def check_public_url(_: click.Context, __: click.Parameter, value: str) -> str:
     return value.rstrip("/")
 
 
+def check_watch_roots(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    read_roots(values)
+    return values
+
+
 _OPTIONS = (
     database_url_option,
     click.option(
@@ -264,6 +270,17 @@ _OPTIONS = (
         envvar="MAINSPRING_ALLOW_NET",
         show_envvar=True,
         help="Private network that notifications may be sent to, such as 10.0.0.0/8. Repeatable.",
+    ),
+    click.option(
+        "--watch-root",
+        "watch_roots",
+        multiple=True,
+        metavar="[TENANT=]PLACE",
+        envvar="MAINSPRING_WATCH_ROOT",
+        show_envvar=True,
+        callback=check_watch_roots,
+        help="Folder, or s3://BUCKET/PREFIX with the extra `s3`, in which triggers may look for files: those of the"
+        " first tenant, of TENANT, or with *= of all. The same for all scheduler processes. Repeatable.",
     ),
     click.option(
         "--rate-limit",

@@ -1,4 +1,4 @@
-"""`mainspring triggers`: webhooks and other events that start jobs."""
+"""`mainspring triggers`: webhooks, files and other events that start jobs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from mainspring.cli.spec_options import pair, values
 from mainspring.display.text import clean
 from mainspring.display.times import local
 from mainspring.domain.trigger import DELIVERY_OUTCOMES, CompletionSource, Source, TriggerSpec, WebhookSource
+from mainspring.domain.watch import FilesSource
 from mainspring.domain.webhook import example_curl
 
 if TYPE_CHECKING:
@@ -30,15 +31,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 SCHEMES = ("github", "stripe", "standard", "generic")
 MAX_SAMPLE_BYTES = 256_000
 
+KINDS: dict[str, type[Source]] = {"webhook": WebhookSource, "after": CompletionSource, "place": FilesSource}
+"""The kind of a source by the option that chooses it."""
+STATE_COLORS = {"paused": "yellow", "failing": "red"}
+
 TRIGGERS: TableLayout[wire.Trigger] = TableLayout(
     name=lambda trigger: trigger.name,
     columns=[
         Column("NAME", lambda trigger: trigger.name),
         Column("KIND", lambda trigger: trigger.kind),
-        Column("STATE", lambda trigger: trigger.state, color=lambda t: None if t.state == "active" else "yellow"),
+        Column("STATE", lambda trigger: trigger.state, color=lambda t: STATE_COLORS.get(t.state)),
         Column("STARTS", lambda trigger: trigger.job),
         Column("SOURCE", lambda trigger: source_text(trigger.spec.source), wraps=True),
         Column("LAST DELIVERY", lambda trigger: delivery_text(trigger.last_delivery), wraps=True),
+        Column("ERROR", lambda trigger: trigger.last_error or "", wraps=True, optional=True),
         Column("ADDRESS", lambda trigger: trigger.path or "", wide=True),
     ],
     empty="no triggers; add one with: mainspring triggers add NAME --job JOB --webhook github",
@@ -62,6 +68,8 @@ def source_text(source: Source) -> str:
     """A source in a few words."""
     if isinstance(source, CompletionSource):
         return f"{source.after} ended: {', '.join(source.outcomes)}"
+    if isinstance(source, FilesSource):
+        return f"files {source.full_path(source.pattern)}"
     return f"{source.scheme} webhook" + (f": {', '.join(source.events)}" if source.events else "")
 
 
@@ -71,7 +79,7 @@ def delivery_text(delivery: wire.TriggerDelivery | None) -> str:
 
 @click.group(cls=Group)
 def triggers() -> None:
-    """Manage triggers: webhooks, and ends of other jobs, that start a job or a workflow."""
+    """Manage triggers: webhooks, files, and ends of other jobs, that start a job or a workflow."""
 
 
 @triggers.command("list")
@@ -110,6 +118,15 @@ def definition_options(function: F) -> F:
             type=click.Choice(["succeeded", "failed", "cancelled", "any"]),
             help="With --after: how it ends. Repeatable.  [default: succeeded]",
         ),
+        click.option("--files", "place", metavar="FOLDER|URL", help="Start when a file arrives; s3://BUCKET/PREFIX."),
+        click.option("--pattern", metavar="GLOB", help="With --files: which ones, such as **/*.csv.  [default: *]"),
+        click.option(
+            "--existing",
+            type=click.Choice(["ignore", "start"]),
+            help="With --files: those that are older than the trigger.  [default: ignore]",
+        ),
+        click.option("--interval", metavar="DURATION", help="With --files: time between two looks.  [default: 30s]"),
+        click.option("--settle", metavar="DURATION", help="With --files: unchanged for this long.  [default: 10s]"),
         click.option("--event", "events", multiple=True, metavar="EVENT", help="Event to accept. Repeatable."),
         click.option("--dedupe", type=click.Choice(["id", "body"]), help="Equal deliveries have the same id, or body."),
         click.option("--signature-header", metavar="NAME", help=f"{header}signature.  [default: x-signature-256]"),
@@ -197,7 +214,7 @@ async def resume(client: AsyncClient, out: Output, name: str) -> None:
 @connected
 async def delete(client: AsyncClient, out: Output, name: str, yes: bool) -> None:
     """Delete a trigger with its deliveries; executions are kept."""
-    confirm(f"Delete trigger {name}: senders get 404 from then on.", yes=yes)
+    confirm(f"Delete trigger {name}: what reaches it from then on starts nothing.", yes=yes)
     await client.delete_trigger(name)
     out.deleted(name)
 
@@ -231,7 +248,7 @@ async def deliveries(client: AsyncClient, out: Output, name: str, outcome: str |
 
 @triggers.command
 @click.argument("name")
-@click.option("--body", metavar="JSON", help="Sample body; @FILE reads it from a file.")
+@click.option("--body", metavar="JSON", help="Sample body, or file of --files; @FILE reads it from a file.")
 @click.option("--header", "headers", multiple=True, callback=pair, metavar="NAME=VALUE", help="Header. Repeatable.")
 @click.option("--event", metavar="EVENT", help="Name of the event.")
 @click.option("--execution", type=click.UUID, metavar="ID", help="An ended execution, for --after.")
@@ -269,25 +286,36 @@ def changed(before: TriggerSpec | None, given: dict[str, Any]) -> TriggerSpec:
 
 
 def _source(before: Source | None, given: dict[str, Any]) -> Source:
+    kinds = [kind for option, kind in KINDS.items() if given[option] is not None]
+    if len(kinds) > 1:
+        raise click.UsageError("--webhook, --after and --files exclude each other.")
+    if before is not None and kinds and not isinstance(before, kinds[0]):
+        raise click.UsageError("A trigger keeps its kind: delete it, and add another one.")
     if given["after"] is not None or isinstance(before, CompletionSource):
         return _completion(before, given)
+    if given["place"] is not None or isinstance(before, FilesSource):
+        return _files(before, given)
     names = ("dedupe", "signature_header", "timestamp_header", "id_header", "event_header")
     fields = {name: given[name] for name in names if given[name] is not None}
     fields |= {"events": list(given["events"])} if given["events"] else {}
     fields |= {"scheme": given["webhook"]} if given["webhook"] is not None else {}
     if before is None and given["webhook"] is None:
-        raise click.UsageError("Say what starts the job: --webhook SCHEME or --after JOB.")
-    return WebhookSource(**fields) if before is None else msgspec.structs.replace(before, **fields)
+        raise click.UsageError("Say what starts the job: --webhook SCHEME, --after JOB or --files FOLDER.")
+    return msgspec.structs.replace(before, **fields) if isinstance(before, WebhookSource) else WebhookSource(**fields)
 
 
 def _completion(before: Source | None, given: dict[str, Any]) -> CompletionSource:
-    if given["webhook"] is not None:
-        raise click.UsageError("--webhook and --after exclude each other.")
     fields = {"after": given["after"]} if given["after"] is not None else {}
     fields |= {"outcomes": tuple(given["outcomes"])} if given["outcomes"] else {}
     if not isinstance(before, CompletionSource):
         return CompletionSource(**fields)
     return msgspec.structs.replace(before, **fields)
+
+
+def _files(before: Source | None, given: dict[str, Any]) -> FilesSource:
+    names = ("place", "pattern", "existing", "interval", "settle")
+    fields = {name: given[name] for name in names if given[name] is not None}
+    return msgspec.structs.replace(before, **fields) if isinstance(before, FilesSource) else FilesSource(**fields)
 
 
 def details(trigger: wire.Trigger, url: str) -> str:
@@ -300,6 +328,7 @@ def details(trigger: wire.Trigger, url: str) -> str:
     if trigger.previous_secret_until is not None:
         lines.append(f"previous secret valid until {local(trigger.previous_secret_until)}")
     lines.append(f"delivery   {delivery_text(trigger.last_delivery)}")
+    lines += _look_lines(trigger)
     if trigger.last_rejected_at is not None:
         lines.append(f"rejected   {local(trigger.last_rejected_at)}: {trigger.last_rejection}")
     source = trigger.spec.source
@@ -311,6 +340,19 @@ def details(trigger: wire.Trigger, url: str) -> str:
         lines += ["", "Send a signed example:", ""]
         lines += example_curl(source.scheme, address, names=source.names).split("\n")
     return "\n".join(map(clean, lines))
+
+
+def _look_lines(trigger: wire.Trigger) -> list[str]:
+    """When a trigger that watches files looks, and what it could not read."""
+    source = trigger.spec.source
+    if not isinstance(source, FilesSource):
+        return []
+    looked = "not yet" if trigger.looked_at is None else local(trigger.looked_at)
+    ahead = "" if trigger.next_look_at is None else f", next {local(trigger.next_look_at)}"
+    lines = [f"looked     {looked}{ahead}"]
+    if trigger.last_error is not None and trigger.last_error_at is not None:
+        lines.append(f"error      since {local(trigger.last_error_at)}: {trigger.last_error}")
+    return lines
 
 
 def _state(trigger: wire.Trigger) -> str:

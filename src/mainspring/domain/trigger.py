@@ -18,6 +18,7 @@ from mainspring.domain.errors import MAX_PROBLEMS, Problem, clipped
 from mainspring.domain.job import NAME
 from mainspring.domain.suggestion import closest
 from mainspring.domain.template import MAX_NAME_CHARS, places, templates
+from mainspring.domain.watch import FilesSource, source_problems
 from mainspring.domain.webhook import Dedupe, Scheme, SignatureHeaders
 from mainspring.domain.workflow.condition import MOST_LENGTH, condition_problem
 
@@ -27,6 +28,8 @@ DELIVERY_OUTCOMES: tuple[DeliveryOutcome, ...] = ("pending", "started", "filtere
 
 MAX_TRIGGERS = 1_000
 """Of a tenant."""
+MAX_FILE_TRIGGERS = 100
+"""Triggers of a tenant that watch files: each of their looks costs the leader some time."""
 MAX_EVENTS = 100
 MAX_EXPRESSIONS = 100
 MIN_SECRET_CHARS, MAX_SECRET_CHARS = 16, 500
@@ -88,10 +91,11 @@ _STATES: Mapping[TriggerOutcome, tuple[str, ...]] = {
     "cancelled": ("cancelled",),
     "any": ("succeeded", "failed", "timed_out", "lost", "cancelled"),
 }
-Source = WebhookSource | CompletionSource
+Source = WebhookSource | CompletionSource | FilesSource
 VALUES: Mapping[str, tuple[str, ...]] = {
     "webhook": ("body", "headers", "event", "delivery_id"),
     "completion": ("execution",),
+    "files": ("file",),
 }
 """What conditions and templates can read, by kind of the source."""
 
@@ -160,6 +164,8 @@ def secret_problem(secret: str, source: Source) -> Problem | None:
 
 
 def _source_problems(source: Source) -> list[Problem]:
+    if isinstance(source, FilesSource):
+        return source_problems(source)
     if not isinstance(source, WebhookSource):
         return []
     headers = {

@@ -9,7 +9,19 @@ import structlog
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.service import Loops, Service
-from mainspring.store import backfills, checkpoints, dead_letters, evictions, lines, retention, runs, sessions, triggers
+from mainspring.store import (
+    backfills,
+    checkpoints,
+    dead_letters,
+    evictions,
+    lines,
+    retention,
+    runs,
+    sessions,
+    trigger_files,
+    trigger_starts,
+    triggers,
+)
 from mainspring.store.db import Connection, Database
 
 log = structlog.get_logger()
@@ -79,7 +91,10 @@ class Retention(Service):
             await lines.forget_lines(connection)
             await sessions.forget_function_sets(connection)
             await evictions.forget_evictions(connection)
-            await triggers.forget_trigger_deliveries(connection, limit=MAX_STATEMENTS * RUNS_PER_STATEMENT)
+            limit = MAX_STATEMENTS * RUNS_PER_STATEMENT
+            await triggers.forget_trigger_deliveries(connection, limit=limit)
+            await trigger_files.forget_gone_files(connection, limit=limit)
+            await trigger_starts.forget_starts(connection, after_s=self._keep_history_s, limit=limit)
             await dead_letters.forget_dead_letters(connection, after_s=self._keep_dead_letters_s)
             await self._forget_in_batches(connection)
 

@@ -1,4 +1,5 @@
-"""The loops of the leader duties: pauses, deadlines, submissions, triggers, backfills, replays, workflow timers.
+"""The loops of the leader duties: pauses, deadlines, submissions, triggers, watched files, backfills, replays,
+workflow timers.
 
 One scheduler at a time runs them. Each duty sleeps until the next instant it knows of or until a notification; with
 nothing to do it queries the database every half minute. Losing the lead midway does no harm: every statement checks
@@ -15,6 +16,7 @@ from mainspring import ports
 from mainspring.announce import Announcer
 from mainspring.duties.backfill_feeder import feed_all
 from mainspring.duties.deadlines import skip_overdue
+from mainspring.duties.file_watch import FileWatch
 from mainspring.duties.pauses import end_pauses
 from mainspring.duties.workflow_timers import WorkflowTimers, is_for_a_run
 from mainspring.intake.replays import follow_replays
@@ -41,10 +43,17 @@ class Duties(Service):
     """Runs each duty in its own loop. The functions that do the work can be repeated at any point."""
 
     def __init__(
-        self, database: Database, bus: ports.Bus, *, leads: Callable[[], bool], announcer: Announcer | None = None
+        self,
+        database: Database,
+        bus: ports.Bus,
+        *,
+        leads: Callable[[], bool],
+        announcer: Announcer | None = None,
+        files: FileWatch | None = None,
     ) -> None:
         self._database = database
         self._leads = leads
+        self._files = files
         self._backfills_open = self._replays_open = False
         self._pause_edited, self._deadline_edited = asyncio.Event(), asyncio.Event()
         self._submitted = asyncio.Event()
@@ -52,7 +61,7 @@ class Duties(Service):
         self._backfills_changed = asyncio.Event()
         self._replays_changed = asyncio.Event()
         self._runs_due = asyncio.Event()
-        self._delivered = asyncio.Event()
+        self._delivered, self._watch_edited = asyncio.Event(), asyncio.Event()
         self._timers = WorkflowTimers(database, announcer)
         self._loops = Loops("duties")
         if announcer is not None:
@@ -61,7 +70,7 @@ class Duties(Service):
         bus.subscribe(ports.SUBMISSIONS, lambda _: self._submitted.set(), on_gap=lambda: None)
         bus.subscribe(ports.BACKFILLS, lambda _: self._backfills_changed.set(), on_gap=lambda: None)
         bus.subscribe(ports.REPLAYS, lambda _: self._replays_changed.set(), on_gap=lambda: None)
-        bus.subscribe(ports.TRIGGERS, lambda _: self._delivered.set(), on_gap=lambda: None)
+        bus.subscribe(ports.TRIGGERS, self._on_trigger, on_gap=lambda: None)
         bus.subscribe(ports.EVENTS, self._on_event, on_gap=lambda: None)
         bus.subscribe(ports.QUEUED, self._on_queued, on_gap=self._runs_due.set)
         bus.subscribe(ports.CANCEL, self._on_cancel, on_gap=lambda: None)
@@ -87,6 +96,7 @@ class Duties(Service):
             ("runs", self._timers.run_due, self._runs_due),
             ("triggers", self._decide_deliveries, self._delivered),
             ("run sweep", self._sweep_runs, asyncio.Event()),
+            *([] if self._files is None else [("files", self._files.look_all, self._watch_edited)]),
         ]
 
     async def stop(self) -> None:
@@ -147,6 +157,11 @@ class Duties(Service):
         if is_for_a_run(payload):
             self._runs_due.set()
 
+    def _on_trigger(self, payload: str) -> None:
+        self._delivered.set()
+        if payload == ports.EDIT:
+            self._watch_edited.set()
+
     def _on_shard(self, payload: str) -> None:
         if payload.startswith("edit"):
             self._pause_edited.set()
@@ -171,5 +186,6 @@ class Duties(Service):
             self._replays_changed,
             self._runs_due,
             self._delivered,
+            self._watch_edited,
         ):
             event.set()

@@ -11,6 +11,7 @@ from uuid import UUID
 from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
 from mainspring.domain.execution import FINAL, Trigger, fire_key, fire_ms_of
+from mainspring.store import trigger_starts
 from mainspring.store.db import Connection
 from mainspring.store.hints import hint_cancelled, hint_placed, hint_waiting
 from mainspring.store.lines import LineRef
@@ -226,7 +227,7 @@ async def list_executions(
 async def list_fires(
     connection: Connection, *, tenant: int, job_id: UUID, before: UUID, limit: int
 ) -> list[tuple[int, wire.LedgerEntry]]:
-    """Return a page of fires, each with its version of the job."""
+    """Return a page of fires, and executions that triggers started, each with its version of the job."""
     rows = await connection.fetch(q("list_fires"), tenant, job_id, before, limit)
     return [
         (
@@ -239,6 +240,7 @@ async def list_fires(
                 late_ms=wire.late_ms(r["due_at"], r["started_at"]),
                 duration_ms=r["duration_ms"],
                 fires=r["fires"],
+                started_by=None if r["trigger_id"] is None else trigger_starts.started_by(r),
             ),
         )
         for r in rows
@@ -370,10 +372,13 @@ async def _executions(connection: Connection, rows: Sequence[Any]) -> list[wire.
             if len(_step_names) > MAX_CACHED_VERSIONS:
                 _step_names.clear()
             _step_names[of] = await connection.fetchval(q("step_names"), *of) or []
-    return [_execution(r) for r in rows]
+    by = {r["execution_id"]: r["created_by"] for r in rows}
+    tenant = rows[0]["tenant_id"] if rows else 0  # the rows of a query belong to one
+    starts = await trigger_starts.starts_of(connection, tenant=tenant, created_by=by)
+    return [_execution(r, starts.get(r["execution_id"])) for r in rows]
 
 
-def _execution(r: Any) -> wire.Execution:
+def _execution(r: Any, started_by: wire.StartedBy | None) -> wire.Execution:
     return wire.Execution(
         execution_id=r["execution_id"],
         job_id=r["job_id"],
@@ -403,6 +408,7 @@ def _execution(r: Any) -> wire.Execution:
         progress=_progress(r["progress"], r["attempt"]),
         step=_step(r),
         metadata=r.get("metadata") or {},
+        started_by=started_by,
     )
 
 

@@ -33,6 +33,16 @@ class DeliveryRow:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchState:
+    """The last look of a trigger that watches files; `error` is what it could not read."""
+
+    looked_at: datetime | None
+    next_look_at: datetime
+    error: str | None
+    error_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class TriggerRow:
     trigger_id: UUID
     tenant: int
@@ -49,6 +59,7 @@ class TriggerRow:
     last_rejected_at: datetime | None
     last_rejection: str | None
     last_delivery: DeliveryRow | None = None
+    watch: WatchState | None = None
 
 
 async def insert_trigger(
@@ -61,8 +72,9 @@ async def insert_trigger(
     secrets: TriggerSecrets,
     by: str,
     most: int,
+    most_files: int,
 ) -> bool:
-    """Insert a trigger; False if the tenant has `most` already."""
+    """Insert a trigger; False if the tenant has `most` already, or `most_files` that watch files."""
     row = await connection.fetchrow(
         q("insert_trigger"),
         trigger_id,
@@ -73,6 +85,7 @@ async def insert_trigger(
         msgspec.to_builtins(secrets),
         most,
         by,
+        most_files,
     )
     hint(connection, ports.TRIGGERS, ports.EDIT)
     return row is not None
@@ -87,22 +100,22 @@ async def list_triggers(
     job: str | None = None,
     kind: str | None = None,
 ) -> list[TriggerRow]:
-    return [_trigger(r) for r in await connection.fetch(q("list_triggers"), tenant, after, limit, job, kind)]
+    return [trigger_row(r) for r in await connection.fetch(q("list_triggers"), tenant, after, limit, job, kind)]
 
 
 async def triggers_named(connection: Connection, *, tenant: int, names: Sequence[str]) -> list[TriggerRow]:
-    return [_trigger(r) for r in await connection.fetch(q("triggers_named"), tenant, list(names))]
+    return [trigger_row(r) for r in await connection.fetch(q("triggers_named"), tenant, list(names))]
 
 
 async def trigger_by_id(connection: Connection, *, trigger_id: UUID) -> tuple[TriggerRow, float] | None:
     """Return a trigger of any tenant, and the time in seconds: the address of a webhook has no tenant."""
     row = await connection.fetchrow(q("trigger_by_id"), trigger_id)
-    return None if row is None else (_trigger(row, delivery=False), row["now_s"])
+    return None if row is None else (trigger_row(row, delivery=False), row["now_s"])
 
 
 async def lock_trigger(connection: Connection, *, tenant: int, name: str) -> TriggerRow | None:
     row = await connection.fetchrow(q("lock_trigger"), tenant, name)
-    return None if row is None else _trigger(row, delivery=False)
+    return None if row is None else trigger_row(row, delivery=False)
 
 
 async def update_trigger(connection: Connection, *, tenant: int, before: TriggerRow, spec: TriggerSpec) -> bool:
@@ -198,7 +211,7 @@ async def notice_missed_ends(connection: Connection, *, per_trigger: int) -> int
 async def pending_deliveries(connection: Connection, *, after: int, limit: int) -> list[tuple[TriggerRow, DeliveryRow]]:
     """Deliveries that are still to be decided, of all tenants, the oldest first: a leader duty."""
     rows = await connection.fetch(q("pending_deliveries"), after, limit)
-    return [(_trigger(r, delivery=False), _delivery(r)) for r in rows]
+    return [(trigger_row(r, delivery=False), _delivery(r)) for r in rows]
 
 
 async def lock_pending(connection: Connection, *, tenant: int, delivery_id: int) -> bool:
@@ -218,7 +231,7 @@ def _columns(spec: TriggerSpec) -> tuple[str, str | None, list[str], Any]:
     return spec.job, None, [], msgspec.to_builtins(spec)
 
 
-def _trigger(r: Any, *, delivery: bool = True) -> TriggerRow:
+def trigger_row(r: Any, *, delivery: bool = True) -> TriggerRow:
     return TriggerRow(
         r["trigger_id"],
         r["tenant_id"],
@@ -235,7 +248,12 @@ def _trigger(r: Any, *, delivery: bool = True) -> TriggerRow:
         r["last_rejected_at"],
         r["last_rejection"],
         _delivery(r) if delivery and r["delivery_id"] is not None else None,
+        _watch(r) if delivery and r["next_look_at"] is not None else None,
     )
+
+
+def _watch(r: Any) -> WatchState:
+    return WatchState(r["looked_at"], r["next_look_at"], r["watch_error"], r["watch_error_at"])
 
 
 def _delivery(r: Any) -> DeliveryRow:

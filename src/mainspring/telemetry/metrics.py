@@ -48,6 +48,9 @@ TRIGGER_DELIVERIES = Counter(
     "Deliveries to triggers by kind and outcome (started, duplicate, filtered, paused, refused, rejected, limited)",
     ["kind", "outcome"],
 )
+TRIGGER_LOOKS = Counter(
+    "mainspring_trigger_looks", "Looks of triggers for files, by whether the place could be read", ["outcome"]
+)
 CLOCK_SKEW = Gauge("mainspring_clock_skew_seconds", "Clock of this machine minus that of the database")
 ENGINE_UP = Gauge("mainspring_engine_up", "Whether an optional engine is connected, by its role", ["role", "engine"])
 RUNS_FINISHED = Counter("mainspring_runs_finished", "Finished workflow runs", ["state"])

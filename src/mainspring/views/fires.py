@@ -153,7 +153,7 @@ def _next_outside(key: str, closed: Blackouts, scope: Scope, after_ms: int) -> i
 async def ledger(
     database: Database, ref: str, *, tenant: int, cursor: str | None = None, limit: int = 50
 ) -> wire.Page[wire.LedgerEntry]:
-    """The outcome of each due instant of a job, newest first."""
+    """The outcome of each due instant of a job, and of each start by a trigger, newest first."""
     check_limit(limit)
     row = await past_job(database, ref, tenant=tenant)
     before = parse_cursor(cursor)
@@ -168,7 +168,7 @@ async def ledger(
 
 def _with_clock_note(row: JobRow, version: int, entry: wire.LedgerEntry) -> wire.LedgerEntry:
     """Note what a clock change did to this fire. Computed from today's schedule, so only for its fires."""
-    if row.schedule_key is None or version != row.version:
+    if row.schedule_key is None or version != row.version or entry.started_by is not None:
         return entry
     try:
         with steps(FIRE_STEPS):

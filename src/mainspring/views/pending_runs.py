@@ -35,6 +35,7 @@ async def pending_run(connection: Connection, plans: PlanCache, run_id: UUID, *,
         params=found.params,
         fire_at=found.fire_at,
         created_by=found.created_by,
+        started_by=found.started_by,
         finished_at=found.finished_at,
         reason=None if pending else found.reason or found.error,
     )

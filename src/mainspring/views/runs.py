@@ -14,7 +14,7 @@ from mainspring.domain.workflow.plan import PlanStep
 from mainspring.domain.workflow.run import WHOLE
 from mainspring.domain.workflow.spec import RunState
 from mainspring.runs.plans import CachedPlan, PlanCache
-from mainspring.store import charts, run_steps, runs
+from mainspring.store import charts, run_steps, runs, trigger_starts
 from mainspring.store.db import Connection, Database
 from mainspring.views import run_timelines
 from mainspring.views.approval_messages import approval_messages
@@ -49,7 +49,8 @@ class RunViews:
             known = await self.plan_of(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
             steps = await run_steps.steps_of_run(connection, run_id=run_id, items=items)
             messages = await approval_messages(connection, known, row, {s["step"] for s in steps})
-        run = _as_run(row, [_as_step(known, s, messages) for s in steps])
+            start = await _started_by(connection, row, tenant=tenant)
+        run = _as_run(row, [_as_step(known, s, messages) for s in steps], start)
         return run_timelines.with_critical_path(run, known, now=steps[0]["now"])
 
     async def list_runs(
@@ -112,9 +113,10 @@ class RunViews:
             known = await self.plan_of(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
             number = known.plan.by_name.get(step, -1) if step else None
             found = await run_steps.step_states(connection, run_id=run_id, step=number)
+            run = _as_run(row, (), await _started_by(connection, row, tenant=tenant))
         plan = known.plan.steps
         return RunStepStates(
-            _as_run(row), [(ref, plan[ref[0]].name, _displayed_state(plan[ref[0]], state)) for ref, state in found]
+            run, [(ref, plan[ref[0]].name, _displayed_state(plan[ref[0]], state)) for ref, state in found]
         )
 
     async def steps_by_ref(self, run: wire.Run, refs: Sequence[tuple[int, int]], *, tenant: int) -> list[wire.RunStep]:
@@ -209,7 +211,13 @@ def step_named(known: CachedPlan, name: str) -> PlanStep:
     return known.plan.steps[number]
 
 
-def _as_run(r: Any, steps: Sequence[wire.RunStep] = ()) -> wire.Run:
+async def _started_by(connection: Connection, r: Any, *, tenant: int) -> wire.StartedBy | None:
+    """The trigger that started a run."""
+    found = await trigger_starts.starts_of(connection, tenant=tenant, created_by={r["run_id"]: r["created_by"]})
+    return found.get(r["run_id"])
+
+
+def _as_run(r: Any, steps: Sequence[wire.RunStep] = (), started_by: wire.StartedBy | None = None) -> wire.Run:
     return wire.Run(
         run_id=r["run_id"],
         job_id=r["job_id"],
@@ -225,6 +233,7 @@ def _as_run(r: Any, steps: Sequence[wire.RunStep] = ()) -> wire.Run:
         sla_at=r["sla_at"],
         reason=r["reason"],
         created_by=r["created_by"],
+        started_by=started_by,
         rerun_of=r["rerun_of"],
         steps=list(steps),
     )

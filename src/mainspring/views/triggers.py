@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from mainspring import wire
 from mainspring.clock import instant
 from mainspring.domain.errors import NotFound, invalid
@@ -91,6 +93,8 @@ def _wait(row: TriggerRow) -> str:
     if row.paused_at is not None:
         why = f": {row.pause_reason}" if row.pause_reason else ""
         return f"trigger {row.name} is paused{why}"
+    if row.watch is not None and row.watch.error is not None:
+        return f"trigger {row.name} cannot read its place: {row.watch.error}"
     if last is None:
         return f"it waits for trigger {row.name}; no delivery so far"
     reason = f": {last.reason}" if last.reason else ""
@@ -107,7 +111,7 @@ def shown(row: TriggerRow) -> wire.Trigger:
         kind=row.kind,
         job=row.spec.job,
         spec=row.spec,
-        state="active" if row.paused_at is None else "paused",
+        state=_state(row),
         path=f"{HOOKS}/{row.trigger_id}" if row.kind == "webhook" else None,
         version=row.version,
         created_at=row.created_at,
@@ -119,7 +123,17 @@ def shown(row: TriggerRow) -> wire.Trigger:
         last_delivery=None if row.last_delivery is None else as_delivery(row.last_delivery),
         last_rejected_at=row.last_rejected_at,
         last_rejection=row.last_rejection,
+        looked_at=None if row.watch is None else row.watch.looked_at,
+        next_look_at=None if row.watch is None or row.paused_at is not None else row.watch.next_look_at,
+        last_error=None if row.watch is None else row.watch.error,
+        last_error_at=None if row.watch is None else row.watch.error_at,
     )
+
+
+def _state(row: TriggerRow) -> Literal["active", "paused", "failing"]:
+    if row.paused_at is not None:
+        return "paused"
+    return "active" if row.watch is None or row.watch.error is None else "failing"
 
 
 def as_delivery(row: DeliveryRow) -> wire.TriggerDelivery:

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
 
+import msgspec
+
 from mainspring import wire
 from mainspring.clock import instant, millis
 from mainspring.domain.job import JobSpec
@@ -37,7 +39,13 @@ async def execution(database: Database, ref: str | UUID, *, tenant: int) -> wire
         reasons = [_ended(found)] if row is None else await _reasons(connection, row, tenant)
         if row is not None and (hold := await holds.open_hold(connection)) is not None:
             reasons = [wire.Reason(code="held", message=str(hold)), *reasons]
-    return wire.Why(execution_id=found.execution_id, job=found.job, state=found.state, reasons=reasons)
+    return wire.Why(
+        execution_id=found.execution_id,
+        job=found.job,
+        state=found.state,
+        reasons=reasons,
+        started_by=found.started_by,
+    )
 
 
 async def job(database: Database, ref: str, *, tenant: int) -> wire.Why:
@@ -60,7 +68,7 @@ async def job(database: Database, ref: str, *, tenant: int) -> wire.Why:
         reasons.append(held)
     if waiting is not None:
         found = await execution(database, waiting, tenant=tenant)
-        return wire.Why(execution_id=waiting, job=row.name, state=found.state, reasons=[*reasons, *found.reasons])
+        return msgspec.structs.replace(found, job=row.name, reasons=[*reasons, *found.reasons])
     try:
         ahead = fire_views.next_fires(row, after_ms=now_ms, count=1)
     except TooCostly:

@@ -168,7 +168,8 @@ async def _capacity(database: Database, row: JobRow) -> AsyncIterator[Check]:
 async def _missed(database: Database, row: JobRow) -> list[Check]:
     """The latest due fire and its state."""
     page = await fire_views.ledger(database, str(row.job_id), tenant=row.tenant, limit=5)
-    latest = next((entry for entry in page.items if entry.state not in ("waiting", "blocked", "queued")), None)
+    fires = [entry for entry in page.items if entry.started_by is None]
+    latest = next((entry for entry in fires if entry.state not in ("waiting", "blocked", "queued")), None)
     misfire = row.spec.misfire
     policy = f"misfire policy {misfire.policy}, within {misfire.window}"
     if latest is None:

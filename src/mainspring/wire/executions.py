@@ -63,6 +63,33 @@ class StepOf(Response):
     item: int | None = None
 
 
+class StartedBy(Response):
+    """The trigger that started an execution, and the delivery that reached it.
+
+    `event`: the event of a webhook, the state in which the execution `execution_id` ended, or the path of a file. The
+    trigger may have been deleted since.
+    """
+
+    trigger_id: UUID
+    trigger: str
+    kind: str
+    delivery: str
+    event: str | None = None
+    execution_id: UUID | None = None
+
+    @property
+    def what(self) -> str:
+        """What happened, in a few words."""
+        if self.execution_id is not None:
+            return f"{self.event or 'ended'} {self.execution_id}"
+        if self.kind == "files":
+            return f"file {self.event or self.delivery}"
+        return f"{self.event + ', ' if self.event else ''}delivery {self.delivery}"
+
+    def __str__(self) -> str:
+        return f"trigger {self.trigger}: {self.what}"
+
+
 class Execution(Response):
     """One occurrence of a job, across its attempts. Lists omit `attempts` and the job's `metadata`.
 
@@ -98,6 +125,7 @@ class Execution(Response):
     progress: Progress | None = None
     step: StepOf | None = None
     metadata: dict[str, Any] = {}
+    started_by: StartedBy | None = None
 
     @property
     def title(self) -> str:
@@ -183,12 +211,16 @@ class Reason(Response):
 
 
 class Why(Response):
-    """Why an execution does not run yet: reasons in the order in which they must be resolved."""
+    """Why an execution does not run yet: reasons in the order in which they must be resolved.
+
+    `started_by`: the trigger that started it.
+    """
 
     execution_id: UUID | None
     job: str
     state: State | None
     reasons: list[Reason]
+    started_by: StartedBy | None = None
 
 
 class RunNow(Request):

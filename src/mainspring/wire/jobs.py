@@ -13,6 +13,7 @@ from mainspring.domain.execution import State
 from mainspring.domain.job import JobSpec
 from mainspring.domain.schedule.deadline import DeadlineKind, DeadlineState
 from mainspring.domain.schedule.schedule import ScheduleSpecs
+from mainspring.wire.executions import StartedBy
 from mainspring.wire.message import Instant, Request, Response
 
 JobState = Literal["active", "paused", "finished", "deleted"]
@@ -138,7 +139,10 @@ class Preview(Response):
 
 
 class LedgerEntry(Response):
-    """The outcome of one due instant; a skipped entry may stand for `fires` instants up to this one."""
+    """The outcome of one due instant; a skipped entry may stand for `fires` instants up to this one.
+
+    `started_by`: the trigger that started it; without one, the schedule did.
+    """
 
     fire_at: datetime
     state: State
@@ -149,6 +153,7 @@ class LedgerEntry(Response):
     fires: int
     note: str | None = None
     """Set if a clock change skipped local times: this instant stands for several of them."""
+    started_by: StartedBy | None = None
 
 
 class Pause(Request):

@@ -10,7 +10,7 @@ import msgspec
 
 from mainspring.domain.bounds import Name, Values
 from mainspring.domain.workflow.spec import RunState, StepKind, StepState
-from mainspring.wire.executions import LifecycleEvent
+from mainspring.wire.executions import LifecycleEvent, StartedBy
 from mainspring.wire.message import Request, Response
 
 
@@ -96,7 +96,8 @@ class RunStep(Response):
 class Run(Response):
     """One occurrence of a workflow: `queued` until it may start, `skipped` if that was too late.
 
-    Lists omit `steps`. `failed` names steps that did not succeed, `blocked` those that could not start because of them.
+    Lists omit `steps` and `started_by`, the trigger that started it. `failed` names steps that did not succeed,
+    `blocked` those that could not start because of them.
     """
 
     run_id: UUID
@@ -113,6 +114,7 @@ class Run(Response):
     sla_at: datetime | None = None
     reason: str | None = None
     created_by: str | None = None
+    started_by: StartedBy | None = None
     rerun_of: UUID | None = None
     failed: list[str] = []
     blocked: list[str] = []

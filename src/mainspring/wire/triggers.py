@@ -64,7 +64,8 @@ class Trigger(Response):
 
     `secret` is present only in the response that set or generated it. `previous_secret_until`: until then, requests may
     be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every
-    ten seconds.
+    ten seconds. Of a trigger that watches files: `looked_at` is the last look that could read the place; while one
+    cannot, the state is `failing`, and `last_error` says why.
     """
 
     trigger_id: UUID
@@ -72,7 +73,7 @@ class Trigger(Response):
     kind: str
     job: str
     spec: TriggerSpec
-    state: Literal["active", "paused"]
+    state: Literal["active", "paused", "failing"]
     path: str | None
     version: int
     created_at: datetime
@@ -84,6 +85,10 @@ class Trigger(Response):
     last_delivery: TriggerDelivery | None = None
     last_rejected_at: datetime | None = None
     last_rejection: str | None = None
+    looked_at: datetime | None = None
+    next_look_at: datetime | None = None
+    last_error: str | None = None
+    last_error_at: datetime | None = None
     secret: str | None = None
 
 
@@ -102,9 +107,9 @@ class TriggerAnswer(Response):
 
 
 class TriggerSample(Request):
-    """A sample for a dry run: the body and headers of a webhook, or an ended execution.
+    """A sample for a dry run: the body and headers of a webhook, an ended execution, or a file.
 
-    For a completion, `body` is the sample of `execution`, if `execution_id` names none.
+    For a completion, `body` is the sample of `execution`, if `execution_id` names none; for files, that of `file`.
     """
 
     body: Any = None

@@ -22,6 +22,11 @@ def late_ms(execution: wire.Execution) -> int | None:
     return None if execution.state == "waiting" else execution.late_ms
 
 
+def trigger_text(execution: wire.Execution) -> str:
+    """What started an execution: the name of a trigger, or the kind of its start."""
+    return execution.trigger if execution.started_by is None else f"trigger {execution.started_by.trigger}"
+
+
 EXECUTIONS: TableLayout[wire.Execution] = TableLayout(
     name=lambda execution: str(execution.execution_id),
     columns=[
@@ -33,7 +38,7 @@ EXECUTIONS: TableLayout[wire.Execution] = TableLayout(
         Column("DURATION", lambda execution: span(execution.duration_ms)),
         Column("EXIT", lambda e: "–" if e.exit_code is None else str(e.exit_code), optional=True),
         Column("ATTEMPT", lambda execution: str(execution.attempt), wide=True),
-        Column("TRIGGER", lambda execution: execution.trigger, wide=True),
+        Column("TRIGGER", lambda execution: trigger_text(execution), wide=True),
         Column("QUEUE", lambda execution: execution.queue, wide=True),
         Column("WORKER", lambda execution: execution.worker or "–", wide=True),
         Column("REASON", lambda execution: execution.error or execution.reason or "", wide=True, wraps=True),
@@ -82,6 +87,7 @@ def execution_details(execution: wire.Execution) -> str:
         ("error", execution.error),
         ("exit code", execution.exit_code),
         ("trigger", execution.trigger + (f" by {execution.created_by}" if execution.created_by else "")),
+        ("started by", None if execution.started_by is None else str(execution.started_by)),
         ("backfill", execution.backfill_id),
         ("fire", instant_text(execution.fire_at)),
         ("fires", f"{execution.fires}, coalesced into this execution" if execution.fires > 1 else ""),

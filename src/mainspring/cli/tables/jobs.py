@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from mainspring import wire
 from mainspring.cli.feed import GLYPHS, SHORT_ID
 from mainspring.cli.output import Column, TableLayout, aligned
-from mainspring.cli.tables.executions import EXECUTIONS, state_text
+from mainspring.cli.tables.executions import EXECUTIONS, state_text, trigger_text
 from mainspring.cli.tables.fields import instant_text, json_text, pairs
 from mainspring.codec import encode
 from mainspring.display.times import both, distance, local, now, span
@@ -59,7 +59,7 @@ HISTORY: TableLayout[wire.Execution] = TableLayout(
     name=lambda execution: str(execution.execution_id),
     columns=[
         Column("ID", lambda execution: str(execution.execution_id)[:SHORT_ID]),
-        Column("TRIGGER", lambda execution: execution.trigger, optional=True),
+        Column("TRIGGER", lambda execution: trigger_text(execution), optional=True, wraps=True),
         Column("FIRE", lambda execution: local(execution.fire_at)),
         *[column for column in EXECUTIONS.columns if column.title not in ("ID", "JOB", "TRIGGER")],
         Column("BACKFILL", lambda execution: str(execution.backfill_id or "–"), wide=True),
@@ -74,6 +74,7 @@ LEDGER: TableLayout[wire.LedgerEntry] = TableLayout(
         Column("FIRE", lambda entry: local(entry.fire_at)),
         Column("STATE", lambda e: state_text(e.state), color=lambda e: GLYPHS[e.state][1]),
         Column("REASON", lambda entry: reason_text(entry) or entry.note or "", wraps=True),
+        Column("TRIGGER", lambda entry: "" if entry.started_by is None else str(entry.started_by), wraps=True),
         Column("DELAY", lambda entry: span(entry.late_ms)),
         Column("DURATION", lambda entry: span(entry.duration_ms)),
         Column("FIRES", lambda entry: str(entry.fires), wide=True),

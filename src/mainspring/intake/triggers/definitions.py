@@ -15,6 +15,7 @@ from mainspring.domain.channel import new_secret
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, invalid
 from mainspring.domain.trigger import (
+    MAX_FILE_TRIGGERS,
     MAX_OVERLAP_S,
     MAX_TRIGGERS,
     CompletionSource,
@@ -25,7 +26,8 @@ from mainspring.domain.trigger import (
     secret_problem,
     trigger_problems,
 )
-from mainspring.store import audit, needs, triggers
+from mainspring.domain.watch import FilesSource
+from mainspring.store import audit, needs, trigger_files, triggers
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.triggers import TriggerRow
 from mainspring.views import refs
@@ -38,6 +40,7 @@ async def create(
     """Create a trigger; the answer has the secret of a webhook, which is never shown again."""
     _check(name, spec)
     secret = _secret_for(spec, secret)
+    trigger_id = uuid4()
     try:
         async with database.transaction() as connection:
             await needs.lock_tenant(connection, tenant=tenant)
@@ -45,16 +48,19 @@ async def create(
             made = await triggers.insert_trigger(
                 connection,
                 tenant=tenant,
-                trigger_id=uuid4(),
+                trigger_id=trigger_id,
                 name=name,
                 spec=spec,
                 secrets=TriggerSecrets(secret),
                 by=by,
                 most=MAX_TRIGGERS,
+                most_files=MAX_FILE_TRIGGERS,
             )
             if not made:
-                message = f"the tenant has {MAX_TRIGGERS:,} triggers, which is the most it may have"
+                message = f"a tenant may have {MAX_TRIGGERS:,} triggers, {MAX_FILE_TRIGGERS} of them for files"
                 raise Conflict(message, code="too_many_triggers")
+            if isinstance(spec.source, FilesSource):
+                await trigger_files.begin_watch(connection, tenant=tenant, trigger_id=trigger_id)
             await audit.record(
                 connection, "trigger.create", name, tenant=tenant, by=by, name=name, kind=kind_of(spec), job=spec.job
             )
@@ -74,6 +80,7 @@ async def replace(database: Database, name: str, spec: TriggerSpec, *, tenant: i
             raise invalid("/source/kind", message, hint="delete it and create another one")
         await _check_jobs(connection, name, spec, tenant=tenant)
         await triggers.update_trigger(connection, tenant=tenant, before=before, spec=spec)
+        await _watch_again(connection, before, spec)
         fields = changes(_audited(before.spec), _audited(spec))
         await audit.record(connection, "trigger.edit", name, tenant=tenant, by=by, name=name, fields=sorted(fields))
     return await views.get(database, name, tenant=tenant)
@@ -91,6 +98,8 @@ async def resume(database: Database, name: str, *, tenant: int, by: str) -> wire
     """Resume a trigger. A trigger that is not paused stays as it is."""
     async with database.transaction() as connection:
         if await triggers.resume_trigger(connection, tenant=tenant, name=name):
+            row = await _locked(connection, name, tenant=tenant)
+            await _watch_again(connection, row, row.spec)
             await audit.record(connection, "trigger.resume", name, tenant=tenant, by=by, name=name)
     return await views.get(database, name, tenant=tenant)
 
@@ -175,6 +184,17 @@ async def _locked(connection: Connection, name: str, *, tenant: int) -> TriggerR
     if row is None:
         raise views.unknown(name)
     return row
+
+
+async def _watch_again(connection: Connection, before: TriggerRow, spec: TriggerSpec) -> None:
+    """Have the next look now. In another place, or for another pattern, files that are older than this edit exist."""
+    was, now = before.spec.source, spec.source
+    if not isinstance(was, FilesSource) or not isinstance(now, FilesSource):
+        return
+    moved = (was.place, was.pattern) != (now.place, now.pattern)
+    if was.place != now.place:
+        await trigger_files.forget_files(connection, tenant=before.tenant, trigger_id=before.trigger_id)
+    await trigger_files.begin_watch(connection, tenant=before.tenant, trigger_id=before.trigger_id, moved=moved)
 
 
 def _audited(spec: TriggerSpec) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from typing import Any
+from uuid import UUID
 
 from mainspring import wire
 from mainspring.domain.errors import Invalid, MainspringError, NotFound
@@ -12,7 +13,7 @@ from mainspring.domain.trigger import TriggerSpec
 from mainspring.intake.executions import Submission, insert_one
 from mainspring.intake.triggers.decide import Arrival, Decision, decide, refusal
 from mainspring.intake.validate.params import check_params
-from mainspring.store import triggers
+from mainspring.store import trigger_starts, triggers
 from mainspring.store.db import Connection, Database
 from mainspring.store.triggers import DeliveryRow, TriggerRow
 from mainspring.telemetry import metrics
@@ -91,16 +92,28 @@ class _Refused(Exception):
         self.decision = decision
 
 
-async def _start(connection: Connection, trigger: TriggerRow, row: DeliveryRow, decision: Decision) -> Any:
+async def _start(connection: Connection, trigger: TriggerRow, row: DeliveryRow, decision: Decision) -> UUID:
     job = await _job(connection, trigger, decision.params)
-    by = f"trigger {trigger.name}, delivery {row.key}"[:MAX_BY_CHARS]
+    by = f"{trigger_starts.CREATED_BY}{trigger.name}, delivery {row.key}"[:MAX_BY_CHARS]
     # The row of the delivery makes it unique; with the key, the id of the execution is computed from it as well.
     digest = hashlib.sha256(row.key.encode()).hexdigest()[:32]
     submission = Submission(trigger.tenant, by, job.job_id, None, decision.params)
     try:
-        return await insert_one(connection, submission, f"trigger:{trigger.trigger_id}:{digest}")
+        execution_id = await insert_one(connection, submission, f"trigger:{trigger.trigger_id}:{digest}")
     except MainspringError as error:
         raise _Refused(refusal("refused", error.message)) from None
+    await trigger_starts.record_start(
+        connection,
+        tenant=trigger.tenant,
+        execution_id=execution_id,
+        job_id=job.job_id,
+        trigger_id=trigger.trigger_id,
+        name=trigger.name,
+        kind=trigger.kind,
+        key=row.key,
+        event=row.event,
+    )
+    return execution_id
 
 
 async def _job(connection: Connection, trigger: TriggerRow, params: dict[str, Any] | None) -> Any:

@@ -11,6 +11,7 @@ from mainspring.codec import decode
 from mainspring.domain.channel import new_secret
 from mainspring.domain.errors import NotFound, Unauthenticated
 from mainspring.domain.trigger import CompletionSource, WebhookSource
+from mainspring.domain.watch import FilesSource
 from mainspring.domain.webhook import BadSignature, SignatureHeaders, check_signature, delivery_of, visible
 from mainspring.intake.triggers.completions import ended_sample
 from mainspring.intake.triggers.decide import Arrival
@@ -68,6 +69,8 @@ async def sample_of(
     source = trigger.spec.source
     if isinstance(source, CompletionSource):
         return trigger, await ended_sample(database, sample, tenant=tenant)
+    if isinstance(source, FilesSource):
+        return trigger, Arrival("sample", None, {"file": {} if sample.body is None else sample.body})
     headers = [(name.lower(), value) for name, value in sample.headers.items()]
     content = {} if sample.body is None else sample.body
     key, event = delivery_of(source.scheme, dict(headers), b"", content, names=source.names, dedupe=source.dedupe)

@@ -235,9 +235,21 @@ JOIN jobs j USING (job_id) LEFT JOIN sessions s USING (session_id) LEFT JOIN wor
 ORDER BY e.execution_id DESC;
 
 -- name: list_fires
--- A job's fires with their states, newest first, before an id.
-SELECT execution_id, version, state, reason, fire_at, due_at, started_at, duration_ms, fires FROM all_executions
-WHERE tenant_id = $1 AND job_id = $2 AND execution_id < $3 AND trigger = 'fire'
+-- A job's fires and the executions that triggers started, with their states, newest first, before an id. Each from an index
+-- of its own: a job may have many other executions.
+(SELECT e.execution_id, e.version, e.state, e.reason, e.fire_at, e.due_at, e.started_at, e.duration_ms, e.fires,
+        NULL::uuid AS trigger_id, NULL::text AS name, NULL::text AS kind, NULL::text AS key, NULL::text AS event
+ FROM all_executions e
+ WHERE e.tenant_id = $1 AND e.job_id = $2 AND e.execution_id < $3 AND e.trigger = 'fire'
+ ORDER BY e.execution_id DESC LIMIT $4)
+UNION ALL
+(SELECT e.execution_id, e.version, e.state, e.reason, e.fire_at, e.due_at, e.started_at, e.duration_ms, e.fires,
+        s.trigger_id, s.name, s.kind, s.key, s.event
+ FROM (
+     SELECT * FROM trigger_starts WHERE tenant_id = $1 AND job_id = $2 AND execution_id < $3
+     ORDER BY execution_id DESC LIMIT $4
+ ) AS s
+ JOIN all_executions e ON e.execution_id = s.execution_id AND e.job_id = $2 AND e.tenant_id = $1)
 ORDER BY execution_id DESC LIMIT $4;
 
 -- name: next_one_time

@@ -82,8 +82,9 @@ def summarize(entries: list[wire.LedgerEntry]) -> str:
     succeeded = sum(entry.state == "succeeded" for entry in ended)
     skipped = sum(entry.fires for entry in ended if entry.state == "skipped")
     rest = total - succeeded - skipped
+    noun = "fire" if all(entry.started_by is None for entry in ended) else "start"
     if succeeded == total:
-        return "The only fire so far succeeded." if total == 1 else f"All of the last {total:,} fires succeeded."
+        return f"The only {noun} so far succeeded." if total == 1 else f"All of the last {total:,} {noun}s succeeded."
     parts = [f"{succeeded:,} succeeded", *([f"{rest:,} did not succeed"] if rest else [])]
     parts += [f"{skipped:,} {'was' if skipped == 1 else 'were'} skipped"] if skipped else []
-    return f"Of the last {plural(total, 'fire')}, {', '.join(parts[:-1])} and {parts[-1]}."
+    return f"Of the last {plural(total, noun)}, {', '.join(parts[:-1])} and {parts[-1]}."

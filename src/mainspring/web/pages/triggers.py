@@ -1,13 +1,16 @@
-"""Triggers: the list, and one trigger with its deliveries and a signed example."""
+"""Triggers: the list, and one trigger with its deliveries, and a signed example or its last look."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from mainspring import wire
 from mainspring.domain.errors import invalid
-from mainspring.domain.trigger import TriggerSpec, WebhookSource
+from mainspring.domain.trigger import Source, TriggerSpec, WebhookSource
+from mainspring.domain.watch import FilesSource
 from mainspring.domain.webhook import example_curl
 from mainspring.intake.triggers import definitions
 from mainspring.views import triggers as views
@@ -35,10 +38,8 @@ async def triggers(request: PageRequest) -> Response:
 async def create(request: PageRequest) -> Response:
     """POST /triggers: the response is the only page that ever shows the secret."""
     refuse_nul(request.form)
-    name, job, scheme = (request.form.get(field, "").strip() for field in ("name", "job", "scheme"))
-    if scheme not in SCHEMES:
-        raise invalid("/source/scheme", "unknown signature scheme", hint=", ".join(SCHEMES))
-    spec = TriggerSpec(source=msgspec.convert({"kind": "webhook", "scheme": scheme}, WebhookSource), job=job)
+    name, job = (request.form.get(field, "").strip() for field in ("name", "job"))
+    spec = TriggerSpec(source=_source(request.form), job=job)
     made = await definitions.create(
         request.context.database, name, spec, tenant=request.caller.tenant, by=request.caller.name
     )
@@ -111,6 +112,20 @@ async def _page(request: PageRequest, found: wire.Trigger) -> Response:
         address=address,
         example=example,
     )
+
+
+def _source(form: Mapping[str, str]) -> Source:
+    """The source that a form describes."""
+    if form.get("kind") == "files":
+        fields = {name: form.get(name, "").strip() for name in ("place", "pattern", "existing")}
+        try:
+            return msgspec.convert({"kind": "files", **fields}, FilesSource)
+        except msgspec.ValidationError as error:
+            raise invalid("/source", str(error)) from None
+    scheme = form.get("scheme", "").strip()
+    if scheme not in SCHEMES:
+        raise invalid("/source/scheme", "unknown signature scheme", hint=", ".join(SCHEMES))
+    return msgspec.convert({"kind": "webhook", "scheme": scheme}, WebhookSource)
 
 
 def _back(request: PageRequest) -> Response:
