@@ -7,11 +7,12 @@ a manifest. Each step checks what the user sees.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -21,7 +22,7 @@ from playwright.async_api import expect
 
 from mainspring.api.auth import issue_token
 from mainspring.client import AsyncClient
-from mainspring.client.problems import Unreachable
+from mainspring.domain.errors import Unavailable
 from mainspring.domain.grants import EVERYTHING
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.store.db import Database
@@ -214,15 +215,13 @@ async def upgrade_under_load(site: Installation) -> None:
         async with AsyncClient(site.urls[0], site.token) as one, AsyncClient(site.urls[1], site.token) as other:
             number = 0
             while not done.is_set() or number < 20:
-                key = f"order-{number}"
-                for client in [one, other] * 600:
-                    try:
+                key, clients = f"order-{number}", itertools.cycle([one, other])
+                while key not in accepted:
+                    with suppress(Unavailable):  # this server restarts: ask the other one
+                        client = next(clients)
                         accepted[key] = (await client.trigger("report", RunNow(key=key))).execution_id
-                        break
-                    except Unreachable:  # this server restarts: ask the other one
-                        await asyncio.sleep(0.05)
+                        await client.wait(accepted[key], timeout_s=PATIENCE_S)
                 number += 1
-                await asyncio.sleep(0.05)
 
     load = asyncio.create_task(submit())
     await site.upgrade()
