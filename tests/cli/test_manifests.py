@@ -161,3 +161,35 @@ def test_usage(invoke: Invoke, tmp_path: Path) -> None:
     assert "No manifests in empty" in invoke("apply", "empty", "--prune", "--yes").output
     assert invoke("export", "--kind", "Jb").exit_code == 2
     assert json.loads(invoke("schema").output)["title"] == "Mainspring manifest"
+
+
+async def test_dependencies_are_planned_and_their_problems_have_line_and_column(
+    program: Program, tmp_path: Path
+) -> None:
+    a, b, c = (f"{name}-{uuid4().hex[:8]}" for name in "abc")
+    file = tmp_path / "needs.yaml"
+    file.write_text(job(a, f"  needs: [{b}, {c}]\n") + "---\n" + job(b) + "---\n" + job(c, f"  needs: {{{b}: {{}}}}\n"))
+    written = await program("apply", "needs.yaml", "--yes")
+    assert written.out.splitlines()[:5] == [
+        f"+ Job {b}",
+        f"+ Job {c}",
+        f"    + needs {b}",
+        f"+ Job {a}",
+        f"    + needs {b}",
+    ]
+    file.write_text(job(a, f"  needs:\n    {c}: {{timeout: 6h}}\n") + "---\n" + job(b) + "---\n" + job(c))
+    compared = await program("diff", "needs.yaml")
+    assert f"    - needs {b}\n    ~ needs {c} (timeout 6h)\n" in compared.out
+    file.write_text(job(a, f"  needs: [{b},\n    {c}]\n") + "---\n" + job(c, f"  needs:\n  - {a}\n") + "---\n" + job(b))
+    cycle = await program("validate", "needs.yaml")
+    assert (cycle.code, "a cycle: " in cycle.err) == (6, True)
+    assert f"needs.yaml:10:5: spec.needs.0: a cycle: {c} → {a} → {c}" in cycle.err or (
+        f"needs.yaml:6:5: spec.needs.1: a cycle: {a} → {c} → {a}" in cycle.err
+    ), cycle.err
+    file.write_text(job(a, f"  needs: [{b}, missing-{c}]\n"))
+    unknown = await program("diff", "needs.yaml")
+    place = 5 + len(f"  needs: [{b}, ") - 4
+    assert (unknown.code, f"needs.yaml:5:{place}: spec.needs.1: there is no job 'missing-{c}'" in unknown.err) == (
+        6,
+        True,
+    ), unknown.err

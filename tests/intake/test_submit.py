@@ -160,9 +160,15 @@ async def test_a_batch_is_one_statement(fresh: Database) -> None:
         assert database.statements == {q("submit"): 1}
         database.statements.clear()
         await run(submitter, "a", key="k", params={"n": 1})
-        assert database.statements == {q("submit_once"): 1}
+        assert database.statements == {q("submit_keyed"): 1}
         await run(submitter, "a", key="other", params={"n": 1}, reason="")
-        assert database.statements[q("submit_once")] == 2
+        assert database.statements[q("submit_keyed")] == 2
+        database.statements.clear()
+        keyed = [run(submitter, "a", key=key, params={"n": 1}) for key in ("k", "k2", "k3", "k3", None)]
+        first, second, third, same, _ = await asyncio.gather(*keyed)
+        assert database.statements[q("submit_keyed")] == 1, "those with and without a key are one batch"
+        assert third.execution_id == same.execution_id
+        assert len({first.execution_id, second.execution_id, third.execution_id}) == 3
 
 
 async def test_params_are_checked_against_the_current_version(fresh: Database) -> None:

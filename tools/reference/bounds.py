@@ -46,6 +46,7 @@ def _rows() -> list[tuple[str, str]]:
         ("text that templates insert into one task", f"{template.MAX_INSERTED_CHARS:,} characters"),
         ("text that templates insert into steps that start together", f"{release.MAX_INSERTED_CHARS:,} characters"),
         ("needs of a step", f"{spec.MOST_NEEDS:,}"),
+        ("needs of a job in a manifest", f"{bounds.MAX_ENTRIES:,}"),
         ("needs of all steps of a workflow", f"{spec.MOST_EDGES:,}"),
         (
             "condition",

@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
+from mainspring.apply.changes import Requester
 from mainspring.apply.export import export_page
-from mainspring.apply.plan import Requester, plan_of
+from mainspring.apply.plan import plan_of
 from mainspring.apply.write import apply_manifests, diff_manifests
 
 __all__ = ["Requester", "apply_manifests", "diff_manifests", "export_page", "plan_of"]

@@ -25,32 +25,44 @@ UNPAUSED = ("Job", "Workflow")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The definition that results from applying a manifest, and how it differs from the object."""
+    """The definition that results from applying a manifest, and how it differs from the object.
+
+    `versioned`: something else than the dependencies of a job differs.
+    """
 
     definition: Any
     fields: list[wire.FieldChange]
     drift: list[wire.FieldDrift]
+    versioned: bool = True
 
 
 def compare(manifest: Manifest, live: Live | None, last: dict[str, Any]) -> Comparison:
     """Merge a manifest into its object. `last` are the fields of the manifest that was applied last."""
     kind, adapter = KINDS[manifest.kind], ADAPTERS[manifest.kind]
     if live is None:
-        return Comparison(_definition(manifest, manifest.given), [], [])
+        definition = _definition(manifest, manifest.given)
+        return Comparison(definition, _new_needs(manifest)[:MAX_FIELDS], [])
     given, values = manifest.given, live.values
     if manifest.kind in UNPAUSED:
         given, values, last = _unpaused(given), _unpaused(values), _unpaused(last)
     definition = _definition(manifest, merge(values, last, given, kind.whole))
     old = adapter.comparable(values)
     new = adapter.comparable(_without_name(without_defaults(definition), manifest))
-    fields = [
-        wire.FieldChange(path=".".join(d.path), old=shown(d.old), new=shown(d.new))
-        for d in differences(old, new, kind.whole)
-    ]
+    found = list(differences(old, new, kind.whole))
+    fields = [wire.FieldChange(path=".".join(d.path), old=shown(d.old), new=shown(d.new)) for d in found]
     drift = [*_overwritten(manifest, values, last, definition)]
     if adapter.reports_kept:
         drift += _kept(values, last, given, kind.whole)
-    return Comparison(definition, fields[:MAX_FIELDS], drift[:MAX_FIELDS])
+    versioned = any(d.path[0] != "needs" for d in found)
+    return Comparison(definition, fields[:MAX_FIELDS], drift[:MAX_FIELDS], versioned)
+
+
+def _new_needs(manifest: Manifest) -> list[wire.FieldChange]:
+    """The dependencies of a new job, which a plan shows."""
+    if manifest.kind != "Job" or "needs" not in manifest.given:
+        return []
+    needs = ADAPTERS["Job"].comparable(manifest.given)["needs"]
+    return [wire.FieldChange(path=f"needs.{name}", new=shown(need)) for name, need in needs.items()]
 
 
 def shown(value: Any) -> Any:

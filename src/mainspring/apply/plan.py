@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -14,147 +13,35 @@ import msgspec
 
 from mainspring import wire
 from mainspring.apply.adapter import Live
+from mainspring.apply.changes import Change, Deletion, Plan, Requester
 from mainspring.apply.comparison import compare
 from mainspring.apply.definitions import is_workflow
 from mainspring.apply.fires import Fires, lost_fires
 from mainspring.apply.kinds import ADAPTERS, ORDER
+from mainspring.apply.needs import check_needs
+from mainspring.apply.problems import ProblemList, refusal
 from mainspring.apply.settings import split_secrets
 from mainspring.apply.windows import has_ended
 from mainspring.clock import instant
 from mainspring.domain.channel import MASK, kept_secrets, kind_of
-from mainspring.domain.errors import Conflict, Forbidden, Invalid, MainspringError, Problem
+from mainspring.domain.errors import Conflict, Forbidden, Invalid, Problem
 from mainspring.domain.job import JobSpec
 from mainspring.domain.workflow.spec import job_of
 from mainspring.intake.calendars import check_days
 from mainspring.intake.jobs.bulk import JobWrite, Schedules, check_many
-from mainspring.manifest import KINDS, STORED, Manifest, in_document, manifest_in
+from mainspring.manifest import KINDS, STORED, Manifest, manifest_in
+from mainspring.manifest.needs import depths
 from mainspring.store import channels, jobs, manifests
 from mainspring.store.calendars import calendar_of
 from mainspring.store.db import Connection, database_now_ms
 from mainspring.store.manifests import AppliedMark, Key
+from mainspring.store.needs import names_needing
 from mainspring.views import refs
 
 MAX_DELETIONS = 500
 """Objects that one request prunes."""
 MAX_OWNED = 200_000
-MAX_PROBLEMS = 100
 PAUSE_EVERY = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Requester:
-    """The caller, and what its token allows."""
-
-    tenant: int
-    by: str
-    scopes: frozenset[str] | None = None  # None: nothing is written
-    may_exceed: bool = False
-    may_share: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One manifest and what becomes of its object. `record`: what was applied must be recorded."""
-
-    number: int
-    manifest: Manifest
-    digest: bytes
-    live: Live | None
-    definition: Any
-    shown: wire.ManifestChange
-    record: bool = True
-
-    @property
-    def key(self) -> Key:
-        return self.manifest.key
-
-    @property
-    def writes(self) -> bool:
-        return self.shown.action in ("create", "change")
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    key: Key
-    live: Live
-    last: dict[str, Any]
-    fires: list[datetime] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Plan:
-    """All changes, in the order of the kinds; `gone` are applied objects that no longer exist."""
-
-    changes: list[Change] = field(default_factory=list)
-    deletions: list[Deletion] = field(default_factory=list)
-    gone: list[Key] = field(default_factory=list)
-    unchanged: int = 0
-    more: int = 0
-
-    @property
-    def digest(self) -> str:
-        """Equal for equal plans: of the same manifests, for objects in the same state."""
-        rows = [
-            (
-                *c.key,
-                c.shown.action,
-                c.digest.hex(),
-                None if c.live is None else (str(c.live.object_id), c.live.version),
-            )
-            for c in self.changes
-            if c.shown.action != "none"
-        ]
-        gone = [(*d.key, str(d.live.object_id), d.live.version) for d in self.deletions]
-        return hashlib.sha256(msgspec.json.encode([rows, gone])).hexdigest()[:16]
-
-    def response(self, owner: str, *, applied: bool, secrets: dict[Key, str | None] | None = None) -> wire.ManifestPlan:
-        listed = [
-            msgspec.structs.replace(c.shown, secret=(secrets or {}).get(c.key))
-            for c in self.changes
-            if c.shown.action != "none" or c.shown.drift or c.shown.note
-        ]
-        listed += [
-            wire.ManifestChange(kind=d.key[0], name=d.key[1], action="delete", fires_before=d.fires)
-            for d in self.deletions
-        ]
-        actions = [change.action for change in listed]
-        return wire.ManifestPlan(
-            owner=owner,
-            changes=listed,
-            created=actions.count("create"),
-            changed=actions.count("change"),
-            deleted=actions.count("delete"),
-            unchanged=self.unchanged + sum(c.shown.action == "none" for c in self.changes),
-            digest=self.digest,
-            applied=applied,
-            more=self.more,
-        )
-
-
-class ProblemList:
-    """Problems of all manifests, each with a pointer into the request."""
-
-    def __init__(self) -> None:
-        self.found: list[Problem] = []
-        self.code = "invalid"
-
-    def add(self, number: int, error: MainspringError) -> None:
-        """Add the problems of one manifest, which point into the document."""
-        self.code = error.code if not self.found else self.code if self.code == error.code else "invalid"
-        for problem in error.problems or (Problem("", error.message),):
-            pointer = "" if problem.pointer == "/" else problem.pointer
-            self.found.append(Problem(f"/manifests/{number}{pointer}", problem.message, problem.hint))
-
-    def add_definition(self, number: int, error: MainspringError) -> None:
-        """Add problems that point into the definition."""
-        problems = tuple(map(in_document, error.problems or (Problem("", error.message),)))
-        self.add(number, Invalid(error.message, code=error.code, problems=problems))
-
-    def check(self) -> None:
-        if self.found:
-            first, more = self.found[0], len(self.found) - 1
-            message = first.message + (f" (and {more:,} more problem{'s'[: more > 1]})" if more else "")
-            raise Invalid(message, code=self.code, problems=tuple(self.found[:MAX_PROBLEMS]))
 
 
 async def plan_of(connection: Connection, request: wire.ApplyManifests, requester: Requester) -> Plan:
@@ -167,13 +54,19 @@ async def plan_of(connection: Connection, request: wire.ApplyManifests, requeste
     marks = await manifests.applied_marks(connection, tenant=requester.tenant, keys=keys) if keys else {}
     names = [name for kind, name in keys if kind in ("Job", "Workflow")]
     versions = await jobs.find_jobs(connection, tenant=requester.tenant, names=names, job_ids=[]) if names else {}
+    needing = await names_needing(connection, tenant=requester.tenant, names=names) if names else set()
     rest = []
     for number, manifest, digest in parsed:
         mark = marks.get(manifest.key)
         foreign = mark is not None and mark.owner != request.owner and not request.take_over
         if mark is not None and foreign and requester.scopes is not None:
             problems.add(number, _other_owner(manifest, mark))
-        elif mark is not None and _same(mark, digest, request.owner, versions.get(manifest.name), manifest.kind):
+        elif (
+            mark is not None
+            and _same(mark, digest, request.owner, versions.get(manifest.name), manifest.kind)
+            # Dependencies change without a new version.
+            and not (manifest.kind == "Job" and (manifest.name in needing or "needs" in manifest.given))
+        ):
             plan.unchanged += 1
         else:
             rest.append((number, manifest, digest))
@@ -183,6 +76,7 @@ async def plan_of(connection: Connection, request: wire.ApplyManifests, requeste
     await _check_references(connection, plan, problems, requester)
     if request.prune:
         await _plan_deletions(connection, plan, request, set(keys), requester)
+    await check_needs(connection, plan, problems, request, requester, present={name for _, name in keys})
     problems.check()
     return plan
 
@@ -209,7 +103,7 @@ async def _parsed(documents: Sequence[dict[str, Any]], problems: ProblemList) ->
             continue
         if manifest.key in seen:
             message = f"{manifest.kind} {manifest.name!r} is defined twice"
-            problems.add(number, _problem("/metadata/name", message, "remove one of them"))
+            problems.add(number, refusal("/metadata/name", message, "remove one of them"))
             continue
         seen[manifest.key] = number
         given = split_secrets(manifest.given)[0] if manifest.kind == "Channel" else manifest.given
@@ -307,7 +201,8 @@ def _change(
         and recorded.object_id == live.object_id
         and recorded.version == (None if kept else live.version)
     )
-    return Change(number, manifest, digest, live, definition, shown, record=not is_recorded)
+    versioned = live is None or found.versioned
+    return Change(number, manifest, digest, live, definition, shown, record=not is_recorded, versioned=versioned)
 
 
 def _check_definition(manifest: Manifest, definition: Any, live: Live | None) -> None:
@@ -337,7 +232,7 @@ async def _check_definitions(
         for c in plan.changes
         if c.manifest.kind == "Calendar"
     }
-    specs = [_job_spec(change) for change in defined]
+    specs = [job_spec(change) for change in defined]
     resolver = await Schedules.read(connection, specs, tenant=requester.tenant, now_ms=now_ms, planned=planned)
     writes = [job_write(change, spec) for change, spec in zip(defined, specs, strict=True)]
     is_job = [n for n, change in enumerate(defined) if change.manifest.kind == "Job"]
@@ -365,11 +260,15 @@ async def _check_definitions(
 def job_write(change: Change, spec: JobSpec) -> JobWrite:
     """The write of a job: a new one, or the next version of the one that was read."""
     known = None if change.live is None else change.live.source
-    return JobWrite(spec) if known is None else JobWrite(spec, known.before, known.exceeds_before)
+    needs = bool(change.definition.needs) if change.manifest.kind == "Job" else None
+    if known is None:
+        return JobWrite(spec, needs=needs)
+    return JobWrite(spec, known.before, known.exceeds_before, needs)
 
 
-def _job_spec(change: Change) -> JobSpec:
-    spec: JobSpec = change.definition if change.manifest.kind == "Job" else job_of(change.definition)
+def job_spec(change: Change) -> JobSpec:
+    """The definition of a job without its dependencies, or of the job of a workflow."""
+    spec: JobSpec = change.definition.spec if change.manifest.kind == "Job" else job_of(change.definition)
     if change.live is None:
         return spec
     return msgspec.structs.replace(spec, paused=change.live.source.before.paused_at is not None)
@@ -387,7 +286,7 @@ async def _check_references(connection: Connection, plan: Plan, problems: Proble
             if name not in known:
                 message = f"there is no channel {name!r}"
                 hint = "add a Channel of that name, or: mainspring channels add"
-                problems.add_definition(change.number, _problem(pointer, message, hint, "unknown_channel"))
+                problems.add_definition(change.number, refusal(pointer, message, hint, "unknown_channel"))
 
 
 def _channels_of(change: Change) -> list[tuple[str, str]]:
@@ -426,7 +325,9 @@ async def _plan_deletions(
             else:
                 fires = lost_fires(live.source, now_ms) if kind in ("Job", "Workflow") else []
                 plan.deletions.append(Deletion((kind, name), live, contents.get((kind, name), {}), fires))
-    plan.deletions.sort(key=lambda deletion: (-ORDER[deletion.key[0]], deletion.key[1]))
+    # What needs another job is deleted before it.
+    depth = depths({d.key[1]: d.live.values.get("needs", ()) for d in plan.deletions if d.key[0] == "Job"})
+    plan.deletions.sort(key=lambda d: (-ORDER[d.key[0]], -depth.get(d.key[1], 0), d.key[1]))
 
 
 def _is_same_object(mark: AppliedMark, live: Live | None) -> bool:
@@ -439,7 +340,7 @@ def _refuse_other_kind(manifest: Manifest, live: Live | None) -> None:
     other = "Workflow" if is_workflow(live.source.before) else "Job"
     if other != manifest.kind:
         message = f"there is a {other.lower()} {manifest.name!r}"
-        raise _problem("/name", message, f"choose another name, or delete that {other.lower()} first", "name_taken")
+        raise refusal("/name", message, f"choose another name, or delete that {other.lower()} first", "name_taken")
 
 
 def _without_secrets(manifest: Manifest, live: Live | None) -> tuple[Manifest, dict[str, str]]:
@@ -450,7 +351,7 @@ def _without_secrets(manifest: Manifest, live: Live | None) -> tuple[Manifest, d
     for name, value in secrets.items():
         if value == STORED and (live is None or name not in live.secrets):
             message = f"no {name} is stored for the channel {manifest.name!r}"
-            raise _problem(f"/target/{name}", message, "give it; a webhook without one gets a new one", "secret_needed")
+            raise refusal(f"/target/{name}", message, "give it; a webhook without one gets a new one", "secret_needed")
     new = {name: value for name, value in secrets.items() if value != STORED}
     return Manifest(manifest.kind, manifest.name, given), new
 
@@ -468,7 +369,3 @@ def _other_owner(manifest: Manifest, mark: AppliedMark) -> Conflict:
     message = f"{manifest.kind} {manifest.name!r} belongs to the owner {mark.owner!r}"
     problem = Problem("/metadata/name", message, "apply it as that owner, or take it over with --take-over")
     return Conflict(message, code="other_owner", problems=(problem,))
-
-
-def _problem(pointer: str, message: str, hint: str, code: str = "invalid") -> Invalid:
-    return Invalid(message, code=code, problems=(Problem(pointer, message, hint),))

@@ -6,11 +6,14 @@ from typing import Any
 
 from mainspring import wire
 from mainspring.apply.adapter import Live, Writer, Written
+from mainspring.apply.changes import Change, Deletion, Plan, Requester
 from mainspring.apply.definitions import Jobs
 from mainspring.apply.kinds import ADAPTERS
-from mainspring.apply.plan import Change, Deletion, Plan, ProblemList, Requester, job_write, plan_of
+from mainspring.apply.plan import job_spec, job_write, plan_of
+from mainspring.apply.problems import ProblemList
 from mainspring.domain.errors import Conflict, Invalid, MainspringError, NotFound, Problem
 from mainspring.ids import SHARDS
+from mainspring.intake.dependency_changes import change_many
 from mainspring.intake.jobs.bulk import changed_meanwhile
 from mainspring.intake.quota import charged_for
 from mainspring.store import audit, manifests, needs, shards
@@ -70,6 +73,9 @@ async def _write(
             await _lock(connection, plan, tenant=requester.tenant)
             await _check_unchanged(connection, plan, tenant=requester.tenant)
             written = await _write_changes(writer, changes)
+            edges = [change.needs for change in changes]
+            if found := [edge for edge in edges if edge is not None]:
+                await change_many(connection, found, tenant=requester.tenant, by=by)
             await _delete(writer, plan)
             await _record(connection, plan, written, request, requester)
             if dry_run:
@@ -83,10 +89,13 @@ async def _write(
 
 async def _lock(connection: Connection, plan: Plan, *, tenant: int) -> None:
     """Take locks in the order that all edits have: dependencies, shards, then everything else."""
-    if any(deletion.key[0] in ("Job", "Workflow") for deletion in plan.deletions):
+    deletes_jobs = any(deletion.key[0] in ("Job", "Workflow") for deletion in plan.deletions)
+    changes_needs = any(change.needs is not None for change in plan.changes)
+    if deletes_jobs or changes_needs:
         await needs.lock_tenant(connection, tenant=tenant)
     kinds = {change.manifest.kind for change in plan.changes if change.writes} | {d.key[0] for d in plan.deletions}
-    if kinds - {"Job"} and any(ADAPTERS[kind].locks_shards for kind in kinds):
+    several = kinds - {"Job"} or deletes_jobs or changes_needs  # jobs alone are written with one lock of their shards
+    if several and any(ADAPTERS[kind].locks_shards for kind in kinds):
         await shards.bump_edited_shards(connection, shards=range(SHARDS))
 
 
@@ -110,7 +119,8 @@ async def _write_changes(writer: Writer, changes: list[Change]) -> dict[Key, Wri
     for kind, adapter in ADAPTERS.items():
         mine = [change for change in changes if change.manifest.kind == kind]
         if isinstance(adapter, Jobs):
-            writes = [job_write(change, change.definition) for change in mine]
+            mine = [change for change in mine if change.versioned]
+            writes = [job_write(change, job_spec(change)) for change in mine]
             found = await adapter.write_all(writer, writes)
             written |= {change.key: one for change, one in zip(mine, found, strict=True)}
             continue

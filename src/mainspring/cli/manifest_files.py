@@ -11,7 +11,18 @@ from typing import Any
 import click
 
 from mainspring.domain.errors import Invalid, MainspringError, Problem
-from mainspring.manifest import KINDS, MOST_BYTES, Manifest, check, documents_in, located_in, manifest_in, places_of
+from mainspring.manifest import (
+    KINDS,
+    MOST_BYTES,
+    Manifest,
+    check,
+    documents_in,
+    in_document,
+    located_in,
+    manifest_in,
+    places_of,
+)
+from mainspring.manifest.needs import cycle_problem, cycles, depths, pointer_to
 from mainspring.manifest.yaml_text import Place
 
 STDIN = "-"
@@ -67,13 +78,16 @@ def load(paths: Sequence[str]) -> list[Entry]:
                 found.append(Entry(source, number, document.value, manifest))
             except Invalid as error:
                 problems += located(source, number, error.problems)
-    problems += _duplicates(found)
+    problems += _duplicates(found) or _cycles(found)
     if problems:
         raise refusal(problems)
     if not found:
         raise click.UsageError(f"No manifests in {', '.join(paths)}.")
     order = {kind: number for number, kind in enumerate(KINDS)}
-    return sorted(found, key=lambda entry: order[entry.manifest.kind])
+    depth = depths(_needs(found))  # a job comes after those that it needs, which may be in an earlier request
+    return sorted(
+        found, key=lambda e: (order[e.manifest.kind], depth[e.manifest.name] if e.manifest.kind == "Job" else 0)
+    )
 
 
 def sources(paths: Sequence[str]) -> Iterator[Source]:
@@ -150,6 +164,21 @@ def _duplicates(entries: Sequence[Entry]) -> list[Problem]:
             message = f"{entry.key} is also in {first.source.name}"
             problem = Problem("/metadata/name", message, "remove one of them")
             found += located(entry.source, entry.number, [problem])
+    return found
+
+
+def _needs(entries: Sequence[Entry]) -> dict[str, list[str]]:
+    """What each job needs, by name."""
+    return {e.manifest.name: [*e.manifest.given.get("needs", ())] for e in entries if e.manifest.kind == "Job"}
+
+
+def _cycles(entries: Sequence[Entry]) -> list[Problem]:
+    mine = {entry.manifest.name: entry for entry in entries if entry.manifest.kind == "Job"}
+    found: list[Problem] = []
+    for cycle in cycles(_needs(entries)):
+        entry = mine[cycle[-1]]
+        problem = cycle_problem(pointer_to(entry.document, cycle[0]), cycle)
+        found += located(entry.source, entry.number, [in_document(problem)])
     return found
 
 

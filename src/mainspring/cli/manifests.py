@@ -223,10 +223,16 @@ def _requests(
             manifests=[entry.document for entry in part],
             owner=owner,
             prune=prune and last,
-            keep=earlier if prune and last else [],
+            keep=earlier if prune and last else sorted(_needed(part).intersection(earlier)),
             take_over=take_over,
         )
         yield request, part
+
+
+def _needed(entries: Sequence[Entry]) -> set[str]:
+    """The jobs that these need, as keys."""
+    jobs = (entry.manifest.given.get("needs", ()) for entry in entries if entry.manifest.kind == "Job")
+    return {f"{kind}/{name}" for needs in jobs for name in needs for kind in ("Job", "Workflow")}
 
 
 def _parts(entries: Sequence[Entry]) -> Iterator[list[Entry]]:

@@ -31,7 +31,7 @@ class AlertMethods(Connected):
         return await self._transport.request(wire.Page[wire.Silence], "GET", "/api/v1/silences")
 
     async def add_silence(self, silence: wire.NewSilence) -> wire.Silence:
-        return await self._transport.request(wire.Silence, "POST", "/api/v1/silences", body=silence)
+        return await self._transport.request(wire.Silence, "POST", "/api/v1/silences", body=silence, creates=True)
 
     async def delete_silence(self, silence_id: UUID) -> None:
         await self._transport.send("DELETE", path_of("silences", silence_id))
@@ -44,7 +44,7 @@ class AlertMethods(Connected):
 
     async def add_channel(self, channel: wire.NewChannel) -> wire.Channel:
         """Create a channel. A webhook's generated signing secret is returned only by this call."""
-        return await self._transport.request(wire.Channel, "POST", "/api/v1/channels", body=channel)
+        return await self._transport.request(wire.Channel, "POST", "/api/v1/channels", body=channel, creates=True)
 
     async def put_channel(self, name: str, channel: wire.ChannelSpec) -> wire.Channel:
         """Replace a channel; omitted secrets keep their values, unless its address changes."""

@@ -49,7 +49,7 @@ class CalendarMethods(Connected):
 
     async def add_blackout(self, blackout: wire.NewBlackout) -> wire.Blackout:
         """Add a window in which no fire starts."""
-        return await self._transport.request(wire.Blackout, "POST", "/api/v1/blackouts", body=blackout)
+        return await self._transport.request(wire.Blackout, "POST", "/api/v1/blackouts", body=blackout, creates=True)
 
     async def delete_blackout(self, blackout_id: UUID) -> None:
         await self._transport.send("DELETE", path_of("blackouts", blackout_id))

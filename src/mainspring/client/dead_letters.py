@@ -63,11 +63,11 @@ class DeadLetterMethods(Connected):
     async def replay_dead_letter(self, ref: Ref, request: wire.ReplayOne | None = None) -> wire.Replay:
         """Replay a dead letter as an execution; repeated calls return the same one."""
         path, body = path_of("dead-letters", ref, "replay"), request or wire.ReplayOne()
-        return await self._transport.request(wire.Replay, "POST", path, body=body)
+        return await self._transport.request(wire.Replay, "POST", path, body=body, creates=True)
 
     async def replay_dead_letters(self, request: wire.ReplayMany) -> wire.Replay:
         """Replay many: at a rate, after a canary, or as a dry run."""
-        return await self._transport.request(wire.Replay, "POST", PATH + ":replay", body=request)
+        return await self._transport.request(wire.Replay, "POST", PATH + ":replay", body=request, creates=True)
 
     async def dismiss_dead_letter(self, ref: Ref, reason: str) -> wire.DeadLetter:
         path, body = path_of("dead-letters", ref, "dismiss"), wire.Dismiss(reason=reason)

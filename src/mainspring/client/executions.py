@@ -29,7 +29,8 @@ class ExecutionMethods(Connected):
             "POST",
             "/api/v1/executions:batch",
             body=body,
-            repeatable=all(item.key is not None for item in body.items),
+            creates=not all(item.key for item in body.items),
+            repeatable=True,
         )
 
     async def submit_many(self, items: Iterable[wire.BatchItem], *, in_flight: int = IN_FLIGHT) -> list[UUID]:
@@ -70,7 +71,7 @@ class ExecutionMethods(Connected):
     async def requeue(self, ref: Ref, *, params: dict[str, Any] | None = None, reason: str = "") -> wire.Execution:
         """Run an ended execution again; return the new execution. Repeated calls return the same one."""
         path, body = await self._execution(ref, "requeue"), wire.Requeue(reason=reason, params=params)
-        return await self._transport.request(wire.Execution, "POST", path, body=body)
+        return await self._transport.request(wire.Execution, "POST", path, body=body, creates=True)
 
     async def why(self, ref: Ref) -> wire.Why:
         """Explain why an execution does not run yet."""

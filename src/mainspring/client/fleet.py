@@ -45,7 +45,7 @@ class FleetMethods(Connected):
 
     async def issue_worker_token(self, new: wire.NewWorkerToken) -> wire.WorkerToken:
         """Issue a token for workers, bound to queues, labels and task kinds."""
-        return await self._transport.request(wire.WorkerToken, "POST", "/api/v1/worker-tokens", body=new)
+        return await self._transport.request(wire.WorkerToken, "POST", "/api/v1/worker-tokens", body=new, creates=True)
 
     async def shards(self) -> wire.Shards:
         """Return the scheduler processes and the owner of each shard."""
@@ -56,7 +56,9 @@ class FleetMethods(Connected):
 
     async def add_reservation(self, reservation: wire.NewReservation) -> wire.Reservation:
         """Reserve capacity on workers; `warnings` lists what may prevent it."""
-        return await self._transport.request(wire.Reservation, "POST", "/api/v1/reservations", body=reservation)
+        return await self._transport.request(
+            wire.Reservation, "POST", "/api/v1/reservations", body=reservation, creates=True
+        )
 
     async def delete_reservation(self, name: str) -> None:
         await self._transport.send("DELETE", path_of("reservations", name))

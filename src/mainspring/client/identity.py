@@ -12,7 +12,7 @@ from mainspring.client.transport import Connected, Params
 class IdentityMethods(Connected):
     async def issue_token(self, new: wire.NewToken) -> wire.IssuedToken:
         """Issue a token, with at most the rights of the caller."""
-        return await self._transport.request(wire.IssuedToken, "POST", "/api/v1/tokens", body=new)
+        return await self._transport.request(wire.IssuedToken, "POST", "/api/v1/tokens", body=new, creates=True)
 
     async def tokens(self, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Token]:
         """List the tokens of the tenant that are not revoked, newest first."""
@@ -22,7 +22,9 @@ class IdentityMethods(Connected):
     async def rotate_token(self, token_id: UUID | str, *, overlap: str = "1h") -> wire.IssuedToken:
         """Replace a token by a new one with the same rights; the old one stays valid for `overlap`."""
         body = wire.RotateToken(overlap=overlap)
-        return await self._transport.request(wire.IssuedToken, "POST", path_of("tokens", token_id, "rotate"), body=body)
+        return await self._transport.request(
+            wire.IssuedToken, "POST", path_of("tokens", token_id, "rotate"), body=body, creates=True
+        )
 
     async def revoke_token(self, token_id: UUID | str) -> None:
         """Revoke a token; it stops working at once."""
@@ -35,7 +37,7 @@ class IdentityMethods(Connected):
 
     async def create_user(self, new: wire.NewUser) -> wire.User:
         """Create a user or a service."""
-        return await self._transport.request(wire.User, "POST", "/api/v1/users", body=new)
+        return await self._transport.request(wire.User, "POST", "/api/v1/users", body=new, creates=True)
 
     async def change_user(self, name: str, change: wire.UserChange) -> wire.User:
         """Change the role or the display name of a user."""

@@ -10,14 +10,14 @@ import msgspec
 
 from mainspring import wire
 from mainspring.client.paths import Ref, deletion, job_path, path_of
-from mainspring.client.transport import Connected, Params
+from mainspring.client.transport import Connected, Params, new_key
 from mainspring.domain.job import JobSpec
 
 
 class JobMethods(Connected):
     async def create_job(self, spec: JobSpec | dict[str, Any]) -> wire.Job:
         """Create a job; the server fills in defaults for what a dictionary omits."""
-        return await self._transport.request(wire.Job, "POST", "/api/v1/jobs", body=spec)
+        return await self._transport.request(wire.Job, "POST", "/api/v1/jobs", body=spec, creates=True)
 
     async def jobs(
         self,
@@ -59,8 +59,10 @@ class JobMethods(Connected):
     async def trigger(self, ref: Ref, request: wire.RunNow | None = None) -> wire.Execution:
         """Run a job now, or when `request` says; the same `request.key` returns the same execution."""
         body = request or wire.RunNow()
+        if not body.key:
+            body = msgspec.structs.replace(body, key=new_key())
         return await self._transport.request(
-            wire.Execution, "POST", job_path(ref, "trigger"), body=body, repeatable=body.key is not None
+            wire.Execution, "POST", job_path(ref, "trigger"), body=body, repeatable=True
         )
 
     async def fires(self, ref: Ref, *, count: int = 10, after: datetime | None = None) -> wire.Fires:
@@ -97,7 +99,7 @@ class JobMethods(Connected):
     async def rollback(self, ref: Ref, version: int) -> wire.Job:
         """Restore an earlier version as a new one."""
         body = wire.Rollback(version=version)
-        return await self._transport.request(wire.Job, "POST", job_path(ref, "rollback"), body=body)
+        return await self._transport.request(wire.Job, "POST", job_path(ref, "rollback"), body=body, creates=True)
 
     async def preview(self, request: wire.PreviewRequest) -> wire.Preview:
         """Describe a schedule: a sentence, its next fires, and notes such as skipped hours."""
@@ -120,7 +122,9 @@ class JobMethods(Connected):
         `wait`. A cycle is rejected, and the error names it.
         """
         body = wire.NewDependency(job=parent, timeout=timeout, wait=wait)
-        return await self._transport.request(wire.Dependencies, "POST", job_path(ref, "dependencies"), body=body)
+        return await self._transport.request(
+            wire.Dependencies, "POST", job_path(ref, "dependencies"), body=body, creates=True
+        )
 
     async def remove_need(self, ref: Ref, parent: Ref) -> None:
         """Remove a dependency. Fires that waited only for it are released."""
@@ -137,7 +141,9 @@ class JobMethods(Connected):
 
     async def start_backfill(self, ref: Ref, request: wire.BackfillRequest) -> wire.Backfill:
         """Execute a range of a job's past fires."""
-        return await self._transport.request(wire.Backfill, "POST", job_path(ref, "backfill"), body=request)
+        return await self._transport.request(
+            wire.Backfill, "POST", job_path(ref, "backfill"), body=request, creates=True
+        )
 
     async def plan_backfill(self, ref: Ref, request: wire.BackfillRequest) -> wire.BackfillPlan:
         """Return what `start_backfill` would do, without doing it."""

@@ -28,5 +28,5 @@ class ManifestMethods(Connected):
         params: Params = {"dry_run": "true" if dry_run else None}
         path = f"{MANIFESTS}:apply"
         return await self._transport.request(
-            wire.ManifestPlan, "POST", path, params=params, body=request, wait_s=APPLY_S
+            wire.ManifestPlan, "POST", path, params=params, body=request, wait_s=APPLY_S, creates=True
         )

@@ -31,7 +31,7 @@ class SystemMethods(Connected):
 
     async def login_link(self) -> wire.LoginLink:
         """Create a link that signs a browser in for a limited time; append its path to the server URL."""
-        return await self._transport.request(wire.LoginLink, "POST", "/api/v1/login-links")
+        return await self._transport.request(wire.LoginLink, "POST", "/api/v1/login-links", creates=True)
 
     async def browser_sessions(self) -> wire.Page[wire.BrowserSession]:
         """List the browsers that are signed in with this token, or as an admin with any token of the tenant."""

@@ -18,7 +18,7 @@ class TenantMethods(Connected):
 
     async def create_tenant(self, new: wire.NewTenant) -> wire.Tenant:
         """Create a tenant; issue its first token with `issue_tenant_token`."""
-        return await self._transport.request(wire.Tenant, "POST", "/api/v1/tenants", body=new)
+        return await self._transport.request(wire.Tenant, "POST", "/api/v1/tenants", body=new, creates=True)
 
     async def edit_tenant(self, name: str, settings: wire.TenantSettings) -> wire.Tenant:
         """Change weight, cap and quotas of a tenant."""
@@ -43,4 +43,6 @@ class TenantMethods(Connected):
 
     async def issue_tenant_token(self, name: str, new: wire.NewToken) -> wire.IssuedToken:
         """Issue a token in a tenant."""
-        return await self._transport.request(wire.IssuedToken, "POST", path_of("tenants", name, "tokens"), body=new)
+        return await self._transport.request(
+            wire.IssuedToken, "POST", path_of("tenants", name, "tokens"), body=new, creates=True
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +18,15 @@ from mainspring.client.own_writes import WRITTEN, OwnWrites
 from mainspring.client.problems import Unreachable, problem, unexpected_response
 from mainspring.codec import encode
 from mainspring.domain.errors import MainspringError, Unavailable
-from mainspring.http_client import Head, HttpClient, HttpError, ResponseTooLarge, StreamedResponse
+from mainspring.http_client import (
+    ConnectFailed,
+    ConnectionLost,
+    Head,
+    HttpClient,
+    HttpError,
+    ResponseTooLarge,
+    StreamedResponse,
+)
 from mainspring.http_client.events import ServerSentEvent, read_events
 from mainspring.http_client.network import Network
 from mainspring.http_client.route import tls_for
@@ -32,8 +41,17 @@ STREAM_IDLE_S = 60.0
 RATE_LIMIT_RETRIES = 8
 """How often a rate-limited request is retried, each time after the `Retry-After` of the response."""
 LONGEST_RETRY_AFTER_S = 10.0
+LOST_RETRIES = 5
+FIRST_BACKOFF_S = 0.1
+"""A repeatable request whose connection broke is sent again for about 4 seconds, long enough for a restart."""
+IDEMPOTENCY_KEY = "Idempotency-Key"
 MAX_PROBLEM_BYTES = 1024 * 1024
 JSON = {"Content-Type": "application/json"}
+
+
+def new_key() -> str:
+    """A key for one call: a request that is repeated with it creates nothing twice."""
+    return os.urandom(16).hex()
 
 
 class Transport:
@@ -70,9 +88,12 @@ class Transport:
         body: Any = None,
         wait_s: float = 0.0,
         repeatable: bool = False,
+        creates: bool = False,
     ) -> T:
         """Send one request and decode the response. The server may delay the response by `wait_s`."""
-        content = await self.send(method, path, params=params, body=body, wait_s=wait_s, repeatable=repeatable)
+        content = await self.send(
+            method, path, params=params, body=body, wait_s=wait_s, repeatable=repeatable, creates=creates
+        )
         return self.decode(response_type, content)
 
     async def send(
@@ -84,12 +105,19 @@ class Transport:
         body: Any = None,
         wait_s: float = 0.0,
         repeatable: bool = False,
+        creates: bool = False,
     ) -> bytes:
-        """Return the content of the response; `repeatable`: the server detects that it got the request twice."""
+        """Return the content of the response.
+
+        `repeatable`: the server detects that it got the request twice. `creates`: it does so by an `Idempotency-Key`,
+        which is new for each call. Such a request is repeated if its connection breaks.
+        """
         content = None if body is None else encode(body)
         headers = self._own_writes.headers(None) if method == "GET" else None if body is None else JSON
+        if creates:
+            headers = {**(headers or {}), IDEMPOTENCY_KEY: new_key()}
         target = path if params is None else _with_query(path, params)
-        retries = 0
+        rejected = lost = 0
         while True:
             try:
                 response = await self._http.request(
@@ -98,9 +126,16 @@ class Transport:
                     content,
                     headers=headers,
                     timeout_s=RESPONSE_S + wait_s,
-                    repeatable=repeatable,
+                    repeatable=repeatable or creates,
                     long=wait_s > 0,
                 )
+            except (ConnectionLost, ConnectFailed) as failure:
+                # Once the response was lost, a server that restarts gets the request again.
+                lost += lost > 0 or ((repeatable or creates) and isinstance(failure, ConnectionLost))
+                if not 0 < lost <= LOST_RETRIES:
+                    raise self._failed(failure) from None
+                await self.sleep(FIRST_BACKOFF_S * 2 ** (lost - 1) * random.uniform(1, 1.5))
+                continue
             except HttpError as failure:
                 raise self._failed(failure) from None
             if response.status // 100 == 2:
@@ -108,11 +143,11 @@ class Transport:
                     self._own_writes.note(response.header(WRITTEN))
                 return response.body
             error = problem(self.server, response.status, response.header("content-type"), response.body)
-            if error.code not in ("rate_limited", "too_many_streams") or retries == RATE_LIMIT_RETRIES:
+            if error.code not in ("rate_limited", "too_many_streams") or rejected == RATE_LIMIT_RETRIES:
                 raise error
             # A rejected request changed nothing, so any method may be retried. Jitter spreads the clients.
             await self.sleep(_retry_after(response) * random.uniform(1, 1.5))
-            retries += 1
+            rejected += 1
 
     @asynccontextmanager
     async def stream(self, path: str, *, params: Params | None = None) -> AsyncIterator[AsyncIterator[bytes]]:

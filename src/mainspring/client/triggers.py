@@ -20,7 +20,7 @@ class TriggerMethods(Connected):
 
     async def add_trigger(self, trigger: wire.NewTrigger) -> wire.Trigger:
         """Create a trigger. The secret of a webhook is returned only by this call."""
-        return await self._transport.request(wire.Trigger, "POST", "/api/v1/triggers", body=trigger)
+        return await self._transport.request(wire.Trigger, "POST", "/api/v1/triggers", body=trigger, creates=True)
 
     async def put_trigger(self, name: str, spec: TriggerSpec) -> wire.Trigger:
         """Replace the definition of a trigger; its address, secrets and deliveries stay."""

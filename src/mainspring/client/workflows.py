@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from mainspring import wire
 from mainspring.client.paths import Ref, deletion, path_of
-from mainspring.client.transport import Connected, Params
+from mainspring.client.transport import Connected, Params, new_key
 from mainspring.domain.errors import NotFound
 from mainspring.domain.workflow.spec import WorkflowSpec
 
@@ -16,7 +16,7 @@ from mainspring.domain.workflow.spec import WorkflowSpec
 class WorkflowMethods(Connected):
     async def apply_workflow(self, spec: WorkflowSpec | dict[str, Any]) -> wire.Workflow:
         """Create a workflow, or update the one with that name."""
-        return await self._transport.request(wire.Workflow, "POST", "/api/v1/workflows", body=spec)
+        return await self._transport.request(wire.Workflow, "POST", "/api/v1/workflows", body=spec, creates=True)
 
     async def check_workflow(self, spec: WorkflowSpec | dict[str, Any]) -> wire.WorkflowOrder:
         """Validate a workflow and return the order of its steps; nothing is written."""
@@ -47,7 +47,9 @@ class WorkflowMethods(Connected):
     async def rollback_workflow(self, ref: Ref, version: int) -> wire.Workflow:
         """Restore an earlier version of a workflow as a new one."""
         body = wire.Rollback(version=version)
-        return await self._transport.request(wire.Workflow, "POST", path_of("workflows", ref, "rollback"), body=body)
+        return await self._transport.request(
+            wire.Workflow, "POST", path_of("workflows", ref, "rollback"), body=body, creates=True
+        )
 
     async def delete_workflow(self, ref: Ref, *, reason: str = "", detach: bool = False) -> None:
         """Delete a workflow, under the rules of `delete_job`; its runs continue."""
@@ -57,9 +59,9 @@ class WorkflowMethods(Connected):
         self, ref: Ref, params: dict[str, Any] | None = None, *, key: str | None = None, reason: str | None = None
     ) -> wire.Run:
         """Start a run of a workflow now. With a `reason`, even an empty one, it is recorded in the audit log."""
-        body = wire.RunRequest(params=params, key=key, reason=reason)
+        body = wire.RunRequest(params=params, key=key or new_key(), reason=reason)
         path = path_of("workflows", ref, "run")
-        return await self._transport.request(wire.Run, "POST", path, body=body, repeatable=key is not None)
+        return await self._transport.request(wire.Run, "POST", path, body=body, repeatable=True)
 
     async def runs(
         self,
@@ -93,7 +95,7 @@ class WorkflowMethods(Connected):
     async def rerun(self, ref: Ref, *, from_step: str | None = None) -> wire.Run:
         """Rerun from the steps that did not succeed, or from `from_step`; earlier results are kept."""
         body = wire.Rerun(from_step=from_step)
-        return await self._transport.request(wire.Run, "POST", await self._run(ref, "rerun"), body=body)
+        return await self._transport.request(wire.Run, "POST", await self._run(ref, "rerun"), body=body, creates=True)
 
     async def send_event(self, ref: Ref, name: str, payload: Any = None) -> wire.Run:
         body = wire.RunEvent(payload=payload)

@@ -18,7 +18,7 @@ from mainspring.batch import Batcher
 from mainspring.clock import millis
 from mainspring.codec import encode
 from mainspring.domain.errors import Conflict, Invalid, NotFound, clipped
-from mainspring.domain.execution import can_change, id_suffix, is_step, new_id_suffixes
+from mainspring.domain.execution import can_change, is_step, new_id_suffixes
 from mainspring.domain.job import WorkflowTask
 from mainspring.domain.placement.line import line_of
 from mainspring.domain.workflow.run import ExecutionEnd
@@ -79,6 +79,7 @@ class Submission:
     audit: SubmissionAudit | None = None
     version: int | None = None  # only if the job still has this one
     keyed: bool | None = None  # whether a limit key depends on its params; None: not known
+    key: str | None = None  # idempotency key
 
 
 class Submitter:
@@ -149,10 +150,14 @@ class Submitter:
             async with self._database.transaction() as connection:
                 return await _insert(connection, submission, key)
         if key is not None:
-            async with self._database.hot() as connection:
-                return await _insert(connection, submission, key)
+            submission = replace(submission, key=key)
         row = await self._batcher.submit(submission)
-        return None if row is None else (row["execution_id"], row)
+        if row is not None:
+            return row["execution_id"], row
+        if key is None:
+            return None
+        async with self._database.hot() as connection:
+            return await _first_of_key(connection, submission, key)
 
     async def submit_batch(self, batch: wire.Batch, *, tenant: int, by: str) -> wire.BatchAnswer:
         """Submit many; each item gets its own status, in order."""
@@ -164,27 +169,37 @@ class Submitter:
                 for job_id in {job_id for job_id, _ in found.values()}:
                     check_granted(by, (await refs.known_job(connection, str(job_id), tenant=tenant)).spec)
         wrong = await self._wrong_params(batch, found)
-        plain = [
-            Submission(tenant, by, found[i.job][0], i.at, i.params, i.fire_at)
+        wanted_now = [
+            Submission(tenant, by, found[i.job][0], i.at, i.params, i.fire_at, key=i.key or None)
             for place, i in enumerate(batch.items)
-            if not i.key and i.job in found and place not in wrong
+            if i.job in found and place not in wrong
         ]
-        async with self._large, reserved_queue(self._database, len(plain), tenant=tenant, by=by):
-            made = iter(await self._write(plain, ids_only=True) if plain else [])
+        async with self._large, reserved_queue(self._database, len(wanted_now), tenant=tenant, by=by):
+            rows = await self._write(wanted_now, ids_only=True) if wanted_now else []
+        made = iter(zip(wanted_now, rows, strict=True))
         answers = []
         for place, item in enumerate(batch.items):
             if item.job not in found:
                 answers.append(wire.Submitted(status=404, error=f"there is no job {item.job!r}"))
             elif place in wrong:
                 answers.append(wire.Submitted(status=422, error=wrong[place]))
-            elif item.key:
-                submission = Submission(tenant, by, found[item.job][0], item.at, item.params, item.fire_at)
-                answers.append(await self._one_of_batch(submission, item.key))
-            elif (row := next(made)) is None:  # deleted between the two queries
-                answers.append(wire.Submitted(status=404, error=f"there is no job {item.job!r}"))
             else:
-                answers.append(wire.Submitted(201, row["execution_id"]))
+                answers.append(await self._answer(*next(made), item.job))
         return wire.BatchAnswer(items=answers)
+
+    async def _answer(self, submission: Submission, row: Any, job: str) -> wire.Submitted:
+        """The status of an item; without a row its key is known, or its job was deleted between the two queries."""
+        if row is not None:
+            return wire.Submitted(201, row["execution_id"])
+        if submission.key is not None:
+            try:
+                async with self._database.connection() as connection:
+                    known = await _first_of_key(connection, submission, submission.key)
+            except Conflict as error:
+                return wire.Submitted(status=409, error=error.message)
+            if known is not None:
+                return wire.Submitted(201, known[0])
+        return wire.Submitted(status=404, error=f"there is no job {job!r}")
 
     async def _wrong_params(self, batch: wire.Batch, found: dict[str, tuple[UUID, int]]) -> dict[int, str]:
         """Problems with the params of items, by position."""
@@ -199,14 +214,6 @@ class Submitter:
                 except Invalid as error:
                     wrong[place] = clipped(str(error), MAX_ITEM_ERROR_CHARS)
         return wrong
-
-    async def _one_of_batch(self, submission: Submission, key: str) -> wire.Submitted:
-        try:
-            return wire.Submitted(status=201, execution_id=await self.submit_once(submission, key))
-        except Conflict as error:
-            return wire.Submitted(status=409, error=error.message)
-        except NotFound as error:
-            return wire.Submitted(status=404, error=error.message)
 
     async def _write(self, batch: list[Submission], *, ids_only: bool = False) -> list[Any]:
         """Insert a batch in one statement and start as much of it as workers have free slots for.
@@ -289,6 +296,8 @@ def _columns(
         lines=lines,
         sessions=sessions,
         session_lines=session_lines,
+        keys=[s.key for s in batch],
+        digests=[None if s.key is None else _digest(s) for s in batch],
     )
 
 
@@ -304,28 +313,23 @@ async def _insert(connection: Connection, submission: Submission, key: str | Non
     """Insert an execution with its idempotency key and audit entry. None: no such job, or another version."""
     given = [(submission.job_id, submission.params)]
     lines = await _lines_by_params(connection, given, submission.tenant) if submission.keyed is not False else [None]
-    if key is None:
-        (row,) = await executions.submit(connection, _columns([submission], new_id_suffixes(1), lines, [None], [None]))
-        if row is None:
-            return None
-    else:
-        suffix = id_suffix(submission.job_id, f"manual:{key}")
-        digest = _digest(submission)
-        new = _columns([submission], [suffix], lines, [None], [None])
-        row = await executions.submit_once(connection, new, key=key, digest=digest)
-        if row is None:
-            return await _first_of_key(connection, submission, key, digest)
+    submission = replace(submission, key=key)
+    new = _columns([submission], new_id_suffixes(1), lines, [None], [None])
+    (row,) = await executions.submit(connection, new)
+    if row is None:
+        return None if key is None else await _first_of_key(connection, submission, key)
     if submission.audit is not None:
         await _record_submission(connection, submission, submission.audit, row["execution_id"])
     return row["execution_id"], row
 
 
-async def _first_of_key(connection: Connection, submission: Submission, key: str, digest: bytes) -> Accepted | None:
+async def _first_of_key(connection: Connection, submission: Submission, key: str) -> Accepted | None:
+    """The execution of a known key; None if the key is new, so that something else prevented the insert."""
     first = await executions.idempotency_key(connection, tenant=submission.tenant, job_id=submission.job_id, key=key)
     if first is None:
         return None
     execution_id, first_digest = first
-    if first_digest not in (digest, canonical_digest(submission.at, submission.params)):
+    if first_digest not in (_digest(submission), canonical_digest(submission.at, submission.params)):
         raise Conflict(f"the key {key!r} was used for a different request", code="key_reused")
     return execution_id, None
 

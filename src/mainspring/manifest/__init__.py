@@ -6,6 +6,7 @@ The browser's editors, the CLI and the API read manifests with this code.
 from __future__ import annotations
 
 from mainspring.manifest.kinds import KINDS, STORED, Kind
+from mainspring.manifest.needs import JobManifest, Need
 from mainspring.manifest.position import LocatedProblem, locate, located_in, places_of
 from mainspring.manifest.reading import (
     Manifest,
@@ -37,9 +38,11 @@ __all__ = [
     "MOST_GROWTH",
     "MOST_REPEATED",
     "STORED",
+    "JobManifest",
     "Kind",
     "LocatedProblem",
     "Manifest",
+    "Need",
     "check",
     "documents_in",
     "in_document",

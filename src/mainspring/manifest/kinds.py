@@ -15,12 +15,13 @@ from mainspring import wire
 from mainspring.domain.alert import Rule, rule_problems
 from mainspring.domain.channel import channel_problems
 from mainspring.domain.errors import Invalid, Problem
-from mainspring.domain.job import NAME, QUEUE, JobSpec, WorkflowTask
+from mainspring.domain.job import NAME, QUEUE, WorkflowTask
 from mainspring.domain.job import problems_of as job_problems
 from mainspring.domain.queue import QueueSettings
 from mainspring.domain.trigger import trigger_problems
 from mainspring.domain.workflow.plan import compile_workflow
 from mainspring.domain.workflow.spec import Step, WorkflowSpec
+from mainspring.manifest.needs import JobManifest, needs_problems
 
 STORED = "<stored>"
 """In place of a channel's secret: keep the one that the server has."""
@@ -45,10 +46,10 @@ class Kind:
     """Problems that the type alone does not find; pure."""
 
 
-def _of_job(_name: str, spec: JobSpec) -> list[Problem]:
+def _of_job(_name: str, spec: JobManifest) -> list[Problem]:
     if isinstance(spec.task, WorkflowTask):
         return [Problem("/task/kind", "a workflow can't be written as a job", "use kind: Workflow")]
-    return job_problems(spec)
+    return job_problems(spec) + needs_problems(spec)
 
 
 def _of_workflow(_name: str, spec: WorkflowSpec) -> list[Problem]:
@@ -92,7 +93,7 @@ KINDS: dict[str, Kind] = {
         Kind("Calendar", wire.CalendarDays, "write", problems=_named("calendar")),
         Kind("Channel", wire.NewChannel, "write", has_name=True, whole=frozenset({("target",)}), problems=_of_channel),
         Kind("AlertRule", Rule, "write", problems=rule_problems),
-        Kind("Job", JobSpec, "write", True, True, _SCHEDULED, _of_job),
+        Kind("Job", JobManifest, "write", True, True, _SCHEDULED | {("needs", "*")}, _of_job),
         Kind("Workflow", WorkflowSpec, "write", True, True, _SCHEDULED | {("steps", "*", "task")}, _of_workflow),
         Kind(
             "Trigger",
@@ -107,4 +108,4 @@ KINDS: dict[str, Kind] = {
     )
 }
 STEP_FIELDS = frozenset(f.encode_name for f in msgspec.structs.fields(Step))
-JOB_FIELDS = frozenset(f.encode_name for f in msgspec.structs.fields(JobSpec))
+JOB_FIELDS = frozenset(f.encode_name for f in msgspec.structs.fields(JobManifest))

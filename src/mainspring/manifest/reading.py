@@ -15,6 +15,7 @@ from mainspring.domain.job import JobSpec
 from mainspring.domain.suggestion import closest
 from mainspring.domain.workflow.spec import WorkflowSpec
 from mainspring.manifest.kinds import JOB_FIELDS, KINDS, STEP_FIELDS, Kind
+from mainspring.manifest.needs import expanded_needs
 from mainspring.manifest.short_forms import expanded
 from mainspring.manifest.yaml_text import documents_in
 
@@ -223,7 +224,7 @@ def _with_name(kind: Kind, name: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def _long_forms(kind: str, given: dict[str, Any]) -> dict[str, Any]:
     if kind == "Job":
-        long: dict[str, Any] = expanded("", given, JOB_FIELDS)
+        long: dict[str, Any] = expanded("", expanded_needs(given), JOB_FIELDS)
         return long
     if kind == "Workflow" and isinstance(given.get("steps"), dict):
         steps: dict[str, Any] = {}
@@ -246,6 +247,9 @@ def _definition(document: Any, kind: str, type_: type[T]) -> T:
         message = f"a {kind.lower()} must be a mapping"
         raise _invalid("", message, f"kind: {kind}, metadata: {{name: …}}, {example}")
     values = _long_forms(kind, _flat(document, kind))
+    if kind == "Job" and "needs" in values:
+        hint = "use mainspring apply, or mainspring jobs needs add"
+        raise _invalid("/needs", "dependencies are not part of a job's versions", hint)
     problems = list(shape_problems(values, type_))
     if problems:
         raise Invalid(problems[0].message, problems=tuple(problems))

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from mainspring.domain.bounds import MAX_ENTRIES
 from mainspring.manifest.kinds import KINDS, STORED, Kind
 from mainspring.manifest.short_forms import SHORT_FORMS
 
@@ -65,7 +66,11 @@ def _spec(kind: Kind, definition: dict[str, Any], definitions: dict[str, Any]) -
     inner = {k: v for k, v in definition["properties"].items() if k not in ("name", "metadata")}
     required = [name for name in definition.get("required", []) if name != "name"]
     spec = {**definition, "properties": inner, "required": required}
-    return _with_short_forms(spec, definitions) if kind.name == "Job" else spec
+    if kind.name != "Job":
+        return spec
+    names = {"type": "array", "items": _NAME, "maxItems": MAX_ENTRIES, "uniqueItems": True}
+    inner["needs"] = {"anyOf": [names, inner["needs"]], "description": "Jobs that must have succeeded."}
+    return _with_short_forms(spec, definitions)
 
 
 def _with_short_forms(definition: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import msgspec
 import yaml
 
 from mainspring.domain.workflow.spec import WorkflowSpec
+from mainspring.manifest.needs import shortened_needs
 from mainspring.manifest.short_forms import abbreviated
 
 _DUMPER: Any = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
@@ -50,10 +51,10 @@ def write_document(document: dict[str, Any]) -> str:
 
 
 def shortened(values: dict[str, Any]) -> dict[str, Any]:
-    """Use the short forms of tasks, in a job or in the steps of a workflow."""
+    """Use the short forms of tasks and dependencies, in a job or in the steps of a workflow."""
     if isinstance(steps := values.get("steps"), dict):
         return {**values, "steps": {name: abbreviated(step) for name, step in steps.items()}}
-    return abbreviated(values)
+    return abbreviated(shortened_needs(values))
 
 
 def without_defaults(value: Any) -> Any:

@@ -73,6 +73,8 @@ class SubmissionColumns:
     lines: Sequence[LineRef | None]  # None: the line of its job
     sessions: Sequence[UUID | None]  # with a free slot, for direct handoff
     session_lines: Sequence[int | None]  # the line for which the slot was reserved
+    keys: Sequence[str | None] = ()  # idempotency keys; None, or no such column: without
+    digests: Sequence[bytes | None] = ()  # of the requests with keys
 
     @property
     def has_sessions(self) -> bool:
@@ -109,24 +111,19 @@ async def has_live(connection: Connection) -> bool:
 async def submit(connection: Connection, new: SubmissionColumns, *, ids_only: bool = False) -> list[Any]:
     """Insert manual executions; return their rows in order, each in the form of a claim.
 
-    None: the job is deleted, or has another tenant or version. With `ids_only`, rows that were not handed over have
-    only their ids and where they are queued.
+    None: the job is deleted, has another tenant or version, or the idempotency key is known. With `ids_only`, rows that
+    were not handed over may have only their ids and where they are queued.
     """
-    lean = ids_only and not new.has_sessions
-    rows = await connection.fetch(q("submit_many" if lean else "submit"), *new.arguments())
+    if any(new.keys):
+        rows = await connection.fetch(q("submit_keyed"), *new.arguments(), new.keys, new.digests)
+    else:
+        lean = ids_only and not new.has_sessions
+        rows = await connection.fetch(q("submit_many" if lean else "submit"), *new.arguments())
     hint_placed(connection, rows)
     if len(rows) == 1 == len(new.suffixes):
         return rows
     by_suffix = {row["execution_id"].hex[12:]: row for row in rows}
     return [by_suffix.get(suffix) for suffix in new.suffixes]
-
-
-async def submit_once(connection: Connection, new: SubmissionColumns, *, key: str, digest: bytes) -> Any:
-    """Insert one manual execution with its idempotency key; return its row as `submit` does. None: the key is known."""
-    row = await connection.fetchrow(q("submit_once"), *new.arguments(), key, digest)
-    if row is not None:
-        hint_placed(connection, [row])
-    return row
 
 
 async def begin_execution(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -35,6 +35,26 @@ class ReadyJob:
     not_run: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class NeededJob:
+    """What a job needs: the name of the other job, and the limits of that need."""
+
+    child: UUID
+    parent: str
+    timeout_s: float | None
+    wait_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedRow:
+    """A need to write, or to delete."""
+
+    child: UUID
+    parent: UUID
+    timeout_s: float | None = None
+    wait_s: float | None = None
+
+
 async def lock_tenant(connection: Connection, *, tenant: int) -> None:
     await connection.execute(q("lock_tenant"), tenant)
 
@@ -63,6 +83,53 @@ async def delete_need(connection: Connection, *, tenant: int, child: UUID, paren
     await connection.execute(q("lock_needs"), [child])
     hint(connection, ports.RUNS, ports.NEEDS)
     return await connection.fetchval(q("delete_need"), child, parent, tenant) is not None
+
+
+async def change_needs(
+    connection: Connection, *, tenant: int, by: str, wanted: Sequence[NeedRow], unwanted: Sequence[NeedRow]
+) -> bool:
+    """Write and delete needs of many jobs, all of which are locked first; return whether all to delete existed."""
+    await connection.execute(q("lock_needs"), sorted({row.child for row in [*wanted, *unwanted]}))
+    gone = []
+    if unwanted:
+        gone = await connection.fetch(
+            q("delete_needs"), tenant, [row.child for row in unwanted], [row.parent for row in unwanted]
+        )
+    if wanted:
+        await connection.execute(
+            q("write_needs"),
+            tenant,
+            by,
+            [row.child for row in wanted],
+            [row.parent for row in wanted],
+            [row.timeout_s for row in wanted],
+            [row.wait_s for row in wanted],
+        )
+    hint(connection, ports.RUNS, ports.NEEDS)
+    return len(gone) == len(unwanted)
+
+
+async def mark_all_needing(connection: Connection, *, tenant: int, changes: Mapping[UUID, int]) -> None:
+    """Update the flags of jobs; `changes` has the change number of the shard of each."""
+    await connection.execute(q("mark_all_needing"), tenant, list(changes), list(changes.values()))
+
+
+async def needs_of_jobs(connection: Connection, *, tenant: int, children: Sequence[UUID]) -> list[NeededJob]:
+    rows = await connection.fetch(q("needs_of_jobs"), tenant, children)
+    return [NeededJob(r["child_id"], r["parent"], r["timeout_s"], r["wait_s"]) for r in rows]
+
+
+async def needs_above(connection: Connection, *, tenant: int, names: Sequence[str]) -> dict[str, set[str]]:
+    """Return what these jobs need, what those need, and so on: the names of the needed jobs by name."""
+    found: dict[str, set[str]] = {}
+    for row in await connection.fetch(q("needs_above"), tenant, names):
+        found.setdefault(row["child"], set()).add(row["parent"])
+    return found
+
+
+async def names_needing(connection: Connection, *, tenant: int, names: Sequence[str]) -> set[str]:
+    """Return which of these jobs need others."""
+    return {r["name"] for r in await connection.fetch(q("names_needing"), tenant, names)}
 
 
 async def needing(connection: Connection, *, tenant: int, parent: UUID) -> list[NeedingJob]:

@@ -7,6 +7,7 @@ a warm-up, a short delay opened several connections at once, which caused the ne
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from uuid import UUID
 
 import structlog
@@ -25,6 +26,7 @@ NO_ID = UUID(int=0)
 NO_SUBMISSION = executions.SubmissionColumns(
     [""], [NO_TENANT], [NO_ID], [None], [""], [None], [None], [None], [None], [None], [None]
 )
+NO_KEYED_SUBMISSION = replace(NO_SUBMISSION, keys=[""], digests=[b""])
 
 
 async def warm_up(database: Database) -> None:
@@ -48,7 +50,7 @@ async def _read(connection: Connection) -> None:
 
 async def _submit_claim_and_settle(connection: Connection) -> None:
     await executions.submit(connection, NO_SUBMISSION)
-    await executions.submit_once(connection, NO_SUBMISSION, key="", digest=b"")
+    await executions.submit(connection, NO_KEYED_SUBMISSION)
     await claims.claim(
         connection, tenant=NO_TENANT, line_id=0, after=claims.LINE_START, sessions=[NO_ID], slot_order=[1]
     )

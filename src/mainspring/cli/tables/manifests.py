@@ -15,6 +15,7 @@ from mainspring.display.times import local
 
 MAX_SHOWN = 200
 MAX_CHARS = 100
+NEEDS = "needs."
 _SIGNS: dict[str, tuple[str, str | None]] = {
     "create": ("+", "green"),
     "change": ("~", "yellow"),
@@ -30,14 +31,29 @@ def plan_lines(plan: wire.ManifestPlan, *, color: bool) -> Iterator[str]:
         head = f"{sign} {change.kind} {clean(change.name)}" + (f"  ({change.note})" if change.note else "")
         yield _styled(head, hue, color)
         for field in change.fields:
-            yield f"    {clean(field.path)}: {_styled(_value(field.old), 'red', color)} → " + _styled(
-                _value(field.new), "green", color
-            )
+            yield _need(field, color) if field.path.startswith(NEEDS) else _field(field, color)
         yield from _fires(change, color)
         for drift in change.drift:
             yield _styled(f"    ! {_drift(drift)}", "magenta", color)
     if len(plan.changes) > MAX_SHOWN:
         yield f"… and {len(plan.changes) - MAX_SHOWN:,} more"
+
+
+def _field(field: wire.FieldChange, color: bool) -> str:
+    old, new = _styled(_value(field.old), "red", color), _styled(_value(field.new), "green", color)
+    return f"    {clean(field.path)}: {old} → {new}"
+
+
+def _need(field: wire.FieldChange, color: bool) -> str:
+    """A dependency that is added, removed or gets other limits."""
+    sign, hue = ("+", "green") if field.old is None else ("-", "red") if field.new is None else ("~", "yellow")
+    limits = field.old if field.new is None else field.new
+    words = ", ".join(f"{name} {value}" for name, value in limits.items()) if isinstance(limits, dict) else ""
+    return _styled(
+        f"    {sign} needs {clean(field.path.removeprefix(NEEDS))}" + (f" ({clean(words)})" if words else ""),
+        hue,
+        color,
+    )
 
 
 def summary(plan: wire.ManifestPlan) -> str:
@@ -64,6 +80,8 @@ def _times(fires: list[datetime]) -> str:
 
 def _drift(drift: wire.FieldDrift) -> str:
     path = clean(drift.path)
+    if drift.kept and drift.path.startswith(NEEDS):
+        return f"drift: it needs {clean(drift.path.removeprefix(NEEDS))}, which no manifest set; that stays"
     if drift.kept:
         return f"drift: {path} is {_value(drift.live)}, which no manifest set; it stays"
     return f"drift: {path} was {_value(drift.applied)} when applied, is {_value(drift.live)} now; it is overwritten"

@@ -49,11 +49,15 @@ ROWS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class JobWrite:
-    """A job to create (`before` is None), or the next definition of a job with the version that was read."""
+    """A job to create (`before` is None), or the next definition of a job with the version that was read.
+
+    `needs`: whether it will need other jobs; None: as before.
+    """
 
     spec: JobSpec
     before: JobRow | None = None
     exceeds_before: bool = False
+    needs: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +121,7 @@ async def check_many(
             if problems := problems_of(write.spec):
                 raise Invalid(problems[0].message, problems=tuple(problems))
             refuse_workflow(write.spec)
-            if _rescheduled(write):
-                when = resolver.of(write.spec)
-                _refuse_one_time_with_needs(write, when)
+            _refuse_one_time_with_needs(write, resolver.of(write.spec) if _rescheduled(write) else None)
             await checks.exceeds(write)
         except (Invalid, Conflict) as error:
             found[number] = error
@@ -183,7 +185,7 @@ async def _as_locked(connection: Connection, writes: Sequence[JobWrite], *, tena
         if row is None or (row.job_id, row.version) != (write.before.job_id, write.before.version):
             raise changed_meanwhile(write.spec.name)
         spec = msgspec.structs.replace(write.spec, paused=row.paused_at is not None)
-        locked.append(JobWrite(spec, row, exceeds))
+        locked.append(JobWrite(spec, row, exceeds, write.needs))
     return locked
 
 
@@ -282,7 +284,11 @@ def _rescheduled(write: JobWrite) -> bool:
 
 
 def _refuse_one_time_with_needs(write: JobWrite, when: Resolved | None) -> None:
-    if write.before is not None and write.before.needs and when is not None and when.key is None:
+    """`when` is the new schedule; None: as before, or none."""
+    before = write.before
+    needs = write.needs if write.needs is not None else before is not None and before.needs
+    kept = before is not None and not _rescheduled(write) and before.spec.schedule is not None
+    if needs and (when.key is None if when is not None else kept and before is not None and before.schedule_id is None):
         message = "a job that needs others can't have a one-time schedule"
         raise invalid("/schedule", message, hint="remove its needs first")
 

@@ -78,17 +78,25 @@ INSERT INTO executions (<<submission_columns>>)
 <<submission_rows>>
 RETURNING execution_id, job_id, line_id, rank, state, due_at;
 
--- name: submit_once
--- Inserts one manual execution and its idempotency key ($13, $14); nothing if the key is known.
+-- name: submit_keyed
+-- The same for executions of which some have an idempotency key ($13, $14; null: none): inserts the keys as well, and no
+-- execution whose key is known. Keys are inserted in order, so that no two batches wait for each other.
 WITH wanted AS MATERIALIZED (
     <<submission_rows>>
-), first AS (
+), keyed AS MATERIALIZED (
+    SELECT w.execution_id, w.tenant_id, w.job_id, k.key, k.digest
+    FROM unnest($1::text[], $13::text[], $14::bytea[]) AS k (suffix, key, digest)
+    JOIN wanted w ON substr(replace(w.execution_id::text, '-', ''), 13) = k.suffix
+    WHERE k.key IS NOT NULL
+), fresh AS (
     INSERT INTO idempotency_keys (tenant_id, job_id, key, execution_id, digest)
-    SELECT tenant_id, job_id, $13, execution_id, $14 FROM wanted ON CONFLICT (tenant_id, job_id, key) DO NOTHING
+    SELECT tenant_id, job_id, key, execution_id, digest FROM keyed ORDER BY tenant_id, job_id, key
+    ON CONFLICT (tenant_id, job_id, key) DO NOTHING
     RETURNING execution_id
 )
 INSERT INTO executions (<<submission_columns>>)
-SELECT <<submission_columns>> FROM wanted JOIN first USING (execution_id)
+SELECT <<submission_columns>> FROM wanted
+WHERE execution_id NOT IN (SELECT execution_id FROM keyed) OR execution_id IN (SELECT execution_id FROM fresh)
 RETURNING <<submission_answer>>;
 
 -- name: begin_execution

@@ -19,6 +19,49 @@ SELECT names FROM ways WHERE child_id = $3 LIMIT 1;
 -- Makes a job need another.
 INSERT INTO job_needs (child_id, parent_id, tenant_id, timeout_s, created_by, wait_s) VALUES ($1, $2, $3, $4, $5, $6);
 
+-- name: write_needs
+-- Makes jobs need others, or changes the limits of such needs. The caller has locked all needs of these jobs.
+INSERT INTO job_needs AS n (child_id, parent_id, tenant_id, timeout_s, created_by, wait_s)
+SELECT w.child_id, w.parent_id, $1, w.timeout_s, $2, w.wait_s
+FROM unnest($3::uuid[], $4::uuid[], $5::float8[], $6::float8[]) AS w (child_id, parent_id, timeout_s, wait_s)
+ON CONFLICT (child_id, parent_id) DO UPDATE SET timeout_s = excluded.timeout_s, wait_s = excluded.wait_s
+WHERE n.tenant_id = $1;
+
+-- name: delete_needs
+-- Deletes needs. The caller has locked all needs of these jobs.
+DELETE FROM job_needs n USING unnest($2::uuid[], $3::uuid[]) AS w (child_id, parent_id)
+WHERE n.tenant_id = $1 AND n.child_id = w.child_id AND n.parent_id = w.parent_id
+RETURNING n.child_id;
+
+-- name: mark_all_needing
+-- Updates the flags of jobs that may need others, which firing reads. The caller has locked the rows of their shards.
+UPDATE jobs j SET needs = EXISTS (SELECT FROM job_needs n WHERE n.child_id = j.job_id), change = w.change
+FROM unnest($2::uuid[], $3::bigint[]) AS w (job_id, change)
+WHERE j.job_id = w.job_id AND j.tenant_id = $1 AND j.deleted_at IS NULL;
+
+-- name: needs_of_jobs
+-- What these jobs need, without jobs that are deleted.
+SELECT n.child_id, p.name AS parent, n.timeout_s, n.wait_s
+FROM job_needs n JOIN jobs p ON p.job_id = n.parent_id AND p.deleted_at IS NULL
+WHERE n.child_id = ANY ($2::uuid[]) AND n.tenant_id = $1 ORDER BY n.child_id, p.name;
+
+-- name: needs_above
+-- All needs of these jobs and of those that they need, directly or not, by name.
+WITH RECURSIVE above AS (
+    SELECT job_id FROM jobs WHERE tenant_id = $1 AND name = ANY ($2::text[]) AND deleted_at IS NULL
+    UNION
+    SELECT n.parent_id FROM above JOIN job_needs n ON n.child_id = above.job_id WHERE n.tenant_id = $1
+)
+SELECT c.name AS child, p.name AS parent
+FROM above JOIN job_needs n ON n.child_id = above.job_id
+JOIN jobs c ON c.job_id = n.child_id AND c.deleted_at IS NULL
+JOIN jobs p ON p.job_id = n.parent_id AND p.deleted_at IS NULL
+WHERE n.tenant_id = $1;
+
+-- name: names_needing
+-- Which of the jobs with these names need others.
+SELECT name FROM jobs WHERE tenant_id = $1 AND name = ANY ($2::text[]) AND deleted_at IS NULL AND needs;
+
 -- name: delete_need
 -- Deletes a need. The caller has locked all needs of the job.
 DELETE FROM job_needs WHERE child_id = $1 AND parent_id = $2 AND tenant_id = $3
