@@ -167,7 +167,7 @@ class Hands:
 async def test_a_day_that_is_over_is_read_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    async def day(_: object, of: object, *, tenant: int) -> dict[int, PastHour]:
+    async def day(_: object, of: object, *, tenant: int, hidden: object) -> dict[int, PastHour]:
         asked.append(str(of))
         return {1000 * int(NOW.timestamp()) - 1_800_000: PastHour(10, 1, True)} if str(of) == "2026-11-16" else {}
 
