@@ -12,7 +12,10 @@ from mainspring.store.db import Connection, Database
 
 
 def listen(
-    database: Database, lent: Literal["connection", "hot"], note: Callable[[Any], None], patch: pytest.MonkeyPatch
+    database: Database,
+    lent: Literal["connection", "hot", "reading"],
+    note: Callable[[Any], None],
+    patch: pytest.MonkeyPatch,
 ) -> None:
     """From now on `note` is told of each statement on connections lent this way."""
     lend = getattr(database, lent)
